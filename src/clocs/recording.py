@@ -1,0 +1,125 @@
+"""Recording: one ECG of one patient. Knows nothing about files, datasets or learning."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clocs.errors import SettingError, UnusableError
+
+STANDARD_LEADS = ("I", "II", "III", "aVR", "aVL", "aVF", "V1", "V2", "V3", "V4", "V5", "V6")
+PAPER_LEADS = ("II", "V2", "aVL", "aVR")  # the four of the paper, in its order
+
+_CANONICAL = {name.lower(): name for name in STANDARD_LEADS}
+
+
+def canonical_lead(name: str) -> str:
+    """The usual spelling of a lead: 'AVR', 'avr' and 'Lead aVR' are all 'aVR'; others unchanged."""
+    short = name.strip()
+    short = short[5:].strip() if short.lower().startswith("lead ") else short
+    return _CANONICAL.get(short.lower(), short)
+
+
+@dataclass(frozen=True, slots=True)
+class FrameSpec:
+    """What the encoder sees of a recording: `seconds` of it, as `samples` samples."""
+
+    seconds: float
+    samples: int = 2500
+
+    @property
+    def rate(self) -> float:
+        """Samples a second, in Hz, as the encoder sees them."""
+        return self.samples / self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """A labelled stretch of a recording: samples start (0-based) up to, without, stop."""
+
+    start: int
+    stop: int
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """One ECG: digital samples as the file holds them, and what turns them into mV.
+
+    Attributes:
+        id: Unique in its dataset.
+        patient: Whom it belongs to; the unit of splitting and of positive pairs.
+        leads: Names, canonical where they are of the standard twelve.
+        rate: In Hz.
+        digital: (leads, samples) int16.
+        gain: (leads,) steps a unit.
+        baseline: (leads,) the digital value of zero.
+        unit: 'mV', or 'adu' where the gain is unpublished.
+        labels: Of the whole recording; empty where labels are per frame or unknown.
+        episodes: Labelled stretches, where labels are per frame.
+        age: In years, or None.
+        sex: 'male', 'female' or None.
+    """
+
+    id: str
+    patient: str
+    leads: tuple[str, ...]
+    rate: float
+    digital: NDArray[np.int16]
+    gain: NDArray[np.float64]
+    baseline: NDArray[np.int32]
+    unit: str = "mV"
+    labels: tuple[str, ...] = ()
+    episodes: tuple[Episode, ...] = ()
+    age: float | None = None
+    sex: str | None = None
+    extra: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def signal(self) -> NDArray[np.float64]:
+        """(leads, samples) in mV (or adu), exactly as wfdb computes it."""
+        return (self.digital.astype(np.float64) - self.baseline[:, None]) / self.gain[:, None]
+
+    @property
+    def samples(self) -> int:
+        return int(self.digital.shape[1])
+
+    @property
+    def seconds(self) -> float:
+        return self.samples / self.rate
+
+    def select(self, leads: Sequence[str]) -> Recording:
+        """The same recording with these leads only, by name, in the order asked for."""
+        wanted = [canonical_lead(lead) for lead in leads]
+        missing = [lead for lead in wanted if lead not in self.leads]
+        if missing:
+            raise SettingError(
+                f"recording {self.id} has no lead {', '.join(missing)}; "
+                f"it has {', '.join(self.leads)}"
+            )
+        rows = [self.leads.index(lead) for lead in wanted]
+        changed = {
+            "leads": tuple(wanted),
+            "digital": self.digital[rows],
+            "gain": self.gain[rows],
+            "baseline": self.baseline[rows],
+        }
+        kept = {name: getattr(self, name) for name in self.__slots__ if name not in changed}
+        return Recording(**kept, **changed)
+
+
+def quantise(signal: NDArray[np.floating]) -> tuple[NDArray[np.int16], NDArray[np.float64]]:
+    """(leads, samples) in mV -> int16 samples and (leads,) gains, steps a mV.
+
+    The finest round gain whose range holds the lead: 10,000 steps a mV (0.1 µV) for ordinary
+    ECGs, coarser by tens for larger ones. Values must be finite.
+    """
+    if not np.isfinite(signal).all():
+        raise UnusableError("nan", "values that are not finite cannot be stored")
+    peak = np.abs(signal).max(axis=1, initial=0.0)
+    exponent = np.floor(np.log10(32767 / np.maximum(peak, 1e-300)))
+    gain = 10.0 ** np.minimum(exponent, 4)
+    return np.rint(signal * gain[:, None]).astype(np.int16), gain
