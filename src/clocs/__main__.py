@@ -1,0 +1,5 @@
+"""`python -m clocs` is `clocs`."""
+
+from clocs.cli import main
+
+main()

@@ -1,0 +1,185 @@
+"""The verbs, in Python: what each command of the command line calls. Paths or opened things both do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clocs.errors import SettingError
+from clocs.recording import FrameSpec
+from clocs.store import Store, open_store
+
+if TYPE_CHECKING:  # torch takes a second to import, and `prepare` has no use for it
+    import torch
+
+    from clocs.checkpoint import Checkpoint
+    from clocs.evaluation import By, Evaluation, Protocol
+    from clocs.train import Epoch, Settings
+
+
+def prepare(
+    name: str,
+    source: Path | str | None = None,
+    *,
+    out: Path | str,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    **options: Any,
+) -> Store:
+    """Read a dataset's published files into a store.
+
+    Args:
+        name: 'chapman', 'physionet2020', 'physionet2017', 'cardiology' or 'synthetic'.
+        source: A folder or the zip as downloaded; none for 'synthetic'.
+        out: The store's folder.
+        workers: Threads that read; one a core by default.
+        progress: Called with (recordings done, recordings in all).
+        options: The dataset's own: `reference="v3"` for physionet2017; `patients`, `seed`,
+            `recordings`, `seconds`, `rate` for synthetic.
+    """
+    from clocs.datasets import open_dataset
+    from clocs.preparation import prepare as prepare_dataset
+
+    return prepare_dataset(
+        open_dataset(name, source, **options), Path(out), workers=workers, progress=progress
+    )
+
+
+def pretrain(
+    store: Store | Path | str,
+    *,
+    method: str = "cmsc",
+    out: Path | str,
+    seeds: int | Sequence[int] = 1,
+    leads: Sequence[str] | None = None,
+    embedding_dim: int = 128,
+    encoder: str = "cnn",
+    dropout: float = 0.1,
+    temperature: float = 0.1,
+    settings: Settings | None = None,
+    split_seed: int = 0,
+    frame: FrameSpec | None = None,
+    device: str | None = None,
+    resume: bool = False,
+    on_step: Callable[[int, int], None] = lambda step, steps: None,
+    on_epoch: Callable[[Epoch], None] = lambda epoch: None,
+) -> list[Checkpoint]:
+    """Learn encoders without labels, one a seed; write them to `out` and return them.
+
+    Args:
+        store: What to learn from.
+        method: One of `clocs.methods.METHODS`.
+        out: Folder for the checkpoints.
+        seeds: How many (seeds 0…N−1), or which.
+        leads: By name; II, V2, aVL, aVR where present, else all.
+        embedding_dim: E.
+        encoder: One of `clocs.encoders.ENCODERS`.
+        dropout: Probability.
+        temperature: τ of the loss.
+        settings: Epochs, patience, batch size and learning rate; the paper's by default.
+        split_seed: Of the split by patient.
+        frame: Another frame than the dataset's own.
+        device: 'cpu', 'cuda' …; the best at hand by default.
+        resume: Go on with an interrupted run in `out`.
+        on_step: Called with the steps done and the steps of an epoch.
+        on_epoch: Called after each epoch.
+    """
+    from clocs.framing import make_frames
+    from clocs.methods import find_method
+    from clocs.pretraining import Plan, pretrain_frames
+    from clocs.train import Settings
+
+    store = store if isinstance(store, Store) else open_store(store)
+    manifest = store.manifest
+    of_segments = find_method(method).views.segments > 1
+    plan = Plan(
+        method=method,
+        seeds=tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds),
+        encoder=encoder,
+        embedding_dim=embedding_dim,
+        dropout=dropout,
+        temperature=temperature,
+        settings=settings or Settings(batch_size=manifest.batch_size),
+    )
+    spec = frame or (manifest.segment_frame if of_segments else manifest.frame)
+    frames = make_frames(store, spec=spec, leads=leads, split_seed=split_seed)
+    return pretrain_frames(
+        frames,
+        plan,
+        Path(out),
+        frame_to_use=frame or manifest.frame,
+        device=pick_device(device),
+        resume=resume,
+        on_step=on_step,
+        on_epoch=on_epoch,
+    )
+
+
+def evaluate(
+    checkpoint: Checkpoint | Sequence[Checkpoint] | Path | str,
+    store: Store | Path | str,
+    *,
+    protocol: Protocol = "linear",
+    fraction: float = 1.0,
+    by: By = "frame",
+    leads: Sequence[str] | None = None,
+    settings: Settings | None = None,
+    split_seed: int = 0,
+    resamples: int = 2000,
+    device: str | None = None,
+    on_epoch: Callable[[Epoch], None] = lambda epoch: None,
+) -> Evaluation:
+    """Score encoders on a labelled store; see `clocs.evaluation.evaluate_frames`.
+
+    Args:
+        checkpoint: One, several of one method, a file, or a folder (all its seeds).
+        store: Labelled recordings; their own frame is used.
+        protocol: 'linear' or 'linear-converged'.
+        fraction: Of the training part that is labelled.
+        by: 'frame', as in the paper, or 'patient'.
+        leads: By name; II, V2, aVL, aVR where present, else all.
+        settings: Of the linear layer's training.
+        split_seed: Of the split by patient.
+        resamples: Of the bootstrap over patients.
+        device: 'cpu', 'cuda' …; the best at hand by default.
+        on_epoch: Called after each epoch.
+    """
+    from clocs.checkpoint import Checkpoint, load_checkpoints
+    from clocs.evaluation import evaluate_frames
+    from clocs.framing import make_frames
+
+    if isinstance(checkpoint, Path | str):
+        checkpoints: Sequence[Checkpoint] = load_checkpoints(checkpoint)
+    else:
+        checkpoints = [checkpoint] if isinstance(checkpoint, Checkpoint) else checkpoint
+    store = store if isinstance(store, Store) else open_store(store)
+    frames = make_frames(store, leads=leads, split_seed=split_seed)
+    return evaluate_frames(
+        checkpoints,
+        frames,
+        protocol=protocol,
+        fraction=fraction,
+        by=by,
+        settings=settings,
+        resamples=resamples,
+        device=pick_device(device),
+        on_epoch=on_epoch,
+    )
+
+
+def pick_device(name: str | None) -> torch.device:
+    """The device of that name, or the best at hand."""
+    import torch
+
+    if name is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise SettingError(
+            f"the device {name!r} cannot be used here ({str(error).splitlines()[0]}); "
+            "try --device cpu"
+        ) from error
+    return device

@@ -1,0 +1,129 @@
+"""A flat int16 array on disk, chunk by chunk, in the zarr v3 layout. Knows nothing about ECGs.
+
+Any zarr 3 library opens the folder as an array. Chunks are nevertheless written and read here one
+file at a time: zarr's own path takes several times as long per chunk and half a second to import,
+and cannot say when a chunk is safely on disk, which resuming needs.
+
+LZ4 on shuffled bytes: on 12-lead ECGs it compresses 1.75× at about 900 MB/s a core, where Zstandard
+on shuffled bits gives 2.2× at about 220 MB/s and would dominate the preparing of a dataset.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+from numcodecs import blosc  # type: ignore[import-untyped]
+from numpy.typing import NDArray
+
+from clocs.errors import StoreError
+from clocs.files import sync_folder, write_atomic
+
+CHUNK_SAMPLES = 1 << 20  # 2 MiB
+
+_COMPRESSOR, _LEVEL = "lz4", 5
+
+
+def compress(chunk: NDArray[np.int16]) -> bytes:
+    """One whole chunk as it stands in its file; releases the GIL."""
+    encoded: bytes = blosc.compress(chunk, _COMPRESSOR.encode(), _LEVEL, blosc.SHUFFLE, 0, 2)
+    return encoded
+
+
+def decompress(encoded: bytes, samples: int) -> NDArray[np.int16]:
+    """The inverse of `compress`; ValueError where the bytes cannot be a chunk of that size."""
+    try:
+        decoded: bytes = blosc.decompress(encoded)
+    except (RuntimeError, ValueError) as error:
+        raise ValueError("it is not a compressed chunk") from error
+    if len(decoded) != 2 * samples:
+        raise ValueError(f"it holds {len(decoded)} bytes instead of {2 * samples}")
+    return np.frombuffer(decoded, dtype="<i2")
+
+
+def write_header(folder: Path, *, samples: int, chunk: int) -> None:
+    """Write the array's metadata, once its length is known."""
+    codecs = [
+        {"name": "bytes", "configuration": {"endian": "little"}},
+        {
+            "name": "blosc",
+            "configuration": {
+                "typesize": 2,
+                "cname": _COMPRESSOR,
+                "clevel": _LEVEL,
+                "shuffle": "shuffle",
+                "blocksize": 0,
+            },
+        },
+    ]
+    header = {
+        "shape": [samples],
+        "data_type": "int16",
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [chunk]}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "fill_value": 0,
+        "codecs": codecs,
+        "attributes": {},
+        "zarr_format": 3,
+        "node_type": "array",
+        "storage_transformers": [],
+    }
+    write_atomic(folder / "zarr.json", json.dumps(header, indent=2).encode())
+
+
+def write_chunk(folder: Path, index: int, encoded: bytes) -> None:
+    """Write one chunk's file. It counts only once `sync_chunks` has returned."""
+    (folder / "c" / str(index)).write_bytes(encoded)
+
+
+def sync_chunks(folder: Path, first: int, stop: int) -> None:
+    """Wait until the chunks from `first` up to, without, `stop` are safely on disk."""
+    for index in range(first, stop):
+        handle = os.open(folder / "c" / str(index), os.O_RDWR)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    sync_folder(folder / "c")
+
+
+def bytes_on_disk(folder: Path, chunks: int) -> int:
+    """The size of all chunks together; FileNotFoundError where one is missing."""
+    return sum((folder / "c" / str(index)).stat().st_size for index in range(chunks))
+
+
+class ChunkReader:
+    """Reads stretches of the array; consecutive stretches decode each chunk once."""
+
+    def __init__(self, folder: Path, *, samples: int, chunk: int) -> None:
+        self._folder = folder
+        self._samples = samples
+        self._chunk = chunk
+        self._last: tuple[int, NDArray[np.int16]] = (-1, np.zeros(0, dtype=np.int16))
+
+    def read(self, start: int, stop: int) -> NDArray[np.int16]:
+        """(stop - start,) a fresh, writeable array."""
+        if not 0 <= start <= stop <= self._samples:
+            raise IndexError(f"samples {start} to {stop} of {self._samples}")
+        out = np.empty(stop - start, dtype=np.int16)
+        for index in range(start // self._chunk, -(-stop // self._chunk)):
+            first = index * self._chunk
+            low, high = max(start, first), min(stop, first + self._chunk)
+            out[low - start : high - start] = self._load(index)[low - first : high - first]
+        return out
+
+    def _load(self, index: int) -> NDArray[np.int16]:
+        last = self._last
+        if last[0] == index:
+            return last[1]
+        path = self._folder / "c" / str(index)
+        try:
+            decoded = decompress(path.read_bytes(), self._chunk)
+        except (OSError, ValueError) as error:
+            raise StoreError(
+                f"{path} is damaged ({error}); delete the store and run `clocs prepare` again"
+            ) from error
+        self._last = (index, decoded)
+        return decoded

@@ -1,0 +1,312 @@
+"""The command line: parse, call, print. Everything it does can be done from Python."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from clocs import api, terminal
+from clocs._version import __version__
+from clocs.errors import ClocsError, SettingError
+
+if TYPE_CHECKING:
+    from clocs.train import Settings
+
+app = typer.Typer(
+    name="clocs",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    help="Learning from unlabelled ECGs: contrastive learning across time, leads and patients.",
+)
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON alone to standard output.")]
+Leads = Annotated[
+    str | None,
+    typer.Option(help="Leads by name, such as II,V2,aVL,aVR (the default where present)."),
+]
+SplitSeed = Annotated[int, typer.Option(help="Of the split by patient into 60/20/20.", min=0)]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda, …; the best at hand by default.")]
+Epochs = Annotated[int, typer.Option(help="At most this many.", min=1)]
+Patience = Annotated[
+    int, typer.Option(help="Epochs without a lower validation loss before a seed stops.", min=1)
+]
+BatchSize = Annotated[int | None, typer.Option(help="The paper's for the dataset.", min=2)]
+LearningRate = Annotated[float, typer.Option("--lr", help="Adam's learning rate.")]
+
+
+class Reference(StrEnum):
+    """Versions of the labels of PhysioNet 2017."""
+
+    original = "original"
+    v3 = "v3"
+
+
+class ProtocolName(StrEnum):
+    """Ways to evaluate."""
+
+    linear = "linear"
+    converged = "linear-converged"
+
+
+class ByName(StrEnum):
+    """What a labelled fraction counts."""
+
+    frame = "frame"
+    patient = "patient"
+
+
+@app.command(epilog="Example: clocs prepare chapman ~/Downloads/ECGDataDenoised.zip --out chapman")
+def prepare(
+    name: Annotated[
+        str, typer.Argument(help="chapman, physionet2020, physionet2017, cardiology or synthetic.")
+    ],
+    source: Annotated[
+        Path | None, typer.Argument(help="A folder, or the zip as downloaded; none for synthetic.")
+    ] = None,
+    store: Annotated[Path, typer.Option("--out", help="Folder of the store.")] = Path("store"),
+    workers: Annotated[int | None, typer.Option(help="One a core by default.", min=1)] = None,
+    reference: Annotated[
+        Reference | None, typer.Option(help="Labels of physionet2017: original, or v3.")
+    ] = None,
+    patients: Annotated[int | None, typer.Option(help="Of synthetic: how many.", min=1)] = None,
+    recordings: Annotated[
+        int | None, typer.Option(help="Of synthetic: a patient.", min=1)
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Of synthetic.", min=0)] = None,
+    as_json: Json = False,
+) -> None:
+    """Read a dataset's published files into a store; interrupted, the same command goes on.
+
+    Recordings that cannot be used go to a quarantine list with their reason; nothing is dropped in
+    silence.
+    """
+    options = {
+        "reference": str(reference) if reference else None,
+        "patients": 1000 if name == "synthetic" and patients is None else patients,
+        "recordings": recordings,
+        "seed": seed,
+    }
+    given = {key: value for key, value in options.items() if value is not None}
+    with terminal.bar(err, f"Preparing {name}", "recordings") as progress:
+        made = api.prepare(
+            name, source, out=store, workers=workers, progress=progress, **given
+        )
+    from clocs.info import format_info, store_info
+
+    facts = store_info(made)
+    if as_json:
+        _print_json(facts)
+        return
+    out.print(format_info(facts))
+    out.print(f"\nThe store is {store}. Next: clocs pretrain {store} --method cmsc --out runs/cmsc")
+
+
+@app.command(epilog="Example: clocs info chapman --json")
+def info(
+    path: Annotated[Path, typer.Argument(help="A store, or a checkpoint.")],
+    leads: Leads = None,
+    split_seed: SplitSeed = 0,
+    verify: Annotated[bool, typer.Option("--verify", help="Read all and compare hashes.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Say what is in a store or a checkpoint."""
+    if path.suffix == ".safetensors" or any(path.glob("seed-*.safetensors")):
+        from clocs.checkpoint import load_checkpoints
+
+        cards = [terminal.card_facts(c) for c in load_checkpoints(path)]
+        if as_json:
+            _print_json(cards if path.is_dir() else cards[0])
+        else:
+            for card in cards:
+                out.print(terminal.card_table(card))
+        return
+    from clocs.info import format_info, store_info
+    from clocs.store import open_store
+
+    store = open_store(path)
+    if verify:
+        with terminal.bar(err, "Verifying", "recordings") as progress:
+            store.verify(progress)
+    facts = store_info(store, _names(leads), split_seed) | ({"verified": True} if verify else {})
+    if as_json:
+        _print_json(facts)
+    else:
+        out.print(format_info(facts))
+        if verify:
+            out.print("Verified: every recording is as it was prepared.")
+
+
+@app.command(
+    epilog="Example: clocs pretrain chapman --method cmsc --seeds 5 --out runs/chapman-cmsc"
+)
+def pretrain(
+    store: Annotated[Path, typer.Argument(help="Made by `clocs prepare`.")],
+    folder: Annotated[Path, typer.Option("--out", help="Folder for the checkpoints.")],
+    method: Annotated[
+        str, typer.Option(help="cmsc, cmlc, cmsmlc, random or random-bn.")
+    ] = "cmsc",
+    seeds: Annotated[int, typer.Option(help="Train seeds 0…N−1, all at once.", min=1)] = 1,
+    embedding_dim: Annotated[int, typer.Option(help="E.", min=1)] = 128,
+    leads: Leads = None,
+    temperature: Annotated[float, typer.Option(help="τ of the loss.")] = 0.1,
+    epochs: Epochs = 400,
+    patience: Patience = 15,
+    batch_size: BatchSize = None,
+    lr: LearningRate = 1e-4,
+    split_seed: SplitSeed = 0,
+    device: Device = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Learn encoders from unlabelled ECGs, one a seed.
+
+    Writes seed-0.safetensors, seed-0.json, … and log.jsonl with the metrics of every epoch.
+    """
+    from clocs.store import open_store
+
+    opened = open_store(store)
+    settings = _settings(epochs, patience, batch_size or opened.manifest.batch_size, lr)
+    with terminal.training(err, f"Pre-training {method}", epochs) as watch:
+        checkpoints = api.pretrain(
+            opened,
+            method=method,
+            out=folder,
+            seeds=seeds,
+            leads=_names(leads),
+            embedding_dim=embedding_dim,
+            temperature=temperature,
+            settings=settings,
+            split_seed=split_seed,
+            device=device,
+            resume=resume,
+            on_step=watch.step,
+            on_epoch=watch.epoch,
+        )
+    cards = [terminal.card_facts(c) for c in checkpoints]
+    if as_json:
+        _print_json(cards)
+        return
+    out.print(terminal.cards_summary(cards))
+    out.print(f"\nThe checkpoints are in {folder}. Next: clocs evaluate {folder} {store}")
+
+
+@app.command(epilog="Example: clocs evaluate runs/chapman-cmsc chapman --fraction 0.5")
+def evaluate(
+    checkpoint: Annotated[Path, typer.Argument(help="A file, or a folder with all its seeds.")],
+    store: Annotated[Path, typer.Argument(help="Labelled recordings.")],
+    protocol: Annotated[
+        ProtocolName, typer.Option(help="linear as in the paper, or solved to the end.")
+    ] = ProtocolName.linear,
+    fraction: Annotated[float, typer.Option(help="Of the training part that is labelled.")] = 1.0,
+    by: Annotated[ByName, typer.Option(help="What the fraction counts.")] = ByName.frame,
+    leads: Leads = None,
+    epochs: Epochs = 400,
+    patience: Patience = 15,
+    batch_size: BatchSize = None,
+    lr: LearningRate = 1e-4,
+    split_seed: SplitSeed = 0,
+    resamples: Annotated[
+        int, typer.Option(help="Of patients, for the 95 % interval.", min=0)
+    ] = 2000,
+    device: Device = None,
+    as_json: Json = False,
+) -> None:
+    """Score frozen encoders by a linear layer on their embeddings, on patients never seen."""
+    from clocs.store import open_store
+
+    opened = open_store(store)
+    settings = _settings(epochs, patience, batch_size or opened.manifest.batch_size, lr)
+    with terminal.training(err, "Evaluating", epochs) as watch:
+        result = api.evaluate(
+            checkpoint,
+            opened,
+            protocol=protocol.value,  # type: ignore[arg-type]
+            fraction=fraction,
+            by=by.value,  # type: ignore[arg-type]
+            leads=_names(leads),
+            settings=settings,
+            split_seed=split_seed,
+            resamples=resamples,
+            device=device,
+            on_epoch=watch.epoch,
+        )
+    if as_json:
+        _print_json(result.json())
+    else:
+        out.print(terminal.evaluation_table(result))
+
+
+@app.command(epilog="Example: clocs demo --out demo")
+def demo(
+    folder: Annotated[Path, typer.Option("--out", help="Folder for all it makes.")] = Path("demo"),
+    patients: Annotated[int, typer.Option(help="Simulated patients.", min=30)] = 300,
+    as_json: Json = False,
+) -> None:
+    """Tell the whole story on simulated ECGs: prepare, learn, evaluate, show."""
+    from clocs.demo import run_demo
+
+    result = run_demo(folder, patients=patients, console=err)
+    if as_json:
+        _print_json(result.json())
+    else:
+        out.print(result.table())
+        out.print(result.closing_words())
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        out.print(__version__)
+        raise typer.Exit
+
+
+def _names(leads: str | None) -> list[str] | None:
+    if leads is None:
+        return None
+    names = [name.strip() for name in leads.split(",") if name.strip()]
+    if not names or len(set(names)) != len(names):
+        raise SettingError(f"--leads {leads!r} should be distinct names, such as II,V2,aVL,aVR")
+    return names
+
+
+def _settings(epochs: int, patience: int, batch_size: int, lr: float) -> Settings:
+    from clocs.train import Settings
+
+    return Settings(epochs=epochs, patience=patience, batch_size=batch_size, lr=lr)
+
+
+def _print_json(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+@contextmanager
+def _one_sentence() -> Iterator[None]:
+    """Errors in words: one sentence and exit code 1, without a traceback."""
+    try:
+        yield
+    except ClocsError as error:
+        err.print(f"[red]clocs:[/red] {terminal.escape(str(error))}")
+        sys.exit(1)
+    except KeyboardInterrupt:
+        err.print("clocs: interrupted; the same command goes on where it stopped")
+        sys.exit(130)
+
+
+def main() -> None:
+    """Run the command line."""
+    with _one_sentence():
+        app()

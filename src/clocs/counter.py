@@ -1,0 +1,74 @@
+"""Counter-based randomness: every number is a function of its place, not of what was drawn before.
+
+A key is made of (seed, stream, epoch, step, …); a draw is a function of (key, element). So a fleet
+equals its singles, a resumed run equals an uninterrupted one, and every device draws the same bits.
+Knows nothing about training; torch only.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import torch
+from torch import Tensor
+
+_GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)  # as a signed 64-bit integer
+_M1 = 0xBF58476D1CE4E5B9 - (1 << 64)
+_M2 = 0x94D049BB133111EB - (1 << 64)
+
+
+def _shift(x: Tensor, bits: int) -> Tensor:
+    """Logical right shift of int64 (torch's own is arithmetic)."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def mix(x: Tensor) -> Tensor:
+    """SplitMix64's finaliser: int64 -> well-mixed int64, the same on every device."""
+    x = (x ^ _shift(x, 30)) * _M1
+    x = (x ^ _shift(x, 27)) * _M2
+    return x ^ _shift(x, 31)
+
+
+def stream(name: str) -> int:
+    """A stable number for a named use of randomness ('order', 'dropout', …)."""
+    return zlib.crc32(name.encode())
+
+
+def fold(key: Tensor, *parts: int | Tensor) -> Tensor:
+    """A new key from a key and further coordinates (stream, epoch, step, layer …)."""
+    for part in parts:
+        key = mix(key * 31 + part + _GOLDEN)
+    return key
+
+
+def member_keys(seeds: list[int], device: torch.device | str = "cpu") -> Tensor:
+    """seeds -> (members,) int64 keys."""
+    return fold(torch.tensor(seeds, dtype=torch.int64, device=device), stream("member"))
+
+
+def bits(key: Tensor, count: int) -> Tensor:
+    """key: (members,) -> (members, count) int64 of uniformly random bits."""
+    element = torch.arange(1, count + 1, device=key.device)
+    return mix(key[:, None] + element * _GOLDEN)
+
+
+def uniform(key: Tensor, count: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    """key: (members,) -> (members, count) uniform in [0, 1)."""
+    return (_shift(bits(key, count), 11).to(torch.float64) * 2.0**-53).to(dtype)
+
+
+def permutation(key: Tensor, count: int) -> Tensor:
+    """key: (members,) -> (members, count): an independent random order of 0…count−1 each."""
+    return bits(key, count).argsort(dim=1, stable=True)
+
+
+def dropout(x: Tensor, p: float, key: Tensor) -> Tensor:
+    """x: (members, …), each element zeroed with probability p (in steps of 2⁻¹⁶), others scaled up.
+
+    One 64-bit draw decides four elements, so the mask costs a fraction of a convolution.
+    """
+    size = x[0].numel()
+    lanes = bits(key, (size + 3) // 4).view(torch.int16)[:, :size]
+    threshold = round(p * 65536)
+    keep = lanes >= threshold - 32768
+    return x * (keep.view(x.shape) * (65536 / (65536 - threshold))).to(x.dtype)

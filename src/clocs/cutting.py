@@ -1,0 +1,101 @@
+"""How recordings are cut into frames, and which label a frame bears: numpy only.
+
+Knows nothing about stores, signals or resampling. All positions are in samples of the recording as
+stored, at its own rate. Everything is flat: one element a frame, so a whole store is cut at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from clocs.recording import FrameSpec
+
+# Relative. Durations like 2500/300 s are not exact in binary; a whole number of samples is meant.
+_NEARLY = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Cuts:
+    """All frames of all recordings, in order of recording, then time.
+
+    Attributes:
+        recording: (frames,) index of the recording.
+        frame: (frames,) index of the frame in its recording.
+        start: (frames,) first sample in its recording.
+    """
+
+    recording: NDArray[np.int64]
+    frame: NDArray[np.int64]
+    start: NDArray[np.int64]
+
+
+def frame_width(rate: ArrayLike, spec: FrameSpec) -> NDArray[np.float64]:
+    """Samples that a frame covers at `rate` Hz: whole where it nearly is, else fractional."""
+    width = np.asarray(rate, dtype=np.float64) * spec.seconds
+    nearest = np.rint(width)
+    return np.where(np.abs(width - nearest) <= _NEARLY * width, nearest, width)
+
+
+def frame_count(samples: ArrayLike, rate: ArrayLike, spec: FrameSpec) -> NDArray[np.int64]:
+    """How many whole frames, without overlap, `samples` samples at `rate` Hz hold; broadcasts."""
+    ratio = np.asarray(samples, dtype=np.float64) / frame_width(rate, spec)
+    return np.asarray(np.floor(ratio + _NEARLY), dtype=np.int64)
+
+
+def frame_start(frame: ArrayLike, rate: ArrayLike, spec: FrameSpec) -> NDArray[np.int64]:
+    """The first sample of the frame with this index; broadcasts."""
+    position = np.asarray(frame, dtype=np.float64) * frame_width(rate, spec)
+    return np.asarray(np.rint(position), dtype=np.int64)
+
+
+def cut(samples: ArrayLike, rate: ArrayLike, spec: FrameSpec) -> Cuts:
+    """Cut recordings of (n,) `samples` at (n,) `rate` Hz into frames."""
+    counts = np.atleast_1d(frame_count(samples, rate, spec))
+    recording = np.repeat(np.arange(counts.size), counts)
+    frame = np.arange(recording.size) - np.repeat(np.cumsum(counts) - counts, counts)
+    rates = np.broadcast_to(np.asarray(rate, dtype=np.float64), counts.shape)
+    return Cuts(recording, frame, frame_start(frame, rates[recording], spec))
+
+
+def frame_labels(
+    cuts: Cuts,
+    *,
+    recording: NDArray[np.int64],
+    start: NDArray[np.int64],
+    stop: NDArray[np.int64],
+    label: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """(frames,) the label of the episode that covers each frame's first sample, -1 where none does.
+
+    Args:
+        cuts: The frames.
+        recording: (episodes,) which recording an episode belongs to.
+        start: (episodes,) its first sample.
+        stop: (episodes,) one past its last sample. Episodes of a recording do not overlap.
+        label: (episodes,) its label's index.
+    """
+    if recording.size == 0 or cuts.start.size == 0:
+        return np.full(cuts.start.size, -1, dtype=np.int64)
+    # Recordings side by side on one line, far enough apart, make one search of all.
+    span = int(max(stop.max(), cuts.start.max())) + 1
+    line = recording * span + start
+    order = np.argsort(line, kind="stable")
+    at = np.searchsorted(line[order], cuts.recording * span + cuts.start, side="right") - 1
+    found = order[np.maximum(at, 0)]
+    covers = (at >= 0) & (recording[found] == cuts.recording) & (cuts.start < stop[found])
+    return np.where(covers, label[found], -1)
+
+
+def pairs(cuts: Cuts, kept: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """(pairs,) where in `cuts` each pair of consecutive frames, (0, 1), (2, 3) …, begins.
+
+    Both frames of a pair must be of one recording and `kept`.
+    """
+    first = np.flatnonzero(cuts.frame % 2 == 0)
+    first = first[first + 1 < cuts.frame.size]
+    whole = cuts.recording[first] == cuts.recording[first + 1]
+    both: NDArray[np.bool_] = whole & kept[first] & kept[first + 1]
+    return first[both]

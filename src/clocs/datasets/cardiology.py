@@ -1,0 +1,124 @@
+"""Cardiology (Hannun et al. 2019): one lead, 200 Hz, 30 s, twelve rhythms labelled in time.
+
+`.ecg` files with the committee's episodes in `_grp*.episodes.json`; the single readers' `_rev*`
+are not used. Knows nothing about other datasets or about stores.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from clocs.datasets import checks, listing
+from clocs.datasets.base import Entry, Listing
+from clocs.errors import UnusableError
+from clocs.readers import ecg
+from clocs.recording import Episode, FrameSpec, Recording
+from clocs.sources import Source
+
+MERGED = {"AVB_TYPE2": "AVB", "AFL": "AFIB"}
+_COMMITTEE = re.compile(r"(.+)_grp\d*\.episodes\.json$")
+
+
+@dataclass(frozen=True, eq=False)
+class Cardiology:
+    """The dataset in a source; see the module."""
+
+    source: Source
+
+    name: ClassVar[str] = "cardiology"
+    labels: ClassVar[tuple[str, ...]] = (
+        "AFIB",
+        "AVB",
+        "BIGEMINY",
+        "EAR",
+        "IVR",
+        "JUNCTIONAL",
+        "NOISE",
+        "NSR",
+        "SVT",
+        "TRIGEMINY",
+        "VT",
+        "WENCKEBACH",
+    )
+    multilabel: ClassVar[bool] = False
+    frame: ClassVar[FrameSpec] = FrameSpec(1.28, 2500)
+    segment_frame: ClassVar[FrameSpec] = FrameSpec(1.28, 2500)
+    resample: ClassVar[Literal["recording", "frame"]] = "frame"
+    batch_size: ClassVar[int] = 16
+    settings: ClassVar[Mapping[str, str]] = {}
+
+    def list(self) -> Listing:
+        signals = listing.with_suffix(self.source, ".ecg")
+        listing.require(
+            self.source,
+            dataset=self.name,
+            found=len(signals),
+            looked_for="*.ecg with *_grp*.episodes.json",
+        )
+        committee: defaultdict[str, list[str]] = defaultdict(list)
+        for name in self.source.names:
+            if match := _COMMITTEE.match(name):
+                committee[match[1]].append(name)
+        entries = [
+            Entry(
+                id=listing.stem(path),
+                patient=listing.stem(path).partition("_")[0],
+                path=path,
+                info={"episodes": "\n".join(committee[path[:-4]])}
+                if path[:-4] in committee
+                else {},
+            )
+            for path in signals
+        ]
+        kept, later = listing.unique(entries)
+        held = {path[:-4] for path in signals}
+        return Listing(
+            entries=tuple(kept),
+            quarantined=tuple(later),
+            rows_without_recording=tuple(
+                sorted(name.rpartition("/")[2] for name in committee.keys() - held)
+            ),
+            fingerprint=self.source.fingerprint,
+        )
+
+    def read(self, entry: Entry) -> Recording:
+        tables = entry.info.get("episodes", "").split("\n")
+        if not tables[0]:
+            detail = f"{entry.id} has no committee file {entry.id}_grp*.episodes.json"
+            raise UnusableError("no label", detail)
+        if len(tables) > 1:
+            detail = f"{entry.id} has several committee files: {', '.join(tables)}"
+            raise UnusableError("unknown label", detail)
+        recording = ecg.read_ecg(self.source.read(entry.path), name=entry.id)
+        episodes = tuple(
+            dataclasses.replace(episode, label=MERGED.get(episode.label, episode.label))
+            for episode in ecg.read_episodes(self.source.read(tables[0]), name=tables[0])
+        )
+        last = max((episode.stop for episode in episodes), default=0)
+        if last > recording.samples:
+            detail = f"{entry.id} has {recording.samples} samples, its episodes end at {last}"
+            raise UnusableError("truncated", detail)
+        checks.check_signal(recording, frame=self.frame, known_leads=(ecg.LEAD,))
+        self._check_labels(entry.id, recording, episodes)
+        return dataclasses.replace(recording, patient=entry.patient, episodes=episodes)
+
+    def _check_labels(self, name: str, recording: Recording, episodes: tuple[Episode, ...]) -> None:
+        """Refuse a recording none of whose frames has one of the twelve labels."""
+        step = round(self.frame.seconds * recording.rate)
+        starts = range(0, recording.samples - step + 1, step)
+        found = {
+            episode.label
+            for start in starts
+            for episode in episodes
+            if episode.start <= start < episode.stop
+        }
+        if not found:
+            raise UnusableError("no label", f"no episode of {name} covers the start of a frame")
+        if not found & set(self.labels):
+            detail = f"the frames of {name} are all {', '.join(sorted(found))}"
+            raise UnusableError("unknown label", detail)

@@ -1,0 +1,149 @@
+"""Chapman–Shaoxing (Zheng et al. 2020): 12 leads, 500 Hz, 10 s, four rhythm groups.
+
+Reads the published `ECGDataDenoised` tables with `Diagnostics.xlsx`, and WFDB records whose
+headers hold `#Rhythm:`. Knows nothing about other datasets or about stores.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from clocs.datasets import checks, listing
+from clocs.datasets.base import Entry, Listing
+from clocs.errors import SourceError, UnusableError
+from clocs.readers import read_csv, read_wfdb
+from clocs.recording import STANDARD_LEADS, FrameSpec, Recording
+from clocs.sources import Source
+
+TABLE = "Diagnostics.xlsx"
+GROUPS = {
+    "AFIB": ("AFIB", "AF"),
+    "GSVT": ("SVT", "AT", "SAAWR", "ST", "AVNRT", "AVRT"),
+    "SB": ("SB",),
+    "SR": ("SR", "SA", "SI"),
+}
+_GROUP_OF = {rhythm: group for group, rhythms in GROUPS.items() for rhythm in rhythms}
+_COLUMNS = {"Rhythm": "rhythm", "Beat": "beat", "PatientAge": "age", "Gender": "sex"}
+_NOT_RECORDINGS = {"diagnostics", "rhythmnames", "conditionnames", "attributesdictionary"}
+
+
+@dataclass(frozen=True, eq=False)
+class Chapman:
+    """The dataset in a source; see the module."""
+
+    source: Source
+
+    name: ClassVar[str] = "chapman"
+    labels: ClassVar[tuple[str, ...]] = tuple(GROUPS)
+    multilabel: ClassVar[bool] = False
+    frame: ClassVar[FrameSpec] = FrameSpec(10.0, 2500)
+    segment_frame: ClassVar[FrameSpec] = FrameSpec(5.0, 2500)
+    resample: ClassVar[Literal["recording", "frame"]] = "recording"
+    batch_size: ClassVar[int] = 256
+    settings: ClassVar[Mapping[str, str]] = {}
+
+    def list(self) -> Listing:
+        tables = listing.tables(self.source, TABLE)
+        rows = _rows(tables, self.source)
+        entries, lost = listing.wfdb_entries(self.source, rows)
+        texts = _texts(self.source)
+        for path in texts:
+            name = listing.stem(path)
+            entries.append(Entry(name, name, path, rows.get(name, {})))
+        listing.require(
+            self.source,
+            dataset=self.name,
+            found=len(entries),
+            looked_for="ECGDataDenoised/*.csv or *.hea with #Rhythm",
+        )
+        if texts and not tables:
+            raise SourceError(
+                f"{self.source.path} holds recordings but no {TABLE}, which has their labels; "
+                f"put {TABLE} into the folder (beside the zip, if you give a zip)"
+            )
+        kept, later = listing.unique(entries)
+        held = {entry.id for entry in kept} | {one.id for one in lost}
+        return Listing(
+            entries=tuple(kept),
+            quarantined=tuple(lost + later),
+            rows_without_recording=tuple(sorted(rows.keys() - held)),
+            fingerprint=listing.fingerprint(self.source, tables),
+        )
+
+    def read(self, entry: Entry) -> Recording:
+        if entry.path.lower().endswith(".csv"):
+            recording = read_csv(self.source.read(entry.path), name=entry.id)
+        else:
+            recording = read_wfdb(self.source, entry.path)
+        checks.check_signal(recording, frame=self.frame, known_leads=STANDARD_LEADS)
+        extra = checks.header_extra(recording)
+        label = _label(entry, header=extra.get("rhythm", ""))
+        for key in ("rhythm", "beat"):
+            if entry.info.get(key):
+                extra[key] = entry.info[key]
+        return dataclasses.replace(
+            recording,
+            labels=(label,),
+            age=checks.parse_age(entry.info.get("age", recording.extra.get("Age"))),
+            sex=checks.parse_sex(entry.info.get("sex", recording.extra.get("Sex"))),
+            extra=extra,
+        )
+
+
+def _texts(source: Source) -> list[str]:
+    """CSV recordings; where raw and denoised ones lie side by side, the denoised."""
+    texts = [
+        path
+        for path in listing.with_suffix(source, ".csv")
+        if listing.stem(path).lower() not in _NOT_RECORDINGS
+        and not listing.stem(path).startswith("REFERENCE")
+    ]
+    denoised = [path for path in texts if "denoised" in path.lower()]
+    return denoised or texts
+
+
+def _label(entry: Entry, *, header: str) -> str:
+    """The rhythm group, on which the table and the header must agree where both speak."""
+    named = {TABLE: entry.info.get("rhythm", ""), "the header": header}
+    named = {where: rhythm for where, rhythm in named.items() if rhythm}
+    if not named:
+        detail = f"{entry.id} has no row in {TABLE} and no #Rhythm in a header"
+        raise UnusableError("no label", detail)
+    said = " and ".join(f"{rhythm!r} in {where}" for where, rhythm in named.items())
+    groups = {_GROUP_OF.get(rhythm.upper(), "") for rhythm in named.values()}
+    if len(groups) > 1 or "" in groups:
+        raise UnusableError("unknown label", f"the rhythm of {entry.id} is {said}")
+    return groups.pop()
+
+
+def _rows(tables: list[bytes], source: Source) -> dict[str, dict[str, str]]:
+    """Rows of the published tables by file name; two that differ in rhythm keep both words."""
+    rows: dict[str, dict[str, str]] = {}
+    for table in tables:
+        for values in _excel(table, source):
+            name = values.pop("FileName").removesuffix(".csv")
+            row = {_COLUMNS[column]: value for column, value in values.items()}
+            known = rows.setdefault(name, row)
+            if known["rhythm"] != row["rhythm"]:
+                known["rhythm"] += f" or {row['rhythm']}"
+    return rows
+
+
+def _excel(table: bytes, source: Source) -> list[dict[str, str]]:
+    import polars as pl
+
+    columns = ["FileName", *_COLUMNS]
+    try:
+        frame = pl.read_excel(io.BytesIO(table), engine="calamine")
+        frame = frame.select(pl.col(columns).cast(pl.String).str.strip_chars().fill_null(""))
+        return frame.filter(pl.col("FileName") != "").to_dicts()
+    except Exception as error:  # polars and its Excel engine raise many kinds
+        problem = str(error).split("\n", maxsplit=1)[0]
+        raise SourceError(
+            f"{TABLE} of {source.path} is not the published table with the columns "
+            f"{', '.join(columns)} ({problem}); download it again"
+        ) from None

@@ -1,0 +1,58 @@
+"""What every recording of a named dataset must pass, and the fields all of them share.
+
+Knows nothing about any one dataset.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+
+import numpy as np
+
+from clocs.errors import UnusableError
+from clocs.recording import FrameSpec, Recording
+
+_SEXES = {"male": "male", "m": "male", "female": "female", "f": "female"}
+
+
+def check_signal(recording: Recording, *, frame: FrameSpec, known_leads: Collection[str]) -> None:
+    """Refuse a recording that is unusable as a whole; a flat lead or stretch is no reason.
+
+    Raises:
+        UnusableError: no known lead, flat or too short.
+    """
+    if not any(lead in known_leads for lead in recording.leads):
+        found = ", ".join(recording.leads)
+        detail = f"{recording.id} has {found}; one of {', '.join(known_leads)} is needed"
+        raise UnusableError("no known lead", detail)
+    digital = recording.digital
+    if digital.size and np.array_equal(digital.min(axis=1), digital.max(axis=1)):
+        raise UnusableError("flat", f"{recording.id} is constant in every lead")
+    needed = round(frame.seconds * recording.rate)
+    if recording.samples < needed:
+        detail = (
+            f"{recording.id} has {recording.samples} samples ({recording.seconds:.2f} s), "
+            f"a frame needs {needed}"
+        )
+        raise UnusableError("too short", detail)
+
+
+def parse_age(text: str | None) -> float | None:
+    """Years, or None where unknown ('', 'NaN', '-1' …)."""
+    try:
+        age = float(text or "nan")
+    except ValueError:
+        return None
+    return age if 0 <= age < math.inf else None
+
+
+def parse_sex(text: str | None) -> str | None:
+    """'male', 'female' or None."""
+    return _SEXES.get((text or "").strip().lower())
+
+
+def header_extra(recording: Recording) -> dict[str, str]:
+    """Header fields other than age and sex, by lower-case name."""
+    fields = {key.lower(): value for key, value in recording.extra.items()}
+    return {key: value for key, value in fields.items() if key not in ("age", "sex")}

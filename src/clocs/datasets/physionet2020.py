@@ -1,0 +1,77 @@
+"""PhysioNet/CinC 2020, the CPSC 2018 part: 12 leads, 500 Hz, 6 to 144 s, nine labels.
+
+WFDB records whose headers hold SNOMED codes in `#Dx:`; a recording has one to three labels.
+Knows nothing about other datasets or about stores.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from clocs.datasets import checks, listing
+from clocs.datasets.base import Entry, Listing
+from clocs.errors import UnusableError
+from clocs.readers import read_wfdb
+from clocs.recording import STANDARD_LEADS, FrameSpec, Recording
+from clocs.sources import Source
+
+CODES = {
+    "AF": "164889003",
+    "I-AVB": "270492004",
+    "LBBB": "164909002",
+    "Normal": "426783006",
+    "PAC": "284470004",
+    "PVC": "164884008",
+    "RBBB": "59118001",
+    "STD": "429622005",
+    "STE": "164931005",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class PhysioNet2020:
+    """The dataset in a source; see the module."""
+
+    source: Source
+
+    name: ClassVar[str] = "physionet2020"
+    labels: ClassVar[tuple[str, ...]] = tuple(CODES)
+    multilabel: ClassVar[bool] = True
+    frame: ClassVar[FrameSpec] = FrameSpec(5.0, 2500)
+    segment_frame: ClassVar[FrameSpec] = FrameSpec(5.0, 2500)
+    resample: ClassVar[Literal["recording", "frame"]] = "recording"
+    batch_size: ClassVar[int] = 256
+    settings: ClassVar[Mapping[str, str]] = {}
+
+    def list(self) -> Listing:
+        entries, lost = listing.wfdb_entries(self.source, {})
+        listing.require(
+            self.source, dataset=self.name, found=len(entries), looked_for="*.hea with #Dx"
+        )
+        kept, later = listing.unique(entries)
+        return Listing(tuple(kept), tuple(lost + later), fingerprint=self.source.fingerprint)
+
+    def read(self, entry: Entry) -> Recording:
+        recording = read_wfdb(self.source, entry.path)
+        checks.check_signal(recording, frame=self.frame, known_leads=STANDARD_LEADS)
+        return dataclasses.replace(
+            recording,
+            labels=_labels(entry.id, recording.extra.get("Dx", "")),
+            age=checks.parse_age(recording.extra.get("Age")),
+            sex=checks.parse_sex(recording.extra.get("Sex")),
+            extra=checks.header_extra(recording),
+        )
+
+
+def _labels(name: str, diagnoses: str) -> tuple[str, ...]:
+    codes = {code.strip() for code in diagnoses.split(",")} - {"", "Unknown"}
+    if not codes:
+        raise UnusableError("no label", f"the header of {name} has no code in #Dx")
+    labels = tuple(label for label, code in CODES.items() if code in codes)
+    if not labels:
+        detail = f"none of the codes of {name} is among the nine: {', '.join(sorted(codes))}"
+        raise UnusableError("unknown label", detail)
+    return labels

@@ -1,0 +1,282 @@
+"""A simulator of 12-lead ECGs: a beating dipole seen by ten electrodes, in mV.
+
+The heart vector is a sum of Gaussian waves in Frank's coordinates, projected on the leads by
+Dower's matrix; f-waves have a lead field of their own, since the atria lie close under V1.
+A patient persists; a recording adds what changes from visit to visit. Knows nothing about who the
+patients are, datasets, files or int16.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.random import SFC64, Generator, SeedSequence
+from numpy.typing import NDArray
+from scipy.fft import irfft, next_fast_len
+
+Array = NDArray[np.float32]
+
+# Dower's matrix: Frank's x (left), y (down), z (back) -> I, II, V1 … V6.
+DOWER: Final = np.array(
+    [
+        [0.632, -0.235, 0.059],
+        [0.235, 1.066, -0.132],
+        [-0.515, 0.157, -0.917],
+        [0.044, 0.164, -1.387],
+        [0.882, 0.098, -1.277],
+        [1.213, 0.127, -0.601],
+        [1.125, 0.127, -0.086],
+        [0.831, 0.076, 0.230],
+    ]
+)
+# Two sources of f-waves (right atrium; inferior left atrium) -> I, II, V1 … V6.
+ATRIAL: Final = np.array(
+    [[0.10, 0.35, 1.0, 0.55, 0.28, 0.15, 0.10, 0.08], [0.12, 0.55, 0.2, 0.2, 0.15, 0.12, 0.1, 0.1]]
+).T
+# I, II, V1 … V6 -> the twelve in the standard order; Einthoven's and Goldberger's laws.
+_TWELVE: Final = np.zeros((12, 8))
+_TWELVE[:6, 0] = 1, 0, -1, -0.5, 1, -0.5
+_TWELVE[:6, 1] = 0, 1, 1, -0.5, -0.5, 1
+_TWELVE[6:, 2:] = np.eye(6)
+# Electrodes RA, LA, LL, V1 … V6 -> I, II, V1 … V6; the chest against Wilson's central terminal.
+_ELECTRODES: Final = np.zeros((8, 9))
+_ELECTRODES[:2, 0] = -1
+_ELECTRODES[:2, 1:3] = np.eye(2)
+_ELECTRODES[2:, :3] = -1 / 3
+_ELECTRODES[2:, 3:] = np.eye(6)
+
+# The waves of a beat. The two P are the right and the left atrium; Q the septum, R and R' the apex
+# and the free wall, S the base; N notches the QRS. The QT interval places ST and T.
+WAVES: Final = ("P1", "P2", "Q", "R", "R'", "S", "N", "ST", "T")
+P, QRS, N, ST, T = slice(0, 2), slice(2, 7), 6, 7, 8
+_Q_ONSET = 0.042  # s before R: the QT interval starts here
+
+
+@dataclass(frozen=True, slots=True)
+class Rhythm:
+    """A rhythm class: its share of the patients, their mean age, and its heart rates a minute."""
+
+    label: str
+    share: float
+    mean: float
+    spread: float
+    slowest: float
+    fastest: float
+    age: float
+
+
+@dataclass(frozen=True, slots=True)
+class Patient:
+    """What persists from one recording of a patient to the next.
+
+    Attributes:
+        rhythm: The class.
+        rate: Resting heart rate, beats a minute.
+        amplitude: (waves, 3) mV.
+        centre: (waves,) s after R.
+        width: (waves,) s, of the falling side; the rising side of T is `skew` times wider.
+        skew: Asymmetry of T, 1 for none.
+        qtc: QT at one beat a second, s.
+        field: (8, 3) lead field of I, II, V1 … V6.
+        atrial: (8, 2) lead field of the f-waves, mV.
+        fibrillation: Dominant frequency of the f-waves, Hz.
+        variability: Relative size of the slow changes of RR (or of all of them in AFIB).
+    """
+
+    rhythm: Rhythm
+    age: float
+    sex: str
+    rate: float
+    amplitude: NDArray[np.float64]
+    centre: NDArray[np.float64]
+    width: NDArray[np.float64]
+    skew: float
+    qtc: float
+    field: NDArray[np.float64]
+    atrial: NDArray[np.float64]
+    fibrillation: float
+    variability: float
+
+
+def stream(*key: int) -> Generator:
+    """The random numbers that belong to a key, whatever else has been drawn before."""
+    return Generator(SFC64(SeedSequence(key)))
+
+
+def simulate(
+    patient: Patient, rng: Generator, *, seconds: float, rate: float
+) -> tuple[Array, Array]:
+    """What the heart gives and what disturbs it, both (12, samples) in mV; the ECG is their sum.
+
+    Args:
+        patient: Whose ECG.
+        rng: The recording's own random numbers: another visit, another stream.
+        seconds: Duration.
+        rate: Samples a second, Hz.
+    """
+    samples = round(seconds * rate)
+    breath = rng.uniform(0.18, 0.33), rng.uniform(0, 2 * np.pi)  # Hz, rad
+    field = patient.field * rng.normal(1, 0.02, (8, 1))
+    # Chest electrodes are never stuck on the same spot twice: slide each along the row of six.
+    slide = np.gradient(field[2:], axis=0) * rng.normal(0, 0.07, (6, 1))
+    field[2:] += slide
+    vector = _heart_vector(patient, rng, samples, rate, breath)
+    heart = (_TWELVE @ field).astype(np.float32) @ vector
+    if patient.rhythm.label == "AFIB":
+        lead_field = (_TWELVE @ patient.atrial).astype(np.float32)
+        heart += lead_field @ _f_waves(patient.fibrillation, rng, samples, rate)
+    return heart, _noise(rng, samples, rate, breath)
+
+
+def rotation(frontal: float, horizontal: float) -> NDArray[np.float64]:
+    """(3, 3) rotation of the heart in the frontal and then the horizontal plane, degrees."""
+    a, b = np.radians(frontal), np.radians(horizontal)
+    front = np.array([[np.cos(a), -np.sin(a), 0], [np.sin(a), np.cos(a), 0], [0, 0, 1]])
+    flat = np.array([[np.cos(b), 0, -np.sin(b)], [0, 1, 0], [np.sin(b), 0, np.cos(b)]])
+    return np.asarray(flat @ front)
+
+
+def _intervals(
+    patient: Patient, rng: Generator, seconds: float, breath: tuple[float, float]
+) -> NDArray[np.float64]:
+    """(beats,) RR intervals in s, enough to fill `seconds`."""
+    rhythm = patient.rhythm
+    visit = patient.rate * rng.lognormal(0, 0.04)
+    mean = 60 / float(np.clip(visit, 1.02 * rhythm.slowest, 0.98 * rhythm.fastest))
+    if rhythm.label == "AFIB":  # the node lets impulses through at random once it has recovered
+        count = int(seconds / 0.28) + 2
+        rest = max(0.28, 0.52 * mean)
+        shape = ((mean - rest) / (patient.variability * mean)) ** 2
+        return np.asarray(rest + rng.gamma(shape, (mean - rest) / shape, count))
+    count = int(seconds * rhythm.fastest / 60) + 2
+    time = mean * np.arange(count)
+    slow = np.sin(2 * np.pi * breath[0] * time + breath[1] + 0.8)
+    slow += 0.5 * np.sin(2 * np.pi * 0.1 * time + rng.uniform(0, 2 * np.pi))
+    relative = patient.variability * slow + rng.normal(0, 0.006, count)
+    rr = np.clip(mean * (1 + relative), 60 / rhythm.fastest, 60 / rhythm.slowest)
+    return np.asarray(rr)
+
+
+def _heart_vector(
+    patient: Patient, rng: Generator, samples: int, rate: float, breath: tuple[float, float]
+) -> Array:
+    """(3, samples) the heart vector, mV."""
+    lead_in = 1.6  # s: beats before the first sample reach into the recording, as do those after
+    rr = _intervals(patient, rng, samples / rate + 2 * lead_in, breath)
+    peak = np.cumsum(rr) - rr[0] * rng.random() - lead_in
+    shown = np.flatnonzero(peak[:-1] < samples / rate + 0.5)
+    peak, following = peak[shown], rr[shown + 1]
+    beats = len(peak)
+
+    # Fridericia: QT goes with the cube root of RR; it adapts slowly, so half with the mean. The
+    # cap keeps T clear of a QRS that comes early.
+    adapted = 0.5 * rr[shown] + 0.5 * rr.mean()
+    qt = np.minimum(patient.qtc * np.cbrt(adapted), 0.93 * following)
+    stretch = (qt / patient.qtc)[:, None]
+    centre = np.broadcast_to(patient.centre, (beats, len(WAVES))).copy()
+    width = np.broadcast_to(patient.width, centre.shape).copy()
+    width[:, ST:] *= stretch
+    centre[:, T] = qt - _Q_ONSET - 2.1 * width[:, T]
+    centre[:, ST] = 0.5 * (centre[:, T] + 0.05)
+    if patient.rhythm.label in ("SR", "SB"):  # PR shortens as the heart speeds up
+        centre[:, P] *= (0.88 + 0.12 * np.sqrt(adapted))[:, None]
+
+    # Breathing turns the heart a little and changes its distance to the electrodes.
+    sway = np.sin(2 * np.pi * breath[0] * peak + breath[1])[:, None, None]
+    tilt = rotation(rng.uniform(1, 5), 0) * (1 + rng.uniform(0, 0.05))
+    amplitude = patient.amplitude + sway * (patient.amplitude @ tilt.T - patient.amplitude)
+    amplitude *= rng.normal(1, 0.012, (beats, len(WAVES), 1))
+
+    pad = int(2 * lead_in * rate)
+    vector = np.zeros((3, samples + 2 * pad), np.float32)
+    for waves in (P, QRS, slice(ST, None)):  # apart, since their windows are
+        part = amplitude[:, waves].astype(np.float32).transpose(0, 2, 1)
+        skew = np.where(np.arange(len(WAVES))[waves] == T, patient.skew, 1.0)
+        if part.any():
+            _add_waves(
+                vector, part, centre[:, waves], width[:, waves], skew, peak=peak, rate=rate, pad=pad
+            )
+    return vector[:, pad : pad + samples]
+
+
+def _add_waves(
+    vector: Array,
+    amplitude: Array,
+    centre: NDArray[np.float64],
+    width: NDArray[np.float64],
+    skew: NDArray[np.float64],
+    *,
+    peak: NDArray[np.float64],
+    rate: float,
+    pad: int,
+) -> None:
+    """Add (beats, 3, waves) amplitudes of Gaussian waves to (3, pad + samples + pad)."""
+    # One window a beat, four widths beyond its outermost waves, on the grid of samples.
+    reach = 4 * width * skew
+    before = int(np.ceil((reach - centre).max() * rate)) + 1
+    after = int(np.ceil((centre + reach).max() * rate)) + 1
+    nearest = np.rint(peak * rate).astype(np.int64)
+    grid = np.arange(-before, after + 1, dtype=np.float32) / np.float32(rate)
+    offset = (centre + (peak - nearest / rate)[:, None]).astype(np.float32)
+    narrow = (np.sqrt(0.5) / width).astype(np.float32)
+    bump = (grid - offset[:, :, None]) * narrow[:, :, None]
+    for wave in np.flatnonzero(skew != 1):  # T rises slowly and falls fast
+        bump[:, wave] *= np.where(bump[:, wave] < 0, np.float32(1 / skew[wave]), np.float32(1))
+    np.square(bump, out=bump)
+    np.exp(np.negative(bump, out=bump), out=bump)
+    for window, at in zip(amplitude @ bump, nearest + pad - before, strict=True):
+        vector[:, at : at + window.shape[1]] += window
+
+
+def _f_waves(frequency: float, rng: Generator, samples: int, rate: float) -> Array:
+    """(2, samples) fibrillation: sawtooth-like waves whose phase and size wander, about 1 high."""
+    knots = int(np.ceil(samples / rate * 3)) + 2
+    time = np.arange(samples) / rate
+    at = np.arange(knots) / 3
+    phase = 2 * np.pi * frequency * time + np.stack(
+        [np.interp(time, at, np.cumsum(rng.normal(0, 0.9, knots))) for _ in range(2)]
+    )
+    size = np.stack([np.interp(time, at, rng.uniform(0.45, 1.25, knots)) for _ in range(2)])
+    phase, size = phase.astype(np.float32), size.astype(np.float32)
+    wave = np.sin(phase) + 0.35 * np.sin(2 * phase + 0.6) + 0.12 * np.sin(3 * phase + 1.1)
+    return np.asarray(size * wave, np.float32)
+
+
+def _noise(rng: Generator, samples: int, rate: float, breath: tuple[float, float]) -> Array:
+    """(12, samples) mV: drift, muscle, breathing and mains, each picked up at the electrodes."""
+    # Made in the frequency domain, where a band is a slice; longer than needed, because what an
+    # inverse transform gives is periodic and a recording's two ends do not meet.
+    length = int(next_fast_len(int(1.25 * samples), real=True))
+    step = rate / length
+    spectrum = np.zeros((9, length // 2 + 1), np.complex64)
+    contact = rng.lognormal(0, 0.25, (9, 1))
+
+    def add_band(low: float, high: float, size: float, slope: float) -> None:
+        """Noise of standard deviation `size` mV from `low` to `high` Hz, amplitude f^slope."""
+        bins = np.arange(max(1, int(low / step)), min(int(high / step) + 2, length // 2))
+        if len(bins) == 0:
+            return
+        shape = bins**slope
+        shape *= size * length / np.sqrt(4 * np.square(shape).sum())
+        # A sum of hundreds of waves is normal whatever their law; uniform is five times cheaper.
+        noise = rng.random((9, 2 * len(bins)), np.float32)
+        noise -= np.float32(0.5)
+        band = spectrum[:, bins[0] : bins[-1] + 1]
+        band += noise.view(np.complex64) * (contact * shape * np.sqrt(12)).astype(np.float32)
+
+    add_band(0.05, 0.8, size=float(rng.lognormal(np.log(0.022), 0.5)), slope=-1.0)
+    add_band(18.0, 140.0, size=float(rng.lognormal(np.log(0.006), 0.5)), slope=-0.3)
+    mains = round(50.0 / step)  # the nearest bin will do: no grid keeps 50 Hz to the millihertz
+    if mains < length // 2:
+        hum = rng.lognormal(np.log(0.0015), 0.7) * rng.normal(0, length / 2, 9)
+        spectrum[:, mains] += hum * np.exp(1j * rng.uniform(0, 2 * np.pi))
+
+    sources = np.empty((10, samples), np.float32)
+    sources[:9] = irfft(spectrum, length, overwrite_x=True)[:, :samples]
+    turn = np.arange(samples, dtype=np.float32) * np.float32(2 * np.pi * breath[0] / rate)
+    sources[9] = np.sin(turn + np.float32(breath[1]))
+    swell = rng.lognormal(np.log(0.018), 0.5) * rng.normal(0.4, 1, 9)
+    seen = _TWELVE @ _ELECTRODES @ np.column_stack([np.eye(9), swell])
+    return seen.astype(np.float32) @ sources

@@ -1,0 +1,178 @@
+"""One block of the paper's encoder: convolution, batch norm, ReLU, max-pool, with its gradient.
+
+Activations are (members, n, length, channels): with channels last the values under a kernel lie
+side by side, so that a convolution is one strided copy and one batched matrix product for all
+members. The gradient is written out because half of what autograd would do here is not needed:
+
+- Batch norm is a scale and a shift a channel. With the sign of γ moved into the kernel the scale is
+  never negative, so pooling commutes with it and with ReLU, and comes first, on half the elements.
+- The backward of a strided view scatters element by element; a kernel of 7 at stride 3 touches
+  blocks of 3, 3 and 1 samples, so three shifted additions do.
+
+`plain_block` is the same function in ordinary torch, for the tests.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+KERNEL, STRIDE, POOL = 7, 3, 2
+EPSILON = 1e-5
+
+
+def convolved(length: int) -> int:
+    """How many steps a kernel makes over `length` samples."""
+    return (length - KERNEL) // STRIDE + 1 if length >= KERNEL else 0
+
+
+def conv_block(
+    h: Tensor, weight: Tensor, gamma: Tensor, beta: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """A block in training mode, normalised by the batch's own statistics.
+
+    Args:
+        h: (members, n, length, c_in).
+        weight: (members, 7·c_in, c_out), the kernel's samples before its channels.
+        gamma: (members, c_out), batch norm's scale.
+        beta: (members, c_out), batch norm's shift.
+
+    Returns:
+        (members, n, out // 2, c_out), and the batch's mean and (biased) variance, (members, c_out).
+    """
+    out, mean, variance = _Block.apply(h, weight, gamma, beta)
+    return out, mean, variance
+
+
+def conv_block_eval(
+    h: Tensor, weight: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, variance: Tensor
+) -> Tensor:
+    """The same block normalised by given statistics, in ordinary torch."""
+    scale = gamma * (variance + EPSILON).rsqrt()
+    shift = beta - mean * scale
+    y = torch.bmm(_windows(h), weight * _sign(scale)[:, None])
+    y = _pool(y.view(*h.shape[:2], convolved(h.shape[2]), -1))[0]
+    return torch.relu(y * scale.abs()[:, None, None] + shift[:, None, None])
+
+
+def plain_block(
+    h: Tensor, weight: Tensor, gamma: Tensor, beta: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The slow twin of `conv_block`: the paper's layers one after the other, by autograd."""
+    y = torch.bmm(_windows(h), weight).view(*h.shape[:2], convolved(h.shape[2]), -1)
+    variance, mean = torch.var_mean(y, dim=(1, 2), correction=0)
+    normal = (y - mean[:, None, None]) * (variance + EPSILON).rsqrt()[:, None, None]
+    rectified = torch.relu(normal * gamma[:, None, None] + beta[:, None, None])
+    half = rectified.shape[2] // POOL
+    pooled = rectified[:, :, : half * POOL].unflatten(2, (half, POOL)).amax(dim=3)
+    return pooled, mean, variance
+
+
+class _Block(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, h: Tensor, weight: Tensor, gamma: Tensor, beta: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        members, n, length, _ = h.shape
+        sign = _sign(gamma)
+        windows = _windows(h)
+        y = torch.bmm(windows, weight * sign[:, None])  # (members, n·out, c_out)
+        mean = _column_sums(y) / y.shape[1]
+        y -= mean[:, None]
+        variance = _column_sums(y, squared=True) / y.shape[1]
+        deviation = (variance + EPSILON).rsqrt()
+        pooled, first = _pool(y.view(members, n, convolved(length), -1))
+        scale = gamma.abs() * deviation
+        out = torch.relu(pooled * scale[:, None, None] + beta[:, None, None])
+        ctx.save_for_backward(windows, weight, gamma, y, deviation, pooled, first, out)
+        ctx.shape = h.shape
+        mean = mean * sign
+        ctx.mark_non_differentiable(mean, variance)
+        return out, mean, variance
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor, Tensor, Tensor]:
+        windows, weight, gamma, y, deviation, pooled, first, out = ctx.saved_tensors
+        members, n, length, channels = ctx.shape
+        sign = _sign(gamma)
+        g = gradients[0] * (out > 0)
+        d_beta = _column_sums(g.flatten(1, 2))
+        d_gamma = _column_sums((g * pooled).flatten(1, 2)) * deviation
+        scale = gamma.abs() * deviation
+        # batch norm: what every element gets through the mean and the variance …
+        d_y = torch.addcmul(
+            (-scale * d_beta / y.shape[1])[:, None],
+            y,
+            (-scale * deviation * d_gamma / y.shape[1])[:, None],
+        )
+        # … and what the larger of each two gets besides
+        g = g * scale[:, None, None]
+        half = g.shape[2]
+        pairs = d_y.view(members, n, convolved(length), -1)[:, :, : half * POOL]
+        pairs = pairs.unflatten(2, (half, POOL))
+        to_first = g * first
+        pairs[:, :, :, 0] += to_first
+        pairs[:, :, :, 1] += g - to_first
+        d_weight = torch.bmm(windows.transpose(1, 2), d_y) * sign[:, None]
+        d_h = None
+        if ctx.needs_input_grad[0]:
+            d_windows = torch.bmm(d_y, (weight * sign[:, None]).transpose(1, 2))
+            d_h = _fold(d_windows, n, length, channels)
+        return d_h, d_weight, d_gamma * sign, d_beta
+
+
+def _sign(gamma: Tensor) -> Tensor:
+    return torch.where(gamma < 0, -1, 1).to(gamma.dtype)
+
+
+def _windows(h: Tensor) -> Tensor:
+    """(members, n, length, c) -> (members, n·out, 7·c): what lies under the kernel at each step."""
+    members, n, length, channels = h.shape
+    out = convolved(length)
+    windows = h.contiguous().as_strided(
+        (members, n, out, KERNEL * channels),
+        (n * length * channels, length * channels, STRIDE * channels, 1),
+    )
+    return windows.reshape(members, n * out, KERNEL * channels)
+
+
+def _fold(windows: Tensor, n: int, length: int, channels: int) -> Tensor:
+    """The transpose of `_windows`: every value added back to the sample it came from."""
+    out, block = convolved(length), STRIDE * channels
+    windows = windows.view(-1, n, out, KERNEL * channels)
+    h = windows.new_zeros(len(windows), n, out + 2, block)
+    h[:, :, :out] = windows[..., :block]
+    h[:, :, 1:-1] += windows[..., block : 2 * block]
+    h[:, :, 2:, :channels] += windows[..., 2 * block :]
+    h = h.view(len(windows), n, -1, channels)[:, :, :length]
+    return torch.nn.functional.pad(h, (0, 0, 0, length - h.shape[2]))
+
+
+def _pool(y: Tensor) -> tuple[Tensor, Tensor]:
+    """The larger of each two along the length, and whether it is the first of them."""
+    half = y.shape[2] // POOL
+    pairs = y[:, :, : half * POOL].unflatten(2, (half, POOL))
+    first, second = pairs[:, :, :, 0], pairs[:, :, :, 1]
+    return torch.maximum(first, second), first >= second
+
+
+def _column_sums(y: Tensor, *, squared: bool = False) -> Tensor:
+    """(members, rows, c) -> (members, c), of the values or of their squares.
+
+    Summed as rows of 64 and more values, then folded: a sum down 4-wide columns does not vectorise.
+    """
+    members, rows, channels = y.shape
+    width = 64
+    whole = rows - rows % width
+    parts = []
+    for part, wide in ((y[:, :whole], width), (y[:, whole:], 1)):
+        if not part.shape[1]:
+            continue
+        rows_of = part.reshape(members, -1, wide * channels)
+        sums = (
+            torch.linalg.vector_norm(rows_of, dim=1).square() if squared else rows_of.sum(dim=1)
+        )
+        parts.append(sums.view(members, wide, channels).sum(dim=1))
+    return sum(parts[1:], parts[0])

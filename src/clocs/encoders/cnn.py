@@ -1,0 +1,119 @@
+"""The paper's encoder (appendix C.1), for a fleet. Knows nothing about training or data.
+
+Three blocks of convolution (kernel 7, stride 3, no bias before batch norm), batch norm, ReLU,
+max-pool 2 and dropout, then a linear layer and ReLU; the block itself is in `block.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from clocs import counter
+from clocs.encoders.block import KERNEL, POOL, conv_block, conv_block_eval, convolved
+from clocs.errors import SettingError
+
+CHANNELS = (1, 4, 16, 32)
+MOMENTUM = 0.1  # of batch norm's running statistics
+
+
+@dataclass(frozen=True)
+class CNN:
+    """The paper's CNN: 45 thousand weights at 2,500 samples and E = 128."""
+
+    embedding_dim: int = 128
+    samples: int = 2500
+    dropout: float = 0.1
+    name: str = "cnn"
+
+    def __post_init__(self) -> None:
+        if self.embedding_dim < 1:
+            raise SettingError(f"the embedding needs at least 1 dimension, not {self.embedding_dim}")
+        if self.pooled_length < 1:
+            shortest = next(n for n in range(self.samples, 10_000) if _pooled(n) > 0)
+            raise SettingError(
+                f"a frame of {self.samples} samples is too short for the encoder 'cnn'; "
+                f"use frames of at least {shortest}"
+            )
+
+    @property
+    def pooled_length(self) -> int:
+        """Samples that are left after the three blocks: 10 for a frame of 2,500."""
+        return _pooled(self.samples)
+
+    def parameters(self, keys: Tensor) -> dict[str, Tensor]:
+        """Uniform in ±1/√fan-in, as torch initialises its layers; keys: (members,)."""
+        shapes = {
+            f"conv{i}.weight": (c_in * KERNEL, c_out)
+            for i, (c_in, c_out) in enumerate(pairwise(CHANNELS), start=1)
+        }
+        flat = CHANNELS[-1] * self.pooled_length
+        weights = {name: _initial(keys, name, shape, shape[0]) for name, shape in shapes.items()}
+        for i, channels in enumerate(CHANNELS[1:], start=1):
+            weights[f"norm{i}.weight"] = torch.ones(len(keys), channels)
+            weights[f"norm{i}.bias"] = torch.zeros(len(keys), channels)
+        weights["linear.weight"] = _initial(
+            keys, "linear.weight", (flat, self.embedding_dim), fan_in=flat
+        )
+        weights["linear.bias"] = _initial(keys, "linear.bias", (self.embedding_dim,), fan_in=flat)
+        return weights
+
+    def buffers(self, members: int) -> dict[str, Tensor]:
+        buffers = {}
+        for i, channels in enumerate(CHANNELS[1:], start=1):
+            buffers[f"norm{i}.mean"] = torch.zeros(members, channels)
+            buffers[f"norm{i}.variance"] = torch.ones(members, channels)
+        return buffers
+
+    def encode(self, weights: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor) -> Tensor:
+        """x: (members, n, samples) -> (members, n, embedding_dim), in evaluation mode."""
+        h = x.unsqueeze(-1)
+        for i in range(1, len(CHANNELS)):
+            mean, variance = buffers[f"norm{i}.mean"], buffers[f"norm{i}.variance"]
+            h = conv_block_eval(h, *_layer(weights, i), mean, variance)
+        return self._head(weights, h)
+
+    def encode_training(
+        self,
+        weights: dict[str, Tensor],
+        buffers: dict[str, Tensor],
+        x: Tensor,
+        keys: Tensor,
+        momentum: float = MOMENTUM,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The same with batch statistics and dropout, and the buffers as they are afterwards."""
+        h = x.unsqueeze(-1)
+        updated = {}
+        for i in range(1, len(CHANNELS)):
+            steps = h.shape[1] * convolved(h.shape[2])
+            h, mean, variance = conv_block(h, *_layer(weights, i))
+            seen = {"mean": mean, "variance": variance * (steps / max(steps - 1, 1))}
+            for statistic, now in seen.items():
+                before = buffers[f"norm{i}.{statistic}"]
+                updated[f"norm{i}.{statistic}"] = torch.lerp(before, now, momentum)
+            h = counter.dropout(h, self.dropout, counter.fold(keys, i)) if self.dropout else h
+        return self._head(weights, h), updated
+
+    def _head(self, weights: dict[str, Tensor], h: Tensor) -> Tensor:
+        z = torch.baddbmm(weights["linear.bias"][:, None], h.flatten(2), weights["linear.weight"])
+        return torch.relu(z)
+
+
+def _layer(weights: dict[str, Tensor], i: int) -> tuple[Tensor, Tensor, Tensor]:
+    return weights[f"conv{i}.weight"], weights[f"norm{i}.weight"], weights[f"norm{i}.bias"]
+
+
+def _pooled(length: int) -> int:
+    for _ in CHANNELS[1:]:
+        length = convolved(length) // POOL
+    return length
+
+
+def _initial(keys: Tensor, name: str, shape: tuple[int, ...], fan_in: int) -> Tensor:
+    draws = counter.uniform(
+        counter.fold(keys, counter.stream(name)), torch.Size(shape).numel(), torch.float32
+    )
+    return ((draws * 2 - 1) * fan_in**-0.5).view(len(keys), *shape)

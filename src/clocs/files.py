@@ -1,0 +1,40 @@
+"""Writing files so that each is whole or absent, and hashing them. Knows nothing about ECGs."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+
+def write_atomic(path: Path, content: bytes | memoryview) -> None:
+    """Write `content` to `path`: on any interruption the file is the old one or the new one."""
+    temporary = partial(path)
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    sync_folder(path.parent)
+
+
+def partial(path: Path) -> Path:
+    """Where `write_atomic` collects a file before it gets its name."""
+    return path.with_name(f".{path.name}.partial")
+
+
+def sync_folder(path: Path) -> None:
+    """Make the names in a folder survive a power cut, where the system allows it."""
+    if os.name != "posix":
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def sha256_of(path: Path) -> str:
+    """The hexadecimal sha256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

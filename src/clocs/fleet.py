@@ -1,0 +1,177 @@
+"""Fleet: everything that changes while members train, one row a member, and how it is stepped.
+
+A member is one training (a seed). All its weights are one row of `theta`, all its batch-norm
+statistics one row of `buffers`, so masking, keeping the best and saving treat members whole.
+Knows nothing about what is being learned.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor
+
+from clocs.errors import CheckpointError
+from clocs.files import write_atomic
+
+Weights = dict[str, Tensor]  # name -> (members, …)
+
+BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # Adam's
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Names and shapes of the tensors that make up a row."""
+
+    shapes: dict[str, tuple[int, ...]]
+
+    @classmethod
+    def of(cls, tensors: Weights) -> Layout:
+        return cls({name: tuple(tensor.shape[1:]) for name, tensor in tensors.items()})
+
+    def pack(self, tensors: Weights) -> Tensor:
+        """Tensors -> (members, numbers)."""
+        return torch.cat([tensors[name].flatten(1) for name in self.shapes], dim=1)
+
+    def unpack(self, rows: Tensor) -> Weights:
+        """(members, numbers) -> tensors, as views of the rows."""
+        sizes = [torch.Size(shape).numel() for shape in self.shapes.values()]
+        parts = rows.split(sizes, dim=1)
+        return {
+            name: part.unflatten(1, shape) if len(shape) != 1 else part
+            for part, (name, shape) in zip(parts, self.shapes.items(), strict=True)
+        }
+
+
+@dataclass
+class Fleet:
+    """The state of all members between two steps.
+
+    Attributes:
+        theta: (members, weights).
+        buffers: (members, statistics).
+        moment1: (members, weights), Adam's first moment.
+        moment2: (members, weights), Adam's second moment.
+        steps: (members,) optimiser steps made.
+        best_theta: (members, weights) at the lowest validation loss.
+        best_buffers: (members, statistics) there.
+        best_loss: (members,) the lowest validation loss.
+        best_epoch: (members,) when, from 1.
+        stale: (members,) consecutive epochs without a strictly lower validation loss.
+        live: (members,) whether a member still trains; a finished one no longer changes.
+        broken: (members,) whether it stopped because its loss was not finite.
+        epoch: (1,) epochs done.
+    """
+
+    theta: Tensor
+    buffers: Tensor
+    moment1: Tensor
+    moment2: Tensor
+    steps: Tensor
+    best_theta: Tensor
+    best_buffers: Tensor
+    best_loss: Tensor
+    best_epoch: Tensor
+    stale: Tensor
+    live: Tensor
+    broken: Tensor
+    epoch: Tensor
+
+    @classmethod
+    def start(cls, theta: Tensor, buffers: Tensor) -> Fleet:
+        """Members as initialised, nothing done yet."""
+        members, device = len(theta), theta.device
+
+        def full(value: float | bool, dtype: torch.dtype) -> Tensor:
+            return torch.full((members,), value, dtype=dtype, device=device)
+
+        return cls(
+            theta=theta,
+            buffers=buffers,
+            moment1=torch.zeros_like(theta),
+            moment2=torch.zeros_like(theta),
+            steps=full(0, torch.int64),
+            best_theta=theta.clone(),
+            best_buffers=buffers.clone(),
+            best_loss=full(torch.inf, torch.float64),
+            best_epoch=full(0, torch.int64),
+            stale=full(0, torch.int64),
+            live=full(True, torch.bool),
+            broken=full(False, torch.bool),
+            epoch=torch.zeros(1, dtype=torch.int64),
+        )
+
+    def step(self, gradient: Tensor, buffers: Tensor, loss: Tensor, lr: float, on: Tensor) -> None:
+        """One Adam step of the members that are `on` and live; a non-finite loss ends a member.
+
+        Args:
+            gradient: (members, weights).
+            buffers: (members, statistics) after this step's batch.
+            loss: (members,) of this step's batch.
+            lr: Learning rate.
+            on: (members,) bool: who has a batch in this step.
+        """
+        finite = loss.isfinite() & gradient.isfinite().all(dim=1)
+        failed = on & self.live & ~finite
+        self.broken |= failed
+        self.live &= ~failed
+        moving = on & self.live
+        column = moving[:, None]
+        self.steps += moving
+        moment1 = torch.lerp(self.moment1, gradient, 1 - BETA1)
+        moment2 = torch.lerp(self.moment2, gradient.square(), 1 - BETA2)
+        count = self.steps.clamp(min=1)[:, None].to(self.theta.dtype)
+        mean = moment1 / (1 - BETA1**count)
+        spread = (moment2 / (1 - BETA2**count)).sqrt()
+        theta = self.theta - lr * mean / (spread + EPSILON)
+        self.moment1 = torch.where(column, moment1, self.moment1)
+        self.moment2 = torch.where(column, moment2, self.moment2)
+        self.theta = torch.where(column, theta, self.theta)
+        self.buffers = torch.where(column, buffers, self.buffers)
+
+    def end_epoch(self, validation: Tensor, patience: int) -> None:
+        """Keep the best, count the stale, stop who ran out of patience.
+
+        Args:
+            validation: (members,) validation loss.
+            patience: Consecutive epochs without a strictly lower loss after which a member stops.
+        """
+        self.epoch += 1
+        validation = validation.to(self.best_loss)
+        failed = self.live & ~validation.isfinite()
+        self.broken |= failed
+        self.live &= ~failed
+        better = self.live & (validation < self.best_loss)
+        self.best_loss = torch.where(better, validation, self.best_loss)
+        self.best_epoch = torch.where(better, self.epoch.to(better.device), self.best_epoch)
+        self.best_theta = torch.where(better[:, None], self.theta, self.best_theta)
+        self.best_buffers = torch.where(better[:, None], self.buffers, self.best_buffers)
+        self.stale = torch.where(self.live, torch.where(better, 0, self.stale + 1), self.stale)
+        self.live &= self.stale < patience
+
+    def save(self, path: Path) -> None:
+        """Write the whole state, replacing the last one at once."""
+        state = {f.name: getattr(self, f.name).cpu().contiguous() for f in fields(self)}
+        write_atomic(path, save(state))
+
+    @classmethod
+    def load(cls, path: Path, device: torch.device) -> Fleet:
+        """Read what `save` wrote."""
+        try:
+            state = load_file(path)
+            epoch = state.pop("epoch")
+            return cls(**{k: v.to(device) for k, v in state.items()}, epoch=epoch)
+        except (OSError, SafetensorError, TypeError, KeyError) as error:
+            raise CheckpointError(
+                f"{path} is not a training state that can be resumed ({error}); "
+                "delete it to start again"
+            ) from error
+
+
+def epochs_done(path: Path) -> int:
+    """Epochs in a saved state; 0 where there is none."""
+    return int(load_file(path)["epoch"]) if path.exists() else 0

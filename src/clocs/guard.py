@@ -1,0 +1,58 @@
+"""The leak guard: nobody on whom an encoder was trained may be among those it is tested on.
+
+A checkpoint carries salted hashes of its training and validation patients (keyed dataset:patient)
+and of the contents of their recordings. The salt comes from the store's content, so that equal
+runs write equal files, and that a list of hashed IDs made once does not open every checkpoint.
+Whoever holds the IDs can still test them: hashes hide patients from view, not from a search.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clocs.checkpoint import Checkpoint
+from clocs.errors import LeakError
+from clocs.frames import Frames
+from clocs.splits import PARTS, keys_of
+
+TEST = PARTS.index("test")
+
+
+def salt_of(frames: Frames) -> str:
+    """The salt for checkpoints trained on these frames."""
+    return hashlib.sha256(f"clocs salt:{frames.content}".encode()).hexdigest()[:32]
+
+
+def hashed_patients(frames: Frames, salt: str, splits: Iterable[int]) -> NDArray[np.uint64]:
+    """Sorted hashes of the patients of these parts."""
+    patients = frames.patients_of(*splits)
+    return np.sort(keys_of(f"{salt}:{frames.dataset}:{patient}" for patient in patients))
+
+
+def hashed_recordings(frames: Frames, salt: str, splits: Iterable[int]) -> NDArray[np.uint64]:
+    """Sorted hashes of the contents of the recordings of these parts."""
+    rows = np.unique(frames.recording[np.isin(frames.split, list(splits))])
+    return np.sort(keys_of(f"{salt}:content:{frames.digests[row]}" for row in rows))
+
+
+def check_no_leak(checkpoint: Checkpoint, frames: Frames) -> None:
+    """Raise LeakError where the encoder has seen a test patient, or the same recording elsewhere."""
+    card = checkpoint.card
+    found = np.intersect1d(hashed_patients(frames, card.salt, [TEST]), checkpoint.patients)
+    if len(found):
+        raise LeakError(
+            f"{len(found)} of the test patients of {frames.dataset} were used to train or validate "
+            f"this encoder (method {card.method}, split seed {card.split_seed}); evaluate it with "
+            f"--split-seed {card.split_seed}, or train one on another split"
+        )
+    found = np.intersect1d(hashed_recordings(frames, card.salt, [TEST]), checkpoint.recordings)
+    if len(found):
+        raise LeakError(
+            f"{len(found)} of the test recordings of {frames.dataset} have the same content as "
+            f"recordings that this encoder was trained on ({card.dataset}); remove them from one "
+            "of the two datasets and prepare it again"
+        )

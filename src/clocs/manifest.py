@@ -1,0 +1,120 @@
+"""Manifest: what a store says about itself. Knows nothing about signals or how they are stored."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from clocs.errors import StoreError
+from clocs.files import sha256_of, write_atomic
+from clocs.recording import FrameSpec
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True, slots=True)
+class FileHash:
+    """Size and sha256 of one file of the store."""
+
+    bytes: int
+    sha256: str
+
+    @classmethod
+    def of(cls, path: Path) -> FileHash:
+        return cls(path.stat().st_size, sha256_of(path))
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a store says about itself; written last, so that its presence means completeness.
+
+    Attributes:
+        dataset: The dataset's name.
+        source: The name of the folder or file that was read, without its place on the machine.
+        settings: The dataset's options.
+        fingerprint: Of the source as listed.
+        labels: Class names in order.
+        multilabel: Whether a recording can have several.
+        frame: Of evaluation and of one-frame views.
+        segment_frame: Of views that are consecutive segments.
+        resample: On the whole 'recording' or 'frame' by frame.
+        batch_size: That the paper uses for the dataset.
+        recordings: How many there are.
+        patients: Of how many people.
+        quarantined: How many recordings could not be used.
+        rows_without_recording: How many rows of label tables have no recording.
+        samples: Length of the flat array of signals.
+        chunk: Samples a chunk.
+        signal_bytes: Of all chunks on disk.
+        files: Size and hash of each other file.
+        content_hash: Of all recordings: samples, labels and everything else in the table, in
+            order; independent of how and by how many workers the store was made.
+        clocs: The version that wrote the store.
+        format: Of the store's layout.
+    """
+
+    dataset: str
+    source: str
+    settings: Mapping[str, str]
+    fingerprint: str
+    labels: tuple[str, ...]
+    multilabel: bool
+    frame: FrameSpec
+    segment_frame: FrameSpec
+    resample: Literal["recording", "frame"]
+    batch_size: int
+    recordings: int
+    patients: int
+    quarantined: int
+    rows_without_recording: int
+    samples: int
+    chunk: int
+    signal_bytes: int
+    files: Mapping[str, FileHash]
+    content_hash: str
+    clocs: str
+    format: int = FORMAT
+
+    @property
+    def chunks(self) -> int:
+        return -(-self.samples // self.chunk)
+
+    def write(self, folder: Path) -> None:
+        """Write the manifest, with a hash of itself, atomically."""
+        fields = dataclasses.asdict(self)
+        fields["sha256"] = _own_hash(fields)
+        write_atomic(folder / MANIFEST, json.dumps(fields, indent=2, ensure_ascii=False).encode())
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest:
+        """Read and check the manifest of a complete store."""
+        path = folder / MANIFEST
+        again = "delete the store and run `clocs prepare` again"
+        try:
+            fields: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            version = fields["format"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise StoreError(f"{path} is damaged (it is no manifest); {again}") from error
+        if version != FORMAT:
+            raise StoreError(
+                f"{folder} is a store of format {version}, but this version of clocs reads format "
+                f"{FORMAT}; {again} with this version"
+            )
+        if fields.pop("sha256", None) != _own_hash(fields):
+            raise StoreError(f"{path} is damaged (it differs from its own hash); {again}")
+        for name in ("frame", "segment_frame"):
+            fields[name] = FrameSpec(**fields[name])
+        fields["labels"] = tuple(fields["labels"])
+        fields["files"] = {name: FileHash(**file) for name, file in fields["files"].items()}
+        return cls(**fields)
+
+
+def _own_hash(fields: Mapping[str, Any]) -> str:
+    canonical = json.dumps(fields, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()

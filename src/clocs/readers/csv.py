@@ -1,0 +1,126 @@
+"""ECGs as comma-separated text, as the Chapman dataset publishes them. Knows only the text.
+
+A row a sample, a column a lead, in µV; no header row (then the standard twelve leads in their
+usual order) or one with lead names.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clocs.errors import UnusableError
+from clocs.recording import STANDARD_LEADS, Recording, canonical_lead, quantise
+
+RATE_HZ = 500.0
+ROWS = 5000  # 10 s
+
+
+def read_csv(data: bytes, *, name: str, rate: float = RATE_HZ, rows: int = ROWS) -> Recording:
+    """Decode one file.
+
+    Args:
+        data: The file's bytes.
+        name: The recording's id, also its patient.
+        rate: In Hz.
+        rows: Fewer than these are a truncated file.
+
+    Raises:
+        UnusableError: truncated, nan or unreadable.
+    """
+    leads, body = _split_header(data, name)
+    values = _numbers_fast(body, columns=len(leads))
+    if values is None:
+        values = _numbers_slowly(body, columns=len(leads), name=name)
+    if not np.isfinite(values).all():
+        row, column = np.argwhere(~np.isfinite(values.T))[0]
+        detail = f"{name} has no finite value in row {row + 1}, lead {leads[column]}"
+        raise UnusableError("nan", detail)
+    if values.shape[1] < rows:
+        raise UnusableError("truncated", f"{name} has {values.shape[1]} of {rows} rows")
+    digital, gain = quantise(values / 1000)
+    return Recording(
+        id=name,
+        patient=name,
+        leads=leads,
+        rate=rate,
+        digital=digital,
+        gain=gain,
+        baseline=np.zeros(len(leads), np.int32),
+    )
+
+
+def _split_header(data: bytes, name: str) -> tuple[tuple[str, ...], bytes]:
+    """Lead names and the rows below them."""
+    if data.startswith(b"\xef\xbb\xbf"):
+        data = data[3:]
+    if b"\r" in data:
+        data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    if not data.endswith(b"\n") or data.endswith(b"\n\n"):
+        data = data.rstrip(b"\n \t\0") + b"\n"
+    first = data[: data.index(b"\n")]
+    if not first:
+        raise UnusableError("truncated", f"{name} is empty")
+    fields = first.split(b",")
+    if _is_number(fields[0]) or not fields[0].strip():
+        if len(fields) != len(STANDARD_LEADS) and len(first) + 1 < len(data):
+            raise UnusableError(
+                "unreadable",
+                f"{name} has {len(fields)} columns and no header row; "
+                f"{len(STANDARD_LEADS)} leads are expected",
+            )
+        return STANDARD_LEADS, data
+    try:
+        names = [field.decode().strip().strip("\"'") for field in fields]
+    except UnicodeDecodeError:
+        raise UnusableError("unreadable", f"{name} is not text") from None
+    leads = tuple(canonical_lead(lead) for lead in names)
+    if len(set(leads)) != len(leads) or not all(lead.isprintable() and lead for lead in leads):
+        detail = f"{name} starts with neither numbers nor lead names: {first[:40]!r}"
+        raise UnusableError("unreadable", detail)
+    return leads, data[len(first) + 1 :]
+
+
+def _is_number(field: bytes) -> bool:
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return True
+
+
+def _numbers_slowly(body: bytes, *, columns: int, name: str) -> NDArray[np.float64]:
+    """(columns, rows), number by number: for files that are not plain, and to say what is wrong."""
+    lines = body.removesuffix(b"\n").split(b"\n") if body.strip() else []
+    values = np.empty((columns, len(lines)))
+    for row, line in enumerate(lines):
+        fields = line.split(b",")
+        last = row == len(lines) - 1
+        if last and len(fields) < columns:
+            raise UnusableError("truncated", f"{name} breaks off in row {row + 1}")
+        if len(fields) != columns:
+            detail = f"{name} has {len(fields)} columns in row {row + 1}, {columns} above"
+            raise UnusableError("unreadable", detail)
+        for column, field in enumerate(fields):
+            if not field.strip():
+                reason = "truncated" if last else "nan"
+                raise UnusableError(reason, f"{name} has an empty field in row {row + 1}")
+            if not _is_number(field):
+                detail = f"{name} has {field[:20]!r} for a number in row {row + 1}"
+                raise UnusableError("unreadable", detail)
+            values[column, row] = float(field)
+    return values
+
+
+def _numbers_fast(body: bytes, *, columns: int) -> NDArray[np.float64] | None:
+    """(columns, rows) of a plain file, equal to `float` of each field; None if it is not plain."""
+    import polars as pl
+
+    schema = {str(column): pl.Float64 for column in range(columns)}
+    try:
+        frame = pl.read_csv(body, has_header=False, schema=schema, quote_char=None)
+    except pl.exceptions.PolarsError:
+        return None
+    if any(frame.null_count().row(0)):  # short rows and empty fields
+        return None
+    return np.ascontiguousarray(frame.to_numpy().T)  # no copy: polars keeps columns together

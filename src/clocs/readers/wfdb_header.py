@@ -1,0 +1,161 @@
+"""WFDB headers: the text of a `.hea` file as fields. Knows nothing about signals or files.
+
+Follows the published format and, where real headers leave it, what the wfdb package makes of them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from clocs.errors import UnusableError
+
+_RECORD = re.compile(
+    r"[ \t]*([-\w]+)/?(\d*)[ \t]+(\d+)"  # name/segments signals
+    r"[ \t]*(\d*\.?\d*)/*-?\d*\.?\d*\(?-?\d*\.?\d*\)?"  # rate/counter rate(counter)
+    r"[ \t]*(\d*)",  # samples; times and dates in many orders follow and are not needed
+)
+_SIGNAL = re.compile(
+    r"[ \t]*(\S*)[ \t]+(\d+)x?(\d*):?(\d*)\+?(\d*)"  # file format x frame : skew + offset
+    r"[ \t]*(-?\d*\.?\d*e?[\+-]?\d*)\(?(-?\d*)\)?/?([\w\^\-\?%\/]*)"  # gain(baseline)/unit
+    r"[ \t]*\d*[ \t]*(-?\d*)[ \t]*-?\d*[ \t]*-?\d*[ \t]*\d*[ \t]*"  # … zero …
+    r"([\S]?[^\t\n\r\f\v]*)"  # name
+)
+_REST = re.compile(r"-?\d+ -?\d+ \d+ ([^\t\n\r\f\v ]+)$")  # first value, checksum, block, name
+_NO_PREFIX = "\n"  # no line starts so
+_LARGEST_INT32 = 2**31 - 1
+
+
+class Signal(NamedTuple):
+    """One signal line: where its samples are, and what turns them into a unit."""
+
+    file: str
+    format: str
+    samples_per_frame: int
+    skew: int
+    offset: int
+    gain: float
+    baseline: int
+    unit: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """A whole header.
+
+    Attributes:
+        name: The record's.
+        segments: How many, or None for an ordinary record.
+        rate: In Hz.
+        samples: A signal; None where the header leaves it to the size of the file.
+        signals: In the order of the header; empty if there are segments.
+        parts: Names of the segments.
+        comments: Without their '#'.
+    """
+
+    name: str
+    segments: int | None
+    rate: float
+    samples: int | None
+    signals: tuple[Signal, ...]
+    parts: tuple[str, ...]
+    comments: tuple[str, ...]
+
+    def fields(self) -> dict[str, str]:
+        """Comments of the form `Name: value`."""
+        pairs = (comment.partition(":") for comment in self.comments)
+        return {key.strip(): value.strip() for key, colon, value in pairs if colon}
+
+
+def parse_header(data: bytes, *, name: str) -> Header:
+    """Parse the bytes of a header.
+
+    Raises:
+        UnusableError: unreadable; `name` is named as the culprit.
+    """
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        text = data.decode("latin-1")  # 'µV' of older programs
+    lines: list[str] = []
+    comments: list[str] = []
+    for raw in text.splitlines():
+        line = raw.strip()
+        if line.startswith("#"):
+            comments.append(line.strip(" \t#"))
+        elif line:
+            lines.append(line)
+    try:
+        return _header(lines, tuple(comments))
+    except (ValueError, OverflowError) as error:
+        raise UnusableError("unreadable", f"the header {name} is damaged: {error}") from None
+
+
+def _header(lines: list[str], comments: tuple[str, ...]) -> Header:
+    if not lines:
+        raise ValueError("it has no record line")
+    match = _RECORD.match(lines[0])
+    if match is None:
+        raise ValueError(f"its record line is {lines[0][:60]!r}")
+    name, segments, count, rate_text, samples = match.groups()
+    rate = float(rate_text) if rate_text else 250.0
+    if not 0 < rate < math.inf:
+        raise ValueError(f"its rate is {rate_text} Hz")
+    rate = float(int(rate)) if round(rate, 8) == int(rate) else rate
+    signals: tuple[Signal, ...] = ()
+    if not segments:
+        signals = _signals(lines[1:])
+        if len(signals) != int(count):
+            raise ValueError(f"it promises {count} signals and describes {len(signals)}")
+        if not signals:
+            raise ValueError("it describes no signal")
+    return Header(
+        name=name,
+        segments=int(segments) if segments else None,
+        rate=rate,
+        samples=int(samples) if samples else None,
+        signals=signals,
+        parts=tuple(line.split()[0] for line in lines[1:]) if segments else (),
+        comments=comments,
+    )
+
+
+def _signals(lines: list[str]) -> tuple[Signal, ...]:
+    """All signal lines; most repeat the line before in all but their last fields."""
+    signals: list[Signal] = []
+    prefix = _NO_PREFIX
+    for line in lines:
+        rest = _REST.match(line, len(prefix)) if line.startswith(prefix) else None
+        if rest is not None:
+            signals.append(Signal(*signals[-1][:8], rest[1]))
+            continue
+        signals.append(_signal(line))
+        words = line.split(" ")
+        whole = len(words) == 9 and words[8] == signals[-1].name and "" not in words
+        prefix = " ".join(words[:5]) + " " if whole else _NO_PREFIX
+    return tuple(signals)
+
+
+def _signal(line: str) -> Signal:
+    match = _SIGNAL.match(line)
+    if match is None:
+        raise ValueError(f"a signal line is {line[:60]!r}")
+    file, form, frame, skew, offset, gain_text, baseline_text, unit, zero, name = match.groups()
+    gain = (float(gain_text) if gain_text else 0.0) or 200.0
+    baseline = int(baseline_text or zero or 0)
+    if not math.isfinite(gain) or abs(baseline) > _LARGEST_INT32:
+        raise ValueError(f"a gain is {gain_text}, its baseline {baseline}")
+    return Signal(
+        file,
+        form,
+        int(frame) if frame else 1,
+        int(skew) if skew else 0,
+        int(offset) if offset else 0,
+        gain,
+        baseline,
+        unit or "mV",
+        name,
+    )

@@ -1,0 +1,107 @@
+"""Which part a patient belongs to, and which training rows are labelled: stable hashes, numpy only.
+
+Knows nothing about signals, stores or training. Nothing here draws from a random generator: a
+patient's part depends on the patient alone, so adding or dropping recordings moves nobody, and
+every method sees the same labelled rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from clocs.errors import SettingError
+
+Part = Literal["train", "validation", "test"]
+PARTS: tuple[Part, ...] = ("train", "validation", "test")
+TRAIN_BELOW, VALIDATION_BELOW = 0.6, 0.8
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+def keys_of(texts: Iterable[str]) -> NDArray[np.uint64]:
+    """(n,) the first 8 bytes, big-endian, of the sha256 of each text."""
+    first = b"".join(hashlib.sha256(text.encode()).digest()[:8] for text in texts)
+    return np.frombuffer(first, dtype=">u8").astype(np.uint64)
+
+
+def assign(patients: Sequence[str], dataset: str, split_seed: int = 0) -> NDArray[np.int8]:
+    """(n,) the part of each patient: 0 train, 1 validation, 2 test.
+
+    u = first 8 bytes, big-endian, of sha256("{split_seed}:{dataset}:{patient}") / 2**64; train
+    where u < 0.6, validation where u < 0.8, test otherwise. numpy rounds a uint64 to the nearest
+    float64 and the division by a power of two is exact, so u is the same float as Python's own
+    `int / 2**64`.
+    """
+    u = keys_of(f"{split_seed}:{dataset}:{patient}" for patient in patients) / 2.0**64
+    return (u >= TRAIN_BELOW).astype(np.int8) + (u >= VALIDATION_BELOW).astype(np.int8)
+
+
+def split_of(patient: str, *, dataset: str, split_seed: int = 0) -> Part:
+    """The part of one patient; see `assign`."""
+    return PARTS[int(assign([patient], dataset, split_seed)[0])]
+
+
+def row_keys(
+    recordings: NDArray[np.uint64], segments: ArrayLike, leads: NDArray[np.uint64]
+) -> NDArray[np.uint64]:
+    """(n,) one key a row, from its recording (`keys_of` ids), segment and lead (`keys_of` names).
+
+    The arguments broadcast. Keys depend on names, never on positions, so a row keeps its key in
+    whatever order, subset or choice of leads it is loaded.
+    """
+    segment = np.asarray(segments, dtype=np.uint64)
+    mixed: NDArray[np.uint64] = _mix(_mix(_mix(recordings) ^ segment) ^ leads)
+    return mixed
+
+
+def labelled_subset(
+    keys: NDArray[np.uint64],
+    *,
+    dataset: str,
+    split_seed: int,
+    seed: int,
+    fraction: float,
+    by: Literal["frame", "patient"],
+) -> NDArray[np.bool_]:
+    """(n,) which training rows are labelled.
+
+    The distinct keys are put into an order that depends on (dataset, split seed, seed, by) alone;
+    the first round(fraction × their number), at least one, are labelled, with all their rows. So
+    the subset for a smaller fraction lies within that for a larger, the count is exact, and no
+    method, lead order or batch size enters.
+
+    Args:
+        keys: One a training row: `row_keys` where `by` is "frame", the `keys_of` its patient where
+            it is "patient" (then all rows of a chosen patient are labelled).
+        dataset: Its name.
+        split_seed: Of the split that the training part comes from.
+        seed: Of the training.
+        fraction: In (0, 1].
+        by: What is counted.
+    """
+    if not 0.0 < fraction <= 1.0:
+        raise SettingError(f"the labelled fraction is {fraction}; give one above 0 and at most 1")
+    if by not in ("frame", "patient"):
+        raise SettingError(f"labels can be counted by frame or by patient, not by {by!r}")
+    units, unit_of_row = np.unique(np.asarray(keys, dtype=np.uint64), return_inverse=True)
+    if units.size == 0:
+        return np.zeros(0, dtype=np.bool_)
+    salt = keys_of([f"{split_seed}:{dataset}:labelled:{seed}:{by}"])
+    # The mixing is a bijection, so distinct keys cannot tie.
+    order = np.argsort(_mix(units ^ salt))
+    chosen = np.zeros(units.size, dtype=np.bool_)
+    chosen[order[: max(1, round(fraction * units.size))]] = True
+    return chosen[unit_of_row]
+
+
+def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """SplitMix64's finaliser: a bijection of 64-bit words in which every bit moves every other."""
+    x = x + _GOLDEN
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))

@@ -1,0 +1,147 @@
+"""What a person sees in the terminal: bars, tables, words. Knows nothing about how results come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from clocs.checkpoint import Checkpoint
+    from clocs.evaluation import Evaluation
+    from clocs.train import Epoch
+
+__all__ = ["bar", "card_facts", "card_table", "cards_summary", "escape", "evaluation_table"]
+
+
+@contextmanager
+def bar(console: Console, title: str, unit: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar, fed with (done, total); nothing where the output is not a terminal."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn(unit),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task(title, total=None)
+
+        def show(done: int, total: int) -> None:
+            progress.update(task, completed=done, total=total)
+
+        yield show
+
+
+class Watch:
+    """Shows a training: loss, instances a second and the time left if no member stops early."""
+
+    def __init__(self, progress: Progress, task: TaskID) -> None:
+        self._progress, self._task, self._epochs = progress, task, 0
+
+    def step(self, step: int, steps: int) -> None:
+        self._progress.update(self._task, completed=self._epochs + step / steps)
+
+    def epoch(self, epoch: Epoch) -> None:
+        self._epochs = epoch.number
+        losses = [v for v, live in zip(epoch.validation["loss"], epoch.live, strict=True) if live]
+        words = (
+            f"loss {sum(losses) / max(len(losses), 1):.3f}  "
+            f"{epoch.instances / epoch.seconds:,.0f} instances/s"
+        )
+        self._progress.update(self._task, completed=epoch.number, words=words)
+
+
+@contextmanager
+def training(console: Console, title: str, epochs: int) -> Iterator[Watch]:
+    """A progress bar over epochs; nothing where the output is not a terminal."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("epoch {task.completed:.0f} of at most {task.total:.0f}"),
+        TextColumn("{task.fields[words]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        yield Watch(progress, progress.add_task(title, total=epochs, words=""))
+
+
+def card_facts(checkpoint: Checkpoint) -> dict[str, Any]:
+    """A checkpoint's card and sizes, ready for JSON."""
+    return asdict(checkpoint.card) | {
+        "weights": sum(tensor.numel() for tensor in checkpoint.weights.values()),
+        "hashed_patients": len(checkpoint.patients),
+    }
+
+
+def card_table(card: dict[str, Any]) -> Table:
+    """One checkpoint, for a person."""
+    table = Table(title=f"{card['method']}, seed {card['seed']}", show_header=False)
+    frame, trained = card["frame"], card["frame_trained"]
+    rows = {
+        "trained on": card["dataset"] or "nothing",
+        "leads": ", ".join(card["leads"]),
+        "frame to use": f"{frame['seconds']:g} s as {frame['samples']} samples",
+        "frame trained": f"{trained['seconds']:g} s as {trained['samples']} samples",
+        "encoder": f"{card['encoder']['name']}, {card['encoder']['embedding_dim']} dimensions, "
+        f"{card['weights']:,} weights",
+        "normalisation": card["normalisation"],
+        "training": ", ".join(f"{k} {v}" for k, v in card["training"].items()),
+        "how it went": ", ".join(f"{k} {v}" for k, v in card["metrics"].items()),
+        "hashed patients": f"{card['hashed_patients']:,} (split seed {card['split_seed']})",
+        "written by": f"clocs {card['clocs']}",
+        "notice": card["notice"],
+    }
+    for name, value in rows.items():
+        table.add_row(name, escape(str(value)))
+    return table
+
+
+def cards_summary(cards: list[dict[str, Any]]) -> Table:
+    """All seeds of a pre-training, a row each."""
+    table = Table(title=f"{cards[0]['method']} on {cards[0]['dataset'] or 'nothing'}")
+    for name in ("seed", "status", "epochs", "best epoch", "validation loss"):
+        table.add_column(name, justify="left" if name == "status" else "right")
+    for card in cards:
+        metrics = card["metrics"]
+        loss = metrics["validation_loss"]
+        table.add_row(
+            str(card["seed"]),
+            metrics["status"],
+            str(metrics["epochs"]),
+            str(metrics["best_epoch"]),
+            "–" if loss is None else f"{loss:.4f}",
+        )
+    return table
+
+
+def evaluation_table(result: Evaluation) -> Table:
+    """One evaluation, for a person."""
+    title = f"{result.method} → {result.downstream}, {result.protocol}, F = {result.fraction:g}"
+    table = Table(title=title, show_header=False)
+    spread = "" if result.auc_std is None else f" ± {result.auc_std:.3f}"
+    table.add_row("AUC per frame", f"[bold]{result.auc_mean:.3f}[/bold]{spread}")
+    if result.ci95 is not None:
+        table.add_row("  95 % interval (patients)", "{:.3f} … {:.3f}".format(*result.ci95))
+    table.add_row("AUC per recording", f"{result.auc_recording_mean:.3f}")
+    table.add_row("AUC of logits", f"{result.auc_logits_mean:.3f}")
+    for label, value in result.auc_per_class.items():
+        undefined = label in result.undefined_classes
+        table.add_row(f"  {label}", "undefined: missing in the test part" if undefined else f"{value:.3f}")
+    table.add_row("seeds", ", ".join(f"{s}: {a:.3f}" for s, a in zip(result.seeds, result.auc, strict=True)))
+    table.add_row("labelled frames × leads", ", ".join(f"{n:,}" for n in result.labelled))
+    table.add_row("test", f"{result.test_frames:,} frames × leads of {result.test_patients:,} patients")
+    return table
