@@ -25,7 +25,11 @@ def run(small_frames: Frames, tmp_path: Path) -> Path:
 
 def test_a_folder_holds_weights_cards_and_a_log(run: Path) -> None:
     assert sorted(p.name for p in run.iterdir()) == [
-        "log.jsonl", "seed-0.json", "seed-0.safetensors", "seed-1.json", "seed-1.safetensors",
+        "log.jsonl",
+        "seed-0.json",
+        "seed-0.safetensors",
+        "seed-1.json",
+        "seed-1.safetensors",
         "settings.json",
     ]
     lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]

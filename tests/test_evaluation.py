@@ -104,9 +104,7 @@ def test_labelled_fractions_count_frames_or_patients(
     trained: list[Checkpoint], small_frames: Frames
 ) -> None:
     total = 4 * int((small_frames.split == 0).sum())
-    by_frame = evaluate_frames(
-        trained, small_frames, fraction=0.25, settings=QUICK, resamples=0
-    )
+    by_frame = evaluate_frames(trained, small_frames, fraction=0.25, settings=QUICK, resamples=0)
     assert by_frame.labelled == [round(total * 0.25)] * 2
     by_patient = evaluate_frames(
         trained, small_frames, fraction=0.5, by="patient", settings=QUICK, resamples=0
@@ -126,7 +124,9 @@ def test_a_fraction_without_meaning_is_refused(
 def labelled(seed: int, rows: int, multilabel: bool) -> Labelled:
     draw = torch.Generator().manual_seed(seed)
     x = torch.randn(1, rows, 6, generator=draw)
-    logits = x[0] @ torch.tensor([[2.0, 0, -1], [0, 1, 0], [0, 0, 1], [1, 1, 0], [0, 0, 0], [0, 0, 0]])
+    logits = x[0] @ torch.tensor(
+        [[2.0, 0, -1], [0, 1, 0], [0, 0, 1], [1, 1, 0], [0, 0, 0], [0, 0, 0]]
+    )
     if multilabel:
         targets = (logits + torch.randn(rows, 3, generator=draw) > 0).to(torch.uint8)
     else:

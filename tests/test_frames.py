@@ -55,7 +55,8 @@ def test_loading_needs_neither_zarr_nor_polars(small_frames: Frames, tmp_path: P
     small_frames.save(path)
     code = (
         "import sys\n"
-        "for name in ('zarr', 'numcodecs', 'polars', 'wfdb', 'soundfile'): sys.modules[name] = None\n"
+        "absent = ('zarr', 'numcodecs', 'polars', 'wfdb', 'soundfile')\n"
+        "sys.modules.update(dict.fromkeys(absent))\n"
         "from pathlib import Path\n"
         "from clocs.frames import Frames\n"
         "from clocs.pretraining import Plan, pretrain_frames\n"

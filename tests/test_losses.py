@@ -33,8 +33,9 @@ def slow_patient_nce(z: Tensor, patients: Tensor, tau: float) -> Tensor:
         return -torch.stack(terms).mean() if terms else z.new_zeros(())
 
     pairs = [(a, b) for a in range(views) for b in range(a + 1, views)]
-    total = [diagonal(a, b) + diagonal(b, a) + off_diagonal(a, b) + off_diagonal(b, a)
-             for a, b in pairs]
+    total = [
+        diagonal(a, b) + diagonal(b, a) + off_diagonal(a, b) + off_diagonal(b, a) for a, b in pairs
+    ]
     return torch.stack(total).mean()
 
 

@@ -36,7 +36,11 @@ def contrast(
 
 
 def train(
-    frames: Frames, seeds: list[int], epochs: int, dtype: torch.dtype = torch.float32, **more: object
+    frames: Frames,
+    seeds: list[int],
+    epochs: int,
+    dtype: torch.dtype = torch.float32,
+    **more: object,
 ) -> Trained:
     return fit(
         contrast(frames, len(seeds), dtype=dtype),

@@ -1,4 +1,4 @@
-"""The verbs, in Python: what each command of the command line calls. Paths or opened things both do."""
+"""The verbs, in Python: what each command of the command line calls. Paths or opened stores do."""
 
 from __future__ import annotations
 

@@ -81,9 +81,7 @@ def prepare(
         Reference | None, typer.Option(help="Labels of physionet2017: original, or v3.")
     ] = None,
     patients: Annotated[int | None, typer.Option(help="Of synthetic: how many.", min=1)] = None,
-    recordings: Annotated[
-        int | None, typer.Option(help="Of synthetic: a patient.", min=1)
-    ] = None,
+    recordings: Annotated[int | None, typer.Option(help="Of synthetic: a patient.", min=1)] = None,
     seed: Annotated[int | None, typer.Option(help="Of synthetic.", min=0)] = None,
     as_json: Json = False,
 ) -> None:
@@ -100,9 +98,7 @@ def prepare(
     }
     given = {key: value for key, value in options.items() if value is not None}
     with terminal.bar(err, f"Preparing {name}", "recordings") as progress:
-        made = api.prepare(
-            name, source, out=store, workers=workers, progress=progress, **given
-        )
+        made = api.prepare(name, source, out=store, workers=workers, progress=progress, **given)
     from clocs.info import format_info, store_info
 
     facts = store_info(made)
@@ -154,9 +150,7 @@ def info(
 def pretrain(
     store: Annotated[Path, typer.Argument(help="Made by `clocs prepare`.")],
     folder: Annotated[Path, typer.Option("--out", help="Folder for the checkpoints.")],
-    method: Annotated[
-        str, typer.Option(help="cmsc, cmlc, cmsmlc, random or random-bn.")
-    ] = "cmsc",
+    method: Annotated[str, typer.Option(help="cmsc, cmlc, cmsmlc, random or random-bn.")] = "cmsc",
     seeds: Annotated[int, typer.Option(help="Train seeds 0…N−1, all at once.", min=1)] = 1,
     embedding_dim: Annotated[int, typer.Option(help="E.", min=1)] = 128,
     leads: Leads = None,
@@ -167,7 +161,9 @@ def pretrain(
     lr: LearningRate = 1e-4,
     split_seed: SplitSeed = 0,
     device: Device = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an interrupted run.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Learn encoders from unlabelled ECGs, one a seed.
@@ -232,9 +228,9 @@ def evaluate(
         result = api.evaluate(
             checkpoint,
             opened,
-            protocol=protocol.value,  # type: ignore[arg-type]
+            protocol=protocol.value,
             fraction=fraction,
-            by=by.value,  # type: ignore[arg-type]
+            by=by.value,
             leads=_names(leads),
             settings=settings,
             split_seed=split_seed,

@@ -49,7 +49,7 @@ class Signals:
         return cls(torch.from_numpy(frames.signals).to(device), frames.spec.samples, dtype)
 
     def windows(self, starts: Tensor) -> Tensor:
-        """starts: (…) -> (…, samples), normalised (so that the scale, mV a step, does not matter)."""
+        """starts: (…) -> (…, samples), normalised, so that mV a step do not matter."""
         return min_max(self.flat.unfold(0, self.samples, 1)[starts].to(self.dtype))
 
 
@@ -146,4 +146,4 @@ class Contrast:
 
     def _by_view(self, z: Tensor, rows: Tensor) -> Tensor:
         """(members, views·batch, dim) -> (members, views, batch, dim)."""
-        return z.unflatten(1, (-1, rows.shape[1]))
+        return z.view(len(z), -1, rows.shape[1], z.shape[-1])

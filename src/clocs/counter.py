@@ -42,7 +42,7 @@ def fold(key: Tensor, *parts: int | Tensor) -> Tensor:
 
 
 def member_keys(seeds: list[int], device: torch.device | str = "cpu") -> Tensor:
-    """seeds -> (members,) int64 keys."""
+    """Seeds -> (members,) int64 keys."""
     return fold(torch.tensor(seeds, dtype=torch.int64, device=device), stream("member"))
 
 

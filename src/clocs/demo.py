@@ -73,7 +73,7 @@ class Demo:
     def closing_words(self) -> str:
         """Where everything lies and what to try next."""
         return (
-            f"Done in {self.seconds:.0f} s. The page with all pictures: {self.folder / 'index.html'}"
+            f"Done in {self.seconds:.0f} s. The page to look at: {self.folder / 'index.html'}"
             "\nNext, with recordings of your own choice:\n"
             "  clocs prepare chapman ECGDataDenoised.zip --out stores/chapman\n"
             "  clocs pretrain stores/chapman --method cmsc --seeds 5 --out runs/chapman-cmsc\n"
@@ -118,7 +118,8 @@ def run_demo(folder: Path, *, patients: int, console: Console) -> Demo:
                 )
     with _stage(console, "Measuring how far patients lie from each other"):
         distances = {
-            method: patient_distances(learned[method][0], frames) for method in ("random-bn", "cmsc")
+            method: patient_distances(learned[method][0], frames)
+            for method in ("random-bn", "cmsc")
         }
     demo = Demo(folder, patients, evaluations, distances, time.perf_counter() - began)
     with _stage(console, "Drawing"):

@@ -52,5 +52,7 @@ def patient_distances(
         inter.append(apart[upper][~same])
     within, between = np.concatenate(intra), np.concatenate(inter)
     scores = -np.concatenate([within, between]).astype(np.float64)[:, None]
-    target = np.concatenate([np.ones(len(within)), np.zeros(len(between))]).astype(np.uint8)[:, None]
+    target = np.concatenate([np.ones(len(within)), np.zeros(len(between))]).astype(np.uint8)[
+        :, None
+    ]
     return PatientDistances(within, between, float(auc_per_class(scores, target)[0]))

@@ -1,8 +1,8 @@
 """Frames: a dataset cut into frames and held in memory, ready for a device.
 
-All that training and evaluation need, in plain arrays: int16 signals, where each frame starts, whose
-it is, its label and its split. Saves and loads as one safetensors file, without zarr or polars.
-Knows nothing about stores, encoders or methods.
+All that training and evaluation need, in plain arrays: int16 signals, where each frame starts,
+whose it is, its label and its split. Saves and loads as one safetensors file, without zarr or
+polars. Knows nothing about stores, encoders or methods.
 """
 
 from __future__ import annotations
@@ -144,7 +144,9 @@ def _decode(coded: NDArray[np.uint8], sizes: NDArray[np.int64], samples: int) ->
     ends = np.cumsum(sizes)
 
     def piece(i: int) -> None:
-        planes = np.frombuffer(zlib.decompress(coded[ends[i] - sizes[i] : ends[i]]), np.uint8)
+        planes = np.frombuffer(
+            zlib.decompress(coded[ends[i] - sizes[i] : ends[i]].tobytes()), np.uint8
+        )
         zigzag = np.ascontiguousarray(planes.reshape(2, -1).T).view(np.uint16)[:, 0]
         delta = ((zigzag >> 1) ^ -(zigzag & 1)).view(np.int16)
         np.cumsum(delta, dtype=np.int16, out=signals[i * _CODED : i * _CODED + len(delta)])

@@ -115,7 +115,7 @@ def _cut_one(
     spec: FrameSpec,
     resample: str,
 ) -> tuple[NDArray[np.int16], NDArray[np.float64]]:
-    """(leads, samples) of one recording -> (leads, count, spec.samples), and (leads, count) mV a step."""
+    """(leads, samples) of a recording -> (leads, count, spec.samples), (leads, count) mV a step."""
     n = len(gain)
     if np.isclose(rate, spec.rate):
         whole = digital[:, : count * spec.samples].reshape(n, count, spec.samples)

@@ -40,7 +40,7 @@ def hashed_recordings(frames: Frames, salt: str, splits: Iterable[int]) -> NDArr
 
 
 def check_no_leak(checkpoint: Checkpoint, frames: Frames) -> None:
-    """Raise LeakError where the encoder has seen a test patient, or the same recording elsewhere."""
+    """Raise LeakError where the encoder has seen a test patient, or a test recording elsewhere."""
     card = checkpoint.card
     found = np.intersect1d(hashed_patients(frames, card.salt, [TEST]), checkpoint.patients)
     if len(found):

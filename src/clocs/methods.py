@@ -1,4 +1,4 @@
-"""The methods of the paper on one screen: what an instance is, its views, and what is asked of them."""
+"""The methods of the paper on one screen: what an instance is, its views, what is asked of them."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,10 @@ from clocs.contrast import Contrast, Signals
 from clocs.encoders import Encoder, Weights, make_encoder
 from clocs.errors import CheckpointError, SettingError
 from clocs.files import write_atomic
+from clocs.fleet import epochs_done
 from clocs.frames import Frames
 from clocs.methods import Method, find_method
 from clocs.recording import FrameSpec
-from clocs.fleet import epochs_done
 from clocs.train import Epoch, Settings, Trained, fit
 from clocs.views import instances
 
@@ -42,7 +42,7 @@ class Plan:
     embedding_dim: int = 128
     dropout: float = 0.1
     temperature: float = 0.1
-    settings: Settings = Settings()
+    settings: Settings = field(default_factory=Settings)
 
     def __post_init__(self) -> None:
         if not self.seeds or len(set(self.seeds)) != len(self.seeds) or min(self.seeds) < 0:
@@ -238,8 +238,15 @@ def _checkpoint(
 def _claim(out: Path, plan: Plan, frames: Frames, *, resume: bool) -> None:
     """Make `out` this run's folder, or refuse: nothing is overwritten."""
     want: dict[str, Any] = json.loads(
-        json.dumps(asdict(plan) | {"data": frames.content, "split_seed": frames.split_seed,
-                                   "leads": frames.leads, "frame": asdict(frames.spec)})
+        json.dumps(
+            asdict(plan)
+            | {
+                "data": frames.content,
+                "split_seed": frames.split_seed,
+                "leads": frames.leads,
+                "frame": asdict(frames.spec),
+            }
+        )
     )
     if out.exists() and not out.is_dir():
         raise CheckpointError(f"{out} is a file; give a folder for the checkpoints")
@@ -266,7 +273,9 @@ def _cut_log(log: Path, epochs: int) -> None:
     """Keep what the log says of the epochs that the state has; later ones are done again."""
     if log.exists():
         lines = log.read_text(encoding="utf-8").splitlines(keepends=True)
-        kept = [line for line in lines if line.endswith("\n") and json.loads(line)["epoch"] <= epochs]
+        kept = [
+            line for line in lines if line.endswith("\n") and json.loads(line)["epoch"] <= epochs
+        ]
         write_atomic(log, "".join(kept).encode())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,14 +101,13 @@ class Recording:
                 f"it has {', '.join(self.leads)}"
             )
         rows = [self.leads.index(lead) for lead in wanted]
-        changed = {
-            "leads": tuple(wanted),
-            "digital": self.digital[rows],
-            "gain": self.gain[rows],
-            "baseline": self.baseline[rows],
-        }
-        kept = {name: getattr(self, name) for name in self.__slots__ if name not in changed}
-        return Recording(**kept, **changed)
+        return replace(
+            self,
+            leads=tuple(wanted),
+            digital=self.digital[rows],
+            gain=self.gain[rows],
+            baseline=self.baseline[rows],
+        )
 
 
 def quantise(signal: NDArray[np.floating]) -> tuple[NDArray[np.int16], NDArray[np.float64]]:

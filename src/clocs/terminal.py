@@ -140,8 +140,14 @@ def evaluation_table(result: Evaluation) -> Table:
     table.add_row("AUC of logits", f"{result.auc_logits_mean:.3f}")
     for label, value in result.auc_per_class.items():
         undefined = label in result.undefined_classes
-        table.add_row(f"  {label}", "undefined: missing in the test part" if undefined else f"{value:.3f}")
-    table.add_row("seeds", ", ".join(f"{s}: {a:.3f}" for s, a in zip(result.seeds, result.auc, strict=True)))
+        table.add_row(
+            f"  {label}", "undefined: missing in the test part" if undefined else f"{value:.3f}"
+        )
+    table.add_row(
+        "seeds", ", ".join(f"{s}: {a:.3f}" for s, a in zip(result.seeds, result.auc, strict=True))
+    )
     table.add_row("labelled frames × leads", ", ".join(f"{n:,}" for n in result.labelled))
-    table.add_row("test", f"{result.test_frames:,} frames × leads of {result.test_patients:,} patients")
+    table.add_row(
+        "test", f"{result.test_frames:,} frames × leads of {result.test_patients:,} patients"
+    )
     return table

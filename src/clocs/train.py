@@ -1,5 +1,4 @@
-"""Training: one engine for every task. Knows a task only by its losses, and nothing about files
-of data, methods or labels.
+"""Training: one engine for every task. Knows a task only by its losses.
 
 Everything random is a function of (seed, epoch, step, …), so that a fleet of S members equals S
 single trainings, and a resumed run an uninterrupted one.
@@ -182,7 +181,7 @@ def _train_epoch(
 
 
 def epoch_order(keys: Tensor, counts: Tensor) -> Tensor:
-    """(members, rows): a random order of each member's rows 0…count−1, then −1 up to the longest."""
+    """(members, rows): a random order of each member's rows, then −1 up to the longest."""
     longest = int(counts.max())
     beyond = torch.arange(longest, device=keys.device) >= counts[:, None]
     last = torch.iinfo(torch.int64).max

@@ -1,4 +1,4 @@
-"""Views: which windows of the signals make up an instance. Geometry only: numpy, no signals, no torch.
+"""Views: which windows of the signals make up an instance. Geometry only: no signals, no torch.
 
 An instance is one element of a batch with all its views, and a view is one window of one lead. So
 whatever the method, an instance is a row of window starts, and a batch is a gather.
@@ -99,4 +99,4 @@ def _first_frames(frames: Frames, count: int, split: int | None) -> NDArray[np.i
         ok &= frames.segment[later] == frames.segment + step
     if split is not None:
         ok &= frames.split == split
-    return rows[ok]
+    return np.flatnonzero(ok)

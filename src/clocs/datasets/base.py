@@ -62,7 +62,7 @@ class Dataset(Protocol):
 
     @property
     def resample(self) -> Literal["recording", "frame"]:
-        """Whether resampling to the frame's rate is done on the whole recording or frame by frame."""
+        """Whether a whole recording is resampled to the frame's rate, or frame by frame."""
         ...
 
     @property

@@ -14,6 +14,7 @@ members. The gradient is written out because half of what autograd would do here
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -42,8 +43,8 @@ def conv_block(
     Returns:
         (members, n, out // 2, c_out), and the batch's mean and (biased) variance, (members, c_out).
     """
-    out, mean, variance = _Block.apply(h, weight, gamma, beta)
-    return out, mean, variance
+    apply: Callable[..., tuple[Tensor, Tensor, Tensor]] = _Block.apply
+    return apply(h, weight, gamma, beta)
 
 
 def conv_block_eval(
@@ -171,8 +172,6 @@ def _column_sums(y: Tensor, *, squared: bool = False) -> Tensor:
         if not part.shape[1]:
             continue
         rows_of = part.reshape(members, -1, wide * channels)
-        sums = (
-            torch.linalg.vector_norm(rows_of, dim=1).square() if squared else rows_of.sum(dim=1)
-        )
+        sums = torch.linalg.vector_norm(rows_of, dim=1).square() if squared else rows_of.sum(dim=1)
         parts.append(sums.view(members, wide, channels).sum(dim=1))
     return sum(parts[1:], parts[0])

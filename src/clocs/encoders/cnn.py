@@ -31,7 +31,9 @@ class CNN:
 
     def __post_init__(self) -> None:
         if self.embedding_dim < 1:
-            raise SettingError(f"the embedding needs at least 1 dimension, not {self.embedding_dim}")
+            raise SettingError(
+                f"the embedding needs at least 1 dimension, not {self.embedding_dim}"
+            )
         if self.pooled_length < 1:
             shortest = next(n for n in range(self.samples, 10_000) if _pooled(n) > 0)
             raise SettingError(
@@ -116,4 +118,4 @@ def _initial(keys: Tensor, name: str, shape: tuple[int, ...], fan_in: int) -> Te
     draws = counter.uniform(
         counter.fold(keys, counter.stream(name)), torch.Size(shape).numel(), torch.float32
     )
-    return ((draws * 2 - 1) * fan_in**-0.5).view(len(keys), *shape)
+    return (draws * 2 - 1).mul(fan_in**-0.5).view(len(keys), *shape)

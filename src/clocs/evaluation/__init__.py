@@ -102,30 +102,34 @@ def evaluate_frames(
     cards = [checkpoint.card for checkpoint in checkpoints]
     seeds = [card.seed for card in cards]
     rows = [_labelled_rows(frames, split) for split in range(len(PARTS))]
-    parts = [
+    train, validation, test = (
         Labelled(
             embed_instances(checkpoints, frames, part, device),
             torch.from_numpy(frames.target[part.frame]).to(device),
             frames.multilabel,
         )
         for part in rows
-    ]
+    )
     labelled = [
         torch.from_numpy(np.flatnonzero(_subset(frames, rows[0], seed, fraction, by))).to(device)
         for seed in seeds
     ]
     chosen: dict[str, Any] = {}
     if protocol == "linear":
-        head = LinearHead(parts[0], parts[1], labelled)
+        head = LinearHead(train, validation, labelled)
         trained = fit(head, seeds, settings, device=torch.device(device), on_epoch=on_epoch)
         with torch.no_grad():
-            logits = list(head.logits(trained.weights, parts[2].features).double().cpu().numpy())
+            logits = list(head.logits(trained.weights, test.features).double().cpu().numpy())
         chosen = asdict(settings) | {"best_epoch": trained.best_epoch, "status": trained.status}
     else:
-        solved = [converged(*parts, member, own) for member, own in enumerate(labelled)]
+        solved = [
+            converged(train, validation, test, member, own) for member, own in enumerate(labelled)
+        ]
         logits = [z for z, _ in solved]
         chosen = {"l2": [strength for _, strength in solved]}
-    return _score(frames, rows[2], logits, cards, protocol, fraction, by, labelled, chosen, resamples)
+    return _score(
+        frames, rows[2], logits, cards, protocol, fraction, by, labelled, chosen, resamples
+    )
 
 
 def _labelled_rows(frames: Frames, split: int) -> Instances:

@@ -38,7 +38,7 @@ class Labelled:
 
 
 def loss_per_row(logits: Tensor, targets: Tensor, multilabel: bool) -> Tensor:
-    """(…, classes) logits and targets -> (…) cross-entropy, or its mean over labels, yes against no."""
+    """(…, classes) logits and targets -> (…) cross-entropy; multi-label: mean of yes/no ones."""
     targets = targets.to(logits.dtype)
     if multilabel:
         return (functional.softplus(logits) - logits * targets).mean(dim=-1)

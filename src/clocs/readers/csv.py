@@ -6,6 +6,8 @@ usual order) or one with lead names.
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,6 +16,8 @@ from clocs.recording import STANDARD_LEADS, Recording, canonical_lead, quantise
 
 RATE_HZ = 500.0
 ROWS = 5000  # 10 s
+
+_parsers = threading.local()  # a parser's buffers, kept from file to file: a third of the time
 
 
 def read_csv(data: bytes, *, name: str, rate: float = RATE_HZ, rows: int = ROWS) -> Recording:
@@ -113,14 +117,26 @@ def _numbers_slowly(body: bytes, *, columns: int, name: str) -> NDArray[np.float
 
 
 def _numbers_fast(body: bytes, *, columns: int) -> NDArray[np.float64] | None:
-    """(columns, rows) of a plain file, equal to `float` of each field; None if it is not plain."""
-    import polars as pl
+    """(columns, rows) of a plain file, equal to `float` of each field; None if it is not plain.
 
-    schema = {str(column): pl.Float64 for column in range(columns)}
+    Rows of plain numbers are one JSON array but for the line ends, and a JSON parser with vector
+    instructions reads one in half the time of any CSV parser at hand.
+    """
+    import simdjson
+
+    text = np.frombuffer(body, np.uint8)
+    commas, ends = np.flatnonzero(text == ord(",")), np.flatnonzero(text == ord("\n"))
+    before = np.searchsorted(commas, ends)
+    if not np.array_equal(before, np.arange(1, len(ends) + 1) * (columns - 1)):
+        return None
     try:
-        frame = pl.read_csv(body, has_header=False, schema=schema, quote_char=None)
-    except pl.exceptions.PolarsError:
+        if not hasattr(_parsers, "own"):
+            _parsers.own = simdjson.Parser()
+        array = _parsers.own.parse(b"[" + body[:-1].replace(b"\n", b",") + b"]")
+        values = np.frombuffer(array.as_buffer(of_type="d"))
+        del array  # a parser reads again only when nothing holds its last document
+    except (ValueError, TypeError, RuntimeError):  # NaN, an empty field, text
         return None
-    if any(frame.null_count().row(0)):  # short rows and empty fields
+    if values.size != columns * len(ends):
         return None
-    return np.ascontiguousarray(frame.to_numpy().T)  # no copy: polars keeps columns together
+    return np.ascontiguousarray(values.reshape(-1, columns).T)
