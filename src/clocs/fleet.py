@@ -105,8 +105,11 @@ class Fleet:
             epoch=torch.zeros(1, dtype=torch.int64),
         )
 
+    @torch.no_grad()
     def step(self, gradient: Tensor, buffers: Tensor, loss: Tensor, lr: float, on: Tensor) -> None:
         """One Adam step of the members that are `on` and live; a non-finite loss ends a member.
+
+        All in place, and without a word from the host, so that a step can be captured and replayed.
 
         Args:
             gradient: (members, weights).
@@ -115,24 +118,23 @@ class Fleet:
             lr: Learning rate.
             on: (members,) bool: who has a batch in this step.
         """
-        finite = loss.isfinite() & gradient.isfinite().all(dim=1)
-        failed = on & self.live & ~finite
+        failed = on & self.live & ~(loss.isfinite() & gradient.isfinite().all(dim=1))
         self.broken |= failed
         self.live &= ~failed
         moving = on & self.live
         column = moving[:, None]
+        share = column.to(gradient.dtype)  # 0 leaves a row exactly as it is
+        gradient = torch.where(column, gradient, 0)
         self.steps += moving
-        moment1 = torch.lerp(self.moment1, gradient, 1 - BETA1)
-        moment2 = torch.lerp(self.moment2, gradient.square(), 1 - BETA2)
-        count = self.steps.clamp(min=1)[:, None].to(self.theta.dtype)
-        mean = moment1 / (1 - BETA1**count)
-        spread = (moment2 / (1 - BETA2**count)).sqrt()
-        theta = self.theta - lr * mean / (spread + EPSILON)
-        self.moment1 = torch.where(column, moment1, self.moment1)
-        self.moment2 = torch.where(column, moment2, self.moment2)
-        self.theta = torch.where(column, theta, self.theta)
-        self.buffers = torch.where(column, buffers, self.buffers)
+        self.moment1.lerp_(gradient, share * (1 - BETA1))
+        self.moment2.lerp_(gradient.square(), share * (1 - BETA2))
+        count = self.steps.clamp(min=1)[:, None].to(gradient.dtype)
+        mean = self.moment1 / (1 - BETA1**count)
+        spread = (self.moment2 / (1 - BETA2**count)).sqrt()
+        self.theta.sub_(torch.where(column, lr * mean / (spread + EPSILON), 0))
+        self.buffers.copy_(torch.where(column, buffers, self.buffers))
 
+    @torch.no_grad()
     def end_epoch(self, validation: Tensor, patience: int) -> None:
         """Keep the best, count the stale, stop who ran out of patience.
 
@@ -146,11 +148,11 @@ class Fleet:
         self.broken |= failed
         self.live &= ~failed
         better = self.live & (validation < self.best_loss)
-        self.best_loss = torch.where(better, validation, self.best_loss)
-        self.best_epoch = torch.where(better, self.epoch.to(better.device), self.best_epoch)
-        self.best_theta = torch.where(better[:, None], self.theta, self.best_theta)
-        self.best_buffers = torch.where(better[:, None], self.buffers, self.best_buffers)
-        self.stale = torch.where(self.live, torch.where(better, 0, self.stale + 1), self.stale)
+        self.best_loss.copy_(torch.where(better, validation, self.best_loss))
+        self.best_epoch.copy_(torch.where(better, int(self.epoch), self.best_epoch))
+        self.best_theta.copy_(torch.where(better[:, None], self.theta, self.best_theta))
+        self.best_buffers.copy_(torch.where(better[:, None], self.buffers, self.best_buffers))
+        self.stale.copy_(torch.where(better, 0, self.stale + self.live))
         self.live &= self.stale < patience
 
     def save(self, path: Path) -> None:

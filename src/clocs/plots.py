@@ -139,7 +139,8 @@ def auc_bars(rows: Sequence[Mapping[str, Any]]) -> Figure:
     if not rows:
         raise SettingError("there are no AUCs to draw; give at least one row")
     methods = list(dict.fromkeys(str(row["method"]) for row in rows))
-    fractions = sorted({float(row["fraction"]) for row in rows}, reverse=True)
+    fractions = sorted({float(row["fraction"]) for row in rows})
+    shades = dict(zip(reversed(fractions), SHADES * len(fractions), strict=False))  # all: darkest
     bar = 0.8 / len(fractions)
     figure = Figure(figsize=(min(9.5, max(5.0, 1.2 + 0.42 * len(rows))), 3.8), layout="constrained")
     FigureCanvasAgg(figure)
@@ -147,7 +148,7 @@ def auc_bars(rows: Sequence[Mapping[str, Any]]) -> Figure:
     _bare(axes)
     lean = 90 if len(rows) > 24 else 0
     for row in rows:
-        mean, spread = float(row["auc_mean"]), float(row["auc_std"])
+        mean, spread = float(row["auc_mean"]), float(row["auc_std"] or 0)
         spread = spread if np.isfinite(spread) else 0.0
         rank = fractions.index(float(row["fraction"]))
         x = methods.index(str(row["method"])) + (rank - (len(fractions) - 1) / 2) * bar
@@ -155,7 +156,7 @@ def auc_bars(rows: Sequence[Mapping[str, Any]]) -> Figure:
             axes.text(x, 0.41, "n/a", ha="center", fontsize=8, color=COLOURS["quiet"])
             continue
         seeds = np.asarray(row["auc"], float)
-        axes.bar(x, mean, bar * 0.9, color=SHADES[rank % len(SHADES)], zorder=2)
+        axes.bar(x, mean, bar * 0.9, color=shades[fractions[rank]], zorder=2)
         axes.errorbar(x, mean, spread, color=COLOURS["text"], linewidth=1, capsize=2.5, zorder=3)
         jitter = np.linspace(-0.25, 0.25, seeds.size) * bar if seeds.size > 1 else np.zeros(1)
         axes.plot(x + jitter[: seeds.size], seeds, "o", **_DOTS, zorder=4)
@@ -167,8 +168,8 @@ def auc_bars(rows: Sequence[Mapping[str, Any]]) -> Figure:
     axes.set(ylim=(0.4, 1.0), xlim=(-0.6, len(methods) - 0.4), ylabel="AUC, mean ± sd over seeds")
     axes.set_xticks(range(len(methods)), methods)
     axes.tick_params(axis="x", length=0)
-    for rank, fraction in enumerate(fractions):
-        axes.bar(0, 0, color=SHADES[rank % len(SHADES)], label=f"{100 * fraction:g} % of labels")
+    for fraction in fractions:
+        axes.bar(0, 0, color=shades[fraction], label=f"{100 * fraction:g} % of labels")
     axes.legend(
         loc="lower left", bbox_to_anchor=(0, 1), ncols=len(fractions), frameon=False, fontsize=8
     )
@@ -212,7 +213,7 @@ def patient_distances(
             label = f"{kind}-patient, mean {mean:.2f}"
             axes.axvline(mean, color=colour, linewidth=1.6, linestyle=(0, (4, 2)), label=label)
         axes.set(xlabel="Euclidean distance", title=name, xlim=(0, None))
-        axes.legend(frameon=False, fontsize=8)
+        axes.legend(loc="upper right", framealpha=1, edgecolor="none", fontsize=8)
         axes.margins(y=0.28)  # room for the legend above the bars
     figure.axes[0].set_ylabel("density")
     if title:

@@ -117,19 +117,17 @@ def fit(
         fleet = Fleet.load(state, device)
     else:
         fleet = Fleet.start(layouts[0].pack(parameters), layouts[1].pack(buffers))
-    size, steps = _batches(task.counts, settings.batch_size)
+    engine = Engine(task, fleet, layouts, keys, settings)
     while int(fleet.epoch) < settings.epochs and bool(fleet.live.any()):
-        began, number = time.perf_counter(), int(fleet.epoch)
-        was_live = fleet.live.tolist()
-        train_loss = _train_epoch(task, fleet, layouts, keys, size, steps, settings.lr, on_step)
-        with torch.no_grad():
-            metrics = task.validate(*_unpack(layouts, fleet.theta, fleet.buffers), keys)
+        began, was_live = time.perf_counter(), fleet.live.tolist()
+        train_loss = engine.train_epoch(on_step)
+        metrics = engine.validate()
         fleet.end_epoch(metrics["loss"], settings.patience)
         on_epoch(
             Epoch(
-                number=number + 1,
+                number=int(fleet.epoch),
                 seconds=time.perf_counter() - began,
-                instances=int((steps * size)[torch.tensor(was_live)].sum()),
+                instances=engine.instances(was_live),
                 train_loss=train_loss.tolist(),
                 validation={name: value.tolist() for name, value in metrics.items()},
                 live=was_live,
@@ -137,7 +135,7 @@ def fit(
         )
         if state is not None:
             fleet.save(state)
-    weights, statistics = _unpack(layouts, fleet.best_theta, fleet.best_buffers)
+    weights, statistics = _unpack(layouts, fleet.best_theta.detach(), fleet.best_buffers)
     return Trained(
         weights=weights,
         buffers=statistics,
@@ -151,33 +149,124 @@ def fit(
     )
 
 
-def _train_epoch(
-    task: Task,
-    fleet: Fleet,
-    layouts: tuple[Layout, Layout],
-    keys: Tensor,
-    size: int,
-    steps: Tensor,
-    lr: float,
-    on_step: Callable[[int, int], None],
-) -> Tensor:
-    """One epoch of all live members; returns the mean training loss of each."""
-    epoch = int(fleet.epoch)
-    order = epoch_order(counter.fold(keys, counter.stream("order"), epoch), task.counts)
-    total = torch.zeros_like(fleet.best_loss)
-    longest = int(steps.max())
-    for step in range(longest):
-        rows = order[:, step * size : (step + 1) * size]
-        step_keys = counter.fold(keys, counter.stream("step"), epoch, step)
-        theta = fleet.theta.requires_grad_()
-        losses, buffers = task.train_loss(*_unpack(layouts, theta, fleet.buffers), rows, step_keys)
-        (gradient,) = torch.autograd.grad(losses.sum(), theta)
-        fleet.theta = theta.detach()
-        on = fleet.live & (step < steps)
-        fleet.step(gradient, layouts[1].pack(buffers), losses.detach(), lr, on)
-        total += torch.where(on, losses.detach(), 0)
-        on_step(step + 1, longest)
-    return total / steps
+class Engine:
+    """The step and the validation of one fleet, captured once and replayed on a GPU.
+
+    Whatever a step reads that changes from step to step (order, step, epoch, weights) lives in
+    tensors that stay in place.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        fleet: Fleet,
+        layouts: tuple[Layout, Layout],
+        keys: Tensor,
+        settings: Settings,
+    ) -> None:
+        self.task, self.fleet, self.layouts, self.keys = task, fleet, layouts, keys
+        self.lr = settings.lr
+        self.size, self.steps = _batches(task.counts, settings.batch_size)
+        self.longest = int(self.steps.max())
+        self.order = torch.zeros(
+            (len(keys), int(task.counts.max())), dtype=torch.int64, device=keys.device
+        )
+        self.place = torch.arange(self.size, device=keys.device)
+        self.number = torch.zeros((), dtype=torch.int64, device=keys.device)  # of the step
+        self.epoch = torch.zeros((), dtype=torch.int64, device=keys.device)
+        self.total = torch.zeros_like(fleet.best_loss)
+        self.fleet.theta.requires_grad_()
+        capture = Captured if keys.device.type == "cuda" else Direct
+        self._step = capture(self._one_step, fleet)
+        self._validate = capture(self._all_validation, fleet)
+
+    def instances(self, live: list[bool]) -> int:
+        """Instances that the live members see in an epoch."""
+        return self.size * int(self.steps.cpu()[torch.tensor(live)].sum())
+
+    def train_epoch(self, on_step: Callable[[int, int], None]) -> Tensor:
+        """One epoch of all live members; returns the mean training loss of each."""
+        self._step.ready()
+        self.epoch.fill_(int(self.fleet.epoch))
+        self.number.zero_()
+        self.total.zero_()
+        key = counter.fold(self.keys, counter.stream("order"), self.epoch)
+        self.order.copy_(epoch_order(key, self.task.counts))
+        for step in range(self.longest):
+            self._step()
+            on_step(step + 1, self.longest)
+        return self.total / self.steps
+
+    def validate(self) -> dict[str, Tensor]:
+        """The task's metrics of the weights as they are."""
+        return self._validate()
+
+    def _one_step(self) -> dict[str, Tensor]:
+        fleet = self.fleet
+        first = self.number % self.longest * self.size  # in range also while warming up
+        rows = self.order.index_select(1, first + self.place)
+        keys = counter.fold(self.keys, counter.stream("step"), self.epoch, self.number)
+        weights, before = _unpack(self.layouts, fleet.theta, fleet.buffers)
+        losses, after = self.task.train_loss(weights, before, rows, keys)
+        (gradient,) = torch.autograd.grad(losses.sum(), fleet.theta)
+        on = fleet.live & (self.number < self.steps)
+        fleet.step(gradient, self.layouts[1].pack(after), losses.detach(), self.lr, on)
+        self.total += torch.where(on, losses.detach(), 0)
+        self.number += 1
+        return {}
+
+    @torch.no_grad()
+    def _all_validation(self) -> dict[str, Tensor]:
+        weights, buffers = _unpack(self.layouts, self.fleet.theta, self.fleet.buffers)
+        return self.task.validate(weights, buffers, self.keys)
+
+
+class Direct:
+    """A function called as it is."""
+
+    def __init__(self, function: Callable[[], dict[str, Tensor]], fleet: Fleet) -> None:
+        self._function = function
+
+    def ready(self) -> None:
+        pass
+
+    def __call__(self) -> dict[str, Tensor]:
+        return self._function()
+
+
+class Captured:
+    """A function captured as a CUDA graph when first called, and replayed."""
+
+    _WARM_UP = 3
+
+    def __init__(self, function: Callable[[], dict[str, Tensor]], fleet: Fleet) -> None:
+        self._function, self._fleet = function, fleet
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._result: dict[str, Tensor] = {}
+
+    def __call__(self) -> dict[str, Tensor]:
+        self.ready()
+        assert self._graph is not None  # ready() has made it
+        self._graph.replay()
+        return self._result
+
+    def ready(self) -> None:
+        """Warm up and capture with nobody live, so that nothing that is trained changes."""
+        if self._graph is not None:
+            return
+        live = self._fleet.live.clone()
+        self._fleet.live.zero_()
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(self._WARM_UP):
+                self._function()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self._result = self._function()
+        self._fleet.live.copy_(live)
+        self._graph = graph
 
 
 def epoch_order(keys: Tensor, counts: Tensor) -> Tensor:
