@@ -1,4 +1,4 @@
-"""Writing files so that each is whole or absent, and hashing them. Knows nothing about ECGs."""
+"""Writing files so that each is whole or absent, and hashing. Knows nothing about ECGs."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import hashlib
 import os
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 
 def write_atomic(path: Path, content: bytes | memoryview) -> None:
     """Write `content` to `path`: on any interruption the file is the old one or the new one."""
-    temporary = partial(path)
+    temporary = partial_path(path)
     with temporary.open("wb") as file:
         file.write(content)
         file.flush()
@@ -18,7 +21,7 @@ def write_atomic(path: Path, content: bytes | memoryview) -> None:
     sync_folder(path.parent)
 
 
-def partial(path: Path) -> Path:
+def partial_path(path: Path) -> Path:
     """Where `write_atomic` collects a file before it gets its name."""
     return path.with_name(f".{path.name}.partial")
 
@@ -38,3 +41,9 @@ def sha256_of(path: Path) -> str:
     """The hexadecimal sha256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digest(samples: NDArray[np.int16]) -> int:
+    """A content key: first 8 bytes, big-endian, of the sha256 of little-endian samples."""
+    plain = np.ascontiguousarray(samples, dtype="<i2")
+    return int.from_bytes(hashlib.sha256(plain.data).digest()[:8], "big")

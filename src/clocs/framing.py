@@ -132,9 +132,9 @@ def _cut_one(
             total = max(round(digital.shape[1] / rate * spec.rate), count * spec.samples)
             signal = scipy.signal.resample(signal, total, axis=-1)
             signal = signal[:, : count * spec.samples].reshape(n, count, spec.samples)
-    # as finely as 16 bits allow: resampling must not add the noise of a second rounding
-    peak = np.abs(signal).max(axis=(1, 2))
-    step = np.where(peak > 0, peak / 32767, 1.0)
+    # an eighth of the file's own step, or as finely as 16 bits allow: a second rounding must not
+    # add noise of its own
+    step = np.maximum(np.abs(signal).max(axis=(1, 2)) / 32767, 1 / (8 * gain))
     values = np.rint(signal / step[:, None, None]).astype(np.int16)
     return values, np.repeat(step[:, None], count, axis=1)
 

@@ -1,7 +1,8 @@
 """Reading entries in threads: outcomes in the order of the listing, a bounded number in flight.
 
-Knows nothing about how they are stored. Decoding and hashing release the GIL, so threads use all
-cores, while processes would cost their start and a copy of every sample.
+Knows nothing about how they are stored. Threads, since on two cores they took less time than
+processes over 4,000 12-lead WFDB records (3.4 s against 3.7 to 4.5): starting processes and handing
+over every sample cost a quarter more work.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clocs.datasets.base import Dataset, Entry, Quarantined
 from clocs.errors import ClocsError, UnusableError
+from clocs.files import digest
 from clocs.recording import Recording
-from clocs.store import digest
 
 _BATCH_BYTES = 2 << 20  # of samples, roughly, that one task reads
 _BATCH_ENTRIES = 16
@@ -37,12 +38,15 @@ class Read:
     flat: NDArray[np.int16]
 
 
+Outcome: TypeAlias = Read | Quarantined
+
+
 def read_all(
     dataset: Dataset, entries: Sequence[Entry], pool: ThreadPoolExecutor, workers: int
-) -> Iterator[list[Read | Quarantined]]:
+) -> Iterator[list[Outcome]]:
     """Outcomes of all entries in order, in batches; a bounded number is in flight."""
     left = iter(entries)
-    flying: deque[Future[list[Read | Quarantined]]] = deque()
+    flying: deque[Future[list[Outcome]]] = deque()
     size = 1  # grows once the size of recordings is known, so that memory stays bounded
     while True:
         while len(flying) < 2 * workers and (batch := list(islice(left, size))):
@@ -55,11 +59,11 @@ def read_all(
         yield outcomes
 
 
-def _read_batch(dataset: Dataset, entries: Sequence[Entry]) -> list[Read | Quarantined]:
+def _read_batch(dataset: Dataset, entries: Sequence[Entry]) -> list[Outcome]:
     return [_read_one(dataset, entry) for entry in entries]
 
 
-def _read_one(dataset: Dataset, entry: Entry) -> Read | Quarantined:
+def _read_one(dataset: Dataset, entry: Entry) -> Outcome:
     try:
         recording = dataset.read(entry)
         _expect_sound(recording)

@@ -1,6 +1,6 @@
 """prepare: a dataset becomes a store; in parallel, resumable, in bounded memory, without torch.
 
-Threads read (`intake`), the calling thread alone writes (`writer`), a journal remembers (`parts`).
+Threads read (`intake`), the calling thread puts together (`writer`), a journal remembers (`parts`).
 Entries are taken in the order of the listing, so the store's content depends neither on the workers
 nor on interruptions.
 """
@@ -12,6 +12,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from clocs import chunks
 from clocs._version import __version__
 from clocs.datasets.base import Dataset, Entry, Listing, Quarantined
 from clocs.errors import StoreError
-from clocs.files import partial, write_atomic
+from clocs.files import partial_path, write_atomic
 from clocs.intake import read_all
 from clocs.manifest import FORMAT, MANIFEST, FileHash, Manifest
 from clocs.parts import PROGRESS, Job, Journal, parquet, progress_of, remove_journal
@@ -83,7 +84,7 @@ def _refuse_foreign(out: Path) -> None:
     # A run killed while writing its very first file leaves that file's beginning.
     if not out.is_dir() or (
         progress_of(out) is None
-        and any(path.name != partial(out / PROGRESS).name for path in out.iterdir())
+        and any(path.name != partial_path(out / PROGRESS).name for path in out.iterdir())
     ):
         raise StoreError(f"{out} exists and is not a store; choose another --out")
 
@@ -125,24 +126,21 @@ def _write(
     out.mkdir(parents=True, exist_ok=True)
     journal = Journal(out, job)
     (out / SIGNALS / "c").mkdir(parents=True, exist_ok=True)
-    with (
-        ThreadPoolExecutor(workers, thread_name_prefix="prepare") as pool,
-        Writer(out / SIGNALS, journal, pool) as writer,
-    ):
-        try:
-            done = journal.done.entries
+    todo = entries[journal.done.entries :]
+    with ExitStack() as stack:
+        pool = stack.enter_context(ThreadPoolExecutor(workers, thread_name_prefix="prepare"))
+        stack.callback(pool.shutdown, cancel_futures=True)
+        writer = stack.enter_context(Writer(out / SIGNALS, journal, pool))
+        done = journal.done.entries
+        if progress is not None:
+            progress(done, len(entries))
+        for batch in read_all(dataset, todo, pool, workers):
+            for outcome in batch:
+                writer.add(outcome)
+            done += len(batch)
             if progress is not None:
                 progress(done, len(entries))
-            for batch in read_all(dataset, entries[done:], pool, workers):
-                for outcome in batch:
-                    writer.add(outcome)
-                done += len(batch)
-                if progress is not None:
-                    progress(done, len(entries))
-            writer.finish()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+        writer.finish()
     _complete(dataset, listing, out, journal, [*listing.quarantined, *repeated])
 
 

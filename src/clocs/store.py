@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from clocs.chunks import ChunkReader, bytes_on_disk
 from clocs.errors import SettingError, StoreError
-from clocs.files import sha256_of
+from clocs.files import digest, sha256_of
 from clocs.manifest import MANIFEST, Manifest
 from clocs.parts import progress_of
 from clocs.recording import PAPER_LEADS, Episode, Recording, canonical_lead
@@ -56,12 +56,6 @@ TABLE_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
 QUARANTINE_SCHEMA = {"id": pl.String, "reason": pl.String, "detail": pl.String}
 
 _AGAIN = "delete the store and run `clocs prepare` again"
-
-
-def digest(digital: NDArray[np.int16]) -> int:
-    """A recording's content key: first 8 bytes, big-endian, of the sha256 of its samples."""
-    samples = np.ascontiguousarray(digital, dtype="<i2")
-    return int.from_bytes(hashlib.sha256(samples.data).digest()[:8], "big")
 
 
 def content_hash(table: pl.DataFrame) -> str:

@@ -14,6 +14,7 @@ members. The gradient is written out because half of what autograd would do here
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -80,9 +81,9 @@ class _Block(torch.autograd.Function):
         sign = _sign(gamma)
         windows = _windows(h)
         y = torch.bmm(windows, weight * sign[:, None])  # (members, n·out, c_out)
-        mean = _column_sums(y) / y.shape[1]
+        mean = y.mean(dim=1)
         y -= mean[:, None]
-        variance = _column_sums(y, squared=True) / y.shape[1]
+        variance = y.square().mean(dim=1)
         deviation = (variance + EPSILON).rsqrt()
         pooled, first = _pool(y.view(members, n, convolved(length), -1))
         scale = gamma.abs() * deviation
@@ -99,8 +100,8 @@ class _Block(torch.autograd.Function):
         members, n, length, channels = ctx.shape
         sign = _sign(gamma)
         g = gradients[0] * (out > 0)
-        d_beta = _column_sums(g.flatten(1, 2))
-        d_gamma = _column_sums((g * pooled).flatten(1, 2)) * deviation
+        d_beta = g.sum(dim=(1, 2))
+        d_gamma = (g * pooled).sum(dim=(1, 2)) * deviation
         scale = gamma.abs() * deviation
         # batch norm: what every element gets through the mean and the variance …
         d_y = torch.addcmul(
@@ -116,7 +117,7 @@ class _Block(torch.autograd.Function):
         to_first = g * first
         pairs[:, :, :, 0] += to_first
         pairs[:, :, :, 1] += g - to_first
-        d_weight = torch.bmm(windows.transpose(1, 2), d_y) * sign[:, None]
+        d_weight = _products(windows, d_y, n) * sign[:, None]
         d_h = None
         if ctx.needs_input_grad[0]:
             d_windows = torch.bmm(d_y, (weight * sign[:, None]).transpose(1, 2))
@@ -126,6 +127,22 @@ class _Block(torch.autograd.Function):
 
 def _sign(gamma: Tensor) -> Tensor:
     return torch.where(gamma < 0, -1, 1).to(gamma.dtype)
+
+
+def _products(windows: Tensor, d_y: Tensor, n: int) -> Tensor:
+    """Σ over rows of windows × d_y: (members, rows, k), (members, rows, c) -> (members, k, c).
+
+    On a GPU a long, thin product leaves most of the chip idle, so it is cut into many, then summed.
+    """
+    if not windows.is_cuda:
+        return torch.bmm(windows.transpose(1, 2), d_y)
+    pieces = math.gcd(n, 64)
+    k, c = windows.shape[2], d_y.shape[2]
+    many = torch.bmm(
+        windows.view(-1, windows.shape[1] // pieces, k).transpose(1, 2),
+        d_y.view(-1, d_y.shape[1] // pieces, c),
+    )
+    return many.view(-1, pieces, k, c).sum(dim=1)
 
 
 def _windows(h: Tensor) -> Tensor:
@@ -157,21 +174,3 @@ def _pool(y: Tensor) -> tuple[Tensor, Tensor]:
     pairs = y[:, :, : half * POOL].unflatten(2, (half, POOL))
     first, second = pairs[:, :, :, 0], pairs[:, :, :, 1]
     return torch.maximum(first, second), first >= second
-
-
-def _column_sums(y: Tensor, *, squared: bool = False) -> Tensor:
-    """(members, rows, c) -> (members, c), of the values or of their squares.
-
-    Summed as rows of 64 and more values, then folded: a sum down 4-wide columns does not vectorise.
-    """
-    members, rows, channels = y.shape
-    width = 64
-    whole = rows - rows % width
-    parts = []
-    for part, wide in ((y[:, :whole], width), (y[:, whole:], 1)):
-        if not part.shape[1]:
-            continue
-        rows_of = part.reshape(members, -1, wide * channels)
-        sums = torch.linalg.vector_norm(rows_of, dim=1).square() if squared else rows_of.sum(dim=1)
-        parts.append(sums.view(members, wide, channels).sum(dim=1))
-    return sum(parts[1:], parts[0])
