@@ -129,7 +129,7 @@ def test_a_perturbation_equals_its_slow_twin(name: str, samples: int) -> None:
 
 
 @given(NAMES, st.integers(1, 3), st.integers(1, 4), LENGTHS, st.booleans())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_shape_and_precision_are_kept(
     name: str, members: int, n: int, samples: int, single: bool
 ) -> None:
@@ -142,13 +142,14 @@ def test_shape_and_precision_are_kept(
 
 
 @given(st.sampled_from((*sorted(PERTURBATIONS), *FIGURE_3[5:])), st.integers(1, 4), LENGTHS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_a_fleet_equals_its_singles(text: str, n: int, samples: int) -> None:
     x, chain = ecgs(3, n, samples), parse(text)
     together = chain(x, keys(5, 6, 7))
     for row, seed in enumerate((5, 6, 7)):
         alone = chain(x[row : row + 1], keys(seed))[0]
-        assert torch.equal(alone, together[row])
+        # torch sums a lone row in another order than many, so equal to rounding
+        torch.testing.assert_close(alone, together[row], rtol=0, atol=1e-12)
 
 
 @given(st.sampled_from(RANDOM), LENGTHS)
@@ -238,7 +239,7 @@ def test_the_transform_is_torchs_where_the_hop_divides_the_length() -> None:
 
 
 @given(st.floats(0, 1), st.integers(1, 3), st.integers(1, 130))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_masks_are_runs_of_their_width_inside_the_axis(w: float, r: int, bins: int) -> None:
     masks = perturb.mask(keys(0, 1), 5, bins, w=w, r=r).numpy()
     width = round(w * bins)
@@ -275,7 +276,7 @@ def test_a_time_warp_keeps_the_ends_and_moves_the_middle_by_what_its_factor_allo
 
 
 @given(st.lists(st.sampled_from(sorted(PERTURBATIONS)), min_size=1, max_size=4), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_a_chain_reads_what_it_writes(names: list[str], data: st.DataObject) -> None:
     values = {
         "sigma": st.floats(0, 1e6),

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from clocs import counter
 from clocs.encoders import Encoder, Weights
+from clocs.encoders.block import fused
 from clocs.errors import SettingError
 from clocs.frames import Frames
 from clocs.losses import same_patient_pairs
@@ -50,6 +51,10 @@ class Signals:
 
     def windows(self, starts: Tensor) -> Tensor:
         """starts: (…) -> (…, samples), normalised, so that mV a step do not matter."""
+        if fused(self.flat, self.dtype):
+            from clocs.encoders.kernels import normalised_windows
+
+            return normalised_windows(self.flat, starts, self.samples)
         return min_max(self.flat.unfold(0, self.samples, 1)[starts].to(self.dtype))
 
 

@@ -16,10 +16,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from clocs import counter
 
 KERNEL, STRIDE, POOL = 7, 3, 2
 EPSILON = 1e-5
@@ -31,7 +34,7 @@ def convolved(length: int) -> int:
 
 
 def conv_block(
-    h: Tensor, weight: Tensor, gamma: Tensor, beta: Tensor
+    h: Tensor, weight: Tensor, gamma: Tensor, beta: Tensor, keys: Tensor, dropout: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """A block in training mode, normalised by the batch's own statistics.
 
@@ -40,23 +43,40 @@ def conv_block(
         weight: (members, 7·c_in, c_out), the kernel's samples before its channels.
         gamma: (members, c_out), batch norm's scale.
         beta: (members, c_out), batch norm's shift.
+        keys: (members,) of the dropout.
+        dropout: Its probability.
 
     Returns:
         (members, n, out // 2, c_out), and the batch's mean and (biased) variance, (members, c_out).
     """
-    apply: Callable[..., tuple[Tensor, Tensor, Tensor]] = _Block.apply
-    return apply(h, weight, gamma, beta)
+    if fused(h, h.dtype):
+        from clocs.encoders.kernels import FusedBlock
+
+        apply: Callable[..., tuple[Tensor, Tensor, Tensor]] = FusedBlock.apply
+        return apply(h, weight, gamma, beta, keys, dropout)
+    apply = _Block.apply
+    out, mean, variance = apply(h, weight, gamma, beta)
+    return counter.dropout(out, dropout, keys) if dropout else out, mean, variance
 
 
 def conv_block_eval(
     h: Tensor, weight: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, variance: Tensor
 ) -> Tensor:
-    """The same block normalised by given statistics, in ordinary torch."""
+    """The same block normalised by given statistics, without dropout."""
     scale = gamma * (variance + EPSILON).rsqrt()
     shift = beta - mean * scale
+    if fused(h, h.dtype):
+        from clocs.encoders.kernels import fused_block_eval
+
+        return fused_block_eval(h, weight, scale, shift)
     y = torch.bmm(_windows(h), weight * _sign(scale)[:, None])
     y = _pool(y.view(*h.shape[:2], convolved(h.shape[2]), -1))[0]
     return torch.relu(y * scale.abs()[:, None, None] + shift[:, None, None])
+
+
+def fused(x: Tensor, dtype: torch.dtype) -> bool:
+    """Whether Triton kernels serve: a choice by device and type alone, so runs stay repeatable."""
+    return x.is_cuda and dtype == torch.float32 and find_spec("triton") is not None
 
 
 def plain_block(

@@ -91,12 +91,13 @@ class CNN:
         updated = {}
         for i in range(1, len(CHANNELS)):
             steps = h.shape[1] * convolved(h.shape[2])
-            h, mean, variance = conv_block(h, *_layer(weights, i))
+            h, mean, variance = conv_block(
+                h, *_layer(weights, i), counter.fold(keys, i), self.dropout
+            )
             seen = {"mean": mean, "variance": variance * (steps / max(steps - 1, 1))}
             for statistic, now in seen.items():
                 before = buffers[f"norm{i}.{statistic}"]
                 updated[f"norm{i}.{statistic}"] = torch.lerp(before, now, momentum)
-            h = counter.dropout(h, self.dropout, counter.fold(keys, i)) if self.dropout else h
         return self._head(weights, h), updated
 
     def _head(self, weights: dict[str, Tensor], h: Tensor) -> Tensor:

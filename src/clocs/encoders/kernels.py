@@ -1,0 +1,377 @@
+"""The encoder's block as Triton kernels, forward and backward: the same function as `block.py`.
+
+Six kernels a block, each reading what it needs once:
+
+forward   convolve   h, w        -> y, partial Σy and Σy²          (no unfolded copy of h)
+          pool       y, μ, σ     -> the larger of two, scaled, ReLU, dropout
+backward  sums       g, y        -> partial Σg and Σg·ŷ            (batch norm's two means)
+          spread     g, y, means -> d_y
+          weights    h, d_y      -> partial d_w
+          inputs     d_y, w      -> d_h
+
+Activations are (members, n, length, channels), so that the 7·c values under a kernel lie side by
+side. Everything is float32 with exact products: no TF32. Imported only where there is a GPU.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from clocs.encoders.block import EPSILON, KERNEL, POOL, STRIDE, convolved
+
+_GOLDEN = tl.constexpr(0x9E3779B97F4A7C15)
+_M1 = tl.constexpr(0xBF58476D1CE4E5B9)
+_M2 = tl.constexpr(0x94D049BB133111EB)
+ROWS = 128  # positions a program works on at a time
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _kept(key, element, threshold):  # type: ignore[no-untyped-def]
+    """`counter.dropout`'s decision for each element: one 64-bit draw decides four."""
+    x = (element // 4 + 1).to(tl.uint64) * _GOLDEN + key.to(tl.uint64)
+    x = (x ^ (x >> 30)) * _M1
+    x = (x ^ (x >> 27)) * _M2
+    x = x ^ (x >> 31)
+    lane = ((x >> ((element % 4) * 16).to(tl.uint64)) & 0xFFFF).to(tl.int32)
+    # the lanes are compared as signed 16-bit numbers, so that half of them wraps round
+    signed = tl.where(lane >= 32768, lane - 65536, lane)
+    return signed >= threshold - 32768
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _convolve(  # type: ignore[no-untyped-def]
+    h, w, y, sums, length, out, rows, blocks,
+    c_in: tl.constexpr, c_out: tl.constexpr, k_pad: tl.constexpr, c_pad: tl.constexpr,
+    size: tl.constexpr, repeat: tl.constexpr,
+):  # fmt: skip
+    block, member = tl.program_id(0), tl.program_id(1)
+    k, c = tl.arange(0, k_pad), tl.arange(0, c_pad)
+    inside = (k[:, None] < 7 * c_in) & (c[None, :] < c_out)
+    weight = tl.load(
+        w + member * 7 * c_in * c_out + k[:, None] * c_out + c[None, :], mask=inside, other=0.0
+    )
+    total = tl.zeros([c_pad], tl.float32)
+    squares = tl.zeros([c_pad], tl.float32)
+    for i in range(repeat):
+        row = (block * repeat + i) * size + tl.arange(0, size)
+        n, t = row // out, row % out
+        at = ((member * (rows // out) + n) * length + 3 * t).to(tl.int64) * c_in
+        window = tl.load(
+            h + at[:, None] + k[None, :],
+            mask=(row[:, None] < rows) & (k[None, :] < 7 * c_in),
+            other=0.0,
+        )
+        value = tl.dot(window, weight, input_precision="ieee")
+        place = (member * rows + row).to(tl.int64)
+        ok = (row[:, None] < rows) & (c[None, :] < c_out)
+        tl.store(y + place[:, None] * c_out + c[None, :], value, mask=ok)
+        total += tl.sum(value, axis=0)  # rows beyond the last are zero
+        squares += tl.sum(value * value, axis=0)
+    place = (member * blocks + block) * 2 * c_out + c
+    tl.store(sums + place, total, mask=c < c_out)
+    tl.store(sums + place + c_out, squares, mask=c < c_out)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _pool(  # type: ignore[no-untyped-def]
+    y, scale, shift, keys, o, out, half, total, threshold, boost,
+    c_out: tl.constexpr, size: tl.constexpr, drop: tl.constexpr,
+):  # fmt: skip
+    """Scale, shift, the larger of two, ReLU, dropout; one element of the output a lane."""
+    member = tl.program_id(1)
+    element = tl.program_id(0) * size + tl.arange(0, size)
+    ok = element < total
+    c, position = element % c_out, element // c_out
+    n, q = position // half, position % half
+    a = tl.load(scale + member * c_out + c, mask=ok, other=0.0)
+    b = tl.load(shift + member * c_out + c, mask=ok, other=0.0)
+    views = total // (half * c_out)
+    at = ((member * views + n) * out + 2 * q).to(tl.int64) * c_out + c
+    first = tl.load(y + at, mask=ok, other=0.0) * a + b
+    second = tl.load(y + at + c_out, mask=ok, other=0.0) * a + b
+    value = tl.maximum(tl.maximum(first, second), 0.0)
+    if drop:
+        key = tl.load(keys + member)
+        value = tl.where(_kept(key, element, threshold), value * boost, 0.0)
+    tl.store(o + member.to(tl.int64) * total + element, value, mask=ok)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _gradient(  # type: ignore[no-untyped-def]
+    g, y, scale, shift, keys, member, n, q, c, ok, views, out, half, threshold, boost,
+    c_out: tl.constexpr, drop: tl.constexpr,
+):  # fmt: skip
+    """What reaches a pair's output after dropout and ReLU, both values of it, and who won."""
+    a = tl.load(scale + member * c_out + c, mask=ok, other=0.0)
+    b = tl.load(shift + member * c_out + c, mask=ok, other=0.0)
+    at = ((member * views + n) * out + 2 * q).to(tl.int64) * c_out + c
+    first = tl.load(y + at, mask=ok, other=0.0)
+    second = tl.load(y + at + c_out, mask=ok, other=0.0)
+    up, down = first * a + b, second * a + b
+    wins = up >= down
+    element = (n * half + q) * c_out + c
+    value = tl.load(g + (member * views * half * c_out).to(tl.int64) + element, mask=ok, other=0.0)
+    if drop:
+        key = tl.load(keys + member)
+        value = tl.where(_kept(key, element, threshold), value * boost, 0.0)
+    value = tl.where(tl.maximum(up, down) > 0.0, value, 0.0)
+    return value, first, second, wins
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _sums(  # type: ignore[no-untyped-def]
+    g, y, scale, shift, mean, deviation, keys, sums, views, out, half, threshold, boost, blocks,
+    c_out: tl.constexpr, size: tl.constexpr, repeat: tl.constexpr, drop: tl.constexpr,
+):  # fmt: skip
+    block, member = tl.program_id(0), tl.program_id(1)
+    c = tl.arange(0, c_out)
+    middle = tl.load(mean + member * c_out + c)
+    inverse = tl.load(deviation + member * c_out + c)
+    beta = tl.zeros([c_out], tl.float32)
+    gamma = tl.zeros([c_out], tl.float32)
+    for i in range(repeat):
+        row = (block * repeat + i) * size + tl.arange(0, size)
+        n, q = row // half, row % half
+        ok = (row[:, None] < views * half) & (c[None, :] < c_out)
+        value, first, second, wins = _gradient(
+            g, y, scale, shift, keys, member, n[:, None], q[:, None], c[None, :], ok, views, out,
+            half, threshold, boost, c_out, drop,
+        )  # fmt: skip
+        normal = (tl.where(wins, first, second) - middle[None, :]) * inverse[None, :]
+        beta += tl.sum(value, axis=0)
+        gamma += tl.sum(value * normal, axis=0)
+    place = (member * blocks + block) * 2 * c_out + c
+    tl.store(sums + place, beta)
+    tl.store(sums + place + c_out, gamma)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _spread(  # type: ignore[no-untyped-def]
+    g, y, scale, shift, constant, slope, keys, dy, views, out, half, total, threshold, boost,
+    c_out: tl.constexpr, size: tl.constexpr, drop: tl.constexpr,
+):  # fmt: skip
+    """d_y = scale·g where it won + constant + slope·y: one pair of positions a lane."""
+    member = tl.program_id(1)
+    element = tl.program_id(0) * size + tl.arange(0, size)
+    pairs = (out + 1) // 2  # the last may have one position only, and never wins
+    ok = element < total
+    c, position = element % c_out, element // c_out
+    n, q = position // pairs, position % pairs
+    pooled = ok & (q < half)
+    value, first, second, wins = _gradient(
+        g, y, scale, shift, keys, member, n, q, c, pooled, views, out, half, threshold, boost,
+        c_out, drop,
+    )  # fmt: skip
+    a = tl.load(scale + member * c_out + c, mask=ok, other=0.0)
+    base = tl.load(constant + member * c_out + c, mask=ok, other=0.0)
+    tilt = tl.load(slope + member * c_out + c, mask=ok, other=0.0)
+    at = ((member * views + n) * out + 2 * q).to(tl.int64) * c_out + c
+    first = tl.where(pooled, first, tl.load(y + at, mask=ok & (q >= half), other=0.0))
+    tl.store(dy + at, tl.where(wins, value * a, 0.0) + base + tilt * first, mask=ok)
+    tl.store(dy + at + c_out, tl.where(wins, 0.0, value * a) + base + tilt * second, mask=pooled)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _weights(  # type: ignore[no-untyped-def]
+    h, dy, dw, length, out, rows, blocks,
+    c_in: tl.constexpr, c_out: tl.constexpr, k_pad: tl.constexpr, c_pad: tl.constexpr,
+    size: tl.constexpr, repeat: tl.constexpr,
+):  # fmt: skip
+    block, member = tl.program_id(0), tl.program_id(1)
+    k, c = tl.arange(0, k_pad), tl.arange(0, c_pad)
+    total = tl.zeros([k_pad, c_pad], tl.float32)
+    for i in range(repeat):
+        row = (block * repeat + i) * size + tl.arange(0, size)
+        n, t = row // out, row % out
+        at = ((member * (rows // out) + n) * length + 3 * t).to(tl.int64) * c_in
+        window = tl.load(
+            h + at[None, :] + k[:, None],
+            mask=(row[None, :] < rows) & (k[:, None] < 7 * c_in),
+            other=0.0,
+        )
+        place = (member * rows + row).to(tl.int64)
+        slope = tl.load(
+            dy + place[:, None] * c_out + c[None, :],
+            mask=(row[:, None] < rows) & (c[None, :] < c_out),
+            other=0.0,
+        )
+        total += tl.dot(window, slope, input_precision="ieee")
+    place = (member * blocks + block) * 7 * c_in * c_out + k[:, None] * c_out + c[None, :]
+    tl.store(dw + place, total, mask=(k[:, None] < 7 * c_in) & (c[None, :] < c_out))
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _inputs(  # type: ignore[no-untyped-def]
+    dy, w, dh, length, out, thirds, rows,
+    c_in: tl.constexpr, c_out: tl.constexpr, i_pad: tl.constexpr, size: tl.constexpr,
+):  # fmt: skip
+    """d_h at the samples 3q + phase: the kernel's taps phase, phase + 3 and (phase 0) 6."""
+    member, phase = tl.program_id(1), tl.program_id(2)
+    row = tl.program_id(0) * size + tl.arange(0, size)
+    n, q = row // thirds, row % thirds
+    i, c = tl.arange(0, i_pad), tl.arange(0, c_out)
+    views = rows // thirds
+    total = tl.zeros([size, i_pad], tl.float32)
+    for j in tl.static_range(3):
+        tap = phase + 3 * j
+        t = q - j
+        ok = (row < rows) & (t >= 0) & (t < out) & (tap < 7)
+        at = ((member * views + n) * out + t).to(tl.int64) * c_out
+        slope = tl.load(dy + at[:, None] + c[None, :], mask=ok[:, None], other=0.0)
+        weight = tl.load(
+            w + (member * 7 + tap) * c_in * c_out + i[None, :] * c_out + c[:, None],
+            mask=(i[None, :] < c_in) & (tap < 7),
+            other=0.0,
+        )
+        total += tl.dot(slope, weight, input_precision="ieee")
+    sample = 3 * q + phase
+    at = ((member * views + n) * length + sample).to(tl.int64) * c_in
+    ok = (row < rows) & (sample < length)
+    tl.store(dh + at[:, None] + i[None, :], total, mask=ok[:, None] & (i[None, :] < c_in))
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _gather(flat, starts, o, samples, width: tl.constexpr):  # type: ignore[no-untyped-def]
+    """One window a program: int16 samples, from their least (0) to their greatest (1)."""
+    window = tl.program_id(0).to(tl.int64)
+    i = tl.arange(0, width)
+    ok = i < samples
+    start = tl.load(starts + window)
+    x = tl.load(flat + start + i, mask=ok, other=0).to(tl.float32)
+    low = tl.min(tl.where(ok, x, float("inf")), axis=0)
+    high = tl.max(tl.where(ok, x, float("-inf")), axis=0)
+    span = tl.maximum(high - low, 1e-6)
+    tl.store(o + window * samples + i, (x - low) / span, mask=ok)
+
+
+class FusedBlock(torch.autograd.Function):
+    """h, weight, gamma, beta, keys, dropout -> output, batch mean, batch variance."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        h: Tensor,
+        weight: Tensor,
+        gamma: Tensor,
+        beta: Tensor,
+        keys: Tensor,
+        dropout: float,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        h, weight = h.contiguous(), weight.contiguous()
+        y, sums = _convolved(h, weight)
+        total = sums.sum(dim=1) / (y.shape[1] * y.shape[2])
+        mean, square = (part.contiguous() for part in total.unbind(dim=1))
+        variance = (square - mean.square()).clamp(min=0)
+        deviation = (variance + EPSILON).rsqrt()
+        scale = gamma * deviation
+        shift = beta - mean * scale
+        o = _pooled(y, scale, shift, keys, dropout)
+        ctx.save_for_backward(h, weight, y, mean, deviation, scale, shift, keys)
+        ctx.threshold, ctx.boost = _dropping(dropout)
+        ctx.mark_non_differentiable(mean, variance)
+        return o, mean, variance
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        h, weight, y, mean, deviation, scale, shift, keys = ctx.saved_tensors
+        members, n, length, c_in = h.shape
+        out, c_out = y.shape[2], y.shape[3]
+        half, rows = out // POOL, n * out
+        g = gradients[0].contiguous()
+        dropping = (ctx.threshold, ctx.boost)
+        blocks, repeat = _programs(n * half, members)
+        sums = y.new_empty(members, blocks, 2, c_out)
+        _sums[(blocks, members)](
+            g, y, scale, shift, mean, deviation, keys, sums, n, out, half, *dropping, blocks,
+            c_out, ROWS, repeat, ctx.threshold > 0,
+        )  # fmt: skip
+        d_beta, d_gamma = sums.sum(dim=1).unbind(dim=1)
+        slope = -scale * deviation * d_gamma / rows
+        constant = -scale * d_beta / rows - mean * slope
+        d_y = torch.empty_like(y)
+        total = n * ((out + 1) // 2) * c_out
+        _spread[(triton.cdiv(total, 1024), members)](
+            g, y, scale, shift, constant, slope, keys, d_y, n, out, half, total, *dropping,
+            c_out, 1024, ctx.threshold > 0,
+        )  # fmt: skip
+        blocks, repeat = _programs(rows, members)
+        parts = y.new_empty(members, blocks, KERNEL * c_in, c_out)
+        pads = _padded(KERNEL * c_in), _padded(c_out)
+        _weights[(blocks, members)](
+            h, d_y, parts, length, out, rows, blocks, c_in, c_out, *pads, ROWS, repeat
+        )
+        d_h = None
+        if ctx.needs_input_grad[0]:
+            d_h = torch.empty_like(h)
+            thirds = -(-length // STRIDE)
+            _inputs[(triton.cdiv(n * thirds, ROWS), members, STRIDE)](
+                d_y, weight, d_h, length, out, thirds, n * thirds, c_in, c_out, _padded(c_in), ROWS
+            )
+        return d_h, parts.sum(dim=1), d_gamma, d_beta, None, None
+
+
+def fused_block_eval(h: Tensor, weight: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    """The block with a given scale and shift a channel, (members, c_out) each, without dropout."""
+    h, weight = h.contiguous(), weight.contiguous()
+    y, _ = _convolved(h, weight)
+    return _pooled(y, scale.contiguous(), shift.contiguous(), keys=None, dropout=0.0)
+
+
+def normalised_windows(flat: Tensor, starts: Tensor, samples: int) -> Tensor:
+    """flat: (samples,) int16, starts: (…) -> (…, samples) float32 in [0, 1] each."""
+    out = torch.empty(*starts.shape, samples, device=flat.device)
+    _gather[(starts.numel(),)](
+        flat, starts.contiguous(), out, samples, triton.next_power_of_2(samples), num_warps=8
+    )
+    return out
+
+
+def _convolved(h: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """(members, n, out, c_out), and its (members, blocks, 2, c_out) partial sums and squares."""
+    members, n, length, c_in = h.shape
+    c_out, out = weight.shape[2], convolved(length)
+    rows = n * out
+    y = h.new_empty(members, n, out, c_out)
+    blocks, repeat = _programs(rows, members)
+    sums = h.new_empty(members, blocks, 2, c_out)
+    pads = _padded(KERNEL * c_in), _padded(c_out)
+    _convolve[(blocks, members)](
+        h, weight, y, sums, length, out, rows, blocks, c_in, c_out, *pads, ROWS, repeat
+    )
+    return y, sums
+
+
+def _pooled(y: Tensor, scale: Tensor, shift: Tensor, keys: Tensor | None, dropout: float) -> Tensor:
+    members, n, out, c_out = y.shape
+    half = out // POOL
+    threshold, boost = _dropping(dropout)
+    o = y.new_empty(members, n, half, c_out)
+    total = n * half * c_out
+    _pool[(triton.cdiv(total, 1024), members)](
+        y, scale, shift, keys if keys is not None else y, o, out, half, total, threshold, boost,
+        c_out, 1024, dropout > 0,
+    )  # fmt: skip
+    return o
+
+
+def _dropping(dropout: float) -> tuple[int, float]:
+    threshold = round(dropout * 65536)
+    return threshold, 65536 / (65536 - threshold)
+
+
+def _padded(size: int) -> int:
+    """Matrix products want powers of two from 16."""
+    return max(16, triton.next_power_of_2(size))
+
+
+def _programs(rows: int, members: int) -> tuple[int, int]:
+    """How many programs a member, and how often each repeats, so that partial sums stay few."""
+    tiles = -(-rows // ROWS)
+    wanted = max(1, 1056 // members)  # eight programs on each of 132 multiprocessors
+    repeat = max(1, -(-tiles // wanted))
+    return -(-tiles // repeat), repeat
