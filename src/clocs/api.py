@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from clocs.errors import SettingError
 from clocs.recording import FrameSpec
-from clocs.store import Store, open_store
 
 if TYPE_CHECKING:  # torch takes a second to import, and `prepare` has no use for it
     import torch
 
     from clocs.checkpoint import Checkpoint
     from clocs.evaluation import By, Evaluation, Protocol
+    from clocs.store import Store
     from clocs.train import Epoch, Settings
 
 
@@ -33,7 +33,7 @@ def prepare(
         name: 'chapman', 'physionet2020', 'physionet2017', 'cardiology' or 'synthetic'.
         source: A folder or the zip as downloaded; none for 'synthetic'.
         out: The store's folder.
-        workers: Threads that read; one a core by default.
+        workers: That read; one a core by default.
         progress: Called with (recordings done, recordings in all).
         options: The dataset's own: `reference="v3"` for physionet2017; `patients`, `seed`,
             `recordings`, `seconds`, `rate` for synthetic.
@@ -88,6 +88,7 @@ def pretrain(
     from clocs.framing import make_frames
     from clocs.methods import find_method
     from clocs.pretraining import Plan, pretrain_frames
+    from clocs.store import Store, open_store
     from clocs.train import Settings
 
     store = store if isinstance(store, Store) else open_store(store)
@@ -148,6 +149,7 @@ def evaluate(
     from clocs.checkpoint import Checkpoint, load_checkpoints
     from clocs.evaluation import evaluate_frames
     from clocs.framing import make_frames
+    from clocs.store import Store, open_store
 
     if isinstance(checkpoint, Path | str):
         checkpoints: Sequence[Checkpoint] = load_checkpoints(checkpoint)

@@ -11,7 +11,6 @@ on shuffled bits gives 2.2× at about 220 MB/s and would dominate the preparing 
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,7 @@ from numcodecs import blosc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from clocs.errors import StoreError
-from clocs.files import sync_folder, write_atomic
+from clocs.files import write_atomic
 
 CHUNK_SAMPLES = 1 << 20  # 2 MiB
 
@@ -74,19 +73,12 @@ def write_header(folder: Path, *, samples: int, chunk: int) -> None:
 
 
 def write_chunk(folder: Path, index: int, encoded: bytes) -> None:
-    """Write one chunk's file. It counts only once `sync_chunks` has returned."""
+    """Write one chunk's file.
+
+    Without waiting for the disk, which took as long as reading: a killed process loses nothing that
+    it has written. What a power cut loses, a store's sizes and digests tell.
+    """
     (folder / "c" / str(index)).write_bytes(encoded)
-
-
-def sync_chunks(folder: Path, first: int, stop: int) -> None:
-    """Wait until the chunks from `first` up to, without, `stop` are safely on disk."""
-    for index in range(first, stop):
-        handle = os.open(folder / "c" / str(index), os.O_RDWR)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-    sync_folder(folder / "c")
 
 
 def bytes_on_disk(folder: Path, chunks: int) -> int:

@@ -115,9 +115,7 @@ class Contrast:
     ) -> tuple[Tensor, Weights]:
         """rows: (members, batch) -> (members,) losses, and the buffers after this batch."""
         x, patients = self._batch(self.train, rows)
-        z, buffers = self.encoder.encode_training(
-            weights, buffers, x, counter.fold(keys, counter.stream("dropout"))
-        )
+        z, buffers = self.encoder.encode_training(weights, buffers, x, keys)
         return self.loss(self._by_view(z, rows), patients, self.temperature), buffers
 
     def validate(self, weights: Weights, buffers: Weights, keys: Tensor) -> dict[str, Tensor]:

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 
@@ -44,6 +45,10 @@ def sha256_of(path: Path) -> str:
 
 
 def digest(samples: NDArray[np.int16]) -> int:
-    """A content key: first 8 bytes, big-endian, of the sha256 of little-endian samples."""
+    """A content key: XXH3 (64 bits) of the little-endian samples.
+
+    It tells recordings apart and finds damage, at eight times the speed of sha256; it is no guard
+    against someone who wants two recordings to look equal.
+    """
     plain = np.ascontiguousarray(samples, dtype="<i2")
-    return int.from_bytes(hashlib.sha256(plain.data).digest()[:8], "big")
+    return xxhash.xxh3_64_intdigest(plain.data)

@@ -1,44 +1,22 @@
 """prepare: a dataset becomes a store; in parallel, resumable, in bounded memory, without torch.
 
-Threads read (`intake`), the calling thread puts together (`writer`), a journal remembers (`parts`).
-Entries are taken in the order of the listing, so the store's content depends neither on the workers
-nor on interruptions.
+A crew reads (`crew`, `intake`), the calling thread puts together (`assembly`, `writer`), a journal
+remembers (`parts`). Entries are taken in the order of the listing, so the store's content depends
+neither on the workers nor on interruptions.
 """
 
 from __future__ import annotations
 
-import json
-import os
-from collections import Counter
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from dataclasses import asdict
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import polars as pl
+from clocs.crew import start_crew
+from clocs.datasets.base import Dataset
 
-from clocs import chunks
-from clocs._version import __version__
-from clocs.datasets.base import Dataset, Entry, Listing, Quarantined
-from clocs.errors import StoreError
-from clocs.files import partial_path, write_atomic
-from clocs.intake import read_all
-from clocs.manifest import FORMAT, MANIFEST, FileHash, Manifest
-from clocs.parts import PROGRESS, Job, Journal, parquet, progress_of, remove_journal
-from clocs.store import (
-    QUARANTINE,
-    QUARANTINE_SCHEMA,
-    SIGNALS,
-    TABLE,
-    UNMATCHED,
-    Store,
-    content_hash,
-    open_store,
-)
-from clocs.writer import Writer
-
-MOST_WORKERS = 16
+if TYPE_CHECKING:
+    from clocs.store import Store
 
 
 def prepare(
@@ -57,176 +35,13 @@ def prepare(
     Args:
         dataset: What to read.
         out: The store's folder, made where it does not exist.
-        workers: Threads that read; by default one a core, at most 16.
+        workers: That read; by default one a core, at most 16.
         progress: Called with (entries done, entries in all).
 
     Raises:
         StoreError: `out` holds something else, or no recording at all is usable.
     """
-    out = Path(out)
-    _refuse_foreign(out)
-    listing = dataset.list()
-    try:
-        if (out / MANIFEST).is_file():
-            return _already(dataset, listing, out)
-        _write(dataset, listing, out, workers or _default_workers(), progress)
-    except OSError as error:
-        raise StoreError(
-            f"{out} could not be written ({error.strerror or error}); make room or choose another "
-            "--out, then run the same `clocs prepare` again to finish"
-        ) from error
-    return open_store(out)
+    with closing(start_crew(dataset, workers)) as crew:
+        from clocs.assembly import assemble  # imports polars, after which nobody may fork
 
-
-def _refuse_foreign(out: Path) -> None:
-    if not out.exists() or (out / MANIFEST).is_file():
-        return
-    # A run killed while writing its very first file leaves that file's beginning.
-    if not out.is_dir() or (
-        progress_of(out) is None
-        and any(path.name != partial_path(out / PROGRESS).name for path in out.iterdir())
-    ):
-        raise StoreError(f"{out} exists and is not a store; choose another --out")
-
-
-def _already(dataset: Dataset, listing: Listing, out: Path) -> Store:
-    store = open_store(out)
-    made = store.manifest
-    same = {
-        "dataset": made.dataset == dataset.name,
-        "settings": dict(made.settings) == dict(dataset.settings),
-        "source": made.fingerprint == listing.fingerprint,
-    }
-    if not all(same.values()):
-        different = ", ".join(name for name, equal in same.items() if not equal)
-        raise StoreError(
-            f"{out} is already a complete store of something else (another {different}); delete it "
-            "or choose another --out"
-        )
-    remove_journal(out)  # left by an interruption after the very last step
-    return store
-
-
-def _write(
-    dataset: Dataset,
-    listing: Listing,
-    out: Path,
-    workers: int,
-    progress: Callable[[int, int], None] | None,
-) -> None:
-    entries, repeated = _without_repeats(listing.entries)
-    job = Job(
-        format=FORMAT,
-        dataset=dataset.name,
-        settings=dict(dataset.settings),
-        fingerprint=listing.fingerprint,
-        entries=len(entries),
-        chunk=chunks.CHUNK_SAMPLES,
-    )
-    out.mkdir(parents=True, exist_ok=True)
-    journal = Journal(out, job)
-    (out / SIGNALS / "c").mkdir(parents=True, exist_ok=True)
-    todo = entries[journal.done.entries :]
-    with ExitStack() as stack:
-        pool = stack.enter_context(ThreadPoolExecutor(workers, thread_name_prefix="prepare"))
-        stack.callback(pool.shutdown, cancel_futures=True)
-        writer = stack.enter_context(Writer(out / SIGNALS, journal, pool))
-        done = journal.done.entries
-        if progress is not None:
-            progress(done, len(entries))
-        for batch in read_all(dataset, todo, pool, workers):
-            for outcome in batch:
-                writer.add(outcome)
-            done += len(batch)
-            if progress is not None:
-                progress(done, len(entries))
-        writer.finish()
-    _complete(dataset, listing, out, journal, [*listing.quarantined, *repeated])
-
-
-def _without_repeats(entries: Sequence[Entry]) -> tuple[list[Entry], list[Quarantined]]:
-    seen: dict[str, Entry] = {}
-    repeated: list[Quarantined] = []
-    for entry in entries:
-        first = seen.setdefault(entry.id, entry)
-        if first is not entry:
-            repeated.append(
-                Quarantined(entry.id, "duplicate id", f"{entry.path} repeats {first.path}")
-            )
-    return list(seen.values()), repeated
-
-
-def _complete(
-    dataset: Dataset,
-    listing: Listing,
-    out: Path,
-    journal: Journal,
-    quarantined: list[Quarantined],
-) -> None:
-    """Turn a journal whose every entry is done into a store."""
-    table = journal.rows()
-    quarantined += journal.quarantined()
-    if table.is_empty():
-        _remove(out)
-        reasons = Counter(one.reason for one in quarantined).most_common()
-        counts = ", ".join(f"{reason}: {count}" for reason, count in reasons) or "it is empty"
-        raise StoreError(
-            f"no recording of {dataset.name} is usable ({counts}); check that the source is what "
-            "it should be"
-        )
-    samples = journal.done.samples
-    rows = [asdict(one) for one in quarantined]
-    contents: dict[str, bytes | memoryview] = {
-        TABLE: parquet(table),
-        QUARANTINE: parquet(pl.DataFrame(rows, schema=QUARANTINE_SCHEMA)),
-        UNMATCHED: json.dumps(listing.rows_without_recording, ensure_ascii=False).encode(),
-    }
-    for name, content in contents.items():
-        write_atomic(out / name, content)
-    chunks.write_header(out / SIGNALS, samples=samples, chunk=chunks.CHUNK_SAMPLES)
-    names = (*contents, f"{SIGNALS}/zarr.json")
-    Manifest(
-        dataset=dataset.name,
-        source=_source_name(dataset),
-        settings=dict(dataset.settings),
-        fingerprint=listing.fingerprint,
-        labels=dataset.labels,
-        multilabel=dataset.multilabel,
-        frame=dataset.frame,
-        segment_frame=dataset.segment_frame,
-        resample=dataset.resample,
-        batch_size=dataset.batch_size,
-        recordings=table.height,
-        patients=table["patient"].n_unique(),
-        quarantined=len(quarantined),
-        rows_without_recording=len(listing.rows_without_recording),
-        samples=samples,
-        chunk=chunks.CHUNK_SAMPLES,
-        signal_bytes=chunks.bytes_on_disk(out / SIGNALS, journal.done.chunks),
-        files={name: FileHash.of(out / name) for name in names},
-        content_hash=content_hash(table),
-        clocs=__version__,
-    ).write(out)
-    remove_journal(out)
-
-
-def _source_name(dataset: Dataset) -> str:
-    """What was read, without its place on this machine; empty for datasets without a source."""
-    source = getattr(dataset, "source", None)
-    path = getattr(source, "path", source)
-    return Path(path).name if isinstance(path, str | Path) else ""
-
-
-def _remove(out: Path) -> None:
-    """Take back an unfinished store, so that the folder is free for another attempt."""
-    for file in (out / SIGNALS / "c").iterdir():
-        file.unlink()
-    (out / SIGNALS / "c").rmdir()
-    (out / SIGNALS).rmdir()
-    remove_journal(out)
-    out.rmdir()
-
-
-def _default_workers() -> int:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return min(cores or 1, MOST_WORKERS)
+        return assemble(dataset, Path(out), crew, progress)

@@ -171,6 +171,7 @@ class Engine:
         self.order = torch.zeros(
             (len(keys), int(task.counts.max())), dtype=torch.int64, device=keys.device
         )
+        self.step_keys = keys.new_zeros(self.longest, len(keys))
         self.place = torch.arange(self.size, device=keys.device)
         self.number = torch.zeros((), dtype=torch.int64, device=keys.device)  # of the step
         self.epoch = torch.zeros((), dtype=torch.int64, device=keys.device)
@@ -192,6 +193,8 @@ class Engine:
         self.total.zero_()
         key = counter.fold(self.keys, counter.stream("order"), self.epoch)
         self.order.copy_(epoch_order(key, self.task.counts))
+        every = torch.arange(self.longest, device=self.keys.device)[:, None]
+        self.step_keys.copy_(counter.fold(self.keys, counter.stream("step"), self.epoch, every))
         for step in range(self.longest):
             self._step()
             on_step(step + 1, self.longest)
@@ -203,9 +206,9 @@ class Engine:
 
     def _one_step(self) -> dict[str, Tensor]:
         fleet = self.fleet
-        first = self.number % self.longest * self.size  # in range also while warming up
-        rows = self.order.index_select(1, first + self.place)
-        keys = counter.fold(self.keys, counter.stream("step"), self.epoch, self.number)
+        number = self.number % self.longest  # in range also while warming up
+        rows = self.order.index_select(1, number * self.size + self.place)
+        keys = self.step_keys.index_select(0, number.view(1))[0]
         weights, before = _unpack(self.layouts, fleet.theta, fleet.buffers)
         losses, after = self.task.train_loss(weights, before, rows, keys)
         (gradient,) = torch.autograd.grad(losses.sum(), fleet.theta)

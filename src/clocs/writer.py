@@ -1,7 +1,7 @@
 """Writing recordings one after another: samples to chunks, rows to the journal, part by part.
 
-Knows nothing about where recordings come from. Compression runs in the caller's pool; one thread
-does everything that touches the disk, in order, so that nobody waits for it to be safe there.
+Knows nothing about where recordings come from. A few threads compress; one does everything that
+touches the disk, in order, so that nobody waits for it to be safe there.
 """
 
 from __future__ import annotations
@@ -25,20 +25,23 @@ from clocs.store import TABLE_SCHEMA
 
 CHUNKS_PER_PART = 16  # 32 MiB of samples: what an interruption can cost
 
+_COMPRESSORS = 2
 _MOST_JOBS = 24  # that wait for the disk, each holding at most one chunk
 
 
 class Writer:
     """Appends outcomes to the signals and commits them part by part; use it in a `with`."""
 
-    def __init__(self, folder: Path, journal: Journal, pool: ThreadPoolExecutor) -> None:
-        self._folder, self._journal, self._pool = folder, journal, pool
+    def __init__(self, folder: Path, journal: Journal) -> None:
+        self._folder, self._journal = folder, journal
+        self._pool = ThreadPoolExecutor(_COMPRESSORS, thread_name_prefix="compress")
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="disk")
         self._jobs: deque[Future[None]] = deque()
         self._failed = False
         self._done = journal.done  # once all jobs are
         self._position = self._done.samples  # where the next recording starts
         self._index = self._done.chunks  # of the chunk being filled
+        self._free: deque[NDArray[np.int16]] = deque()  # buffers to fill again: fresh memory is slow
         self._buffer = np.empty(chunks.CHUNK_SAMPLES, dtype=np.int16)
         self._waiting: deque[tuple[int, dict[str, Any] | Quarantined]] = deque()
 
@@ -47,6 +50,7 @@ class Writer:
 
     def __exit__(self, *_: object) -> None:
         self._disk.shutdown(cancel_futures=True)
+        self._pool.shutdown(cancel_futures=True)
 
     def add(self, outcome: Read | Quarantined) -> None:
         """Append a recording, or note that an entry is in quarantine."""
@@ -85,9 +89,10 @@ class Writer:
         self._position = stop
 
     def _flush(self) -> None:
-        encoded = self._pool.submit(chunks.compress, self._buffer)
+        encoded = self._pool.submit(self._compress, self._buffer)
         self._to_disk(self._write_chunk, self._index, encoded)
-        self._buffer = np.empty(chunks.CHUNK_SAMPLES, dtype=np.int16)
+        empty = self._free.popleft() if self._free else np.empty_like(self._buffer)
+        self._buffer = empty
         self._index += 1
 
     def _commit(self) -> None:
@@ -122,13 +127,17 @@ class Writer:
             self._failed = True
             raise
 
+    def _compress(self, buffer: NDArray[np.int16]) -> bytes:
+        encoded = chunks.compress(buffer)
+        self._free.append(buffer)
+        return encoded
+
     def _write_chunk(self, index: int, encoded: Future[bytes]) -> None:
         chunks.write_chunk(self._folder, index, encoded.result())
 
     def _write_part(
         self, rows: list[dict[str, Any]], quarantined: list[Quarantined], done: Done
     ) -> None:
-        chunks.sync_chunks(self._folder, self._journal.done.chunks, done.chunks)
         self._journal.commit(table_of(rows), quarantined, done)
 
 

@@ -88,12 +88,12 @@ class CNN:
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The same with batch statistics and dropout, and the buffers as they are afterwards."""
         h = x.unsqueeze(-1)
+        layers = torch.arange(1, len(CHANNELS), device=keys.device)
+        layer_keys = counter.fold(keys, layers[:, None])  # (layers, members)
         updated = {}
         for i in range(1, len(CHANNELS)):
             steps = h.shape[1] * convolved(h.shape[2])
-            h, mean, variance = conv_block(
-                h, *_layer(weights, i), counter.fold(keys, i), self.dropout
-            )
+            h, mean, variance = conv_block(h, *_layer(weights, i), layer_keys[i - 1], self.dropout)
             seen = {"mean": mean, "variance": variance * (steps / max(steps - 1, 1))}
             for statistic, now in seen.items():
                 before = buffers[f"norm{i}.{statistic}"]

@@ -52,21 +52,26 @@ def _convolve(  # type: ignore[no-untyped-def]
     block, member = tl.program_id(0), tl.program_id(1)
     k, c = tl.arange(0, k_pad), tl.arange(0, c_pad)
     inside = (k[:, None] < 7 * c_in) & (c[None, :] < c_out)
-    weight = tl.load(
-        w + member * 7 * c_in * c_out + k[:, None] * c_out + c[None, :], mask=inside, other=0.0
-    )
+    kernel = w + member * 7 * c_in * c_out
+    weight = tl.load(kernel + k[:, None] * c_out + c[None, :], mask=inside, other=0.0)
     total = tl.zeros([c_pad], tl.float32)
     squares = tl.zeros([c_pad], tl.float32)
     for i in range(repeat):
         row = (block * repeat + i) * size + tl.arange(0, size)
         n, t = row // out, row % out
         at = ((member * (rows // out) + n) * length + 3 * t).to(tl.int64) * c_in
-        window = tl.load(
-            h + at[:, None] + k[None, :],
-            mask=(row[:, None] < rows) & (k[None, :] < 7 * c_in),
-            other=0.0,
-        )
-        value = tl.dot(window, weight, input_precision="ieee")
+        if c_in == 1:  # too few numbers for a matrix unit
+            value = tl.zeros([size, c_pad], tl.float32)
+            for tap in tl.static_range(7):
+                x = tl.load(h + at + tap, mask=row < rows, other=0.0)
+                value += x[:, None] * tl.load(kernel + tap * c_out + c)[None, :]
+        else:
+            window = tl.load(
+                h + at[:, None] + k[None, :],
+                mask=(row[:, None] < rows) & (k[None, :] < 7 * c_in),
+                other=0.0,
+            )
+            value = tl.dot(window, weight, input_precision="tf32x3")
         place = (member * rows + row).to(tl.int64)
         ok = (row[:, None] < rows) & (c[None, :] < c_out)
         tl.store(y + place[:, None] * c_out + c[None, :], value, mask=ok)
@@ -75,6 +80,51 @@ def _convolve(  # type: ignore[no-untyped-def]
     place = (member * blocks + block) * 2 * c_out + c
     tl.store(sums + place, total, mask=c < c_out)
     tl.store(sums + place + c_out, squares, mask=c < c_out)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _statistics(  # type: ignore[no-untyped-def]
+    sums, gamma, beta, mean, variance, deviation, scale, shift, blocks, rows, epsilon,
+    c_out: tl.constexpr, width: tl.constexpr,
+):  # fmt: skip
+    """Partial sums of a member -> mean, variance, and batch norm as one scale and shift."""
+    member = tl.program_id(0)
+    c, block = tl.arange(0, c_out), tl.arange(0, width)
+    at = sums + (member * blocks + block[:, None]) * 2 * c_out + c[None, :]
+    ok = block[:, None] < blocks
+    first = tl.sum(tl.load(at, mask=ok, other=0.0).to(tl.float64), axis=0) / rows
+    second = tl.sum(tl.load(at + c_out, mask=ok, other=0.0).to(tl.float64), axis=0) / rows
+    spread = tl.maximum(second - first * first, 0.0).to(tl.float32)
+    middle = first.to(tl.float32)
+    inverse = 1.0 / tl.sqrt(spread + epsilon)
+    place = member * c_out + c
+    factor = tl.load(gamma + place) * inverse
+    tl.store(mean + place, middle)
+    tl.store(variance + place, spread)
+    tl.store(deviation + place, inverse)
+    tl.store(scale + place, factor)
+    tl.store(shift + place, tl.load(beta + place) - middle * factor)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _slopes(  # type: ignore[no-untyped-def]
+    sums, mean, deviation, scale, d_gamma, d_beta, constant, slope, blocks, rows,
+    c_out: tl.constexpr, width: tl.constexpr,
+):  # fmt: skip
+    """Partial sums of a member -> d_gamma, d_beta, and what d_y gets through mean and variance."""
+    member = tl.program_id(0)
+    c, block = tl.arange(0, c_out), tl.arange(0, width)
+    at = sums + (member * blocks + block[:, None]) * 2 * c_out + c[None, :]
+    ok = block[:, None] < blocks
+    beta = tl.sum(tl.load(at, mask=ok, other=0.0), axis=0)
+    gamma = tl.sum(tl.load(at + c_out, mask=ok, other=0.0), axis=0)
+    place = member * c_out + c
+    factor = tl.load(scale + place)
+    tilt = -factor * tl.load(deviation + place) * gamma / rows
+    tl.store(d_gamma + place, gamma)
+    tl.store(d_beta + place, beta)
+    tl.store(slope + place, tilt)
+    tl.store(constant + place, -factor * beta / rows - tl.load(mean + place) * tilt)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -200,9 +250,43 @@ def _weights(  # type: ignore[no-untyped-def]
             mask=(row[:, None] < rows) & (c[None, :] < c_out),
             other=0.0,
         )
-        total += tl.dot(window, slope, input_precision="ieee")
+        total += tl.dot(window, slope, input_precision="tf32x3")
     place = (member * blocks + block) * 7 * c_in * c_out + k[:, None] * c_out + c[None, :]
     tl.store(dw + place, total, mask=(k[:, None] < 7 * c_in) & (c[None, :] < c_out))
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _first_weights(  # type: ignore[no-untyped-def]
+    h, dy, dw, length, out, rows, blocks,
+    c_out: tl.constexpr, size: tl.constexpr, repeat: tl.constexpr,
+):  # fmt: skip
+    """`_weights` for one input channel: seven running sums a lane, added up at the end."""
+    block, member = tl.program_id(0), tl.program_id(1)
+    c = tl.arange(0, c_out)
+    t0 = tl.zeros([size, c_out], tl.float32)
+    t1, t2, t3, t4, t5, t6 = t0, t0, t0, t0, t0, t0
+    for i in range(repeat):
+        row = (block * repeat + i) * size + tl.arange(0, size)
+        n, t = row // out, row % out
+        ok = row < rows
+        at = ((member * (rows // out) + n) * length + 3 * t).to(tl.int64)
+        place = (member * rows + row).to(tl.int64)
+        slope = tl.load(dy + place[:, None] * c_out + c[None, :], mask=ok[:, None], other=0.0)
+        t0 += tl.load(h + at, mask=ok, other=0.0)[:, None] * slope
+        t1 += tl.load(h + at + 1, mask=ok, other=0.0)[:, None] * slope
+        t2 += tl.load(h + at + 2, mask=ok, other=0.0)[:, None] * slope
+        t3 += tl.load(h + at + 3, mask=ok, other=0.0)[:, None] * slope
+        t4 += tl.load(h + at + 4, mask=ok, other=0.0)[:, None] * slope
+        t5 += tl.load(h + at + 5, mask=ok, other=0.0)[:, None] * slope
+        t6 += tl.load(h + at + 6, mask=ok, other=0.0)[:, None] * slope
+    place = dw + (member * blocks + block) * 7 * c_out + c
+    tl.store(place, tl.sum(t0, axis=0))
+    tl.store(place + c_out, tl.sum(t1, axis=0))
+    tl.store(place + 2 * c_out, tl.sum(t2, axis=0))
+    tl.store(place + 3 * c_out, tl.sum(t3, axis=0))
+    tl.store(place + 4 * c_out, tl.sum(t4, axis=0))
+    tl.store(place + 5 * c_out, tl.sum(t5, axis=0))
+    tl.store(place + 6 * c_out, tl.sum(t6, axis=0))
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -228,7 +312,7 @@ def _inputs(  # type: ignore[no-untyped-def]
             mask=(i[None, :] < c_in) & (tap < 7),
             other=0.0,
         )
-        total += tl.dot(slope, weight, input_precision="ieee")
+        total += tl.dot(slope, weight, input_precision="tf32x3")
     sample = 3 * q + phase
     at = ((member * views + n) * length + sample).to(tl.int64) * c_in
     ok = (row < rows) & (sample < length)
@@ -264,12 +348,12 @@ class FusedBlock(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor]:
         h, weight = h.contiguous(), weight.contiguous()
         y, sums = _convolved(h, weight)
-        total = sums.sum(dim=1) / (y.shape[1] * y.shape[2])
-        mean, square = (part.contiguous() for part in total.unbind(dim=1))
-        variance = (square - mean.square()).clamp(min=0)
-        deviation = (variance + EPSILON).rsqrt()
-        scale = gamma * deviation
-        shift = beta - mean * scale
+        members, blocks, _, c_out = sums.shape
+        mean, variance, deviation, scale, shift = h.new_empty(5, members, c_out)
+        _statistics[(members,)](
+            sums, gamma.contiguous(), beta.contiguous(), mean, variance, deviation, scale, shift,
+            blocks, y.shape[1] * y.shape[2], EPSILON, c_out, triton.next_power_of_2(blocks),
+        )  # fmt: skip
         o = _pooled(y, scale, shift, keys, dropout)
         ctx.save_for_backward(h, weight, y, mean, deviation, scale, shift, keys)
         ctx.threshold, ctx.boost = _dropping(dropout)
@@ -290,9 +374,11 @@ class FusedBlock(torch.autograd.Function):
             g, y, scale, shift, mean, deviation, keys, sums, n, out, half, *dropping, blocks,
             c_out, ROWS, repeat, ctx.threshold > 0,
         )  # fmt: skip
-        d_beta, d_gamma = sums.sum(dim=1).unbind(dim=1)
-        slope = -scale * deviation * d_gamma / rows
-        constant = -scale * d_beta / rows - mean * slope
+        d_gamma, d_beta, constant, slope = y.new_empty(4, members, c_out)
+        _slopes[(members,)](
+            sums, mean, deviation, scale, d_gamma, d_beta, constant, slope, blocks, rows, c_out,
+            triton.next_power_of_2(blocks),
+        )  # fmt: skip
         d_y = torch.empty_like(y)
         total = n * ((out + 1) // 2) * c_out
         _spread[(triton.cdiv(total, 1024), members)](
@@ -301,10 +387,15 @@ class FusedBlock(torch.autograd.Function):
         )  # fmt: skip
         blocks, repeat = _programs(rows, members)
         parts = y.new_empty(members, blocks, KERNEL * c_in, c_out)
-        pads = _padded(KERNEL * c_in), _padded(c_out)
-        _weights[(blocks, members)](
-            h, d_y, parts, length, out, rows, blocks, c_in, c_out, *pads, ROWS, repeat
-        )
+        if c_in == 1:
+            _first_weights[(blocks, members)](
+                h, d_y, parts, length, out, rows, blocks, c_out, ROWS, repeat
+            )
+        else:
+            pads = _padded(KERNEL * c_in), _padded(c_out)
+            _weights[(blocks, members)](
+                h, d_y, parts, length, out, rows, blocks, c_in, c_out, *pads, ROWS, repeat
+            )
         d_h = None
         if ctx.needs_input_grad[0]:
             d_h = torch.empty_like(h)
@@ -339,7 +430,7 @@ def _convolved(h: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     y = h.new_empty(members, n, out, c_out)
     blocks, repeat = _programs(rows, members)
     sums = h.new_empty(members, blocks, 2, c_out)
-    pads = _padded(KERNEL * c_in), _padded(c_out)
+    pads = _padded(KERNEL * c_in), c_out if c_in == 1 else _padded(c_out)
     _convolve[(blocks, members)](
         h, weight, y, sums, length, out, rows, blocks, c_in, c_out, *pads, ROWS, repeat
     )
