@@ -1,6 +1,6 @@
 """Records a second of `clocs prepare`, start-up included, against a plain loop over the same files.
 
-    python benchmarks/prepare.py [--data DIR] [--records 4000] [--cases mat,flac,csv] [--json]
+    python benchmarks/prepare.py [--data DIR] [--records 8000] [--cases mat,flac,csv] [--json]
 
 The loop is `wfdb.rdrecord` or `pandas.read_csv`, its imports not counted. Both sides read the same
 files, which one untimed pass has put into the page cache, alternately and several times; the median
@@ -24,6 +24,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pandas as pd
+import psutil
 import wfdb
 
 import prepare_files as files
@@ -57,23 +58,38 @@ class Result:
         return statistics.median(self.loop_s) / statistics.median(self.prepare_s)
 
 
-def run_prepare(case: files.Case, out: Path) -> tuple[float, float]:
-    """(seconds, peak MiB) of the whole command in its own process."""
+def tree_mib(pid: int) -> float:
+    """Memory of a process and its children, what they share counted once."""
+    total = 0
+    try:
+        root = psutil.Process(pid)
+        for process in (root, *root.children(recursive=True)):
+            total += process.memory_full_info().pss
+    except psutil.NoSuchProcess:
+        pass
+    return total / 2**20
+
+
+def run_prepare(case: files.Case, out: Path, *, watch: bool = False) -> tuple[float, float]:
+    """(seconds, peak MiB if watched, which takes time) of the whole command."""
     whole = importlib.util.find_spec("clocs.__main__") is not None
     head = ["-m", "clocs", "prepare"] if whole else ["-c", _WITHOUT_COMMAND]
     command = [sys.executable, *head, case.dataset, str(case.folder), "--out", str(out)]
     started = time.perf_counter()
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(child.pid, 0)
+    peak = 0.0
+    while watch and child.poll() is None:
+        peak = max(peak, tree_mib(child.pid))
+        time.sleep(0.02)
+    child.wait()
     seconds = time.perf_counter() - started
-    child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode:
         raise SystemExit(f"{' '.join(command)} failed with {child.returncode}")
     stored = json.loads((out / "manifest.json").read_text())["recordings"]
     if stored != len(case.records):
         raise SystemExit(f"{stored} of {len(case.records)} records were stored: no fair comparison")
     shutil.rmtree(out)
-    return seconds, usage.ru_maxrss / 1024
+    return seconds, peak
 
 
 def run_loop(case: files.Case) -> float:
@@ -92,16 +108,17 @@ def measure(kind: str, data: Path | None, *, records: int, repeats: int) -> Resu
         case = MAKERS[kind](Path(name) / "source", data, records)
         size = sum(path.stat().st_size for path in case.folder.rglob("*") if path.is_file())
         out = Path(name) / "store"
-        run_prepare(case, out)  # warms the page cache and the compiled modules
-        runs = [(run_prepare(case, out), run_loop(case)) for _ in range(repeats)]
+        # Warms the page cache and the compiled modules.
+        _, peak = run_prepare(case, out, watch=True)
+        runs = [(run_prepare(case, out)[0], run_loop(case)) for _ in range(repeats)]
     return Result(
         case=kind,
         records=len(case.records),
         megabytes=size / 1e6,
         made=case.made,
-        prepare_s=[prepared for (prepared, _), _ in runs],
+        prepare_s=[prepared for prepared, _ in runs],
         loop_s=[loop for _, loop in runs],
-        peak_mib=max(peak for (_, peak), _ in runs),
+        peak_mib=peak,
         target=TARGETS[kind],
     )
 
@@ -123,7 +140,7 @@ def show(result: Result) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--data", type=Path, help="folder of the real recordings")
-    parser.add_argument("--records", type=int, default=4000)
+    parser.add_argument("--records", type=int, default=8000)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--cases", default=",".join(MAKERS))
     parser.add_argument("--json", action="store_true")

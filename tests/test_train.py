@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 from clocs import counter
-from clocs.contrast import Contrast, min_max
 from clocs.encoders import make_encoder
 from clocs.errors import CheckpointError, SettingError
 from clocs.fleet import Fleet, Weights
 from clocs.frames import Frames
-from clocs.methods import find_method
+from clocs.methods import adapt
+from clocs.pretext import Choices, Pretext, make_task
+from clocs.signals import min_max
 from clocs.train import Epoch, Settings, Trained, epoch_order, fit
 
 CPU = torch.device("cpu")
@@ -21,15 +22,15 @@ CPU = torch.device("cpu")
 
 def contrast(
     frames: Frames, members: int, method: str = "cmsc", dtype: torch.dtype = torch.float32
-) -> Contrast:
+) -> Pretext:
     encoder = make_encoder("cnn", embedding_dim=16, samples=frames.spec.samples)
-    return Contrast(
+    return make_task(
         frames,
-        find_method(method),
+        adapt(method, dataset=frames.dataset),
         encoder,
         members=members,
         batch_size=32,
-        temperature=0.1,
+        choices=Choices(),
         device=CPU,
         dtype=dtype,
     )
@@ -117,6 +118,52 @@ def test_an_interrupted_run_resumes_to_identical_weights(
     assert whole.validation_loss == resumed.validation_loss
 
 
+@pytest.mark.parametrize(
+    "method", ["supervised", "mtssl", "byol", "simclr", "cmsc", "cmlc", "cmsmlc"]
+)
+def test_every_method_trains_as_a_fleet_that_equals_its_singles(
+    small_frames: Frames, method: str
+) -> None:
+    """Float64 weights after 8 steps; perturbations, heads and BYOL's target included."""
+
+    def weights(seeds: list[int]) -> Trained:
+        task = contrast(small_frames, len(seeds), method, torch.float64)
+        settings = Settings(epochs=2, batch_size=32, lr=1e-3)
+        return fit(task, seeds, settings, device=CPU, dtype=torch.float64)
+
+    both = weights([5, 2])
+    for member, seed in enumerate([5, 2]):
+        alone = weights([seed])
+        assert np.isfinite(alone.validation_loss[0])
+        for name, tensor in (alone.weights | alone.buffers).items():
+            together = (both.weights | both.buffers)[name][member]
+            assert torch.allclose(tensor[0], together, atol=1e-9), name
+
+
+@pytest.mark.parametrize("method", ["supervised", "mtssl", "simclr", "cmlc", "cmsmlc"])
+def test_every_method_lowers_its_loss(small_frames: Frames, method: str) -> None:
+    seen: list[float] = []
+    fit(
+        contrast(small_frames, 1, method),
+        [0],
+        Settings(epochs=6, batch_size=32, lr=1e-3),
+        device=CPU,
+        on_epoch=lambda e: seen.append(e.train_loss[0]),
+    )
+    assert seen[-1] < seen[0]
+
+
+def test_byols_target_is_a_moving_average_of_the_online_network(small_frames: Frames) -> None:
+    task = contrast(small_frames, 1, "byol", torch.float64)
+    done = fit(
+        task, [0], Settings(epochs=1, batch_size=10_000, lr=1e-2), device=CPU, dtype=torch.float64
+    )
+    start = task.encoder.parameters(counter.member_keys([0]))["linear.weight"].double()
+    expected = 0.9 * start + 0.1 * done.weights["linear.weight"]
+    assert torch.allclose(done.buffers["target.linear.weight"], expected, atol=1e-12)
+    assert not torch.equal(done.weights["linear.weight"], start)
+
+
 def test_training_lowers_the_loss(small_frames: Frames) -> None:
     losses: list[float] = []
     train(small_frames, [0], epochs=8, on_epoch=lambda e: losses.append(e.train_loss[0]))
@@ -193,14 +240,14 @@ def test_normalised_frames_span_zero_to_one_and_flat_ones_are_zero() -> None:
 def test_the_gather_gives_the_windows(small_frames: Frames) -> None:
     task = contrast(small_frames, 1)
     rows = torch.tensor([[2, 5, 11]])
-    x, patients = task._batch(task.train, rows)
+    batch = task._batch(task.train, rows, counter.member_keys([0]))
     starts = task.train.windows[rows[0]].numpy()  # (3, 2)
     for view in range(2):
         for i in range(3):
             window = small_frames.signals[starts[i, view] :][: small_frames.spec.samples]
             expected = (window - float(window.min())) / float(np.ptp(window.astype(float)))
-            assert np.allclose(x[0, view * 3 + i].numpy(), expected, atol=1e-6)
-    assert patients.shape == (1, 3)
+            assert np.allclose(batch.x[0, view * 3 + i].numpy(), expected, atol=1e-6)
+    assert batch.patients.shape == (1, 3)
 
 
 def test_settings_without_meaning_are_refused() -> None:

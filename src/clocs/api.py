@@ -57,6 +57,10 @@ def pretrain(
     encoder: str = "cnn",
     dropout: float = 0.1,
     temperature: float = 0.1,
+    tau_d: float = 0.9,
+    segments: int | None = None,
+    perturb: str | None = None,
+    tasks: Sequence[str] | None = None,
     settings: Settings | None = None,
     split_seed: int = 0,
     frame: FrameSpec | None = None,
@@ -77,6 +81,10 @@ def pretrain(
         encoder: One of `clocs.encoders.ENCODERS`.
         dropout: Probability.
         temperature: τ of the loss.
+        tau_d: How much of BYOL's target network stays at each step.
+        segments: How many consecutive segments CMSC and CMSMLC compare.
+        perturb: A chain of perturbations of the views, such as 'gaussian>sa_t'.
+        tasks: Of MT-SSL; the paper's for the dataset by default.
         settings: Epochs, patience, batch size and learning rate; the paper's by default.
         split_seed: Of the split by patient.
         frame: Another frame than the dataset's own.
@@ -101,6 +109,10 @@ def pretrain(
         embedding_dim=embedding_dim,
         dropout=dropout,
         temperature=temperature,
+        tau_d=tau_d,
+        segments=segments,
+        perturb=perturb,
+        tasks=tuple(tasks) if tasks is not None else None,
         settings=settings or Settings(batch_size=manifest.batch_size),
     )
     spec = frame or (manifest.segment_frame if of_segments else manifest.frame)

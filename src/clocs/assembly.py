@@ -196,4 +196,3 @@ def _remove(out: Path) -> None:
     (out / SIGNALS).rmdir()
     remove_journal(out)
     out.rmdir()
-

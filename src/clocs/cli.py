@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from clocs import api, terminal
+from clocs import api, cli_show, terminal
 from clocs._version import __version__
 from clocs.errors import ClocsError, SettingError
 
@@ -28,6 +28,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     help="Learning from unlabelled ECGs: contrastive learning across time, leads and patients.",
 )
+app.add_typer(cli_show.app)
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
@@ -150,11 +151,28 @@ def info(
 def pretrain(
     store: Annotated[Path, typer.Argument(help="Made by `clocs prepare`.")],
     folder: Annotated[Path, typer.Option("--out", help="Folder for the checkpoints.")],
-    method: Annotated[str, typer.Option(help="cmsc, cmlc, cmsmlc, random or random-bn.")] = "cmsc",
+    method: Annotated[
+        str,
+        typer.Option(
+            help="cmsc, cmlc, cmsmlc, simclr, byol, mtssl, supervised, random or random-bn."
+        ),
+    ] = "cmsc",
     seeds: Annotated[int, typer.Option(help="Train seeds 0…N−1, all at once.", min=1)] = 1,
     embedding_dim: Annotated[int, typer.Option(help="E.", min=1)] = 128,
     leads: Leads = None,
     temperature: Annotated[float, typer.Option(help="τ of the loss.")] = 0.1,
+    segments: Annotated[
+        int | None, typer.Option(help="Consecutive segments that cmsc and cmsmlc compare (2).")
+    ] = None,
+    perturb: Annotated[
+        str | None, typer.Option(help="Chain of perturbations of the views: gaussian>sa_t.")
+    ] = None,
+    tau_d: Annotated[
+        float, typer.Option("--tau-d", help="How much of byol's target network stays a step.")
+    ] = 0.9,
+    tasks: Annotated[
+        str | None, typer.Option(help="Of mtssl: noise,scaling,negation,inversion,…")
+    ] = None,
     epochs: Epochs = 400,
     patience: Patience = 15,
     batch_size: BatchSize = None,
@@ -183,6 +201,10 @@ def pretrain(
             leads=_names(leads),
             embedding_dim=embedding_dim,
             temperature=temperature,
+            segments=segments,
+            perturb=perturb,
+            tau_d=tau_d,
+            tasks=[task.strip() for task in tasks.split(",")] if tasks else None,
             settings=settings,
             split_seed=split_seed,
             device=device,

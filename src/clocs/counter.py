@@ -57,6 +57,12 @@ def uniform(key: Tensor, count: int, dtype: torch.dtype = torch.float64) -> Tens
     return (_shift(bits(key, count), 11).to(torch.float64) * 2.0**-53).to(dtype)
 
 
+def symmetric(keys: Tensor, name: str, shape: tuple[int, ...], fan_in: int) -> Tensor:
+    """keys: (members,) -> (members, *shape) uniform in ±1/√fan_in, as torch starts its layers."""
+    draws = uniform(fold(keys, stream(name)), torch.Size(shape).numel(), torch.float32)
+    return (draws * 2 - 1).mul(fan_in**-0.5).view(len(keys), *shape)
+
+
 def permutation(key: Tensor, count: int) -> Tensor:
     """key: (members,) -> (members, count): an independent random order of 0…count−1 each."""
     return bits(key, count).argsort(dim=1, stable=True)

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from clocs.checkpoint import Checkpoint
-from clocs.contrast import Signals
 from clocs.encoders import Weights
 from clocs.errors import CheckpointError
 from clocs.frames import Frames
+from clocs.signals import Signals
 from clocs.views import Instances
 
 _AT_ONCE = 2048  # views encoded at a time, over all members
@@ -56,6 +56,6 @@ def embed_instances(
     size = max(1, _AT_ONCE // len(checkpoints))
     parts = []
     for some in starts.split(size):
-        x = signals.windows(some).expand(len(checkpoints), -1, -1)
+        x = signals.normalised(some).expand(len(checkpoints), -1, -1)
         parts.append(encoder.encode(weights, buffers, x))
     return torch.cat(parts, dim=1)

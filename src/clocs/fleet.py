@@ -106,7 +106,9 @@ class Fleet:
         )
 
     @torch.no_grad()
-    def step(self, gradient: Tensor, buffers: Tensor, loss: Tensor, lr: float, on: Tensor) -> None:
+    def step(
+        self, gradient: Tensor, buffers: Tensor, loss: Tensor, lr: float, on: Tensor
+    ) -> Tensor:
         """One Adam step of the members that are `on` and live; a non-finite loss ends a member.
 
         All in place, and without a word from the host, so that a step can be captured and replayed.
@@ -117,6 +119,9 @@ class Fleet:
             loss: (members,) of this step's batch.
             lr: Learning rate.
             on: (members,) bool: who has a batch in this step.
+
+        Returns:
+            (members, 1) bool: who moved.
         """
         failed = on & self.live & ~(loss.isfinite() & gradient.isfinite().all(dim=1))
         self.broken |= failed
@@ -133,6 +138,7 @@ class Fleet:
         spread = (self.moment2 / (1 - BETA2**count)).sqrt()
         self.theta.sub_(torch.where(column, lr * mean / (spread + EPSILON), 0))
         self.buffers.copy_(torch.where(column, buffers, self.buffers))
+        return column
 
     @torch.no_grad()
     def end_epoch(self, validation: Tensor, patience: int) -> None:

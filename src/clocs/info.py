@@ -17,22 +17,11 @@ from rich.table import Table
 from rich.text import Text
 
 from clocs.cutting import Cuts, cut, frame_labels, pairs
+from clocs.methods import METHODS
 from clocs.recording import FrameSpec
 from clocs.splits import PARTS, assign
 from clocs.store import Store
 
-# What one instance of each method is made of: whether of pairs of frames, and whether of one lead.
-_INSTANCES = {
-    "random": ("frame", "lead"),
-    "random-bn": ("frame", "lead"),
-    "supervised": ("frame", "lead"),
-    "mtssl": ("frame", "lead"),
-    "byol": ("frame", "lead"),
-    "simclr": ("frame", "lead"),
-    "cmsc": ("pair", "lead"),
-    "cmlc": ("frame", "leads"),
-    "cmsmlc": ("pair", "leads"),
-}
 _UNLABELLED = "(no episode)"
 _MOST_LISTED = 20
 
@@ -70,7 +59,7 @@ def store_info(
     frame_part = part[frames.cuts.recording[frames.kept]]
     pair_part = part[segments.cuts.recording[pairs(segments.cuts, segments.kept)]]
     counts = {"frame": _per_part(frame_part), "pair": _per_part(pair_part)}
-    each = {"lead": len(chosen), "leads": 1}
+    each = {"lead": len(chosen), "frame": 1}  # instances of each frame or pair, as methods count
     people_per_part, recordings_per_part = _per_part(part_of_patient), _per_part(part)
 
     seconds = float((table["samples"] / table["rate"]).sum())
@@ -112,8 +101,11 @@ def store_info(
             for name in PARTS
         },
         "instances": {
-            method: {name: count * each[lead] for name, count in counts[time].items()}
-            for method, (time, lead) in _INSTANCES.items()
+            name: {
+                part: count * each[method.of]
+                for part, count in counts["pair" if method.views.segments > 1 else "frame"].items()
+            }
+            for name, method in METHODS.items()
         },
         "quarantined": quarantine.height,
         "quarantine": _counted(quarantine["reason"]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 
 def unit(z: Tensor) -> Tensor:
@@ -51,3 +52,63 @@ def patient_nce(z: Tensor, patients: Tensor, temperature: float = 0.1) -> Tensor
     count = positives.sum(dim=(1, 2))
     off_diagonal = (log_p.mean(dim=1) * positives).sum(dim=(1, 2)) / count.clamp(min=1)
     return -(diagonal + off_diagonal)
+
+
+def nt_xent(z: Tensor, temperature: float = 0.1) -> Tensor:
+    """SimCLR's loss: each view finds the other views of its instance among all views of the batch.
+
+    Args:
+        z: (members, views, batch, dim) embeddings, not normalised.
+        temperature: τ.
+
+    Returns:
+        (members,) losses.
+    """
+    members, views, batch, dim = z.shape
+    u = unit(z).reshape(members, views * batch, dim)
+    similarity = u @ u.transpose(1, 2) / temperature
+    itself = torch.eye(views * batch, dtype=torch.bool, device=z.device)
+    similarity = similarity.masked_fill(itself, -torch.inf)
+    log_p = similarity - similarity.logsumexp(dim=-1, keepdim=True)
+    instance = torch.arange(batch, device=z.device).repeat(views)
+    positives = (instance[:, None] == instance) & ~itself
+    return -log_p.masked_fill(~positives, 0).sum(dim=(1, 2)) / positives.sum()
+
+
+def byol(predicted: Tensor, target: Tensor) -> Tensor:
+    """BYOL's loss: each view's prediction against the target's embedding of the other, both ways.
+
+    Args:
+        predicted: (members, 2, batch, dim) by the online network.
+        target: (members, 2, batch, dim) by the target network; gets no gradient.
+
+    Returns:
+        (members,) squared distances of unit vectors, summed over both ways, mean over the batch.
+    """
+    apart = unit(predicted) - unit(target.detach().flip(1))
+    return apart.square().sum(dim=(1, 3)).mean(dim=1)
+
+
+def multitask(z: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """MT-SSL's loss: head t tells the original (view 0) from the copy of task t (view t + 1).
+
+    Args:
+        z: (members, 1 + tasks, batch, dim).
+        weight: (members, tasks, dim).
+        bias: (members, tasks).
+
+    Returns:
+        (members,) mean binary cross-entropy over tasks.
+    """
+    original = torch.einsum("mbd,mtd->mtb", z[:, 0], weight) + bias[..., None]
+    copy = torch.einsum("mtbd,mtd->mtb", z[:, 1:], weight) + bias[..., None]
+    each = functional.softplus(original) + functional.softplus(-copy)
+    return each.mean(dim=(1, 2)) / 2
+
+
+def classification(logits: Tensor, targets: Tensor, multilabel: bool) -> Tensor:
+    """(…, classes) logits and targets -> (…) cross-entropy; multi-label: mean of yes/no ones."""
+    targets = targets.to(logits.dtype)
+    if multilabel:
+        return (functional.softplus(logits) - logits * targets).mean(dim=-1)
+    return -(logits.log_softmax(dim=-1) * targets).sum(dim=-1)

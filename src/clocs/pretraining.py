@@ -17,18 +17,20 @@ import torch
 
 from clocs import counter, guard
 from clocs.checkpoint import Card, Checkpoint, load_checkpoint
-from clocs.contrast import Contrast, Signals
 from clocs.encoders import Encoder, Weights, make_encoder
 from clocs.errors import CheckpointError, SettingError
 from clocs.files import write_atomic
 from clocs.fleet import epochs_done
 from clocs.frames import Frames
-from clocs.methods import Method, find_method
+from clocs.methods import Method, adapt
+from clocs.pretext import Choices, make_task
 from clocs.recording import FrameSpec
+from clocs.signals import Signals
 from clocs.train import Epoch, Settings, Trained, fit
 from clocs.views import instances
 
 TRAINED_ON = (0, 1)  # training and validation: both have shaped the weights
+_NO_KEYS = torch.zeros(0, dtype=torch.int64)
 STATE, LOG, PLAN = "state.safetensors", "log.jsonl", "settings.json"
 
 
@@ -42,6 +44,10 @@ class Plan:
     embedding_dim: int = 128
     dropout: float = 0.1
     temperature: float = 0.1
+    tau_d: float = 0.9
+    segments: int | None = None
+    perturb: str | None = None
+    tasks: tuple[str, ...] | None = None
     settings: Settings = field(default_factory=Settings)
 
     def __post_init__(self) -> None:
@@ -51,6 +57,18 @@ class Plan:
             raise SettingError(f"dropout must be at least 0 and below 1, not {self.dropout}")
         if not self.temperature > 0:
             raise SettingError(f"the temperature must be above 0, not {self.temperature}")
+        if not 0 <= self.tau_d <= 1:
+            raise SettingError(f"τ_d must be from 0 to 1, not {self.tau_d}")
+
+    def method_on(self, dataset: str) -> Method:
+        """The method with the views that this plan asks for."""
+        return adapt(
+            self.method,
+            dataset=dataset,
+            segments=self.segments,
+            perturb=self.perturb,
+            tasks=self.tasks,
+        )
 
 
 def pretrain_frames(
@@ -76,7 +94,7 @@ def pretrain_frames(
         on_step: Called with the steps done and the steps of an epoch.
         on_epoch: Called after each epoch.
     """
-    method, device = find_method(plan.method), torch.device(device)
+    method, device = plan.method_on(frames.dataset), torch.device(device)
     encoder = make_encoder(
         plan.encoder,
         embedding_dim=plan.embedding_dim,
@@ -87,7 +105,7 @@ def pretrain_frames(
     files = [out / f"seed-{seed}.safetensors" for seed in plan.seeds]
     if all(file.with_suffix(".json").exists() for file in files):
         return [load_checkpoint(file) for file in files]  # finished before
-    if method.loss is None:
+    if method.asks is None:
         trained = _untrained(frames, method, encoder, plan, device)
     else:
         trained = _train(frames, method, encoder, plan, out, device, on_step, on_epoch)
@@ -111,13 +129,13 @@ def _train(
     on_step: Callable[[int, int], None],
     on_epoch: Callable[[Epoch], None],
 ) -> Trained:
-    task = Contrast(
+    task = make_task(
         frames,
         method,
         encoder,
         members=len(plan.seeds),
         batch_size=plan.settings.batch_size,
-        temperature=plan.temperature,
+        choices=Choices(temperature=plan.temperature, tau_d=plan.tau_d),
         device=device,
     )
     log, state = out / LOG, out / STATE
@@ -174,7 +192,7 @@ def _statistics(
     size = min(plan.settings.batch_size, len(starts))
     with torch.no_grad():
         for step in range(len(starts) // size):
-            x = signals.windows(order[:, step * size : (step + 1) * size])
+            x = signals.normalised(order[:, step * size : (step + 1) * size])
             _, buffers = undropped.encode_training(
                 weights, buffers, x, keys, momentum=1 / (step + 1)
             )
@@ -211,7 +229,7 @@ def _checkpoint(
             "dropout": plan.dropout,
         },
         labels=frames.labels,
-        training=asdict(plan.settings) | {"temperature": plan.temperature},
+        training=asdict(plan.settings) | _choices(plan, frames),
         metrics={
             "status": trained.status[min(member, len(trained.status) - 1)],
             "epochs": trained.epochs,
@@ -228,11 +246,20 @@ def _checkpoint(
     )
     return Checkpoint(
         card=card,
-        weights={name: tensor[row].cpu() for name, tensor in trained.weights.items()},
-        buffers={name: tensor[row].cpu() for name, tensor in trained.buffers.items()},
+        # the encoder's own: heads and BYOL's target network have served
+        weights={name: trained.weights[name][row].cpu() for name in encoder.parameters(_NO_KEYS)},
+        buffers={name: trained.buffers[name][row].cpu() for name in encoder.buffers(0)},
         patients=guard.hashed_patients(frames, salt, splits),
         recordings=guard.hashed_recordings(frames, salt, splits),
     )
+
+
+def _choices(plan: Plan, frames: Frames) -> dict[str, Any]:
+    """What the method was told, for the card."""
+    method = plan.method_on(frames.dataset)
+    views = asdict(method.views)
+    given = {"temperature": plan.temperature} if method.asks in ("patient_nce", "nt_xent") else {}
+    return given | ({"tau_d": plan.tau_d} if method.asks == "byol" else {}) | {"views": views}
 
 
 def _claim(out: Path, plan: Plan, frames: Frames, *, resume: bool) -> None:

@@ -213,10 +213,18 @@ class Engine:
         losses, after = self.task.train_loss(weights, before, rows, keys)
         (gradient,) = torch.autograd.grad(losses.sum(), fleet.theta)
         on = fleet.live & (self.number < self.steps)
-        fleet.step(gradient, self.layouts[1].pack(after), losses.detach(), self.lr, on)
+        moved = fleet.step(gradient, self.layouts[1].pack(after), losses.detach(), self.lr, on)
+        if hasattr(self.task, "after_step"):
+            self._after_step(moved)
         self.total += torch.where(on, losses.detach(), 0)
         self.number += 1
         return {}
+
+    @torch.no_grad()
+    def _after_step(self, moved: Tensor) -> None:
+        fleet = self.fleet
+        later = self.task.after_step(*_unpack(self.layouts, fleet.theta, fleet.buffers))  # type: ignore[attr-defined]
+        fleet.buffers.copy_(torch.where(moved, self.layouts[1].pack(later), fleet.buffers))
 
     @torch.no_grad()
     def _all_validation(self) -> dict[str, Tensor]:

@@ -18,16 +18,31 @@ from clocs.frames import Frames
 
 @dataclass(frozen=True, slots=True)
 class Views:
-    """How many consecutive segments, and whether all leads, an instance looks at.
+    """What an instance is seen as: windows (segments × leads), each as one or more copies.
 
-    `segments(2) * leads()` has a view for every segment in every lead.
+    `segments(2) * leads()` has a view for every segment in every lead; `perturbed("gaussian")` has
+    two views of one window, perturbed independently.
+
+    Attributes:
+        segments: Consecutive windows.
+        all_leads: Whether in all leads at once.
+        copies: The chain of perturbations of each copy; '' leaves it as it is.
+        normalised_first: Whether frames are normalised before perturbing, and not again after it.
     """
 
     segments: int = 1
     all_leads: bool = False
+    copies: tuple[str, ...] = ("",)
+    normalised_first: bool = False
 
     def __mul__(self, other: Views) -> Views:
-        return Views(self.segments * other.segments, self.all_leads or other.all_leads)
+        copies = self.copies if self.copies != ("",) else other.copies
+        return Views(
+            self.segments * other.segments,
+            self.all_leads or other.all_leads,
+            copies,
+            self.normalised_first or other.normalised_first,
+        )
 
 
 def segments(count: int) -> Views:
@@ -43,6 +58,16 @@ def leads() -> Views:
 def single() -> Views:
     """One frame of one lead."""
     return Views()
+
+
+def perturbed(chain: str, copies: int = 2) -> Views:
+    """Copies of one frame of one lead, each perturbed on its own."""
+    return Views(copies=(chain,) * copies)
+
+
+def transformed(*chains: str) -> Views:
+    """A normalised frame of one lead as it is, and once for every chain."""
+    return Views(copies=("", *chains), normalised_first=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,9 @@ class Writer:
         self._done = journal.done  # once all jobs are
         self._position = self._done.samples  # where the next recording starts
         self._index = self._done.chunks  # of the chunk being filled
-        self._free: deque[NDArray[np.int16]] = deque()  # buffers to fill again: fresh memory is slow
+        self._free: deque[NDArray[np.int16]] = (
+            deque()
+        )  # buffers to fill again: fresh memory is slow
         self._buffer = np.empty(chunks.CHUNK_SAMPLES, dtype=np.int16)
         self._waiting: deque[tuple[int, dict[str, Any] | Quarantined]] = deque()
 

@@ -17,7 +17,9 @@ from clocs.sources import Source
 
 
 def stem(path: str) -> str:
-    return PurePosixPath(path).stem
+    name = path[path.rfind("/") + 1 :]
+    dot = name.rfind(".")
+    return name[:dot] if dot > 0 else name
 
 
 def with_suffix(source: Source, suffix: str) -> list[str]:
@@ -43,7 +45,10 @@ def wfdb_entries(
     """An entry a header, with the label table's row; signal files without one in quarantine."""
     headers = with_suffix(source, ".hea")
     described = {name[:-4] for name in headers}
-    entries = [Entry(stem(name), stem(name), name, info.get(stem(name), {})) for name in headers]
+    stems = [stem(name) for name in headers]
+    entries = [
+        Entry(one, one, name, info.get(one, {})) for one, name in zip(stems, headers, strict=True)
+    ]
     lost = [
         Quarantined(stem(name), "unreadable", f"{name} has no header beside it")
         for name in source.names

@@ -52,10 +52,10 @@ def conv_block(
     if fused(h, h.dtype):
         from clocs.encoders.kernels import FusedBlock
 
-        apply: Callable[..., tuple[Tensor, Tensor, Tensor]] = FusedBlock.apply
-        return apply(h, weight, gamma, beta, keys, dropout)
-    apply = _Block.apply
-    out, mean, variance = apply(h, weight, gamma, beta)
+        fuse: Callable[..., tuple[Tensor, Tensor, Tensor]] = FusedBlock.apply
+        return fuse(h, weight, gamma, beta, keys, dropout)
+    block: Callable[..., tuple[Tensor, Tensor, Tensor]] = _Block.apply
+    out, mean, variance = block(h, weight, gamma, beta)
     return counter.dropout(out, dropout, keys) if dropout else out, mean, variance
 
 

@@ -53,14 +53,16 @@ class CNN:
             for i, (c_in, c_out) in enumerate(pairwise(CHANNELS), start=1)
         }
         flat = CHANNELS[-1] * self.pooled_length
-        weights = {name: _initial(keys, name, shape, shape[0]) for name, shape in shapes.items()}
+        weights = {
+            name: counter.symmetric(keys, name, shape, shape[0]) for name, shape in shapes.items()
+        }
         for i, channels in enumerate(CHANNELS[1:], start=1):
             weights[f"norm{i}.weight"] = torch.ones(len(keys), channels)
             weights[f"norm{i}.bias"] = torch.zeros(len(keys), channels)
-        weights["linear.weight"] = _initial(
-            keys, "linear.weight", (flat, self.embedding_dim), fan_in=flat
+        weights["linear.weight"] = counter.symmetric(
+            keys, "linear.weight", (flat, self.embedding_dim), flat
         )
-        weights["linear.bias"] = _initial(keys, "linear.bias", (self.embedding_dim,), fan_in=flat)
+        weights["linear.bias"] = counter.symmetric(keys, "linear.bias", (self.embedding_dim,), flat)
         return weights
 
     def buffers(self, members: int) -> dict[str, Tensor]:
@@ -113,10 +115,3 @@ def _pooled(length: int) -> int:
     for _ in CHANNELS[1:]:
         length = convolved(length) // POOL
     return length
-
-
-def _initial(keys: Tensor, name: str, shape: tuple[int, ...], fan_in: int) -> Tensor:
-    draws = counter.uniform(
-        counter.fold(keys, counter.stream(name)), torch.Size(shape).numel(), torch.float32
-    )
-    return (draws * 2 - 1).mul(fan_in**-0.5).view(len(keys), *shape)

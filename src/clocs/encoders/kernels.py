@@ -30,8 +30,8 @@ _M2 = tl.constexpr(0x94D049BB133111EB)
 ROWS = 128  # positions a program works on at a time
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _kept(key, element, threshold):  # type: ignore[no-untyped-def]
+@triton.jit
+def _kept(key, element, threshold):
     """`counter.dropout`'s decision for each element: one 64-bit draw decides four."""
     x = (element // 4 + 1).to(tl.uint64) * _GOLDEN + key.to(tl.uint64)
     x = (x ^ (x >> 30)) * _M1
@@ -43,8 +43,8 @@ def _kept(key, element, threshold):  # type: ignore[no-untyped-def]
     return signed >= threshold - 32768
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _convolve(  # type: ignore[no-untyped-def]
+@triton.jit
+def _convolve(
     h, w, y, sums, length, out, rows, blocks,
     c_in: tl.constexpr, c_out: tl.constexpr, k_pad: tl.constexpr, c_pad: tl.constexpr,
     size: tl.constexpr, repeat: tl.constexpr,
@@ -82,8 +82,8 @@ def _convolve(  # type: ignore[no-untyped-def]
     tl.store(sums + place + c_out, squares, mask=c < c_out)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _statistics(  # type: ignore[no-untyped-def]
+@triton.jit
+def _statistics(
     sums, gamma, beta, mean, variance, deviation, scale, shift, blocks, rows, epsilon,
     c_out: tl.constexpr, width: tl.constexpr,
 ):  # fmt: skip
@@ -106,8 +106,8 @@ def _statistics(  # type: ignore[no-untyped-def]
     tl.store(shift + place, tl.load(beta + place) - middle * factor)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _slopes(  # type: ignore[no-untyped-def]
+@triton.jit
+def _slopes(
     sums, mean, deviation, scale, d_gamma, d_beta, constant, slope, blocks, rows,
     c_out: tl.constexpr, width: tl.constexpr,
 ):  # fmt: skip
@@ -127,8 +127,8 @@ def _slopes(  # type: ignore[no-untyped-def]
     tl.store(constant + place, -factor * beta / rows - tl.load(mean + place) * tilt)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _pool(  # type: ignore[no-untyped-def]
+@triton.jit
+def _pool(
     y, scale, shift, keys, o, out, half, total, threshold, boost,
     c_out: tl.constexpr, size: tl.constexpr, drop: tl.constexpr,
 ):  # fmt: skip
@@ -151,8 +151,8 @@ def _pool(  # type: ignore[no-untyped-def]
     tl.store(o + member.to(tl.int64) * total + element, value, mask=ok)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _gradient(  # type: ignore[no-untyped-def]
+@triton.jit
+def _gradient(
     g, y, scale, shift, keys, member, n, q, c, ok, views, out, half, threshold, boost,
     c_out: tl.constexpr, drop: tl.constexpr,
 ):  # fmt: skip
@@ -173,8 +173,8 @@ def _gradient(  # type: ignore[no-untyped-def]
     return value, first, second, wins
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _sums(  # type: ignore[no-untyped-def]
+@triton.jit
+def _sums(
     g, y, scale, shift, mean, deviation, keys, sums, views, out, half, threshold, boost, blocks,
     c_out: tl.constexpr, size: tl.constexpr, repeat: tl.constexpr, drop: tl.constexpr,
 ):  # fmt: skip
@@ -200,8 +200,8 @@ def _sums(  # type: ignore[no-untyped-def]
     tl.store(sums + place + c_out, gamma)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _spread(  # type: ignore[no-untyped-def]
+@triton.jit
+def _spread(
     g, y, scale, shift, constant, slope, keys, dy, views, out, half, total, threshold, boost,
     c_out: tl.constexpr, size: tl.constexpr, drop: tl.constexpr,
 ):  # fmt: skip
@@ -226,8 +226,8 @@ def _spread(  # type: ignore[no-untyped-def]
     tl.store(dy + at + c_out, tl.where(wins, 0.0, value * a) + base + tilt * second, mask=pooled)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _weights(  # type: ignore[no-untyped-def]
+@triton.jit
+def _weights(
     h, dy, dw, length, out, rows, blocks,
     c_in: tl.constexpr, c_out: tl.constexpr, k_pad: tl.constexpr, c_pad: tl.constexpr,
     size: tl.constexpr, repeat: tl.constexpr,
@@ -255,8 +255,8 @@ def _weights(  # type: ignore[no-untyped-def]
     tl.store(dw + place, total, mask=(k[:, None] < 7 * c_in) & (c[None, :] < c_out))
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _first_weights(  # type: ignore[no-untyped-def]
+@triton.jit
+def _first_weights(
     h, dy, dw, length, out, rows, blocks,
     c_out: tl.constexpr, size: tl.constexpr, repeat: tl.constexpr,
 ):  # fmt: skip
@@ -289,8 +289,8 @@ def _first_weights(  # type: ignore[no-untyped-def]
     tl.store(place + 6 * c_out, tl.sum(t6, axis=0))
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _inputs(  # type: ignore[no-untyped-def]
+@triton.jit
+def _inputs(
     dy, w, dh, length, out, thirds, rows,
     c_in: tl.constexpr, c_out: tl.constexpr, i_pad: tl.constexpr, size: tl.constexpr,
 ):  # fmt: skip
@@ -319,8 +319,8 @@ def _inputs(  # type: ignore[no-untyped-def]
     tl.store(dh + at[:, None] + i[None, :], total, mask=ok[:, None] & (i[None, :] < c_in))
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _gather(flat, starts, o, samples, width: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def _gather(flat, starts, o, samples, width: tl.constexpr):
     """One window a program: int16 samples, from their least (0) to their greatest (1)."""
     window = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, width)
@@ -457,7 +457,7 @@ def _dropping(dropout: float) -> tuple[int, float]:
 
 def _padded(size: int) -> int:
     """Matrix products want powers of two from 16."""
-    return max(16, triton.next_power_of_2(size))
+    return max(16, int(triton.next_power_of_2(size)))
 
 
 def _programs(rows: int, members: int) -> tuple[int, int]:

@@ -14,10 +14,10 @@ import scipy.optimize
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional
 
 from clocs import counter
 from clocs.encoders import Weights
+from clocs.losses import classification
 
 STRENGTHS = tuple(10.0**-k for k in range(8))  # of L2, strongest first: each start is the next's
 
@@ -35,14 +35,6 @@ class Labelled:
     features: Tensor
     targets: Tensor
     multilabel: bool
-
-
-def loss_per_row(logits: Tensor, targets: Tensor, multilabel: bool) -> Tensor:
-    """(…, classes) logits and targets -> (…) cross-entropy; multi-label: mean of yes/no ones."""
-    targets = targets.to(logits.dtype)
-    if multilabel:
-        return (functional.softplus(logits) - logits * targets).mean(dim=-1)
-    return -(logits.log_softmax(dim=-1) * targets).sum(dim=-1)
 
 
 def probabilities(logits: NDArray[np.float64], multilabel: bool) -> NDArray[np.float64]:
@@ -63,11 +55,10 @@ class LinearHead:
     def parameters(self, keys: Tensor) -> Weights:
         """Uniform in ±1/√dim, as torch initialises a linear layer."""
         dim, classes = self.train.features.shape[-1], self.train.targets.shape[-1]
-        draws = counter.uniform(
-            counter.fold(keys, counter.stream("head")), (dim + 1) * classes, torch.float32
-        )
-        draws = ((draws * 2 - 1) * dim**-0.5).view(len(keys), dim + 1, classes)
-        return {"weight": draws[:, :dim], "bias": draws[:, dim]}
+        return {
+            "weight": counter.symmetric(keys, "head.weight", (dim, classes), dim),
+            "bias": counter.symmetric(keys, "head.bias", (classes,), dim),
+        }
 
     def buffers(self, members: int) -> Weights:
         return {"none": torch.zeros(members, 0)}
@@ -80,13 +71,13 @@ class LinearHead:
         own = self.rows.gather(1, rows.clamp(min=0))  # rows of `train`
         member = torch.arange(len(own), device=own.device)[:, None]
         logits = self.logits(weights, self.train.features[member, own])
-        losses = loss_per_row(logits, self.train.targets[own], self.train.multilabel)
+        losses = classification(logits, self.train.targets[own], self.train.multilabel)
         return (losses * present).sum(dim=1) / present.sum(dim=1), buffers
 
     def validate(self, weights: Weights, buffers: Weights, keys: Tensor) -> dict[str, Tensor]:
         part = self.validation
         logits = self.logits(weights, part.features)
-        return {"loss": loss_per_row(logits, part.targets, part.multilabel).mean(dim=1)}
+        return {"loss": classification(logits, part.targets, part.multilabel).mean(dim=1)}
 
     @staticmethod
     def logits(weights: Weights, features: Tensor) -> Tensor:
@@ -111,7 +102,7 @@ def converged(
 
     def objective(flat: NDArray[np.float64], strength: float) -> tuple[float, NDArray[np.float64]]:
         w = torch.from_numpy(flat).to(fit_x.device).requires_grad_()
-        loss = loss_per_row(logits(w, fit_x), fit_y, train.multilabel).mean()
+        loss = classification(logits(w, fit_x), fit_y, train.multilabel).mean()
         loss = loss + strength / 2 * w.view(shape)[:-1].square().sum()
         (gradient,) = torch.autograd.grad(loss, w)
         return float(loss.detach()), np.asarray(gradient.cpu().numpy())
@@ -131,7 +122,7 @@ def converged(
         start = found.x
         w = torch.from_numpy(start).to(fit_x.device)
         held_out = logits(w, validation_x)
-        loss = float(loss_per_row(held_out, validation.targets, train.multilabel).mean())
+        loss = float(classification(held_out, validation.targets, train.multilabel).mean())
         worse = worse + 1 if best is not None and loss >= best[0] else 0
         if best is None or loss < best[0]:
             best = (loss, strength, w)

@@ -9,7 +9,9 @@ from __future__ import annotations
 import io
 import tempfile
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -133,6 +135,25 @@ def _truncated(path: str, held: int, promised: int | None) -> UnusableError:
     return UnusableError("truncated", f"{path} has {held} of {promised or 'any'} samples")
 
 
+class _Layout(NamedTuple):
+    names: tuple[str, ...]
+    factors: tuple[float | None, ...]  # steps a mV for a step a unit; None if it is no voltage
+    baseline: tuple[int, ...]
+
+
+@lru_cache(maxsize=256)
+def _layout(kinds: tuple[tuple[float, int, str, str], ...]) -> _Layout:
+    """What (gain, baseline, unit, name) of all signals say; most records of a set say the same."""
+    return _Layout(
+        names=tuple(
+            name if name in _STANDARD else canonical_lead(name) or f"signal {i}"
+            for i, (_, _, _, name) in enumerate(kinds)
+        ),
+        factors=tuple(_STEPS_A_MV.get(unit.lower()) for _, _, unit, _ in kinds),
+        baseline=tuple(baseline for _, baseline, _, _ in kinds),
+    )
+
+
 def _recording(
     header: Header,
     path: str,
@@ -142,12 +163,8 @@ def _recording(
     gain: Sequence[float],
     leads: Sequence[str] | None,
 ) -> Recording:
-    names = [
-        signal.name if signal.name in _STANDARD else canonical_lead(signal.name) or f"signal {i}"
-        for i, signal in enumerate(signals)
-    ]
-    factors = [_STEPS_A_MV.get(signal.unit.lower()) for signal in signals]
-    baseline = [signal.baseline for signal in signals]
+    layout = _layout(tuple([signal[5:] for signal in signals]))
+    names, factors, baseline = list(layout.names), list(layout.factors), list(layout.baseline)
     if None in factors:
         wanted = None if leads is None else {canonical_lead(lead) for lead in leads}
         kept = [i for i, factor in enumerate(factors) if factor is not None]
