@@ -22,7 +22,7 @@ from clocs.files import write_atomic
 
 CHUNK_SAMPLES = 1 << 20  # 2 MiB
 
-_COMPRESSOR, _LEVEL = "lz4", 5
+_COMPRESSOR, _LEVEL = "lz4", 1
 
 
 def compress(chunk: NDArray[np.int16]) -> bytes:

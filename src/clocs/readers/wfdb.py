@@ -6,7 +6,6 @@ file, or of FLAC format 516) are decoded here; all others go to wfdb itself.
 
 from __future__ import annotations
 
-import io
 import tempfile
 from collections.abc import Sequence
 from functools import lru_cache
@@ -100,25 +99,13 @@ def _decode_16(header: Header, data: bytes, path: str) -> NDArray[np.int16]:
 
 def _decode_516(header: Header, data: bytes, path: str) -> NDArray[np.int16]:
     """(signals, samples) of a FLAC stream, a channel a signal."""
-    import soundfile
+    from clocs.readers.flac import FlacError, decode_flac
 
     signals, samples = len(header.signals), header.samples or 0
-    if data[:4] != b"fLaC":
-        raise UnusableError("unreadable", f"the signals of {path} are not FLAC, as it says")
     try:
-        with soundfile.SoundFile(io.BytesIO(data)) as stream:
-            if stream.channels != signals or stream.subtype not in ("PCM_16", "PCM_S8"):
-                raise UnusableError(
-                    "unreadable",
-                    f"{path} describes {signals} signals of 16 bits, its FLAC file holds "
-                    f"{stream.channels} of {stream.subtype}",
-                )
-            # A damaged stream may promise any length: never allocate by the header alone.
-            read = min(samples, max(int(stream.frames), 0))
-            decoded: NDArray[np.int16] = stream.read(read, dtype="int16", always_2d=True)
-            eight_bits = stream.subtype == "PCM_S8"
-    except (soundfile.SoundFileError, RuntimeError, ValueError, MemoryError) as error:
-        raise UnusableError("unreadable", f"the FLAC file of {path}: {error}") from None
+        decoded, eight_bits = decode_flac(data, channels=signals, most=samples)
+    except FlacError as error:
+        raise UnusableError("unreadable", f"the signals of {path}: {error}") from None
     if len(decoded) < samples or not samples:
         raise _truncated(path, len(decoded), header.samples)
     return _checked(decoded >> 8 if eight_bits else decoded, path)
