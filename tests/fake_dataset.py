@@ -83,11 +83,15 @@ class FakeDataset:
 
 
 def main() -> None:
-    """Prepare slowly, in small parts, for a test that kills it: OUT LOG."""
-    from clocs import chunks, writer
+    """Prepare slowly, in small parts, for a test that kills it: OUT LOG.
+
+    Nothing here imports polars, so that the readers are forked, as on the command line.
+    """
+    from clocs import chunks
     from clocs.preparation import prepare
 
-    chunks.CHUNK_SAMPLES, writer.CHUNKS_PER_PART = 50_000, 2
+    chunks.CHUNK_SAMPLES, chunks.CHUNKS_PER_PART = 50_000, 2
+    assert "polars" not in sys.modules
     prepare(FakeDataset(count=200, log=Path(sys.argv[2]), delay=0.02), Path(sys.argv[1]), workers=2)
 
 

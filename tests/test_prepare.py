@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clocs import chunks, writer
+from clocs import chunks
 from clocs.datasets.base import Entry, Listing
 from clocs.errors import StoreError, UnusableError
 from clocs.preparation import prepare
@@ -25,7 +25,7 @@ FAKE = Path(__file__).with_name("fake_dataset.py")
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunks, "CHUNK_SAMPLES", 50_000)
-    monkeypatch.setattr(writer, "CHUNKS_PER_PART", 2)
+    monkeypatch.setattr(chunks, "CHUNKS_PER_PART", 2)
 
 
 @pytest.mark.usefixtures("small_parts")
@@ -184,7 +184,7 @@ def test_an_unfinished_store_of_another_source_is_not_continued(tmp_path: Path) 
 def test_killed_at_any_moment_it_resumes_to_the_same_content(tmp_path: Path) -> None:
     out, log = tmp_path / "store", tmp_path / "read.log"
     kills = 0
-    for enough in (0, 80, 220):
+    for enough in (0, 60, 130):
         child = subprocess.Popen([sys.executable, FAKE, out, log])
         while child.poll() is None and (not log.exists() or log.read_text().count("\n") <= enough):
             time.sleep(0.005)
@@ -222,7 +222,7 @@ def test_memory_does_not_grow_with_the_dataset(tmp_path: Path) -> None:
         return int(mib)
 
     small, large = peak(50), peak(500)  # 40 and 400 MB of samples
-    assert large < small + 60
+    assert large < small + 120  # what is in flight: 24 chunks, the slots, the journal
     assert large < 400
 
 

@@ -125,7 +125,7 @@ def test_zarr_opens_the_signals_as_one_flat_array(store: Store) -> None:
         chunks=array.chunks,
         dtype="int16",
         fill_value=0,
-        compressors=BloscCodec(cname="lz4", clevel=5, shuffle="shuffle"),
+        compressors=BloscCodec(cname="lz4", clevel=1, shuffle="shuffle"),
     )
     folders = (store.path.parent / "made", store.path / "signals")
     headers = [json.loads((folder / "zarr.json").read_text()) for folder in folders]

@@ -23,8 +23,6 @@ from clocs.intake import Read
 from clocs.parts import Done, Journal
 from clocs.store import TABLE_SCHEMA
 
-CHUNKS_PER_PART = 16  # 32 MiB of samples: what an interruption can cost
-
 _COMPRESSORS = 2
 _MOST_JOBS = 24  # that wait for the disk, each holding at most one chunk
 
@@ -62,7 +60,8 @@ class Writer:
         outcome.row["offset"] = self._position
         self._append(outcome.flat)
         self._waiting.append((self._position, outcome.row))
-        if self._index // CHUNKS_PER_PART > self._done.chunks // CHUNKS_PER_PART:
+        per_part = chunks.CHUNKS_PER_PART
+        if self._index // per_part > self._done.chunks // per_part:
             self._commit()
 
     def finish(self) -> None:
