@@ -88,6 +88,22 @@ def test_equal_ids_in_another_dataset_are_no_leak_but_equal_content_is(
     assert evaluate_frames(trained, changed, settings=QUICK, resamples=0).ci95 is None
 
 
+def test_copies_of_trained_recordings_are_left_out_of_the_test_part_and_counted(
+    trained: list[Checkpoint], small_frames: Frames
+) -> None:
+    """Published datasets hold some recordings twice, as two patients."""
+    test = np.unique(small_frames.recording[small_frames.split == 2])
+    train = np.unique(small_frames.recording[small_frames.split == 0])
+    digests = small_frames.digests.copy()
+    digests[test[0]] = digests[train[0]]
+    doubled = Frames(**{**small_frames.__dict__, "digests": digests})
+    plain = evaluate_frames(trained, small_frames, settings=QUICK, resamples=0)
+    result = evaluate_frames(trained, doubled, settings=QUICK, resamples=0)
+    assert plain.left_out_copies == 0
+    assert result.left_out_copies == 1
+    assert result.test_frames == plain.test_frames - 2 * 4
+
+
 def test_a_random_encoder_has_seen_nobody(
     small_frames: Frames, small_store: Store, tmp_path: Path
 ) -> None:

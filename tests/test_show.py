@@ -19,6 +19,7 @@ from clocs import Checkpoint, Frames, FrameSpec, Store, counter, perturb, plots,
 from clocs.cli_show import app
 from clocs.errors import SettingError
 from clocs.framing import make_frames
+from clocs.show_similarity import show_similarity
 from clocs.train import Settings
 
 SPEC = FrameSpec(5.0, 2500)
@@ -130,7 +131,7 @@ def test_a_recording_too_short_for_the_views_is_refused(small_store: Store) -> N
 def test_similarities_are_marked_by_the_kind_of_their_pair(
     checkpoint: Checkpoint, frames: Frames, method: str
 ) -> None:
-    figure = show.show_similarity(checkpoint, frames, method=method, batch=10)
+    figure = show_similarity(checkpoint, frames, method=method, batch=10)
     matrix = next(axes for axes in figure.axes if axes.images)
     spread = next(a for a in figure.axes if a.get_ylabel() == "cosine similarity")
     marked = [p for p in matrix.patches if isinstance(p, Rectangle)]
@@ -148,9 +149,9 @@ def test_similarities_are_marked_by_the_kind_of_their_pair(
 
 def test_a_batch_that_cannot_be_drawn_is_refused(checkpoint: Checkpoint, frames: Frames) -> None:
     with pytest.raises(SettingError, match="one view"):
-        show.show_similarity(checkpoint, frames, method="random")
+        show_similarity(checkpoint, frames, method="random")
     with pytest.raises(SettingError, match="the batch is 5000"):
-        show.show_similarity(checkpoint, frames, batch=5000)
+        show_similarity(checkpoint, frames, batch=5000)
 
 
 def test_a_flat_frame_can_be_drawn(tmp_path: Path) -> None:

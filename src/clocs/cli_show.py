@@ -114,10 +114,10 @@ def similarity(
     as_json: Json = False,
 ) -> None:
     """Draw the similarities of a batch of test patients (the paper's figure 2)."""
-    from clocs import show
     from clocs.checkpoint import load_checkpoint
     from clocs.framing import make_frames
     from clocs.methods import METHODS, find_method
+    from clocs.show_similarity import show_similarity
     from clocs.store import open_store
 
     loaded, opened = load_checkpoint(checkpoint), open_store(store)
@@ -128,7 +128,7 @@ def similarity(
     spec = opened.manifest.segment_frame if of_segments else opened.manifest.frame
     with _err.status("Cutting frames …"):
         frames = make_frames(opened, spec=spec, split_seed=split_seed)
-    figure = show.show_similarity(loaded, frames, method=name, batch=batch, seed=seed)
+    figure = show_similarity(loaded, frames, method=name, batch=batch, seed=seed)
     _finish(figure, out, as_json, method=name, batch=batch, seed=seed)
 
 

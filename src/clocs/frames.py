@@ -78,6 +78,11 @@ class Frames:
     def __len__(self) -> int:
         return len(self.starts)
 
+    @property
+    def has_label(self) -> NDArray[np.bool_]:
+        """(frames,) whether a label is known."""
+        return np.asarray(self.target.any(axis=1), np.bool_)
+
     def patients_of(self, *splits: int) -> list[str]:
         """Ids of the patients of these parts, sorted."""
         rows = np.unique(self.patient[np.isin(self.split, splits)])

@@ -222,12 +222,10 @@ class Labels(Pretext):
 
     def _instances(self, frames: Frames, split: int) -> Instances:
         part = super()._instances(frames, split)
-        labelled = np.flatnonzero(frames.target[part.frame].any(axis=1))
+        labelled = part.where(frames.has_label[part.frame])
         if len(labelled) < 2:
             raise SettingError(f"{frames.dataset} has no labels to learn from; use another method")
-        return Instances(
-            part.windows[labelled], part.scale[labelled], part.frame[labelled], part.lead[labelled]
-        )
+        return labelled
 
 
 class BYOL(Pretext):

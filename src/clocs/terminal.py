@@ -150,4 +150,7 @@ def evaluation_table(result: Evaluation) -> Table:
     table.add_row(
         "test", f"{result.test_frames:,} frames × leads of {result.test_patients:,} patients"
     )
+    if result.left_out_copies:
+        words = f"{result.left_out_copies:,} test recordings: the same samples were trained on"
+        table.add_row("left out", words)
     return table

@@ -89,6 +89,10 @@ class Instances:
     def __len__(self) -> int:
         return len(self.windows)
 
+    def where(self, kept: NDArray[np.bool_]) -> Instances:
+        """Only those instances."""
+        return Instances(self.windows[kept], self.scale[kept], self.frame[kept], self.lead[kept])
+
 
 def instances(
     frames: Frames, *, of: Literal["lead", "frame"], views: Views, split: int | None = None

@@ -16,9 +16,9 @@ import torch
 from numpy.typing import NDArray
 
 from clocs import guard
-from clocs.checkpoint import Checkpoint
+from clocs.checkpoint import Card, Checkpoint
 from clocs.embedding import embed_instances
-from clocs.errors import SettingError
+from clocs.errors import LeakError, SettingError
 from clocs.evaluation import metrics
 from clocs.evaluation.linear import Labelled, LinearHead, converged, probabilities
 from clocs.frames import Frames
@@ -62,6 +62,7 @@ class Evaluation:
     labelled: list[int]
     test_patients: int
     test_frames: int
+    left_out_copies: int
     settings: dict[str, Any]
 
     def json(self) -> dict[str, Any]:
@@ -102,6 +103,10 @@ def evaluate_frames(
     cards = [checkpoint.card for checkpoint in checkpoints]
     seeds = [card.seed for card in cards]
     rows = [_labelled_rows(frames, split) for split in range(len(PARTS))]
+    copies = guard.copies_of_seen(checkpoints, frames)
+    rows[2] = rows[2].where(~copies[frames.recording[rows[2].frame]])
+    if not len(rows[2]):
+        raise LeakError(f"every test recording of {frames.dataset} is a copy of one trained on")
     train, validation, test = (
         Labelled(
             embed_instances(checkpoints, frames, part, device),
@@ -128,20 +133,30 @@ def evaluate_frames(
         logits = [z for z, _ in solved]
         chosen = {"l2": [strength for _, strength in solved]}
     return _score(
-        frames, rows[2], logits, cards, protocol, fraction, by, labelled, chosen, resamples
+        frames,
+        rows[2],
+        logits,
+        cards,
+        chosen,
+        labelled=[len(own) for own in labelled],
+        left_out=int(copies.sum()),
+        protocol=protocol,
+        fraction=fraction,
+        by=by,
+        resamples=resamples,
     )
 
 
 def _labelled_rows(frames: Frames, split: int) -> Instances:
     """One-lead instances of a part that have a label."""
     every = instances(frames, of="lead", views=single(), split=split)
-    has = frames.target[every.frame].any(axis=1)
-    if not has.any():
+    labelled = every.where(frames.has_label[every.frame])
+    if not len(labelled):
         raise SettingError(
             f"the {PARTS[split]} part of {frames.dataset} has no labelled frames; evaluation "
             "needs labels in all three parts"
         )
-    return Instances(every.windows[has], every.scale[has], every.frame[has], every.lead[has])
+    return labelled
 
 
 def _subset(
@@ -169,12 +184,14 @@ def _score(
     frames: Frames,
     test: Instances,
     logits: list[NDArray[np.float64]],
-    cards: Sequence[Any],
+    cards: Sequence[Card],
+    chosen: dict[str, Any],
+    *,
+    labelled: list[int],
+    left_out: int,
     protocol: Protocol,
     fraction: float,
     by: By,
-    labelled: list[torch.Tensor],
-    chosen: dict[str, Any],
     resamples: int,
 ) -> Evaluation:
     targets = frames.target[test.frame]
@@ -215,9 +232,10 @@ def _score(
         embedding_dim=cards[0].encoder["embedding_dim"],
         leads=list(frames.leads),
         split_seed=frames.split_seed,
-        labelled=[len(own) for own in labelled],
+        labelled=labelled,
         test_patients=len(np.unique(frames.patient[test.frame])),
         test_frames=len(test),
+        left_out_copies=left_out,
         settings=chosen,
     )
 
