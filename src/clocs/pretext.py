@@ -287,13 +287,17 @@ class BYOL(Pretext):
         return buffers | moved
 
     def metrics(self, z: Tensor, batch: _Batch) -> dict[str, Tensor]:
-        """Spread and effective rank: the loss also falls when the embeddings collapse."""
+        """Spread and effective rank: the loss also falls when the embeddings collapse.
+
+        The rank is the participation ratio of the covariance's eigenvalues, (Σλ)² / Σλ²: from its
+        trace and its norm, without finding them.
+        """
         u = losses.unit(z).flatten(1, 2)
         centred = u - u.mean(dim=1, keepdim=True)
-        share = torch.linalg.svdvals(centred).square()
-        share = share / share.sum(dim=1, keepdim=True).clamp(min=1e-12)
-        entropy = -(share * share.clamp(min=1e-12).log()).sum(dim=1)
-        return {"spread": centred.square().mean(dim=(1, 2)).sqrt(), "rank": entropy.exp()}
+        covariance = centred.transpose(1, 2) @ centred / centred.shape[1]
+        trace = covariance.diagonal(dim1=1, dim2=2).sum(dim=1)
+        squares = covariance.square().sum(dim=(1, 2))
+        return {"spread": trace.sqrt(), "rank": trace.square() / squares.clamp(min=1e-12)}
 
     def _target(self, buffers: Weights) -> tuple[Weights, Weights]:
         own = {

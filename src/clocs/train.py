@@ -20,6 +20,9 @@ from clocs.errors import SettingError
 from clocs.fleet import Fleet, Layout, Weights
 
 
+SAVE_EVERY = 5.0  # seconds
+
+
 @dataclass(frozen=True)
 class Settings:
     """How long and how fast; the paper's values by default."""
@@ -94,6 +97,7 @@ def fit(
     device: torch.device,
     dtype: torch.dtype = torch.float32,
     state: Path | None = None,
+    save_every: float = SAVE_EVERY,
     on_step: Callable[[int, int], None] = lambda step, steps: None,
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
 ) -> Trained:
@@ -105,7 +109,9 @@ def fit(
         settings: How long and how fast.
         device: Where.
         dtype: Of weights and activations.
-        state: Where to keep the state after each epoch; training goes on from it if it is there.
+        state: Where to keep the state; training goes on from it if it is there.
+        save_every: Write the state after an epoch, but not sooner than these seconds after the
+            last time: on a GPU an epoch takes less than writing it.
         on_step: Called with the steps done and the steps an epoch has.
         on_epoch: Called after each epoch, before the state is written.
     """
@@ -118,23 +124,26 @@ def fit(
     else:
         fleet = Fleet.start(layouts[0].pack(parameters), layouts[1].pack(buffers))
     engine = Engine(task, fleet, layouts, keys, settings)
+    saved = time.perf_counter()
     while int(fleet.epoch) < settings.epochs and bool(fleet.live.any()):
         began, was_live = time.perf_counter(), fleet.live.tolist()
         train_loss = engine.train_epoch(on_step)
         metrics = engine.validate()
         fleet.end_epoch(metrics["loss"], settings.patience)
+        values = {name: value.tolist() for name, value in metrics.items()}  # waits for the device
         on_epoch(
             Epoch(
                 number=int(fleet.epoch),
                 seconds=time.perf_counter() - began,
                 instances=engine.instances(was_live),
                 train_loss=train_loss.tolist(),
-                validation={name: value.tolist() for name, value in metrics.items()},
+                validation=values,
                 live=was_live,
             )
         )
-        if state is not None:
+        if state is not None and time.perf_counter() - saved >= save_every:
             fleet.save(state)
+            saved = time.perf_counter()
     weights, statistics = _unpack(layouts, fleet.best_theta.detach(), fleet.best_buffers)
     return Trained(
         weights=weights,
