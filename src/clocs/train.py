@@ -19,7 +19,6 @@ from clocs import counter
 from clocs.errors import SettingError
 from clocs.fleet import Fleet, Layout, Weights
 
-
 SAVE_EVERY = 5.0  # seconds
 
 
