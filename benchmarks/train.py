@@ -1,0 +1,178 @@
+"""Instances a second while pre-training, against the ordinary way of writing it.
+
+    python benchmarks/train.py [--members 1,5] [--methods cmsc,simclr] [--device cuda] [--json]
+
+An instance is one batch element with all its views; members add up. Gathering, perturbing and the
+optimiser are counted; start-up, compilation and validation are not. The ordinary way
+(`train_baseline.py`) trains one member with a per-item Dataset, a DataLoader with 0 or 2 workers
+(the better one counts), one forward a view and a Python loop over pairs of views. Both sides see
+the same frames and run alternately. The limit that memory bandwidth sets counts 60 kB a view.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import torch
+
+import train_baseline as baseline
+from clocs import counter
+from clocs.encoders import make_encoder
+from clocs.fleet import Fleet, Layout
+from clocs.frames import Frames
+from clocs.methods import adapt
+from clocs.pretext import Choices, make_task
+from clocs.recording import FrameSpec
+from clocs.train import Engine, Settings
+
+METHODS = ("cmsc", "cmlc", "cmsmlc", "simclr", "byol", "mtssl")
+BYTES_A_VIEW = 60_000
+BATCH = 256
+
+
+@dataclass(frozen=True)
+class Row:
+    method: str
+    members: int
+    views: int
+    ours: float  # instances a second
+    baseline: float
+    workers: int  # of the baseline's better DataLoader
+    limit: float  # instances a second that bandwidth allows
+
+    @property
+    def ratio(self) -> float:
+        return self.ours / self.baseline
+
+
+def make_frames(patients: int, samples: int = 2500) -> Frames:
+    """Random walks, two segments in four leads a patient; what they hold does not matter here."""
+    draw = np.random.default_rng(0)
+    leads, segments = 4, 2
+    steps = draw.integers(-20, 21, size=patients * leads * segments * samples, dtype=np.int16)
+    signals = np.cumsum(steps, dtype=np.int64).astype(np.int16)
+    frames = patients * segments
+    recording = np.repeat(np.arange(patients), segments)
+    segment = np.tile(np.arange(segments), patients)
+    starts = recording[:, None] * leads * segments * samples + segment[:, None] * samples
+    starts = starts + np.arange(leads) * segments * samples
+    target = np.zeros((frames, 4), np.uint8)
+    target[np.arange(frames), recording % 4] = 1
+    return Frames(
+        dataset="benchmark",
+        content="",
+        spec=FrameSpec(5.0, samples),
+        leads=("II", "V2", "aVL", "aVR"),
+        labels=("a", "b", "c", "d"),
+        multilabel=False,
+        batch_size=BATCH,
+        split_seed=0,
+        unit="mV",
+        patient_ids=tuple(map(str, range(patients))),
+        recording_ids=tuple(map(str, range(patients))),
+        digests=np.arange(patients, dtype=np.uint64),
+        signals=signals,
+        starts=starts,
+        scale=np.full((frames, leads), 1e-3, np.float32),
+        recording=recording.astype(np.int32),
+        patient=recording.astype(np.int32),
+        segment=segment.astype(np.int32),
+        split=(recording % 10 == 9).astype(np.int8),
+        target=target,
+    )
+
+
+def make_engine(frames: Frames, method: str, members: int, device: torch.device) -> Engine:
+    task = make_task(
+        frames,
+        adapt(method, dataset=frames.dataset),
+        make_encoder("cnn", embedding_dim=128, samples=frames.spec.samples),
+        members=members,
+        batch_size=BATCH,
+        choices=Choices(),
+        device=device,
+    )
+    keys = counter.member_keys(list(range(members)), device)
+    parameters = {k: v.to(device) for k, v in task.parameters(keys).items()}
+    buffers = {k: v.to(device) for k, v in task.buffers(members).items()}
+    layouts = Layout.of(parameters), Layout.of(buffers)
+    fleet = Fleet.start(layouts[0].pack(parameters), layouts[1].pack(buffers))
+    return Engine(task, fleet, layouts, keys, Settings(batch_size=BATCH))
+
+
+def rate_of_ours(engine: Engine, members: int, seconds: float) -> float:
+    """Instances a second of whole epochs."""
+
+    def epoch() -> None:
+        engine.train_epoch(lambda step, steps: None)
+        if engine.keys.is_cuda:
+            torch.cuda.synchronize()
+
+    epoch()  # compiles, captures, warms up
+    began, epochs = time.perf_counter(), 0
+    while time.perf_counter() - began < seconds:
+        epoch()
+        epochs += 1
+    done = epochs * engine.instances([True] * members)
+    return done / (time.perf_counter() - began)
+
+
+def bandwidth(device: torch.device) -> float:
+    """Bytes a second, read and written, of a large copy."""
+    size = 1 << (30 if device.type == "cuda" else 27)
+    a, b = (torch.empty(size, dtype=torch.uint8, device=device) for _ in range(2))
+    times = []
+    for _ in range(5):
+        began = time.perf_counter()
+        a.copy_(b)
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - began)
+    return 2 * size / min(times)
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    options.add_argument("--methods", default=",".join(METHODS))
+    options.add_argument("--members", default="1,5")
+    options.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    options.add_argument("--patients", type=int, default=1500)
+    options.add_argument("--seconds", type=float, default=4.0, help="of each measurement")
+    options.add_argument("--repeats", type=int, default=2)
+    options.add_argument("--json", action="store_true")
+    given = options.parse_args()
+    device = torch.device(given.device)
+    frames, rows = make_frames(given.patients), []
+    most = bandwidth(device)
+    for method in given.methods.split(","):
+        for members in map(int, given.members.split(",")):
+            engine = make_engine(frames, method, members, device)
+            ours, theirs = [], []
+            for _ in range(given.repeats):
+                ours.append(rate_of_ours(engine, members, given.seconds))
+                theirs.append(baseline.best_rate(frames, method, device, given.seconds))
+            best = max(theirs)
+            views = engine.task.train.windows.shape[1] * len(engine.task.chains)  # type: ignore[attr-defined]
+            limit = most / (BYTES_A_VIEW * views)
+            rows.append(
+                Row(method, members, views, statistics.median(ours), best[0], best[1], limit)
+            )
+    if given.json:
+        print(json.dumps([asdict(row) | {"ratio": row.ratio} for row in rows], indent=2))
+        return
+    name = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
+    print(f"{name}, {torch.get_num_threads()} threads, torch {torch.__version__}, batch {BATCH}")
+    print(f"{'method':8} {'members':>7} {'views':>5} {'clocs/s':>12} {'ordinary/s':>11} "
+          f"{'ratio':>8} {'bandwidth limit/s':>18}")  # fmt: skip
+    for row in rows:
+        print(f"{row.method:8} {row.members:7} {row.views:5} {row.ours:12,.0f} "
+              f"{row.baseline:11,.0f} {row.ratio:7.1f}× {row.limit:18,.0f}")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
