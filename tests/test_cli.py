@@ -120,9 +120,8 @@ def test_prepare_never_imports_torch(tmp_path: Path) -> None:
     code = (
         "import sys; sys.argv = ['clocs', 'prepare', 'synthetic', '--patients', '2', "
         f"'--out', {str(tmp_path / 's')!r}, '--json']\n"
-        "from clocs.cli import main\n"
-        "try: main()\n"
-        "except SystemExit: pass\n"
+        "from clocs.cli import app\n"
+        "app(standalone_mode=False)\n"
         "assert 'torch' not in sys.modules\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

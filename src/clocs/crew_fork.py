@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from clocs import arena
 from clocs.datasets.base import Dataset, Entry, Quarantined
 from clocs.errors import StoreError
 from clocs.intake import Outcome, Read, read_one
@@ -143,6 +144,7 @@ def _answer(
     end = 0
     try:
         for entry in entries:
+            arena.offer(slot[end:])
             outcome = read_one(dataset, entry)
             if isinstance(outcome, Quarantined):
                 sent.append(outcome)
@@ -151,7 +153,8 @@ def _answer(
             if stop > slot.size:
                 sent.append((outcome.row, outcome.flat))
                 continue
-            slot[start:stop] = outcome.flat
+            if outcome.flat.ctypes.data != slot[start:].ctypes.data:  # not read in place
+                slot[start:stop] = outcome.flat
             sent.append((outcome.row, start, stop))
             end = stop
     except BaseException as error:  # the parent raises it

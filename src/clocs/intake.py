@@ -20,6 +20,7 @@ from clocs.errors import ClocsError, UnusableError
 from clocs.files import digest
 from clocs.recording import Recording
 
+_as_json = json.JSONEncoder(ensure_ascii=False).encode
 _BATCH_BYTES = 2 << 20  # of samples, roughly, that one task reads
 _BATCH_ENTRIES = 16
 # Reading one entry may fail for the entry's sake; these are the machine's.
@@ -95,7 +96,7 @@ def read_one(dataset: Dataset, entry: Entry) -> Outcome:
         "episodes": recording.episodes,
         "age": recording.age,
         "sex": recording.sex,
-        "extra": json.dumps(dict(recording.extra), ensure_ascii=False),
+        "extra": _as_json(recording.extra),
         "digest": digest(digital),
     }
     return Read(row, digital.reshape(-1))

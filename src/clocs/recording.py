@@ -91,6 +91,31 @@ class Recording:
     def seconds(self) -> float:
         return self.samples / self.rate
 
+    def told(
+        self,
+        *,
+        labels: tuple[str, ...],
+        age: float | None,
+        sex: str | None,
+        extra: dict[str, str],
+    ) -> Recording:
+        """The same recording with what a dataset knows of it (`replace` takes twice the time)."""
+        return Recording(
+            self.id,
+            self.patient,
+            self.leads,
+            self.rate,
+            self.digital,
+            self.gain,
+            self.baseline,
+            self.unit,
+            labels,
+            self.episodes,
+            age,
+            sex,
+            extra,
+        )
+
     def select(self, leads: Sequence[str]) -> Recording:
         """The same recording with these leads only, by name, in the order asked for."""
         wanted = [canonical_lead(lead) for lead in leads]
@@ -110,15 +135,19 @@ class Recording:
         )
 
 
-def quantise(signal: NDArray[np.floating]) -> tuple[NDArray[np.int16], NDArray[np.float64]]:
-    """(leads, samples) in mV -> int16 samples and (leads,) gains, steps a mV.
+def quantise(
+    signal: NDArray[np.floating], unit: float = 1.0
+) -> tuple[NDArray[np.int16], NDArray[np.float64]]:
+    """(leads, samples) in mV / `unit` -> int16 samples and (leads,) gains, steps a mV.
 
     The finest round gain whose range holds the lead: 10,000 steps a mV (0.1 µV) for ordinary
     ECGs, coarser by tens for larger ones. Values must be finite.
     """
-    if not np.isfinite(signal).all():
+    low, high = signal.min(axis=1, initial=0.0), signal.max(axis=1, initial=0.0)
+    peak = np.maximum(high, -low) / unit
+    if not np.isfinite(peak).all():  # a single NaN or infinity shows here
         raise UnusableError("nan", "values that are not finite cannot be stored")
-    peak = np.abs(signal).max(axis=1, initial=0.0)
     exponent = np.floor(np.log10(32767 / np.maximum(peak, 1e-300)))
     gain = 10.0 ** np.minimum(exponent, 4)
-    return np.rint(signal * gain[:, None]).astype(np.int16), gain
+    steps = signal * (gain / unit)[:, None]
+    return np.rint(steps, out=steps).astype(np.int16), gain

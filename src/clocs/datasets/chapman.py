@@ -6,7 +6,6 @@ headers hold `#Rhythm:`. Knows nothing about other datasets or about stores.
 
 from __future__ import annotations
 
-import dataclasses
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -85,8 +84,7 @@ class Chapman:
         for key in ("rhythm", "beat"):
             if entry.info.get(key):
                 extra[key] = entry.info[key]
-        return dataclasses.replace(
-            recording,
+        return recording.told(
             labels=(label,),
             age=checks.parse_age(entry.info.get("age", recording.extra.get("Age"))),
             sex=checks.parse_sex(entry.info.get("sex", recording.extra.get("Sex"))),

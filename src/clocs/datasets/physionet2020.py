@@ -6,7 +6,6 @@ Knows nothing about other datasets or about stores.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -57,8 +56,7 @@ class PhysioNet2020:
     def read(self, entry: Entry) -> Recording:
         recording = read_wfdb(self.source, entry.path)
         checks.check_signal(recording, frame=self.frame, known_leads=STANDARD_LEADS)
-        return dataclasses.replace(
-            recording,
+        return recording.told(
             labels=_labels(entry.id, recording.extra.get("Dx", "")),
             age=checks.parse_age(recording.extra.get("Age")),
             sex=checks.parse_sex(recording.extra.get("Sex")),

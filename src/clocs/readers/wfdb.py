@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from clocs import arena
 from clocs.errors import UnusableError
 from clocs.readers.wfdb_header import Header, Signal, parse_header
 from clocs.recording import STANDARD_LEADS, Recording, canonical_lead, quantise
@@ -112,9 +113,10 @@ def _decode_516(header: Header, data: bytes, path: str) -> NDArray[np.int16]:
 
 
 def _checked(frames: NDArray[np.int16], path: str) -> NDArray[np.int16]:
-    digital = np.ascontiguousarray(frames.T, np.int16)
-    if digital.min() == _INVALID:
+    if frames.min() == _INVALID:
         raise UnusableError("nan", f"{path} has samples marked as missing")
+    digital = arena.empty(frames.shape[1], frames.shape[0])
+    np.copyto(digital, frames.T)
     return digital
 
 
