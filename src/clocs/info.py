@@ -24,6 +24,7 @@ from clocs.store import Store
 
 _UNLABELLED = "(no episode)"
 _MOST_LISTED = 20
+_MOST_NAMED = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +256,11 @@ def _quarantine(info: Mapping[str, Any]) -> list[RenderableType]:
         shown.append(Text(f"\n{count:,} recordings lack one of these leads and are not counted."))
     if info["rows_without_recording"]:
         count = info["rows_without_recording"]
-        shown.append(Text(f"\n{count:,} rows of the label table have no recording."))
+        names = ", ".join(info["rows_without_recording_list"][:_MOST_NAMED])
+        more = (
+            f" … and {count - _MOST_NAMED:,} more (--json lists all)" if count > _MOST_NAMED else ""
+        )
+        shown.append(Text(f"\n{count:,} rows of the label table have no recording: {names}{more}"))
     if not info["quarantined"]:
         return shown
     reasons = ", ".join(f"{reason} {count:,}" for reason, count in info["quarantine"].items())

@@ -1,0 +1,68 @@
+"""The Triton kernels against the plain block, in Triton's interpreter: no GPU is needed."""
+
+from __future__ import annotations
+
+import os
+from types import ModuleType
+
+import pytest
+import torch
+
+from clocs import counter
+from clocs.encoders.block import EPSILON, conv_block, conv_block_eval
+from clocs.signals import min_max
+
+
+@pytest.fixture(scope="module")
+def kernels() -> ModuleType:
+    os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported
+    pytest.importorskip("triton", reason="needs triton: pip install triton")
+    from clocs.encoders import kernels
+
+    return kernels
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize(
+    ("length", "c_in", "c_out", "n"), [(100, 1, 4, 3), (41, 4, 16, 3), (29, 16, 32, 2)]
+)
+def test_the_fused_block_and_its_gradient_equal_the_plain_one(
+    kernels: ModuleType, length: int, c_in: int, c_out: int, n: int, dropout: float
+) -> None:
+    torch.manual_seed(length)
+    inputs = [
+        (torch.randn(shape) * scale).requires_grad_()
+        for shape, scale in (
+            ((2, n, length, c_in), 1.0),
+            ((2, 7 * c_in, c_out), 0.3),
+            ((2, c_out), 1.0),
+            ((2, c_out), 1.0),
+        )
+    ]
+    keys = counter.member_keys([3, 4])
+    fused = kernels.FusedBlock.apply(*inputs, keys, dropout)
+    plain = conv_block(inputs[0], inputs[1], inputs[2], inputs[3], keys, dropout)
+    weight = torch.randn_like(fused[0])
+    by_fused = torch.autograd.grad((fused[0] * weight).sum(), inputs)
+    by_plain = torch.autograd.grad((plain[0] * weight).sum(), inputs)
+    for a, b in zip((*fused, *by_fused), (*plain, *by_plain), strict=True):
+        assert torch.allclose(a, b, rtol=1e-4, atol=1e-5 * float(b.detach().abs().max()))
+
+
+def test_the_fused_block_in_evaluation_equals_the_plain_one(kernels: ModuleType) -> None:
+    torch.manual_seed(0)
+    h, weight, scale, shift = (
+        torch.randn(shape) for shape in ((2, 3, 41, 4), (2, 28, 16), (2, 16), (2, 16))
+    )
+    mean, variance = torch.zeros(2, 16), torch.full((2, 16), 1 - EPSILON)
+    expected = conv_block_eval(h, weight, scale, shift, mean, variance)
+    assert torch.allclose(kernels.fused_block_eval(h, weight, scale, shift), expected, atol=1e-5)
+
+
+def test_gathered_windows_are_normalised_and_flat_ones_are_zero(kernels: ModuleType) -> None:
+    flat = torch.randint(-500, 500, (1000,), dtype=torch.int16)
+    flat[100:200] = 7
+    starts = torch.tensor([[0, 5], [100, 300]])
+    windows = kernels.normalised_windows(flat, starts, 90)
+    assert torch.equal(windows, min_max(flat.unfold(0, 90, 1)[starts].float()))
+    assert (windows[1, 0] == 0).all()
