@@ -50,7 +50,7 @@ class Signals:
     def normalised(self, starts: Tensor) -> Tensor:
         """starts: (…) -> (…, samples) in [0, 1] each, so that mV a step do not matter."""
         if fused(self.flat, self.dtype):
-            from clocs.encoders.kernels import normalised_windows
+            from clocs.encoders.fused import normalised_windows
 
             return normalised_windows(self.flat, starts, self.samples)
         return min_max(self.flat.unfold(0, self.samples, 1)[starts].to(self.dtype))

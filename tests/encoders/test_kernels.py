@@ -14,12 +14,12 @@ from clocs.signals import min_max
 
 
 @pytest.fixture(scope="module")
-def kernels() -> ModuleType:
+def gpu() -> ModuleType:
     os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported
     pytest.importorskip("triton", reason="needs triton: pip install triton")
-    from clocs.encoders import kernels
+    from clocs.encoders import fused
 
-    return kernels
+    return fused
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
@@ -27,7 +27,7 @@ def kernels() -> ModuleType:
     ("length", "c_in", "c_out", "n"), [(100, 1, 4, 3), (41, 4, 16, 3), (29, 16, 32, 2)]
 )
 def test_the_fused_block_and_its_gradient_equal_the_plain_one(
-    kernels: ModuleType, length: int, c_in: int, c_out: int, n: int, dropout: float
+    gpu: ModuleType, length: int, c_in: int, c_out: int, n: int, dropout: float
 ) -> None:
     torch.manual_seed(length)
     inputs = [
@@ -40,7 +40,7 @@ def test_the_fused_block_and_its_gradient_equal_the_plain_one(
         )
     ]
     keys = counter.member_keys([3, 4])
-    fused = kernels.FusedBlock.apply(*inputs, keys, dropout)
+    fused = gpu.FusedBlock.apply(*inputs, keys, dropout)
     plain = conv_block(inputs[0], inputs[1], inputs[2], inputs[3], keys, dropout)
     weight = torch.randn_like(fused[0])
     by_fused = torch.autograd.grad((fused[0] * weight).sum(), inputs)
@@ -49,20 +49,20 @@ def test_the_fused_block_and_its_gradient_equal_the_plain_one(
         assert torch.allclose(a, b, rtol=1e-4, atol=1e-5 * float(b.detach().abs().max()))
 
 
-def test_the_fused_block_in_evaluation_equals_the_plain_one(kernels: ModuleType) -> None:
+def test_the_fused_block_in_evaluation_equals_the_plain_one(gpu: ModuleType) -> None:
     torch.manual_seed(0)
     h, weight, scale, shift = (
         torch.randn(shape) for shape in ((2, 3, 41, 4), (2, 28, 16), (2, 16), (2, 16))
     )
     mean, variance = torch.zeros(2, 16), torch.full((2, 16), 1 - EPSILON)
     expected = conv_block_eval(h, weight, scale, shift, mean, variance)
-    assert torch.allclose(kernels.fused_block_eval(h, weight, scale, shift), expected, atol=1e-5)
+    assert torch.allclose(gpu.fused_block_eval(h, weight, scale, shift), expected, atol=1e-5)
 
 
-def test_gathered_windows_are_normalised_and_flat_ones_are_zero(kernels: ModuleType) -> None:
+def test_gathered_windows_are_normalised_and_flat_ones_are_zero(gpu: ModuleType) -> None:
     flat = torch.randint(-500, 500, (1000,), dtype=torch.int16)
     flat[100:200] = 7
     starts = torch.tensor([[0, 5], [100, 300]])
-    windows = kernels.normalised_windows(flat, starts, 90)
+    windows = gpu.normalised_windows(flat, starts, 90)
     assert torch.equal(windows, min_max(flat.unfold(0, 90, 1)[starts].float()))
     assert (windows[1, 0] == 0).all()

@@ -50,7 +50,7 @@ def conv_block(
         (members, n, out // 2, c_out), and the batch's mean and (biased) variance, (members, c_out).
     """
     if fused(h, h.dtype):
-        from clocs.encoders.kernels import FusedBlock
+        from clocs.encoders.fused import FusedBlock
 
         fuse: Callable[..., tuple[Tensor, Tensor, Tensor]] = FusedBlock.apply
         return fuse(h, weight, gamma, beta, keys, dropout)
@@ -66,7 +66,7 @@ def conv_block_eval(
     scale = gamma * (variance + EPSILON).rsqrt()
     shift = beta - mean * scale
     if fused(h, h.dtype):
-        from clocs.encoders.kernels import fused_block_eval
+        from clocs.encoders.fused import fused_block_eval
 
         return fused_block_eval(h, weight, scale, shift)
     y = torch.bmm(_windows(h), weight * _sign(scale)[:, None])

@@ -1,33 +1,28 @@
-"""The encoder's block as Triton kernels, forward and backward: the same function as `block.py`.
+"""The encoder's block as Triton kernels: which one does what, what it reads and writes.
 
-Six kernels a block, each reading what it needs once:
-
-forward   convolve   h, w        -> y, partial Σy and Σy²          (no unfolded copy of h)
-          pool       y, μ, σ     -> the larger of two, scaled, ReLU, dropout
-backward  sums       g, y        -> partial Σg and Σg·ŷ            (batch norm's two means)
-          spread     g, y, means -> d_y
-          weights    h, d_y      -> partial d_w
-          inputs     d_y, w      -> d_h
+forward   convolve    h, w        -> y, partial Σy and Σy²          (no unfolded copy of h)
+          statistics  partial sums -> mean, variance, scale and shift
+          pool        y           -> the larger of two, scaled, ReLU, dropout
+backward  sums        g, y        -> partial Σg and Σg·ŷ            (batch norm's two means)
+          slopes      partial sums -> d_γ, d_β, what d_y gets through mean and variance
+          spread      g, y        -> d_y
+          weights     h, d_y      -> partial d_w
+          inputs      d_y, w      -> d_h
+gather    int16 windows, normalised
 
 Activations are (members, n, length, channels), so that the 7·c values under a kernel lie side by
-side. Everything is float32 with exact products: no TF32. Imported only where there is a GPU.
+side. Matrix products are float32 in three TF32 passes, as exact as float32 to a few units in the
+last place. `fused.py` puts them together. Imported only where there is a GPU.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
 import triton
 import triton.language as tl
-from torch import Tensor
-
-from clocs.encoders.block import EPSILON, KERNEL, POOL, STRIDE, convolved
 
 _GOLDEN = tl.constexpr(0x9E3779B97F4A7C15)
 _M1 = tl.constexpr(0xBF58476D1CE4E5B9)
 _M2 = tl.constexpr(0x94D049BB133111EB)
-ROWS = 128  # positions a program works on at a time
 
 
 @triton.jit
@@ -44,7 +39,7 @@ def _kept(key, element, threshold):
 
 
 @triton.jit
-def _convolve(
+def convolve(
     h, w, y, sums, length, out, rows, blocks,
     c_in: tl.constexpr, c_out: tl.constexpr, k_pad: tl.constexpr, c_pad: tl.constexpr,
     size: tl.constexpr, repeat: tl.constexpr,
@@ -83,7 +78,7 @@ def _convolve(
 
 
 @triton.jit
-def _statistics(
+def statistics(
     sums, gamma, beta, mean, variance, deviation, scale, shift, blocks, rows, epsilon,
     c_out: tl.constexpr, width: tl.constexpr,
 ):  # fmt: skip
@@ -107,7 +102,7 @@ def _statistics(
 
 
 @triton.jit
-def _slopes(
+def slopes(
     sums, mean, deviation, scale, d_gamma, d_beta, constant, slope, blocks, rows,
     c_out: tl.constexpr, width: tl.constexpr,
 ):  # fmt: skip
@@ -128,7 +123,7 @@ def _slopes(
 
 
 @triton.jit
-def _pool(
+def pool(
     y, scale, shift, keys, o, out, half, total, threshold, boost,
     c_out: tl.constexpr, size: tl.constexpr, drop: tl.constexpr,
 ):  # fmt: skip
@@ -174,7 +169,7 @@ def _gradient(
 
 
 @triton.jit
-def _sums(
+def sums(
     g, y, scale, shift, mean, deviation, keys, sums, views, out, half, threshold, boost, blocks,
     c_out: tl.constexpr, size: tl.constexpr, repeat: tl.constexpr, drop: tl.constexpr,
 ):  # fmt: skip
@@ -201,7 +196,7 @@ def _sums(
 
 
 @triton.jit
-def _spread(
+def spread(
     g, y, scale, shift, constant, slope, keys, dy, views, out, half, total, threshold, boost,
     c_out: tl.constexpr, size: tl.constexpr, drop: tl.constexpr,
 ):  # fmt: skip
@@ -227,7 +222,7 @@ def _spread(
 
 
 @triton.jit
-def _weights(
+def weights(
     h, dy, dw, length, out, rows, blocks,
     c_in: tl.constexpr, c_out: tl.constexpr, k_pad: tl.constexpr, c_pad: tl.constexpr,
     size: tl.constexpr, repeat: tl.constexpr,
@@ -256,11 +251,11 @@ def _weights(
 
 
 @triton.jit
-def _first_weights(
+def first_weights(
     h, dy, dw, length, out, rows, blocks,
     c_out: tl.constexpr, size: tl.constexpr, repeat: tl.constexpr,
 ):  # fmt: skip
-    """`_weights` for one input channel: seven running sums a lane, added up at the end."""
+    """`weights` for one input channel: seven running sums a lane, added up at the end."""
     block, member = tl.program_id(0), tl.program_id(1)
     c = tl.arange(0, c_out)
     t0 = tl.zeros([size, c_out], tl.float32)
@@ -290,7 +285,7 @@ def _first_weights(
 
 
 @triton.jit
-def _inputs(
+def inputs(
     dy, w, dh, length, out, thirds, rows,
     c_in: tl.constexpr, c_out: tl.constexpr, i_pad: tl.constexpr, size: tl.constexpr,
 ):  # fmt: skip
@@ -320,7 +315,7 @@ def _inputs(
 
 
 @triton.jit
-def _gather(flat, starts, o, samples, width: tl.constexpr):
+def gather(flat, starts, o, samples, width: tl.constexpr):
     """One window a program: int16 samples, from their least (0) to their greatest (1)."""
     window = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, width)
@@ -331,138 +326,3 @@ def _gather(flat, starts, o, samples, width: tl.constexpr):
     high = tl.max(tl.where(ok, x, float("-inf")), axis=0)
     span = tl.maximum(high - low, 1e-6)
     tl.store(o + window * samples + i, (x - low) / span, mask=ok)
-
-
-class FusedBlock(torch.autograd.Function):
-    """h, weight, gamma, beta, keys, dropout -> output, batch mean, batch variance."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        h: Tensor,
-        weight: Tensor,
-        gamma: Tensor,
-        beta: Tensor,
-        keys: Tensor,
-        dropout: float,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        h, weight = h.contiguous(), weight.contiguous()
-        y, sums = _convolved(h, weight)
-        members, blocks, _, c_out = sums.shape
-        mean, variance, deviation, scale, shift = h.new_empty(5, members, c_out)
-        _statistics[(members,)](
-            sums, gamma.contiguous(), beta.contiguous(), mean, variance, deviation, scale, shift,
-            blocks, y.shape[1] * y.shape[2], EPSILON, c_out, triton.next_power_of_2(blocks),
-        )  # fmt: skip
-        o = _pooled(y, scale, shift, keys, dropout)
-        ctx.save_for_backward(h, weight, y, mean, deviation, scale, shift, keys)
-        ctx.threshold, ctx.boost = _dropping(dropout)
-        ctx.mark_non_differentiable(mean, variance)
-        return o, mean, variance
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        h, weight, y, mean, deviation, scale, shift, keys = ctx.saved_tensors
-        members, n, length, c_in = h.shape
-        out, c_out = y.shape[2], y.shape[3]
-        half, rows = out // POOL, n * out
-        g = gradients[0].contiguous()
-        dropping = (ctx.threshold, ctx.boost)
-        blocks, repeat = _programs(n * half, members)
-        sums = y.new_empty(members, blocks, 2, c_out)
-        _sums[(blocks, members)](
-            g, y, scale, shift, mean, deviation, keys, sums, n, out, half, *dropping, blocks,
-            c_out, ROWS, repeat, ctx.threshold > 0,
-        )  # fmt: skip
-        d_gamma, d_beta, constant, slope = y.new_empty(4, members, c_out)
-        _slopes[(members,)](
-            sums, mean, deviation, scale, d_gamma, d_beta, constant, slope, blocks, rows, c_out,
-            triton.next_power_of_2(blocks),
-        )  # fmt: skip
-        d_y = torch.empty_like(y)
-        total = n * ((out + 1) // 2) * c_out
-        _spread[(triton.cdiv(total, 1024), members)](
-            g, y, scale, shift, constant, slope, keys, d_y, n, out, half, total, *dropping,
-            c_out, 1024, ctx.threshold > 0,
-        )  # fmt: skip
-        blocks, repeat = _programs(rows, members)
-        parts = y.new_empty(members, blocks, KERNEL * c_in, c_out)
-        if c_in == 1:
-            _first_weights[(blocks, members)](
-                h, d_y, parts, length, out, rows, blocks, c_out, ROWS, repeat
-            )
-        else:
-            pads = _padded(KERNEL * c_in), _padded(c_out)
-            _weights[(blocks, members)](
-                h, d_y, parts, length, out, rows, blocks, c_in, c_out, *pads, ROWS, repeat
-            )
-        d_h = None
-        if ctx.needs_input_grad[0]:
-            d_h = torch.empty_like(h)
-            thirds = -(-length // STRIDE)
-            _inputs[(triton.cdiv(n * thirds, ROWS), members, STRIDE)](
-                d_y, weight, d_h, length, out, thirds, n * thirds, c_in, c_out, _padded(c_in), ROWS
-            )
-        return d_h, parts.sum(dim=1), d_gamma, d_beta, None, None
-
-
-def fused_block_eval(h: Tensor, weight: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-    """The block with a given scale and shift a channel, (members, c_out) each, without dropout."""
-    h, weight = h.contiguous(), weight.contiguous()
-    y, _ = _convolved(h, weight)
-    return _pooled(y, scale.contiguous(), shift.contiguous(), keys=None, dropout=0.0)
-
-
-def normalised_windows(flat: Tensor, starts: Tensor, samples: int) -> Tensor:
-    """flat: (samples,) int16, starts: (…) -> (…, samples) float32 in [0, 1] each."""
-    out = torch.empty(*starts.shape, samples, device=flat.device)
-    _gather[(starts.numel(),)](
-        flat, starts.contiguous(), out, samples, triton.next_power_of_2(samples), num_warps=8
-    )
-    return out
-
-
-def _convolved(h: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """(members, n, out, c_out), and its (members, blocks, 2, c_out) partial sums and squares."""
-    members, n, length, c_in = h.shape
-    c_out, out = weight.shape[2], convolved(length)
-    rows = n * out
-    y = h.new_empty(members, n, out, c_out)
-    blocks, repeat = _programs(rows, members)
-    sums = h.new_empty(members, blocks, 2, c_out)
-    pads = _padded(KERNEL * c_in), c_out if c_in == 1 else _padded(c_out)
-    _convolve[(blocks, members)](
-        h, weight, y, sums, length, out, rows, blocks, c_in, c_out, *pads, ROWS, repeat
-    )
-    return y, sums
-
-
-def _pooled(y: Tensor, scale: Tensor, shift: Tensor, keys: Tensor | None, dropout: float) -> Tensor:
-    members, n, out, c_out = y.shape
-    half = out // POOL
-    threshold, boost = _dropping(dropout)
-    o = y.new_empty(members, n, half, c_out)
-    total = n * half * c_out
-    _pool[(triton.cdiv(total, 1024), members)](
-        y, scale, shift, keys if keys is not None else y, o, out, half, total, threshold, boost,
-        c_out, 1024, dropout > 0,
-    )  # fmt: skip
-    return o
-
-
-def _dropping(dropout: float) -> tuple[int, float]:
-    threshold = round(dropout * 65536)
-    return threshold, 65536 / (65536 - threshold)
-
-
-def _padded(size: int) -> int:
-    """Matrix products want powers of two from 16."""
-    return max(16, int(triton.next_power_of_2(size)))
-
-
-def _programs(rows: int, members: int) -> tuple[int, int]:
-    """How many programs a member, and how often each repeats, so that partial sums stay few."""
-    tiles = -(-rows // ROWS)
-    wanted = max(1, 1056 // members)  # eight programs on each of 132 multiprocessors
-    repeat = max(1, -(-tiles // wanted))
-    return -(-tiles // repeat), repeat
