@@ -9,17 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
-from rich.table import Table
 
 if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+    from rich.table import Table
+
     from clocs.checkpoint import Checkpoint
     from clocs.evaluation import Evaluation
     from clocs.train import Epoch
@@ -30,14 +24,20 @@ __all__ = ["bar", "card_facts", "card_table", "cards_summary", "escape", "evalua
 @contextmanager
 def bar(console: Console, title: str, unit: str) -> Iterator[Callable[[int, int], None]]:
     """A progress bar, fed with (done, total); nothing where the output is not a terminal."""
+    if not console.is_terminal:
+        yield lambda done, total: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import TimeRemainingColumn as Left
+
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn(unit),
-        TimeRemainingColumn(),
+        Left(),
     )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+    with Progress(*columns, console=console) as progress:
         task = progress.add_task(title, total=None)
 
         def show(done: int, total: int) -> None:
@@ -68,6 +68,8 @@ class Watch:
 @contextmanager
 def training(console: Console, title: str, epochs: int) -> Iterator[Watch]:
     """A progress bar over epochs; nothing where the output is not a terminal."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -89,6 +91,8 @@ def card_facts(checkpoint: Checkpoint) -> dict[str, Any]:
 
 def card_table(card: dict[str, Any]) -> Table:
     """One checkpoint, for a person."""
+    from rich.table import Table
+
     table = Table(title=f"{card['method']}, seed {card['seed']}", show_header=False)
     frame, trained = card["frame"], card["frame_trained"]
     rows = {
@@ -112,6 +116,8 @@ def card_table(card: dict[str, Any]) -> Table:
 
 def cards_summary(cards: list[dict[str, Any]]) -> Table:
     """All seeds of a pre-training, a row each."""
+    from rich.table import Table
+
     table = Table(title=f"{cards[0]['method']} on {cards[0]['dataset'] or 'nothing'}")
     for name in ("seed", "status", "epochs", "best epoch", "validation loss"):
         table.add_column(name, justify="left" if name == "status" else "right")
@@ -130,6 +136,8 @@ def cards_summary(cards: list[dict[str, Any]]) -> Table:
 
 def evaluation_table(result: Evaluation) -> Table:
     """One evaluation, for a person."""
+    from rich.table import Table
+
     title = f"{result.method} → {result.downstream}, {result.protocol}, F = {result.fraction:g}"
     table = Table(title=title, show_header=False)
     spread = "" if result.auc_std is None else f" ± {result.auc_std:.3f}"

@@ -151,7 +151,7 @@ def _count_before(marks: NDArray[np.bool_], places: NDArray[np.int64]) -> NDArra
     """How many marks lie before each place; eight at a time."""
     packed = np.append(np.packbits(marks), np.uint8(0))
     counts = np.bitwise_count(packed)
-    before = np.cumsum(counts, dtype=np.int64) - counts
+    before = np.cumsum(counts, dtype=np.int32) - counts
     byte, bit = places >> 3, places & 7
     inside = np.bitwise_count(packed[byte] >> (8 - bit).astype(np.uint8))
     return np.asarray(before[byte] + inside, np.int64)
