@@ -19,6 +19,8 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 import torch
+from torch.profiler import ProfilerActivity
+from torch.profiler import profile as torch_profile
 
 import train_baseline as baseline
 from clocs import counter
@@ -122,6 +124,21 @@ def rate_of_ours(engine: Engine, members: int, seconds: float) -> float:
     return done / (time.perf_counter() - began)
 
 
+def profile(engine: Engine, steps: int = 20) -> str:
+    """A table of what runs in `steps` steps, longest first."""
+    engine.train_epoch(lambda step, all_steps: None)
+    on_gpu = engine.keys.is_cuda
+    kind = ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU
+    with torch_profile(activities=[kind]) as seen:
+        for _ in range(steps):
+            engine._step()
+        if on_gpu:
+            torch.cuda.synchronize()
+    order = "cuda_time_total" if on_gpu else "self_cpu_time_total"
+    table = seen.key_averages().table(sort_by=order, row_limit=40, max_name_column_width=60)
+    return f"{table}\n{len(seen.events() or []) / steps:.0f} events a step"
+
+
 def bandwidth(device: torch.device) -> float:
     """Bytes a second, read and written, of a large copy."""
     size = 1 << (30 if device.type == "cuda" else 27)
@@ -144,10 +161,15 @@ def main() -> None:
     options.add_argument("--patients", type=int, default=1500)
     options.add_argument("--seconds", type=float, default=4.0, help="of each measurement")
     options.add_argument("--repeats", type=int, default=2)
+    options.add_argument("--profile", action="store_true", help="where a step's time goes, instead")
     options.add_argument("--json", action="store_true")
     given = options.parse_args()
     device = torch.device(given.device)
     frames, rows = make_frames(given.patients), []
+    if given.profile:
+        first = given.methods.split(",")[0], int(given.members.split(",")[-1])
+        print(profile(make_engine(frames, *first, device)))
+        return
     most = bandwidth(device)
     for method in given.methods.split(","):
         for members in map(int, given.members.split(",")):
