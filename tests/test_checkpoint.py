@@ -124,3 +124,25 @@ def test_random_bn_has_seen_the_training_frames(small_frames: Frames, tmp_path: 
 
 def test_load_is_public(run: Path) -> None:
     assert clocs.load(run).card.method == "cmsc"
+
+
+def test_a_member_that_never_had_a_finite_loss_still_has_a_card(
+    small_frames: Frames, tmp_path: Path
+) -> None:
+    plan = Plan("cmsc", (0,), embedding_dim=8, settings=Settings(epochs=2, batch_size=64, lr=1e30))
+    pretrain_frames(small_frames, plan, tmp_path / "run")
+    card = json.loads((tmp_path / "run" / "seed-0.json").read_text(), parse_constant=pytest.fail)
+    assert card["metrics"]["status"] == "not finite"
+    assert card["metrics"]["validation_loss"] is None
+    log = (tmp_path / "run" / "log.jsonl").read_text()
+    assert "NaN" not in log
+    assert "Infinity" not in log
+
+
+def test_a_damaged_state_is_a_sentence_when_resuming(small_frames: Frames, tmp_path: Path) -> None:
+    pretrain_frames(small_frames, PLAN, tmp_path / "run")
+    for file in (tmp_path / "run").glob("seed-*"):
+        file.unlink()
+    (tmp_path / "run" / "state.safetensors").write_bytes(b"not a state")
+    with pytest.raises(CheckpointError, match="delete it to start again"):
+        pretrain_frames(small_frames, PLAN, tmp_path / "run", resume=True)

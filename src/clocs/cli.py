@@ -320,8 +320,14 @@ def _one_sentence() -> Iterator[None]:
     except ClocsError as error:
         err.print(f"[red]clocs:[/red] {terminal.escape(str(error))}")
         sys.exit(1)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        err.print(f"[red]clocs:[/red] {terminal.escape(f'{where}{error.strerror or error}')}")
+        sys.exit(1)
     except KeyboardInterrupt:
-        err.print("clocs: interrupted; the same command goes on where it stopped")
+        err.print(
+            "clocs: interrupted; the same command (pretrain: with --resume) goes on from there"
+        )
         sys.exit(130)
 
 

@@ -182,4 +182,4 @@ class Fleet:
 
 def epochs_done(path: Path) -> int:
     """Epochs in a saved state; 0 where there is none."""
-    return int(load_file(path)["epoch"]) if path.exists() else 0
+    return int(Fleet.load(path, torch.device("cpu")).epoch) if path.exists() else 0

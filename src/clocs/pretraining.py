@@ -7,6 +7,7 @@ evaluation or the command line.
 from __future__ import annotations
 
 import json
+import math
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -168,7 +169,9 @@ def _untrained(
     if method.statistics:
         buffers = _statistics(frames, method, encoder, plan, weights, buffers, device)
     nothing = [0] * len(plan.seeds)
-    return Trained(weights, buffers, [float("nan")] * len(nothing), nothing, 0, ["untrained"])
+    return Trained(
+        weights, buffers, [float("nan")] * len(nothing), nothing, 0, ["untrained"] * len(nothing)
+    )
 
 
 def _statistics(
@@ -212,7 +215,6 @@ def _checkpoint(
     splits = TRAINED_ON if saw_data else ()
     salt = guard.salt_of(frames)
     row = slice(member, member + 1)
-    learned = trained.epochs > 0
     card = Card(
         method=plan.method,
         seed=plan.seeds[member],
@@ -231,10 +233,10 @@ def _checkpoint(
         labels=frames.labels,
         training=asdict(plan.settings) | _choices(plan, frames),
         metrics={
-            "status": trained.status[min(member, len(trained.status) - 1)],
+            "status": trained.status[member],
             "epochs": trained.epochs,
             "best_epoch": trained.best_epoch[member],
-            "validation_loss": trained.validation_loss[member] if learned else None,
+            "validation_loss": _finite(trained.validation_loss[member]),
         },
         environment={
             "torch": torch.__version__,
@@ -262,6 +264,11 @@ def _choices(plan: Plan, frames: Frames) -> dict[str, Any]:
     return given | ({"tau_d": plan.tau_d} if method.asks == "byol" else {}) | {"views": views}
 
 
+def _finite(value: float) -> float | None:
+    """JSON has no word for numbers that are none."""
+    return value if math.isfinite(value) else None
+
+
 def _claim(out: Path, plan: Plan, frames: Frames, *, resume: bool) -> None:
     """Make `out` this run's folder, or refuse: nothing is overwritten."""
     want: dict[str, Any] = json.loads(
@@ -280,7 +287,10 @@ def _claim(out: Path, plan: Plan, frames: Frames, *, resume: bool) -> None:
     if out.is_dir() and any(out.iterdir()):
         if not (out / PLAN).is_file():
             raise CheckpointError(f"{out} holds other files; give a new folder with --out")
-        have = json.loads((out / PLAN).read_text(encoding="utf-8"))
+        try:
+            have = json.loads((out / PLAN).read_text(encoding="utf-8"))
+        except ValueError:
+            have = {}
         differing = sorted(name for name in want if have.get(name) != want[name])
         if differing:
             raise CheckpointError(
@@ -312,8 +322,8 @@ def _log_lines(epoch: Epoch, seeds: Sequence[int]) -> list[dict[str, Any]]:
         {
             "epoch": epoch.number,
             "seed": seed,
-            "train_loss": epoch.train_loss[member],
-            **{f"validation_{name}": v[member] for name, v in epoch.validation.items()},
+            "train_loss": _finite(epoch.train_loss[member]),
+            **{f"validation_{name}": _finite(v[member]) for name, v in epoch.validation.items()},
             "seconds": round(epoch.seconds, 3),
         }
         for member, seed in enumerate(seeds)

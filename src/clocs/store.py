@@ -17,7 +17,7 @@ import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -29,6 +29,9 @@ from clocs.files import digest, sha256_of
 from clocs.manifest import MANIFEST, Manifest
 from clocs.parts import progress_of
 from clocs.recording import PAPER_LEADS, Episode, Recording, canonical_lead
+
+if TYPE_CHECKING:
+    from clocs.frames import Frames
 
 SIGNALS = "signals"
 TABLE = "table.parquet"
@@ -185,6 +188,12 @@ class Store:
             for row in rows.iter_rows(named=True):
                 recording = _recording(row, reader.read(row["offset"], _end(row)))
                 yield recording if leads is None else recording.select(leads)
+
+    def frames(self, **options: Any) -> Frames:
+        """Cut into frames, in memory; the options of `clocs.framing.make_frames`."""
+        from clocs.framing import make_frames
+
+        return make_frames(self, **options)
 
     def verify(self, progress: Callable[[int, int], None] | None = None) -> None:
         """Read everything and compare it with its hashes; StoreError names the first difference."""
