@@ -64,8 +64,8 @@ def check_no_leak(checkpoint: Checkpoint, frames: Frames) -> None:
 def copies_of_seen(checkpoints: Sequence[Checkpoint], frames: Frames) -> NDArray[np.bool_]:
     """(recordings,) test recordings whose very samples stand in another part, or were trained on.
 
-    Published datasets hold some recordings twice, under two names and so as two patients (7 pairs
-    in Chapman, some 250 in PhysioNet 2020). They are left out of the test part, and counted.
+    Published datasets hold some recordings twice, under two names and so as two patients; `clocs
+    info` counts them. They are left out of the test part, and counted there too.
     """
     test = np.zeros(len(frames.digests), bool)
     test[frames.recording[frames.split == TEST]] = True

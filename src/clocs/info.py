@@ -108,6 +108,7 @@ def store_info(
             }
             for name, method in METHODS.items()
         },
+        "copies": int(table["digest"].is_duplicated().sum()),
         "quarantined": quarantine.height,
         "quarantine": _counted(quarantine["reason"]),
         "quarantine_list": quarantine.to_dicts(),
@@ -254,6 +255,9 @@ def _quarantine(info: Mapping[str, Any]) -> list[RenderableType]:
     if info["recordings_without_leads"]:
         count = info["recordings_without_leads"]
         shown.append(Text(f"\n{count:,} recordings lack one of these leads and are not counted."))
+    if info["copies"]:
+        words = f"\n{info['copies']:,} recordings stand here more than once, under other names."
+        shown.append(Text(words))
     if info["rows_without_recording"]:
         count = info["rows_without_recording"]
         names = ", ".join(info["rows_without_recording_list"][:_MOST_NAMED])
