@@ -202,12 +202,12 @@ def test_a_chunk_that_is_no_chunk_is_named(store: Store) -> None:
 
 def test_a_store_of_another_format_says_so(store: Store) -> None:
     path = store.path / "manifest.json"
-    path.write_text(path.read_text().replace('"format": 1', '"format": 99'))
-    with pytest.raises(StoreError, match="format 99, but this version of clocs reads format 1"):
+    path.write_text(path.read_text().replace('"format": 2', '"format": 99'))
+    with pytest.raises(StoreError, match="format 99, but this version of clocs reads format 2"):
         open_store(store.path)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 1}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 2}'])
 def test_a_manifest_that_is_none_says_so(store: Store, text: str) -> None:
     (store.path / "manifest.json").write_text(text)
     with pytest.raises(StoreError, match=r"manifest\.json is damaged"):

@@ -23,7 +23,8 @@ from clocs.errors import StoreError
 from clocs.files import write_atomic
 from clocs.recording import FrameSpec
 
-FORMAT = 1
+FORMAT = 2
+SEXES = ("unknown", "male", "female")
 _CODED = 1 << 22  # samples in one piece of the coded signals
 
 
@@ -40,10 +41,13 @@ class Frames:
         multilabel: Whether a frame can have several.
         batch_size: The paper's for this dataset.
         split_seed: Of `split`.
-        unit: Of `scale`: 'mV', or 'adu' where the gain is unpublished.
+        unit: Of `scale`: 'mV', 'adu' where the gain is unpublished, or 'mixed'.
         patient_ids: Distinct patients, in order of appearance.
         recording_ids: Distinct recordings, in order of appearance.
         digests: (recordings,) content key of each recording.
+        age: (recordings,) in years; nan where unknown.
+        sex: (recordings,) index into `SEXES`.
+        day: (recordings,) when it was taken, in days since 1970; nan where unknown.
         signals: (samples,) everything, one window after the other.
         starts: (frames, leads) where each window of `spec.samples` begins in `signals`.
         scale: (frames, leads) mV a step.
@@ -66,6 +70,9 @@ class Frames:
     patient_ids: tuple[str, ...]
     recording_ids: tuple[str, ...]
     digests: NDArray[np.uint64]
+    age: NDArray[np.float32]
+    sex: NDArray[np.int8]
+    day: NDArray[np.float64]
     signals: NDArray[np.int16]
     starts: NDArray[np.int64]
     scale: NDArray[np.float32]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from clocs.cutting import Cuts, cut, frame_count, frame_labels, frame_width
 from clocs.errors import SettingError
-from clocs.frames import Frames
+from clocs.frames import SEXES, Frames
 from clocs.recording import FrameSpec
 from clocs.splits import assign
 from clocs.store import Store
@@ -95,6 +95,9 @@ def make_frames(
         patient_ids=tuple(patient_ids),
         recording_ids=tuple(table["id"]),
         digests=table["digest"].to_numpy().astype(np.uint64),
+        age=table["age"].cast(pl.Float32).fill_null(np.nan).to_numpy(),
+        sex=np.array([SEXES.index(sex or "unknown") for sex in table["sex"]], np.int8),
+        day=_days(table["taken"]),
         signals=signals,
         starts=starts[kept],
         scale=scale[kept],
@@ -169,6 +172,14 @@ def _targets(
         rows = np.flatnonzero(by_frame & (found >= 0))
         target[rows, found[rows]] = 1
     return target, kept
+
+
+def _days(taken: pl.Series) -> NDArray[np.float64]:
+    """ISO 8601 -> days since 1970, nan where there is none."""
+    moments = taken.str.to_datetime("%Y-%m-%dT%H:%M:%S", strict=False)
+    dates = taken.str.to_date("%Y-%m-%d", strict=False).cast(pl.Datetime("us"))
+    microseconds = moments.fill_null(dates).dt.epoch("us").cast(pl.Float64)
+    return (microseconds / 86_400e6).fill_null(np.nan).to_numpy()
 
 
 def _columns(

@@ -96,6 +96,7 @@ def read_one(dataset: Dataset, entry: Entry) -> Outcome:
         "episodes": recording.episodes,
         "age": recording.age,
         "sex": recording.sex,
+        "taken": recording.taken,
         "extra": _as_json(recording.extra),
         "digest": digest(digital),
     }

@@ -14,7 +14,7 @@ from clocs.errors import StoreError
 from clocs.files import sha256_of, write_atomic
 from clocs.recording import FrameSpec
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST = "manifest.json"
 
 

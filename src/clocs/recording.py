@@ -57,11 +57,12 @@ class Recording:
         digital: (leads, samples) int16.
         gain: (leads,) steps a unit.
         baseline: (leads,) the digital value of zero.
-        unit: 'mV', or 'adu' where the gain is unpublished.
+        unit: 'mV', 'adu' where the gain is unpublished, 'mixed' where not all leads are voltages.
         labels: Of the whole recording; empty where labels are per frame or unknown.
         episodes: Labelled stretches, where labels are per frame.
         age: In years, or None.
         sex: 'male', 'female' or None.
+        taken: When, as ISO 8601 ('2018-01-11T15:51:15', or the day alone), or None.
     """
 
     id: str
@@ -76,6 +77,7 @@ class Recording:
     episodes: tuple[Episode, ...] = ()
     age: float | None = None
     sex: str | None = None
+    taken: str | None = None
     extra: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -98,6 +100,7 @@ class Recording:
         age: float | None,
         sex: str | None,
         extra: dict[str, str],
+        taken: str | None = None,
     ) -> Recording:
         """The same recording with what a dataset knows of it (`replace` takes twice the time)."""
         return Recording(
@@ -113,6 +116,7 @@ class Recording:
             self.episodes,
             age,
             sex,
+            taken or self.taken,
             extra,
         )
 

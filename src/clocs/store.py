@@ -53,6 +53,7 @@ TABLE_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "episodes": pl.List(_EPISODE),
     "age": pl.Float64,
     "sex": pl.String,
+    "taken": pl.String,  # ISO 8601
     "extra": pl.String,  # JSON
     "digest": pl.UInt64,
 }
@@ -299,5 +300,6 @@ def _recording(row: dict[str, Any], flat: NDArray[np.int16]) -> Recording:
         episodes=tuple(Episode(**episode) for episode in row["episodes"]),
         age=row["age"],
         sex=row["sex"],
+        taken=row["taken"],
         extra=json.loads(row["extra"]),
     )

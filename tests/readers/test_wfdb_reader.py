@@ -383,3 +383,20 @@ def test_flac_of_the_real_zips_equals_wfdb(real_data: Path, tmp_path: Path, name
             (tmp_path / (record + suffix)).write_bytes(source.read(path[:-4] + suffix))
         theirs = wfdb.rdrecord(str(tmp_path / record))
         assert np.array_equal(read_wfdb(source, path).signal, theirs.p_signal.T)
+
+
+@pytest.mark.parametrize(
+    ("words", "taken"),
+    [
+        ("", None),
+        (" 11:39:16 05/02/2020", "2020-02-05T11:39:16"),
+        (" 05-Feb-2020 11:39:16", "2020-02-05T11:39:16"),
+        (" 11:39 05/02/2020", "2020-02-05T11:39:00"),
+        (" 31/01/1999", "1999-01-31"),
+        (" 11:39:16", None),
+        (" 31/02/2020", None),
+    ],
+)
+def test_a_header_says_when_recording_began(words: str, taken: str | None) -> None:
+    text = f"r 1 500 5000{words}\nr.dat 16 200/mV 16 0 0 0 0 II\n"
+    assert parse_header(text.encode(), name="r.hea").taken == taken

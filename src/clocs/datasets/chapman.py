@@ -7,8 +7,10 @@ headers hold `#Rhythm:`. Knows nothing about other datasets or about stores.
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import ClassVar, Literal
 
 from clocs.datasets import checks, listing
@@ -27,6 +29,7 @@ GROUPS = {
 }
 _GROUP_OF = {rhythm: group for group, rhythms in GROUPS.items() for rhythm in rhythms}
 _COLUMNS = {"Rhythm": "rhythm", "Beat": "beat", "PatientAge": "age", "Gender": "sex"}
+_MOMENT = re.compile(r"MUSE_(\d{4})(\d\d)(\d\d)_(\d\d)(\d\d)(\d\d)_")
 _NOT_RECORDINGS = {"diagnostics", "rhythmnames", "conditionnames", "attributesdictionary"}
 
 
@@ -89,7 +92,17 @@ class Chapman:
             age=checks.parse_age(entry.info.get("age", recording.extra.get("Age"))),
             sex=checks.parse_sex(entry.info.get("sex", recording.extra.get("Sex"))),
             extra=extra,
+            taken=_taken(entry.id),
         )
+
+
+def _taken(name: str) -> str | None:
+    """The machine names its files by the moment: 'MUSE_20180111_155115_19000'."""
+    found = _MOMENT.match(name)
+    try:
+        return datetime(*map(int, found.groups())).isoformat() if found else None  # type: ignore[arg-type]
+    except ValueError:
+        return None
 
 
 def _texts(source: Source) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Final, Literal
 
@@ -33,7 +34,8 @@ from clocs.errors import SettingError, SourceError
 from clocs.recording import STANDARD_LEADS, FrameSpec, Recording
 
 GAIN = 1000.0  # steps a mV: 1 µV each, and ±32 mV before anything is cut off
-_VERSION = 1  # of the simulated hearts: raise it whenever the same options give other signals
+_DATES = 2**31  # the stream of a patient's visits, beyond all recordings
+_VERSION = 2  # of the simulated hearts: raise it whenever the same options give other signals
 
 
 RHYTHMS: Final = (
@@ -159,6 +161,7 @@ class Synthetic:
             labels=(patient.rhythm.label,),
             age=patient.age,
             sex=patient.sex,
+            taken=_visit(self.seed, p, k).isoformat(),
         )
 
     def _numbers(self, entry: Entry) -> tuple[int, int]:
@@ -175,6 +178,14 @@ class Synthetic:
 @lru_cache(maxsize=64)  # a patient's recordings are usually read one after the other
 def _patient(seed: int, number: int) -> Patient:
     return draw_patient(stream(seed, number, 0))
+
+
+def _visit(seed: int, patient: int, visit: int) -> datetime:
+    """When a patient's recording was taken: months apart as a rule, years apart now and then."""
+    rng = stream(seed, patient, _DATES)
+    first = datetime(2015, 1, 1) + timedelta(minutes=int(rng.integers(3 * 365 * 24 * 60)))
+    gaps = rng.lognormal(np.log(120), 1.2, size=visit - 1)  # days
+    return first + timedelta(minutes=int(gaps.sum() * 24 * 60))
 
 
 def draw_patient(rng: Generator) -> Patient:

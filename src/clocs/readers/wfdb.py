@@ -154,19 +154,25 @@ def _recording(
 ) -> Recording:
     layout = _layout(tuple([signal[5:] for signal in signals]))
     names, factors, baseline = list(layout.names), list(layout.factors), list(layout.baseline)
+    extra = header.fields()
     if None in factors:
-        wanted = None if leads is None else {canonical_lead(lead) for lead in leads}
-        kept = [i for i, factor in enumerate(factors) if factor is not None]
+        wanted = {canonical_lead(lead) for lead in leads or ()}
+        kept = [i for i, f in enumerate(factors) if f is not None or names[i] in wanted]
         for i, factor in enumerate(factors):
-            if factor is None and (wanted is None or names[i] in wanted):
+            if factor is None and leads is None:
                 raise UnusableError(
                     "unreadable",
                     f"lead {names[i]} of {path} is in {signals[i].unit!r}, which is no voltage; "
-                    "choose other leads by name",
+                    "choose leads by name, this one or others",
                 )
         names, factors = [names[i] for i in kept], [factors[i] for i in kept]
         gain, baseline = [gain[i] for i in kept], [baseline[i] for i in kept]
         digital = digital[kept]
+        if None in factors:  # asked for by name: another channel stands for a lead
+            units = [
+                signals[i].unit if f is None else "mV" for i, f in zip(kept, factors, strict=True)
+            ]
+            extra["units"] = ", ".join(f"{n}: {u}" for n, u in zip(names, units, strict=True))
     if len(set(names)) != len(names):
         raise UnusableError("unreadable", f"{path} has several leads of one name: {names}")
     name = path[path.rfind("/") + 1 : path.rfind(".")]
@@ -178,7 +184,9 @@ def _recording(
         digital=digital,
         gain=np.array([g * (f or 1.0) for g, f in zip(gain, factors, strict=True)]),
         baseline=np.array(baseline, np.int32),
-        extra=header.fields(),
+        unit="mixed" if None in factors else "mV",
+        taken=header.taken,
+        extra=extra,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from datetime import datetime
 from typing import NamedTuple
 
 from clocs.errors import UnusableError
@@ -15,7 +16,7 @@ from clocs.errors import UnusableError
 _RECORD = re.compile(
     r"[ \t]*([-\w]+)/?(\d*)[ \t]+(\d+)"  # name/segments signals
     r"[ \t]*(\d*\.?\d*)/*-?\d*\.?\d*\(?-?\d*\.?\d*\)?"  # rate/counter rate(counter)
-    r"[ \t]*(\d*)",  # samples; times and dates in many orders follow and are not needed
+    r"[ \t]*(\d*)",  # samples; time and date may follow
 )
 _SIGNAL = re.compile(
     r"[ \t]*(\S*)[ \t]+(\d+)x?(\d*):?(\d*)\+?(\d*)"  # file format x frame : skew + offset
@@ -23,7 +24,10 @@ _SIGNAL = re.compile(
     r"[ \t]*\d*[ \t]*(-?\d*)[ \t]*-?\d*[ \t]*-?\d*[ \t]*\d*[ \t]*"  # … zero …
     r"([\S]?[^\t\n\r\f\v]*)"  # name
 )
+_TIME = re.compile(r"(?:^|\s)(\d{1,2}):(\d{1,2})(?::(\d{1,2}))?")
+_DAY = re.compile(r"(?:^|\s)(\d{1,2})[/-](\d{1,2}|[A-Za-z]{3})[/-](\d{4})(?:\s|$)")
 _REST = re.compile(r"-?\d+ -?\d+ \d+ ([^\t\n\r\f\v ]+)$")  # first value, checksum, block, name
+_MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec"
 _NO_PREFIX = "\n"  # no line starts so
 _LARGEST_INT32 = 2**31 - 1
 
@@ -54,6 +58,7 @@ class Header:
         signals: In the order of the header; empty if there are segments.
         parts: Names of the segments.
         comments: Without their '#'.
+        taken: When recording began, as ISO 8601; None where the header gives no day.
     """
 
     name: str
@@ -63,6 +68,7 @@ class Header:
     signals: tuple[Signal, ...]
     parts: tuple[str, ...]
     comments: tuple[str, ...]
+    taken: str | None
 
     def fields(self) -> dict[str, str]:
         """Comments of the form `Name: value`."""
@@ -120,7 +126,24 @@ def _header(lines: list[str], comments: tuple[str, ...]) -> Header:
         signals=signals,
         parts=tuple(line.split()[0] for line in lines[1:]) if segments else (),
         comments=comments,
+        taken=_taken(lines[0][match.end() :]),
     )
+
+
+def _taken(text: str) -> str | None:
+    """'11:39:16 05/02/2020', or as PhysioNet 2020 has it '05-Feb-2020 11:39:16' -> ISO 8601."""
+    day = _DAY.search(text) if text else None
+    if day is None:
+        return None
+    name = _MONTHS.find(day[2].lower())
+    month = int(day[2]) if day[2].isdecimal() else name // 4 + 1
+    time = _TIME.search(text)
+    hour, minute, second = (int(part or 0) for part in time.groups()) if time else (0, 0, 0)
+    try:
+        moment = datetime(int(day[3]), month, int(day[1]), hour, minute, second)
+    except ValueError:
+        return None  # a day that no calendar has says nothing
+    return moment.isoformat() if time else moment.date().isoformat()
 
 
 def _signals(lines: list[str]) -> tuple[Signal, ...]:
