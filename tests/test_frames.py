@@ -92,12 +92,12 @@ def test_resampling_is_scipys_and_loses_less_than_a_microvolt(small_store: Store
 
 
 def test_a_baseline_is_taken_off(small_store: Store, tmp_path: Path) -> None:
-    from clocs.framing import _cut_one
+    from clocs.framing import cut_windows
 
     digital = small_store.recording(0).digital[:1, :2500]
     gain, none, some = np.array([1000.0]), np.array([0]), np.array([-12])
-    plain, scale = _cut_one(digital, gain, none, 500.0, 1, FrameSpec(5.0), "recording")
-    shifted, fine = _cut_one(digital - 12, gain, some, 500.0, 1, FrameSpec(5.0), "recording")
+    plain, scale = cut_windows(digital, gain, none, 500.0, 1, FrameSpec(5.0), "recording")
+    shifted, fine = cut_windows(digital - 12, gain, some, 500.0, 1, FrameSpec(5.0), "recording")
     assert np.allclose(plain * scale[0], shifted * fine[0], atol=1e-3)
 
 

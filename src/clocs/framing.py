@@ -5,9 +5,12 @@ Knows nothing about learning; needs zarr and polars, which Frames itself does no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from os import cpu_count
+from typing import TypeAlias
 
 import numpy as np
 import polars as pl
@@ -21,17 +24,85 @@ from clocs.recording import FrameSpec
 from clocs.splits import assign
 from clocs.store import Store
 
+_Windows: TypeAlias = tuple[NDArray[np.int16], NDArray[np.float64]]
 _AHEAD = 256  # recordings decoded ahead of the workers that resample them
 
 
-def make_frames(
+@dataclass(frozen=True)
+class FramePlan:
+    """All about a store's frames but their signals, which `windows` streams.
+
+    Attributes:
+        store: Prepared recordings.
+        spec: The frame.
+        leads: Names, in the order asked for.
+        split_seed: Of `split`.
+        table: One row a recording that has the leads; a part of the store's.
+        rows: (recordings,) rows of `table` in the store.
+        cuts: All frames, those without a known class of their own included.
+        counts: (recordings,) frames of each.
+        kept: (frames,) whether a frame of `cuts` stays.
+        target: (frames, classes) of each frame of `cuts`.
+        patient_ids: Distinct patients, in order of appearance.
+        patient: (recordings,) index into `patient_ids`.
+        split: (patients,) 0 train, 1 validation, 2 test.
+    """
+
+    store: Store
+    spec: FrameSpec
+    leads: tuple[str, ...]
+    split_seed: int
+    table: pl.DataFrame
+    rows: NDArray[np.int64]
+    cuts: Cuts
+    counts: NDArray[np.int64]
+    kept: NDArray[np.bool_]
+    target: NDArray[np.uint8]
+    patient_ids: tuple[str, ...]
+    patient: NDArray[np.int32]
+    split: NDArray[np.int8]
+
+    def windows(
+        self, recordings: NDArray[np.int64] | None = None
+    ) -> Iterator[tuple[int, NDArray[np.int16], NDArray[np.float64]]]:
+        """(recording, (leads, count, samples) steps, (leads, count) mV a step) of each in order.
+
+        Of all recordings, or of some ascending ones. A few hundred are in memory at a time.
+        """
+        chosen = np.arange(len(self.rows)) if recordings is None else recordings
+        gains, baselines = _columns(self.table[chosen], self.leads)
+        rate = self.table["rate"].to_numpy()
+        decoded = self.store.iter_signals(self.leads, self.rows[chosen].tolist())
+        with ThreadPoolExecutor(cpu_count()) as pool:
+            waiting: deque[tuple[int, Future[_Windows]]] = deque()
+            for place, (i, (_, digital)) in enumerate(zip(chosen.tolist(), decoded, strict=True)):
+                job = pool.submit(
+                    cut_windows,
+                    digital,
+                    gains[place],
+                    baselines[place],
+                    float(rate[i]),
+                    int(self.counts[i]),
+                    self.spec,
+                    self.store.manifest.resample,
+                )
+                waiting.append((i, job))
+                if len(waiting) == _AHEAD:
+                    first, oldest = waiting.popleft()
+                    yield first, *oldest.result()
+            while waiting:
+                first, oldest = waiting.popleft()
+                yield first, *oldest.result()
+
+
+def plan_frames(
     store: Store,
     *,
     spec: FrameSpec | None = None,
     leads: Sequence[str] | None = None,
     split_seed: int = 0,
-) -> Frames:
-    """All frames of the recordings that have the chosen leads, in memory.
+) -> FramePlan:
+    """Where the frames of the recordings that have the chosen leads lie, and whose they are.
 
     Args:
         store: Prepared recordings.
@@ -51,65 +122,76 @@ def make_frames(
         raise SettingError(
             f"{store.path} has no frame of {spec.seconds:g} s with the leads {', '.join(leads)}"
         )
-    counts = frame_count(samples, rate, spec)
-    size = counts * spec.samples  # of one lead of each recording
-    base = np.concatenate(([0], np.cumsum(size * len(leads))))
-    signals = np.empty(base[-1], np.int16)
-    scale = np.empty((len(cuts.start), len(leads)), np.float32)
-    first_frame = np.concatenate(([0], np.cumsum(counts)))
-    gains, baselines = _columns(table, leads)
+    patient_ids = table["patient"].unique(maintain_order=True).to_list()
+    number = {patient: i for i, patient in enumerate(patient_ids)}
+    return FramePlan(
+        store=store,
+        spec=spec,
+        leads=leads,
+        split_seed=split_seed,
+        table=table,
+        rows=rows,
+        cuts=cuts,
+        counts=frame_count(samples, rate, spec),
+        kept=kept,
+        target=target,
+        patient_ids=tuple(patient_ids),
+        patient=np.array([number[p] for p in table["patient"]], np.int32),
+        split=assign(patient_ids, manifest.dataset, split_seed),
+    )
 
-    def fill(i: int, digital: NDArray[np.int16]) -> None:
-        values, steps = _cut_one(
-            digital, gains[i], baselines[i], float(rate[i]), int(counts[i]), spec, manifest.resample
-        )
+
+def make_frames(
+    store: Store,
+    *,
+    spec: FrameSpec | None = None,
+    leads: Sequence[str] | None = None,
+    split_seed: int = 0,
+) -> Frames:
+    """All frames of the recordings that have the chosen leads, in memory; see `plan_frames`."""
+    plan = plan_frames(store, spec=spec, leads=leads, split_seed=split_seed)
+    manifest, spec, cuts, kept = store.manifest, plan.spec, plan.cuts, plan.kept
+    size = plan.counts * spec.samples  # of one lead of each recording
+    base = np.concatenate(([0], np.cumsum(size * len(plan.leads))))
+    signals = np.empty(base[-1], np.int16)
+    scale = np.empty((len(cuts.start), len(plan.leads)), np.float32)
+    first_frame = np.concatenate(([0], np.cumsum(plan.counts)))
+    for i, values, steps in plan.windows():
         signals[base[i] : base[i + 1]] = values.ravel()
         scale[first_frame[i] : first_frame[i + 1]] = steps.T
-
-    with ThreadPoolExecutor(cpu_count()) as pool:
-        waiting = []
-        for i, (_, digital) in enumerate(store.iter_signals(leads, rows.tolist())):
-            waiting.append(pool.submit(fill, i, digital))
-            if len(waiting) == _AHEAD:
-                waiting.pop(0).result()
-        for job in waiting:
-            job.result()
-    lead = np.arange(len(leads))
+    lead = np.arange(len(plan.leads))
     starts = (base[cuts.recording] + cuts.frame * spec.samples)[:, None] + lead * size[
         cuts.recording, None
     ]
-    patient_ids = table["patient"].unique(maintain_order=True).to_list()
-    number = {patient: i for i, patient in enumerate(patient_ids)}
-    patient = np.array([number[p] for p in table["patient"]], np.int32)
-    split = assign(patient_ids, manifest.dataset, split_seed)
+    patient = plan.patient[cuts.recording[kept]]
     return Frames(
         dataset=manifest.dataset,
         content=manifest.content_hash,
         spec=spec,
-        leads=tuple(leads),
+        leads=plan.leads,
         labels=manifest.labels,
         multilabel=manifest.multilabel,
         batch_size=manifest.batch_size,
         split_seed=split_seed,
-        unit=table["unit"][0],
-        patient_ids=tuple(patient_ids),
-        recording_ids=tuple(table["id"]),
-        digests=table["digest"].to_numpy().astype(np.uint64),
-        age=table["age"].cast(pl.Float32).fill_null(np.nan).to_numpy(),
-        sex=np.array([SEXES.index(sex or "unknown") for sex in table["sex"]], np.int8),
-        day=_days(table["taken"]),
+        unit=plan.table["unit"][0],
+        patient_ids=plan.patient_ids,
+        recording_ids=tuple(plan.table["id"]),
+        digests=plan.table["digest"].to_numpy().astype(np.uint64),
+        age=plan.table["age"].cast(pl.Float32).fill_null(np.nan).to_numpy(),
+        sex=np.array([SEXES.index(sex or "unknown") for sex in plan.table["sex"]], np.int8),
+        day=_days(plan.table["taken"]),
         signals=signals,
         starts=starts[kept],
         scale=scale[kept],
         recording=cuts.recording[kept].astype(np.int32),
-        patient=patient[cuts.recording[kept]],
+        patient=patient,
         segment=cuts.frame[kept].astype(np.int32),
-        split=split[patient[cuts.recording[kept]]],
-        target=target[kept],
+        split=plan.split[patient],
+        target=plan.target[kept],
     )
 
 
-def _cut_one(
+def cut_windows(
     digital: NDArray[np.int16],
     gain: NDArray[np.float64],
     baseline: NDArray[np.int64],
@@ -117,7 +199,7 @@ def _cut_one(
     count: int,
     spec: FrameSpec,
     resample: str,
-) -> tuple[NDArray[np.int16], NDArray[np.float64]]:
+) -> _Windows:
     """(leads, samples) of a recording -> (leads, count, spec.samples), (leads, count) mV a step."""
     n = len(gain)
     if np.isclose(rate, spec.rate):
