@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from clocs._version import __version__
 
 if TYPE_CHECKING:
-    from clocs.api import evaluate, prepare, pretrain
+    from clocs.api import embed, evaluate, prepare, pretrain
     from clocs.checkpoint import Checkpoint
     from clocs.checkpoint import load_checkpoint as load
     from clocs.errors import ClocsError
@@ -25,6 +25,7 @@ _WHERE = {
     "prepare": ("clocs.api", "prepare"),
     "open_store": ("clocs.store", "open_store"),
     "pretrain": ("clocs.api", "pretrain"),
+    "embed": ("clocs.api", "embed"),
     "evaluate": ("clocs.api", "evaluate"),
     "load": ("clocs.checkpoint", "load_checkpoint"),
     "read": ("clocs.readers", "read"),
@@ -44,6 +45,7 @@ __all__ = [
     "Recording",
     "Store",
     "__version__",
+    "embed",
     "evaluate",
     "load",
     "open_store",

@@ -1,18 +1,33 @@
 """Embedding a store or recordings, streaming: signals -> batches -> vectors -> their means.
 
-A few thousand frames are in memory at a time, whatever the size of the store.
+A few thousand frames are in memory at a time, whatever the size of the store. The vectors are those
+that `clocs.embedding` makes of frames in memory, bit for bit. Knows nothing about files or indexes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
+import numpy as np
+import polars as pl
 import torch
+from numpy.typing import NDArray
 
 from clocs.checkpoint import Checkpoint
-from clocs.patients.embeddings import Embeddings, Level
+from clocs.cutting import frame_count
+from clocs.datasets.checks import check_signal, parse_age, parse_sex
+from clocs.errors import CheckpointError, ClocsError, SettingError
+from clocs.framing import FramePlan, cut_windows, plan_frames
+from clocs.patients.embeddings import Embeddings, from_means
+from clocs.patients.means import Means, group_rows, unit_vectors
+from clocs.patients.rows import Level, check_level, make_rows
 from clocs.recording import FrameSpec, Recording
+from clocs.signals import min_max
+from clocs.splits import PARTS
 from clocs.store import Store
+
+_AT_ONCE = 2048  # views encoded at a time, as in `clocs.embedding`
+_FEWEST = 16  # a smaller batch is filled up: matrix products of a single row round differently
 
 
 def embed_store(
@@ -40,19 +55,215 @@ def embed_store(
         device: Where to encode.
         progress: Called with (recordings done, recordings in all).
     """
-    raise NotImplementedError
+    check_level(level)
+    if leads is None and set(checkpoint.card.leads) <= set(store.leads):
+        leads = checkpoint.card.leads
+    plan = plan_frames(store, spec=spec, leads=leads, split_seed=split_seed)
+    chosen = _recordings_of(plan, split)
+    frames = _frame_rows(plan, chosen)
+    done = 0
+
+    def windows() -> Iterator[NDArray[np.int16]]:
+        nonlocal done
+        kept = plan.kept
+        first = np.concatenate(([0], np.cumsum(plan.counts)))
+        for i, values, _ in plan.windows(chosen):
+            own = values.transpose(1, 0, 2)[kept[first[i] : first[i + 1]]]
+            yield own.reshape(-1, plan.spec.samples)
+            done += 1
+            progress(done, len(chosen))
+
+    vectors = encoded(checkpoint, windows(), plan.spec.samples, device)
+    return _collect(
+        checkpoint, vectors, frames, level, _left_out(plan, split, frames["recording"].n_unique())
+    )
 
 
 def embed_recordings(
     checkpoint: Checkpoint,
-    recordings: Iterable[Recording],
+    recordings: Iterable[Recording | tuple[str, ClocsError]],
     *,
     level: Level = "recording",
     leads: Sequence[str] | None = None,
     device: torch.device | str = "cpu",
+    progress: Callable[[int], None] = lambda done: None,
 ) -> Embeddings:
     """Embeddings of recordings that belong to no store, by the checkpoint's own frame.
 
-    A recording that cannot be embedded (too short, without the leads) is named in `problems`.
+    A recording that cannot be embedded (too short, without the leads) is named in `problems`, as is
+    one that comes as its name and what is wrong with it.
     """
-    raise NotImplementedError
+    check_level(level)
+    card = checkpoint.card
+    wanted = tuple(leads or card.leads)
+    told: list[dict[str, object]] = []
+    problems: list[tuple[str, str]] = []
+
+    def windows() -> Iterator[NDArray[np.int16]]:
+        for done, one in enumerate(recordings, start=1):
+            progress(done)
+            if not isinstance(one, Recording):
+                problems.append((one[0], str(one[1])))
+                continue
+            try:
+                values = windows_of(one, card.frame, wanted)
+            except ClocsError as error:
+                problems.append((one.id, str(error)))
+                continue
+            told.extend(
+                _told(one, segment, lead) for segment in range(len(values)) for lead in wanted
+            )
+            yield values.reshape(-1, card.frame.samples)
+
+    parts = list(encoded(checkpoint, windows(), card.frame.samples, device))
+    columns = {name: [row[name] for row in told] for name in told[0]} if told else {}
+    return _collect(checkpoint, parts, make_rows(columns, len(told)), level, problems)
+
+
+def windows_of(recording: Recording, spec: FrameSpec, leads: Sequence[str]) -> NDArray[np.int16]:
+    """(frames, leads, samples) of one recording, resampled; ClocsError says why not."""
+    missing = [lead for lead in leads if lead not in recording.leads]
+    if missing:
+        raise SettingError(
+            f"{recording.id} has the leads {', '.join(recording.leads)}, but {', '.join(leads)} "
+            "are needed; name others with --leads"
+        )
+    own = recording.select(leads)
+    check_signal(own, frame=spec, known_leads=own.leads)
+    count = int(frame_count(own.samples, own.rate, spec))
+    values, _ = cut_windows(
+        own.digital, own.gain, own.baseline.astype(np.int64), own.rate, count, spec, "recording"
+    )
+    return values.transpose(1, 0, 2)
+
+
+@torch.no_grad()
+def encoded(
+    checkpoint: Checkpoint,
+    windows: Iterable[NDArray[np.int16]],
+    samples: int,
+    device: torch.device | str = "cpu",
+) -> Iterator[NDArray[np.float32]]:
+    """Pieces of (n, samples) windows -> pieces of (m, dim) vectors in the same order."""
+    encoder = checkpoint.encoder
+    if encoder.samples != samples:
+        raise CheckpointError(
+            f"this encoder sees frames of {encoder.samples} samples, not {samples}"
+        )
+    weights, buffers = (
+        {k: v.to(device) for k, v in tensors.items()}
+        for tensors in (checkpoint.weights, checkpoint.buffers)
+    )
+    for batch, size in _batches(windows, samples):
+        x = min_max(torch.from_numpy(batch).to(device).to(torch.float32))
+        z: NDArray[np.float32] = encoder.encode(weights, buffers, x[None])[0, :size].cpu().numpy()
+        if not np.isfinite(z).all():
+            raise CheckpointError(
+                "this encoder gives vectors that are not finite; its training has diverged"
+            )
+        yield z
+
+
+def _batches(
+    windows: Iterable[NDArray[np.int16]], samples: int
+) -> Iterator[tuple[NDArray[np.int16], int]]:
+    """Batches of `_AT_ONCE`, the last of what is left, and how many of a batch count."""
+    batch, filled = np.zeros((_AT_ONCE, samples), np.int16), 0
+    for piece in windows:
+        start = 0
+        while start < len(piece):
+            stop = min(len(piece), start + _AT_ONCE - filled)
+            batch[filled : filled + stop - start] = piece[start:stop]
+            filled += stop - start
+            start = stop
+            if filled == _AT_ONCE:
+                yield batch, filled
+                filled = 0
+    if filled:
+        yield batch[: max(filled, _FEWEST)], filled
+
+
+def _collect(
+    checkpoint: Checkpoint,
+    vectors: Iterable[NDArray[np.float32]],
+    frames: pl.DataFrame,
+    level: Level,
+    problems: Sequence[tuple[str, str]],
+) -> Embeddings:
+    """Vectors of frames as they come -> embeddings of the level."""
+    encoder, dim = checkpoint.fingerprint, checkpoint.encoder.embedding_dim
+    if level == "frame":
+        found = np.concatenate([np.zeros((0, dim), np.float32), *vectors])
+        alive = unit_vectors(found)[1]
+        rows = frames.with_columns(pl.Series("views", alive.astype(np.int32)))
+        return Embeddings(found, rows, level, encoder, (), int((~alive).sum()), tuple(problems))
+    group, rows = group_rows(frames, level)
+    means, start = Means(rows.height, dim), 0
+    for part in vectors:
+        means.add(group[start : start + len(part)], part)
+        start += len(part)
+    return from_means(means, rows, level, encoder, tuple(problems))
+
+
+def _recordings_of(plan: FramePlan, split: str | None) -> NDArray[np.int64]:
+    """Recordings with a frame, of one part or of all."""
+    has = np.zeros(len(plan.rows), bool)
+    has[plan.cuts.recording[plan.kept]] = True
+    if split is not None:
+        if split not in PARTS:
+            raise SettingError(f"there is no part {split!r}; choose one of {', '.join(PARTS)}")
+        has &= plan.split[plan.patient] == PARTS.index(split)
+    return np.flatnonzero(has)
+
+
+def _frame_rows(plan: FramePlan, chosen: NDArray[np.int64]) -> pl.DataFrame:
+    """One row a frame and lead of these recordings, frame by frame."""
+    keep = np.flatnonzero(plan.kept & np.isin(plan.cuts.recording, chosen))
+    recording, leads = plan.cuts.recording[keep], len(plan.leads)
+    # Few distinct sets of labels: each is made once, and looked up.
+    kinds, kind = np.unique(plan.target[keep], axis=0, return_inverse=True)
+    names = np.array(plan.store.manifest.labels)
+    sets = pl.Series([names[row > 0].tolist() for row in kinds], dtype=pl.List(pl.String))
+    table = plan.table[recording.repeat(leads)]
+    return make_rows(
+        {
+            "dataset": pl.Series([plan.store.manifest.dataset]).new_from_index(0, table.height),
+            "patient": table["patient"],
+            "recording": table["id"],
+            "segment": plan.cuts.frame[keep].astype(np.int32).repeat(leads),
+            "lead": list(plan.leads) * len(keep),
+            "labels": sets[kind.ravel().repeat(leads)],
+            "split": np.array(PARTS)[plan.split[plan.patient[recording]]].repeat(leads),
+            "age": table["age"],
+            "sex": table["sex"],
+        },
+        table.height,
+    )
+
+
+def _left_out(plan: FramePlan, split: str | None, used: int) -> list[tuple[str, str]]:
+    """What of the store has no vector, in words; nothing where a part was asked for."""
+    left = len(plan.store) - used
+    if split is not None or not left:
+        return []
+    words = (
+        f"{left} of {len(plan.store)} recordings have no frame of {plan.spec.seconds:g} s in all "
+        f"of {', '.join(plan.leads)}"
+    )
+    return [(plan.store.path.name, words)]
+
+
+def _told(recording: Recording, segment: int, lead: str) -> dict[str, object]:
+    """What a file tells about its patient; PhysioNet's headers have age and sex as comments."""
+    told = {key.lower(): value for key, value in recording.extra.items()}
+    age = recording.age if recording.age is not None else parse_age(told.get("age"))
+    return {
+        "dataset": "",
+        "patient": recording.patient,
+        "recording": recording.id,
+        "segment": segment,
+        "lead": lead,
+        "labels": list(recording.labels),
+        "age": age,
+        "sex": recording.sex or parse_sex(told.get("sex")),
+    }

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -21,29 +21,11 @@ from numpy.typing import NDArray
 
 from clocs.errors import SettingError, StoreError
 from clocs.files import write_atomic
+from clocs.patients.means import Means, group_rows
+from clocs.patients.rows import ID_COLUMNS, ROW_SCHEMA, Level, check_level, make_rows
 
-Level = Literal["frame", "recording", "patient"]
-LEVELS: tuple[Level, ...] = get_args(Level)
 FORMAT = 1
 _FACTS = "clocs.embeddings"
-
-ROW_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
-    "dataset": pl.String,  # '' for a file that belongs to none
-    "patient": pl.String,  # the dataset's own id; a file's name where it has no other
-    "recording": pl.String,  # null at the level 'patient'
-    "segment": pl.Int32,  # null above the level 'frame'
-    "lead": pl.String,  # null above the level 'frame'
-    "labels": pl.List(pl.String),  # a patient's: those of all recordings
-    "split": pl.String,  # train, validation, test; null for files
-    "age": pl.Float64,  # in years, null where unknown; a patient's at the first recording
-    "sex": pl.String,  # male, female or null
-    "views": pl.Int32,  # unit vectors in the mean; 1 for a frame, 0 for a dead one
-}
-ID_COLUMNS: dict[Level, tuple[str, ...]] = {
-    "frame": ("dataset", "patient", "recording", "segment", "lead"),
-    "recording": ("dataset", "patient", "recording"),
-    "patient": ("dataset", "patient"),
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,8 +54,7 @@ class Embeddings:
     problems: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
-        if self.level not in LEVELS:
-            raise SettingError(f"the level is {self.level!r}; choose one of {', '.join(LEVELS)}")
+        check_level(self.level)
         if self.vectors.ndim != 2 or len(self.vectors) != self.rows.height:
             raise SettingError(
                 f"{self.rows.height} rows need as many vectors, not an array {self.vectors.shape}"
@@ -102,7 +83,17 @@ class Embeddings:
 
     def to(self, level: Level) -> Embeddings:
         """Means of the unit vectors of frames, for each recording or patient."""
-        raise NotImplementedError
+        if self.level == level:
+            return self
+        if self.level != "frame":
+            raise SettingError(
+                f"embeddings of the level {self.level!r} cannot become {level!r}: means are taken "
+                "over frames; embed at the level 'frame' first"
+            )
+        group, rows = group_rows(self.rows, level)
+        means = Means(rows.height, self.dim)
+        means.add(group, self.vectors)
+        return from_means(means, rows, level, self.encoder, self.problems)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Everything as plain arrays, by name: `vectors` and a column each (labels as lists)."""
@@ -153,16 +144,51 @@ class Embeddings:
                 "make them with `clocs embed`"
             ) from error
 
-    @staticmethod
-    def make_rows(columns: Mapping[str, Sequence[Any] | NDArray[Any]], n: int) -> pl.DataFrame:
-        """(n) rows of all columns, null where not given; for vectors of your own."""
-        unknown = set(columns) - set(ROW_SCHEMA)
-        if unknown:
-            raise SettingError(f"rows have no column {', '.join(sorted(unknown))}")
-        given: dict[str, Any] = {"views": np.ones(n, np.int32), "labels": [[]] * n, **columns}
-        return pl.DataFrame(
-            {
-                name: pl.Series(name, given.get(name, [None] * n), kind, strict=False)
-                for name, kind in ROW_SCHEMA.items()
-            }
+    make_rows = staticmethod(make_rows)
+
+
+def from_means(
+    means: Means,
+    rows: pl.DataFrame,
+    level: Level,
+    encoder: str,
+    problems: tuple[tuple[str, str], ...] = (),
+) -> Embeddings:
+    """Embeddings of groups; those without a direction are listed instead."""
+    vectors, alive = means.finish()
+    without = rows.filter(pl.Series(~alive)).select("dataset", "patient", "recording")
+    return Embeddings(
+        vectors=vectors[alive],
+        rows=rows.with_columns(pl.Series("views", means.views)).filter(pl.Series(alive)),
+        level=level,
+        encoder=encoder,
+        dead=tuple((d, p, r or "") for d, p, r in without.iter_rows()),
+        dead_views=means.dead,
+        problems=problems,
+    )
+
+
+def joined(parts: Sequence[Embeddings]) -> Embeddings:
+    """Several embeddings of one encoder and level as one; a patient may not stand in two."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    if len({(part.level, part.encoder) for part in parts}) > 1:
+        raise SettingError("embeddings of different levels or encoders cannot be joined")
+    rows = pl.concat([part.rows for part in parts])
+    ids = list(ID_COLUMNS[first.level])
+    twice = rows.filter(rows.select(ids).is_duplicated())
+    if twice.height:
+        dataset, patient = twice.row(0)[:2]
+        raise SettingError(
+            f"{patient} of {dataset or 'the files'} stands in two of the sources; give it once"
         )
+    return Embeddings(
+        np.concatenate([part.vectors for part in parts]),
+        rows,
+        first.level,
+        first.encoder,
+        tuple(one for part in parts for one in part.dead),
+        sum(part.dead_views for part in parts),
+        tuple(one for part in parts for one in part.problems),
+    )

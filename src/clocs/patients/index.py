@@ -15,8 +15,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from clocs.patients.embeddings import Embeddings, Level
+from clocs.patients.embeddings import Embeddings
 from clocs.patients.filters import Where
+from clocs.patients.rows import Level
 
 Kind = Literal["exact", "hnsw", "ivf"]
 

@@ -1,0 +1,134 @@
+"""Recordings among files, folders and zips that a person names; a bad one stops no other.
+
+Knows nothing about datasets: no labels, and a recording is its own patient.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path, PurePosixPath
+
+from clocs.errors import ClocsError, SourceError, UnusableError
+from clocs.readers import beside, read_csv, read_ecg, read_wfdb
+from clocs.readers.csv import RATE_HZ
+from clocs.recording import Recording
+from clocs.sources import Source, open_files, open_source
+
+SUFFIXES = (".hea", ".csv", ".ecg")
+_AHEAD = 64  # recordings read ahead of whoever takes them
+
+
+@dataclass(frozen=True)
+class Found:
+    """A recording that can be read.
+
+    Attributes:
+        name: As a person would say it: the path given, and the name inside a zip or folder.
+        source: Holds it.
+        member: Its name there.
+    """
+
+    name: str
+    source: Source
+    member: str
+
+    def read(self, rate: float = RATE_HZ) -> Recording:
+        """The recording; `rate` is in Hz and for CSV files, which do not say theirs.
+
+        Raises:
+            ClocsError: In a sentence, why not.
+        """
+        suffix = PurePosixPath(self.member).suffix.lower()
+        stem = PurePosixPath(self.member).stem
+        if suffix == ".hea":
+            return read_wfdb(self.source, self.member)
+        data = self.source.read(self.member)
+        if suffix == ".csv":
+            return read_csv(data, name=stem, rate=rate, rows=1)
+        return read_ecg(data, name=stem)
+
+
+def find_recordings(paths: Sequence[Path | str]) -> list[Found | tuple[str, ClocsError]]:
+    """What these files, folders and zips hold, in order; what cannot be used, with its reason."""
+    found: list[Found | tuple[str, ClocsError]] = []
+    seen: set[str] = set()  # a header and its signal file are one recording
+    for given in map(Path, paths):
+        try:
+            for one in _find(given):
+                if one.name not in seen:
+                    seen.add(one.name)
+                    found.append(one)
+        except (ClocsError, OSError) as error:
+            found.append((str(given), _in_words(given, error)))
+    return found
+
+
+def read_several(
+    found: Iterable[Found | tuple[str, ClocsError]], rate: float = RATE_HZ
+) -> Iterator[Recording | tuple[str, ClocsError]]:
+    """Each recording, or its name and what is wrong with it, in order; read ahead in threads.
+
+    Two recordings of the same file name are told apart by the whole name given.
+    """
+
+    def one(item: Found | tuple[str, ClocsError]) -> tuple[str, Recording | ClocsError]:
+        if not isinstance(item, Found):
+            return item
+        try:
+            return item.name, item.read(rate)
+        except ClocsError as error:
+            return item.name, error
+        except (OSError, ValueError, MemoryError) as error:
+            return item.name, UnusableError("unreadable", f"{item.name}: {error}")
+
+    taken: set[str] = set()
+    left = iter(found)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        waiting: list[Future[tuple[str, Recording | ClocsError]]] = []
+        while True:
+            waiting += [pool.submit(one, item) for item in islice(left, _AHEAD - len(waiting))]
+            if not waiting:
+                return
+            name, result = waiting.pop(0).result()
+            if not isinstance(result, Recording):
+                yield name, result
+                continue
+            if result.id in taken:
+                result = replace(result, id=name, patient=name)
+            taken.add(result.id)
+            yield result
+
+
+def _find(given: Path) -> Iterator[Found]:
+    suffix = given.suffix.lower()
+    if not given.exists() and given.with_name(f"{given.name}.hea").is_file():
+        given, suffix = given.with_name(f"{given.name}.hea"), ".hea"  # as wfdb names a record
+    if given.is_dir() or suffix == ".zip":
+        source = open_source(given)
+        names = [n for n in source.names if PurePosixPath(n).suffix.lower() in SUFFIXES]
+        if not names:
+            raise SourceError(f"{given} holds no recording ({', '.join(SUFFIXES)})")
+        for name in names:
+            yield Found(f"{given}/{name}", source, name)
+        return
+    if not given.is_file():
+        raise SourceError(f"{given} does not exist; give a recording's file, a folder or a zip")
+    if suffix in (".mat", ".dat", ".hea"):
+        header = given.with_suffix(".hea")
+        if not header.is_file():
+            raise SourceError(f"{given} has no header {header.name} beside it; put it there")
+        yield Found(str(header), beside(header), header.name)
+    elif suffix in SUFFIXES:
+        yield Found(str(given), open_files(given.parent, [given.name]), given.name)
+    else:
+        raise SourceError(f"{given} is of no known format; known are .hea, .mat, .dat, .csv, .ecg")
+
+
+def _in_words(given: Path, error: ClocsError | OSError) -> ClocsError:
+    if isinstance(error, ClocsError):
+        return error
+    return SourceError(f"{given} cannot be read ({error.strerror}); check its rights")
