@@ -19,7 +19,7 @@ from clocs.datasets.checks import check_signal, parse_age, parse_sex
 from clocs.errors import CheckpointError, ClocsError, SettingError
 from clocs.framing import FramePlan, cut_windows, plan_frames
 from clocs.patients.embeddings import Embeddings, from_means
-from clocs.patients.means import Means, group_rows, unit_vectors
+from clocs.patients.means import Means, group_rows, lengths
 from clocs.patients.rows import Level, check_level, make_rows
 from clocs.recording import FrameSpec, Recording
 from clocs.signals import min_max
@@ -55,7 +55,34 @@ def embed_store(
         device: Where to encode.
         progress: Called with (recordings done, recordings in all).
     """
-    check_level(level)
+    return embed_levels(
+        checkpoint,
+        store,
+        levels=[level],
+        spec=spec,
+        leads=leads,
+        split=split,
+        split_seed=split_seed,
+        device=device,
+        progress=progress,
+    )[level]
+
+
+def embed_levels(
+    checkpoint: Checkpoint,
+    store: Store,
+    *,
+    levels: Sequence[Level],
+    spec: FrameSpec | None = None,
+    leads: Sequence[str] | None = None,
+    split: str | None = None,
+    split_seed: int = 0,
+    device: torch.device | str = "cpu",
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> dict[Level, Embeddings]:
+    """The same for several levels in one pass; see `embed_store`."""
+    for level in levels:
+        check_level(level)
     if leads is None and set(checkpoint.card.leads) <= set(store.leads):
         leads = checkpoint.card.leads
     plan = plan_frames(store, spec=spec, leads=leads, split_seed=split_seed)
@@ -74,9 +101,7 @@ def embed_store(
             progress(done, len(chosen))
 
     vectors = encoded(checkpoint, windows(), plan.spec.samples, device)
-    return _collect(
-        checkpoint, vectors, frames, level, _left_out(plan, split, frames["recording"].n_unique())
-    )
+    return _collect(checkpoint, vectors, frames, levels, _left_out(plan, split, len(chosen)))
 
 
 def embed_recordings(
@@ -117,7 +142,7 @@ def embed_recordings(
 
     parts = list(encoded(checkpoint, windows(), card.frame.samples, device))
     columns = {name: [row[name] for row in told] for name in told[0]} if told else {}
-    return _collect(checkpoint, parts, make_rows(columns, len(told)), level, problems)
+    return _collect(checkpoint, parts, make_rows(columns, len(told)), [level], problems)[level]
 
 
 def windows_of(recording: Recording, spec: FrameSpec, leads: Sequence[str]) -> NDArray[np.int16]:
@@ -187,22 +212,32 @@ def _collect(
     checkpoint: Checkpoint,
     vectors: Iterable[NDArray[np.float32]],
     frames: pl.DataFrame,
-    level: Level,
+    levels: Sequence[Level],
     problems: Sequence[tuple[str, str]],
-) -> Embeddings:
-    """Vectors of frames as they come -> embeddings of the level."""
+) -> dict[Level, Embeddings]:
+    """Vectors of frames as they come -> embeddings of each level."""
     encoder, dim = checkpoint.fingerprint, checkpoint.encoder.embedding_dim
-    if level == "frame":
-        found = np.concatenate([np.zeros((0, dim), np.float32), *vectors])
-        alive = unit_vectors(found)[1]
-        rows = frames.with_columns(pl.Series("views", alive.astype(np.int32)))
-        return Embeddings(found, rows, level, encoder, (), int((~alive).sum()), tuple(problems))
-    group, rows = group_rows(frames, level)
-    means, start = Means(rows.height, dim), 0
+    grouped = {level: group_rows(frames, level) for level in levels if level != "frame"}
+    means = {level: Means(rows.height, dim) for level, (_, rows) in grouped.items()}
+    single, start = [np.zeros((0, dim), np.float32)], 0
     for part in vectors:
-        means.add(group[start : start + len(part)], part)
+        for level, (group, _) in grouped.items():
+            means[level].add(group[start : start + len(part)], part)
+        if "frame" in levels:
+            single.append(part)
         start += len(part)
-    return from_means(means, rows, level, encoder, tuple(problems))
+    told = tuple(problems)
+    made: dict[Level, Embeddings] = {
+        level: from_means(means[level], rows, level, encoder, told)
+        for level, (_, rows) in grouped.items()
+    }
+    if "frame" in levels:
+        found = np.concatenate(single)
+        alive = lengths(found) > 0
+        rows = frames.with_columns(pl.Series("views", alive.astype(np.int32)))
+        dead = int((~alive).sum())
+        made["frame"] = Embeddings(found, rows, "frame", encoder, (), dead, told)
+    return made
 
 
 def _recordings_of(plan: FramePlan, split: str | None) -> NDArray[np.int64]:

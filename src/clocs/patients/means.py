@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from clocs.patients.rows import ID_COLUMNS, ROW_SCHEMA, Level
 
+_AT_ONCE = 65_536  # vectors looked at together
+
 
 class Means:
     """Running sums of unit vectors, a group each.
@@ -45,9 +47,18 @@ def unit_vectors(
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """(n, dim) -> the same of length 1, and (n,) which are not zero (these stay zero)."""
     wide = vectors.astype(np.float64)
-    length = np.sqrt(np.einsum("nd,nd->n", wide, wide))
+    length = lengths(wide)
     alive = length > 0
     return wide / np.where(alive, length, 1.0)[:, None], alive
+
+
+def lengths(vectors: NDArray[np.floating]) -> NDArray[np.float64]:
+    """(n, dim) -> (n,), in bounded memory."""
+    found = np.empty(len(vectors))
+    for start in range(0, len(vectors), _AT_ONCE):
+        some = vectors[start : start + _AT_ONCE].astype(np.float64)
+        found[start : start + len(some)] = np.sqrt(np.einsum("nd,nd->n", some, some))
+    return found
 
 
 def group_rows(frames: pl.DataFrame, level: Level) -> tuple[NDArray[np.int64], pl.DataFrame]:
