@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from clocs._version import __version__
 
 if TYPE_CHECKING:
-    from clocs.api import embed, evaluate, prepare, pretrain
+    from clocs.api import evaluate, prepare, pretrain
+    from clocs.api_patients import embed, index, patient_distances, retrieval, similar
     from clocs.checkpoint import Checkpoint
     from clocs.checkpoint import load_checkpoint as load
     from clocs.errors import ClocsError
@@ -25,8 +26,12 @@ _WHERE = {
     "prepare": ("clocs.api", "prepare"),
     "open_store": ("clocs.store", "open_store"),
     "pretrain": ("clocs.api", "pretrain"),
-    "embed": ("clocs.api", "embed"),
+    "embed": ("clocs.api_patients", "embed"),
     "evaluate": ("clocs.api", "evaluate"),
+    "patient_distances": ("clocs.api_patients", "patient_distances"),
+    "index": ("clocs.api_patients", "index"),
+    "retrieval": ("clocs.api_patients", "retrieval"),
+    "similar": ("clocs.api_patients", "similar"),
     "load": ("clocs.checkpoint", "load_checkpoint"),
     "read": ("clocs.readers", "read"),
     "Checkpoint": ("clocs.checkpoint", "Checkpoint"),
@@ -47,11 +52,15 @@ __all__ = [
     "__version__",
     "embed",
     "evaluate",
+    "index",
     "load",
     "open_store",
+    "patient_distances",
     "prepare",
     "pretrain",
     "read",
+    "retrieval",
+    "similar",
 ]
 
 

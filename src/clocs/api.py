@@ -14,7 +14,6 @@ if TYPE_CHECKING:  # torch takes a second to import, and `prepare` has no use fo
 
     from clocs.checkpoint import Checkpoint
     from clocs.evaluation import By, Evaluation, Protocol
-    from clocs.patients import Embeddings, Level
     from clocs.store import Store
     from clocs.train import Epoch, Settings
 
@@ -181,74 +180,6 @@ def evaluate(
         device=pick_device(device),
         on_epoch=on_epoch,
     )
-
-
-def embed(
-    checkpoint: Checkpoint | Path | str,
-    *sources: Store | Path | str,
-    level: Level = "patient",
-    leads: Sequence[str] | None = None,
-    split: str | None = None,
-    split_seed: int = 0,
-    rate: float = 500.0,
-    device: str | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Embeddings:
-    """Embed stores, or files: deterministic, in evaluation mode, without all signals in memory.
-
-    Args:
-        checkpoint: One, a file, or a folder (then its first seed).
-        sources: Stores, which are cut into their own frames; or recordings' files (.hea, .dat,
-            .mat, .csv, .ecg), folders and zips of them, cut into the checkpoint's. What cannot be
-            embedded is named in `problems` and stops nothing else.
-        level: What a vector stands for: 'frame', 'recording' or 'patient'.
-        leads: By name; the checkpoint's by default.
-        split: Of stores, only this part: 'train', 'validation' or 'test'.
-        split_seed: Of the split by patient.
-        rate: Of CSV files, in Hz.
-        device: 'cpu', 'cuda' …; the best at hand by default.
-        progress: Called with (recordings done, recordings in all), store by store.
-    """
-    from clocs.checkpoint import Checkpoint, load_checkpoint
-    from clocs.manifest import MANIFEST
-    from clocs.patients.embedding import embed_recordings, embed_store
-    from clocs.patients.embeddings import joined
-    from clocs.readers.several import find_recordings, read_several
-    from clocs.store import Store, open_store
-
-    encoder = checkpoint if isinstance(checkpoint, Checkpoint) else load_checkpoint(checkpoint)
-    where = pick_device(device)
-    made, files = [], []
-    for source in sources:
-        if not isinstance(source, Store) and not (Path(source) / MANIFEST).is_file():
-            files.append(source)
-            continue
-        store = source if isinstance(source, Store) else open_store(source)
-        made.append(
-            embed_store(
-                encoder,
-                store,
-                level=level,
-                leads=leads,
-                split=split,
-                split_seed=split_seed,
-                device=where,
-                progress=progress,
-            )
-        )
-    if files or not made:
-        found = find_recordings(files)
-        made.append(
-            embed_recordings(
-                encoder,
-                read_several(found, rate),
-                level=level,
-                leads=leads,
-                device=where,
-                progress=lambda done: progress(done, len(found)),
-            )
-        )
-    return joined(made)
 
 
 def pick_device(name: str | None) -> torch.device:

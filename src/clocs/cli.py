@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from clocs import api, cli_show, terminal
+from clocs import api, cli_patients, cli_show, terminal
 from clocs._version import __version__
 from clocs.errors import ClocsError, SettingError
 
@@ -30,6 +30,7 @@ app = typer.Typer(
     help="Learning from unlabelled ECGs: contrastive learning across time, leads and patients.",
 )
 app.add_typer(cli_show.app)
+app.add_typer(cli_patients.app)
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 

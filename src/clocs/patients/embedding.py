@@ -38,6 +38,7 @@ def embed_store(
     spec: FrameSpec | None = None,
     leads: Sequence[str] | None = None,
     split: str | None = None,
+    only: NDArray[np.bool_] | None = None,
     split_seed: int = 0,
     device: torch.device | str = "cpu",
     progress: Callable[[int, int], None] = lambda done, total: None,
@@ -51,6 +52,7 @@ def embed_store(
         spec: The frame; the dataset's own where None.
         leads: By name; the checkpoint's where the store has them, else the store's default.
         split: Only this part: 'train', 'validation' or 'test'.
+        only: (recordings of the store,) which may be used.
         split_seed: Of the split by patient.
         device: Where to encode.
         progress: Called with (recordings done, recordings in all).
@@ -62,6 +64,7 @@ def embed_store(
         spec=spec,
         leads=leads,
         split=split,
+        only=only,
         split_seed=split_seed,
         device=device,
         progress=progress,
@@ -76,6 +79,7 @@ def embed_levels(
     spec: FrameSpec | None = None,
     leads: Sequence[str] | None = None,
     split: str | None = None,
+    only: NDArray[np.bool_] | None = None,
     split_seed: int = 0,
     device: torch.device | str = "cpu",
     progress: Callable[[int, int], None] = lambda done, total: None,
@@ -86,7 +90,7 @@ def embed_levels(
     if leads is None and set(checkpoint.card.leads) <= set(store.leads):
         leads = checkpoint.card.leads
     plan = plan_frames(store, spec=spec, leads=leads, split_seed=split_seed)
-    chosen = _recordings_of(plan, split)
+    chosen = _recordings_of(plan, split, only)
     frames = _frame_rows(plan, chosen)
     done = 0
 
@@ -101,7 +105,13 @@ def embed_levels(
             progress(done, len(chosen))
 
     vectors = encoded(checkpoint, windows(), plan.spec.samples, device)
-    return _collect(checkpoint, vectors, frames, levels, _left_out(plan, split, len(chosen)))
+    return _collect(
+        checkpoint,
+        vectors,
+        frames,
+        levels,
+        _left_out(plan, split is None and only is None, len(chosen)),
+    )
 
 
 def embed_recordings(
@@ -240,7 +250,9 @@ def _collect(
     return made
 
 
-def _recordings_of(plan: FramePlan, split: str | None) -> NDArray[np.int64]:
+def _recordings_of(
+    plan: FramePlan, split: str | None, only: NDArray[np.bool_] | None
+) -> NDArray[np.int64]:
     """Recordings with a frame, of one part or of all."""
     has = np.zeros(len(plan.rows), bool)
     has[plan.cuts.recording[plan.kept]] = True
@@ -248,6 +260,8 @@ def _recordings_of(plan: FramePlan, split: str | None) -> NDArray[np.int64]:
         if split not in PARTS:
             raise SettingError(f"there is no part {split!r}; choose one of {', '.join(PARTS)}")
         has &= plan.split[plan.patient] == PARTS.index(split)
+    if only is not None:
+        has &= only[plan.rows]
     return np.flatnonzero(has)
 
 
@@ -276,10 +290,10 @@ def _frame_rows(plan: FramePlan, chosen: NDArray[np.int64]) -> pl.DataFrame:
     )
 
 
-def _left_out(plan: FramePlan, split: str | None, used: int) -> list[tuple[str, str]]:
-    """What of the store has no vector, in words; nothing where a part was asked for."""
+def _left_out(plan: FramePlan, whole: bool, used: int) -> list[tuple[str, str]]:
+    """What of a whole store has no vector, in words."""
     left = len(plan.store) - used
-    if split is not None or not left:
+    if not whole or not left:
         return []
     words = (
         f"{left} of {len(plan.store)} recordings have no frame of {plan.spec.seconds:g} s in all "
