@@ -248,7 +248,7 @@ def similar(
         query = patient if patient is not None else file
         _print_json({"query": str(query), "level": level, "neighbours": rows.to_dicts()})
         return
-    _out.print(_neighbours(rows, f"Nearest to {patient or file}"))
+    _out.print(_neighbours(rows.drop("split"), f"Nearest to {patient or file}"))
     if not rows.height:
         _out.print("Nobody passes the conditions.")
 
@@ -292,14 +292,12 @@ def _neighbours(rows: pl.DataFrame, title: str) -> Any:
 
     table = Table(title=terminal.escape(title))
     for name in rows.columns:
-        table.add_column(
-            name, justify="right" if name in ("age", "cosine", "euclidean") else "left"
-        )
+        right = name in ("age", "cosine", "euclidean")
+        # An id cut short is of no use: rather more lines.
+        table.add_column(name, justify="right" if right else "left", overflow="fold")
     for row in rows.iter_rows(named=True):
-        row |= {
-            "labels": ", ".join(row["labels"]),
-            "age": "" if row["age"] is None else f"{row['age']:g}",
-        }
+        row["labels"] = ", ".join(row["labels"])
+        row["age"] = "" if row["age"] is None else f"{row['age']:g}"
         row |= {name: f"{row[name]:.4f}" for name in ("cosine", "euclidean")}
         table.add_row(*(terminal.escape(value or "") for value in row.values()))
     return table
