@@ -127,8 +127,8 @@ def test_conditions_hold(index: Path, small_store: Store) -> None:
     row = small_store.table.row(0, named=True)
     label = small_store.table["labels"].explode().drop_nulls()[5]
     facts = as_json(
-        "similar", index, "--patient", row["patient"], "-k", 50, "--label", label, "--sex", "female",
-        "--min-age", 40,
+        "similar", index, "--patient", row["patient"], "-k", 50, "--label", label,
+        "--sex", "female", "--min-age", 40,
     )  # fmt: skip
     people = small_store.table.filter(
         pl.col("labels").list.contains(label)
