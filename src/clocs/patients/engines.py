@@ -21,8 +21,8 @@ Vectors = NDArray[np.float32]
 Rows = NDArray[np.int64]
 
 EXACT_UP_TO = 1_000_000
-HNSW_UP_TO = 4_000_000  # its graph and vectors must be in memory: 0.7 kB each at 128 dimensions
-_LINKS, _BUILD_EFFORT, _EFFORT = 32, 200, 128  # of HNSW
+HNSW_UP_TO = 4_000_000  # its graph and vectors must be in memory: 0.65 kB each at 128 dimensions
+_LINKS, _BUILD_EFFORT, _EFFORT = 16, 64, 128  # of HNSW
 _PROBES = 64  # lists of IVF that a query looks into
 _TRAINING = 64  # vectors a list, that IVF's lists are learned from
 _REFINE = 10  # candidates fetched for every neighbour asked for, at least
@@ -68,7 +68,7 @@ class Approximate:
             index = faiss.IndexHNSWFlat(dim, _LINKS, faiss.METRIC_INNER_PRODUCT)
             index.hnsw.efConstruction = _BUILD_EFFORT
         else:
-            lists = max(1, min(round(4 * math.sqrt(n)), n // 39))
+            lists = max(1, min(round(math.sqrt(n)), n // 39))
             index = faiss.index_factory(dim, f"IVF{lists},SQ8", faiss.METRIC_INNER_PRODUCT)
             index.cp.seed = 0  # equal vectors make equal lists
             index.cp.max_points_per_centroid = _TRAINING
