@@ -5,11 +5,8 @@ Knows nothing about learning; needs zarr and polars, which Frames itself does no
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from os import cpu_count
 from typing import TypeAlias
 
 import numpy as np
@@ -17,6 +14,7 @@ import polars as pl
 import scipy.signal
 from numpy.typing import NDArray
 
+from clocs.ahead import ahead
 from clocs.cutting import Cuts, cut, frame_count, frame_labels, frame_width
 from clocs.errors import SettingError
 from clocs.frames import SEXES, Frames
@@ -71,28 +69,18 @@ class FramePlan:
         """
         chosen = np.arange(len(self.rows)) if recordings is None else recordings
         gains, baselines = _columns(self.table[chosen], self.leads)
-        rate = self.table["rate"].to_numpy()
+        rate, resample = self.table["rate"].to_numpy(), self.store.manifest.resample
         decoded = self.store.iter_signals(self.leads, self.rows[chosen].tolist())
-        with ThreadPoolExecutor(cpu_count()) as pool:
-            waiting: deque[tuple[int, Future[_Windows]]] = deque()
-            for place, (i, (_, digital)) in enumerate(zip(chosen.tolist(), decoded, strict=True)):
-                job = pool.submit(
-                    cut_windows,
-                    digital,
-                    gains[place],
-                    baselines[place],
-                    float(rate[i]),
-                    int(self.counts[i]),
-                    self.spec,
-                    self.store.manifest.resample,
-                )
-                waiting.append((i, job))
-                if len(waiting) == _AHEAD:
-                    first, oldest = waiting.popleft()
-                    yield first, *oldest.result()
-            while waiting:
-                first, oldest = waiting.popleft()
-                yield first, *oldest.result()
+
+        def one(item: tuple[int, tuple[int, NDArray[np.int16]]]) -> _Windows:
+            place, (_, digital) = item
+            i = chosen[place]
+            gain, baseline = gains[place], baselines[place]
+            count = int(self.counts[i])
+            return cut_windows(digital, gain, baseline, float(rate[i]), count, self.spec, resample)
+
+        for i, made in zip(chosen, ahead(one, enumerate(decoded), _AHEAD), strict=True):
+            yield int(i), *made
 
 
 def plan_frames(

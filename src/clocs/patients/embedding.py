@@ -13,6 +13,7 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 
+from clocs.ahead import ahead
 from clocs.checkpoint import Checkpoint
 from clocs.cutting import frame_count
 from clocs.datasets.checks import check_signal, parse_age, parse_sex
@@ -27,6 +28,7 @@ from clocs.splits import PARTS
 from clocs.store import Store
 
 _AT_ONCE = 2048  # views encoded at a time, as in `clocs.embedding`
+_AHEAD = 64  # recordings cut before they are encoded
 _FEWEST = 16  # a smaller batch is filled up: matrix products of a single row round differently
 
 
@@ -134,20 +136,24 @@ def embed_recordings(
     told: list[dict[str, object]] = []
     problems: list[tuple[str, str]] = []
 
+    def cut_one(
+        one: Recording | tuple[str, ClocsError],
+    ) -> tuple[Recording, NDArray[np.int16]] | tuple[str, str]:
+        if not isinstance(one, Recording):
+            return one[0], str(one[1])
+        try:
+            return one, windows_of(one, card.frame, wanted)
+        except ClocsError as error:
+            return one.id, str(error)
+
     def windows() -> Iterator[NDArray[np.int16]]:
-        for done, one in enumerate(recordings, start=1):
+        for done, (one, values) in enumerate(ahead(cut_one, recordings, _AHEAD), start=1):
             progress(done)
-            if not isinstance(one, Recording):
-                problems.append((one[0], str(one[1])))
+            if isinstance(one, str) or isinstance(values, str):
+                problems.append((str(one), str(values)))
                 continue
-            try:
-                values = windows_of(one, card.frame, wanted)
-            except ClocsError as error:
-                problems.append((one.id, str(error)))
-                continue
-            told.extend(
-                _told(one, segment, lead) for segment in range(len(values)) for lead in wanted
-            )
+            views = [(segment, lead) for segment in range(len(values)) for lead in wanted]
+            told.extend(_told(one, segment, lead) for segment, lead in views)
             yield values.reshape(-1, card.frame.samples)
 
     parts = list(encoded(checkpoint, windows(), card.frame.samples, device))

@@ -5,13 +5,11 @@ Knows nothing about datasets: no labels, and a recording is its own patient.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path, PurePosixPath
 
+from clocs.ahead import ahead
 from clocs.errors import ClocsError, SourceError, UnusableError
 from clocs.readers import beside, read_csv, read_ecg, read_wfdb
 from clocs.readers.csv import RATE_HZ
@@ -86,21 +84,12 @@ def read_several(
             return item.name, UnusableError("unreadable", f"{item.name}: {error}")
 
     taken: set[str] = set()
-    left = iter(found)
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        waiting: list[Future[tuple[str, Recording | ClocsError]]] = []
-        while True:
-            waiting += [pool.submit(one, item) for item in islice(left, _AHEAD - len(waiting))]
-            if not waiting:
-                return
-            name, result = waiting.pop(0).result()
-            if not isinstance(result, Recording):
-                yield name, result
-                continue
-            if result.id in taken:
-                result = replace(result, id=name, patient=name)
-            taken.add(result.id)
-            yield result
+    for name, result in ahead(one, found, _AHEAD):
+        if not isinstance(result, Recording):
+            yield name, result
+            continue
+        yield replace(result, id=name, patient=name) if result.id in taken else result
+        taken.add(result.id)
 
 
 def _find(given: Path) -> Iterator[Found]:
