@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from clocs.ahead import ahead
 from clocs.checkpoint import Checkpoint
 from clocs.cutting import frame_count
-from clocs.datasets.checks import check_signal, parse_age, parse_sex
+from clocs.datasets.checks import check_signal
 from clocs.errors import CheckpointError, ClocsError, SettingError
 from clocs.framing import FramePlan, cut_windows, plan_frames
 from clocs.patients.embeddings import Embeddings, from_means
 from clocs.patients.means import Means, group_rows, lengths
 from clocs.patients.rows import Level, check_level, make_rows
+from clocs.patients.whose import file_row, frame_rows
 from clocs.recording import FrameSpec, Recording
 from clocs.signals import min_max
 from clocs.splits import PARTS
@@ -93,7 +94,7 @@ def embed_levels(
         leads = checkpoint.card.leads
     plan = plan_frames(store, spec=spec, leads=leads, split_seed=split_seed)
     chosen = _recordings_of(plan, split, only)
-    frames = _frame_rows(plan, chosen)
+    frames = frame_rows(plan, chosen)
     done = 0
 
     def windows() -> Iterator[NDArray[np.int16]]:
@@ -153,7 +154,7 @@ def embed_recordings(
                 problems.append((str(one), str(values)))
                 continue
             views = [(segment, lead) for segment in range(len(values)) for lead in wanted]
-            told.extend(_told(one, segment, lead) for segment, lead in views)
+            told.extend(file_row(one, segment, lead) for segment, lead in views)
             yield values.reshape(-1, card.frame.samples)
 
     parts = list(encoded(checkpoint, windows(), card.frame.samples, device))
@@ -271,31 +272,6 @@ def _recordings_of(
     return np.flatnonzero(has)
 
 
-def _frame_rows(plan: FramePlan, chosen: NDArray[np.int64]) -> pl.DataFrame:
-    """One row a frame and lead of these recordings, frame by frame."""
-    keep = np.flatnonzero(plan.kept & np.isin(plan.cuts.recording, chosen))
-    recording, leads = plan.cuts.recording[keep], len(plan.leads)
-    # Few distinct sets of labels: each is made once, and looked up.
-    kinds, kind = np.unique(plan.target[keep], axis=0, return_inverse=True)
-    names = np.array(plan.store.manifest.labels)
-    sets = pl.Series([names[row > 0].tolist() for row in kinds], dtype=pl.List(pl.String))
-    table = plan.table[recording.repeat(leads)]
-    return make_rows(
-        {
-            "dataset": pl.Series([plan.store.manifest.dataset]).new_from_index(0, table.height),
-            "patient": table["patient"],
-            "recording": table["id"],
-            "segment": plan.cuts.frame[keep].astype(np.int32).repeat(leads),
-            "lead": list(plan.leads) * len(keep),
-            "labels": sets[kind.ravel().repeat(leads)],
-            "split": np.array(PARTS)[plan.split[plan.patient[recording]]].repeat(leads),
-            "age": table["age"],
-            "sex": table["sex"],
-        },
-        table.height,
-    )
-
-
 def _left_out(plan: FramePlan, whole: bool, used: int) -> list[tuple[str, str]]:
     """What of a whole store has no vector, in words."""
     left = len(plan.store) - used
@@ -306,19 +282,3 @@ def _left_out(plan: FramePlan, whole: bool, used: int) -> list[tuple[str, str]]:
         f"of {', '.join(plan.leads)}"
     )
     return [(plan.store.path.name, words)]
-
-
-def _told(recording: Recording, segment: int, lead: str) -> dict[str, object]:
-    """What a file tells about its patient; PhysioNet's headers have age and sex as comments."""
-    told = {key.lower(): value for key, value in recording.extra.items()}
-    age = recording.age if recording.age is not None else parse_age(told.get("age"))
-    return {
-        "dataset": "",
-        "patient": recording.patient,
-        "recording": recording.id,
-        "segment": segment,
-        "lead": lead,
-        "labels": list(recording.labels),
-        "age": age,
-        "sex": recording.sex or parse_sex(told.get("sex")),
-    }

@@ -21,8 +21,8 @@ from clocs.errors import CheckpointError, SettingError
 from clocs.patients.embeddings import Embeddings
 from clocs.patients.engines import EXACT_UP_TO, Approximate, Kind, pick_kind, scan
 from clocs.patients.filters import Where
-from clocs.patients.means import lengths, unit_vectors
 from clocs.patients.rows import ID_COLUMNS, Level
+from clocs.patients.units import expect_distinct, living, units
 
 _PERSON = pl.struct("dataset", "patient").hash(seed=0)
 
@@ -105,11 +105,11 @@ class PatientIndex:
         cls, embeddings: Embeddings, kind: Literal["auto", "exact", "hnsw", "ivf"] = "auto"
     ) -> PatientIndex:
         """An index of these; 'auto' is 'exact' up to a million vectors, then 'hnsw', then 'ivf'."""
-        embeddings = _living(embeddings)
+        embeddings = living(embeddings)
         if not len(embeddings):
             raise SettingError("an index needs at least one embedding that is not zero")
-        _expect_distinct(embeddings)
-        vectors = _units(embeddings.vectors)
+        expect_distinct(embeddings)
+        vectors = units(embeddings.vectors)
         chosen = pick_kind(kind, len(vectors))
         return cls(
             vectors,
@@ -137,8 +137,8 @@ class PatientIndex:
             raise SettingError(
                 f"this index holds vectors of the level {self.level!r}, not {embeddings.level!r}"
             )
-        embeddings = _living(embeddings)
-        _expect_distinct(embeddings)
+        embeddings = living(embeddings)
+        expect_distinct(embeddings)
         places = self._places(embeddings)
         there = places >= 0
         if there.any() and not replace:
@@ -148,7 +148,7 @@ class PatientIndex:
                 f"{first[2] or first[1]} of {first[0] or 'the files'}; replace them with --replace"
             )
         self.live[places[there]] = False
-        fresh = _units(embeddings.vectors)
+        fresh = units(embeddings.vectors)
         if self._engine is not None:
             self._engine.add(fresh)
         self._parts.append(fresh)
@@ -292,7 +292,7 @@ class PatientIndex:
             raise SettingError(f"queries are (n, {self.dim}) vectors here, not {vectors.shape}")
         if not np.isfinite(vectors).all() or not vectors.any(axis=1).all():
             raise SettingError("a query is zero or not finite: it has no neighbours")
-        return _units(vectors)
+        return units(vectors)
 
     def _expect_fitting(self, embeddings: Embeddings) -> None:
         if embeddings.encoder != self.encoder:
@@ -323,24 +323,3 @@ class PatientIndex:
         low, high = (np.searchsorted(hashes, np.uint64(mark), side) for side in ("left", "right"))
         found = order[low:high].tolist()
         return [row for row in found if self.rows.row(row)[:2] == patient]
-
-
-def _units(vectors: NDArray[np.floating]) -> NDArray[np.float32]:
-    """(n, dim) of length 1: the very same array where they are, perhaps memory-mapped."""
-    length = lengths(vectors)
-    if vectors.dtype == np.float32 and np.allclose(length, 1, rtol=0, atol=1e-6):
-        return vectors if vectors.flags.c_contiguous else np.ascontiguousarray(vectors, np.float32)
-    return np.asarray(unit_vectors(vectors)[0], np.float32)
-
-
-def _living(embeddings: Embeddings) -> Embeddings:
-    """Without vectors of zeros, which have no direction; `Embeddings` counts them."""
-    alive = lengths(embeddings.vectors) > 0
-    return embeddings if alive.all() else embeddings.where(alive)
-
-
-def _expect_distinct(embeddings: Embeddings) -> None:
-    ids = embeddings.rows.select(ID_COLUMNS[embeddings.level])
-    twice = embeddings.rows.filter(ids.is_duplicated())
-    if twice.height:
-        raise SettingError(f"{twice.row(0)[1]} stands twice among the embeddings; give it once")

@@ -154,7 +154,8 @@ def retrieval_table(scores: Sequence[Retrieval]) -> Table:
     for name in (*names, "P@10 of the diagnosis"):
         table.add_column(name, justify="right")
     for one in scores:
-        pretrained = f" ({one.pretrain})" if one.pretrain else ""
+        facts = ", ".join(word for word in (one.pretrain, one.trained) if word)
+        pretrained = f" ({facts})" if facts else ""
         cells = [_same(part) for part in (one.halves, one.recordings) if part]
         found = f"{one.diagnosis.precision:.3f}" if one.diagnosis else "–"
         table.add_row(f"{one.method}{pretrained}, seed {one.seed}", *cells, found)

@@ -73,6 +73,7 @@ class Retrieval:
     method: str
     seed: int
     pretrain: str | None
+    trained: str
     store: str
     split: str
     patients: int
@@ -152,6 +153,7 @@ def _score(
         method=card.method,
         seed=card.seed,
         pretrain=card.dataset,
+        trained=_trained(checkpoint),
         store=store.manifest.dataset,
         split=split,
         patients=usable.patients,
@@ -161,6 +163,12 @@ def _score(
         recordings=_recordings(made["recording"], frame),
         diagnosis=diagnosis(made["patient"]),
     )
+
+
+def _trained(checkpoint: Checkpoint) -> str:
+    """What tells two encoders of one method and seed apart."""
+    done, settings = checkpoint.card.metrics.get("epochs"), checkpoint.card.training
+    return f"{done} epochs, lr {settings['lr']:g}" if done and "lr" in settings else ""
 
 
 def frame_with_halves(store: Store) -> FrameSpec:
