@@ -104,12 +104,24 @@ def test_a_bad_file_is_listed_and_the_rest_embedded(
     assert not (tmp_path / "n.parquet").exists()
 
 
-def test_a_file_finds_the_patient_it_is_of(index: Path, record: Path, small_store: Store) -> None:
-    facts = as_json("similar", index, "--file", record, "-k", 3, "--level", "recording")
-    nearest = facts["neighbours"][0]
-    assert nearest["recording"] == small_store.table["id"][0]
-    assert nearest["cosine"] < 1e-6
-    assert len(facts["neighbours"]) == 3
+def test_a_file_finds_its_like_but_never_itself(
+    index: Path, record: Path, small_store: Store, tmp_path: Path
+) -> None:
+    own = small_store.table["patient"][0]
+    for level, others in (("patient", 39), ("recording", 78)):
+        facts = as_json("similar", index, "--file", record, "-k", 100, "--level", level)
+        by_id = as_json("similar", index, "--patient", own, "-k", 100, "--level", level)
+        assert len(facts["neighbours"]) == len(by_id["neighbours"]) == others
+        assert own not in {one["patient"] for one in facts["neighbours"]}
+    # One sample changed makes it another recording: then the original is the nearest.
+    for part in (record, record.with_suffix(".dat")):
+        (tmp_path / part.name).write_bytes(part.read_bytes())
+    data = bytearray((tmp_path / "mine.dat").read_bytes())
+    data[40] ^= 1
+    (tmp_path / "mine.dat").write_bytes(data)
+    facts = as_json("similar", index, "--file", tmp_path / "mine.hea", "--level", "recording")
+    assert facts["neighbours"][0]["recording"] == small_store.table["id"][0]
+    assert facts["neighbours"][0]["cosine"] < 1e-4
 
 
 def test_a_patient_is_never_their_own_neighbour(index: Path, small_store: Store) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
@@ -259,3 +260,20 @@ def test_kinds_go_by_size_and_nonsense_gets_a_sentence() -> None:
     ):
         with pytest.raises(ClocsError):
             act()
+
+
+def test_without_faiss_a_sentence_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(SettingError, match=r"pip install 'clocs\[search\]'"):
+        PatientIndex.build(random_embeddings(10)).search(random_embeddings(1).vectors)
+
+
+def test_torch_and_faiss_live_in_one_process() -> None:
+    import torch
+
+    x = torch.rand(2000, 64)
+    index = PatientIndex.build(random_embeddings(2000), "hnsw")
+    for _ in range(3):
+        before = (x @ x.T).sum()
+        assert len(index.search(random_embeddings(50, seed=1).vectors, 5).rows) == 50
+        assert torch.equal((x @ x.T).sum(), before)

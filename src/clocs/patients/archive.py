@@ -193,7 +193,10 @@ def similar_to_file(
     leads: Sequence[str] | None = None,
     rate: float = 500.0,
 ) -> pl.DataFrame:
-    """The nearest to a recording's file, embedded by the archive's own encoder."""
+    """The nearest to a recording's file, embedded by the archive's own encoder.
+
+    Where the archive holds this very recording, its patient is the one who asks, and not returned.
+    """
     index = open_index(folder, level)
     found = find_recordings([file])
     if len(found) > 1:
@@ -203,4 +206,7 @@ def similar_to_file(
         raise SettingError(embedded.problems[0][1])
     if not len(embedded):
         raise SettingError(f"{file} gives only vectors of zeros, which have no neighbours")
-    return index.table(index.search(embedded, k, where=where))
+    known = index.rows if level == "recording" else open_index(folder, "recording").rows
+    own = known.filter(pl.col("digest") == embedded.rows["digest"][0])
+    asks = [own.row(0)[:2]] if own.height else None
+    return index.table(index.search(embedded, k, where=where, exclude=asks))

@@ -18,6 +18,7 @@ from clocs.checkpoint import Checkpoint
 from clocs.cutting import frame_count
 from clocs.datasets.checks import check_signal
 from clocs.errors import CheckpointError, ClocsError, SettingError
+from clocs.files import digest
 from clocs.framing import FramePlan, cut_windows, plan_frames
 from clocs.patients.embeddings import Embeddings, from_means
 from clocs.patients.means import Means, group_rows, lengths
@@ -154,7 +155,8 @@ def embed_recordings(
                 problems.append((str(one), str(values)))
                 continue
             views = [(segment, lead) for segment in range(len(values)) for lead in wanted]
-            told.extend(file_row(one, segment, lead) for segment, lead in views)
+            content = digest(one.digital)
+            told.extend(file_row(one, segment, lead, content) for segment, lead in views)
             yield values.reshape(-1, card.frame.samples)
 
     parts = list(encoded(checkpoint, windows(), card.frame.samples, device))

@@ -89,6 +89,7 @@ def group_rows(frames: pl.DataFrame, level: Level) -> tuple[NDArray[np.int64], p
             pl.col("age").drop_nulls().first(),
             pl.col("sex").drop_nulls().first(),
             pl.col("views").sum(),
+            pl.lit(None, pl.UInt64).alias("digest"),
         )
         groups = groups.select(list(ROW_SCHEMA))
     places = groups.select(ids).with_row_index("group")

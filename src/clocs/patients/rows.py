@@ -24,6 +24,7 @@ ROW_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "age": pl.Float64,  # in years, null where unknown; a patient's at the first recording
     "sex": pl.String,  # male, female or null
     "views": pl.Int32,  # unit vectors in the mean; 1 for a frame, 0 for a dead one
+    "digest": pl.UInt64,  # content key of the recording's samples; null at the level 'patient'
 }
 ID_COLUMNS: dict[Level, tuple[str, ...]] = {
     "frame": ("dataset", "patient", "recording", "segment", "lead"),

@@ -33,12 +33,13 @@ def frame_rows(plan: FramePlan, chosen: NDArray[np.int64]) -> pl.DataFrame:
             "split": np.array(PARTS)[plan.split[plan.patient[recording]]].repeat(leads),
             "age": table["age"],
             "sex": table["sex"],
+            "digest": table["digest"],
         },
         table.height,
     )
 
 
-def file_row(recording: Recording, segment: int, lead: str) -> dict[str, object]:
+def file_row(recording: Recording, segment: int, lead: str, content: int) -> dict[str, object]:
     """What a file tells about its patient; PhysioNet's headers have age and sex as comments."""
     told = {key.lower(): value for key, value in recording.extra.items()}
     age = recording.age if recording.age is not None else parse_age(told.get("age"))
@@ -51,4 +52,5 @@ def file_row(recording: Recording, segment: int, lead: str) -> dict[str, object]
         "labels": list(recording.labels),
         "age": age,
         "sex": recording.sex or parse_sex(told.get("sex")),
+        "digest": content,
     }
