@@ -28,7 +28,8 @@ from clocs.encoders import make_encoder
 from clocs.fleet import Fleet, Layout
 from clocs.frames import Frames
 from clocs.methods import adapt
-from clocs.pretext import Choices, make_task
+from clocs.objectives import make_task
+from clocs.pretext import Choices
 from clocs.recording import FrameSpec
 from clocs.train import Engine, Settings
 

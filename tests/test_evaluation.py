@@ -16,7 +16,8 @@ from clocs.evaluation import evaluate_frames
 from clocs.evaluation.linear import Labelled, LinearHead, converged
 from clocs.frames import Frames
 from clocs.framing import make_frames
-from clocs.pretraining import Plan, pretrain_frames
+from clocs.plan import Plan
+from clocs.pretraining import pretrain_frames
 from clocs.store import Store
 from clocs.train import Settings, fit
 from clocs.views import instances, single

@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # torch takes a second to import, and `prepare` has no use fo
 
     from clocs.checkpoint import Checkpoint
     from clocs.evaluation import By, Evaluation, Protocol
+    from clocs.plan import Precision
     from clocs.store import Store
     from clocs.train import Epoch, Settings
 
@@ -47,7 +48,7 @@ def prepare(
 
 
 def pretrain(
-    store: Store | Path | str,
+    store: Store | Path | str | Sequence[Store | Path | str],
     *,
     method: str = "cmsc",
     out: Path | str,
@@ -59,8 +60,12 @@ def pretrain(
     temperature: float = 0.1,
     tau_d: float = 0.9,
     segments: int | None = None,
-    perturb: str | None = None,
+    perturb: str | Sequence[str] | None = None,
     tasks: Sequence[str] | None = None,
+    positives_within: float | None = None,
+    instances_per_patient: int | None = None,
+    precision: Precision = "float32",
+    init: Path | str | Sequence[Checkpoint] | None = None,
     settings: Settings | None = None,
     split_seed: int = 0,
     frame: FrameSpec | None = None,
@@ -72,7 +77,7 @@ def pretrain(
     """Learn encoders without labels, one a seed; write them to `out` and return them.
 
     Args:
-        store: What to learn from.
+        store: What to learn from; several are learned from together, with the first's frame.
         method: One of `clocs.methods.METHODS`.
         out: Folder for the checkpoints.
         seeds: How many (seeds 0…N−1), or which.
@@ -83,8 +88,13 @@ def pretrain(
         temperature: τ of the loss.
         tau_d: How much of BYOL's target network stays at each step.
         segments: How many consecutive segments CMSC and CMSMLC compare.
-        perturb: A chain of perturbations of the views, such as 'gaussian>sa_t'.
+        perturb: A chain of perturbations of the views, such as 'gaussian>sa_t'; several are trained
+            at once, each with all seeds and into a folder of its own in `out`.
         tasks: Of MT-SSL; the paper's for the dataset by default.
+        positives_within: Days; recordings of one patient further apart are no positive pair.
+        instances_per_patient: The most that a patient gives to an epoch, drawn anew for each.
+        precision: Of activations: 'float32' or 'bfloat16'.
+        init: Encoders to go on from: a checkpoint for all seeds, or a folder with one a seed.
         settings: Epochs, patience, batch size and learning rate; the paper's by default.
         split_seed: Of the split by patient.
         frame: Another frame than the dataset's own.
@@ -93,14 +103,18 @@ def pretrain(
         on_step: Called with the steps done and the steps of an epoch.
         on_epoch: Called after each epoch.
     """
-    from clocs.framing import make_frames
+    from clocs.checkpoint import load_checkpoints
+    from clocs.framing import common_leads, make_frames
+    from clocs.joining import join
     from clocs.methods import find_method
-    from clocs.pretraining import Plan, pretrain_frames
-    from clocs.store import Store, open_store
+    from clocs.plan import Plan
+    from clocs.pretraining import pretrain_frames
+    from clocs.store import Store
     from clocs.train import Settings
 
-    store = store if isinstance(store, Store) else open_store(store)
-    manifest = store.manifest
+    given = [store] if isinstance(store, Store | Path | str) else list(store)
+    stores = [_opened(one) for one in given]
+    manifest = stores[0].manifest
     of_segments = find_method(method).views.segments > 1
     plan = Plan(
         method=method,
@@ -111,17 +125,24 @@ def pretrain(
         temperature=temperature,
         tau_d=tau_d,
         segments=segments,
-        perturb=perturb,
+        perturb=perturb if perturb is None or isinstance(perturb, str) else tuple(perturb),
         tasks=tuple(tasks) if tasks is not None else None,
+        positives_within=positives_within,
+        instances_per_patient=instances_per_patient,
+        precision=precision,
         settings=settings or Settings(batch_size=manifest.batch_size),
     )
     spec = frame or (manifest.segment_frame if of_segments else manifest.frame)
-    frames = make_frames(store, spec=spec, leads=leads, split_seed=split_seed)
+    chosen = common_leads(stores, leads)
+    frames = join(
+        [make_frames(one, spec=spec, leads=chosen, split_seed=split_seed) for one in stores]
+    )
     return pretrain_frames(
         frames,
         plan,
         Path(out),
         frame_to_use=frame or manifest.frame,
+        init=load_checkpoints(init) if isinstance(init, Path | str) else init or (),
         device=pick_device(device),
         resume=resume,
         on_step=on_step,
@@ -180,6 +201,12 @@ def evaluate(
         device=pick_device(device),
         on_epoch=on_epoch,
     )
+
+
+def _opened(store: Store | Path | str) -> Store:
+    from clocs.store import Store, open_store
+
+    return store if isinstance(store, Store) else open_store(store)
 
 
 def pick_device(name: str | None) -> torch.device:

@@ -62,6 +62,13 @@ class ProtocolName(StrEnum):
     converged = "linear-converged"
 
 
+class PrecisionName(StrEnum):
+    """Of activations while training."""
+
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+
+
 class ByName(StrEnum):
     """What a labelled fraction counts."""
 
@@ -150,7 +157,10 @@ def info(
     epilog="Example: clocs pretrain chapman --method cmsc --seeds 5 --out runs/chapman-cmsc"
 )
 def pretrain(
-    store: Annotated[Path, typer.Argument(help="Made by `clocs prepare`.")],
+    stores: Annotated[
+        list[Path],
+        typer.Argument(help="Made by `clocs prepare`; several are learned from at once."),
+    ],
     folder: Annotated[Path, typer.Option("--out", help="Folder for the checkpoints.")],
     method: Annotated[
         str,
@@ -166,7 +176,11 @@ def pretrain(
         int | None, typer.Option(help="Consecutive segments that cmsc and cmsmlc compare (2).")
     ] = None,
     perturb: Annotated[
-        str | None, typer.Option(help="Chain of perturbations of the views: gaussian>sa_t.")
+        list[str] | None,
+        typer.Option(
+            help="Chain of perturbations of the views: gaussian>sa_t. Given again, all are trained "
+            "at once, each into a folder of its own."
+        ),
     ] = None,
     tau_d: Annotated[
         float, typer.Option("--tau-d", help="How much of byol's target network stays a step.")
@@ -174,6 +188,21 @@ def pretrain(
     tasks: Annotated[
         str | None, typer.Option(help="Of mtssl: noise,scaling,negation,inversion,…")
     ] = None,
+    positives_within: Annotated[
+        float | None,
+        typer.Option(
+            help="Days: recordings of one patient further apart are no positive pair.", min=0
+        ),
+    ] = None,
+    instances_per_patient: Annotated[
+        int | None, typer.Option(help="The most that a patient gives to an epoch.", min=1)
+    ] = None,
+    init: Annotated[
+        Path | None, typer.Option(help="Go on from this checkpoint, or a folder with one a seed.")
+    ] = None,
+    precision: Annotated[
+        PrecisionName, typer.Option(help="Of activations; weights stay float32.")
+    ] = PrecisionName.float32,
     epochs: Epochs = 400,
     patience: Patience = 15,
     batch_size: BatchSize = None,
@@ -191,8 +220,8 @@ def pretrain(
     """
     from clocs.store import open_store
 
-    opened = open_store(store)
-    settings = _settings(epochs, patience, batch_size or opened.manifest.batch_size, lr)
+    opened = [open_store(store) for store in stores]
+    settings = _settings(epochs, patience, batch_size or opened[0].manifest.batch_size, lr)
     with terminal.training(err, f"Pre-training {method}", epochs) as watch:
         checkpoints = api.pretrain(
             opened,
@@ -203,8 +232,12 @@ def pretrain(
             embedding_dim=embedding_dim,
             temperature=temperature,
             segments=segments,
-            perturb=perturb,
+            perturb=perturb[0] if perturb and len(perturb) == 1 else perturb,
             tau_d=tau_d,
+            positives_within=positives_within,
+            instances_per_patient=instances_per_patient,
+            init=init,
+            precision=precision.value,
             tasks=[task.strip() for task in tasks.split(",")] if tasks else None,
             settings=settings,
             split_seed=split_seed,
@@ -218,7 +251,7 @@ def pretrain(
         _print_json(cards)
         return
     out.print(terminal.cards_summary(cards))
-    out.print(f"\nThe checkpoints are in {folder}. Next: clocs evaluate {folder} {store}")
+    out.print(f"\nThe checkpoints are in {folder}. Next: clocs evaluate {folder} {stores[0]}")
 
 
 @app.command(epilog="Example: clocs evaluate runs/chapman-cmsc chapman --fraction 0.5")

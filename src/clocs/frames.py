@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import zlib
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -25,6 +26,7 @@ from clocs.recording import FrameSpec
 
 FORMAT = 2
 SEXES = ("unknown", "male", "female")
+SEVERAL = "+"  # between the names of joined datasets
 _CODED = 1 << 22  # samples in one piece of the coded signals
 
 
@@ -56,6 +58,7 @@ class Frames:
         segment: (frames,) place in the recording, from 0.
         split: (frames,) 0 train, 1 validation, 2 test.
         target: (frames, classes) 1 where the label holds; a row of zeros where none is known.
+        joined: Whether of several datasets; ids then begin with their dataset's name.
     """
 
     dataset: str
@@ -81,6 +84,7 @@ class Frames:
     segment: NDArray[np.int32]
     split: NDArray[np.int8]
     target: NDArray[np.uint8]
+    joined: bool = False
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -89,6 +93,10 @@ class Frames:
     def has_label(self) -> NDArray[np.bool_]:
         """(frames,) whether a label is known."""
         return np.asarray(self.target.any(axis=1), np.bool_)
+
+    def keyed(self, ids: Iterable[str]) -> list[str]:
+        """Ids of patients or recordings with their dataset: unique among all datasets."""
+        return list(ids) if self.joined else [f"{self.dataset}:{name}" for name in ids]
 
     def patients_of(self, *splits: int) -> list[str]:
         """Ids of the patients of these parts, sorted."""

@@ -5,9 +5,10 @@ Knows nothing about learning; needs zarr and polars, which Frames itself does no
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from os import cpu_count
 
 import numpy as np
 import polars as pl
@@ -30,14 +31,17 @@ def make_frames(
     spec: FrameSpec | None = None,
     leads: Sequence[str] | None = None,
     split_seed: int = 0,
+    memory: int | None = None,
 ) -> Frames:
-    """All frames of the recordings that have the chosen leads, in memory.
+    """All frames of the recordings that have the chosen leads, in memory where they fit.
 
     Args:
         store: Prepared recordings.
         spec: The frame; the dataset's own where None.
         leads: By name, in the order wanted; see `Store.choose_leads`.
         split_seed: Of the split into training, validation and test patients.
+        memory: The most bytes of signals to hold in memory, half of the machine's where None;
+            beyond, they are mapped from a file that vanishes with them.
     """
     manifest = store.manifest
     spec = spec or manifest.frame
@@ -54,7 +58,7 @@ def make_frames(
     counts = frame_count(samples, rate, spec)
     size = counts * spec.samples  # of one lead of each recording
     base = np.concatenate(([0], np.cumsum(size * len(leads))))
-    signals = np.empty(base[-1], np.int16)
+    signals = _room_for(int(base[-1]), store, memory)
     scale = np.empty((len(cuts.start), len(leads)), np.float32)
     first_frame = np.concatenate(([0], np.cumsum(counts)))
     gains, baselines = _columns(table, leads)
@@ -66,7 +70,7 @@ def make_frames(
         signals[base[i] : base[i + 1]] = values.ravel()
         scale[first_frame[i] : first_frame[i + 1]] = steps.T
 
-    with ThreadPoolExecutor(cpu_count()) as pool:
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
         waiting = []
         for i, (_, digital) in enumerate(store.iter_signals(leads, rows.tolist())):
             waiting.append(pool.submit(fill, i, digital))
@@ -107,6 +111,30 @@ def make_frames(
         split=split[patient[cuts.recording[kept]]],
         target=target[kept],
     )
+
+
+def _room_for(samples: int, store: Store, memory: int | None) -> NDArray[np.int16]:
+    """Room for all signals: memory, or a file beside the store that has no name any more."""
+    most = memory or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    if samples * 2 <= most:
+        return np.empty(samples, np.int16)
+    try:
+        file = tempfile.TemporaryFile(dir=store.path.parent)
+    except OSError:  # a store may lie where nothing can be written
+        file = tempfile.TemporaryFile()
+    with file:
+        file.truncate(samples * 2)
+        return np.memmap(file, np.int16, "r+", shape=(samples,))
+
+
+def common_leads(stores: Sequence[Store], leads: Sequence[str] | None) -> tuple[str, ...]:
+    """The leads to use of several stores: those asked for, else what their own choices share."""
+    choices = [store.choose_leads(leads) for store in stores]
+    shared = tuple(lead for lead in choices[0] if all(lead in choice for choice in choices))
+    if not shared:
+        paths = " and ".join(str(store.path) for store in stores)
+        raise SettingError(f"{paths} share no lead, so they cannot be learned from together")
+    return shared
 
 
 def _cut_one(

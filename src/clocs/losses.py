@@ -23,16 +23,19 @@ def same_patient_pairs(patients: Tensor) -> Tensor:
     return same & ~torch.eye(patients.shape[1], dtype=torch.bool, device=patients.device)
 
 
-def patient_nce(z: Tensor, patients: Tensor, temperature: float = 0.1) -> Tensor:
+def patient_nce(
+    z: Tensor, positives: Tensor, neither: Tensor | None = None, temperature: float = 0.1
+) -> Tensor:
     """The patient-specific noise contrastive estimation loss of CLOCS (its equations 5 to 8).
 
     For every pair of views A, B: L_diag(A,B) + L_diag(B,A) + L_off(A,B) + L_off(B,A); the mean over
     all unordered pairs. L_diag asks instance i of A to find instance i of B among all of B; L_off
-    asks it to find every other instance k of the same patient, and is 0 where there is none.
+    asks it to find every other instance k that is its positive, and is 0 where there is none.
 
     Args:
         z: (members, views, batch, dim) embeddings, not normalised.
-        patients: (members, batch) integers that tell whose instance it is.
+        positives: (members, batch, batch) bool, symmetric: `same_patient_pairs` in the paper.
+        neither: The same shape: pairs that are neither pulled together nor pushed apart.
         temperature: τ.
 
     Returns:
@@ -41,14 +44,17 @@ def patient_nce(z: Tensor, patients: Tensor, temperature: float = 0.1) -> Tensor
     u = unit(z)
     a, b = torch.triu_indices(z.shape[1], z.shape[1], offset=1, device=z.device)
     similarity = u[:, a] @ u[:, b].transpose(-1, -2) / temperature  # (members, pairs, batch, batch)
+    if neither is not None:
+        similarity = similarity.masked_fill(neither[:, None], -torch.inf)
     # log p(k of B | i of A) + log p(i of A | k of B): both directions at once
     log_p = (
         2 * similarity
         - similarity.logsumexp(dim=-1, keepdim=True)
         - similarity.logsumexp(dim=-2, keepdim=True)
     )
+    if neither is not None:
+        log_p = log_p.masked_fill(neither[:, None], 0)
     diagonal = log_p.diagonal(dim1=-2, dim2=-1).mean(dim=(1, 2))
-    positives = same_patient_pairs(patients)
     count = positives.sum(dim=(1, 2))
     off_diagonal = (log_p.mean(dim=1) * positives).sum(dim=(1, 2)) / count.clamp(min=1)
     return -(diagonal + off_diagonal)

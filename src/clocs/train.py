@@ -40,7 +40,13 @@ class Settings:
 
 
 class Task(Protocol):
-    """What is learned: initial weights, a loss on training rows, a loss on validation data."""
+    """What is learned: initial weights, a loss on training rows, a loss on validation data.
+
+    A task may have more, and is asked for it: `after_step(weights, buffers)` gives the buffers
+    after the optimiser's step; `epoch_order(key)` its own order of rows; `stage(order, size,
+    steps)` yields once a step when its data are at hand; `streamed` tells that validation waits
+    for the host.
+    """
 
     @property
     def counts(self) -> Tensor:
@@ -187,7 +193,8 @@ class Engine:
         self.fleet.theta.requires_grad_()
         capture = Captured if keys.device.type == "cuda" else Direct
         self._step = capture(self._one_step, fleet)
-        self._validate = capture(self._all_validation, fleet)
+        held = not getattr(task, "streamed", False)  # what waits for the host cannot be captured
+        self._validate = (capture if held else Direct)(self._all_validation, fleet)
 
     def instances(self, live: list[bool]) -> int:
         """Instances that the live members see in an epoch."""
@@ -200,13 +207,19 @@ class Engine:
         self.number.zero_()
         self.total.zero_()
         key = counter.fold(self.keys, counter.stream("order"), self.epoch)
-        self.order.copy_(epoch_order(key, self.task.counts))
+        self.order.copy_(self._ordered(key))
         every = torch.arange(self.longest, device=self.keys.device)[:, None]
         self.step_keys.copy_(counter.fold(self.keys, counter.stream("step"), self.epoch, every))
-        for step in range(self.longest):
+        stage = getattr(self.task, "stage", None)
+        ready = stage(self.order, self.size, self.longest) if stage else range(self.longest)
+        for step, _ in enumerate(ready):
             self._step()
             on_step(step + 1, self.longest)
         return self.total / self.steps
+
+    def _ordered(self, key: Tensor) -> Tensor:
+        own = getattr(self.task, "epoch_order", None)
+        return own(key) if own else epoch_order(key, self.task.counts)
 
     def validate(self) -> dict[str, Tensor]:
         """The task's metrics of the weights as they are."""

@@ -103,7 +103,11 @@ class CNN:
         return self._head(weights, h), updated
 
     def _head(self, weights: dict[str, Tensor], h: Tensor) -> Tensor:
-        z = torch.baddbmm(weights["linear.bias"][:, None], h.flatten(2), weights["linear.weight"])
+        weight, bias = weights["linear.weight"], weights["linear.bias"][:, None]
+        if h.is_cuda:  # matrix units take the lower precision
+            z = torch.baddbmm(bias.to(h.dtype), h.flatten(2), weight.to(h.dtype)).to(weight.dtype)
+        else:
+            z = torch.baddbmm(bias, h.flatten(2).to(weight.dtype), weight)
         return torch.relu(z)
 
 
