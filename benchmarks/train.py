@@ -93,7 +93,14 @@ def make_frames(patients: int, samples: int = 2500) -> Frames:
     )
 
 
-def make_engine(frames: Frames, method: str, members: int, device: torch.device) -> Engine:
+def make_engine(
+    frames: Frames,
+    method: str,
+    members: int,
+    device: torch.device,
+    precision: str = "float32",
+    stream: bool = False,
+) -> Engine:
     task = make_task(
         frames,
         adapt(method, dataset=frames.dataset),
@@ -102,6 +109,8 @@ def make_engine(frames: Frames, method: str, members: int, device: torch.device)
         batch_size=BATCH,
         choices=Choices(),
         device=device,
+        dtype=getattr(torch, precision),
+        stream=stream,
     )
     keys = counter.member_keys(list(range(members)), device)
     parameters = {k: v.to(device) for k, v in task.parameters(keys).items()}
@@ -165,6 +174,8 @@ def main() -> None:
     options.add_argument("--patients", type=int, default=1500)
     options.add_argument("--seconds", type=float, default=4.0, help="of each measurement")
     options.add_argument("--repeats", type=int, default=2)
+    options.add_argument("--precision", default="float32", help="of activations: or bfloat16")
+    options.add_argument("--stream", action="store_true", help="signals stay on the host")
     options.add_argument("--profile", action="store_true", help="where a step's time goes, instead")
     options.add_argument("--json", action="store_true")
     given = options.parse_args()
@@ -172,12 +183,12 @@ def main() -> None:
     frames, rows = make_frames(given.patients), []
     if given.profile:
         first = given.methods.split(",")[0], int(given.members.split(",")[-1])
-        print(profile(make_engine(frames, *first, device)))
+        print(profile(make_engine(frames, *first, device, given.precision, given.stream)))
         return
     most = bandwidth(device)
     for method in given.methods.split(","):
         for members in map(int, given.members.split(",")):
-            engine = make_engine(frames, method, members, device)
+            engine = make_engine(frames, method, members, device, given.precision, given.stream)
             ours, theirs = [], []
             for _ in range(given.repeats):
                 ours.append(rate_of_ours(engine, members, given.seconds))

@@ -118,11 +118,8 @@ def _room_for(samples: int, store: Store, memory: int | None) -> NDArray[np.int1
     most = memory or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
     if samples * 2 <= most:
         return np.empty(samples, np.int16)
-    try:
-        file = tempfile.TemporaryFile(dir=store.path.parent)
-    except OSError:  # a store may lie where nothing can be written
-        file = tempfile.TemporaryFile()
-    with file:
+    beside = store.path.parent
+    with tempfile.TemporaryFile(dir=beside if os.access(beside, os.W_OK) else None) as file:
         file.truncate(samples * 2)
         return np.memmap(file, np.int16, "r+", shape=(samples,))
 

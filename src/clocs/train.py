@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Protocol
 
 import torch
@@ -270,6 +271,7 @@ class Captured:
     """A function captured as a CUDA graph when first called, and replayed."""
 
     _WARM_UP = 3
+    _one_at_a_time = Lock()
 
     def __init__(self, function: Callable[[], dict[str, Tensor]], fleet: Fleet) -> None:
         self._function, self._fleet = function, fleet
@@ -295,7 +297,11 @@ class Captured:
                 self._function()
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        # several fleets may train in threads of one process, each on a stream of its own
+        with (
+            self._one_at_a_time,
+            torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"),
+        ):
             self._result = self._function()
         self._fleet.live.copy_(live)
         self._graph = graph
