@@ -10,6 +10,7 @@ import torch
 
 from clocs import counter
 from clocs.encoders.block import EPSILON, conv_block, conv_block_eval
+from clocs.perturb import normals
 from clocs.signals import min_max
 
 
@@ -85,3 +86,10 @@ def test_gathered_windows_are_normalised_and_flat_ones_are_zero(gpu: ModuleType)
     windows = gpu.normalised_windows(flat, starts, 90)
     assert torch.equal(windows, min_max(flat.unfold(0, 90, 1)[starts].float()))
     assert (windows[1, 0] == 0).all()
+
+
+def test_noise_is_the_same_function_of_key_and_element(gpu: ModuleType) -> None:
+    keys = counter.member_keys([3, 4])
+    noise = gpu.normal_noise(keys, 3001)
+    expected = normals(counter.bits(keys, 1501), torch.float32)[:, :3001]
+    assert torch.allclose(noise, expected, rtol=1e-4, atol=1e-5)

@@ -108,6 +108,13 @@ def normalised_windows(
     return out
 
 
+def normal_noise(keys: Tensor, count: int) -> Tensor:
+    """keys: (members,) -> (members, count) standard normal numbers."""
+    out = torch.empty(len(keys), count, device=keys.device)
+    kernels.noise[(triton.cdiv(count, 1024), len(keys))](keys.contiguous(), out, count, 1024)
+    return out
+
+
 def _convolved(h: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """(members, n, out, c_out), and its (members, blocks, 2, c_out) partial sums and squares."""
     members, n, length, c_in = h.shape

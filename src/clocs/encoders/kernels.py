@@ -9,6 +9,7 @@ backward  sums        g, y        -> partial Σg and Σg·ŷ            (batch n
           weights     h, d_y      -> partial d_w
           inputs      d_y, w      -> d_h
 gather    int16 windows, normalised
+noise     standard normal numbers
 
 Activations are (members, n, length, channels), so that the 7·c values under a kernel lie side by
 side, in float32 or bfloat16; statistics and sums are float32. Matrix products of float32 are made
@@ -27,12 +28,18 @@ _M2 = tl.constexpr(0x94D049BB133111EB)
 
 
 @triton.jit
-def _kept(key, element, threshold):
-    """`counter.dropout`'s decision for each element: one 64-bit draw decides four."""
-    x = (element // 4 + 1).to(tl.uint64) * _GOLDEN + key.to(tl.uint64)
+def _bits(key, element):
+    """`counter.bits`, as unsigned numbers."""
+    x = (element + 1).to(tl.uint64) * _GOLDEN + key.to(tl.uint64)
     x = (x ^ (x >> 30)) * _M1
     x = (x ^ (x >> 27)) * _M2
-    x = x ^ (x >> 31)
+    return x ^ (x >> 31)
+
+
+@triton.jit
+def _kept(key, element, threshold):
+    """`counter.dropout`'s decision for each element: one 64-bit draw decides four."""
+    x = _bits(key, element // 4)
     lane = ((x >> ((element % 4) * 16).to(tl.uint64)) & 0xFFFF).to(tl.int32)
     # the lanes are compared as signed 16-bit numbers, so that half of them wraps round
     signed = tl.where(lane >= 32768, lane - 65536, lane)
@@ -330,3 +337,16 @@ def gather(flat, starts, o, samples, width: tl.constexpr):
     high = tl.max(tl.where(ok, x, float("-inf")), axis=0)
     span = tl.maximum(high - low, 1e-6)
     tl.store(o + window * samples + i, (x - low) / span, mask=ok)
+
+
+@triton.jit
+def noise(keys, o, total, size: tl.constexpr):
+    """`perturb.normals` of `counter.bits`: one draw gives two numbers, by Box–Muller."""
+    member = tl.program_id(1)
+    element = tl.program_id(0) * size + tl.arange(0, size)
+    x = _bits(tl.load(keys + member), element // 2)
+    high, low = x >> 32, x & 0xFFFFFFFF
+    radius = tl.sqrt(tl.maximum(-2.0 * tl.log((high + 1).to(tl.float32) * 2.0**-32), 0.0))
+    angle = low.to(tl.float32) * 1.4629180792671596e-09  # 2π · 2⁻³²
+    value = radius * tl.where(element % 2 == 0, tl.cos(angle), tl.sin(angle))
+    tl.store(o + member.to(tl.int64) * total + element, value, mask=element < total)
