@@ -154,7 +154,7 @@ def labelled(seed: int, rows: int, multilabel: bool) -> Labelled:
 
 def test_the_converged_solver_agrees_with_scikit_learn() -> None:
     train, validation, test = (labelled(s, n, False) for s, n in ((0, 400), (1, 200), (2, 100)))
-    logits, strength = converged(train, validation, test, 0, torch.arange(400))
+    (_, logits), strength = converged(train, validation, test, 0, torch.arange(400))
     scaler = StandardScaler().fit(train.features[0].numpy())
     reference = LogisticRegression(C=1 / (strength * 400), tol=1e-10, max_iter=5000)
     reference.fit(scaler.transform(train.features[0].numpy()), train.targets.argmax(1).numpy())

@@ -165,6 +165,26 @@ def _train(
     )
 
 
+def untrained(
+    frames: Frames, plan: Plan, *, device: torch.device | str = "cpu"
+) -> list[Checkpoint]:
+    """Encoders of a method that learns nothing, one a seed; nothing is written."""
+    method, device = plan.method_on(frames.dataset), torch.device(device)
+    if method.asks is not None:
+        raise SettingError(f"{plan.method} has to be trained; untrained are random and random-bn")
+    encoder = make_encoder(
+        plan.encoder,
+        embedding_dim=plan.embedding_dim,
+        samples=frames.spec.samples,
+        dropout=plan.dropout,
+    )
+    made = _untrained(frames, method, encoder, plan, device)
+    return [
+        _checkpoint(frames, plan, encoder, made, member, frames.spec, device)
+        for member in range(len(plan.seeds))
+    ]
+
+
 def _untrained(
     frames: Frames, method: Method, encoder: Encoder, plan: Plan, device: torch.device
 ) -> Trained:
