@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from clocs._version import __version__
 
 if TYPE_CHECKING:
-    from clocs.api import evaluate, prepare, pretrain
+    from clocs.api import evaluate, evaluate_many, prepare, pretrain
     from clocs.checkpoint import Checkpoint
     from clocs.checkpoint import load_checkpoint as load
     from clocs.errors import ClocsError
@@ -26,6 +26,7 @@ _WHERE = {
     "open_store": ("clocs.store", "open_store"),
     "pretrain": ("clocs.api", "pretrain"),
     "evaluate": ("clocs.api", "evaluate"),
+    "evaluate_many": ("clocs.api", "evaluate_many"),
     "load": ("clocs.checkpoint", "load_checkpoint"),
     "read": ("clocs.readers", "read"),
     "Checkpoint": ("clocs.checkpoint", "Checkpoint"),
@@ -45,6 +46,7 @@ __all__ = [
     "Store",
     "__version__",
     "evaluate",
+    "evaluate_many",
     "load",
     "open_store",
     "prepare",

@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # torch takes a second to import, and `prepare` has no use fo
     import torch
 
     from clocs.checkpoint import Checkpoint
-    from clocs.evaluation import By, Evaluation, Protocol
+    from clocs.evaluation import By, Evaluation, Protocol, Scored
     from clocs.plan import Precision
     from clocs.store import Store
     from clocs.train import Epoch, Settings
@@ -163,44 +163,83 @@ def evaluate(
     resamples: int = 2000,
     device: str | None = None,
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
+    **more: Any,
 ) -> Evaluation:
-    """Score encoders on a labelled store; see `clocs.evaluation.evaluate_frames`.
+    """Score the seeds of one method on a labelled store; see `evaluate_many`.
 
     Args:
         checkpoint: One, several of one method, a file, or a folder (all its seeds).
         store: Labelled recordings; their own frame is used.
-        protocol: 'linear' or 'linear-converged'.
+        protocol: 'linear', 'linear-converged', 'finetune' or 'knn'.
         fraction: Of the training part that is labelled.
-        by: 'frame', as in the paper, or 'patient'.
+        by: 'frame', as in the paper, 'patient' or 'recording'.
         leads: By name; II, V2, aVL, aVR where present, else all.
-        settings: Of the linear layer's training.
+        settings: Of what is trained.
         split_seed: Of the split by patient.
         resamples: Of the bootstrap over patients.
         device: 'cpu', 'cuda' …; the best at hand by default.
         on_epoch: Called after each epoch.
+        more: `labels` (a number of recordings, instead of `fraction`), `class_weights`, `k`.
     """
-    from clocs.checkpoint import Checkpoint, load_checkpoints
-    from clocs.evaluation import evaluate_frames
-    from clocs.framing import make_frames
-    from clocs.store import Store, open_store
-
-    if isinstance(checkpoint, Path | str):
-        checkpoints: Sequence[Checkpoint] = load_checkpoints(checkpoint)
-    else:
-        checkpoints = [checkpoint] if isinstance(checkpoint, Checkpoint) else checkpoint
-    store = store if isinstance(store, Store) else open_store(store)
-    frames = make_frames(store, leads=leads, split_seed=split_seed)
-    return evaluate_frames(
-        checkpoints,
-        frames,
+    return evaluate_many(
+        [checkpoint],
+        store,
         protocol=protocol,
         fraction=fraction,
         by=by,
+        leads=leads,
         settings=settings,
+        split_seed=split_seed,
         resamples=resamples,
-        device=pick_device(device),
+        device=device,
         on_epoch=on_epoch,
-    )
+        **more,
+    )[0].evaluation
+
+
+def evaluate_many(
+    checkpoints: Sequence[Checkpoint | Sequence[Checkpoint] | Path | str],
+    store: Store | Path | str,
+    *,
+    protocol: Protocol = "linear",
+    leads: Sequence[str] | None = None,
+    split_seed: int = 0,
+    device: str | None = None,
+    **how: Any,
+) -> list[Scored]:
+    """Score several methods at once, all trained as one fleet.
+
+    Unless encoders are fine-tuned, the untrained ones are scored beside them, and each method is
+    told whether it beats them.
+
+    Args:
+        checkpoints: For each method a file, a folder (all its seeds), one checkpoint or several.
+        store: Labelled recordings; their own frame is used.
+        protocol: 'linear', 'linear-converged', 'finetune' or 'knn'.
+        leads: By name; II, V2, aVL, aVR where present, else all.
+        split_seed: Of the split by patient.
+        device: 'cpu', 'cuda' …; the best at hand by default.
+        how: As of `clocs.evaluation.score_groups`: `fraction`, `by`, `labels`, `class_weights`,
+            `k`, `settings`, `resamples`, `curve`, `on_epoch`.
+
+    Returns:
+        One a method, with scores and predictions; then the untrained ones.
+    """
+    from clocs.evaluation import score_against_random, score_groups
+    from clocs.framing import make_frames
+
+    groups = [_loaded(one) for one in checkpoints]
+    frames = make_frames(_opened(store), leads=leads, split_seed=split_seed)
+    score = score_groups if protocol == "finetune" else score_against_random
+    return score(groups, frames, protocol=protocol, device=pick_device(device), **how)
+
+
+def _loaded(one: Checkpoint | Sequence[Checkpoint] | Path | str) -> Sequence[Checkpoint]:
+    from clocs.checkpoint import Checkpoint, load_checkpoints
+
+    if isinstance(one, Path | str):
+        return load_checkpoints(one)
+    return [one] if isinstance(one, Checkpoint) else one
 
 
 def _opened(store: Store | Path | str) -> Store:

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from clocs import api, cli_show, terminal
+from clocs import api, cli_evaluate, cli_show, terminal
 from clocs._version import __version__
-from clocs.errors import ClocsError, SettingError
-
-if TYPE_CHECKING:
-    from clocs.train import Settings
+from clocs.cli_options import (
+    BatchSize,
+    Device,
+    Epochs,
+    Json,
+    Leads,
+    LearningRate,
+    Patience,
+    SplitSeed,
+    err,
+    names_of,
+    out,
+    print_json,
+    settings_of,
+)
+from clocs.errors import ClocsError
 
 app = typer.Typer(
     name="clocs",
@@ -30,22 +40,7 @@ app = typer.Typer(
     help="Learning from unlabelled ECGs: contrastive learning across time, leads and patients.",
 )
 app.add_typer(cli_show.app)
-out = Console(highlight=False, soft_wrap=True)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON alone to standard output.")]
-Leads = Annotated[
-    str | None,
-    typer.Option(help="Leads by name, such as II,V2,aVL,aVR (the default where present)."),
-]
-SplitSeed = Annotated[int, typer.Option(help="Of the split by patient into 60/20/20.", min=0)]
-Device = Annotated[str | None, typer.Option(help="cpu, cuda, …; the best at hand by default.")]
-Epochs = Annotated[int, typer.Option(help="At most this many.", min=1)]
-Patience = Annotated[
-    int, typer.Option(help="Epochs without a lower validation loss before a seed stops.", min=1)
-]
-BatchSize = Annotated[int | None, typer.Option(help="The paper's for the dataset.", min=2)]
-LearningRate = Annotated[float, typer.Option("--lr", help="Adam's learning rate.")]
+app.command(epilog=cli_evaluate.EXAMPLE)(cli_evaluate.evaluate)
 
 
 class Reference(StrEnum):
@@ -55,25 +50,11 @@ class Reference(StrEnum):
     v3 = "v3"
 
 
-class ProtocolName(StrEnum):
-    """Ways to evaluate."""
-
-    linear = "linear"
-    converged = "linear-converged"
-
-
 class PrecisionName(StrEnum):
     """Of activations while training."""
 
     float32 = "float32"
     bfloat16 = "bfloat16"
-
-
-class ByName(StrEnum):
-    """What a labelled fraction counts."""
-
-    frame = "frame"
-    patient = "patient"
 
 
 @app.command(epilog="Example: clocs prepare chapman ~/Downloads/ECGDataDenoised.zip --out chapman")
@@ -112,7 +93,7 @@ def prepare(
 
     facts = store_info(made)
     if as_json:
-        _print_json(facts)
+        print_json(facts)
         return
     out.print(format_info(facts))
     out.print(f"\nThe store is {store}. Next: clocs pretrain {store} --method cmsc --out runs/cmsc")
@@ -132,7 +113,7 @@ def info(
 
         cards = [terminal.card_facts(c) for c in load_checkpoints(path)]
         if as_json:
-            _print_json(cards if path.is_dir() else cards[0])
+            print_json(cards if path.is_dir() else cards[0])
         else:
             for card in cards:
                 out.print(terminal.card_table(card))
@@ -144,9 +125,9 @@ def info(
     if verify:
         with terminal.bar(err, "Verifying", "recordings") as progress:
             store.verify(progress)
-    facts = store_info(store, _names(leads), split_seed) | ({"verified": True} if verify else {})
+    facts = store_info(store, names_of(leads), split_seed) | ({"verified": True} if verify else {})
     if as_json:
-        _print_json(facts)
+        print_json(facts)
     else:
         out.print(format_info(facts))
         if verify:
@@ -221,14 +202,14 @@ def pretrain(
     from clocs.store import open_store
 
     opened = [open_store(store) for store in stores]
-    settings = _settings(epochs, patience, batch_size or opened[0].manifest.batch_size, lr)
+    settings = settings_of(epochs, patience, batch_size or opened[0].manifest.batch_size, lr)
     with terminal.training(err, f"Pre-training {method}", epochs) as watch:
         checkpoints = api.pretrain(
             opened,
             method=method,
             out=folder,
             seeds=seeds,
-            leads=_names(leads),
+            leads=names_of(leads),
             embedding_dim=embedding_dim,
             temperature=temperature,
             segments=segments,
@@ -248,56 +229,10 @@ def pretrain(
         )
     cards = [terminal.card_facts(c) for c in checkpoints]
     if as_json:
-        _print_json(cards)
+        print_json(cards)
         return
     out.print(terminal.cards_summary(cards))
     out.print(f"\nThe checkpoints are in {folder}. Next: clocs evaluate {folder} {stores[0]}")
-
-
-@app.command(epilog="Example: clocs evaluate runs/chapman-cmsc chapman --fraction 0.5")
-def evaluate(
-    checkpoint: Annotated[Path, typer.Argument(help="A file, or a folder with all its seeds.")],
-    store: Annotated[Path, typer.Argument(help="Labelled recordings.")],
-    protocol: Annotated[
-        ProtocolName, typer.Option(help="linear as in the paper, or solved to the end.")
-    ] = ProtocolName.linear,
-    fraction: Annotated[float, typer.Option(help="Of the training part that is labelled.")] = 1.0,
-    by: Annotated[ByName, typer.Option(help="What the fraction counts.")] = ByName.frame,
-    leads: Leads = None,
-    epochs: Epochs = 400,
-    patience: Patience = 15,
-    batch_size: BatchSize = None,
-    lr: LearningRate = 1e-4,
-    split_seed: SplitSeed = 0,
-    resamples: Annotated[
-        int, typer.Option(help="Of patients, for the 95 % interval.", min=0)
-    ] = 2000,
-    device: Device = None,
-    as_json: Json = False,
-) -> None:
-    """Score frozen encoders by a linear layer on their embeddings, on patients never seen."""
-    from clocs.store import open_store
-
-    opened = open_store(store)
-    settings = _settings(epochs, patience, batch_size or opened.manifest.batch_size, lr)
-    with terminal.training(err, "Evaluating", epochs) as watch:
-        result = api.evaluate(
-            checkpoint,
-            opened,
-            protocol=protocol.value,
-            fraction=fraction,
-            by=by.value,
-            leads=_names(leads),
-            settings=settings,
-            split_seed=split_seed,
-            resamples=resamples,
-            device=device,
-            on_epoch=watch.epoch,
-        )
-    if as_json:
-        _print_json(result.json())
-    else:
-        out.print(terminal.evaluation_table(result))
 
 
 @app.command(epilog="Example: clocs demo --out demo")
@@ -311,7 +246,7 @@ def demo(
 
     result = run_demo(folder, patients=patients, console=err)
     if as_json:
-        _print_json(result.json())
+        print_json(result.json())
     else:
         out.print(result.table())
         out.print(result.closing_words())
@@ -324,25 +259,6 @@ def _version(
     if version:
         out.print(__version__)
         raise typer.Exit
-
-
-def _names(leads: str | None) -> list[str] | None:
-    if leads is None:
-        return None
-    names = [name.strip() for name in leads.split(",") if name.strip()]
-    if not names or len(set(names)) != len(names):
-        raise SettingError(f"--leads {leads!r} should be distinct names, such as II,V2,aVL,aVR")
-    return names
-
-
-def _settings(epochs: int, patience: int, batch_size: int, lr: float) -> Settings:
-    from clocs.train import Settings
-
-    return Settings(epochs=epochs, patience=patience, batch_size=batch_size, lr=lr)
-
-
-def _print_json(value: Any) -> None:
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 @contextmanager

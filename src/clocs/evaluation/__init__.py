@@ -4,7 +4,7 @@ A protocol (linear, linear-converged, finetune, knn) asks encoders about validat
 scores, intervals over patients and paired tests are made of what they say.
 """
 
-from clocs.evaluation.baseline import score_with_random
+from clocs.evaluation.baseline import score_against_random
 from clocs.evaluation.comparison import Comparison, compare, compare_all, holm
 from clocs.evaluation.finetune import Classifiers
 from clocs.evaluation.groups import (
@@ -32,6 +32,6 @@ __all__ = [
     "evaluate_frames",
     "evaluate_groups",
     "holm",
+    "score_against_random",
     "score_groups",
-    "score_with_random",
 ]

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import torch
 
 from clocs.checkpoint import Checkpoint
-from clocs.evaluation.comparison import compare_all
+from clocs.evaluation.comparison import ALPHA, Comparison, compare_all, correct
 from clocs.evaluation.groups import Scored, score_groups
 from clocs.frames import Frames
 from clocs.pretraining import Plan, untrained
@@ -22,7 +23,7 @@ from clocs.train import Settings
 UNTRAINED = ("random", "random-bn")
 
 
-def score_with_random(
+def score_against_random(
     groups: Sequence[Sequence[Checkpoint]],
     frames: Frames,
     *,
@@ -48,34 +49,67 @@ def score_with_random(
             if not any(_is_baseline(other, method, group) for other in everyone):
                 everyone.append(_baseline(method, group, frames, device))
     scored = score_groups(everyone, frames, resamples=resamples, device=device, **how)
+    against = [
+        (number, _strongest(scored, everyone, group))
+        for number, group in enumerate(everyone)
+        if group[0].card.method not in UNTRAINED
+    ]
+    for number, rival in against:
+        beside = scored[rival].evaluation
+        scored[number] = _told(
+            scored[number], random_method=beside.method, random_auc_mean=beside.auc_mean
+        )
     if not resamples:
         return scored
-    pairs = []
-    for number, group in enumerate(everyone):
-        if group[0].card.method not in UNTRAINED:
-            rivals = [
-                other
-                for other, candidate in enumerate(everyone)
-                if any(_is_baseline(candidate, method, group) for method in UNTRAINED)
-            ]
-            pairs.append((number, max(rivals, key=lambda i: scored[i].evaluation.auc_mean)))
+    pairs = list(combinations(range(len(groups)), 2))
     found = compare_all(
-        [one.predictions for one in scored], pairs, resamples=resamples, device=device
+        [one.predictions for one in scored], against + pairs, resamples=resamples, device=device
     )
-    for (number, rival), comparison in zip(pairs, found, strict=True):
-        scored[number] = replace(
+    for (number, _), comparison in zip(against, correct(found[: len(against)]), strict=True):
+        scored[number] = _told(
             scored[number],
-            evaluation=replace(
-                scored[number].evaluation,
-                random_method=scored[rival].evaluation.method,
-                random_auc_mean=scored[rival].evaluation.auc_mean,
-                random_difference=comparison.difference,
-                random_difference_ci95=comparison.ci95,
-                random_p=comparison.p_holm,
-                beats_random=comparison.better,
-            ),
+            random_difference=comparison.difference,
+            random_difference_ci95=comparison.ci95,
+            random_p=comparison.p_holm,
+            beats_random=comparison.better,
         )
-    return scored
+    return _ranked(scored, len(groups), pairs, correct(found[len(against) :]))
+
+
+def _ranked(
+    scored: list[Scored],
+    count: int,
+    pairs: list[tuple[int, int]],
+    found: list[Comparison],
+) -> list[Scored]:
+    """Who of the first `count` is better than whom of them."""
+    if count < 2:
+        return scored
+    beaten: list[list[str]] = [[] for _ in range(count)]
+    for (i, j), comparison in zip(pairs, found, strict=True):
+        if comparison.p_holm < ALPHA:
+            winner, loser = (i, j) if comparison.difference > 0 else (j, i)
+            beaten[winner].append(scored[loser].predictions.name)
+    return [
+        _told(one, better_than=beaten[number]) if number < count else one
+        for number, one in enumerate(scored)
+    ]
+
+
+def _told(one: Scored, **facts: Any) -> Scored:
+    return replace(one, evaluation=replace(one.evaluation, **facts))
+
+
+def _strongest(
+    scored: list[Scored], everyone: list[list[Checkpoint]], of: Sequence[Checkpoint]
+) -> int:
+    """The number of the untrained group of these encoders and seeds with the higher AUC."""
+    rivals = [
+        number
+        for number, candidate in enumerate(everyone)
+        if any(_is_baseline(candidate, method, of) for method in UNTRAINED)
+    ]
+    return max(rivals, key=lambda number: scored[number].evaluation.auc_mean)
 
 
 def _is_baseline(candidate: Sequence[Checkpoint], method: str, of: Sequence[Checkpoint]) -> bool:

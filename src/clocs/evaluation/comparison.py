@@ -85,7 +85,7 @@ def compare_all(
     Args:
         methods: Predictions on one test part.
         pairs: Numbers in `methods`.
-        resamples: Of patients, the same for every method.
+        resamples: Of patients, the same for every method; more where there are many pairs.
         seed: Of the drawing.
         device: Where.
     """
@@ -94,6 +94,8 @@ def compare_all(
     pairs = list(combinations(range(len(methods)), 2)) if pairs is None else list(pairs)
     if not pairs:
         return []
+    # the least p is 2 / (resamples + 1): enough of them, or correction could leave nothing
+    resamples = max(resamples, 200 * len(pairs))
     asked = sorted({number for pair in pairs for number in pair})
     rows = dict(zip(asked, shared([methods[number] for number in asked]), strict=True))
     draws = {
@@ -104,6 +106,11 @@ def compare_all(
     }
     aucs = {number: _by_seed(p) for number, p in rows.items()}
     found = [_compared(rows[i], rows[j], aucs[i], aucs[j], draws[i] - draws[j]) for i, j in pairs]
+    return correct(found)
+
+
+def correct(found: Sequence[Comparison]) -> list[Comparison]:
+    """The same comparisons, corrected for being made together."""
     corrected = holm([one.p for one in found])
     return [replace(one, p_holm=p) for one, p in zip(found, corrected, strict=True)]
 

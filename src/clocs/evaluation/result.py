@@ -22,7 +22,9 @@ class Evaluation:
 
     `labels_count` is the number of labelled recordings asked for, if one was. `by_sex` and
     `by_age` hold the same scores of groups of test patients, where known. `random_…` compare with
-    the stronger untrained encoder: None where there was no comparison. `curve` is the validation
+    the stronger untrained encoder: None where there was no comparison; p is corrected for the
+    number of methods. `better_than` names the methods given beside this one that it beats by a
+    paired test, corrected for all pairs: None where there was one alone. `curve` is the validation
     AUC after every epoch, one list a seed, where asked for.
     """
 
@@ -70,6 +72,7 @@ class Evaluation:
     random_difference_ci95: list[float] | None = None
     random_p: float | None = None
     beats_random: bool | None = None
+    better_than: list[str] | None = None
     curve: list[list[float]] | None = None
 
     def json(self) -> dict[str, Any]:
