@@ -6,7 +6,8 @@ for all members at once. Knows nothing about scores.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -26,6 +27,8 @@ from clocs.frames import Frames
 from clocs.signals import Signals
 from clocs.train import Epoch, Settings, Trained, fit
 from clocs.views import Instances
+
+_SMALL = 500_000  # numbers in a batch of embeddings that one thread handles as fast as two
 
 Protocol = Literal["linear", "linear-converged", "finetune", "knn"]
 
@@ -112,7 +115,9 @@ def linear(crew: Crew) -> Answers:
     train, validation, test = crew.embedded()
     head = LinearHead(train, validation, crew.labelled, crew.weights(), curve=crew.curve)
     curves = _Curves(range(len(crew.seeds)), crew)
-    trained = fit(head, crew.seeds, crew.settings, device=crew.device, on_epoch=curves)
+    batch = train.features[:, : crew.settings.batch_size].numel()
+    with _few_threads(crew.device, batch):
+        trained = fit(head, crew.seeds, crew.settings, device=crew.device, on_epoch=curves)
     with torch.no_grad():
         parts = [_numpy(head.logits(trained.weights, p.features)) for p in (validation, test)]
     own: dict[str, list[Any]] = {"best_epoch": trained.best_epoch, "status": trained.status}
@@ -200,6 +205,18 @@ PROTOCOLS: dict[Protocol, Callable[[Crew], Answers]] = {
     "finetune": finetune,
     "knn": knn,
 }
+
+
+@contextmanager
+def _few_threads(device: torch.device, numbers: int) -> Iterator[None]:
+    """One thread where a step is so small that sharing it takes longer than doing it."""
+    threads = torch.get_num_threads()
+    if device.type == "cpu" and numbers < _SMALL:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 class _Curves:
