@@ -139,6 +139,8 @@ def evaluate(
         out.print(terminal_scores.evaluation_table(results[0], results[1:]))
     else:
         out.print(terminal_scores.evaluations_table(results))
+        for words in terminal_scores.verdicts(results):
+            out.print(words)
     if written:
         out.print(f"The figures are in {plots}: {', '.join(written)}.", markup=False)
 

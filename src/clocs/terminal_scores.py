@@ -54,27 +54,41 @@ def evaluations_table(results: Sequence[Evaluation]) -> Table:
     from rich.table import Table
 
     table = Table(title=_title(results[0], "Test scores"))
-    table.add_column("encoder")
-    for name in ("AUC", "95 % interval", "recording", "AP", "F1"):
-        table.add_column(name, justify="right")
-    table.add_column("against untrained")
-    table.add_column("better than")
+    table.add_column("encoder", no_wrap=True)
+    for name in ("AUC per frame", "95 % interval", "recording", "AP", "F1"):
+        table.add_column(name, justify="right", no_wrap=True)
     for result in results:
         spread = "" if result.auc_std is None else f" ± {result.auc_std:.3f}"
         table.add_row(
-            result.method if result.pretrain is None else f"{result.method} ({result.pretrain})",
+            _name(result),
             f"{result.auc_mean:.3f}{spread}",
-            "–" if result.ci95 is None else _range(result.ci95),
+            "–" if result.ci95 is None else "{:.3f}…{:.3f}".format(*result.ci95),
             f"{result.auc_recording_mean:.3f}",
             f"{result.ap_mean:.3f}",
             f"{result.f1_mean:.3f}",
-            "" if result.beats_random is None else _verdict(result),
-            ", ".join(result.better_than or []),
         )
-    undefined = sorted({label for result in results for label in result.undefined_classes})
-    if undefined:
-        table.caption = f"No AUC for {', '.join(undefined)}: missing in the test part."
     return table
+
+
+def verdicts(results: Sequence[Evaluation]) -> list[str]:
+    """Who beats the untrained encoders, who beats whom, and what has no score."""
+    words = [f"{_name(r)} {_verdict(r)}." for r in results if r.beats_random is not None]
+    ranked = [r for r in results if r.better_than is not None]
+    words += [
+        f"{_name(r)} is better than {', '.join(r.better_than or [])}."
+        for r in ranked
+        if r.better_than
+    ]
+    if len(ranked) > 1 and not any(r.better_than for r in ranked):
+        words.append("None of them is shown to be better than another.")
+    undefined = sorted({label for r in results for label in r.undefined_classes})
+    if undefined:
+        words.append(f"No AUC for {', '.join(undefined)}: missing in the test part.")
+    return words
+
+
+def _name(result: Evaluation) -> str:
+    return result.method if result.pretrain is None else f"{result.method} ({result.pretrain})"
 
 
 def _title(result: Evaluation, what: str) -> str:
