@@ -14,7 +14,8 @@ from clocs.evaluation.device_auc import DeviceAUC
 from clocs.evaluation.finetune import Finetune, Windows, fleets
 from clocs.evaluation.labelled import labelled_rows
 from clocs.frames import Frames
-from clocs.pretraining import Plan, pretrain_frames
+from clocs.plan import Plan
+from clocs.pretraining import pretrain_frames
 from clocs.signals import Signals
 from clocs.train import Epoch, Settings, fit
 from evaluation_parts import fingerprint

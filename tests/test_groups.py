@@ -22,7 +22,8 @@ from clocs.evaluation.knn import votes
 from clocs.evaluation.labelled import Share, labelled_rows, subset
 from clocs.evaluation.weighting import class_weights, classifier_loss
 from clocs.frames import Frames
-from clocs.pretraining import Plan, pretrain_frames, untrained
+from clocs.plan import Plan
+from clocs.pretraining import pretrain_frames, untrained
 from clocs.train import Settings
 from evaluation_parts import labelled
 

@@ -180,7 +180,9 @@ def untrained(
     )
     made = _untrained(frames, method, encoder, plan, device)
     return [
-        _checkpoint(frames, plan, encoder, made, member, frames.spec, device)
+        make_checkpoint(
+            frames, plan, encoder, made, member, frame=frames.spec, device=device, init=None
+        )
         for member in range(len(plan.seeds))
     ]
 

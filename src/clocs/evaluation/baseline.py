@@ -17,7 +17,8 @@ from clocs.checkpoint import Checkpoint
 from clocs.evaluation.comparison import ALPHA, Comparison, compare_all, correct
 from clocs.evaluation.groups import Scored, score_groups
 from clocs.frames import Frames
-from clocs.pretraining import Plan, untrained
+from clocs.plan import Plan
+from clocs.pretraining import untrained
 from clocs.train import Settings
 
 UNTRAINED = ("random", "random-bn")

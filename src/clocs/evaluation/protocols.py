@@ -160,7 +160,7 @@ def knn(crew: Crew) -> Answers:
 def finetune(crew: Crew) -> Answers:
     """Encoder and linear layer trained together."""
     frames, device = crew.frames, crew.device
-    signals = Signals.of(frames, device)
+    signals = Signals.of(frames, device, stream=False)  # a captured validation cannot wait
     train, validation, test = (Windows.of(frames, part, device) for part in crew.rows)
     weights, curves = crew.weights(), _Curves(range(len(crew.seeds)), crew)
     logits: dict[int, list[NDArray[np.float64]]] = {}
