@@ -8,6 +8,7 @@ import pytest
 
 from clocs.errors import SettingError
 from clocs.evaluation import Predictions, compare, compare_all, holm, metrics
+from clocs.evaluation.result import distinct
 from evaluation_parts import predictions
 
 
@@ -83,3 +84,7 @@ def test_predictions_survive_a_file(tmp_path: Path) -> None:
     (tmp_path / "p.safetensors").write_bytes(b"nothing")
     with pytest.raises(SettingError, match="holds no predictions"):
         Predictions.load(tmp_path / "p.safetensors")
+
+
+def test_methods_of_one_name_are_numbered() -> None:
+    assert distinct(["a", "b", "a", "a"]) == ["a", "b", "a #2", "a #3"]

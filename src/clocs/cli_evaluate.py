@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -29,6 +31,7 @@ from clocs.errors import SettingError
 
 if TYPE_CHECKING:
     from clocs.evaluation import Scored
+    from clocs.train import Epoch
 
 EXAMPLE = "Example: clocs evaluate runs/chapman-cmsc runs/chapman-simclr chapman --fraction 0.5"
 
@@ -108,7 +111,7 @@ def evaluate(
         raise SettingError("--labels counts recordings; leave out --fraction and --by")
     opened = open_store(store)
     settings = settings_of(epochs, patience, batch_size or opened.manifest.batch_size, lr)
-    with terminal.training(err, "Evaluating", epochs) as watch:
+    with _watched(protocol, epochs) as on_epoch:
         scored = api.evaluate_many(
             checkpoints,
             opened,
@@ -123,7 +126,7 @@ def evaluate(
             split_seed=split_seed,
             resamples=resamples,
             device=device,
-            on_epoch=watch.epoch,
+            on_epoch=on_epoch,
         )
     results = [one.evaluation for one in scored]
     if predictions is not None:
@@ -160,11 +163,21 @@ def _draw(scored: list[Scored], folder: Path) -> list[str]:
 
 def _named(scored: list[Scored]) -> dict[str, Scored]:
     """A file name for each: its method and what it was trained on, numbered where they recur."""
-    names: dict[str, Scored] = {}
-    for one in scored:
-        name = re.sub(r"[^\w.-]+", "-", one.predictions.name).strip("-")
-        number = 2
-        while name in names:
-            name, number = f"{name.split('~')[0]}~{number}", number + 1
-        names[name] = one
-    return names
+    from clocs.evaluation.result import distinct
+
+    names = distinct([one.evaluation.name for one in scored])
+    files = [re.sub(r"[^\w.-]+", "-", name).strip("-") for name in names]
+    return dict(zip(files, scored, strict=True))
+
+
+@contextmanager
+def _watched(protocol: ProtocolName, epochs: int) -> Iterator[Callable[[Epoch], None]]:
+    """A bar over epochs where there are any, else a sign that something is going on."""
+    if protocol in (ProtocolName.linear, ProtocolName.finetune):
+        with terminal.training(err, "Evaluating", epochs) as watch:
+            yield watch.epoch
+    elif err.is_terminal:
+        with err.status("Evaluating …"):
+            yield lambda epoch: None
+    else:
+        yield lambda epoch: None

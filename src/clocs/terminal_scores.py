@@ -57,10 +57,10 @@ def evaluations_table(results: Sequence[Evaluation]) -> Table:
     table.add_column("encoder", no_wrap=True)
     for name in ("AUC per frame", "95 % interval", "recording", "AP", "F1"):
         table.add_column(name, justify="right", no_wrap=True)
-    for result in results:
+    for name, result in zip(_names(results), results, strict=True):
         spread = "" if result.auc_std is None else f" ± {result.auc_std:.3f}"
         table.add_row(
-            _name(result),
+            name,
             f"{result.auc_mean:.3f}{spread}",
             "–" if result.ci95 is None else "{:.3f}…{:.3f}".format(*result.ci95),
             f"{result.auc_recording_mean:.3f}",
@@ -72,14 +72,11 @@ def evaluations_table(results: Sequence[Evaluation]) -> Table:
 
 def verdicts(results: Sequence[Evaluation]) -> list[str]:
     """Who beats the untrained encoders, who beats whom, and what has no score."""
-    words = [f"{_name(r)} {_verdict(r)}." for r in results if r.beats_random is not None]
-    ranked = [r for r in results if r.better_than is not None]
-    words += [
-        f"{_name(r)} is better than {', '.join(r.better_than or [])}."
-        for r in ranked
-        if r.better_than
-    ]
-    if len(ranked) > 1 and not any(r.better_than for r in ranked):
+    named = dict(zip(_names(results), results, strict=True))
+    words = [f"{name} {_verdict(r)}." for name, r in named.items() if r.beats_random is not None]
+    ranked = {name: r.better_than for name, r in named.items() if r.better_than is not None}
+    words += [f"{name} is better than {', '.join(who)}." for name, who in ranked.items() if who]
+    if len(ranked) > 1 and not any(ranked.values()):
         words.append("None of them is shown to be better than another.")
     undefined = sorted({label for r in results for label in r.undefined_classes})
     if undefined:
@@ -87,8 +84,10 @@ def verdicts(results: Sequence[Evaluation]) -> list[str]:
     return words
 
 
-def _name(result: Evaluation) -> str:
-    return result.method if result.pretrain is None else f"{result.method} ({result.pretrain})"
+def _names(results: Sequence[Evaluation]) -> list[str]:
+    from clocs.evaluation.result import distinct
+
+    return distinct([result.name for result in results])
 
 
 def _title(result: Evaluation, what: str) -> str:

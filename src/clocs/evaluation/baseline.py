@@ -16,6 +16,7 @@ import torch
 from clocs.checkpoint import Checkpoint
 from clocs.evaluation.comparison import ALPHA, Comparison, compare_all, correct
 from clocs.evaluation.groups import Scored, score_groups
+from clocs.evaluation.result import distinct
 from clocs.frames import Frames
 from clocs.plan import Plan
 from clocs.pretraining import untrained
@@ -86,11 +87,12 @@ def _ranked(
     """Who of the first `count` is better than whom of them."""
     if count < 2:
         return scored
+    names = distinct([one.evaluation.name for one in scored])
     beaten: list[list[str]] = [[] for _ in range(count)]
     for (i, j), comparison in zip(pairs, found, strict=True):
         if comparison.p_holm < ALPHA:
             winner, loser = (i, j) if comparison.difference > 0 else (j, i)
-            beaten[winner].append(scored[loser].predictions.name)
+            beaten[winner].append(names[loser])
     return [
         _told(one, better_than=beaten[number]) if number < count else one
         for number, one in enumerate(scored)

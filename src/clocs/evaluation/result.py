@@ -6,6 +6,7 @@ Knows nothing about how they are computed.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -75,9 +76,22 @@ class Evaluation:
     better_than: list[str] | None = None
     curve: list[list[float]] | None = None
 
+    @property
+    def name(self) -> str:
+        """The method and what it was trained on, for tables."""
+        return self.method if self.pretrain is None else f"{self.method} ({self.pretrain})"
+
     def json(self) -> dict[str, Any]:
         """The same as plain values; a number that does not exist is None."""
         return {name: _plain(value) for name, value in asdict(self).items()}
+
+
+def distinct(names: Sequence[str]) -> list[str]:
+    """The same names, numbered from the second on where they recur."""
+    return [
+        f"{name} #{n}" if (n := 1 + list(names[:place]).count(name)) > 1 else name
+        for place, name in enumerate(names)
+    ]
 
 
 def _plain(value: Any) -> Any:
