@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from clocs._version import __version__
 
 if TYPE_CHECKING:
-    from clocs.api import evaluate, evaluate_many, prepare, pretrain
+    from clocs.api import evaluate, evaluate_many, prepare, pretrain, report, reproduce
     from clocs.checkpoint import Checkpoint
     from clocs.checkpoint import load_checkpoint as load
     from clocs.errors import ClocsError
@@ -27,6 +27,8 @@ _WHERE = {
     "pretrain": ("clocs.api", "pretrain"),
     "evaluate": ("clocs.api", "evaluate"),
     "evaluate_many": ("clocs.api", "evaluate_many"),
+    "reproduce": ("clocs.api", "reproduce"),
+    "report": ("clocs.api", "report"),
     "load": ("clocs.checkpoint", "load_checkpoint"),
     "read": ("clocs.readers", "read"),
     "Checkpoint": ("clocs.checkpoint", "Checkpoint"),
@@ -52,6 +54,8 @@ __all__ = [
     "prepare",
     "pretrain",
     "read",
+    "report",
+    "reproduce",
 ]
 
 

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from clocs import api, cli_evaluate, cli_show, terminal
+from clocs import api, cli_evaluate, cli_experiments, cli_show, terminal
 from clocs._version import __version__
 from clocs.cli_options import (
     BatchSize,
@@ -41,6 +41,7 @@ app = typer.Typer(
 )
 app.add_typer(cli_show.app)
 app.command(epilog=cli_evaluate.EXAMPLE)(cli_evaluate.evaluate)
+cli_experiments.register(app)
 
 
 class Reference(StrEnum):
