@@ -54,6 +54,11 @@ def conv_block(
 
         fuse: Callable[..., tuple[Tensor, Tensor, Tensor]] = FusedBlock.apply
         return fuse(h, weight, gamma, beta, keys, dropout)
+    if compiled(h, weight):
+        from clocs.encoders.native import NativeBlock
+
+        native: Callable[..., tuple[Tensor, Tensor, Tensor]] = NativeBlock.apply
+        return native(h, weight, gamma, beta, keys, dropout)
     block: Callable[..., tuple[Tensor, Tensor, Tensor]] = _Block.apply
     # without matrix units for it, lower precision is a way to round: arithmetic stays as it is
     out, mean, variance = block(h.to(weight.dtype), weight, gamma, beta)
@@ -71,6 +76,11 @@ def conv_block_eval(
         from clocs.encoders.fused import fused_block_eval
 
         return fused_block_eval(h, weight, scale, shift)
+    learning = torch.is_grad_enabled() and any(x.requires_grad for x in (h, weight, scale, shift))
+    if not learning and compiled(h, weight):
+        from clocs.encoders.native import native_block_eval
+
+        return native_block_eval(h, weight, scale, shift)
     y = torch.bmm(_windows(h.to(weight.dtype)), weight * _sign(scale)[:, None])
     y = _pool(y.view(*h.shape[:2], convolved(h.shape[2]), -1))[0]
     return torch.relu(y * scale.abs()[:, None, None] + shift[:, None, None]).to(h.dtype)
@@ -80,6 +90,13 @@ def fused(x: Tensor, dtype: torch.dtype) -> bool:
     """Whether Triton kernels serve: a choice by device and type alone, so runs stay repeatable."""
     served = dtype in (torch.float32, torch.bfloat16)
     return x.is_cuda and served and find_spec("triton") is not None
+
+
+def compiled(h: Tensor, weight: Tensor) -> bool:
+    """Whether compiled C serves: on a CPU with a C compiler, for float32."""
+    from clocs.encoders.native import serves
+
+    return serves(h, weight)
 
 
 def plain_block(
