@@ -87,5 +87,11 @@ class Signals:
             from clocs.encoders.fused import normalised_windows
 
             return normalised_windows(self.flat, starts, self.samples, self.dtype)
+        if self.flat.device.type == "cpu" and self.dtype == torch.float32:
+            from clocs.encoders.native import native_windows
+
+            windows = native_windows(self.flat, starts, self.samples)
+            if windows is not None:
+                return windows
         exact = torch.promote_types(self.dtype, torch.float32)  # of values in the thousands
         return min_max(self.flat.unfold(0, self.samples, 1)[starts].to(exact)).to(self.dtype)

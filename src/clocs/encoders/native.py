@@ -1,4 +1,4 @@
-"""The encoder's block on a CPU: the same function as `block.py`, by compiled C (`block.c`).
+"""The encoder's block on a CPU: the same function as `block.py`, by compiled C (`native/block.c`).
 
 One instance stays in the processor's cache from convolution to statistics, and from d_y to the
 gradients. Results do not depend on the number of threads.
@@ -7,7 +7,6 @@ gradients. Results do not depend on the number of threads.
 from __future__ import annotations
 
 import ctypes
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,7 +15,6 @@ from torch import Tensor
 from clocs import native
 from clocs.encoders.block import EPSILON, KERNEL, POOL, STRIDE, convolved
 
-_SOURCE = Path(__file__).with_name("block.c")
 _PIECE = 16  # instances, as in block.c
 _POINTERS = (
     "h", "w", "w_turned", "gamma", "beta", "keys", "y", "o", "mean", "variance", "deviation",
@@ -102,6 +100,22 @@ def native_block_eval(h: Tensor, weight: Tensor, scale: Tensor, shift: Tensor) -
     return o
 
 
+def native_windows(flat: Tensor, starts: Tensor, samples: int) -> Tensor | None:
+    """flat: (samples,) int16, starts: (…) -> (…, samples) float32 in [0, 1] each; None: no C."""
+    library = native.library("gather")
+    if library is None or not starts.numel():
+        return None
+    flat, starts = flat.contiguous(), starts.contiguous()
+    least, greatest = map(int, torch.aminmax(starts))
+    if least < 0 or greatest > len(flat) - samples:
+        raise IndexError(f"windows from {least} to {greatest} do not lie in {len(flat)} samples")
+    out = torch.empty(*starts.shape, samples)
+    pointers = (ctypes.c_void_p(x.data_ptr()) for x in (flat, starts, out))
+    sizes = map(ctypes.c_int64, (starts.numel(), samples, torch.get_num_threads()))
+    library.gather(*pointers, *sizes)
+    return out
+
+
 def _call(name: str, h: Tensor, weight: Tensor, dropout: float, **tensors: Tensor | None) -> None:
     library = _library(h, weight)
     assert library is not None  # `serves` has asked
@@ -129,10 +143,8 @@ def _call(name: str, h: Tensor, weight: Tensor, dropout: float, **tensors: Tenso
 
 
 def _library(h: Tensor, weight: Tensor) -> ctypes.CDLL | None:
-    if not native.wanted():
-        return None
     assert weight.shape[1] == KERNEL * h.shape[3] and STRIDE == 3  # as block.c has it
-    return native.library(_SOURCE, f"C_IN={h.shape[3]}", f"C_OUT={weight.shape[2]}")
+    return native.library("block", f"C_IN={h.shape[3]}", f"C_OUT={weight.shape[2]}")
 
 
 def _packed(h: Tensor) -> Tensor:

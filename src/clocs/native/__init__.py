@@ -19,29 +19,29 @@ import tempfile
 from pathlib import Path
 
 COMPILERS = ("cc", "gcc", "clang")
-_FLAGS = ("-O3", "-ffp-contract=fast", "-shared", "-fPIC", "-pthread")
+# Scheduling before registers are given out spills them here, and such CPUs reorder by themselves.
+_FLAGS = ("-O3", "-ffp-contract=fast", "-fno-schedule-insns", "-shared", "-fPIC", "-pthread")
+_HERE = Path(__file__).parent
 _DIGEST = hashlib.sha256().digest_size
 
 
-def wanted() -> bool:
-    """Whether compiled code may serve: CLOCS_KERNEL=torch says no."""
-    return os.environ.get("CLOCS_KERNEL", "native") != "torch"
+def library(source: str, *defines: str) -> ctypes.CDLL | None:
+    """`source`.c with these -D…, compiled or from the cache; None where torch has to do."""
+    return None if os.environ.get("CLOCS_KERNEL") == "torch" else _library(source, *defines)
 
 
 @functools.cache
-def library(source: Path, *defines: str) -> ctypes.CDLL | None:
-    """The compiled `source` with these -D…, from the cache where it is there; None: no compiler."""
+def _library(source: str, *defines: str) -> ctypes.CDLL | None:
     compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
     native = "-mcpu=native" if platform.machine() in ("aarch64", "arm64") else "-march=native"
     named = [f"-D{define}" for define in defines]
-    text = source.read_bytes()
-    name = hashlib.sha256(repr((text, _FLAGS, native, named, _processor())).encode()).hexdigest()
-    folder = _folder()
-    path = folder / f"{source.stem}-{name[:20]}.so"
+    texts = [(_HERE / file).read_text() for file in (f"{source}.c", "threads.h")]
+    name = hashlib.sha256(repr((texts, _FLAGS, native, named, _processor())).encode()).hexdigest()
+    path = _folder() / f"{source}-{name[:20]}.so"
     if not _whole(path):
         if compiler is None:
             return None
-        command = [compiler, *_FLAGS, *named, str(source), "-lm"]
+        command = [compiler, *_FLAGS, *named, str(_HERE / f"{source}.c"), "-lm"]
         if not (_compile([*command, native], path) or _compile(command, path)):
             return None
     try:

@@ -1,6 +1,6 @@
 /* One block of the encoder on a CPU: the same function as block.py, in a few passes over memory.
  *
- * Compiled for one shape (-DC_IN=… -DC_OUT=…) by clocs/native.py; put together by encoders/native.py.
+ * Compiled for one shape (-DC_IN=… -DC_OUT=…); called by encoders/native.py.
  *
  * forward   convolve  h, w -> y, and the sum and spread of every instance
  *           pool      y    -> scale, shift, the larger of two, ReLU, dropout
@@ -15,16 +15,14 @@
  * An output of 0 was cut by ReLU or dropped, and passes no gradient: no mask is kept.
  */
 #include <math.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdint.h>
 #include <string.h>
+
+#include "threads.h"
 
 #define TAPS 7
 #define STRIDE 3
 #define K (TAPS * C_IN)
 #define PIECE 16
-#define MOST_THREADS 64
 
 #if defined(__aarch64__) || defined(__AVX512F__)
 #define REGISTERS 24 /* for sums; 32 in all */
@@ -44,7 +42,6 @@
 #define LANES_IN 1
 #endif
 
-#define SMALLER(a, b) ((a) < (b) ? (a) : (b))
 #define J (C_OUT / LANES)                     /* vectors of an output's channels */
 #define AT_ONCE SMALLER(8, REGISTERS / J)     /* positions convolved at once */
 #define GROUP (STRIDE * C_IN / LANES_IN)      /* vectors of a stride's inputs */
@@ -84,34 +81,22 @@ typedef void (*Work)(const Block *, int64_t member, int64_t first, int64_t last,
 typedef struct {
     const Block *block;
     Work work;
-    _Atomic int64_t next, worker;
-} Round;
+} Pass;
 
 static int64_t out_of(const Block *b) { return (b->length - TAPS) / STRIDE + 1; }
 static int64_t pieces_of(const Block *b) { return (b->n + PIECE - 1) / PIECE; }
 
-static void *take_pieces(void *argument) {
-    Round *round = argument;
-    const Block *b = round->block;
-    int64_t pieces = pieces_of(b), i;
-    float *scratch = b->scratch + atomic_fetch_add(&round->worker, 1) * (out_of(b) + 4) * C_OUT;
-    while ((i = atomic_fetch_add(&round->next, 1)) < b->members * pieces) {
-        int64_t first = i % pieces * PIECE;
-        round->work(b, i / pieces, first, SMALLER(first + PIECE, b->n), scratch);
-    }
-    return NULL;
+static void one_piece(const void *job, int64_t piece, int64_t worker) {
+    const Block *b = ((const Pass *)job)->block;
+    int64_t first = piece % pieces_of(b) * PIECE;
+    float *scratch = b->scratch + worker * (out_of(b) + 4) * C_OUT;
+    ((const Pass *)job)
+        ->work(b, piece / pieces_of(b), first, SMALLER(first + PIECE, b->n), scratch);
 }
 
-/* Starting a thread takes some 20 µs: no pool to keep, to wake, or to lose in a fork. */
-static void each_piece(const Block *b, Work work) {
-    Round round = {b, work, 0, 0};
-    pthread_t helpers[MOST_THREADS];
-    int64_t wanted = SMALLER(b->threads, b->members * pieces_of(b)) - 1, started = 0;
-    wanted = SMALLER(wanted, MOST_THREADS);
-    while (started < wanted && !pthread_create(&helpers[started], NULL, take_pieces, &round))
-        started++;
-    take_pieces(&round);
-    while (started) pthread_join(helpers[--started], NULL);
+static void all_pieces(const Block *b, Work work) {
+    Pass pass = {b, work};
+    each_piece(b->threads, b->members * pieces_of(b), one_piece, &pass);
 }
 
 /* ---- one instance ---- */
@@ -119,8 +104,8 @@ static void each_piece(const Block *b, Work work) {
 INLINE void convolve_at(const int count, const float *h, const float *w, float *y) {
     V sum[AT_ONCE][J] = {0};
     for (int k = 0; k < K; k++) {
-        UNROLL for (int p = 0; p < count; p++)
-            UNROLL for (int j = 0; j < J; j++)
+        UNROLL for (int j = 0; j < J; j++)
+            UNROLL for (int p = 0; p < count; p++)
                 sum[p][j] += *(const V *)(w + k * C_OUT + j * LANES) * h[p * STRIDE * C_IN + k];
     }
     UNROLL for (int p = 0; p < count; p++)
@@ -332,7 +317,7 @@ static void spread(const Block *b, int64_t member, int64_t first, int64_t last, 
 /* ---- what Python calls ---- */
 
 void forward(const Block *b) {
-    each_piece(b, convolve);
+    all_pieces(b, convolve);
     for (int64_t m = 0; m < b->members; m++)
         for (int c = 0; c < C_OUT; c++) {
             const float *sums = b->sums + m * b->n * 2 * C_OUT + c;
@@ -352,13 +337,13 @@ void forward(const Block *b) {
             b->scale[at] = b->gamma[at] * b->deviation[at];
             b->shift[at] = b->beta[at] - b->mean[at] * b->scale[at];
         }
-    each_piece(b, pool);
+    all_pieces(b, pool);
 }
 
-void evaluate(const Block *b) { each_piece(b, both); }
+void evaluate(const Block *b) { all_pieces(b, both); }
 
 void backward(const Block *b) {
-    each_piece(b, reach);
+    all_pieces(b, reach);
     for (int64_t m = 0; m < b->members; m++)
         for (int c = 0; c < C_OUT; c++) {
             double beta = 0, gamma = 0;
@@ -369,7 +354,7 @@ void backward(const Block *b) {
             b->dbeta[m * C_OUT + c] = (float)beta;
             b->dgamma[m * C_OUT + c] = (float)gamma * b->deviation[m * C_OUT + c];
         }
-    each_piece(b, spread);
+    all_pieces(b, spread);
     for (int64_t m = 0; m < b->members; m++) {
         double total[K * C_OUT] = {0};
         for (int64_t p = 0; p < pieces_of(b); p++) {
