@@ -16,6 +16,7 @@ import torch
 from clocs import guard
 from clocs.checkpoint import Card, Checkpoint
 from clocs.encoders import Encoder
+from clocs.encoders.block import kernel
 from clocs.frames import SEVERAL, Frames
 from clocs.plan import Plan
 from clocs.recording import FrameSpec
@@ -87,6 +88,7 @@ def make_checkpoint(
             "device": device.type,
             "threads": torch.get_num_threads(),
             "machine": platform.machine(),
+            "kernel": kernel(device, getattr(torch, plan.precision)),
         },
         salt=salt,
     )

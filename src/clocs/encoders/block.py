@@ -99,6 +99,14 @@ def compiled(h: Tensor, weight: Tensor) -> bool:
     return serves(h, weight)
 
 
+def kernel(device: torch.device, dtype: torch.dtype = torch.float32) -> str:
+    """Which code does the paper's blocks there: 'triton', 'native' (compiled C) or 'torch'."""
+    h = torch.empty(1, 1, 13, 1, dtype=dtype, device=device)
+    if fused(h, dtype):
+        return "triton"
+    return "native" if compiled(h, torch.empty(1, KERNEL, 4, device=device)) else "torch"
+
+
 def plain_block(
     h: Tensor, weight: Tensor, gamma: Tensor, beta: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
