@@ -123,7 +123,7 @@ class Fleet:
         Returns:
             (members, 1) bool: who moved.
         """
-        failed = on & self.live & ~(loss.isfinite() & gradient.isfinite().all(dim=1))
+        failed = on & self.live & ~(loss.isfinite() & gradient.abs().amax(dim=1).isfinite())
         self.broken |= failed
         self.live &= ~failed
         moving = on & self.live
@@ -134,9 +134,8 @@ class Fleet:
         self.moment1.lerp_(gradient, share * (1 - BETA1))
         self.moment2.lerp_(gradient.square(), share * (1 - BETA2))
         count = self.steps.clamp(min=1)[:, None].to(gradient.dtype)
-        mean = self.moment1 / (1 - BETA1**count)
-        spread = (self.moment2 / (1 - BETA2**count)).sqrt()
-        self.theta.sub_(torch.where(column, lr * mean / (spread + EPSILON), 0))
+        spread = (self.moment2 / (1 - BETA2**count)).sqrt_().add_(EPSILON)
+        self.theta.addcdiv_(self.moment1 * (share * lr / (1 - BETA1**count)), spread, value=-1)
         self.buffers.copy_(torch.where(column, buffers, self.buffers))
         return column
 
