@@ -100,7 +100,7 @@ def _temporary_folder() -> Path:
 @functools.cache
 def _processor() -> tuple[str, ...]:
     """What code for this very CPU depends on: a home may be shared by different machines."""
-    about = [sys.platform, platform.machine(), platform.processor()]
+    about = [sys.platform, platform.machine()]
     try:
         first = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
         keep = ("model", "cpu family", "flags", "Features", "CPU part", "CPU variant")
