@@ -30,10 +30,6 @@ class CNN:
     name: str = "cnn"
 
     def __post_init__(self) -> None:
-        if self.embedding_dim < 1:
-            raise SettingError(
-                f"the embedding needs at least 1 dimension, not {self.embedding_dim}"
-            )
         if self.pooled_length < 1:
             shortest = next(n for n in range(self.samples, 10_000) if _pooled(n) > 0)
             raise SettingError(
