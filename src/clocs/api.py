@@ -72,6 +72,8 @@ def pretrain(
     frame: FrameSpec | None = None,
     device: str | None = None,
     resume: bool = False,
+    tensorboard: bool = False,
+    save_every: float | None = None,
     on_step: Callable[[int, int], None] = lambda step, steps: None,
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
 ) -> list[Checkpoint]:
@@ -101,6 +103,8 @@ def pretrain(
         frame: Another frame than the dataset's own.
         device: 'cpu', 'cuda' …; the best at hand by default.
         resume: Go on with an interrupted run in `out`.
+        tensorboard: Write event files, too, into `out/tensorboard`.
+        save_every: Seconds between two savings of the state to resume from; 5 by default.
         on_step: Called with the steps done and the steps of an epoch.
         on_epoch: Called after each epoch.
     """
@@ -111,7 +115,7 @@ def pretrain(
     from clocs.plan import Plan
     from clocs.pretraining import pretrain_frames
     from clocs.store import Store
-    from clocs.train import Settings
+    from clocs.train import SAVE_EVERY, Settings
 
     given = [store] if isinstance(store, Store | Path | str) else list(store)
     stores = [_opened(one) for one in given]
@@ -146,6 +150,8 @@ def pretrain(
         init=load_checkpoints(init) if isinstance(init, Path | str) else init or (),
         device=pick_device(device),
         resume=resume,
+        tensorboard=tensorboard,
+        save_every=SAVE_EVERY if save_every is None else save_every,
         on_step=on_step,
         on_epoch=on_epoch,
     )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 
@@ -29,7 +30,7 @@ from clocs.cli_options import (
     print_json,
     settings_of,
 )
-from clocs.errors import ClocsError
+from clocs.errors import ClocsError, ClocsWarning
 
 app = typer.Typer(
     name="clocs",
@@ -195,11 +196,18 @@ def pretrain(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with an interrupted run.")
     ] = False,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Write event files, too: tensorboard --logdir …")
+    ] = False,
+    save_every: Annotated[
+        float, typer.Option(help="Seconds between two savings of what --resume needs.", min=0)
+    ] = 5.0,
     as_json: Json = False,
 ) -> None:
     """Learn encoders from unlabelled ECGs, one a seed.
 
     Writes seed-0.safetensors, seed-0.json, … and log.jsonl with the metrics of every epoch.
+    Interrupted, even killed, it ends with the same weights when resumed on the CPU.
     """
     from clocs.store import open_store
 
@@ -227,6 +235,8 @@ def pretrain(
             split_seed=split_seed,
             device=device,
             resume=resume,
+            tensorboard=tensorboard,
+            save_every=save_every,
             on_step=watch.step,
             on_epoch=watch.epoch,
         )
@@ -283,9 +293,24 @@ def _one_sentence() -> Iterator[None]:
         sys.exit(130)
 
 
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Our own in one sentence, others with where they come from."""
+    ours = issubclass(category, ClocsWarning)
+    words = str(message) if ours else f"{filename}:{lineno}: {category.__name__}: {message}"
+    err.print(f"[yellow]clocs:[/yellow] {terminal.escape(words)}")
+
+
 def main() -> None:
     """Run the command line."""
     code = 0
+    warnings.showwarning = _show_warning
     try:
         with _one_sentence():
             app()

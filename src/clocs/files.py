@@ -10,13 +10,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def write_atomic(path: Path, content: bytes | memoryview) -> None:
-    """Write `content` to `path`: on any interruption the file is the old one or the new one."""
+def write_atomic(path: Path, content: bytes | memoryview, *, keep: Path | None = None) -> None:
+    """Write `content` to `path`: on any interruption the file is the old one or the new one.
+
+    Args:
+        path: The file.
+        content: All of it.
+        keep: Where the old file stays; for a moment it is then the only one.
+    """
     temporary = partial_path(path)
     with temporary.open("wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
+    if keep is not None and path.exists():
+        path.replace(keep)
     temporary.replace(path)
     sync_folder(path.parent)
 

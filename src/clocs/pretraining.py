@@ -15,23 +15,26 @@ from typing import Any
 import torch
 
 from clocs import counter
-from clocs.cards import finite, make_checkpoint
+from clocs.cards import make_checkpoint
 from clocs.checkpoint import Checkpoint, load_checkpoint
 from clocs.embedding import stack
 from clocs.encoders import Encoder, Weights, make_encoder
 from clocs.errors import CheckpointError, SettingError
-from clocs.files import write_atomic
-from clocs.fleet import epochs_done
+from clocs.events import require_tensorboard
+from clocs.files import partial_path, write_atomic
+from clocs.fleet import epochs_done, remove_state
 from clocs.frames import Frames
+from clocs.lock import LOCK, locked
+from clocs.log import recorded
 from clocs.methods import Method, find_method
 from clocs.objectives import make_task
 from clocs.plan import Plan
 from clocs.recording import FrameSpec
 from clocs.signals import Signals
-from clocs.train import Epoch, Task, Trained, fit
+from clocs.train import SAVE_EVERY, Epoch, Trained, fit
 from clocs.views import instances
 
-STATE, LOG, PLAN = "state.safetensors", "log.jsonl", "settings.json"
+STATE, PLAN = "state.safetensors", "settings.json"
 
 
 def pretrain_frames(
@@ -44,6 +47,8 @@ def pretrain_frames(
     device: torch.device | str = "cpu",
     stream: bool | None = None,
     resume: bool = False,
+    tensorboard: bool = False,
+    save_every: float = SAVE_EVERY,
     on_step: Callable[[int, int], None] = lambda step, steps: None,
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
 ) -> list[Checkpoint]:
@@ -59,6 +64,8 @@ def pretrain_frames(
         stream: Whether signals are brought to the device batch by batch; where None, if they are
             too large for it.
         resume: Go on from an interrupted run in `out`.
+        tensorboard: Write event files, too, into `out/tensorboard`.
+        save_every: Seconds between two savings of the state.
         on_step: Called with the steps done and the steps of an epoch.
         on_epoch: Called after each epoch.
     """
@@ -69,44 +76,60 @@ def pretrain_frames(
         samples=frames.spec.samples,
         dropout=plan.dropout,
     )
-    origins = _origins(init, plan, encoder)
-    _claim(out, plan, frames, init, resume=resume)
-    files = plan.files(out)
-    if all(file.with_suffix(".json").exists() for file in files):
-        return [load_checkpoint(file) for file in files]  # finished before
-    if method.asks is None:
-        trained = _untrained(frames, method, encoder, plan, device)
-    else:
-        task = make_task(
-            frames,
-            method,
-            encoder,
-            members=len(plan.members),
-            batch_size=plan.settings.batch_size,
-            choices=plan.choices,
-            device=device,
-            dtype=getattr(torch, plan.precision),
-            perturb=[chain for chain in plan.chains if chain for _ in plan.seeds],
-            start=stack(origins) if origins else None,
-            stream=stream,
-        )
-        trained = _train(task, plan, out, device, on_step, on_epoch)
-    checkpoints = [
-        make_checkpoint(
-            frames,
-            plan,
-            encoder,
-            trained,
-            member,
-            frame=frame_to_use or frames.spec,
-            device=device,
-            init=origins[member] if origins else None,
-        )
-        for member in range(len(plan.members))
-    ]
-    for file, checkpoint in zip(files, checkpoints, strict=True):
-        checkpoint.save(file)
-    (out / STATE).unlink(missing_ok=True)
+    origins, files = _origins(init, plan, encoder), plan.files(out)
+    if tensorboard:
+        require_tensorboard()
+    if out.exists() and not out.is_dir():
+        raise CheckpointError(f"{out} is a file; give a folder for the checkpoints")
+    with locked(out):
+        _claim(out, plan, frames, init, resume=resume)
+        if all(file.with_suffix(".json").exists() for file in files):
+            remove_state(out / STATE)  # left by an interruption after the very last step
+            return [load_checkpoint(file) for file in files]  # finished before
+        if method.asks is None:
+            trained = _untrained(frames, method, encoder, plan, device)
+        else:
+            task = make_task(
+                frames,
+                method,
+                encoder,
+                members=len(plan.members),
+                batch_size=plan.settings.batch_size,
+                choices=plan.choices,
+                device=device,
+                dtype=getattr(torch, plan.precision),
+                perturb=[chain for chain in plan.chains if chain for _ in plan.seeds],
+                start=stack(origins) if origins else None,
+                stream=stream,
+            )
+            done = epochs_done(out / STATE)
+            with recorded(out, plan, on_epoch, epochs=done, tensorboard=tensorboard) as report:
+                trained = fit(
+                    task,
+                    [seed for _, seed in plan.members],
+                    plan.settings,
+                    device=device,
+                    state=out / STATE,
+                    save_every=save_every,
+                    on_step=on_step,
+                    on_epoch=report,
+                )
+        checkpoints = [
+            make_checkpoint(
+                frames,
+                plan,
+                encoder,
+                trained,
+                member,
+                frame=frame_to_use or frames.spec,
+                device=device,
+                init=origins[member] if origins else None,
+            )
+            for member in range(len(plan.members))
+        ]
+        for file, checkpoint in zip(files, checkpoints, strict=True):
+            checkpoint.save(file)
+        remove_state(out / STATE)
     return checkpoints
 
 
@@ -135,34 +158,6 @@ def _origins(init: Sequence[Checkpoint], plan: Plan, encoder: Encoder) -> list[C
 def _shape(encoder: Encoder) -> str:
     """What must agree for weights to fit, in words."""
     return f"{encoder.name!r} of {encoder.samples} samples and E = {encoder.embedding_dim}"
-
-
-def _train(
-    task: Task,
-    plan: Plan,
-    out: Path,
-    device: torch.device,
-    on_step: Callable[[int, int], None],
-    on_epoch: Callable[[Epoch], None],
-) -> Trained:
-    log, state = out / LOG, out / STATE
-    _cut_log(log, epochs_done(state))
-
-    def report(epoch: Epoch) -> None:
-        with log.open("a", encoding="utf-8") as file:
-            for line in _log_lines(epoch, plan):
-                file.write(json.dumps(line) + "\n")
-        on_epoch(epoch)
-
-    return fit(
-        task,
-        [seed for _, seed in plan.members],
-        plan.settings,
-        device=device,
-        state=state,
-        on_step=on_step,
-        on_epoch=report,
-    )
 
 
 def untrained(
@@ -246,9 +241,8 @@ def _claim(
             }
         )
     )
-    if out.exists() and not out.is_dir():
-        raise CheckpointError(f"{out} is a file; give a folder for the checkpoints")
-    if out.is_dir() and any(out.iterdir()):
+    of_ours = {LOCK, partial_path(out / PLAN).name}  # left by a run killed in its first moments
+    if any(path.name not in of_ours for path in out.iterdir()):
         if not (out / PLAN).is_file():
             raise CheckpointError(f"{out} holds other files; give a new folder with --out")
         try:
@@ -266,31 +260,4 @@ def _claim(
                 f"{out} holds this pre-training already; add --resume to go on with it, or give a "
                 "new folder with --out"
             )
-    out.mkdir(parents=True, exist_ok=True)
     write_atomic(out / PLAN, json.dumps(want, indent=2).encode())
-
-
-def _cut_log(log: Path, epochs: int) -> None:
-    """Keep what the log says of the epochs that the state has; later ones are done again."""
-    if log.exists():
-        lines = log.read_text(encoding="utf-8").splitlines(keepends=True)
-        kept = [
-            line for line in lines if line.endswith("\n") and json.loads(line)["epoch"] <= epochs
-        ]
-        write_atomic(log, "".join(kept).encode())
-
-
-def _log_lines(epoch: Epoch, plan: Plan) -> list[dict[str, Any]]:
-    """One line a live member."""
-    return [
-        {
-            "epoch": epoch.number,
-            "seed": seed,
-            **({"perturb": chain} if len(plan.chains) > 1 else {}),
-            "train_loss": finite(epoch.train_loss[member]),
-            **{f"validation_{name}": finite(v[member]) for name, v in epoch.validation.items()},
-            "seconds": round(epoch.seconds, 3),
-        }
-        for member, (chain, seed) in enumerate(plan.members)
-        if epoch.live[member]
-    ]

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from clocs import counter
 from clocs.errors import SettingError
-from clocs.fleet import Fleet, Layout, Weights
+from clocs.fleet import Fleet, Layout, Weights, is_saved
 
 SAVE_EVERY = 5.0  # seconds
 
@@ -125,7 +125,7 @@ def fit(
     parameters = {k: v.to(device, dtype) for k, v in task.parameters(keys).items()}
     buffers = {k: v.to(device, dtype) for k, v in task.buffers(len(seeds)).items()}
     layouts = Layout.of(parameters), Layout.of(buffers)
-    if state is not None and state.exists():
+    if state is not None and is_saved(state):
         fleet = Fleet.load(state, device)
     else:
         fleet = Fleet.start(layouts[0].pack(parameters), layouts[1].pack(buffers))
