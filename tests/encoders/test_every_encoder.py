@@ -16,8 +16,10 @@ from clocs.evaluation import evaluate_frames
 from clocs.frames import Frames
 from clocs.framing import make_frames
 from clocs.methods import adapt
-from clocs.pretext import Choices, make_task
-from clocs.pretraining import Plan, pretrain_frames
+from clocs.objectives import make_task
+from clocs.plan import Plan
+from clocs.pretext import Choices
+from clocs.pretraining import pretrain_frames
 from clocs.recording import FrameSpec
 from clocs.store import Store
 from clocs.train import Settings, Trained, fit
@@ -104,6 +106,20 @@ def test_dropout_is_a_function_of_its_keys(name: str) -> None:
     )
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
+
+
+def test_activations_may_be_less_precise_than_weights(name: str) -> None:
+    encoder = make_encoder(name, embedding_dim=8, samples=400)
+    weights, buffers = start(encoder, [0])
+    x, keys = torch.rand(1, 16, 400), counter.member_keys([0])
+    z, after = encoder.encode_training(weights, buffers, x, keys)
+    rough, rougher = encoder.encode_training(weights, buffers, x.bfloat16(), keys)
+    assert rough.dtype == torch.float32
+    assert all(tensor.dtype == torch.float32 for tensor in rougher.values())
+    assert not torch.equal(rough, z)
+    assert torch.allclose(rough, z, atol=0.05)
+    evaluated = encoder.encode(weights, after, x.bfloat16())
+    assert torch.allclose(evaluated, encoder.encode(weights, after, x), atol=0.05)
 
 
 def test_statistics_move_by_their_momentum(name: str) -> None:

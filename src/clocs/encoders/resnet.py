@@ -145,17 +145,19 @@ class ResNet:
 
 
 def _forward(weights: dict[str, Tensor], x: Tensor, norm: Norm, drop: Drop) -> Tensor:
+    """Activations are of the precision of x, which may be lower than that of the weights."""
+
     def convolved(conv: _Conv, h: Tensor) -> Tensor:
         return norm(conv, _convolve(h, weights[f"{conv.name}.conv.weight"], conv))
 
-    h = torch.relu(convolved(_STEM, x.unsqueeze(-1)))
+    h = torch.relu(convolved(_STEM, x.unsqueeze(-1))).to(x.dtype)
     half = h.shape[2] // POOL
     h = h[:, :, : half * POOL].unflatten(2, (half, POOL)).amax(dim=3)
     for number, block in enumerate(_BLOCKS, start=1):
-        inner = drop(number, torch.relu(convolved(block.first, h)))
+        inner = drop(number, torch.relu(convolved(block.first, h)).to(x.dtype))
         around = h if block.shortcut is None else convolved(block.shortcut, h)
-        h = torch.relu(convolved(block.second, inner) + around)
-    z = torch.baddbmm(weights["linear.bias"][:, None], h.mean(dim=2), weights["linear.weight"])
+        h = torch.relu(convolved(block.second, inner) + around).to(x.dtype)
+    z = _product(h.mean(dim=2), weights["linear.weight"]) + weights["linear.bias"][:, None]
     return torch.relu(z)
 
 
@@ -168,7 +170,14 @@ def _convolve(h: Tensor, weight: Tensor, conv: _Conv) -> Tensor:
     last = (out - 1) * conv.stride + 1
     under = [h[:, :, tap : tap + last : conv.stride] for tap in range(conv.kernel)]
     windows = torch.cat(under, dim=-1).view(members, n * out, conv.kernel * conv.c_in)
-    return torch.bmm(windows, weight).view(members, n, out, conv.c_out)
+    return _product(windows, weight).view(members, n, out, conv.c_out)
+
+
+def _product(rows: Tensor, weight: Tensor) -> Tensor:
+    """rows: (members, n, k) × weight: (members, k, c) -> (members, n, c), as precise as weight."""
+    if rows.is_cuda:  # matrix units take the lower precision
+        return torch.bmm(rows, weight.to(rows.dtype)).to(weight.dtype)
+    return torch.bmm(rows.to(weight.dtype), weight)
 
 
 def _scaled(
