@@ -15,9 +15,10 @@ import polars as pl
 import scipy.signal
 from numpy.typing import NDArray
 
-from clocs.cutting import Cuts, cut, frame_count, frame_labels, frame_width
+from clocs.cutting import Cuts, cut, frame_count, frame_width
 from clocs.errors import SettingError
 from clocs.frames import SEXES, Frames
+from clocs.labelling import label_frames
 from clocs.recording import FrameSpec
 from clocs.splits import assign
 from clocs.store import Store
@@ -168,35 +169,22 @@ def _cut_one(
 
 
 def _targets(
-    table: pl.DataFrame, cuts: Cuts, labels: tuple[str, ...]
+    table: pl.DataFrame, cuts: Cuts, classes: tuple[str, ...]
 ) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
-    """(frames, classes) targets, and (frames,) whether a frame stays.
+    """(frames, classes) targets, and (frames,) whether a frame stays (`clocs info` counts them).
 
-    Labels are the recording's, or those of the episode that covers the frame's first sample; a
-    frame whose episode is of none of the classes is left out (`clocs info` counts them).
+    Labels are the recording's, or that of the episode that covers the frame's first sample.
     """
-    code = {label: i for i, label in enumerate(labels)}
-    target = np.zeros((len(cuts.start), len(labels)), np.uint8)
-    whole = np.zeros((len(table), len(labels)), np.uint8)
+    code = {label: i for i, label in enumerate(classes)}
+    whole = np.zeros((len(table), len(classes)), np.uint8)
     for i, names in enumerate(table["labels"].to_list()):
         whole[i, [code[name] for name in names if name in code]] = 1
-    target[:] = whole[cuts.recording]
-    episodes = table.select("episodes").with_row_index("row").explode("episodes").drop_nulls()
-    kept = np.ones(len(cuts.start), bool)
-    if len(episodes):
-        spans = episodes.unnest("episodes")
-        found = frame_labels(
-            cuts,
-            recording=spans["row"].to_numpy().astype(np.int64),
-            start=spans["start"].to_numpy(),
-            stop=spans["stop"].to_numpy(),
-            label=np.array([code.get(name, -2) for name in spans["label"]], np.int64),
-        )
-        by_frame = np.isin(cuts.recording, spans["row"].to_numpy())
-        kept = ~by_frame | (found >= 0)
-        rows = np.flatnonzero(by_frame & (found >= 0))
-        target[rows, found[rows]] = 1
-    return target, kept
+    target = whole[cuts.recording]
+    frames = label_frames(table, cuts, classes)
+    rows = np.flatnonzero(frames.label >= 0)
+    target[rows] = 0
+    target[rows, frames.label[rows]] = 1
+    return target, frames.kept
 
 
 def _days(taken: pl.Series) -> NDArray[np.float64]:
