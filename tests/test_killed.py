@@ -147,6 +147,21 @@ def test_where_the_last_state_is_damaged_the_one_before_serves(
     assert not (run / PREVIOUS).exists()
 
 
+def test_the_command_says_once_that_it_goes_on_from_the_state_before(
+    run: Path, small_store: Store
+) -> None:
+    (run / STATE).write_bytes(b"not a state")
+    done = subprocess.run(
+        [sys.executable, "-m", "clocs", "pretrain", small_store.path, "--out", run, "--resume",
+         "--embedding-dim", "8", "--epochs", "6", "--batch-size", "64", "--lr", "0.001", "--json"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count(f"going on from {PREVIOUS}, epoch 3") == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert json.loads(done.stdout)[0]["metrics"]["epochs"] == 6
+
+
 def test_killed_between_the_two_renames_the_previous_state_serves(
     run: Path, small_frames: Frames
 ) -> None:

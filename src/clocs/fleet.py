@@ -180,7 +180,8 @@ class Fleet:
                 continue
             if damaged:
                 before = f"going on from {file.name}, epoch {int(epoch)}"
-                warnings.warn(f"{damaged}; {before}", ClocsWarning, stacklevel=2)
+                # from here, not from the caller: however often it is loaded, it is said once
+                warnings.warn(f"{damaged}; {before}", ClocsWarning, stacklevel=1)
             return fleet
         raise CheckpointError(f"{damaged}; delete it to start again")
 

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from typer.main import get_command
 
 from clocs import counter
 from clocs.checkpoint import load_checkpoint
+from clocs.cli import app
 from clocs.encoders import ENCODERS, Encoder, Weights, make_encoder
 from clocs.errors import CheckpointError, SettingError
 from clocs.evaluation import evaluate_frames
@@ -45,6 +47,9 @@ def test_it_has_a_test_of_its_own_and_a_line_in_the_docs(name: str) -> None:
     design = (HERE.parent.parent / "docs" / "design.md").read_text(encoding="utf-8")
     line = next(line for line in design.splitlines() if line.startswith("encoders/"))
     assert name in line
+    pretrain = get_command(app).commands["pretrain"]  # type: ignore[attr-defined]
+    (option,) = (one for one in pretrain.params if one.name == "encoder")
+    assert name in option.help
 
 
 def test_it_is_made_as_asked(name: str) -> None:

@@ -18,7 +18,11 @@ Weights = dict[str, Tensor]  # name -> (members, …)
 
 
 class Encoder(Protocol):
-    """What training and evaluation ask of an encoder."""
+    """What training and evaluation ask of an encoder.
+
+    Frames may be less precise than weights (bfloat16): activations are then, too, but embeddings
+    and statistics are as precise as the weights.
+    """
 
     @property
     def name(self) -> str: ...
