@@ -264,6 +264,7 @@ def reproduce(
     only: Sequence[str] = (),
     device: str | None = None,
     seconds: float | None = None,
+    parallel: int = 1,
     retry: bool = False,
     on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Outcome:
@@ -278,6 +279,7 @@ def reproduce(
         only: Wishes such as 'cmsc' or 'downstream=cardiology'.
         device: 'cpu', 'cuda' …; the best at hand by default.
         seconds: After which no new work begins; the next call goes on.
+        parallel: Threads at work on the grid, for a GPU.
         retry: Try again what failed before.
         on_progress: Called after each piece of work.
     """
@@ -292,6 +294,7 @@ def reproduce(
         wishes=only,
         device=pick_device(device),
         seconds=seconds,
+        parallel=parallel,
         retry=retry,
         on_progress=on_progress,
     )

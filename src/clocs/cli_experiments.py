@@ -50,6 +50,9 @@ def reproduce(
     seconds: Annotated[
         float | None, typer.Option(help="Stop after these; the same command goes on.", min=1)
     ] = None,
+    parallel: Annotated[
+        int, typer.Option(help="Threads at work on the grid; 3 or 4 fill a large GPU.", min=1)
+    ] = 1,
     retry: Annotated[bool, typer.Option("--retry", help="Try again what failed.")] = False,
     device: Device = None,
     as_json: Json = False,
@@ -93,6 +96,7 @@ def reproduce(
             only=wishes,
             device=device,
             seconds=seconds,
+            parallel=parallel,
             retry=retry,
             on_progress=tell,
         )

@@ -122,3 +122,17 @@ def test_bad_input_gets_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert main([*arguments, "--out", str(tmp_path / "runs")]) == 1
         said = capsys.readouterr().err
         assert words in said and len(said.splitlines()) == 1
+
+
+def test_threads_share_a_grid_and_do_each_run_once(
+    tmp_path: Path, table_1: tuple[Path, dict[str, Any]]
+) -> None:
+    given = ["table-1", "--dataset", "synthetic", "--seeds", "1", "--only", "cmsc,random"]
+    found = clocs("reproduce", *given, "--out", str(tmp_path), "--device", "cpu", "--parallel", "3")
+    assert found["left"] == found["failed"] == 0
+    both = [Ledger(folder).runs() for folder in (tmp_path, table_1[0])]
+    assert {run.attempts for run in both[0].values()} == {1}
+    for name, run in both[0].items():
+        if run.kind != "pretrain":
+            assert run.result is not None
+            assert run.result["auc"] == pytest.approx((both[1][name].result or {})["auc"])

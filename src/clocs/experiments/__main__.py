@@ -32,6 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--device")
     parser.add_argument("--seconds", type=float, help="stop after these; the next call goes on")
     parser.add_argument("--members", type=int, default=MEMBERS, help="downstream, at once")
+    parser.add_argument("--parallel", type=int, default=1, help="threads at work, for a GPU")
     parser.add_argument("--retry", action="store_true", help="try again what failed")
     parser.add_argument("--dry-run", action="store_true", help="what would run and how long")
     given = parser.parse_args(arguments)
@@ -53,6 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
             device=device,
             seconds=given.seconds,
             members=given.members,
+            parallel=given.parallel,
             retry=given.retry,
             on_progress=_tell,
             **common,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Lock
 
 from clocs.errors import SettingError
 from clocs.experiments.paper import DATASETS
@@ -34,6 +35,7 @@ class Library:
     def __init__(self, sources: dict[str, _Source]) -> None:
         self._sources = sources
         self._loaded: dict[tuple[str, bool, tuple[str, ...]], Frames] = {}
+        self._one_at_a_time = Lock()
 
     @property
     def datasets(self) -> tuple[str, ...]:
@@ -68,9 +70,10 @@ class Library:
             raise SettingError(f"this experiment {why_not}; prepare one and name it in --stores")
         source = self._sources[dataset]
         key = (dataset, pair and source.has_pairs, names)
-        if key not in self._loaded:
-            self._loaded[key] = source.load(key[1], names)
-        frames = self._loaded[key]
+        with self._one_at_a_time:
+            if key not in self._loaded:
+                self._loaded[key] = source.load(key[1], names)
+            frames = self._loaded[key]
         return frames if frames.split_seed == split_seed else frames.with_split_seed(split_seed)
 
     def frame(self, dataset: str) -> FrameSpec:

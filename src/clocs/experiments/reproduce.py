@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import torch
@@ -103,6 +106,7 @@ def reproduce(
     device: torch.device | str = "cpu",
     seconds: float | None = None,
     members: int = MEMBERS,
+    parallel: int = 1,
     retry: bool = False,
     on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Outcome:
@@ -118,30 +122,49 @@ def reproduce(
         device: Where.
         seconds: After which no new work begins; the next call goes on.
         members: Trained downstream at once, at most.
+        parallel: Threads that work on the grid, on a GPU each on a stream of its own: the small
+            kernels of one fleet leave room for another's.
         retry: Try again what failed before.
         on_progress: Called after each piece of work.
     """
     began = time.monotonic()
     cells = cells_of(names, wishes)
     library, profile = open_data(stores, dataset)
-    ledger = open_ledger(out)
-    try:
-        if retry:
+    if retry:
+        with closing(open_ledger(out)) as ledger:
             ledger.forget_failures()
+    stop = Event()
+
+    def work() -> Outcome:
         left = None if seconds is None else seconds - (time.monotonic() - began)
-        runner = Runner(
-            ledger,
-            library,
-            profile,
-            seeds=seeds,
-            device=device,
-            seconds=left,
-            members=members,
-            on_progress=on_progress,
-        )
-        return runner.work(cells)
-    finally:
-        ledger.close()
+        with closing(open_ledger(out)) as ledger, _own_stream(device, parallel):
+            runner = Runner(
+                ledger,
+                library,
+                profile,
+                seeds=seeds,
+                device=device,
+                seconds=left,
+                members=members,
+                stop=stop,
+                on_progress=on_progress,
+            )
+            return runner.work(cells)
+
+    if parallel == 1:
+        return work()
+    with ThreadPoolExecutor(parallel) as pool:
+        workers = [pool.submit(work) for _ in range(parallel)]
+        try:
+            return [worker.result() for worker in workers][-1]
+        finally:
+            stop.set()  # interrupted, or one of them failed: the others put back what they have
+
+
+def _own_stream(device: torch.device | str, parallel: int) -> AbstractContextManager[object]:
+    if parallel == 1 or torch.device(device).type != "cuda":
+        return nullcontext()
+    return torch.cuda.stream(torch.cuda.Stream(device))
 
 
 def price(

@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from threading import Event
 
 import torch
 
@@ -87,15 +88,17 @@ class Runner:
         device: torch.device | str = "cpu",
         seconds: float | None = None,
         members: int = MEMBERS,
+        stop: Event | None = None,
         on_progress: Callable[[Progress], None] = lambda progress: None,
     ) -> None:
-        """seconds: after which no new work begins and a pre-training is put back."""
+        """seconds, stop: when no new work begins, and a pre-training in hand is put back."""
         self.ledger, self.library, self.profile = ledger, library, profile
         self.seeds = seeds or profile.seeds
         self.device = torch.device(device)
         self.members, self._say = members, on_progress
         self._began = time.monotonic()
         self._deadline = None if seconds is None else self._began + seconds
+        self._stop = stop or Event()
         self._units, self._finished = 0, 0
 
     def work(self, cells: Sequence[Cell]) -> Outcome:
@@ -103,7 +106,11 @@ class Runner:
         remedy = "give a new folder with --out"
         self.ledger.settle("profile", {**asdict(self.profile), "seeds": None}, remedy)
         able = [cell for cell in cells if why_not(self.library, cell) is None]
-        encoders = list(dict.fromkeys(cell.pretraining for cell in able))
+        rates = Rates.of(self.ledger.runs().values(), self.device.type, self.profile)
+        encoders = sorted(  # the longest first: where several work, nobody waits long at the end
+            dict.fromkeys(cell.pretraining for cell in able),
+            key=lambda encoder: -rates.pretraining_seconds(encoder, self.seeds),
+        )
         for name in sorted({e.dataset for e in encoders} | {cell.downstream for cell in able}):
             self.ledger.settle(f"data of {name}", self.library.content(name), remedy)
         for name in self.library.datasets:
@@ -154,7 +161,8 @@ class Runner:
         return states[run_name(what, self.seeds)] in ("waiting", "running")
 
     def _check_time(self, needed: float = 0.0) -> None:
-        if self._deadline is not None and time.monotonic() + needed > self._deadline:
+        late = self._deadline is not None and time.monotonic() + needed > self._deadline
+        if late or self._stop.is_set():
             raise TimeIsOver
 
     def _pretrain(self, encoder: Pretraining) -> bool:

@@ -1,6 +1,6 @@
 """Views a second while embedding, against the ordinary way of writing it.
 
-    python benchmarks/embed.py [--patients 600] [--device cpu] [--seconds 4]
+    python benchmarks/encode.py [--patients 600] [--device cpu] [--seconds 4]
 
 Ours is what `embed_instances` does: windows gathered and normalised on the device, the encoder in
 evaluation mode. The ordinary way is `train_baseline.py`'s Dataset, DataLoader (0 or 2 workers, the
@@ -46,7 +46,7 @@ def ours(frames: Frames, device: torch.device, seconds: float) -> float:
 
 @torch.no_grad()
 def theirs(frames: Frames, device: torch.device, seconds: float, workers: int) -> float:
-    model = baseline.Network().to(device).eval()
+    model = baseline.Network("cnn").to(device).eval()
     loader = DataLoader(
         baseline.Items(frames, "cmlc"), baseline.BATCH, drop_last=True, num_workers=workers
     )
