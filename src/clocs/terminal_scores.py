@@ -53,9 +53,10 @@ def evaluations_table(results: Sequence[Evaluation]) -> Table:
     """Several methods, a row each."""
     from rich.table import Table
 
-    table = Table(title=_title(results[0], "Test scores"))
-    table.add_column("encoder", no_wrap=True)
-    for name in ("AUC per frame", "95 % interval", "recording", "AP", "F1"):
+    words = "AUC per frame, its 95 % interval over patients, AUC per recording, AP, F1"
+    table = Table(title=_title(results[0], "Test scores"), caption=words)
+    table.add_column("encoder", overflow="fold")
+    for name in ("AUC", "95 %", "rec.", "AP", "F1"):
         table.add_column(name, justify="right", no_wrap=True)
     for name, result in zip(_names(results), results, strict=True):
         spread = "" if result.auc_std is None else f" ± {result.auc_std:.3f}"
