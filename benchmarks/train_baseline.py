@@ -110,7 +110,7 @@ ENCODERS = {"cnn": paper_cnn, "resnet": resnet}
 class Network(nn.Module):
     """An encoder and the heads that some methods put on it."""
 
-    def __init__(self, encoder: str, dim: int = 128) -> None:
+    def __init__(self, encoder: str = "cnn", dim: int = 128) -> None:
         super().__init__()
         self.layers = ENCODERS[encoder](dim)
         self.heads = nn.Linear(dim, 6)
