@@ -27,7 +27,8 @@ from torch import nn
 import clocs
 from clocs import Checkpoint, FrameSpec, Store
 from clocs.patients.embedding import embed_recordings, embed_store
-from clocs.pretraining import Plan, pretrain_frames
+from clocs.plan import Plan
+from clocs.pretraining import pretrain_frames
 from clocs.readers.several import find_recordings, read_several
 
 LEADS = ("II", "V2", "aVL", "aVR")

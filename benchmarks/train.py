@@ -1,12 +1,13 @@
 """Instances a second while pre-training, against the ordinary way of writing it.
 
-    python benchmarks/train.py [--members 1,5] [--methods cmsc,simclr] [--device cuda] [--json]
+    python benchmarks/train.py [--members 1,5] [--methods cmsc,simclr] [--encoder resnet] …
 
 An instance is one batch element with all its views; members add up. Gathering, perturbing and the
 optimiser are counted; start-up, compilation and validation are not. The ordinary way
 (`train_baseline.py`) trains one member with a per-item Dataset, a DataLoader with 0 or 2 workers
 (the better one counts), one forward a view and a Python loop over pairs of views. Both sides see
-the same frames and run alternately. The limit that memory bandwidth sets counts 60 kB a view.
+the same frames and run alternately. The limit that memory bandwidth sets counts 60 kB a view,
+which is the paper's CNN's.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ from torch.profiler import profile as torch_profile
 
 import train_baseline as baseline
 from clocs import counter
-from clocs.encoders import make_encoder
+from clocs.encoders import ENCODERS, make_encoder
 from clocs.fleet import Fleet, Layout
 from clocs.frames import Frames
 from clocs.methods import adapt
-from clocs.pretext import Choices, make_task
+from clocs.objectives import make_task
+from clocs.pretext import Choices
 from clocs.recording import FrameSpec
 from clocs.train import Engine, Settings
 
@@ -92,15 +94,25 @@ def make_frames(patients: int, samples: int = 2500) -> Frames:
     )
 
 
-def make_engine(frames: Frames, method: str, members: int, device: torch.device) -> Engine:
+def make_engine(
+    frames: Frames,
+    method: str,
+    encoder: str,
+    members: int,
+    device: torch.device,
+    precision: str = "float32",
+    stream: bool = False,
+) -> Engine:
     task = make_task(
         frames,
         adapt(method, dataset=frames.dataset),
-        make_encoder("cnn", embedding_dim=128, samples=frames.spec.samples),
+        make_encoder(encoder, embedding_dim=128, samples=frames.spec.samples),
         members=members,
         batch_size=BATCH,
         choices=Choices(),
         device=device,
+        dtype=getattr(torch, precision),
+        stream=stream,
     )
     keys = counter.member_keys(list(range(members)), device)
     parameters = {k: v.to(device) for k, v in task.parameters(keys).items()}
@@ -160,27 +172,33 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     options.add_argument("--methods", default=",".join(METHODS))
     options.add_argument("--members", default="1,5")
+    options.add_argument("--encoder", choices=sorted(ENCODERS), default="cnn")
     options.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options.add_argument("--patients", type=int, default=1500)
     options.add_argument("--seconds", type=float, default=4.0, help="of each measurement")
     options.add_argument("--repeats", type=int, default=2)
+    options.add_argument("--precision", default="float32", help="of activations: or bfloat16")
+    options.add_argument("--stream", action="store_true", help="signals stay on the host")
     options.add_argument("--profile", action="store_true", help="where a step's time goes, instead")
     options.add_argument("--json", action="store_true")
     given = options.parse_args()
     device = torch.device(given.device)
     frames, rows = make_frames(given.patients), []
     if given.profile:
-        first = given.methods.split(",")[0], int(given.members.split(",")[-1])
-        print(profile(make_engine(frames, *first, device)))
+        first = given.methods.split(",")[0], given.encoder, int(given.members.split(",")[-1])
+        print(profile(make_engine(frames, *first, device, given.precision, given.stream)))
         return
     most = bandwidth(device)
     for method in given.methods.split(","):
         for members in map(int, given.members.split(",")):
-            engine = make_engine(frames, method, members, device)
+            how = (device, given.precision, given.stream)
+            engine = make_engine(frames, method, given.encoder, members, *how)
             ours, theirs = [], []
             for _ in range(given.repeats):
                 ours.append(rate_of_ours(engine, members, given.seconds))
-                theirs.append(baseline.best_rate(frames, method, device, given.seconds))
+                theirs.append(
+                    baseline.best_rate(frames, method, given.encoder, device, given.seconds)
+                )
             best = max(theirs)
             views = engine.task.train.windows.shape[1] * len(engine.task.chains)  # type: ignore[attr-defined]
             limit = most / (BYTES_A_VIEW * views)

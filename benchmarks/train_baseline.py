@@ -71,16 +71,48 @@ def tasks(x: NDArray[np.floating]) -> list[NDArray[np.floating]]:
     return [x, x + noise, x * 1.1, -x, x[::-1], shuffled, warped]
 
 
-class Network(nn.Module):
+def paper_cnn(dim: int) -> nn.Sequential:
     """The paper's encoder in torch's own modules."""
+    layers: list[nn.Module] = []
+    for c_in, c_out in ((1, 4), (4, 16), (16, 32)):
+        layers += [nn.Conv1d(c_in, c_out, 7, stride=3), nn.BatchNorm1d(c_out), nn.ReLU()]
+        layers += [nn.MaxPool1d(2), nn.Dropout(0.1)]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(320, dim), nn.ReLU())
 
-    def __init__(self, dim: int = 128) -> None:
+
+class Residual(nn.Module):
+    def __init__(self, c_in: int, c_out: int, stride: int) -> None:
         super().__init__()
-        layers: list[nn.Module] = []
-        for c_in, c_out in ((1, 4), (4, 16), (16, 32)):
-            layers += [nn.Conv1d(c_in, c_out, 7, stride=3), nn.BatchNorm1d(c_out), nn.ReLU()]
-            layers += [nn.MaxPool1d(2), nn.Dropout(0.1)]
-        self.layers = nn.Sequential(*layers, nn.Flatten(), nn.Linear(320, dim), nn.ReLU())
+
+        def conv(channels: int, kernel: int, step: int) -> nn.Sequential:
+            one = nn.Conv1d(channels, c_out, kernel, step, padding=kernel // 2, bias=False)
+            return nn.Sequential(one, nn.BatchNorm1d(c_out))
+
+        inner = (conv(c_in, 3, stride), nn.ReLU(), nn.Dropout(0.1), conv(c_out, 3, 1))
+        self.inner = nn.Sequential(*inner)
+        self.around = conv(c_in, 1, stride) if stride > 1 else nn.Identity()
+
+    def forward(self, h: Tensor) -> Tensor:
+        return torch.relu(self.inner(h) + self.around(h))
+
+
+def resnet(dim: int) -> nn.Sequential:
+    """`clocs.encoders.resnet` in torch's own modules."""
+    stem = (nn.Conv1d(1, 16, 15, 4, padding=7, bias=False), nn.BatchNorm1d(16), nn.ReLU())
+    shapes = ((16, 16, 1), (16, 16, 1), (16, 32, 2), (32, 32, 1), (32, 64, 2), (64, 64, 1))
+    pooled = (nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(64, dim), nn.ReLU())
+    return nn.Sequential(*stem, nn.MaxPool1d(2), *(Residual(*shape) for shape in shapes), *pooled)
+
+
+ENCODERS = {"cnn": paper_cnn, "resnet": resnet}
+
+
+class Network(nn.Module):
+    """An encoder and the heads that some methods put on it."""
+
+    def __init__(self, encoder: str = "cnn", dim: int = 128) -> None:
+        super().__init__()
+        self.layers = ENCODERS[encoder](dim)
         self.heads = nn.Linear(dim, 6)
         self.predictor = nn.Sequential(nn.Linear(dim, dim), nn.ReLU())
 
@@ -129,9 +161,11 @@ def loss_of(method: str, model: Network, target: Network, x: Tensor, patients: T
     return sum((pair_loss(a, b, patients) for a, b in pairs), x.new_zeros(())) / len(pairs)
 
 
-def rate(frames: Frames, method: str, device: torch.device, seconds: float, workers: int) -> float:
+def rate(
+    frames: Frames, method: str, encoder: str, device: torch.device, seconds: float, workers: int
+) -> float:
     """Instances a second over at least `seconds`, the first batches not counted."""
-    model = Network().to(device)
+    model = Network(encoder).to(device)
     target = deepcopy(model)
     adam = torch.optim.Adam(model.parameters(), lr=1e-4)
     loader = DataLoader(
@@ -158,7 +192,8 @@ def rate(frames: Frames, method: str, device: torch.device, seconds: float, work
 
 
 def best_rate(
-    frames: Frames, method: str, device: torch.device, seconds: float
+    frames: Frames, method: str, encoder: str, device: torch.device, seconds: float
 ) -> tuple[float, int]:
     """The better of 0 and 2 DataLoader workers, and which it was."""
-    return max((rate(frames, method, device, seconds, workers), workers) for workers in (0, 2))
+    rates = ((rate(frames, method, encoder, device, seconds, w), w) for w in (0, 2))
+    return max(rates)

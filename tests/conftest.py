@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 import clocs
 from clocs import Frames, Store
 from clocs.framing import make_frames
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 @pytest.fixture(scope="session")
@@ -34,3 +42,22 @@ def small_store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 def small_frames(small_store: Store) -> Frames:
     """The same, cut into frames of four leads."""
     return make_frames(small_store)
+
+
+# of a module: while playwright runs, nothing else in this thread can start an event loop
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """The system's Chromium; without one the test is skipped by name, but fails where CI=true."""
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        missing = f"needs a browser ({', '.join(BROWSERS)}); on Debian: apt-get install chromium"
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(missing)
+    from playwright.sync_api import sync_playwright
+
+    root = hasattr(os, "geteuid") and os.geteuid() == 0  # Chromium's sandbox refuses root
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(
+            executable_path=found, args=["--no-sandbox"] if root else []
+        )
+        yield started
+        started.close()

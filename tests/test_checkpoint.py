@@ -11,7 +11,8 @@ import clocs
 from clocs.checkpoint import Checkpoint, load_checkpoint, load_checkpoints
 from clocs.errors import CheckpointError
 from clocs.frames import Frames
-from clocs.pretraining import Plan, pretrain_frames
+from clocs.plan import Plan
+from clocs.pretraining import pretrain_frames
 from clocs.train import Settings
 
 PLAN = Plan("cmsc", (0, 1), embedding_dim=8, settings=Settings(epochs=2, batch_size=64))

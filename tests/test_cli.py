@@ -91,6 +91,7 @@ def test_an_interrupted_pretraining_is_refused_or_resumed(run: Path, small_store
         (("prepare", "chapman", "nowhere.zip", "--out", "x"), "nowhere.zip"),
         (("evaluate", "nowhere.safetensors", "STORE"), "nowhere.safetensors does not exist"),
         (("pretrain", "STORE", "--out", "x", "--method", "mae"), "no method 'mae'"),
+        (("pretrain", "STORE", "--out", "x", "--encoder", "vgg"), "no encoder 'vgg'"),
         (("pretrain", "STORE", "--out", "x", "--leads", "V9"), "no lead V9"),
         (("pretrain", "STORE", "--out", "x", "--lr", "0"), "learning rate"),
         (("pretrain", "STORE", "--out", "x", "--device", "cuda:99"), "cannot be used here"),

@@ -20,7 +20,7 @@ def test_the_demo_tells_its_story_and_a_second_run_finds_it_done(
     for method in ("random", "random-bn", "cmsc"):
         assert f"<td>{method}</td>" in page
     assert page.count("data:image/png;base64,") == 6  # four rhythms, the bars, the distances
-    assert "http" not in page.replace("http://www.w3.org", "")  # nothing is fetched from outside
+    assert "://" not in page  # nothing is fetched from outside
     for name in ("auc.png", "distances.png", "ecg-AFIB.png"):
         assert (tmp_path / "demo" / name).stat().st_size > 10_000
     weights = (tmp_path / "demo" / "encoders-40" / "cmsc" / "seed-0.safetensors").read_bytes()

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +15,12 @@ from clocs.evaluation import evaluate_frames
 from clocs.evaluation.linear import Labelled, LinearHead, converged
 from clocs.frames import Frames
 from clocs.framing import make_frames
-from clocs.pretraining import Plan, pretrain_frames
+from clocs.plan import Plan
+from clocs.pretraining import pretrain_frames
 from clocs.store import Store
 from clocs.train import Settings, fit
 from clocs.views import instances, single
+from evaluation_parts import fingerprint, labelled
 
 QUICK = Settings(epochs=3, batch_size=64)
 
@@ -30,14 +31,6 @@ def trained(small_frames: Frames, tmp_path_factory: pytest.TempPathFactory) -> l
     return pretrain_frames(small_frames, plan, tmp_path_factory.mktemp("run") / "cmsc")
 
 
-def fingerprint(checkpoint: Checkpoint) -> str:
-    total = hashlib.sha256()
-    for tensors in (checkpoint.weights, checkpoint.buffers):
-        for name in sorted(tensors):
-            total.update(tensors[name].numpy().tobytes())
-    return total.hexdigest()
-
-
 def test_frozen_encoder_is_bit_identical_after_linear_evaluation(
     trained: list[Checkpoint], small_frames: Frames
 ) -> None:
@@ -46,6 +39,7 @@ def test_frozen_encoder_is_bit_identical_after_linear_evaluation(
     embedded = embed_instances(trained, small_frames, rows)
     evaluate_frames(trained, small_frames, settings=QUICK, resamples=10)
     evaluate_frames(trained, small_frames, protocol="linear-converged", resamples=10)
+    evaluate_frames(trained, small_frames, protocol="knn", resamples=10)
     assert [fingerprint(c) for c in trained] == before
     assert torch.equal(embed_instances(trained, small_frames, rows), embedded)
 
@@ -137,23 +131,9 @@ def test_a_fraction_without_meaning_is_refused(
         evaluate_frames(trained, small_frames, fraction=fraction, settings=QUICK)
 
 
-def labelled(seed: int, rows: int, multilabel: bool) -> Labelled:
-    draw = torch.Generator().manual_seed(seed)
-    x = torch.randn(1, rows, 6, generator=draw)
-    logits = x[0] @ torch.tensor(
-        [[2.0, 0, -1], [0, 1, 0], [0, 0, 1], [1, 1, 0], [0, 0, 0], [0, 0, 0]]
-    )
-    if multilabel:
-        targets = (logits + torch.randn(rows, 3, generator=draw) > 0).to(torch.uint8)
-    else:
-        noise = torch.rand(rows, 3, generator=draw).log().neg().log().neg()
-        targets = torch.nn.functional.one_hot((logits + noise).argmax(1), 3).to(torch.uint8)
-    return Labelled(x, targets, multilabel)
-
-
 def test_the_converged_solver_agrees_with_scikit_learn() -> None:
     train, validation, test = (labelled(s, n, False) for s, n in ((0, 400), (1, 200), (2, 100)))
-    logits, strength = converged(train, validation, test, 0, torch.arange(400))
+    (_, logits), strength = converged(train, validation, test, 0, torch.arange(400))
     scaler = StandardScaler().fit(train.features[0].numpy())
     reference = LogisticRegression(C=1 / (strength * 400), tol=1e-10, max_iter=5000)
     reference.fit(scaler.transform(train.features[0].numpy()), train.targets.argmax(1).numpy())

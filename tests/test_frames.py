@@ -113,3 +113,13 @@ def test_import_is_light() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
     assert clocs.__version__
+
+
+def test_signals_beyond_the_given_memory_are_mapped_from_a_nameless_file(
+    small_store: Store, small_frames: Frames
+) -> None:
+    before = set(small_store.path.parent.iterdir())
+    mapped = make_frames(small_store, memory=1000)
+    assert isinstance(mapped.signals, np.memmap)
+    assert np.array_equal(mapped.signals, small_frames.signals)
+    assert set(small_store.path.parent.iterdir()) == before

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 from rich.console import Console
 
+from clocs.framing import make_frames
 from clocs.info import format_info, store_info
 from clocs.preparation import prepare
 from clocs.recording import Episode, FrameSpec, Recording
@@ -76,6 +77,17 @@ def test_counts_equal_those_of_a_slow_twin(store: Store) -> None:
     )
     assert sum(info["left_out_frames"].values()) == every - len(frames) > 0
     assert info["left_out_frames"]["C"] > 0
+
+
+def test_frames_bear_the_labels_that_info_counts(store: Store) -> None:
+    """Recordings with labels, with episodes and with both."""
+    kinds = {(bool(r.labels), bool(r.episodes)) for r in store.iter_recordings()}
+    assert kinds == {(True, False), (False, True), (True, True)}
+    info, frames = store_info(store), make_frames(store)
+    assert info["frames"] == len(frames.starts) * 4
+    counted = dict(zip(frames.labels, (frames.target.sum(axis=0) * 4).tolist(), strict=True))
+    assert info["label_frames"] == counted
+    assert (frames.target.sum(axis=1) == 1).all()
 
 
 def test_parts_add_up_to_the_whole(store: Store) -> None:

@@ -6,7 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from clocs.losses import patient_nce, unit
+from clocs import losses
+from clocs.losses import same_patient_pairs, unit
+
+
+def patient_nce(z: Tensor, patients: Tensor, tau: float = 0.1) -> Tensor:
+    return losses.patient_nce(z, same_patient_pairs(patients), temperature=tau)
 
 
 def slow_patient_nce(z: Tensor, patients: Tensor, tau: float) -> Tensor:
@@ -97,3 +102,20 @@ def test_float32_is_stable_at_a_tiny_temperature() -> None:
 
 def test_unit_vectors_have_length_one() -> None:
     assert torch.allclose(unit(torch.randn(5, 7) * 1e-8).norm(dim=1), torch.ones(5))
+
+
+def test_pairs_that_are_neither_are_not_there_at_all() -> None:
+    """A pair of one patient, years apart: no positive, and not among those pushed away."""
+    z = torch.randn(1, 2, 4, 8, dtype=torch.float64)
+    positives = torch.zeros(1, 4, 4, dtype=torch.bool)
+    neither = positives.clone()
+    neither[0, 1, 3] = neither[0, 3, 1] = True
+    u = unit(z[0])
+    similarity = u[0] @ u[1].T / 0.1
+    loss = 0.0
+    for matrix in (similarity, similarity.T):
+        for i in range(4):
+            others = [j for j in range(4) if not neither[0, i, j]]
+            loss -= float(matrix[i, i] - matrix[i, others].logsumexp(0)) / 4
+    found = losses.patient_nce(z, positives, neither)
+    assert float(found) == pytest.approx(loss)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import accuracy_score, average_precision_score, f1_score, roc_auc_score
 
 from clocs.evaluation import metrics
 
@@ -42,35 +42,50 @@ def test_recordings_average_their_frames_and_half_is_enough_for_a_label() -> Non
     assert label[:, 0].tolist() == [1, 0]
 
 
-@given(st.integers(0, 1000), st.booleans())
-@settings(max_examples=20, deadline=None)
-def test_weighted_auc_equals_repeating_rows(seed: int, ties: bool) -> None:
+@given(st.integers(0, 10_000), st.integers(5, 200), st.booleans())
+@settings(max_examples=30, deadline=None)
+def test_average_precision_and_f1_equal_scikit_learns(seed: int, n: int, ties: bool) -> None:
     draw = np.random.default_rng(seed)
-    n = 60
-    score = draw.normal(size=n)
-    score = np.round(score) if ties else score
-    target = (draw.random(n) < 0.5).astype(np.uint8)
-    weights = draw.integers(0, 4, size=(5, n)).astype(np.float32)
-    found = metrics._weighted_auc(score, target, weights)
-    for r in range(5):
-        times = weights[r].astype(int)
-        repeated = np.repeat(target, times)
-        if 0 < repeated.sum() < len(repeated):
-            expected = roc_auc_score(repeated, np.repeat(score, times))
-            assert found[r] == pytest.approx(expected, abs=1e-6)
+    scores = draw.normal(size=(n, 3))
+    scores = np.round(scores) if ties else scores
+    targets = (draw.random((n, 3)) < 0.3).astype(np.uint8)
+    thresholds = draw.normal(size=3)
+    precision = metrics.average_precision(scores, targets)
+    f1 = metrics.f1_per_class(scores, targets, thresholds)
+    for c in range(3):
+        if 0 < targets[:, c].sum() < n:
+            expected = average_precision_score(targets[:, c], scores[:, c])
+            assert precision[c] == pytest.approx(expected)
+            expected = f1_score(targets[:, c], scores[:, c] >= thresholds[c], zero_division=0)
+            assert f1[c] == pytest.approx(expected)
+        else:
+            assert np.isnan(precision[c])
+            assert np.isnan(f1[c])
 
 
-def test_the_bootstrap_draws_patients_not_rows() -> None:
-    """With each patient's rows repeated, rows look many; the interval must not shrink."""
+def test_the_chosen_threshold_has_the_highest_f1_of_all() -> None:
     draw = np.random.default_rng(0)
-    target = (draw.random((40, 1)) < 0.5).astype(np.uint8)
-    scores = target + draw.normal(size=(40, 1)) * 1.5
-    alone = metrics.bootstrap_macro_auc([scores], target, np.arange(40), resamples=800)
-    many = metrics.bootstrap_macro_auc(
-        [np.repeat(scores, 25, axis=0)],
-        np.repeat(target, 25, axis=0),
-        np.repeat(np.arange(40), 25),
-        resamples=800,
-    )
-    assert np.nanstd(many) == pytest.approx(np.nanstd(alone), rel=0.05)
-    assert np.nanstd(alone) > 0.03
+    targets = (draw.random((80, 2)) < 0.3).astype(np.uint8)
+    scores = np.round(targets + draw.normal(size=(80, 2)), 1)
+    chosen = metrics.best_thresholds(scores, targets)
+    best = metrics.f1_per_class(scores, targets, chosen)
+    for cut in np.unique(scores):
+        assert (metrics.f1_per_class(scores, targets, np.full(2, cut)) <= best).all()
+
+
+def test_a_class_that_validation_lacks_has_no_threshold_and_no_f1() -> None:
+    scores = np.array([[0.9, 0.1], [0.2, 0.7], [0.6, 0.3]])
+    validation = np.array([[1, 0], [0, 0], [1, 0]], np.uint8)
+    test = np.array([[1, 0], [0, 1], [1, 0]], np.uint8)
+    thresholds = metrics.best_thresholds(scores, validation)
+    assert np.isnan(thresholds[1])
+    assert np.isnan(metrics.f1_per_class(scores, test, thresholds)[1])
+    assert metrics.accuracy(scores, test, thresholds, multilabel=True) == 1.0
+
+
+def test_accuracy_of_one_label_is_that_of_the_most_probable_class() -> None:
+    draw = np.random.default_rng(0)
+    scores, truth = draw.random((50, 4)), draw.integers(0, 4, 50)
+    targets = np.eye(4, dtype=np.uint8)[truth]
+    found = metrics.accuracy(scores, targets, np.full(4, np.nan), multilabel=False)
+    assert found == pytest.approx(accuracy_score(truth, scores.argmax(axis=1)))

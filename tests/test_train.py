@@ -13,7 +13,8 @@ from clocs.errors import CheckpointError, SettingError
 from clocs.fleet import Fleet, Weights
 from clocs.frames import Frames
 from clocs.methods import adapt
-from clocs.pretext import Choices, Pretext, make_task
+from clocs.objectives import make_task
+from clocs.pretext import Choices, Pretext
 from clocs.signals import min_max
 from clocs.train import Epoch, Settings, Trained, epoch_order, fit
 
@@ -240,7 +241,7 @@ def test_normalised_frames_span_zero_to_one_and_flat_ones_are_zero() -> None:
 def test_the_gather_gives_the_windows(small_frames: Frames) -> None:
     task = contrast(small_frames, 1)
     rows = torch.tensor([[2, 5, 11]])
-    batch = task._batch(task.train, rows, counter.member_keys([0]))
+    batch = task.batch(task.train, rows, counter.member_keys([0]))
     starts = task.train.windows[rows[0]].numpy()  # (3, 2)
     for view in range(2):
         for i in range(3):

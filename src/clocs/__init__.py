@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from clocs._version import __version__
 
 if TYPE_CHECKING:
-    from clocs.api import evaluate, prepare, pretrain
+    from clocs.api import evaluate, evaluate_many, prepare, pretrain, report, reproduce
     from clocs.api_patients import embed, index, patient_distances, retrieval, similar
     from clocs.checkpoint import Checkpoint
     from clocs.checkpoint import load_checkpoint as load
@@ -32,6 +32,9 @@ _WHERE = {
     "index": ("clocs.api_patients", "index"),
     "retrieval": ("clocs.api_patients", "retrieval"),
     "similar": ("clocs.api_patients", "similar"),
+    "evaluate_many": ("clocs.api", "evaluate_many"),
+    "reproduce": ("clocs.api", "reproduce"),
+    "report": ("clocs.api", "report"),
     "load": ("clocs.checkpoint", "load_checkpoint"),
     "read": ("clocs.readers", "read"),
     "Checkpoint": ("clocs.checkpoint", "Checkpoint"),
@@ -52,6 +55,7 @@ __all__ = [
     "__version__",
     "embed",
     "evaluate",
+    "evaluate_many",
     "index",
     "load",
     "open_store",
@@ -59,6 +63,8 @@ __all__ = [
     "prepare",
     "pretrain",
     "read",
+    "report",
+    "reproduce",
     "retrieval",
     "similar",
 ]

@@ -13,7 +13,9 @@ if TYPE_CHECKING:  # torch takes a second to import, and `prepare` has no use fo
     import torch
 
     from clocs.checkpoint import Checkpoint
-    from clocs.evaluation import By, Evaluation, Protocol
+    from clocs.evaluation import By, Evaluation, Protocol, Scored
+    from clocs.experiments.runner import Outcome, Progress
+    from clocs.plan import Precision
     from clocs.store import Store
     from clocs.train import Epoch, Settings
 
@@ -47,7 +49,7 @@ def prepare(
 
 
 def pretrain(
-    store: Store | Path | str,
+    store: Store | Path | str | Sequence[Store | Path | str],
     *,
     method: str = "cmsc",
     out: Path | str,
@@ -59,20 +61,26 @@ def pretrain(
     temperature: float = 0.1,
     tau_d: float = 0.9,
     segments: int | None = None,
-    perturb: str | None = None,
+    perturb: str | Sequence[str] | None = None,
     tasks: Sequence[str] | None = None,
+    positives_within: float | None = None,
+    instances_per_patient: int | None = None,
+    precision: Precision = "float32",
+    init: Path | str | Sequence[Checkpoint] | None = None,
     settings: Settings | None = None,
     split_seed: int = 0,
     frame: FrameSpec | None = None,
     device: str | None = None,
     resume: bool = False,
+    tensorboard: bool = False,
+    save_every: float | None = None,
     on_step: Callable[[int, int], None] = lambda step, steps: None,
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
 ) -> list[Checkpoint]:
     """Learn encoders without labels, one a seed; write them to `out` and return them.
 
     Args:
-        store: What to learn from.
+        store: What to learn from; several are learned from together, with the first's frame.
         method: One of `clocs.methods.METHODS`.
         out: Folder for the checkpoints.
         seeds: How many (seeds 0…N−1), or which.
@@ -83,24 +91,35 @@ def pretrain(
         temperature: τ of the loss.
         tau_d: How much of BYOL's target network stays at each step.
         segments: How many consecutive segments CMSC and CMSMLC compare.
-        perturb: A chain of perturbations of the views, such as 'gaussian>sa_t'.
+        perturb: A chain of perturbations of the views, such as 'gaussian>sa_t'; several are trained
+            at once, each with all seeds and into a folder of its own in `out`.
         tasks: Of MT-SSL; the paper's for the dataset by default.
+        positives_within: Days; recordings of one patient further apart are no positive pair.
+        instances_per_patient: The most that a patient gives to an epoch, drawn anew for each.
+        precision: Of activations: 'float32' or 'bfloat16'.
+        init: Encoders to go on from: a checkpoint for all seeds, or a folder with one a seed.
         settings: Epochs, patience, batch size and learning rate; the paper's by default.
         split_seed: Of the split by patient.
         frame: Another frame than the dataset's own.
         device: 'cpu', 'cuda' …; the best at hand by default.
         resume: Go on with an interrupted run in `out`.
+        tensorboard: Write event files, too, into `out/tensorboard`.
+        save_every: Seconds between two savings of the state to resume from; 5 by default.
         on_step: Called with the steps done and the steps of an epoch.
         on_epoch: Called after each epoch.
     """
-    from clocs.framing import make_frames
+    from clocs.checkpoint import load_checkpoints
+    from clocs.framing import common_leads, make_frames
+    from clocs.joining import join
     from clocs.methods import find_method
-    from clocs.pretraining import Plan, pretrain_frames
-    from clocs.store import Store, open_store
-    from clocs.train import Settings
+    from clocs.plan import Plan
+    from clocs.pretraining import pretrain_frames
+    from clocs.store import Store
+    from clocs.train import SAVE_EVERY, Settings
 
-    store = store if isinstance(store, Store) else open_store(store)
-    manifest = store.manifest
+    given = [store] if isinstance(store, Store | Path | str) else list(store)
+    stores = [_opened(one) for one in given]
+    manifest = stores[0].manifest
     of_segments = find_method(method).views.segments > 1
     plan = Plan(
         method=method,
@@ -111,19 +130,28 @@ def pretrain(
         temperature=temperature,
         tau_d=tau_d,
         segments=segments,
-        perturb=perturb,
+        perturb=perturb if perturb is None or isinstance(perturb, str) else tuple(perturb),
         tasks=tuple(tasks) if tasks is not None else None,
+        positives_within=positives_within,
+        instances_per_patient=instances_per_patient,
+        precision=precision,
         settings=settings or Settings(batch_size=manifest.batch_size),
     )
     spec = frame or (manifest.segment_frame if of_segments else manifest.frame)
-    frames = make_frames(store, spec=spec, leads=leads, split_seed=split_seed)
+    chosen = common_leads(stores, leads)
+    frames = join(
+        [make_frames(one, spec=spec, leads=chosen, split_seed=split_seed) for one in stores]
+    )
     return pretrain_frames(
         frames,
         plan,
         Path(out),
         frame_to_use=frame or manifest.frame,
+        init=load_checkpoints(init) if isinstance(init, Path | str) else init or (),
         device=pick_device(device),
         resume=resume,
+        tensorboard=tensorboard,
+        save_every=SAVE_EVERY if save_every is None else save_every,
         on_step=on_step,
         on_epoch=on_epoch,
     )
@@ -142,44 +170,149 @@ def evaluate(
     resamples: int = 2000,
     device: str | None = None,
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
+    **more: Any,
 ) -> Evaluation:
-    """Score encoders on a labelled store; see `clocs.evaluation.evaluate_frames`.
+    """Score the seeds of one method on a labelled store; see `evaluate_many`.
 
     Args:
         checkpoint: One, several of one method, a file, or a folder (all its seeds).
         store: Labelled recordings; their own frame is used.
-        protocol: 'linear' or 'linear-converged'.
+        protocol: 'linear', 'linear-converged', 'finetune' or 'knn'.
         fraction: Of the training part that is labelled.
-        by: 'frame', as in the paper, or 'patient'.
+        by: 'frame', as in the paper, 'patient' or 'recording'.
         leads: By name; II, V2, aVL, aVR where present, else all.
-        settings: Of the linear layer's training.
+        settings: Of what is trained.
         split_seed: Of the split by patient.
         resamples: Of the bootstrap over patients.
         device: 'cpu', 'cuda' …; the best at hand by default.
         on_epoch: Called after each epoch.
+        more: `labels` (a number of recordings, instead of `fraction`), `class_weights`, `k`.
     """
-    from clocs.checkpoint import Checkpoint, load_checkpoints
-    from clocs.evaluation import evaluate_frames
-    from clocs.framing import make_frames
-    from clocs.store import Store, open_store
-
-    if isinstance(checkpoint, Path | str):
-        checkpoints: Sequence[Checkpoint] = load_checkpoints(checkpoint)
-    else:
-        checkpoints = [checkpoint] if isinstance(checkpoint, Checkpoint) else checkpoint
-    store = store if isinstance(store, Store) else open_store(store)
-    frames = make_frames(store, leads=leads, split_seed=split_seed)
-    return evaluate_frames(
-        checkpoints,
-        frames,
+    return evaluate_many(
+        [checkpoint],
+        store,
         protocol=protocol,
         fraction=fraction,
         by=by,
+        leads=leads,
         settings=settings,
+        split_seed=split_seed,
         resamples=resamples,
-        device=pick_device(device),
+        device=device,
         on_epoch=on_epoch,
+        **more,
+    )[0].evaluation
+
+
+def evaluate_many(
+    checkpoints: Sequence[Checkpoint | Sequence[Checkpoint] | Path | str],
+    store: Store | Path | str,
+    *,
+    protocol: Protocol = "linear",
+    leads: Sequence[str] | None = None,
+    split_seed: int = 0,
+    device: str | None = None,
+    **how: Any,
+) -> list[Scored]:
+    """Score several methods at once, all trained as one fleet.
+
+    Unless encoders are fine-tuned, the untrained ones are scored beside them, and each method is
+    told whether it beats them.
+
+    Args:
+        checkpoints: For each method a file, a folder (all its seeds), one checkpoint or several.
+        store: Labelled recordings; their own frame is used.
+        protocol: 'linear', 'linear-converged', 'finetune' or 'knn'.
+        leads: By name; II, V2, aVL, aVR where present, else all.
+        split_seed: Of the split by patient.
+        device: 'cpu', 'cuda' …; the best at hand by default.
+        how: As of `clocs.evaluation.score_groups`: `fraction`, `by`, `labels`, `class_weights`,
+            `k`, `settings`, `resamples`, `curve`, `on_epoch`.
+
+    Returns:
+        One a method, with scores and predictions; then the untrained ones.
+    """
+    from clocs.evaluation import score_against_random, score_groups
+    from clocs.framing import make_frames
+
+    groups = [_loaded(one) for one in checkpoints]
+    frames = make_frames(_opened(store), leads=leads, split_seed=split_seed)
+    score = score_groups if protocol == "finetune" else score_against_random
+    return score(groups, frames, protocol=protocol, device=pick_device(device), **how)
+
+
+def _loaded(one: Checkpoint | Sequence[Checkpoint] | Path | str) -> Sequence[Checkpoint]:
+    from clocs.checkpoint import Checkpoint, load_checkpoints
+
+    if isinstance(one, Path | str):
+        return load_checkpoints(one)
+    return [one] if isinstance(one, Checkpoint) else one
+
+
+def _opened(store: Store | Path | str) -> Store:
+    from clocs.store import Store, open_store
+
+    return store if isinstance(store, Store) else open_store(store)
+
+
+def reproduce(
+    *names: str,
+    out: Path | str,
+    stores: Path | str | None = None,
+    dataset: str | None = None,
+    seeds: int | None = None,
+    only: Sequence[str] = (),
+    device: str | None = None,
+    seconds: float | None = None,
+    parallel: int = 1,
+    retry: bool = False,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+) -> Outcome:
+    """Run tables and figures of the paper, as far as they are not done.
+
+    Args:
+        names: 'table-1', 'table-2', … or 'all'; see `clocs.experiments.grid.NAMES`.
+        out: The folder of the runs.
+        stores: The folder of stores (or saved frames), named by dataset.
+        dataset: 'synthetic' instead of stores.
+        seeds: How many; five as in the paper by default.
+        only: Wishes such as 'cmsc' or 'downstream=cardiology'.
+        device: 'cpu', 'cuda' …; the best at hand by default.
+        seconds: After which no new work begins; the next call goes on.
+        parallel: Threads at work on the grid, for a GPU.
+        retry: Try again what failed before.
+        on_progress: Called after each piece of work.
+    """
+    from clocs.experiments import reproduce as room
+
+    return room.reproduce(
+        names,
+        out=Path(out),
+        stores=None if stores is None else Path(stores),
+        dataset=dataset,
+        seeds=seeds,
+        wishes=only,
+        device=pick_device(device),
+        seconds=seconds,
+        parallel=parallel,
+        retry=retry,
+        on_progress=on_progress,
     )
+
+
+def report(runs: Path | str, out: Path | str | None = None) -> Path:
+    """Write the report of a folder of runs: one HTML page, Markdown tables, JSON.
+
+    Args:
+        runs: Made by `reproduce`.
+        out: The report's folder; `report` inside the runs' by default.
+
+    Returns:
+        The page.
+    """
+    from clocs.experiments.report import write_report
+
+    return write_report(Path(runs), None if out is None else Path(out))
 
 
 def pick_device(name: str | None) -> torch.device:

@@ -16,6 +16,7 @@ from clocs.datasets.base import Dataset, Entry, Listing, Quarantined
 from clocs.errors import StoreError
 from clocs.files import partial_path, write_atomic
 from clocs.intake import Crew, read_all
+from clocs.lock import LOCK, locked
 from clocs.manifest import FORMAT, MANIFEST, FileHash, Manifest
 from clocs.parts import PROGRESS, Job, Journal, parquet, progress_of, remove_journal
 from clocs.store import (
@@ -43,7 +44,10 @@ def assemble(
     try:
         if (out / MANIFEST).is_file():
             return _already(dataset, listing, out)
-        _write(dataset, listing, out, crew, progress)
+        with locked(out):
+            if (out / MANIFEST).is_file():  # made by another process since
+                return _already(dataset, listing, out)
+            _write(dataset, listing, out, crew, progress)
     except OSError as error:
         raise StoreError(
             f"{out} could not be written ({error.strerror or error}); make room or choose another "
@@ -56,9 +60,9 @@ def _refuse_foreign(out: Path) -> None:
     if not out.exists() or (out / MANIFEST).is_file():
         return
     # A run killed while writing its very first file leaves that file's beginning.
+    of_ours = {LOCK, partial_path(out / PROGRESS).name}
     if not out.is_dir() or (
-        progress_of(out) is None
-        and any(path.name != partial_path(out / PROGRESS).name for path in out.iterdir())
+        progress_of(out) is None and any(path.name not in of_ours for path in out.iterdir())
     ):
         raise StoreError(f"{out} exists and is not a store; choose another --out")
 
@@ -97,7 +101,6 @@ def _write(
         entries=len(entries),
         chunk=chunks.CHUNK_SAMPLES,
     )
-    out.mkdir(parents=True, exist_ok=True)
     journal = Journal(out, job)
     (out / SIGNALS / "c").mkdir(parents=True, exist_ok=True)
     todo = entries[journal.done.entries :]
@@ -195,4 +198,5 @@ def _remove(out: Path) -> None:
     (out / SIGNALS / "c").rmdir()
     (out / SIGNALS).rmdir()
     remove_journal(out)
+    (out / LOCK).unlink(missing_ok=True)
     out.rmdir()

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, TextIO
 
 import typer
-from rich.console import Console
 
-from clocs import api, cli_patients, cli_show, terminal
+from clocs import api, cli_evaluate, cli_experiments, cli_patients, cli_show, terminal
 from clocs._version import __version__
-from clocs.errors import ClocsError, SettingError
-
-if TYPE_CHECKING:
-    from clocs.train import Settings
+from clocs.cli_options import (
+    BatchSize,
+    Device,
+    Epochs,
+    Json,
+    Leads,
+    LearningRate,
+    Patience,
+    SplitSeed,
+    err,
+    names_of,
+    out,
+    print_json,
+    settings_of,
+)
+from clocs.errors import ClocsError, ClocsWarning
 
 app = typer.Typer(
     name="clocs",
@@ -31,22 +42,8 @@ app = typer.Typer(
 )
 app.add_typer(cli_show.app)
 app.add_typer(cli_patients.app)
-out = Console(highlight=False, soft_wrap=True)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON alone to standard output.")]
-Leads = Annotated[
-    str | None,
-    typer.Option(help="Leads by name, such as II,V2,aVL,aVR (the default where present)."),
-]
-SplitSeed = Annotated[int, typer.Option(help="Of the split by patient into 60/20/20.", min=0)]
-Device = Annotated[str | None, typer.Option(help="cpu, cuda, …; the best at hand by default.")]
-Epochs = Annotated[int, typer.Option(help="At most this many.", min=1)]
-Patience = Annotated[
-    int, typer.Option(help="Epochs without a lower validation loss before a seed stops.", min=1)
-]
-BatchSize = Annotated[int | None, typer.Option(help="The paper's for the dataset.", min=2)]
-LearningRate = Annotated[float, typer.Option("--lr", help="Adam's learning rate.")]
+app.command(epilog=cli_evaluate.EXAMPLE)(cli_evaluate.evaluate)
+cli_experiments.register(app)
 
 
 class Reference(StrEnum):
@@ -56,18 +53,11 @@ class Reference(StrEnum):
     v3 = "v3"
 
 
-class ProtocolName(StrEnum):
-    """Ways to evaluate."""
+class PrecisionName(StrEnum):
+    """Of activations while training."""
 
-    linear = "linear"
-    converged = "linear-converged"
-
-
-class ByName(StrEnum):
-    """What a labelled fraction counts."""
-
-    frame = "frame"
-    patient = "patient"
+    float32 = "float32"
+    bfloat16 = "bfloat16"
 
 
 @app.command(epilog="Example: clocs prepare chapman ~/Downloads/ECGDataDenoised.zip --out chapman")
@@ -106,7 +96,7 @@ def prepare(
 
     facts = store_info(made)
     if as_json:
-        _print_json(facts)
+        print_json(facts)
         return
     out.print(format_info(facts))
     out.print(f"\nThe store is {store}. Next: clocs pretrain {store} --method cmsc --out runs/cmsc")
@@ -126,7 +116,7 @@ def info(
 
         cards = [terminal.card_facts(c) for c in load_checkpoints(path)]
         if as_json:
-            _print_json(cards if path.is_dir() else cards[0])
+            print_json(cards if path.is_dir() else cards[0])
         else:
             for card in cards:
                 out.print(terminal.card_table(card))
@@ -138,9 +128,9 @@ def info(
     if verify:
         with terminal.bar(err, "Verifying", "recordings") as progress:
             store.verify(progress)
-    facts = store_info(store, _names(leads), split_seed) | ({"verified": True} if verify else {})
+    facts = store_info(store, names_of(leads), split_seed) | ({"verified": True} if verify else {})
     if as_json:
-        _print_json(facts)
+        print_json(facts)
     else:
         out.print(format_info(facts))
         if verify:
@@ -151,7 +141,10 @@ def info(
     epilog="Example: clocs pretrain chapman --method cmsc --seeds 5 --out runs/chapman-cmsc"
 )
 def pretrain(
-    store: Annotated[Path, typer.Argument(help="Made by `clocs prepare`.")],
+    stores: Annotated[
+        list[Path],
+        typer.Argument(help="Made by `clocs prepare`; several are learned from at once."),
+    ],
     folder: Annotated[Path, typer.Option("--out", help="Folder for the checkpoints.")],
     method: Annotated[
         str,
@@ -160,6 +153,7 @@ def pretrain(
         ),
     ] = "cmsc",
     seeds: Annotated[int, typer.Option(help="Train seeds 0…N−1, all at once.", min=1)] = 1,
+    encoder: Annotated[str, typer.Option(help="cnn (the paper's) or resnet.")] = "cnn",
     embedding_dim: Annotated[int, typer.Option(help="E.", min=1)] = 128,
     leads: Leads = None,
     temperature: Annotated[float, typer.Option(help="τ of the loss.")] = 0.1,
@@ -167,7 +161,11 @@ def pretrain(
         int | None, typer.Option(help="Consecutive segments that cmsc and cmsmlc compare (2).")
     ] = None,
     perturb: Annotated[
-        str | None, typer.Option(help="Chain of perturbations of the views: gaussian>sa_t.")
+        list[str] | None,
+        typer.Option(
+            help="Chain of perturbations of the views: gaussian>sa_t. Given again, all are trained "
+            "at once, each into a folder of its own."
+        ),
     ] = None,
     tau_d: Annotated[
         float, typer.Option("--tau-d", help="How much of byol's target network stays a step.")
@@ -175,6 +173,21 @@ def pretrain(
     tasks: Annotated[
         str | None, typer.Option(help="Of mtssl: noise,scaling,negation,inversion,…")
     ] = None,
+    positives_within: Annotated[
+        float | None,
+        typer.Option(
+            help="Days: recordings of one patient further apart are no positive pair.", min=0
+        ),
+    ] = None,
+    instances_per_patient: Annotated[
+        int | None, typer.Option(help="The most that a patient gives to an epoch.", min=1)
+    ] = None,
+    init: Annotated[
+        Path | None, typer.Option(help="Go on from this checkpoint, or a folder with one a seed.")
+    ] = None,
+    precision: Annotated[
+        PrecisionName, typer.Option(help="Of activations; weights stay float32.")
+    ] = PrecisionName.float32,
     epochs: Epochs = 400,
     patience: Patience = 15,
     batch_size: BatchSize = None,
@@ -184,88 +197,56 @@ def pretrain(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with an interrupted run.")
     ] = False,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Write event files, too: tensorboard --logdir …")
+    ] = False,
+    save_every: Annotated[
+        float, typer.Option(help="Seconds between two savings of what --resume needs.", min=0)
+    ] = 5.0,
     as_json: Json = False,
 ) -> None:
     """Learn encoders from unlabelled ECGs, one a seed.
 
     Writes seed-0.safetensors, seed-0.json, … and log.jsonl with the metrics of every epoch.
+    Interrupted, even killed, it ends with the same weights when resumed on the CPU.
     """
     from clocs.store import open_store
 
-    opened = open_store(store)
-    settings = _settings(epochs, patience, batch_size or opened.manifest.batch_size, lr)
+    opened = [open_store(store) for store in stores]
+    settings = settings_of(epochs, patience, batch_size or opened[0].manifest.batch_size, lr)
     with terminal.training(err, f"Pre-training {method}", epochs) as watch:
         checkpoints = api.pretrain(
             opened,
             method=method,
             out=folder,
             seeds=seeds,
-            leads=_names(leads),
+            leads=names_of(leads),
+            encoder=encoder,
             embedding_dim=embedding_dim,
             temperature=temperature,
             segments=segments,
-            perturb=perturb,
+            perturb=perturb[0] if perturb and len(perturb) == 1 else perturb,
             tau_d=tau_d,
+            positives_within=positives_within,
+            instances_per_patient=instances_per_patient,
+            init=init,
+            precision=precision.value,
             tasks=[task.strip() for task in tasks.split(",")] if tasks else None,
             settings=settings,
             split_seed=split_seed,
             device=device,
             resume=resume,
+            tensorboard=tensorboard,
+            save_every=save_every,
             on_step=watch.step,
             on_epoch=watch.epoch,
         )
     cards = [terminal.card_facts(c) for c in checkpoints]
     if as_json:
-        _print_json(cards)
+        print_json(cards)
         return
     out.print(terminal.cards_summary(cards))
-    out.print(f"\nThe checkpoints are in {folder}. Next: clocs evaluate {folder} {store}")
-
-
-@app.command(epilog="Example: clocs evaluate runs/chapman-cmsc chapman --fraction 0.5")
-def evaluate(
-    checkpoint: Annotated[Path, typer.Argument(help="A file, or a folder with all its seeds.")],
-    store: Annotated[Path, typer.Argument(help="Labelled recordings.")],
-    protocol: Annotated[
-        ProtocolName, typer.Option(help="linear as in the paper, or solved to the end.")
-    ] = ProtocolName.linear,
-    fraction: Annotated[float, typer.Option(help="Of the training part that is labelled.")] = 1.0,
-    by: Annotated[ByName, typer.Option(help="What the fraction counts.")] = ByName.frame,
-    leads: Leads = None,
-    epochs: Epochs = 400,
-    patience: Patience = 15,
-    batch_size: BatchSize = None,
-    lr: LearningRate = 1e-4,
-    split_seed: SplitSeed = 0,
-    resamples: Annotated[
-        int, typer.Option(help="Of patients, for the 95 % interval.", min=0)
-    ] = 2000,
-    device: Device = None,
-    as_json: Json = False,
-) -> None:
-    """Score frozen encoders by a linear layer on their embeddings, on patients never seen."""
-    from clocs.store import open_store
-
-    opened = open_store(store)
-    settings = _settings(epochs, patience, batch_size or opened.manifest.batch_size, lr)
-    with terminal.training(err, "Evaluating", epochs) as watch:
-        result = api.evaluate(
-            checkpoint,
-            opened,
-            protocol=protocol.value,
-            fraction=fraction,
-            by=by.value,
-            leads=_names(leads),
-            settings=settings,
-            split_seed=split_seed,
-            resamples=resamples,
-            device=device,
-            on_epoch=watch.epoch,
-        )
-    if as_json:
-        _print_json(result.json())
-    else:
-        out.print(terminal.evaluation_table(result))
+    out.print(f"\nThe checkpoints are in {folder}. Next: clocs evaluate {folder} {stores[0]}")
 
 
 @app.command(epilog="Example: clocs demo --out demo")
@@ -279,7 +260,7 @@ def demo(
 
     result = run_demo(folder, patients=patients, console=err)
     if as_json:
-        _print_json(result.json())
+        print_json(result.json())
     else:
         out.print(result.table())
         out.print(result.closing_words())
@@ -292,25 +273,6 @@ def _version(
     if version:
         out.print(__version__)
         raise typer.Exit
-
-
-def _names(leads: str | None) -> list[str] | None:
-    if leads is None:
-        return None
-    names = [name.strip() for name in leads.split(",") if name.strip()]
-    if not names or len(set(names)) != len(names):
-        raise SettingError(f"--leads {leads!r} should be distinct names, such as II,V2,aVL,aVR")
-    return names
-
-
-def _settings(epochs: int, patience: int, batch_size: int, lr: float) -> Settings:
-    from clocs.train import Settings
-
-    return Settings(epochs=epochs, patience=patience, batch_size=batch_size, lr=lr)
-
-
-def _print_json(value: Any) -> None:
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 @contextmanager
@@ -332,9 +294,24 @@ def _one_sentence() -> Iterator[None]:
         sys.exit(130)
 
 
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Our own in one sentence, others with where they come from."""
+    ours = issubclass(category, ClocsWarning)
+    words = str(message) if ours else f"{filename}:{lineno}: {category.__name__}: {message}"
+    err.print(f"[yellow]clocs:[/yellow] {terminal.escape(words)}")
+
+
 def main() -> None:
     """Run the command line."""
     code = 0
+    warnings.showwarning = _show_warning
     try:
         with _one_sentence():
             app()

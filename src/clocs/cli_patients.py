@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from clocs import terminal
+from clocs.cli_options import Device, Json, SplitSeed, err, names_of, print_json
+from clocs.cli_options import out as console
 from clocs.errors import SettingError
 
 if TYPE_CHECKING:
     import polars as pl
 
 app = typer.Typer(rich_markup_mode="rich")
-_out = Console(highlight=False, soft_wrap=True)
-_err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 CheckpointPath = Annotated[
     Path, typer.Argument(help="A checkpoint's file, or a folder (then its first seed).")
@@ -26,9 +23,6 @@ CheckpointPath = Annotated[
 Leads = Annotated[
     str | None, typer.Option(help="Leads by name, such as II,V2; the checkpoint's by default.")
 ]
-SplitSeed = Annotated[int, typer.Option(help="Of the split by patient into 60/20/20.", min=0)]
-Device = Annotated[str | None, typer.Option(help="cpu, cuda, …; the best at hand by default.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON alone to standard output.")]
 Rate = Annotated[float, typer.Option(help="Of CSV files, in Hz.", min=1)]
 Split = Annotated[str, typer.Option(help="test, validation, train or all.")]
 
@@ -61,12 +55,12 @@ def embed(
 
     if out.suffix != ".parquet":
         raise SettingError(f"--out is {out}; give a name that ends in .parquet")
-    with terminal.bar(_err, "Embedding", "recordings") as progress:
+    with terminal.bar(err, "Embedding", "recordings") as progress:
         made = api.embed(
             checkpoint,
             *sources,
             level=level,  # type: ignore[arg-type]
-            leads=_names(leads),
+            leads=names_of(leads),
             split=split,
             split_seed=split_seed,
             rate=rate,
@@ -88,15 +82,15 @@ def embed(
         "problems": [list(one) for one in made.problems],
     }
     if as_json:
-        _print_json(facts)
+        print_json(facts)
     else:
-        _out.print(
+        console.print(
             f"{len(made):,} vectors of {made.dim} dimensions, one a {made.level}, of "
             f"{facts['patients']:,} patients.",
         )
         _say_dead(made.dead_views, made.dead)
         if len(made):
-            _out.print(f"They are in {out}.", markup=False)
+            console.print(f"They are in {out}.", markup=False)
     _say_problems(made.problems)
     if files and made.problems:
         raise typer.Exit(1)
@@ -121,13 +115,13 @@ def distances(
 
     if plot is not None and plot.suffix.lower() != ".png":
         raise SettingError(f"--plot is {plot}; give a name that ends in .png")
-    with terminal.bar(_err, "Embedding", "recordings") as progress:
+    with terminal.bar(err, "Embedding", "recordings") as progress:
         found = api.patient_distances(
             checkpoint,
             store,
             metric=metric,  # type: ignore[arg-type]
             split=split,
-            leads=_names(leads),
+            leads=names_of(leads),
             split_seed=split_seed,
             device=device,
             progress=progress,
@@ -141,11 +135,11 @@ def distances(
         figure = plots.patient_distances(pair.intra, pair.inter, title=title, metric=name)
         plots.save(figure, plot)
     if as_json:
-        _print_json(found.json() | {"plot": None if plot is None else str(plot)})
+        print_json(found.json() | {"plot": None if plot is None else str(plot)})
         return
-    _out.print(found.table())
+    console.print(found.table())
     if plot is not None:
-        _out.print(f"The figure is {plot}.", markup=False)
+        console.print(f"The figure is {plot}.", markup=False)
 
 
 @app.command(epilog="Example: clocs index runs/chapman-cmsc chapman physionet2020 --out index")
@@ -168,7 +162,7 @@ def index(
     """Build an index of patients and of recordings, or add to one without rebuilding it."""
     from clocs import api_patients as api
 
-    with terminal.bar(_err, "Embedding", "recordings") as progress:
+    with terminal.bar(err, "Embedding", "recordings") as progress:
         done = api.index(
             checkpoint,
             *stores,
@@ -176,13 +170,13 @@ def index(
             add=add,
             replace=replace,
             kind=kind,
-            leads=_names(leads),
+            leads=names_of(leads),
             split_seed=split_seed,
             device=device,
             progress=progress,
         )
     if as_json:
-        _print_json(
+        print_json(
             {
                 "index": str(out),
                 "added": done.added,
@@ -195,10 +189,12 @@ def index(
         )
         return
     for level, total in done.total.items():
-        _out.print(f"{done.added[level]:,} {level}s added; {total:,} in all, {done.kind[level]}.")
+        console.print(
+            f"{done.added[level]:,} {level}s added; {total:,} in all, {done.kind[level]}."
+        )
     _say_dead(done.dead_views, done.dead)
     _say_problems(done.problems)
-    _out.print(f"The index is {out}. Next: clocs similar {out} --patient ID", markup=False)
+    console.print(f"The index is {out}. Next: clocs similar {out} --patient ID", markup=False)
 
 
 @app.command(
@@ -238,7 +234,7 @@ def similar(
         k=k,
         level=level,  # type: ignore[arg-type]
         where=Where(label=label, min_age=min_age, max_age=max_age, sex=sex, dataset=dataset),
-        leads=_names(leads),
+        leads=names_of(leads),
         rate=rate,
     )
     columns = ["dataset", "patient", "recording", "labels", "age", "sex", "split"]
@@ -246,11 +242,11 @@ def similar(
     rows = found.select(*columns, "cosine", "euclidean")
     if as_json:
         query = patient if patient is not None else file
-        _print_json({"query": str(query), "level": level, "neighbours": rows.to_dicts()})
+        print_json({"query": str(query), "level": level, "neighbours": rows.to_dicts()})
         return
-    _out.print(_neighbours(rows.drop("split"), f"Nearest to {patient or file}"))
+    console.print(_neighbours(rows.drop("split"), f"Nearest to {patient or file}"))
     if not rows.height:
-        _out.print("Nobody passes the conditions.")
+        console.print("Nobody passes the conditions.")
 
 
 @app.command(epilog="Example: clocs retrieval runs/chapman-cmsc runs/chapman-random-bn chapman")
@@ -269,22 +265,22 @@ def retrieval(
 
     if len(checkpoints) < 2:
         raise SettingError("give at least one checkpoint, and then a store")
-    with terminal.bar(_err, "Scoring", "encoders") as progress:
+    with terminal.bar(err, "Scoring", "encoders") as progress:
         scores = api.retrieval(
             checkpoints[:-1],
             checkpoints[-1],
             split=split,
-            leads=_names(leads),
+            leads=names_of(leads),
             split_seed=split_seed,
             device=device,
             progress=progress,
         )
     if as_json:
-        _print_json([score.json() for score in scores])
+        print_json([score.json() for score in scores])
         return
     from clocs.patients.report import retrieval_table
 
-    _out.print(retrieval_table(scores))
+    console.print(retrieval_table(scores))
 
 
 def _neighbours(rows: pl.DataFrame, title: str) -> Any:
@@ -303,27 +299,14 @@ def _neighbours(rows: pl.DataFrame, title: str) -> Any:
     return table
 
 
-def _names(leads: str | None) -> list[str] | None:
-    if leads is None:
-        return None
-    names = [name.strip() for name in leads.split(",") if name.strip()]
-    if not names or len(set(names)) != len(names):
-        raise SettingError(f"--leads {leads!r} should be distinct names, such as II,V2,aVL,aVR")
-    return names
-
-
 def _say_dead(views: int, dead: tuple[tuple[str, str, str], ...]) -> None:
     if views:
-        _out.print(f"{views:,} frames × leads have a vector of zeros and count in no mean.")
+        console.print(f"{views:,} frames × leads have a vector of zeros and count in no mean.")
     for dataset, patient, recording in dead:
         whose = f"{dataset}:{patient}" + (f", recording {recording}" if recording else "")
-        _out.print(f"  {whose} has only such vectors, and so none.", markup=False)
+        console.print(f"  {whose} has only such vectors, and so none.", markup=False)
 
 
 def _say_problems(problems: tuple[tuple[str, str], ...]) -> None:
     for name, words in problems:
-        _err.print(f"[yellow]clocs:[/yellow] {terminal.escape(f'{name}: {words}')}")
-
-
-def _print_json(value: Any) -> None:
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+        err.print(f"[yellow]clocs:[/yellow] {terminal.escape(f'{name}: {words}')}")

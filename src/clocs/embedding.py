@@ -51,11 +51,11 @@ def embed_instances(
     weights, buffers = (
         {k: v.to(device) for k, v in tensors.items()} for tensors in stack(checkpoints)
     )
-    signals = Signals.of(frames, device)
-    starts = torch.from_numpy(np.ascontiguousarray(rows.windows[:, 0])).to(device)
     size = max(1, _AT_ONCE // len(checkpoints))
+    signals = Signals.of(frames, device, windows=size)
+    starts = torch.from_numpy(np.ascontiguousarray(rows.windows[:, 0]))
     parts = []
-    for some in starts.split(size):
+    for some in signals.staged(starts.split(size)):
         x = signals.normalised(some).expand(len(checkpoints), -1, -1)
         parts.append(encoder.encode(weights, buffers, x))
     return torch.cat(parts, dim=1)

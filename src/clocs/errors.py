@@ -9,6 +9,10 @@ class ClocsError(Exception):
     """Base of everything that clocs raises on purpose."""
 
 
+class ClocsWarning(UserWarning):
+    """Something that a person should know, and that stopped nothing."""
+
+
 class SourceError(ClocsError):
     """A source is not what it claims to be, or cannot be read at all."""
 
@@ -47,6 +51,10 @@ class StoreError(ClocsError):
 
 class CheckpointError(ClocsError):
     """A checkpoint is missing, damaged, or does not fit what it is used for."""
+
+
+class BusyError(ClocsError):
+    """Another process is writing the same folder."""
 
 
 class LeakError(ClocsError):

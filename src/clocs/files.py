@@ -7,17 +7,24 @@ import os
 from pathlib import Path
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
 
-def write_atomic(path: Path, content: bytes | memoryview) -> None:
-    """Write `content` to `path`: on any interruption the file is the old one or the new one."""
+def write_atomic(path: Path, content: bytes | memoryview, *, keep: Path | None = None) -> None:
+    """Write `content` to `path`: on any interruption the file is the old one or the new one.
+
+    Args:
+        path: The file.
+        content: All of it.
+        keep: Where the old file stays; for a moment it is then the only one.
+    """
     temporary = partial_path(path)
     with temporary.open("wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
+    if keep is not None and path.exists():
+        path.replace(keep)
     temporary.replace(path)
     sync_folder(path.parent)
 
@@ -50,5 +57,7 @@ def digest(samples: NDArray[np.int16]) -> int:
     It tells recordings apart and finds damage, at eight times the speed of sha256; it is no guard
     against someone who wants two recordings to look equal.
     """
+    import xxhash  # where stores are made and checked, not where saved frames are used
+
     plain = np.ascontiguousarray(samples, dtype="<i2")
     return xxhash.xxh3_64_intdigest(plain.data)

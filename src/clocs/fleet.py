@@ -7,6 +7,7 @@ Knows nothing about what is being learned.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -15,8 +16,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from clocs.errors import CheckpointError
-from clocs.files import write_atomic
+from clocs.errors import CheckpointError, ClocsWarning
+from clocs.files import partial_path, write_atomic
 
 Weights = dict[str, Tensor]  # name -> (members, …)
 
@@ -123,7 +124,7 @@ class Fleet:
         Returns:
             (members, 1) bool: who moved.
         """
-        failed = on & self.live & ~(loss.isfinite() & gradient.isfinite().all(dim=1))
+        failed = on & self.live & ~(loss.isfinite() & gradient.abs().amax(dim=1).isfinite())
         self.broken |= failed
         self.live &= ~failed
         moving = on & self.live
@@ -134,9 +135,8 @@ class Fleet:
         self.moment1.lerp_(gradient, share * (1 - BETA1))
         self.moment2.lerp_(gradient.square(), share * (1 - BETA2))
         count = self.steps.clamp(min=1)[:, None].to(gradient.dtype)
-        mean = self.moment1 / (1 - BETA1**count)
-        spread = (self.moment2 / (1 - BETA2**count)).sqrt()
-        self.theta.sub_(torch.where(column, lr * mean / (spread + EPSILON), 0))
+        spread = (self.moment2 / (1 - BETA2**count)).sqrt_().add_(EPSILON)
+        self.theta.addcdiv_(self.moment1 * (share * lr / (1 - BETA1**count)), spread, value=-1)
         self.buffers.copy_(torch.where(column, buffers, self.buffers))
         return column
 
@@ -162,24 +162,45 @@ class Fleet:
         self.live &= self.stale < patience
 
     def save(self, path: Path) -> None:
-        """Write the whole state, replacing the last one at once."""
+        """Write the whole state; the one before stays beside it."""
         state = {f.name: getattr(self, f.name).cpu().contiguous() for f in fields(self)}
-        write_atomic(path, save(state))
+        write_atomic(path, save(state), keep=_previous(path))
 
     @classmethod
     def load(cls, path: Path, device: torch.device) -> Fleet:
-        """Read what `save` wrote."""
-        try:
-            state = load_file(path)
-            epoch = state.pop("epoch")
-            return cls(**{k: v.to(device) for k, v in state.items()}, epoch=epoch)
-        except (OSError, SafetensorError, TypeError, KeyError) as error:
-            raise CheckpointError(
-                f"{path} is not a training state that can be resumed ({error}); "
-                "delete it to start again"
-            ) from error
+        """Read what `save` wrote last; where that is damaged, what it wrote before."""
+        damaged = ""
+        for file in filter(Path.exists, (path, _previous(path))):
+            try:
+                state = load_file(file)
+                epoch = state.pop("epoch")
+                fleet = cls(**{k: v.to(device) for k, v in state.items()}, epoch=epoch)
+            except (OSError, SafetensorError, TypeError, KeyError) as error:
+                damaged = damaged or f"{file} is not a training state that can be resumed ({error})"
+                continue
+            if damaged:
+                before = f"going on from {file.name}, epoch {int(epoch)}"
+                # from here, not from the caller: however often it is loaded, it is said once
+                warnings.warn(f"{damaged}; {before}", ClocsWarning, stacklevel=1)
+            return fleet
+        raise CheckpointError(f"{damaged}; delete it to start again")
+
+
+def is_saved(path: Path) -> bool:
+    """Whether there is a state to load; a run killed while saving may leave the previous alone."""
+    return path.exists() or _previous(path).exists()
 
 
 def epochs_done(path: Path) -> int:
     """Epochs in a saved state; 0 where there is none."""
-    return int(Fleet.load(path, torch.device("cpu")).epoch) if path.exists() else 0
+    return int(Fleet.load(path, torch.device("cpu")).epoch) if is_saved(path) else 0
+
+
+def remove_state(path: Path) -> None:
+    """Remove all that `save` has written, unfinished writes included."""
+    for file in (path, _previous(path), partial_path(path)):
+        file.unlink(missing_ok=True)
+
+
+def _previous(path: Path) -> Path:
+    return path.with_name(f"{path.stem}.previous{path.suffix}")

@@ -10,21 +10,25 @@ from __future__ import annotations
 import json
 import os
 import zlib
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from clocs.errors import StoreError
+from clocs.errors import SettingError, StoreError
 from clocs.files import write_atomic
 from clocs.recording import FrameSpec
+from clocs.splits import assign
 
 FORMAT = 2
 SEXES = ("unknown", "male", "female")
+SEVERAL = "+"  # between the names of joined datasets
 _CODED = 1 << 22  # samples in one piece of the coded signals
 
 
@@ -56,6 +60,7 @@ class Frames:
         segment: (frames,) place in the recording, from 0.
         split: (frames,) 0 train, 1 validation, 2 test.
         target: (frames, classes) 1 where the label holds; a row of zeros where none is known.
+        joined: Whether of several datasets; ids then begin with their dataset's name.
     """
 
     dataset: str
@@ -81,6 +86,7 @@ class Frames:
     segment: NDArray[np.int32]
     split: NDArray[np.int8]
     target: NDArray[np.uint8]
+    joined: bool = False
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -89,6 +95,10 @@ class Frames:
     def has_label(self) -> NDArray[np.bool_]:
         """(frames,) whether a label is known."""
         return np.asarray(self.target.any(axis=1), np.bool_)
+
+    def keyed(self, ids: Iterable[str]) -> list[str]:
+        """Ids of patients or recordings with their dataset: unique among all datasets."""
+        return list(ids) if self.joined else [f"{self.dataset}:{name}" for name in ids]
 
     def patients_of(self, *splits: int) -> list[str]:
         """Ids of the patients of these parts, sorted."""
@@ -99,6 +109,28 @@ class Frames:
         """rows: (n,) -> (n, samples) of one lead in mV."""
         at = self.starts[rows, lead][:, None] + np.arange(self.spec.samples)
         return np.asarray(self.signals[at] * self.scale[rows, lead][:, None], np.float32)
+
+    def with_split_seed(self, split_seed: int) -> Frames:
+        """The same frames with their patients split by another seed."""
+        keyed = [key.split(":", 1) for key in self.keyed(self.patient_ids)]
+        part = np.array([assign([own], dataset, split_seed)[0] for dataset, own in keyed], np.int8)
+        return replace(self, split_seed=split_seed, split=part[self.patient])
+
+    def with_leads(self, leads: Sequence[str]) -> Frames:
+        """The same frames in these leads alone, in this order."""
+        absent = [lead for lead in leads if lead not in self.leads]
+        if absent or not leads:
+            raise SettingError(
+                f"these frames of {self.dataset} have the leads {', '.join(self.leads)}, not "
+                f"{', '.join(absent) or 'none'}; choose from them"
+            )
+        places = [self.leads.index(lead) for lead in leads]
+        return replace(
+            self,
+            leads=tuple(leads),
+            starts=np.ascontiguousarray(self.starts[:, places]),
+            scale=np.ascontiguousarray(self.scale[:, places]),
+        )
 
     def save(self, path: Path) -> None:
         """Write one safetensors file, whole or not at all; signals are delta-coded and deflated."""
@@ -118,17 +150,30 @@ class Frames:
         arrays["signals.sizes"] = np.array([len(piece) for piece in pieces], np.int64)
         write_atomic(path, save(arrays, metadata={"clocs.frames": json.dumps(facts)}))
 
+    @staticmethod
+    def facts(path: Path) -> dict[str, Any]:
+        """What a saved file says about itself, without reading its arrays."""
+        try:
+            with safe_open(path, framework="numpy") as file:
+                facts: dict[str, Any] = json.loads((file.metadata() or {})["clocs.frames"])
+        except (OSError, SafetensorError, KeyError, ValueError) as error:
+            raise StoreError(
+                f"{path} is not a readable Frames file ({error}); make it again from its store"
+            ) from error
+        if facts.pop("format") != FORMAT:
+            raise StoreError(
+                f"{path} is a Frames file of another format; make it again from its store"
+            )
+        facts["spec"] = FrameSpec(**facts["spec"])
+        return {name: tuple(v) if isinstance(v, list) else v for name, v in facts.items()}
+
     @classmethod
     def load(cls, path: Path) -> Frames:
         """Read what `save` wrote."""
+        facts = cls.facts(path)
         try:
             with safe_open(path, framework="numpy") as file:
-                facts = json.loads((file.metadata() or {})["clocs.frames"])
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            if facts.pop("format") != FORMAT:
-                raise StoreError(
-                    f"{path} is a Frames file of another format; make it again from its store"
-                )
             signals = _decode(
                 arrays.pop("signals.bytes"), arrays.pop("signals.sizes"), facts.pop("samples")
             )
@@ -136,9 +181,7 @@ class Frames:
             raise StoreError(
                 f"{path} is not a readable Frames file ({error}); make it again from its store"
             ) from error
-        spec = FrameSpec(**facts.pop("spec"))
-        facts = {name: tuple(v) if isinstance(v, list) else v for name, v in facts.items()}
-        return cls(spec=spec, signals=signals, **facts, **arrays)
+        return cls(signals=signals, **facts, **arrays)
 
 
 def _encode(signals: NDArray[np.int16]) -> list[bytes]:

@@ -5,6 +5,8 @@ Knows nothing about learning; needs zarr and polars, which Frames itself does no
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -15,9 +17,10 @@ import scipy.signal
 from numpy.typing import NDArray
 
 from clocs.ahead import ahead
-from clocs.cutting import Cuts, cut, frame_count, frame_labels, frame_width
+from clocs.cutting import Cuts, cut, frame_count, frame_width
 from clocs.errors import SettingError
 from clocs.frames import SEXES, Frames
+from clocs.labelling import label_frames
 from clocs.recording import FrameSpec
 from clocs.splits import assign
 from clocs.store import Store
@@ -135,13 +138,23 @@ def make_frames(
     spec: FrameSpec | None = None,
     leads: Sequence[str] | None = None,
     split_seed: int = 0,
+    memory: int | None = None,
 ) -> Frames:
-    """All frames of the recordings that have the chosen leads, in memory; see `plan_frames`."""
+    """All frames of the recordings that have the chosen leads, in memory where they fit.
+
+    Args:
+        store: Prepared recordings.
+        spec: The frame; the dataset's own where None.
+        leads: By name, in the order wanted; see `Store.choose_leads`.
+        split_seed: Of the split into training, validation and test patients.
+        memory: The most bytes of signals to hold in memory, half of the machine's where None;
+            beyond, they are mapped from a file that vanishes with them.
+    """
     plan = plan_frames(store, spec=spec, leads=leads, split_seed=split_seed)
     manifest, spec, cuts, kept = store.manifest, plan.spec, plan.cuts, plan.kept
     size = plan.counts * spec.samples  # of one lead of each recording
     base = np.concatenate(([0], np.cumsum(size * len(plan.leads))))
-    signals = np.empty(base[-1], np.int16)
+    signals = _room_for(int(base[-1]), store, memory)
     scale = np.empty((len(cuts.start), len(plan.leads)), np.float32)
     first_frame = np.concatenate(([0], np.cumsum(plan.counts)))
     for i, values, steps in plan.windows():
@@ -179,6 +192,27 @@ def make_frames(
     )
 
 
+def _room_for(samples: int, store: Store, memory: int | None) -> NDArray[np.int16]:
+    """Room for all signals: memory, or a file beside the store that has no name any more."""
+    most = memory or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    if samples * 2 <= most:
+        return np.empty(samples, np.int16)
+    beside = store.path.parent
+    with tempfile.TemporaryFile(dir=beside if os.access(beside, os.W_OK) else None) as file:
+        file.truncate(samples * 2)
+        return np.memmap(file, np.int16, "r+", shape=(samples,))
+
+
+def common_leads(stores: Sequence[Store], leads: Sequence[str] | None) -> tuple[str, ...]:
+    """The leads to use of several stores: those asked for, else what their own choices share."""
+    choices = [store.choose_leads(leads) for store in stores]
+    shared = tuple(lead for lead in choices[0] if all(lead in choice for choice in choices))
+    if not shared:
+        paths = " and ".join(str(store.path) for store in stores)
+        raise SettingError(f"{paths} share no lead, so they cannot be learned from together")
+    return shared
+
+
 def cut_windows(
     digital: NDArray[np.int16],
     gain: NDArray[np.float64],
@@ -213,35 +247,22 @@ def cut_windows(
 
 
 def _targets(
-    table: pl.DataFrame, cuts: Cuts, labels: tuple[str, ...]
+    table: pl.DataFrame, cuts: Cuts, classes: tuple[str, ...]
 ) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
-    """(frames, classes) targets, and (frames,) whether a frame stays.
+    """(frames, classes) targets, and (frames,) whether a frame stays (`clocs info` counts them).
 
-    Labels are the recording's, or those of the episode that covers the frame's first sample; a
-    frame whose episode is of none of the classes is left out (`clocs info` counts them).
+    Labels are the recording's, or that of the episode that covers the frame's first sample.
     """
-    code = {label: i for i, label in enumerate(labels)}
-    target = np.zeros((len(cuts.start), len(labels)), np.uint8)
-    whole = np.zeros((len(table), len(labels)), np.uint8)
+    code = {label: i for i, label in enumerate(classes)}
+    whole = np.zeros((len(table), len(classes)), np.uint8)
     for i, names in enumerate(table["labels"].to_list()):
         whole[i, [code[name] for name in names if name in code]] = 1
-    target[:] = whole[cuts.recording]
-    episodes = table.select("episodes").with_row_index("row").explode("episodes").drop_nulls()
-    kept = np.ones(len(cuts.start), bool)
-    if len(episodes):
-        spans = episodes.unnest("episodes")
-        found = frame_labels(
-            cuts,
-            recording=spans["row"].to_numpy().astype(np.int64),
-            start=spans["start"].to_numpy(),
-            stop=spans["stop"].to_numpy(),
-            label=np.array([code.get(name, -2) for name in spans["label"]], np.int64),
-        )
-        by_frame = np.isin(cuts.recording, spans["row"].to_numpy())
-        kept = ~by_frame | (found >= 0)
-        rows = np.flatnonzero(by_frame & (found >= 0))
-        target[rows, found[rows]] = 1
-    return target, kept
+    target = whole[cuts.recording]
+    frames = label_frames(table, cuts, classes)
+    rows = np.flatnonzero(frames.label >= 0)
+    target[rows] = 0
+    target[rows, frames.label[rows]] = 1
+    return target, frames.kept
 
 
 def _days(taken: pl.Series) -> NDArray[np.float64]:

@@ -6,7 +6,6 @@ Knows nothing about signals; everything follows from the table and the manifest.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,25 +15,15 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from clocs.cutting import Cuts, cut, frame_labels, pairs
+from clocs.cutting import Cuts, cut, pairs
+from clocs.labelling import FrameLabels, label_frames
 from clocs.methods import METHODS
 from clocs.recording import FrameSpec
 from clocs.splits import PARTS, assign
 from clocs.store import Store
 
-_UNLABELLED = "(no episode)"
 _MOST_LISTED = 20
 _MOST_NAMED = 4
-
-
-@dataclass(frozen=True, slots=True)
-class _Labelled:
-    """Frames of a store and their labels; `label` is -1 where those of the recording count."""
-
-    cuts: Cuts
-    kept: NDArray[np.bool_]
-    label: NDArray[np.int64]
-    left_out: dict[str, int]
 
 
 def store_info(
@@ -50,15 +39,15 @@ def store_info(
     manifest, table = store.manifest, store.table
     usable = np.zeros(len(store), dtype=np.bool_)
     usable[store.rows_with(chosen)] = True
-    frames = _labelled(store, manifest.frame, usable)
-    segments = _labelled(store, manifest.segment_frame, usable)
+    cuts, labelled = _frames(store, manifest.frame, usable)
+    segments, with_label = _frames(store, manifest.segment_frame, usable)
 
     people = table["patient"].unique(maintain_order=True)
     index = table["patient"].replace_strict(people, np.arange(len(people)), return_dtype=pl.Int64)
     part_of_patient = assign(people.to_list(), manifest.dataset, split_seed)
     part = part_of_patient[index.to_numpy()]
-    frame_part = part[frames.cuts.recording[frames.kept]]
-    pair_part = part[segments.cuts.recording[pairs(segments.cuts, segments.kept)]]
+    frame_part = part[cuts.recording[labelled.kept]]
+    pair_part = part[segments.recording[pairs(segments, with_label.kept)]]
     counts = {"frame": _per_part(frame_part), "pair": _per_part(pair_part)}
     each = {"lead": len(chosen), "frame": 1}  # instances of each frame or pair, as methods count
     people_per_part, recordings_per_part = _per_part(part_of_patient), _per_part(part)
@@ -90,8 +79,8 @@ def store_info(
             "samples": manifest.segment_frame.samples,
         },
         "labels": _label_recordings(store),
-        "label_frames": _label_frames(store, frames, len(chosen)),
-        "left_out_frames": frames.left_out,
+        "label_frames": _label_frames(store, cuts, labelled, len(chosen)),
+        "left_out_frames": labelled.left_out,
         "split_seed": split_seed,
         "splits": {
             name: {
@@ -117,37 +106,11 @@ def store_info(
     }
 
 
-def _labelled(store: Store, spec: FrameSpec, usable: NDArray[np.bool_]) -> _Labelled:
-    """All frames of the usable recordings, and which of them bear a label of the dataset."""
-    table, classes = store.table, store.manifest.labels
-    samples = np.where(usable, table["samples"].to_numpy(), 0)
-    cuts = cut(samples, table["rate"].to_numpy(), spec)
-    episodes = (
-        table.select(pl.int_range(pl.len(), dtype=pl.Int64).alias("recording"), "episodes")
-        .filter(pl.col("episodes").list.len() > 0)
-        .explode("episodes")
-        .unnest("episodes")
-    )
-    if episodes.is_empty():
-        every = np.ones(cuts.start.size, dtype=np.bool_)
-        return _Labelled(cuts, every, np.full(cuts.start.size, -1), {})
-    names = [*classes, *(n for n in episodes["label"].unique().sort() if n not in classes)]
-    label = frame_labels(
-        cuts,
-        recording=episodes["recording"].to_numpy(),
-        start=episodes["start"].to_numpy(),
-        stop=episodes["stop"].to_numpy(),
-        label=episodes["label"]
-        .replace_strict(names, np.arange(len(names)), return_dtype=pl.Int64)
-        .to_numpy(),
-    )
-    by_episode = np.isin(cuts.recording, episodes["recording"].to_numpy())
-    kept = ~by_episode | ((label >= 0) & (label < len(classes)))
-    out = label[~kept]
-    left_out = {
-        (_UNLABELLED if one < 0 else names[one]): int((out == one).sum()) for one in np.unique(out)
-    }
-    return _Labelled(cuts, kept, label, left_out)
+def _frames(store: Store, spec: FrameSpec, usable: NDArray[np.bool_]) -> tuple[Cuts, FrameLabels]:
+    """All frames of the usable recordings, and what they are labelled."""
+    samples = np.where(usable, store.table["samples"].to_numpy(), 0)
+    cuts = cut(samples, store.table["rate"].to_numpy(), spec)
+    return cuts, label_frames(store.table, cuts, store.manifest.labels)
 
 
 def _label_recordings(store: Store) -> dict[str, int]:
@@ -158,11 +121,10 @@ def _label_recordings(store: Store) -> dict[str, int]:
     return {name: found.get(name, 0) for name in store.manifest.labels}
 
 
-def _label_frames(store: Store, frames: _Labelled, leads: int) -> dict[str, int]:
+def _label_frames(store: Store, cuts: Cuts, frames: FrameLabels, leads: int) -> dict[str, int]:
     classes = store.manifest.labels
-    own = frames.label[frames.kept & (frames.label >= 0)]
-    total = np.bincount(own, minlength=len(classes))[: len(classes)]
-    whole = frames.cuts.recording[frames.kept & (frames.label < 0)]
+    total = np.bincount(frames.label[frames.label >= 0], minlength=len(classes))
+    whole = cuts.recording[frames.kept & (frames.label < 0)]
     per_recording = pl.Series("frames", np.bincount(whole, minlength=len(store)))
     of_recordings = (
         store.table.select("labels", per_recording)

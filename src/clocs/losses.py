@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -12,9 +15,8 @@ def unit(z: Tensor) -> Tensor:
 
     `F.normalize` has a gradient of 1e12 at zero: finite, and harmful.
     """
-    squared = z.square().sum(dim=-1, keepdim=True)
-    alive = squared > 0
-    return torch.where(alive, z * torch.where(alive, squared, 1).rsqrt(), 0)
+    function: Callable[[Tensor], Tensor] = _Unit.apply
+    return function(z)
 
 
 def same_patient_pairs(patients: Tensor) -> Tensor:
@@ -23,16 +25,19 @@ def same_patient_pairs(patients: Tensor) -> Tensor:
     return same & ~torch.eye(patients.shape[1], dtype=torch.bool, device=patients.device)
 
 
-def patient_nce(z: Tensor, patients: Tensor, temperature: float = 0.1) -> Tensor:
+def patient_nce(
+    z: Tensor, positives: Tensor, neither: Tensor | None = None, temperature: float = 0.1
+) -> Tensor:
     """The patient-specific noise contrastive estimation loss of CLOCS (its equations 5 to 8).
 
     For every pair of views A, B: L_diag(A,B) + L_diag(B,A) + L_off(A,B) + L_off(B,A); the mean over
     all unordered pairs. L_diag asks instance i of A to find instance i of B among all of B; L_off
-    asks it to find every other instance k of the same patient, and is 0 where there is none.
+    asks it to find every other instance k that is its positive, and is 0 where there is none.
 
     Args:
         z: (members, views, batch, dim) embeddings, not normalised.
-        patients: (members, batch) integers that tell whose instance it is.
+        positives: (members, batch, batch) bool, symmetric: `same_patient_pairs` in the paper.
+        neither: The same shape: pairs that are neither pulled together nor pushed apart.
         temperature: τ.
 
     Returns:
@@ -40,18 +45,61 @@ def patient_nce(z: Tensor, patients: Tensor, temperature: float = 0.1) -> Tensor
     """
     u = unit(z)
     a, b = torch.triu_indices(z.shape[1], z.shape[1], offset=1, device=z.device)
-    similarity = u[:, a] @ u[:, b].transpose(-1, -2) / temperature  # (members, pairs, batch, batch)
-    # log p(k of B | i of A) + log p(i of A | k of B): both directions at once
-    log_p = (
-        2 * similarity
-        - similarity.logsumexp(dim=-1, keepdim=True)
-        - similarity.logsumexp(dim=-2, keepdim=True)
-    )
-    diagonal = log_p.diagonal(dim1=-2, dim2=-1).mean(dim=(1, 2))
-    positives = same_patient_pairs(patients)
-    count = positives.sum(dim=(1, 2))
-    off_diagonal = (log_p.mean(dim=1) * positives).sum(dim=(1, 2)) / count.clamp(min=1)
-    return -(diagonal + off_diagonal)
+    ours, theirs = u.index_select(1, a) / temperature, u.index_select(1, b)
+    similarity = ours @ theirs.transpose(-1, -2)  # (members, pairs, batch, batch)
+    # each row asks for its diagonal and for its positives: the share of each in the loss
+    count = positives.sum(dim=(1, 2), keepdim=True).clamp(min=1)
+    share = positives.to(z.dtype) / count
+    share.diagonal(dim1=1, dim2=2).add_(1 / z.shape[2])
+    asked: Callable[..., Tensor] = _Asked.apply
+    return asked(similarity, share, neither).mean(dim=1)
+
+
+class _Unit(torch.autograd.Function):
+    """`unit`, with its gradient in one line: autograd would go through ten."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor) -> Tensor:
+        squared = z.square().sum(dim=-1, keepdim=True)
+        inverse = squared.rsqrt().masked_fill_(squared == 0, 0)
+        u = z * inverse
+        ctx.save_for_backward(u, inverse)
+        return u
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        u, inverse = ctx.saved_tensors
+        along = (u * gradients[0]).sum(dim=-1, keepdim=True)
+        return torch.addcmul(gradients[0], u, along, value=-1).mul_(inverse)
+
+
+class _Asked(torch.autograd.Function):
+    """−Σ share · (log p(k of B | i of A) + log p(i of A | k of B)): both directions at once.
+
+    similarity: (members, pairs, batch, batch), share: (members, batch, batch) -> (members, pairs).
+    Softmax is both the value's by-product and the gradient, so that each is computed once.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, similarity: Tensor, share: Tensor, neither: Tensor | None) -> Tensor:
+        share = share[:, None]
+        value = -2 * (similarity * share).sum(dim=(-2, -1))
+        if neither is not None:
+            similarity = similarity.masked_fill(neither[:, None], -torch.inf)
+        slope = -2 * share
+        for dim in (-1, -2):
+            top = similarity.amax(dim=dim, keepdim=True)
+            e = (similarity - top).exp_()
+            total, wanted = e.sum(dim=dim, keepdim=True), share.sum(dim=dim, keepdim=True)
+            value += ((total.log() + top) * wanted).sum(dim=(-2, -1))
+            slope = torch.addcmul(slope, e, wanted / total)
+        ctx.save_for_backward(slope)
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        (slope,) = ctx.saved_tensors
+        return slope * gradients[0][..., None, None], None, None
 
 
 def nt_xent(z: Tensor, temperature: float = 0.1) -> Tensor:

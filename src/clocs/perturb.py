@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from clocs import counter
+from clocs.encoders.block import fused
 from clocs.errors import SettingError
 
 WINDOW: Final = 256  # samples of the Hann window of SpecAugment
@@ -191,6 +192,10 @@ def _coins(x: Tensor, keys: Tensor) -> Tensor:
 
 def _noise(x: Tensor, keys: Tensor) -> Tensor:
     size = x.shape[1] * x.shape[2]
+    if fused(x, x.dtype) and x.dtype == torch.float32:
+        from clocs.encoders.fused import normal_noise
+
+        return normal_noise(keys, size).view(x.shape)
     draws = counter.bits(keys, (size + 1) // 2)
     return normals(draws, x.dtype)[:, :size].view(x.shape)
 

@@ -7,69 +7,34 @@ evaluation or the command line.
 from __future__ import annotations
 
 import json
-import math
-import platform
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from clocs import counter, guard
-from clocs.checkpoint import Card, Checkpoint, load_checkpoint
+from clocs import counter
+from clocs.cards import make_checkpoint
+from clocs.checkpoint import Checkpoint, load_checkpoint
+from clocs.embedding import stack
 from clocs.encoders import Encoder, Weights, make_encoder
 from clocs.errors import CheckpointError, SettingError
-from clocs.files import write_atomic
-from clocs.fleet import epochs_done
+from clocs.events import require_tensorboard
+from clocs.files import partial_path, write_atomic
+from clocs.fleet import epochs_done, remove_state
 from clocs.frames import Frames
-from clocs.methods import Method, adapt
-from clocs.pretext import Choices, make_task
+from clocs.lock import LOCK, locked
+from clocs.log import recorded
+from clocs.methods import Method, find_method
+from clocs.objectives import make_task
+from clocs.plan import Plan
 from clocs.recording import FrameSpec
 from clocs.signals import Signals
-from clocs.train import Epoch, Settings, Trained, fit
+from clocs.train import SAVE_EVERY, Epoch, Trained, fit
 from clocs.views import instances
 
-TRAINED_ON = (0, 1)  # training and validation: both have shaped the weights
-_NO_KEYS = torch.zeros(0, dtype=torch.int64)
-STATE, LOG, PLAN = "state.safetensors", "log.jsonl", "settings.json"
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Everything that decides what a pre-training gives, besides the data."""
-
-    method: str
-    seeds: tuple[int, ...] = (0,)
-    encoder: str = "cnn"
-    embedding_dim: int = 128
-    dropout: float = 0.1
-    temperature: float = 0.1
-    tau_d: float = 0.9
-    segments: int | None = None
-    perturb: str | None = None
-    tasks: tuple[str, ...] | None = None
-    settings: Settings = field(default_factory=Settings)
-
-    def __post_init__(self) -> None:
-        if not self.seeds or len(set(self.seeds)) != len(self.seeds) or min(self.seeds) < 0:
-            raise SettingError(f"seeds must be distinct numbers from 0, not {self.seeds}")
-        if not 0 <= self.dropout < 1:
-            raise SettingError(f"dropout must be at least 0 and below 1, not {self.dropout}")
-        if not self.temperature > 0:
-            raise SettingError(f"the temperature must be above 0, not {self.temperature}")
-        if not 0 <= self.tau_d <= 1:
-            raise SettingError(f"τ_d must be from 0 to 1, not {self.tau_d}")
-
-    def method_on(self, dataset: str) -> Method:
-        """The method with the views that this plan asks for."""
-        return adapt(
-            self.method,
-            dataset=dataset,
-            segments=self.segments,
-            perturb=self.perturb,
-            tasks=self.tasks,
-        )
+STATE, PLAN = "state.safetensors", "settings.json"
 
 
 def pretrain_frames(
@@ -78,8 +43,12 @@ def pretrain_frames(
     out: Path,
     *,
     frame_to_use: FrameSpec | None = None,
+    init: Sequence[Checkpoint] = (),
     device: torch.device | str = "cpu",
+    stream: bool | None = None,
     resume: bool = False,
+    tensorboard: bool = False,
+    save_every: float = SAVE_EVERY,
     on_step: Callable[[int, int], None] = lambda step, steps: None,
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
 ) -> list[Checkpoint]:
@@ -90,8 +59,13 @@ def pretrain_frames(
         plan: What to train.
         out: Folder for checkpoints, the log and, while it runs, the state to resume from.
         frame_to_use: The frame to evaluate with, where it differs from the training frame.
+        init: Encoders to go on from: one for all seeds, or one a seed.
         device: Where to train.
+        stream: Whether signals are brought to the device batch by batch; where None, if they are
+            too large for it.
         resume: Go on from an interrupted run in `out`.
+        tensorboard: Write event files, too, into `out/tensorboard`.
+        save_every: Seconds between two savings of the state.
         on_step: Called with the steps done and the steps of an epoch.
         on_epoch: Called after each epoch.
     """
@@ -102,61 +76,110 @@ def pretrain_frames(
         samples=frames.spec.samples,
         dropout=plan.dropout,
     )
-    _claim(out, plan, frames, resume=resume)
-    files = [out / f"seed-{seed}.safetensors" for seed in plan.seeds]
-    if all(file.with_suffix(".json").exists() for file in files):
-        return [load_checkpoint(file) for file in files]  # finished before
-    if method.asks is None:
-        trained = _untrained(frames, method, encoder, plan, device)
-    else:
-        trained = _train(frames, method, encoder, plan, out, device, on_step, on_epoch)
-    checkpoints = [
-        _checkpoint(frames, plan, encoder, trained, member, frame_to_use or frames.spec, device)
-        for member in range(len(plan.seeds))
-    ]
-    for file, checkpoint in zip(files, checkpoints, strict=True):
-        checkpoint.save(file)
-    (out / STATE).unlink(missing_ok=True)
+    origins, files = _origins(init, plan, encoder), plan.files(out)
+    if tensorboard:
+        require_tensorboard()
+    if out.exists() and not out.is_dir():
+        raise CheckpointError(f"{out} is a file; give a folder for the checkpoints")
+    with locked(out):
+        _claim(out, plan, frames, init, resume=resume)
+        if all(file.with_suffix(".json").exists() for file in files):
+            remove_state(out / STATE)  # left by an interruption after the very last step
+            return [load_checkpoint(file) for file in files]  # finished before
+        if method.asks is None:
+            trained = _untrained(frames, method, encoder, plan, device)
+        else:
+            task = make_task(
+                frames,
+                method,
+                encoder,
+                members=len(plan.members),
+                batch_size=plan.settings.batch_size,
+                choices=plan.choices,
+                device=device,
+                dtype=getattr(torch, plan.precision),
+                perturb=[chain for chain in plan.chains if chain for _ in plan.seeds],
+                start=stack(origins) if origins else None,
+                stream=stream,
+            )
+            done = epochs_done(out / STATE)
+            with recorded(out, plan, on_epoch, epochs=done, tensorboard=tensorboard) as report:
+                trained = fit(
+                    task,
+                    [seed for _, seed in plan.members],
+                    plan.settings,
+                    device=device,
+                    state=out / STATE,
+                    save_every=save_every,
+                    on_step=on_step,
+                    on_epoch=report,
+                )
+        checkpoints = [
+            make_checkpoint(
+                frames,
+                plan,
+                encoder,
+                trained,
+                member,
+                frame=frame_to_use or frames.spec,
+                device=device,
+                init=origins[member] if origins else None,
+            )
+            for member in range(len(plan.members))
+        ]
+        for file, checkpoint in zip(files, checkpoints, strict=True):
+            checkpoint.save(file)
+        remove_state(out / STATE)
     return checkpoints
 
 
-def _train(
-    frames: Frames,
-    method: Method,
-    encoder: Encoder,
-    plan: Plan,
-    out: Path,
-    device: torch.device,
-    on_step: Callable[[int, int], None],
-    on_epoch: Callable[[Epoch], None],
-) -> Trained:
-    task = make_task(
-        frames,
-        method,
-        encoder,
-        members=len(plan.seeds),
-        batch_size=plan.settings.batch_size,
-        choices=Choices(temperature=plan.temperature, tau_d=plan.tau_d),
-        device=device,
-    )
-    log, state = out / LOG, out / STATE
-    _cut_log(log, epochs_done(state))
+def _origins(init: Sequence[Checkpoint], plan: Plan, encoder: Encoder) -> list[Checkpoint]:
+    """The checkpoint that each member goes on from."""
+    if not init:
+        return []
+    if find_method(plan.method).asks is None:
+        raise SettingError(f"{plan.method} learns nothing, so it cannot go on from a checkpoint")
+    by_seed = {checkpoint.card.seed: checkpoint for checkpoint in init}
+    missing = [seed for seed in plan.seeds if seed not in by_seed]
+    if missing and len(init) > 1:
+        raise SettingError(
+            f"--init has no checkpoint of seed {missing[0]}; give one, or one a seed"
+        )
+    shape = _shape(encoder)
+    for checkpoint in init:
+        if _shape(checkpoint.encoder) != shape:
+            raise SettingError(
+                f"--init holds an encoder {_shape(checkpoint.encoder)}, not {shape}; train "
+                "with the same encoder, embedding dimension and frame"
+            )
+    return [init[0] if len(init) == 1 else by_seed[seed] for _, seed in plan.members]
 
-    def report(epoch: Epoch) -> None:
-        with log.open("a", encoding="utf-8") as file:
-            for line in _log_lines(epoch, plan.seeds):
-                file.write(json.dumps(line) + "\n")
-        on_epoch(epoch)
 
-    return fit(
-        task,
-        list(plan.seeds),
-        plan.settings,
-        device=device,
-        state=state,
-        on_step=on_step,
-        on_epoch=report,
+def _shape(encoder: Encoder) -> str:
+    """What must agree for weights to fit, in words."""
+    return f"{encoder.name!r} of {encoder.samples} samples and E = {encoder.embedding_dim}"
+
+
+def untrained(
+    frames: Frames, plan: Plan, *, device: torch.device | str = "cpu"
+) -> list[Checkpoint]:
+    """Encoders of a method that learns nothing, one a seed; nothing is written."""
+    method, device = plan.method_on(frames.dataset), torch.device(device)
+    if method.asks is not None:
+        raise SettingError(f"{plan.method} has to be trained; untrained are random and random-bn")
+    encoder = make_encoder(
+        plan.encoder,
+        embedding_dim=plan.embedding_dim,
+        samples=frames.spec.samples,
+        dropout=plan.dropout,
     )
+    made = _untrained(frames, method, encoder, plan, device)
+    return [
+        make_checkpoint(
+            frames, plan, encoder, made, member, frame=frames.spec, device=device, init=None
+        )
+        for member in range(len(plan.seeds))
+    ]
 
 
 def _untrained(
@@ -202,74 +225,9 @@ def _statistics(
     return buffers
 
 
-def _checkpoint(
-    frames: Frames,
-    plan: Plan,
-    encoder: Encoder,
-    trained: Trained,
-    member: int,
-    frame: FrameSpec,
-    device: torch.device,
-) -> Checkpoint:
-    saw_data = plan.method != "random"
-    splits = TRAINED_ON if saw_data else ()
-    salt = guard.salt_of(frames)
-    row = slice(member, member + 1)
-    card = Card(
-        method=plan.method,
-        seed=plan.seeds[member],
-        dataset=frames.dataset if saw_data else None,
-        content=frames.content if saw_data else None,
-        split_seed=frames.split_seed,
-        leads=frames.leads,
-        frame_trained=frames.spec,
-        frame=frame,
-        encoder={
-            "name": encoder.name,
-            "embedding_dim": encoder.embedding_dim,
-            "samples": encoder.samples,
-            "dropout": plan.dropout,
-        },
-        labels=frames.labels,
-        training=asdict(plan.settings) | _choices(plan, frames),
-        metrics={
-            "status": trained.status[member],
-            "epochs": trained.epochs,
-            "best_epoch": trained.best_epoch[member],
-            "validation_loss": _finite(trained.validation_loss[member]),
-        },
-        environment={
-            "torch": torch.__version__,
-            "device": device.type,
-            "threads": torch.get_num_threads(),
-            "machine": platform.machine(),
-        },
-        salt=salt,
-    )
-    return Checkpoint(
-        card=card,
-        # the encoder's own: heads and BYOL's target network have served
-        weights={name: trained.weights[name][row].cpu() for name in encoder.parameters(_NO_KEYS)},
-        buffers={name: trained.buffers[name][row].cpu() for name in encoder.buffers(0)},
-        patients=guard.hashed_patients(frames, salt, splits),
-        recordings=guard.hashed_recordings(frames, salt, splits),
-    )
-
-
-def _choices(plan: Plan, frames: Frames) -> dict[str, Any]:
-    """What the method was told, for the card."""
-    method = plan.method_on(frames.dataset)
-    views = asdict(method.views)
-    given = {"temperature": plan.temperature} if method.asks in ("patient_nce", "nt_xent") else {}
-    return given | ({"tau_d": plan.tau_d} if method.asks == "byol" else {}) | {"views": views}
-
-
-def _finite(value: float) -> float | None:
-    """JSON has no word for numbers that are none."""
-    return value if math.isfinite(value) else None
-
-
-def _claim(out: Path, plan: Plan, frames: Frames, *, resume: bool) -> None:
+def _claim(
+    out: Path, plan: Plan, frames: Frames, init: Sequence[Checkpoint], *, resume: bool
+) -> None:
     """Make `out` this run's folder, or refuse: nothing is overwritten."""
     want: dict[str, Any] = json.loads(
         json.dumps(
@@ -279,12 +237,12 @@ def _claim(out: Path, plan: Plan, frames: Frames, *, resume: bool) -> None:
                 "split_seed": frames.split_seed,
                 "leads": frames.leads,
                 "frame": asdict(frames.spec),
+                "init": [checkpoint.card.weights_sha256 for checkpoint in init],
             }
         )
     )
-    if out.exists() and not out.is_dir():
-        raise CheckpointError(f"{out} is a file; give a folder for the checkpoints")
-    if out.is_dir() and any(out.iterdir()):
+    of_ours = {LOCK, partial_path(out / PLAN).name}  # left by a run killed in its first moments
+    if any(path.name not in of_ours for path in out.iterdir()):
         if not (out / PLAN).is_file():
             raise CheckpointError(f"{out} holds other files; give a new folder with --out")
         try:
@@ -302,30 +260,4 @@ def _claim(out: Path, plan: Plan, frames: Frames, *, resume: bool) -> None:
                 f"{out} holds this pre-training already; add --resume to go on with it, or give a "
                 "new folder with --out"
             )
-    out.mkdir(parents=True, exist_ok=True)
     write_atomic(out / PLAN, json.dumps(want, indent=2).encode())
-
-
-def _cut_log(log: Path, epochs: int) -> None:
-    """Keep what the log says of the epochs that the state has; later ones are done again."""
-    if log.exists():
-        lines = log.read_text(encoding="utf-8").splitlines(keepends=True)
-        kept = [
-            line for line in lines if line.endswith("\n") and json.loads(line)["epoch"] <= epochs
-        ]
-        write_atomic(log, "".join(kept).encode())
-
-
-def _log_lines(epoch: Epoch, seeds: Sequence[int]) -> list[dict[str, Any]]:
-    """One line a live member."""
-    return [
-        {
-            "epoch": epoch.number,
-            "seed": seed,
-            "train_loss": _finite(epoch.train_loss[member]),
-            **{f"validation_{name}": _finite(v[member]) for name, v in epoch.validation.items()},
-            "seconds": round(epoch.seconds, 3),
-        }
-        for member, seed in enumerate(seeds)
-        if epoch.live[member]
-    ]

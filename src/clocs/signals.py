@@ -5,6 +5,7 @@ Knows nothing about methods or training.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -22,7 +23,7 @@ def min_max(x: Tensor) -> Tensor:
     return (x - low) / (high - low).clamp(min=FLAT)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Signals:
     """All signals of a dataset.
 
@@ -38,19 +39,59 @@ class Signals:
 
     @classmethod
     def of(
-        cls, frames: Frames, device: torch.device, dtype: torch.dtype = torch.float32
+        cls,
+        frames: Frames,
+        device: torch.device,
+        dtype: torch.dtype = torch.float32,
+        *,
+        windows: int = 0,
+        stream: bool | None = None,
     ) -> Signals:
-        return cls(torch.from_numpy(frames.signals).to(device), frames.spec.samples, dtype)
+        """All of them on the device, or streamed to it where they are too large.
+
+        Args:
+            frames: What holds them.
+            device: Where they are wanted.
+            dtype: Of the windows that come out.
+            windows: The most that are wanted at once.
+            stream: Whether to stream; where None, if they would take half of a GPU's free memory.
+        """
+        host = torch.from_numpy(frames.signals)
+        if stream is None:
+            on_gpu = device.type == "cuda"
+            stream = on_gpu and host.nbytes > torch.cuda.mem_get_info(device)[0] // 2
+        if stream:
+            from clocs.streaming import Streamed
+
+            return Streamed(host, frames.spec.samples, dtype, device, windows)
+        return cls(host.to(device), frames.spec.samples, dtype)
+
+    def located(self, starts: Tensor) -> Tensor:
+        """Where windows lie in `flat`."""
+        return starts
+
+    def staged(self, batches: Iterable[Tensor]) -> Iterator[Tensor]:
+        """Batches of starts, on the host -> where their windows lie in `flat`, ready to be read."""
+        for starts in batches:
+            yield starts.to(self.flat.device)
 
     def raw(self, starts: Tensor, scale: Tensor) -> Tensor:
         """starts, scale: (…) -> (…, samples) in mV."""
-        steps = self.flat.unfold(0, self.samples, 1)[starts].to(self.dtype)
-        return steps * scale.to(self.dtype)[..., None]
+        exact = torch.promote_types(self.dtype, torch.float32)
+        steps = self.flat.unfold(0, self.samples, 1)[starts].to(exact)
+        return steps * scale.to(exact)[..., None]
 
     def normalised(self, starts: Tensor) -> Tensor:
         """starts: (…) -> (…, samples) in [0, 1] each, so that mV a step do not matter."""
         if fused(self.flat, self.dtype):
             from clocs.encoders.fused import normalised_windows
 
-            return normalised_windows(self.flat, starts, self.samples)
-        return min_max(self.flat.unfold(0, self.samples, 1)[starts].to(self.dtype))
+            return normalised_windows(self.flat, starts, self.samples, self.dtype)
+        if self.flat.device.type == "cpu" and self.dtype == torch.float32:
+            from clocs.encoders.native import native_windows
+
+            windows = native_windows(self.flat, starts, self.samples)
+            if windows is not None:
+                return windows
+        exact = torch.promote_types(self.dtype, torch.float32)  # of values in the thousands
+        return min_max(self.flat.unfold(0, self.samples, 1)[starts].to(exact)).to(self.dtype)

@@ -66,7 +66,7 @@ def labelled_subset(
     split_seed: int,
     seed: int,
     fraction: float,
-    by: Literal["frame", "patient"],
+    by: Literal["frame", "patient", "recording"],
 ) -> NDArray[np.bool_]:
     """(n,) which training rows are labelled.
 
@@ -76,8 +76,8 @@ def labelled_subset(
     method, lead order or batch size enters.
 
     Args:
-        keys: One a training row: `row_keys` where `by` is "frame", the `keys_of` its patient where
-            it is "patient" (then all rows of a chosen patient are labelled).
+        keys: One a training row: `row_keys` where `by` is "frame", the `keys_of` its patient or
+            recording otherwise (then all rows of a chosen one are labelled).
         dataset: Its name.
         split_seed: Of the split that the training part comes from.
         seed: Of the training.
@@ -86,8 +86,10 @@ def labelled_subset(
     """
     if not 0.0 < fraction <= 1.0:
         raise SettingError(f"the labelled fraction is {fraction}; give one above 0 and at most 1")
-    if by not in ("frame", "patient"):
-        raise SettingError(f"labels can be counted by frame or by patient, not by {by!r}")
+    if by not in ("frame", "patient", "recording"):
+        raise SettingError(
+            f"labels can be counted by frame, by patient or by recording, not by {by!r}"
+        )
     units, unit_of_row = np.unique(np.asarray(keys, dtype=np.uint64), return_inverse=True)
     if units.size == 0:
         return np.zeros(0, dtype=np.bool_)

@@ -15,10 +15,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from clocs.checkpoint import Checkpoint
-    from clocs.evaluation import Evaluation
     from clocs.train import Epoch
 
-__all__ = ["bar", "card_facts", "card_table", "cards_summary", "escape", "evaluation_table"]
+__all__ = ["bar", "card_facts", "card_table", "cards_summary", "escape"]
 
 
 @contextmanager
@@ -131,34 +130,4 @@ def cards_summary(cards: list[dict[str, Any]]) -> Table:
             str(metrics["best_epoch"]),
             "–" if loss is None else f"{loss:.4f}",
         )
-    return table
-
-
-def evaluation_table(result: Evaluation) -> Table:
-    """One evaluation, for a person."""
-    from rich.table import Table
-
-    title = f"{result.method} → {result.downstream}, {result.protocol}, F = {result.fraction:g}"
-    table = Table(title=title, show_header=False)
-    spread = "" if result.auc_std is None else f" ± {result.auc_std:.3f}"
-    table.add_row("AUC per frame", f"[bold]{result.auc_mean:.3f}[/bold]{spread}")
-    if result.ci95 is not None:
-        table.add_row("  95 % interval (patients)", "{:.3f} … {:.3f}".format(*result.ci95))
-    table.add_row("AUC per recording", f"{result.auc_recording_mean:.3f}")
-    table.add_row("AUC of logits", f"{result.auc_logits_mean:.3f}")
-    for label, value in result.auc_per_class.items():
-        undefined = label in result.undefined_classes
-        table.add_row(
-            f"  {label}", "undefined: missing in the test part" if undefined else f"{value:.3f}"
-        )
-    table.add_row(
-        "seeds", ", ".join(f"{s}: {a:.3f}" for s, a in zip(result.seeds, result.auc, strict=True))
-    )
-    table.add_row("labelled frames × leads", ", ".join(f"{n:,}" for n in result.labelled))
-    table.add_row(
-        "test", f"{result.test_frames:,} frames × leads of {result.test_patients:,} patients"
-    )
-    if result.left_out_copies:
-        words = f"{result.left_out_copies:,} test recordings: the same samples were trained on"
-        table.add_row("left out", words)
     return table

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Protocol
 
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from clocs import counter
 from clocs.errors import SettingError
-from clocs.fleet import Fleet, Layout, Weights
+from clocs.fleet import Fleet, Layout, Weights, is_saved
 
 SAVE_EVERY = 5.0  # seconds
 
@@ -40,7 +41,13 @@ class Settings:
 
 
 class Task(Protocol):
-    """What is learned: initial weights, a loss on training rows, a loss on validation data."""
+    """What is learned: initial weights, a loss on training rows, a loss on validation data.
+
+    A task may have more, and is asked for it: `after_step(weights, buffers)` gives the buffers
+    after the optimiser's step; `epoch_order(key)` its own order of rows; `stage(order, size,
+    steps)` yields once a step when its data are at hand; `streamed` tells that validation waits
+    for the host.
+    """
 
     @property
     def counts(self) -> Tensor:
@@ -118,7 +125,7 @@ def fit(
     parameters = {k: v.to(device, dtype) for k, v in task.parameters(keys).items()}
     buffers = {k: v.to(device, dtype) for k, v in task.buffers(len(seeds)).items()}
     layouts = Layout.of(parameters), Layout.of(buffers)
-    if state is not None and state.exists():
+    if state is not None and is_saved(state):
         fleet = Fleet.load(state, device)
     else:
         fleet = Fleet.start(layouts[0].pack(parameters), layouts[1].pack(buffers))
@@ -187,7 +194,8 @@ class Engine:
         self.fleet.theta.requires_grad_()
         capture = Captured if keys.device.type == "cuda" else Direct
         self._step = capture(self._one_step, fleet)
-        self._validate = capture(self._all_validation, fleet)
+        held = not getattr(task, "streamed", False)  # what waits for the host cannot be captured
+        self._validate = (capture if held else Direct)(self._all_validation, fleet)
 
     def instances(self, live: list[bool]) -> int:
         """Instances that the live members see in an epoch."""
@@ -200,13 +208,19 @@ class Engine:
         self.number.zero_()
         self.total.zero_()
         key = counter.fold(self.keys, counter.stream("order"), self.epoch)
-        self.order.copy_(epoch_order(key, self.task.counts))
+        self.order.copy_(self._ordered(key))
         every = torch.arange(self.longest, device=self.keys.device)[:, None]
         self.step_keys.copy_(counter.fold(self.keys, counter.stream("step"), self.epoch, every))
-        for step in range(self.longest):
+        stage = getattr(self.task, "stage", None)
+        ready = stage(self.order, self.size, self.longest) if stage else range(self.longest)
+        for step, _ in enumerate(ready):
             self._step()
             on_step(step + 1, self.longest)
         return self.total / self.steps
+
+    def _ordered(self, key: Tensor) -> Tensor:
+        own = getattr(self.task, "epoch_order", None)
+        return own(key) if own else epoch_order(key, self.task.counts)
 
     def validate(self) -> dict[str, Tensor]:
         """The task's metrics of the weights as they are."""
@@ -257,6 +271,7 @@ class Captured:
     """A function captured as a CUDA graph when first called, and replayed."""
 
     _WARM_UP = 3
+    _one_at_a_time = Lock()
 
     def __init__(self, function: Callable[[], dict[str, Tensor]], fleet: Fleet) -> None:
         self._function, self._fleet = function, fleet
@@ -282,7 +297,11 @@ class Captured:
                 self._function()
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        # several fleets may train in threads of one process, each on a stream of its own
+        with (
+            self._one_at_a_time,
+            torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"),
+        ):
             self._result = self._function()
         self._fleet.live.copy_(live)
         self._graph = graph

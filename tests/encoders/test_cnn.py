@@ -114,3 +114,20 @@ def test_a_frame_too_short_says_how_long_it_must_be() -> None:
 def test_an_unknown_encoder_is_named() -> None:
     with pytest.raises(SettingError, match="no encoder 'vgg'"):
         make_encoder("vgg", embedding_dim=8, samples=2500)
+
+
+def test_activations_in_bfloat16_change_embeddings_and_gradients_only_by_rounding() -> None:
+    encoder = CNN(embedding_dim=16, samples=500, dropout=0.1)
+    keys = counter.member_keys([1, 2])
+    weights = {k: v.requires_grad_() for k, v in encoder.parameters(keys).items()}
+    buffers = encoder.buffers(2)
+    x = torch.rand(2, 8, 500)
+    results = []
+    for signal in (x, x.bfloat16()):
+        z, after = encoder.encode_training(weights, buffers, signal, keys)
+        assert z.dtype == torch.float32
+        assert all(buffer.dtype == torch.float32 for buffer in after.values())
+        results.append((z, *torch.autograd.grad(z.square().sum(), list(weights.values()))))
+    for exact, rounded in zip(*results, strict=True):
+        assert torch.cosine_similarity(exact.flatten(), rounded.flatten(), dim=0) > 0.98
+    assert not torch.equal(results[0][0], results[1][0])

@@ -10,6 +10,7 @@ import torch
 
 from clocs import counter
 from clocs.encoders.block import EPSILON, conv_block, conv_block_eval
+from clocs.perturb import normals
 from clocs.signals import min_max
 
 
@@ -49,6 +50,25 @@ def test_the_fused_block_and_its_gradient_equal_the_plain_one(
         assert torch.allclose(a, b, rtol=1e-4, atol=1e-5 * float(b.detach().abs().max()))
 
 
+def test_the_fused_block_with_activations_in_bfloat16_is_the_same_but_for_rounding(
+    gpu: ModuleType,
+) -> None:
+    torch.manual_seed(1)
+    shapes = ((2, 3, 100, 1), (2, 7, 4), (2, 4), (2, 4))  # the interpreter has no such products
+    exact = [torch.randn(shape).requires_grad_() for shape in shapes]
+    half = [exact[0].detach().bfloat16(), *exact[1:]]
+    keys = counter.member_keys([3, 4])
+    fused = gpu.FusedBlock.apply(*half, keys, 0.1)
+    assert [tensor.dtype for tensor in fused] == [torch.bfloat16, torch.float32, torch.float32]
+    plain = conv_block(exact[0], exact[1], exact[2], exact[3], keys, 0.1)
+    weight = torch.randn_like(plain[0])
+    by_fused = torch.autograd.grad((fused[0].float() * weight).sum(), half[1:])
+    by_plain = torch.autograd.grad((plain[0] * weight).sum(), exact[1:])
+    for a, b in zip((*fused, *by_fused), (*plain, *by_plain), strict=True):
+        apart = (a.float() - b).norm() / b.norm()
+        assert apart < 0.03, apart
+
+
 def test_the_fused_block_in_evaluation_equals_the_plain_one(gpu: ModuleType) -> None:
     torch.manual_seed(0)
     h, weight, scale, shift = (
@@ -66,3 +86,10 @@ def test_gathered_windows_are_normalised_and_flat_ones_are_zero(gpu: ModuleType)
     windows = gpu.normalised_windows(flat, starts, 90)
     assert torch.equal(windows, min_max(flat.unfold(0, 90, 1)[starts].float()))
     assert (windows[1, 0] == 0).all()
+
+
+def test_noise_is_the_same_function_of_key_and_element(gpu: ModuleType) -> None:
+    keys = counter.member_keys([3, 4])
+    noise = gpu.normal_noise(keys, 3001)
+    expected = normals(counter.bits(keys, 1501), torch.float32)[:, :3001]
+    assert torch.allclose(noise, expected, rtol=1e-4, atol=1e-5)

@@ -7,7 +7,8 @@ import pytest
 
 from clocs import Checkpoint, Frames
 from clocs.patients import Embeddings, Level
-from clocs.pretraining import Plan, pretrain_frames
+from clocs.plan import Plan
+from clocs.pretraining import pretrain_frames
 
 
 @pytest.fixture(scope="session")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 from clocs.recording import FrameSpec, Recording
+from clocs.sources import Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +77,18 @@ class Dataset(Protocol):
     def read(self, entry: Entry) -> Recording:
         """Read one entry, fully checked; raises UnusableError. Thread-safe."""
         ...
+
+
+@dataclass(frozen=True, eq=False)
+class Published:
+    """A dataset in a source, with what most of the published ones share; others say otherwise."""
+
+    source: Source
+
+    multilabel: ClassVar[bool] = False
+    resample: ClassVar[Literal["recording", "frame"]] = "recording"
+    batch_size: ClassVar[int] = 256
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        return {}

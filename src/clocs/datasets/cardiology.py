@@ -9,26 +9,22 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from clocs.datasets import checks, listing
-from clocs.datasets.base import Entry, Listing
+from clocs.datasets.base import Entry, Listing, Published
 from clocs.errors import UnusableError
 from clocs.readers import ecg
 from clocs.recording import Episode, FrameSpec, Recording
-from clocs.sources import Source
 
 MERGED = {"AVB_TYPE2": "AVB", "AFL": "AFIB"}
 _COMMITTEE = re.compile(r"(.+)_grp\d*\.episodes\.json$")
 
 
 @dataclass(frozen=True, eq=False)
-class Cardiology:
+class Cardiology(Published):
     """The dataset in a source; see the module."""
-
-    source: Source
 
     name: ClassVar[str] = "cardiology"
     labels: ClassVar[tuple[str, ...]] = (
@@ -45,12 +41,10 @@ class Cardiology:
         "VT",
         "WENCKEBACH",
     )
-    multilabel: ClassVar[bool] = False
     frame: ClassVar[FrameSpec] = FrameSpec(1.28, 2500)
     segment_frame: ClassVar[FrameSpec] = FrameSpec(1.28, 2500)
     resample: ClassVar[Literal["recording", "frame"]] = "frame"
     batch_size: ClassVar[int] = 16
-    settings: ClassVar[Mapping[str, str]] = {}
 
     def list(self) -> Listing:
         signals = listing.with_suffix(self.source, ".ecg")

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from clocs.datasets import checks, listing
-from clocs.datasets.base import Entry, Listing
+from clocs.datasets.base import Entry, Listing, Published
 from clocs.errors import SourceError, UnusableError
 from clocs.readers import read_csv, read_wfdb
 from clocs.recording import STANDARD_LEADS, FrameSpec, Recording
@@ -34,19 +33,13 @@ _NOT_RECORDINGS = {"diagnostics", "rhythmnames", "conditionnames", "attributesdi
 
 
 @dataclass(frozen=True, eq=False)
-class Chapman:
+class Chapman(Published):
     """The dataset in a source; see the module."""
-
-    source: Source
 
     name: ClassVar[str] = "chapman"
     labels: ClassVar[tuple[str, ...]] = tuple(GROUPS)
-    multilabel: ClassVar[bool] = False
     frame: ClassVar[FrameSpec] = FrameSpec(10.0, 2500)
     segment_frame: ClassVar[FrameSpec] = FrameSpec(5.0, 2500)
-    resample: ClassVar[Literal["recording", "frame"]] = "recording"
-    batch_size: ClassVar[int] = 256
-    settings: ClassVar[Mapping[str, str]] = {}
 
     def list(self) -> Listing:
         tables = listing.tables(self.source, TABLE)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from clocs.datasets import checks, listing
-from clocs.datasets.base import Entry, Listing
+from clocs.datasets.base import Entry, Listing, Published
 from clocs.errors import SettingError, SourceError, UnusableError
 from clocs.readers import read_wfdb
 from clocs.recording import FrameSpec, Recording
@@ -27,7 +27,7 @@ TABLES = {
 
 
 @dataclass(frozen=True, eq=False)
-class PhysioNet2017:
+class PhysioNet2017(Published):
     """The dataset in a source; see the module.
 
     Attributes:
@@ -35,16 +35,12 @@ class PhysioNet2017:
         reference: Which labels: 'original', as in the paper, or the revised 'v3'.
     """
 
-    source: Source
     reference: str = "original"
 
     name: ClassVar[str] = "physionet2017"
     labels: ClassVar[tuple[str, ...]] = ("N", "A", "O", "~")
-    multilabel: ClassVar[bool] = False
     frame: ClassVar[FrameSpec] = FrameSpec(2500 / 300, 2500)
     segment_frame: ClassVar[FrameSpec] = FrameSpec(2500 / 300, 2500)
-    resample: ClassVar[Literal["recording", "frame"]] = "recording"
-    batch_size: ClassVar[int] = 256
 
     def __post_init__(self) -> None:
         if self.reference not in TABLES:

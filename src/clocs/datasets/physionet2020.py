@@ -6,16 +6,14 @@ Knows nothing about other datasets or about stores.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from clocs.datasets import checks, listing
-from clocs.datasets.base import Entry, Listing
+from clocs.datasets.base import Entry, Listing, Published
 from clocs.errors import UnusableError
 from clocs.readers import read_wfdb
 from clocs.recording import STANDARD_LEADS, FrameSpec, Recording
-from clocs.sources import Source
 
 CODES = {
     "AF": "164889003",
@@ -31,19 +29,14 @@ CODES = {
 
 
 @dataclass(frozen=True, eq=False)
-class PhysioNet2020:
+class PhysioNet2020(Published):
     """The dataset in a source; see the module."""
-
-    source: Source
 
     name: ClassVar[str] = "physionet2020"
     labels: ClassVar[tuple[str, ...]] = tuple(CODES)
     multilabel: ClassVar[bool] = True
     frame: ClassVar[FrameSpec] = FrameSpec(5.0, 2500)
     segment_frame: ClassVar[FrameSpec] = FrameSpec(5.0, 2500)
-    resample: ClassVar[Literal["recording", "frame"]] = "recording"
-    batch_size: ClassVar[int] = 256
-    settings: ClassVar[Mapping[str, str]] = {}
 
     def list(self) -> Listing:
         entries, lost = listing.wfdb_entries(self.source, {})

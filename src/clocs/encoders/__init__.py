@@ -5,18 +5,24 @@ All members of a fleet are encoded at once: every weight has a leading members a
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from torch import Tensor
 
 from clocs.encoders.cnn import CNN
+from clocs.encoders.resnet import ResNet
 from clocs.errors import SettingError
 
 Weights = dict[str, Tensor]  # name -> (members, …)
 
 
 class Encoder(Protocol):
-    """What training and evaluation ask of an encoder."""
+    """What training and evaluation ask of an encoder.
+
+    Frames may be less precise than weights (bfloat16): activations are then, too, but embeddings
+    and statistics are as precise as the weights.
+    """
 
     @property
     def name(self) -> str: ...
@@ -46,11 +52,16 @@ class Encoder(Protocol):
         ...
 
 
-ENCODERS = {"cnn": CNN}
+ENCODERS: Mapping[str, Callable[..., Encoder]] = {
+    "cnn": CNN,  # the paper's
+    "resnet": ResNet,
+}
 
 
 def make_encoder(name: str, *, embedding_dim: int, samples: int, dropout: float = 0.1) -> Encoder:
     """An encoder by its name."""
     if name not in ENCODERS:
         raise SettingError(f"there is no encoder {name!r}; choose one of {', '.join(ENCODERS)}")
+    if embedding_dim < 1:
+        raise SettingError(f"the embedding needs at least 1 dimension, not {embedding_dim}")
     return ENCODERS[name](embedding_dim=embedding_dim, samples=samples, dropout=dropout)

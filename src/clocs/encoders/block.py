@@ -39,7 +39,7 @@ def conv_block(
     """A block in training mode, normalised by the batch's own statistics.
 
     Args:
-        h: (members, n, length, c_in).
+        h: (members, n, length, c_in); activations may be of a lower precision than weights.
         weight: (members, 7·c_in, c_out), the kernel's samples before its channels.
         gamma: (members, c_out), batch norm's scale.
         beta: (members, c_out), batch norm's shift.
@@ -54,9 +54,16 @@ def conv_block(
 
         fuse: Callable[..., tuple[Tensor, Tensor, Tensor]] = FusedBlock.apply
         return fuse(h, weight, gamma, beta, keys, dropout)
+    if compiled(h, weight):
+        from clocs.encoders.native import NativeBlock
+
+        native: Callable[..., tuple[Tensor, Tensor, Tensor]] = NativeBlock.apply
+        return native(h, weight, gamma, beta, keys, dropout)
     block: Callable[..., tuple[Tensor, Tensor, Tensor]] = _Block.apply
-    out, mean, variance = block(h, weight, gamma, beta)
-    return counter.dropout(out, dropout, keys) if dropout else out, mean, variance
+    # without matrix units for it, lower precision is a way to round: arithmetic stays as it is
+    out, mean, variance = block(h.to(weight.dtype), weight, gamma, beta)
+    out = counter.dropout(out, dropout, keys) if dropout else out
+    return out.to(h.dtype), mean, variance
 
 
 def conv_block_eval(
@@ -69,14 +76,35 @@ def conv_block_eval(
         from clocs.encoders.fused import fused_block_eval
 
         return fused_block_eval(h, weight, scale, shift)
-    y = torch.bmm(_windows(h), weight * _sign(scale)[:, None])
+    learning = torch.is_grad_enabled() and any(x.requires_grad for x in (h, weight, scale, shift))
+    if not learning and compiled(h, weight):
+        from clocs.encoders.native import native_block_eval
+
+        return native_block_eval(h, weight, scale, shift)
+    y = torch.bmm(_windows(h.to(weight.dtype)), weight * _sign(scale)[:, None])
     y = _pool(y.view(*h.shape[:2], convolved(h.shape[2]), -1))[0]
-    return torch.relu(y * scale.abs()[:, None, None] + shift[:, None, None])
+    return torch.relu(y * scale.abs()[:, None, None] + shift[:, None, None]).to(h.dtype)
 
 
 def fused(x: Tensor, dtype: torch.dtype) -> bool:
     """Whether Triton kernels serve: a choice by device and type alone, so runs stay repeatable."""
-    return x.is_cuda and dtype == torch.float32 and find_spec("triton") is not None
+    served = dtype in (torch.float32, torch.bfloat16)
+    return x.is_cuda and served and find_spec("triton") is not None
+
+
+def compiled(h: Tensor, weight: Tensor) -> bool:
+    """Whether compiled C serves: on a CPU with a C compiler, for float32."""
+    from clocs.encoders.native import serves
+
+    return serves(h, weight)
+
+
+def kernel(device: torch.device, dtype: torch.dtype = torch.float32) -> str:
+    """Which code does the paper's blocks there: 'triton', 'native' (compiled C) or 'torch'."""
+    h = torch.empty(1, 1, 13, 1, dtype=dtype, device=device)
+    if fused(h, dtype):
+        return "triton"
+    return "native" if compiled(h, torch.empty(1, KERNEL, 4, device=device)) else "torch"
 
 
 def plain_block(

@@ -30,10 +30,6 @@ class CNN:
     name: str = "cnn"
 
     def __post_init__(self) -> None:
-        if self.embedding_dim < 1:
-            raise SettingError(
-                f"the embedding needs at least 1 dimension, not {self.embedding_dim}"
-            )
         if self.pooled_length < 1:
             shortest = next(n for n in range(self.samples, 10_000) if _pooled(n) > 0)
             raise SettingError(
@@ -103,7 +99,11 @@ class CNN:
         return self._head(weights, h), updated
 
     def _head(self, weights: dict[str, Tensor], h: Tensor) -> Tensor:
-        z = torch.baddbmm(weights["linear.bias"][:, None], h.flatten(2), weights["linear.weight"])
+        weight, bias = weights["linear.weight"], weights["linear.bias"][:, None]
+        if h.is_cuda:  # matrix units take the lower precision
+            z = torch.baddbmm(bias.to(h.dtype), h.flatten(2), weight.to(h.dtype)).to(weight.dtype)
+        else:
+            z = torch.baddbmm(bias, h.flatten(2).to(weight.dtype), weight)
         return torch.relu(z)
 
 

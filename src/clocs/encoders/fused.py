@@ -33,7 +33,7 @@ class FusedBlock(torch.autograd.Function):
         h, weight = h.contiguous(), weight.contiguous()
         y, sums = _convolved(h, weight)
         members, blocks, _, c_out = sums.shape
-        mean, variance, deviation, scale, shift = h.new_empty(5, members, c_out)
+        mean, variance, deviation, scale, shift = weight.new_empty(5, members, c_out)
         kernels.statistics[(members,)](
             sums, gamma.contiguous(), beta.contiguous(), mean, variance, deviation, scale, shift,
             blocks, y.shape[1] * y.shape[2], EPSILON, c_out, triton.next_power_of_2(blocks),
@@ -53,12 +53,12 @@ class FusedBlock(torch.autograd.Function):
         g = gradients[0].contiguous()
         dropping = (ctx.threshold, ctx.boost)
         blocks, repeat = _programs(n * half, members)
-        sums = y.new_empty(members, blocks, 2, c_out)
+        sums = weight.new_empty(members, blocks, 2, c_out)
         kernels.sums[(blocks, members)](
             g, y, scale, shift, mean, deviation, keys, sums, n, out, half, *dropping, blocks,
             c_out, ROWS, repeat, ctx.threshold > 0,
         )  # fmt: skip
-        d_gamma, d_beta, constant, slope = y.new_empty(4, members, c_out)
+        d_gamma, d_beta, constant, slope = weight.new_empty(4, members, c_out)
         kernels.slopes[(members,)](
             sums, mean, deviation, scale, d_gamma, d_beta, constant, slope, blocks, rows, c_out,
             triton.next_power_of_2(blocks),
@@ -70,7 +70,7 @@ class FusedBlock(torch.autograd.Function):
             c_out, 1024, ctx.threshold > 0,
         )  # fmt: skip
         blocks, repeat = _programs(rows, members)
-        parts = y.new_empty(members, blocks, KERNEL * c_in, c_out)
+        parts = weight.new_empty(members, blocks, KERNEL * c_in, c_out)
         if c_in == 1:
             kernels.first_weights[(blocks, members)](
                 h, d_y, parts, length, out, rows, blocks, c_out, ROWS, repeat
@@ -97,12 +97,21 @@ def fused_block_eval(h: Tensor, weight: Tensor, scale: Tensor, shift: Tensor) ->
     return _pooled(y, scale.contiguous(), shift.contiguous(), keys=None, dropout=0.0)
 
 
-def normalised_windows(flat: Tensor, starts: Tensor, samples: int) -> Tensor:
-    """flat: (samples,) int16, starts: (…) -> (…, samples) float32 in [0, 1] each."""
-    out = torch.empty(*starts.shape, samples, device=flat.device)
+def normalised_windows(
+    flat: Tensor, starts: Tensor, samples: int, dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """flat: (samples,) int16, starts: (…) -> (…, samples) in [0, 1] each."""
+    out = torch.empty(*starts.shape, samples, device=flat.device, dtype=dtype)
     kernels.gather[(starts.numel(),)](
         flat, starts.contiguous(), out, samples, triton.next_power_of_2(samples), num_warps=8
     )
+    return out
+
+
+def normal_noise(keys: Tensor, count: int) -> Tensor:
+    """keys: (members,) -> (members, count) standard normal numbers."""
+    out = torch.empty(len(keys), count, device=keys.device)
+    kernels.noise[(triton.cdiv(count, 1024), len(keys))](keys.contiguous(), out, count, 1024)
     return out
 
 
@@ -113,7 +122,7 @@ def _convolved(h: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     rows = n * out
     y = h.new_empty(members, n, out, c_out)
     blocks, repeat = _programs(rows, members)
-    sums = h.new_empty(members, blocks, 2, c_out)
+    sums = weight.new_empty(members, blocks, 2, c_out)
     pads = _padded(KERNEL * c_in), c_out if c_in == 1 else _padded(c_out)
     kernels.convolve[(blocks, members)](
         h, weight, y, sums, length, out, rows, blocks, c_in, c_out, *pads, ROWS, repeat

@@ -9,10 +9,12 @@ backward  sums        g, y        -> partial Σg and Σg·ŷ            (batch n
           weights     h, d_y      -> partial d_w
           inputs      d_y, w      -> d_h
 gather    int16 windows, normalised
+noise     standard normal numbers
 
 Activations are (members, n, length, channels), so that the 7·c values under a kernel lie side by
-side. Matrix products are float32 in three TF32 passes, as exact as float32 to a few units in the
-last place. `fused.py` puts them together. Imported only where there is a GPU.
+side, in float32 or bfloat16; statistics and sums are float32. Matrix products of float32 are made
+in three TF32 passes, as exact as float32 to a few units in the last place. `fused.py` puts them
+together. Imported only where there is a GPU.
 """
 
 from __future__ import annotations
@@ -26,12 +28,18 @@ _M2 = tl.constexpr(0x94D049BB133111EB)
 
 
 @triton.jit
-def _kept(key, element, threshold):
-    """`counter.dropout`'s decision for each element: one 64-bit draw decides four."""
-    x = (element // 4 + 1).to(tl.uint64) * _GOLDEN + key.to(tl.uint64)
+def _bits(key, element):
+    """`counter.bits`, as unsigned numbers."""
+    x = (element + 1).to(tl.uint64) * _GOLDEN + key.to(tl.uint64)
     x = (x ^ (x >> 30)) * _M1
     x = (x ^ (x >> 27)) * _M2
-    x = x ^ (x >> 31)
+    return x ^ (x >> 31)
+
+
+@triton.jit
+def _kept(key, element, threshold):
+    """`counter.dropout`'s decision for each element: one 64-bit draw decides four."""
+    x = _bits(key, element // 4)
     lane = ((x >> ((element % 4) * 16).to(tl.uint64)) & 0xFFFF).to(tl.int32)
     # the lanes are compared as signed 16-bit numbers, so that half of them wraps round
     signed = tl.where(lane >= 32768, lane - 65536, lane)
@@ -58,7 +66,7 @@ def convolve(
         if c_in == 1:  # too few numbers for a matrix unit
             value = tl.zeros([size, c_pad], tl.float32)
             for tap in tl.static_range(7):
-                x = tl.load(h + at + tap, mask=row < rows, other=0.0)
+                x = tl.load(h + at + tap, mask=row < rows, other=0.0).to(tl.float32)
                 value += x[:, None] * tl.load(kernel + tap * c_out + c)[None, :]
         else:
             window = tl.load(
@@ -66,7 +74,7 @@ def convolve(
                 mask=(row[:, None] < rows) & (k[None, :] < 7 * c_in),
                 other=0.0,
             )
-            value = tl.dot(window, weight, input_precision="tf32x3")
+            value = tl.dot(window, weight.to(window.dtype), input_precision="tf32x3")
         place = (member * rows + row).to(tl.int64)
         ok = (row[:, None] < rows) & (c[None, :] < c_out)
         tl.store(y + place[:, None] * c_out + c[None, :], value, mask=ok)
@@ -137,8 +145,8 @@ def pool(
     b = tl.load(shift + member * c_out + c, mask=ok, other=0.0)
     views = total // (half * c_out)
     at = ((member * views + n) * out + 2 * q).to(tl.int64) * c_out + c
-    first = tl.load(y + at, mask=ok, other=0.0) * a + b
-    second = tl.load(y + at + c_out, mask=ok, other=0.0) * a + b
+    first = tl.load(y + at, mask=ok, other=0.0).to(tl.float32) * a + b
+    second = tl.load(y + at + c_out, mask=ok, other=0.0).to(tl.float32) * a + b
     value = tl.maximum(tl.maximum(first, second), 0.0)
     if drop:
         key = tl.load(keys + member)
@@ -155,12 +163,13 @@ def _gradient(
     a = tl.load(scale + member * c_out + c, mask=ok, other=0.0)
     b = tl.load(shift + member * c_out + c, mask=ok, other=0.0)
     at = ((member * views + n) * out + 2 * q).to(tl.int64) * c_out + c
-    first = tl.load(y + at, mask=ok, other=0.0)
-    second = tl.load(y + at + c_out, mask=ok, other=0.0)
+    first = tl.load(y + at, mask=ok, other=0.0).to(tl.float32)
+    second = tl.load(y + at + c_out, mask=ok, other=0.0).to(tl.float32)
     up, down = first * a + b, second * a + b
     wins = up >= down
     element = (n * half + q) * c_out + c
-    value = tl.load(g + (member * views * half * c_out).to(tl.int64) + element, mask=ok, other=0.0)
+    at = (member * views * half * c_out).to(tl.int64) + element
+    value = tl.load(g + at, mask=ok, other=0.0).to(tl.float32)
     if drop:
         key = tl.load(keys + member)
         value = tl.where(_kept(key, element, threshold), value * boost, 0.0)
@@ -216,7 +225,8 @@ def spread(
     base = tl.load(constant + member * c_out + c, mask=ok, other=0.0)
     tilt = tl.load(slope + member * c_out + c, mask=ok, other=0.0)
     at = ((member * views + n) * out + 2 * q).to(tl.int64) * c_out + c
-    first = tl.where(pooled, first, tl.load(y + at, mask=ok & (q >= half), other=0.0))
+    last = tl.load(y + at, mask=ok & (q >= half), other=0.0).to(tl.float32)
+    first = tl.where(pooled, first, last)
     tl.store(dy + at, tl.where(wins, value * a, 0.0) + base + tilt * first, mask=ok)
     tl.store(dy + at + c_out, tl.where(wins, 0.0, value * a) + base + tilt * second, mask=pooled)
 
@@ -267,13 +277,14 @@ def first_weights(
         at = ((member * (rows // out) + n) * length + 3 * t).to(tl.int64)
         place = (member * rows + row).to(tl.int64)
         slope = tl.load(dy + place[:, None] * c_out + c[None, :], mask=ok[:, None], other=0.0)
-        t0 += tl.load(h + at, mask=ok, other=0.0)[:, None] * slope
-        t1 += tl.load(h + at + 1, mask=ok, other=0.0)[:, None] * slope
-        t2 += tl.load(h + at + 2, mask=ok, other=0.0)[:, None] * slope
-        t3 += tl.load(h + at + 3, mask=ok, other=0.0)[:, None] * slope
-        t4 += tl.load(h + at + 4, mask=ok, other=0.0)[:, None] * slope
-        t5 += tl.load(h + at + 5, mask=ok, other=0.0)[:, None] * slope
-        t6 += tl.load(h + at + 6, mask=ok, other=0.0)[:, None] * slope
+        slope = slope.to(tl.float32)
+        t0 += tl.load(h + at, mask=ok, other=0.0).to(tl.float32)[:, None] * slope
+        t1 += tl.load(h + at + 1, mask=ok, other=0.0).to(tl.float32)[:, None] * slope
+        t2 += tl.load(h + at + 2, mask=ok, other=0.0).to(tl.float32)[:, None] * slope
+        t3 += tl.load(h + at + 3, mask=ok, other=0.0).to(tl.float32)[:, None] * slope
+        t4 += tl.load(h + at + 4, mask=ok, other=0.0).to(tl.float32)[:, None] * slope
+        t5 += tl.load(h + at + 5, mask=ok, other=0.0).to(tl.float32)[:, None] * slope
+        t6 += tl.load(h + at + 6, mask=ok, other=0.0).to(tl.float32)[:, None] * slope
     place = dw + (member * blocks + block) * 7 * c_out + c
     tl.store(place, tl.sum(t0, axis=0))
     tl.store(place + c_out, tl.sum(t1, axis=0))
@@ -307,7 +318,7 @@ def inputs(
             mask=(i[None, :] < c_in) & (tap < 7),
             other=0.0,
         )
-        total += tl.dot(slope, weight, input_precision="tf32x3")
+        total += tl.dot(slope, weight.to(slope.dtype), input_precision="tf32x3")
     sample = 3 * q + phase
     at = ((member * views + n) * length + sample).to(tl.int64) * c_in
     ok = (row < rows) & (sample < length)
@@ -326,3 +337,16 @@ def gather(flat, starts, o, samples, width: tl.constexpr):
     high = tl.max(tl.where(ok, x, float("-inf")), axis=0)
     span = tl.maximum(high - low, 1e-6)
     tl.store(o + window * samples + i, (x - low) / span, mask=ok)
+
+
+@triton.jit
+def noise(keys, o, total, size: tl.constexpr):
+    """`perturb.normals` of `counter.bits`: one draw gives two numbers, by Box–Muller."""
+    member = tl.program_id(1)
+    element = tl.program_id(0) * size + tl.arange(0, size)
+    x = _bits(tl.load(keys + member), element // 2)
+    high, low = x >> 32, x & 0xFFFFFFFF
+    radius = tl.sqrt(tl.maximum(-2.0 * tl.log((high + 1).to(tl.float32) * 2.0**-32), 0.0))
+    angle = low.to(tl.float32) * 1.4629180792671596e-09  # 2π · 2⁻³²
+    value = radius * tl.where(element % 2 == 0, tl.cos(angle), tl.sin(angle))
+    tl.store(o + member.to(tl.int64) * total + element, value, mask=element < total)

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from clocs import counter
 from clocs.encoders import Weights
-from clocs.losses import classification
+from clocs.evaluation.device_auc import DeviceAUC
+from clocs.evaluation.weighting import classifier_loss
 
 STRENGTHS = tuple(10.0**-k for k in range(8))  # of L2, strongest first: each start is the next's
 
@@ -38,7 +39,7 @@ class Labelled:
 
 
 def probabilities(logits: NDArray[np.float64], multilabel: bool) -> NDArray[np.float64]:
-    """(rows, classes) logits -> probabilities: a sigmoid each, or one softmax."""
+    """(…, classes) logits -> probabilities: a sigmoid each, or one softmax."""
     z = torch.from_numpy(logits)
     return np.asarray((z.sigmoid() if multilabel else z.softmax(dim=-1)).numpy())
 
@@ -46,9 +47,26 @@ def probabilities(logits: NDArray[np.float64], multilabel: bool) -> NDArray[np.f
 class LinearHead:
     """One linear layer a member on its own embeddings and its own labelled rows."""
 
-    def __init__(self, train: Labelled, validation: Labelled, labelled: list[Tensor]) -> None:
-        """labelled: for each member, the rows of `train` that it may learn from."""
-        self.train, self.validation = train, validation
+    def __init__(
+        self,
+        train: Labelled,
+        validation: Labelled,
+        labelled: list[Tensor],
+        weights: Tensor | None = None,
+        *,
+        curve: bool = False,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            train: Embeddings of rows to learn from.
+            validation: Of rows to stop by.
+            labelled: For each member, the rows of `train` that it may learn from.
+            weights: (members, classes) of the classes; None where all count the same.
+            curve: Whether to compute the validation AUC after every epoch.
+        """
+        self.train, self.validation, self.weights = train, validation, weights
+        self.auc = DeviceAUC(validation.targets, validation.multilabel) if curve else None
         self.rows = torch.nn.utils.rnn.pad_sequence(labelled, batch_first=True)
         self.counts = torch.tensor([len(rows) for rows in labelled], device=self.rows.device)
 
@@ -71,13 +89,15 @@ class LinearHead:
         own = self.rows.gather(1, rows.clamp(min=0))  # rows of `train`
         member = torch.arange(len(own), device=own.device)[:, None]
         logits = self.logits(weights, self.train.features[member, own])
-        losses = classification(logits, self.train.targets[own], self.train.multilabel)
-        return (losses * present).sum(dim=1) / present.sum(dim=1), buffers
+        targets = self.train.targets[own]
+        loss = classifier_loss(logits, targets, self.train.multilabel, self.weights, present)
+        return loss, buffers
 
     def validate(self, weights: Weights, buffers: Weights, keys: Tensor) -> dict[str, Tensor]:
         part = self.validation
         logits = self.logits(weights, part.features)
-        return {"loss": classification(logits, part.targets, part.multilabel).mean(dim=1)}
+        loss = classifier_loss(logits, part.targets, part.multilabel, self.weights)
+        return {"loss": loss} | ({"auc": self.auc(logits)} if self.auc else {})
 
     @staticmethod
     def logits(weights: Weights, features: Tensor) -> Tensor:
@@ -86,9 +106,17 @@ class LinearHead:
 
 
 def converged(
-    train: Labelled, validation: Labelled, test: Labelled, member: int, labelled: Tensor
-) -> tuple[NDArray[np.float64], float]:
-    """Logits of the test rows by one member's logistic regression, and the L2 it chose."""
+    train: Labelled,
+    validation: Labelled,
+    test: Labelled,
+    member: int,
+    labelled: Tensor,
+    weights: Tensor | None = None,
+) -> tuple[list[NDArray[np.float64]], float]:
+    """Logits of validation and test by one member's logistic regression, and the L2 it chose.
+
+    weights: (classes,) of the classes; None where all count the same.
+    """
     parts = [part.features[member].double() for part in (train, validation, test)]
     fit_x, fit_y = parts[0][labelled], train.targets[labelled]
     mean, spread = fit_x.mean(dim=0), fit_x.std(dim=0, correction=0)
@@ -100,9 +128,13 @@ def converged(
         w = flat.view(shape)
         return torch.addmm(w[-1], x, w[:-1])
 
+    def mean_loss(z: Tensor, y: Tensor) -> Tensor:
+        own = None if weights is None else weights[None]
+        return classifier_loss(z[None], y, train.multilabel, own)[0]
+
     def objective(flat: NDArray[np.float64], strength: float) -> tuple[float, NDArray[np.float64]]:
         w = torch.from_numpy(flat).to(fit_x.device).requires_grad_()
-        loss = classification(logits(w, fit_x), fit_y, train.multilabel).mean()
+        loss = mean_loss(logits(w, fit_x), fit_y)
         loss = loss + strength / 2 * w.view(shape)[:-1].square().sum()
         (gradient,) = torch.autograd.grad(loss, w)
         return float(loss.detach()), np.asarray(gradient.cpu().numpy())
@@ -121,12 +153,12 @@ def converged(
         )
         start = found.x
         w = torch.from_numpy(start).to(fit_x.device)
-        held_out = logits(w, validation_x)
-        loss = float(classification(held_out, validation.targets, train.multilabel).mean())
+        loss = float(mean_loss(logits(w, validation_x), validation.targets))
         worse = worse + 1 if best is not None and loss >= best[0] else 0
         if best is None or loss < best[0]:
             best = (loss, strength, w)
         if worse == 2:  # the loss is convex and its path smooth: weaker L2 only overfits more
             break
     assert best is not None  # STRENGTHS is not empty
-    return np.asarray(logits(best[2], test_x).cpu().numpy()), best[1]
+    w = best[2]
+    return [np.asarray(logits(w, x).cpu().numpy()) for x in (validation_x, test_x)], best[1]

@@ -1,4 +1,4 @@
-"""Scores of predictions: areas under the ROC curve, and their uncertainty. numpy only.
+"""Scores of predictions: AUC, average precision, thresholds, F1, accuracy. numpy only.
 
 Knows nothing about encoders or protocols: scores and targets in, numbers out. A class that lacks
 positives or negatives has no AUC: it is nan, left out of the macro mean and reported as undefined.
@@ -12,8 +12,6 @@ from scipy.stats import rankdata
 
 Scores = NDArray[np.float64]  # (rows, classes)
 Targets = NDArray[np.uint8]  # (rows, classes)
-
-_AT_ONCE = 20_000_000  # weights of resamples held at a time
 
 
 def auc_per_class(scores: Scores, targets: Targets) -> NDArray[np.float64]:
@@ -33,6 +31,51 @@ def macro(values: NDArray[np.float64]) -> float:
     return float(defined.mean()) if len(defined) else float("nan")
 
 
+def average_precision(scores: Scores, targets: Targets) -> NDArray[np.float64]:
+    """(classes,) Σ (recall gained) × precision, from the highest score down; ties go together."""
+    values = np.full(targets.shape[1], np.nan)
+    for c in _both_kinds(targets):
+        _, hits, chosen = _cuts(scores[:, c], targets[:, c])
+        gained = np.diff(hits, prepend=0)
+        values[c] = (gained * hits / chosen).sum() / hits[-1]
+    return values
+
+
+def best_thresholds(scores: Scores, targets: Targets) -> NDArray[np.float64]:
+    """(classes,) the score from which on to say yes for the highest F1; nan where none exists."""
+    values = np.full(targets.shape[1], np.nan)
+    for c in _both_kinds(targets):
+        cuts, hits, chosen = _cuts(scores[:, c], targets[:, c])
+        values[c] = cuts[np.argmax(2 * hits / (chosen + hits[-1]))]
+    return values
+
+
+def f1_per_class(
+    scores: Scores, targets: Targets, thresholds: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """(classes,) F1 of saying yes from the threshold on; nan where a class is missing."""
+    said, true = scores >= thresholds, targets.astype(bool)  # nothing is at or above nan
+    hits = (said & true).sum(axis=0)
+    defined = ~np.isnan(thresholds) & true.any(axis=0) & ~true.all(axis=0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(defined, 2 * hits / (said.sum(axis=0) + true.sum(axis=0)), np.nan)
+
+
+def accuracy(
+    scores: Scores, targets: Targets, thresholds: NDArray[np.float64], *, multilabel: bool
+) -> float:
+    """The share of right answers.
+
+    Single-label: rows whose most probable class is the true one. Multi-label: rows on the right
+    side of a class's threshold, the mean over the classes that have one.
+    """
+    if not multilabel:
+        rows = np.arange(len(targets))
+        return float(targets[rows, scores.argmax(axis=1)].astype(bool).mean())
+    right = ((scores >= thresholds) == targets.astype(bool)).mean(axis=0)
+    return macro(np.where(np.isnan(thresholds), np.nan, right))
+
+
 def by_recording(
     scores: Scores, targets: Targets, recording: NDArray[np.integer]
 ) -> tuple[Scores, Targets]:
@@ -41,66 +84,24 @@ def by_recording(
     A label of frames counts for the recording where it covers at least half of it.
     """
     _, place, count = np.unique(recording, return_inverse=True, return_counts=True)
-    total = np.zeros((2, len(count), scores.shape[1]))
-    np.add.at(total[0], place, scores)
-    np.add.at(total[1], place, targets)
-    mean = total / count[:, None]
+    mean = [
+        np.stack([np.bincount(place, column) for column in values.T], axis=1) / count[:, None]
+        for values in (scores, targets)
+    ]
     return mean[0], (mean[1] >= 0.5).astype(np.uint8)
 
 
-def bootstrap_macro_auc(
-    scores: list[Scores],
-    targets: Targets,
-    patient: NDArray[np.integer],
-    *,
-    resamples: int = 2000,
-    seed: int = 0,
-) -> NDArray[np.float64]:
-    """(resamples,) the mean over seeds of the macro AUC, with patients drawn anew each time.
-
-    Args:
-        scores: One (rows, classes) a seed, of the same rows.
-        targets: (rows, classes).
-        patient: (rows,) whose row it is: patients, not rows, are what varies between studies.
-        resamples: How often.
-        seed: Of the drawing.
-    """
-    people, place = np.unique(patient, return_inverse=True)
-    draw = np.random.default_rng(seed)
-    shares = np.full(len(people), 1 / len(people))
-    values = np.empty(resamples)
-    step = max(1, _AT_ONCE // max(len(patient), 1))
-    for start in range(0, resamples, step):
-        size = min(step, resamples - start)
-        weights = draw.multinomial(len(people), shares, size=size).astype(np.float32)
-        rows = np.ascontiguousarray(weights[:, place])
-        by_class = np.stack(
-            [
-                np.mean([_weighted_auc(s[:, c], targets[:, c], rows) for s in scores], axis=0)
-                for c in range(targets.shape[1])
-            ]
-        )
-        defined = ~np.isnan(by_class)
-        total = np.where(defined, by_class, 0).sum(axis=0)
-        with np.errstate(invalid="ignore"):
-            values[start : start + size] = total / defined.sum(axis=0)
-    return values
+def _both_kinds(targets: Targets) -> NDArray[np.int64]:
+    """Classes that have positives and negatives."""
+    return np.flatnonzero(targets.any(axis=0) & ~targets.all(axis=0))
 
 
-def _weighted_auc(
-    score: NDArray[np.float64], target: NDArray[np.uint8], weights: NDArray[np.float32]
-) -> NDArray[np.float64]:
-    """(resamples,) AUC of one class where row i counts weights[:, i] times."""
-    order = np.argsort(score, kind="stable")
-    ordered, positive = score[order], target[order].astype(bool)
-    negatives = np.where(positive, np.float32(0), weights[:, order])
-    below = np.cumsum(negatives, axis=1, dtype=np.float64)
-    total = below[:, -1]
-    # ties count half: the mean of the negatives strictly below and of those not above
-    first = np.searchsorted(ordered, ordered[positive], side="left") - 1
-    last = np.searchsorted(ordered, ordered[positive], side="right") - 1
-    under = np.where(first >= 0, below[:, first], 0) + below[:, last]
-    own = weights[:, order[positive]]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        area = (own * under).sum(axis=1) / 2 / (own.sum(axis=1) * total)
-    return np.asarray(area, np.float64)
+def _cuts(
+    score: NDArray[np.float64], target: NDArray[np.uint8]
+) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
+    """Every distinct score from the highest down; positives, and rows, from each on."""
+    order = np.argsort(-score, kind="stable")
+    ordered = score[order]
+    last = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))  # of each run of ties
+    hits = np.cumsum(target[order], dtype=np.int64)
+    return ordered[last], hits[last], last + 1

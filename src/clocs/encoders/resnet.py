@@ -1,0 +1,189 @@
+"""A small 1-D ResNet (He et al. 2016) for a fleet. Knows nothing about training or data.
+
+A stem (convolution 15 at stride 4, max-pool 2), three stages of two residual blocks with 16, 32 and
+64 channels, each stage but the first halving the length; the mean over what is left, a linear layer
+and ReLU. Every convolution has no bias and is followed by batch norm; dropout stands between the
+two convolutions of a block (Zagoruyko & Komodakis 2016).
+
+Activations are (members, n, length, channels), so that a convolution is one batched matrix product
+for all members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from clocs import counter
+from clocs.errors import SettingError
+
+STAGES = (16, 32, 64)  # channels
+BLOCKS = 2  # a stage
+STEM_KERNEL, STEM_STRIDE, POOL, KERNEL = 15, 4, 2, 3
+EPSILON = 1e-5
+MOMENTUM = 0.1  # of batch norm's running statistics
+
+
+@dataclass(frozen=True)
+class _Conv:
+    """A convolution that is followed by batch norm."""
+
+    name: str
+    c_in: int
+    c_out: int
+    kernel: int
+    stride: int = 1
+
+
+@dataclass(frozen=True)
+class _Block:
+    first: _Conv
+    second: _Conv
+    shortcut: _Conv | None  # where the shape changes; else the input itself is added
+
+
+def _blocks() -> tuple[_Block, ...]:
+    blocks, c_in = [], STAGES[0]
+    for stage, channels in enumerate(STAGES, start=1):
+        for number in range(1, BLOCKS + 1):
+            name = f"stage{stage}.block{number}"
+            stride = 2 if stage > 1 and number == 1 else 1
+            changed = stride > 1 or c_in != channels
+            blocks.append(
+                _Block(
+                    _Conv(f"{name}.first", c_in, channels, KERNEL, stride),
+                    _Conv(f"{name}.second", channels, channels, KERNEL),
+                    _Conv(f"{name}.shortcut", c_in, channels, 1, stride) if changed else None,
+                )
+            )
+            c_in = channels
+    return tuple(blocks)
+
+
+_STEM = _Conv("stem", 1, STAGES[0], STEM_KERNEL, STEM_STRIDE)
+_BLOCKS = _blocks()
+_CONVS = (_STEM, *(c for b in _BLOCKS for c in (b.first, b.second, b.shortcut) if c is not None))
+SHORTEST = STEM_STRIDE * POOL * 2 ** (len(STAGES) - 1)  # samples that become one step at the end
+
+Norm = Callable[[_Conv, Tensor], Tensor]
+Drop = Callable[[int, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class ResNet:
+    """A ResNet of 15 convolutions: 69 thousand weights at E = 128, whatever the frame."""
+
+    embedding_dim: int = 128
+    samples: int = 2500
+    dropout: float = 0.1
+    name: str = "resnet"
+
+    def __post_init__(self) -> None:
+        if self.samples < SHORTEST:
+            raise SettingError(
+                f"a frame of {self.samples} samples is too short for the encoder 'resnet'; "
+                f"use frames of at least {SHORTEST}"
+            )
+
+    def parameters(self, keys: Tensor) -> dict[str, Tensor]:
+        """Uniform in ±1/√fan-in, as torch initialises its layers; keys: (members,)."""
+        weights = {}
+        for conv in _CONVS:
+            name, fan_in = f"{conv.name}.conv.weight", conv.kernel * conv.c_in
+            weights[name] = counter.symmetric(keys, name, (fan_in, conv.c_out), fan_in)
+            weights[f"{conv.name}.norm.weight"] = torch.ones(len(keys), conv.c_out)
+            weights[f"{conv.name}.norm.bias"] = torch.zeros(len(keys), conv.c_out)
+        flat, dim = STAGES[-1], self.embedding_dim
+        weights["linear.weight"] = counter.symmetric(keys, "linear.weight", (flat, dim), flat)
+        weights["linear.bias"] = counter.symmetric(keys, "linear.bias", (dim,), flat)
+        return weights
+
+    def buffers(self, members: int) -> dict[str, Tensor]:
+        buffers = {}
+        for conv in _CONVS:
+            buffers[f"{conv.name}.norm.mean"] = torch.zeros(members, conv.c_out)
+            buffers[f"{conv.name}.norm.variance"] = torch.ones(members, conv.c_out)
+        return buffers
+
+    def encode(self, weights: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor) -> Tensor:
+        """x: (members, n, samples) -> (members, n, embedding_dim), in evaluation mode."""
+
+        def norm(conv: _Conv, y: Tensor) -> Tensor:
+            name = f"{conv.name}.norm"
+            return _scaled(y, weights, name, buffers[f"{name}.mean"], buffers[f"{name}.variance"])
+
+        return _forward(weights, x, norm, lambda block, h: h)
+
+    def encode_training(
+        self,
+        weights: dict[str, Tensor],
+        buffers: dict[str, Tensor],
+        x: Tensor,
+        keys: Tensor,
+        momentum: float = MOMENTUM,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The same with batch statistics and dropout, and the buffers as they are afterwards."""
+        updated = {}
+
+        def norm(conv: _Conv, y: Tensor) -> Tensor:
+            name, steps = f"{conv.name}.norm", y.shape[1] * y.shape[2]
+            variance, mean = torch.var_mean(y, dim=(1, 2), correction=0)
+            seen = {"mean": mean, "variance": variance * (steps / max(steps - 1, 1))}
+            for statistic, now in seen.items():
+                before = buffers[f"{name}.{statistic}"]
+                updated[f"{name}.{statistic}"] = torch.lerp(before, now.detach(), momentum)
+            return _scaled(y, weights, name, mean, variance)
+
+        def drop(block: int, h: Tensor) -> Tensor:
+            key = counter.fold(keys, block)
+            return counter.dropout(h, self.dropout, key) if self.dropout else h
+
+        return _forward(weights, x, norm, drop), updated
+
+
+def _forward(weights: dict[str, Tensor], x: Tensor, norm: Norm, drop: Drop) -> Tensor:
+    """Activations are of the precision of x, which may be lower than that of the weights."""
+
+    def convolved(conv: _Conv, h: Tensor) -> Tensor:
+        return norm(conv, _convolve(h, weights[f"{conv.name}.conv.weight"], conv))
+
+    h = torch.relu(convolved(_STEM, x.unsqueeze(-1))).to(x.dtype)
+    half = h.shape[2] // POOL
+    h = h[:, :, : half * POOL].unflatten(2, (half, POOL)).amax(dim=3)
+    for number, block in enumerate(_BLOCKS, start=1):
+        inner = drop(number, torch.relu(convolved(block.first, h)).to(x.dtype))
+        around = h if block.shortcut is None else convolved(block.shortcut, h)
+        h = torch.relu(convolved(block.second, inner) + around).to(x.dtype)
+    z = _product(h.mean(dim=2), weights["linear.weight"]) + weights["linear.bias"][:, None]
+    return torch.relu(z)
+
+
+def _convolve(h: Tensor, weight: Tensor, conv: _Conv) -> Tensor:
+    """h: (members, n, length, c_in), zeros around it -> (members, n, ⌈length / stride⌉, c_out)."""
+    members, n, length, _ = h.shape
+    out = -(-length // conv.stride)
+    reach = conv.kernel // 2
+    h = torch.nn.functional.pad(h, (0, 0, reach, reach)) if reach else h
+    last = (out - 1) * conv.stride + 1
+    under = [h[:, :, tap : tap + last : conv.stride] for tap in range(conv.kernel)]
+    windows = torch.cat(under, dim=-1).view(members, n * out, conv.kernel * conv.c_in)
+    return _product(windows, weight).view(members, n, out, conv.c_out)
+
+
+def _product(rows: Tensor, weight: Tensor) -> Tensor:
+    """rows: (members, n, k) × weight: (members, k, c) -> (members, n, c), as precise as weight."""
+    if rows.is_cuda:  # matrix units take the lower precision
+        return torch.bmm(rows, weight.to(rows.dtype)).to(weight.dtype)
+    return torch.bmm(rows.to(weight.dtype), weight)
+
+
+def _scaled(
+    y: Tensor, weights: dict[str, Tensor], name: str, mean: Tensor, variance: Tensor
+) -> Tensor:
+    """Batch norm by these statistics, as one multiplication and one addition an element."""
+    scale = weights[f"{name}.weight"] * (variance + EPSILON).rsqrt()
+    shift = weights[f"{name}.bias"] - mean * scale
+    return torch.addcmul(shift[:, None, None], y, scale[:, None, None])

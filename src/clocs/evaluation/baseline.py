@@ -1,0 +1,140 @@
+"""The untrained encoders that every method must beat, made on the fly and evaluated beside it.
+
+`random` is as initialised, `random-bn` has batch-norm statistics of the training frames; "beats
+random" means the stronger of the two, by a paired test. Knows nothing about stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
+
+import torch
+
+from clocs.checkpoint import Checkpoint
+from clocs.evaluation.comparison import ALPHA, Comparison, compare_all, correct
+from clocs.evaluation.groups import Scored, score_groups
+from clocs.evaluation.result import distinct
+from clocs.frames import Frames
+from clocs.plan import Plan
+from clocs.pretraining import untrained
+from clocs.train import Settings
+
+UNTRAINED = ("random", "random-bn")
+
+
+def score_against_random(
+    groups: Sequence[Sequence[Checkpoint]],
+    frames: Frames,
+    *,
+    resamples: int = 2000,
+    device: torch.device | str = "cpu",
+    **how: Any,
+) -> list[Scored]:
+    """Score groups with the untrained encoders beside them, and say which are beaten.
+
+    Args:
+        groups: As of `score_groups`.
+        frames: Labelled frames.
+        resamples: Of patients; without any, nothing is said about who beats whom.
+        device: Where.
+        how: As of `score_groups`.
+
+    Returns:
+        One a group, in order; then the untrained ones that were added.
+    """
+    everyone = [list(group) for group in groups]
+    for group in groups:
+        for method in UNTRAINED:
+            if not any(_is_baseline(other, method, group) for other in everyone):
+                everyone.append(_baseline(method, group, frames, device))
+    scored = score_groups(everyone, frames, resamples=resamples, device=device, **how)
+    against = [
+        (number, _strongest(scored, everyone, group))
+        for number, group in enumerate(everyone)
+        if group[0].card.method not in UNTRAINED
+    ]
+    for number, rival in against:
+        beside = scored[rival].evaluation
+        scored[number] = _told(
+            scored[number], random_method=beside.method, random_auc_mean=beside.auc_mean
+        )
+    if not resamples:
+        return scored
+    pairs = list(combinations(range(len(groups)), 2))
+    found = compare_all(
+        [one.predictions for one in scored], against + pairs, resamples=resamples, device=device
+    )
+    for (number, _), comparison in zip(against, correct(found[: len(against)]), strict=True):
+        scored[number] = _told(
+            scored[number],
+            random_difference=comparison.difference,
+            random_difference_ci95=comparison.ci95,
+            random_p=comparison.p_holm,
+            beats_random=comparison.better,
+        )
+    return _ranked(scored, len(groups), pairs, correct(found[len(against) :]))
+
+
+def _ranked(
+    scored: list[Scored],
+    count: int,
+    pairs: list[tuple[int, int]],
+    found: list[Comparison],
+) -> list[Scored]:
+    """Who of the first `count` is better than whom of them."""
+    if count < 2:
+        return scored
+    names = distinct([one.evaluation.name for one in scored])
+    beaten: list[list[str]] = [[] for _ in range(count)]
+    for (i, j), comparison in zip(pairs, found, strict=True):
+        if comparison.p_holm < ALPHA:
+            winner, loser = (i, j) if comparison.difference > 0 else (j, i)
+            beaten[winner].append(names[loser])
+    return [
+        _told(one, better_than=beaten[number]) if number < count else one
+        for number, one in enumerate(scored)
+    ]
+
+
+def _told(one: Scored, **facts: Any) -> Scored:
+    return replace(one, evaluation=replace(one.evaluation, **facts))
+
+
+def _strongest(
+    scored: list[Scored], everyone: list[list[Checkpoint]], of: Sequence[Checkpoint]
+) -> int:
+    """The number of the untrained group of these encoders and seeds with the higher AUC."""
+    rivals = [
+        number
+        for number, candidate in enumerate(everyone)
+        if any(_is_baseline(candidate, method, of) for method in UNTRAINED)
+    ]
+    return max(rivals, key=lambda number: scored[number].evaluation.auc_mean)
+
+
+def _is_baseline(candidate: Sequence[Checkpoint], method: str, of: Sequence[Checkpoint]) -> bool:
+    """Whether `candidate` is that untrained method with the encoder and the seeds of `of`."""
+    cards, own = [c.card for c in candidate], [c.card for c in of]
+    return (
+        cards[0].method == method
+        and cards[0].encoder == own[0].encoder
+        and [card.seed for card in cards] == [card.seed for card in own]
+    )
+
+
+def _baseline(
+    method: str, of: Sequence[Checkpoint], frames: Frames, device: torch.device | str
+) -> list[Checkpoint]:
+    encoder = of[0].card.encoder
+    plan = Plan(
+        method=method,
+        seeds=tuple(c.card.seed for c in of),
+        encoder=encoder["name"],
+        embedding_dim=encoder["embedding_dim"],
+        dropout=encoder["dropout"],
+        settings=Settings(batch_size=frames.batch_size),
+    )
+    return untrained(frames, plan, device=device)

@@ -1,0 +1,177 @@
+"""Fine-tuning: encoder and a fresh linear layer trained together on labels, a task for the engine.
+
+Each member starts from its own checkpoint, weights and batch-norm statistics; the checkpoint itself
+never changes. Knows nothing about how training proceeds or how predictions are scored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from clocs import counter
+from clocs.checkpoint import Checkpoint
+from clocs.embedding import stack
+from clocs.encoders import Encoder, Weights, make_encoder
+from clocs.errors import CheckpointError
+from clocs.evaluation.device_auc import DeviceAUC
+from clocs.evaluation.weighting import classifier_loss, summed_loss
+from clocs.frames import Frames
+from clocs.signals import Signals
+from clocs.views import Instances
+
+# Views in evaluation mode encoded at a time, over all members: bounds the memory.
+_AT_ONCE = {"cpu": 2048, "cuda": 16384}
+
+
+@dataclass(frozen=True)
+class Classifiers:
+    """Fine-tuned encoders with their linear layers, one a member: what a classifier is made of.
+
+    Attributes:
+        encoder: Arguments of `make_encoder`.
+        weights: (members, …) of the encoder, and `head.weight` and `head.bias`.
+        buffers: (members, …) batch-norm statistics.
+        seeds: One a member.
+        labels: Class names.
+        multilabel: Whether each class is a question of its own.
+    """
+
+    encoder: dict[str, Any]
+    weights: Weights
+    buffers: Weights
+    seeds: tuple[int, ...]
+    labels: tuple[str, ...]
+    multilabel: bool
+
+    def logits(self, x: Tensor) -> Tensor:
+        """x: (members, n, samples) normalised -> (members, n, classes), in evaluation mode."""
+        return _logits(make_encoder(**self.encoder), self.weights, self.buffers, x)
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Labelled rows of one part, where their signals begin.
+
+    Attributes:
+        starts: (rows,).
+        targets: (rows, classes).
+    """
+
+    starts: Tensor
+    targets: Tensor
+
+    @classmethod
+    def of(cls, frames: Frames, rows: Instances, device: torch.device) -> Windows:
+        starts = np.ascontiguousarray(rows.windows[:, 0])
+        targets = frames.target[rows.frame]
+        return cls(torch.from_numpy(starts).to(device), torch.from_numpy(targets).to(device))
+
+
+class Finetune:
+    """All weights trained, dropout on; stopped by the loss on the whole validation part."""
+
+    def __init__(
+        self,
+        checkpoints: Sequence[Checkpoint],
+        signals: Signals,
+        train: Windows,
+        validation: Windows,
+        labelled: list[Tensor],
+        *,
+        multilabel: bool,
+        weights: Tensor | None = None,
+        curve: bool = False,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            checkpoints: One a member, where it starts.
+            signals: Of the frames, on the device.
+            train: Rows to learn from.
+            validation: Rows to stop by.
+            labelled: For each member, the rows of `train` that it may learn from. In one fleet
+                all have equally many, or at least a batch: batch norm knows no padding.
+            multilabel: Whether each class is a question of its own.
+            weights: (members, classes) of the classes; None where all count the same.
+            curve: Whether to compute the validation AUC after every epoch.
+        """
+        self.encoder = checkpoints[0].encoder
+        if self.encoder.samples != signals.samples:
+            raise CheckpointError(
+                f"this encoder sees frames of {self.encoder.samples} samples, not {signals.samples}"
+            )
+        self.initial = stack(checkpoints)
+        self.signals, self.train, self.validation = signals, train, validation
+        self.multilabel, self.weights = multilabel, weights
+        self.rows = torch.nn.utils.rnn.pad_sequence(labelled, batch_first=True)
+        self.counts = torch.tensor([len(rows) for rows in labelled], device=self.rows.device)
+        self.auc = DeviceAUC(validation.targets, multilabel) if curve else None
+
+    def parameters(self, keys: Tensor) -> Weights:
+        """The checkpoints' encoders; the layer on top starts as torch's do."""
+        dim, classes = self.encoder.embedding_dim, self.train.targets.shape[1]
+        return self.initial[0] | {
+            "head.weight": counter.symmetric(keys, "head.weight", (dim, classes), dim),
+            "head.bias": counter.symmetric(keys, "head.bias", (classes,), dim),
+        }
+
+    def buffers(self, members: int) -> Weights:
+        return self.initial[1]
+
+    def train_loss(
+        self, weights: Weights, buffers: Weights, rows: Tensor, keys: Tensor
+    ) -> tuple[Tensor, Weights]:
+        """rows: (members, batch), numbers of labelled rows."""
+        own = self.rows.gather(1, rows.clamp(min=0))  # −1: a member that has done its epoch
+        x = self.signals.normalised(self.train.starts[own])
+        z, buffers = self.encoder.encode_training(weights, buffers, x, keys)
+        logits = torch.baddbmm(weights["head.bias"][:, None], z, weights["head.weight"])
+        targets = self.train.targets[own]
+        return classifier_loss(logits, targets, self.multilabel, self.weights), buffers
+
+    def validate(self, weights: Weights, buffers: Weights, keys: Tensor) -> dict[str, Tensor]:
+        part, place = self.validation, 0
+        total, share = [torch.zeros_like(weights["head.bias"][:, 0]) for _ in range(2)]
+        kept = []
+        for logits in self._pieces(weights, buffers, part.starts):
+            targets = part.targets[place : place + logits.shape[1]]
+            losses, shares = summed_loss(logits, targets, self.multilabel, self.weights)
+            total, share, place = total + losses, share + shares, place + logits.shape[1]
+            kept += [logits] if self.auc else []
+        auc = {"auc": self.auc(torch.cat(kept, dim=1))} if self.auc else {}
+        return {"loss": total / share} | auc
+
+    @torch.no_grad()
+    def logits(self, weights: Weights, buffers: Weights, starts: Tensor) -> Tensor:
+        """starts: (rows,) -> (members, rows, classes), in evaluation mode."""
+        return torch.cat(list(self._pieces(weights, buffers, starts)), dim=1)
+
+    def _pieces(self, weights: Weights, buffers: Weights, starts: Tensor) -> Iterator[Tensor]:
+        members = len(weights["head.bias"])
+        at_once = _AT_ONCE.get(starts.device.type, 2048)
+        for some in starts.split(max(1, at_once // members)):
+            x = self.signals.normalised(some).expand(members, -1, -1)
+            yield _logits(self.encoder, weights, buffers, x)
+
+
+def fleets(counts: Sequence[int], batch_size: int) -> list[list[int]]:
+    """Which members may train together: those with a batch or more, and those with equally many.
+
+    A member with less than a batch would be filled up with padding beside one that has more, and
+    batch norm would take that for data.
+    """
+    together: dict[int, list[int]] = {}
+    for member, count in enumerate(counts):
+        together.setdefault(min(count, batch_size), []).append(member)
+    return list(together.values())
+
+
+def _logits(encoder: Encoder, weights: Weights, buffers: Weights, x: Tensor) -> Tensor:
+    z = encoder.encode(weights, buffers, x)
+    return torch.baddbmm(weights["head.bias"][:, None], z, weights["head.weight"])

@@ -1,0 +1,104 @@
+"""Evaluation: the scores of one method on one dataset, as programs and tables read them.
+
+Knows nothing about how they are computed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Scores of one method on one dataset; the fields are what `evaluate --json` prints.
+
+    `auc` and what follows from it are per frame and lead, as in the paper; `auc_recording…` per
+    recording; `auc_logits…` of raw logits, as the authors' code computed it. `ap…` (average
+    precision), `f1…` and `accuracy…` are per frame and lead too; `thresholds` (one a seed) are
+    chosen on validation. Lists have one value a seed, `…_per_class` the mean over seeds; a class
+    that is missing where it is needed has None and is left out of the macro mean.
+
+    `labels_count` is the number of labelled recordings asked for, if one was. `by_sex` and
+    `by_age` hold the same scores of groups of test patients, where known. `random_…` compare with
+    the stronger untrained encoder: None where there was no comparison; p is corrected for the
+    number of methods. `better_than` names the methods given beside this one that it beats by a
+    paired test, corrected for all pairs: None where there was one alone. `curve` is the validation
+    AUC after every epoch, one list a seed, where asked for.
+    """
+
+    protocol: str
+    method: str
+    pretrain: str | None
+    downstream: str
+    fraction: float
+    by: str
+    seeds: list[int]
+    auc: list[float]
+    auc_mean: float
+    auc_std: float | None
+    auc_recording: list[float]
+    auc_recording_mean: float
+    auc_logits: list[float]
+    auc_logits_mean: float
+    ci95: list[float] | None
+    auc_per_class: dict[str, float | None]
+    undefined_classes: list[str]
+    embedding_dim: int
+    leads: list[str]
+    split_seed: int
+    labelled: list[int]
+    test_patients: int
+    test_frames: int
+    left_out_copies: int
+    settings: dict[str, Any]
+    labels_count: int | None = None
+    class_weights: bool = False
+    ap: list[float] = field(default_factory=list)
+    ap_mean: float = math.nan
+    ap_per_class: dict[str, float | None] = field(default_factory=dict)
+    accuracy: list[float] = field(default_factory=list)
+    accuracy_mean: float = math.nan
+    f1: list[float] = field(default_factory=list)
+    f1_mean: float = math.nan
+    f1_per_class: dict[str, float | None] = field(default_factory=dict)
+    thresholds: dict[str, list[float | None]] = field(default_factory=dict)
+    by_sex: dict[str, dict[str, Any]] = field(default_factory=dict)
+    by_age: dict[str, dict[str, Any]] = field(default_factory=dict)
+    random_method: str | None = None
+    random_auc_mean: float | None = None
+    random_difference: float | None = None
+    random_difference_ci95: list[float] | None = None
+    random_p: float | None = None
+    beats_random: bool | None = None
+    better_than: list[str] | None = None
+    curve: list[list[float]] | None = None
+
+    @property
+    def name(self) -> str:
+        """The method and what it was trained on, for tables."""
+        return self.method if self.pretrain is None else f"{self.method} ({self.pretrain})"
+
+    def json(self) -> dict[str, Any]:
+        """The same as plain values; a number that does not exist is None."""
+        return {name: _plain(value) for name, value in asdict(self).items()}
+
+
+def distinct(names: Sequence[str]) -> list[str]:
+    """The same names, numbered from the second on where they recur."""
+    return [
+        f"{name} #{n}" if (n := 1 + list(names[:place]).count(name)) > 1 else name
+        for place, name in enumerate(names)
+    ]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return value

@@ -1,0 +1,246 @@
+"""Figures: results as plots. What is drawn is decided here; how, in `svg`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, pstdev
+from typing import Any
+
+from clocs.experiments import paper
+from clocs.experiments.grid import FEW, PERTURBATIONS, TRANSFERS, Cell, Pretraining
+from clocs.experiments.results import Results, Value, papers
+from clocs.experiments.svg import Dot, Line, Panel, picture, ticks
+from clocs.experiments.tables import Table
+
+WIDTH = 960.0
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A plot with what it says and, as a legend, who is who: (name, colour, hollow)."""
+
+    svg: str
+    caption: str
+    legend: tuple[tuple[str, str, bool], ...] = ()
+
+
+COLOURS = {method: f"var(--{method})" for method in paper.METHODS}
+OURS_AND_PAPERS = (("ours, ± sd", "var(--ink)", False), ("the paper's, ± sd", "var(--ink)", True))
+
+
+def dots(table: Table, words: str) -> Figure | None:
+    """Every entry of a table on a line of its own: ours filled, the paper's hollow."""
+    if not table.filled:
+        return None
+    colours = {title: COLOURS[method] for method, title in paper.METHODS.items()}
+    per_row = 3 if len(table.columns) > 2 else len(table.columns)
+    lines = len(table.rows)
+    left, gap, tall = 130.0, 26.0, 21.0 * lines
+    wide = (WIDTH - left - gap * per_row) / per_row
+    panels = []
+    groups = [group for group, count in table.groups for _ in range(count)]
+    for column, title in enumerate(table.columns):
+        entries = [row[column] for _, row in table.rows]
+        known = [
+            (v.mean - (v.std or 0), v.mean + (v.std or 0))
+            for entry in entries
+            if entry is not None
+            for v in (entry.ours, entry.paper)
+            if v is not None
+        ]
+        if not known:
+            continue
+        reach = _reach([low for low, _ in known] + [high for _, high in known])
+        across, down = column % per_row, column // per_row
+        panel = Panel(
+            left + across * (wide + gap), 40 + down * (tall + 84), wide, tall, reach, (lines, 0)
+        )
+        source = groups[column].removeprefix("Pre-trained on ") + " → " if groups else ""
+        panel.title(source + title)
+        panel.x_axis(ticks(*reach, about=4), "test AUC")
+        heights = [i + 0.5 for i in range(lines)]
+        panel.y_axis(heights, [row for row, _ in table.rows] if across == 0 else [""] * lines)
+        for height, (name, _), entry in zip(heights, table.rows, entries, strict=True):
+            if entry is None:
+                continue
+            for value, hollow in ((entry.paper, True), (entry.ours, False)):
+                if value is not None:
+                    whose = "paper" if hollow else "ours"
+                    panel.dot(
+                        Dot(
+                            value.mean,
+                            height + (0.18 if hollow else -0.12),
+                            value.std,
+                            colours[name],
+                            f"{name}, {title}, {whose}: {value}",
+                            hollow,
+                        )
+                    )
+        panels.append(panel)
+    rows = -(-len(table.columns) // per_row)
+    svg = picture(WIDTH, rows * (tall + 84), panels, words)
+    return Figure(svg, words, OURS_AND_PAPERS)
+
+
+def perturbations(results: Results) -> Figure | None:
+    """Figure 3: nine perturbations of SimCLR and CMSC."""
+    found: dict[str, list[Value | None]] = {}
+    for method in ("simclr", "cmsc"):
+        chains = [None if (method, c) == ("simclr", "gaussian") else c for c in PERTURBATIONS]
+        encoders = [Pretraining(method, "physionet2020", perturb=chain) for chain in chains]
+        found[method] = [results.ours(Cell(e, "physionet2020", "linear")) for e in encoders]
+    known = [v for values in found.values() for v in values if v is not None]
+    if not known:
+        return None
+    spread = [v.mean + s * (v.std or 0) for v in known for s in (-1, 1)]
+    reach = _reach(spread)
+    lines, tall = len(PERTURBATIONS), 23.0 * len(PERTURBATIONS)
+    panels = []
+    for i, (method, values) in enumerate(found.items()):
+        panel = Panel(150 + i * 410, 40, 380, tall, reach, (lines, 0))
+        panel.title(paper.METHODS[method])
+        panel.x_axis(ticks(*reach), "test AUC, linear, F = 0.5")
+        names = [chain.replace(">", " → ") for chain in PERTURBATIONS]
+        panel.y_axis([k + 0.5 for k in range(lines)], names if i == 0 else [""] * lines)
+        for k, value in enumerate(values):
+            if value is not None:
+                single = ">" not in PERTURBATIONS[k]
+                colour = "var(--cmsc)" if single else "var(--cmlc)"
+                words = f"{paper.METHODS[method]}, {names[k]}: {value}"
+                panel.dot(Dot(value.mean, k + 0.5, value.std, colour, words))
+        panels.append(panel)
+    return Figure(
+        picture(WIDTH, tall + 90, panels, "AUC under each perturbation"),
+        "Linear evaluation on PhysioNet 2020 after pre-training with each perturbation, alone or "
+        "after Gaussian noise.",
+        (("one perturbation", "var(--cmsc)", False), ("two in sequence", "var(--cmlc)", False)),
+    )
+
+
+def more_with_less(results: Results) -> Figure | None:
+    """Validation AUC over epochs of fine-tuning."""
+    shades = {0.25: "var(--cmsc)", 0.5: "var(--cmlc)", 0.75: "var(--cmsmlc)"}
+    panels = []
+    for i, (dataset, downstream) in enumerate(TRANSFERS):
+        wanted = [
+            (f"CMSC, F = {f:g}", Cell(Pretraining("cmsc", dataset), downstream, "curve", f), c)
+            for f, c in zip(FEW, (shades[f] for f in FEW), strict=True)
+        ]
+        random = Cell(Pretraining("random", downstream), downstream, "curve", 1.0)
+        wanted.append(("random, F = 1", random, "var(--random)"))
+        lines = [
+            line for words, cell, c in wanted if (line := _curve(results.result(cell), words, c))
+        ]
+        if not lines:
+            continue
+        heights = [
+            y + sign * s
+            for line in lines
+            for y, s in zip(line.y, line.spread or [], strict=True)
+            for sign in (-1, 1)
+        ]
+        last = max(len(line.x) for line in lines)
+        panel = Panel(60 + i * 470, 40, 410, 260, (1, max(last, 2)), _reach(heights))
+        panel.title(f"{paper.DATASETS[dataset]} → {paper.DATASETS[downstream]}")
+        whole = [tick for tick in ticks(1, last) if tick == int(tick)]
+        panel.x_axis(whole, "epoch of fine-tuning")
+        panel.y_axis(ticks(*panel.y))
+        for line in lines:
+            panel.line(line)
+        panel.follow(lines, "epoch")
+        panels.append(panel)
+    if not panels:
+        return None
+    legend = [(f"CMSC, F = {f:g}", c, False) for f, c in shades.items()]
+    return Figure(
+        picture(WIDTH, 350, panels, "Validation AUC over epochs"),
+        "Validation AUC at every epoch, mean of the seeds with one standard deviation; no early "
+        "stopping.",
+        (*legend, ("random, F = 1", "var(--random)", False)),
+    )
+
+
+def _curve(result: dict[str, Any] | None, words: str, colour: str) -> Line | None:
+    if result is None or not result.get("curve"):
+        return None
+    by_epoch = list(zip(*result["curve"], strict=True))
+    epochs = list(range(1, len(by_epoch) + 1))
+    spread = [pstdev(values) for values in by_epoch]
+    return Line(epochs, [fmean(values) for values in by_epoch], colour, words, spread)
+
+
+def along(results: Results, cells: Sequence[Cell], *, over: str, words: str) -> Figure | None:
+    """Chapman → Cardiology along E or F: ours in full lines, the paper's dashed."""
+    methods = [m for m in paper.METHODS if any(c.pretraining.method == m for c in cells)]
+    lines: list[Line] = []
+    marks: list[Dot] = []
+    places = sorted({_place(cell, over) for cell in cells})
+    for method in methods:
+        own = sorted(
+            (c for c in cells if c.pretraining.method == method), key=lambda c: _place(c, over)
+        )
+        for look, dashed in ((papers, True), (results.ours, False)):
+            known = [(places.index(_place(c, over)), v) for c in own if (v := look(c))]
+            if known:
+                title = paper.METHODS[method] + (", paper" if dashed else "")
+                x, y = [k for k, _ in known], [v.mean for _, v in known]
+                lines.append(Line(x, y, COLOURS[method], title, dashed=dashed, marked=True))
+                if not dashed:
+                    marks += [
+                        Dot(k, v.mean, v.std, COLOURS[method], f"{title}: {v}") for k, v in known
+                    ]
+    if not any(not line.dashed for line in lines):
+        return None
+    heights = [v for line in lines for v in line.y]
+    heights += [mark.y + sign * (mark.spread or 0) for mark in marks for sign in (-1, 1)]
+    panel = Panel(60, 20, WIDTH - 90, 300, (-0.3, len(places) - 0.7), _reach(heights))
+    panel.x_axis(range(len(places)), over, [f"{place:g}" for place in places])
+    panel.y_axis(ticks(*panel.y))
+    for line in lines:
+        panel.line(line)
+    for mark in marks:
+        panel.dot(mark, across=False)
+    legend = [(paper.METHODS[m], COLOURS[m], False) for m in methods]
+    return Figure(picture(WIDTH, 370, [panel], words), words, tuple(legend))
+
+
+def distances(results: Results, cells: Sequence[Cell]) -> Figure | None:
+    """Distances within and between patients."""
+    found = [(c, r) for c in cells if (r := results.result(c)) is not None]
+    if not found:
+        return None
+    panels = []
+    per_row, wide, tall = 3, 280.0, 130.0
+    for i, (cell, result) in enumerate(found):
+        edges, bars = result["edges"], result["histogram"]
+        top = max(*bars["intra"], *bars["inter"]) * 1.05 or 1.0
+        across, down = i % per_row, i // per_row
+        panel = Panel(
+            20 + across * (wide + 30), 40 + down * (tall + 80), wide, tall, (0, edges[-1]), (0, top)
+        )
+        p = cell.pretraining
+        apart = fmean(result["separability"])
+        panel.title(f"{paper.METHODS[p.method]}, E = {p.embedding_dim}: told apart {apart:.3f}")
+        panel.x_axis(ticks(0, edges[-1]), "Euclidean distance")
+        panel.steps(edges, bars["inter"], "var(--inter)")
+        panel.steps(edges, bars["intra"], "var(--intra)")
+        panels.append(panel)
+    rows = -(-len(found) // per_row)
+    return Figure(
+        picture(WIDTH, rows * (tall + 80), panels, "Histograms of distances"),
+        "Distances between embeddings (not normalised) of validation patients of PhysioNet 2020, "
+        "same lead; “told apart” is the probability that two embeddings of one patient lie closer "
+        "than those of two: 0.5 is chance.",
+        (("within a patient", "var(--intra)", False), ("between two", "var(--inter)", False)),
+    )
+
+
+def _place(cell: Cell, over: str) -> float:
+    return float(cell.pretraining.embedding_dim) if over.startswith("E") else cell.fraction
+
+
+def _reach(values: Sequence[float]) -> tuple[float, float]:
+    low, high = min(values), max(values)
+    margin = max(0.08 * (high - low), 0.005)
+    return low - margin, high + margin

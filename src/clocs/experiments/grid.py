@@ -1,0 +1,273 @@
+"""The grid: which encoders to learn and where to score them, for every table and figure.
+
+The tables' cells come from the paper's own numbers, one for one; the figures' settings, which the
+paper gives in words, are the short lists below. Knows nothing about data or how runs are made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+from clocs.errors import SettingError
+from clocs.experiments import paper
+from clocs.experiments.paper import Printed
+
+Task = Literal["linear", "linear-converged", "finetune", "curve", "distances"]
+
+SINGLE = ("gaussian", "flip_y", "flip_x", "sa_t", "sa_f")
+PERTURBATIONS = (*SINGLE, *(f"gaussian>{name}" for name in SINGLE[1:]))
+CURVE_EPOCHS = 100  # of more-with-less: a fixed number, without stopping
+SPLIT_SEEDS = (1, 2, 3, 4)  # besides 0: 313 patients move by about 0.05 from split to split
+
+
+@dataclass(frozen=True)
+class Pretraining:
+    """One encoder to learn, all seeds at once.
+
+    Attributes:
+        method: Its id.
+        dataset: What it learns from; for `random`, where its shapes come from.
+        leads: 4 or 12.
+        embedding_dim: E.
+        tau_d: Of BYOL, else None.
+        perturb: A chain of perturbations instead of the method's own, or None.
+    """
+
+    method: str
+    dataset: str
+    leads: int = 4
+    embedding_dim: int = 128
+    tau_d: float | None = None
+    perturb: str | None = None
+
+    def __post_init__(self) -> None:
+        # without training and in front of a single lead, 4 and 12 leads are one run (and the paper
+        # prints one number for both)
+        if self.method == "random" and self.dataset in paper.SINGLE_LEAD:
+            object.__setattr__(self, "leads", 4)
+
+    @property
+    def name(self) -> str:
+        """Stable, readable and fit for a folder's name."""
+        parts = [self.dataset, f"{self.leads}leads", f"e{self.embedding_dim}", self.method]
+        parts += [f"tau{self.tau_d:g}"] if self.tau_d is not None else []
+        parts += [self.perturb.replace(">", "+")] if self.perturb else []
+        return "-".join(parts)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number of the paper, or one of ours beside it: an encoder scored somewhere.
+
+    Attributes:
+        pretraining: The encoder.
+        downstream: Where it is scored.
+        task: How: a protocol of `clocs evaluate`, a `curve` over epochs of fine-tuning, or the
+            `distances` between patients.
+        fraction: F.
+        split_seed: Of the downstream split.
+    """
+
+    pretraining: Pretraining
+    downstream: str
+    task: Task
+    fraction: float = 0.5
+    split_seed: int = 0
+
+    @property
+    def job(self) -> str:
+        """What can be trained together: cells of one job differ in their encoders alone."""
+        p = self.pretraining
+        return (
+            f"{self.task}-{self.downstream}-{p.leads}leads-e{p.embedding_dim}"
+            f"-f{self.fraction:g}-split{self.split_seed}"
+        )
+
+    @property
+    def name(self) -> str:
+        return f"{self.job}/{self.pretraining.name}"
+
+    def settings(self) -> dict[str, Any]:
+        """Plain values, for the ledger."""
+        return asdict(self)
+
+
+def cell_of(row: Printed) -> Cell:
+    """The cell whose run gives our number for a printed one."""
+    tau_d = None if row.tau_d == paper.TAU_D else row.tau_d
+    encoder = Pretraining(
+        method=row.method,
+        dataset=row.pretrain or row.downstream,
+        leads=row.leads,
+        embedding_dim=row.embedding_dim,
+        tau_d=tau_d,
+    )
+    task: Task = "linear" if row.scenario == "linear" else "finetune"
+    return Cell(encoder, row.downstream, task, row.fraction)
+
+
+@lru_cache(maxsize=1)
+def paper_values() -> dict[Cell, Printed]:
+    """What the paper prints for each cell; where two tables hold it, they agree."""
+    return {cell_of(row): row for row in paper.printed()}
+
+
+def _of_tables(*prefixes: str) -> list[Cell]:
+    return [cell_of(row) for row in paper.printed() if row.table.startswith(prefixes)]
+
+
+def _untrained(cells: Sequence[Cell]) -> list[Cell]:
+    """The random encoders beside these cells: an honest table always has both."""
+    found = []
+    for cell in cells:
+        p = cell.pretraining
+        for method, dataset in (("random", cell.downstream), ("random-bn", p.dataset)):
+            if p.method == "random" and method != "random":
+                continue
+            shape = Pretraining(method, dataset, p.leads, p.embedding_dim)
+            found.append(Cell(shape, cell.downstream, cell.task, cell.fraction, cell.split_seed))
+    return found
+
+
+def _with_untrained(cells: list[Cell]) -> list[Cell]:
+    return cells + _untrained(cells)
+
+
+def _table_2() -> list[Cell]:
+    cells = _with_untrained(_of_tables("transfer_evaluation_main"))
+    again = [
+        Cell(cell.pretraining, cell.downstream, cell.task, cell.fraction, split_seed)
+        for split_seed in SPLIT_SEEDS
+        for cell in cells
+        if cell.downstream == "cardiology"
+    ]
+    return cells + again
+
+
+def _converged() -> list[Cell]:
+    return [
+        Cell(cell.pretraining, cell.downstream, "linear-converged", cell.fraction)
+        for cell in _with_untrained(_of_tables("linear_evaluation_main"))
+    ]
+
+
+def _perturbations() -> list[Cell]:
+    """Figure 3; SimCLR's own perturbation is Gaussian, so that run is table 1's."""
+    found = [Cell(Pretraining("cmsc", "physionet2020"), "physionet2020", "linear")]
+    for method in ("simclr", "cmsc"):
+        for chain in PERTURBATIONS:
+            own = method == "simclr" and chain == "gaussian"
+            encoder = Pretraining(method, "physionet2020", perturb=None if own else chain)
+            found.append(Cell(encoder, "physionet2020", "linear"))
+    return found
+
+
+TRANSFERS = (("physionet2020", "cardiology"), ("chapman", "physionet2017"))
+
+
+def _more_with_less() -> list[Cell]:
+    found = []
+    for dataset, downstream in TRANSFERS:
+        for fraction in FEW:
+            found.append(Cell(Pretraining("cmsc", dataset), downstream, "curve", fraction))
+        found.append(Cell(Pretraining("random", downstream), downstream, "curve", 1.0))
+    return found
+
+
+FEW = (0.25, 0.5, 0.75)
+
+
+def _of_figure(*, embedding_dim: int | None = None, fraction: float | None = None) -> list[Cell]:
+    """Chapman → Cardiology, all methods, along the other setting."""
+    return [
+        cell
+        for cell in _of_tables("test_auc_finetuning_E_")
+        if cell.downstream == "cardiology"
+        and (cell.pretraining.dataset == "chapman" or cell.pretraining.method == "random")
+        and embedding_dim in (None, cell.pretraining.embedding_dim)
+        and fraction in (None, cell.fraction)
+    ]
+
+
+def _patient_distances() -> list[Cell]:
+    encoders = [Pretraining("simclr", "physionet2020")] + [
+        Pretraining("cmsc", "physionet2020", embedding_dim=e) for e in (128, 32, 64, 256)
+    ]
+    return [Cell(encoder, "physionet2020", "distances", 1.0) for encoder in encoders]
+
+
+GRIDS: dict[str, Callable[[], list[Cell]]] = {
+    "table-1": lambda: _with_untrained(_of_tables("linear_evaluation_main")),
+    "table-2": _table_2,
+    "linear-converged": _converged,
+    "more-with-less": _more_with_less,
+    "patient-distances": _patient_distances,
+    "perturbations": _perturbations,
+    "byol-decay": lambda: _of_tables("effect_of_tau"),
+    "embedding-dim": lambda: _of_figure(fraction=0.25),
+    "labelled-fraction": lambda: _of_figure(embedding_dim=64),
+    "appendix-linear": lambda: _of_tables("test_auc_linear_"),
+    "appendix-transfer": lambda: _of_tables("test_auc_finetuning_"),
+}
+ABOUT = {
+    "table-1": "linear evaluation, E = 128, F = 0.5, four leads",
+    "table-2": "transfer by fine-tuning, E = 128, F = 0.5, four leads",
+    "linear-converged": "table 1 with the linear layer solved to the end",
+    "more-with-less": "validation AUC over epochs: CMSC with few labels, random with all",
+    "patient-distances": "distances between embeddings within and between patients",
+    "perturbations": "linear evaluation under nine perturbations",
+    "byol-decay": "BYOL with τ_d = 0.5, 0.9 and 0.99",
+    "embedding-dim": "Chapman → Cardiology at F = 0.25 over E",
+    "labelled-fraction": "Chapman → Cardiology at E = 64 over F",
+    "appendix-linear": "linear evaluation, 4 and 12 leads, E = 32 … 256, F = 0.25 … 1",
+    "appendix-transfer": "fine-tuning, 4 and 12 leads, E = 32 … 256, F = 0.25 … 1",
+}
+NAMES = (*GRIDS, "all")
+
+
+def grid(name: str) -> list[Cell]:
+    """The cells of one table or figure, each once, in the order in which they should run."""
+    if name not in NAMES:
+        raise SettingError(f"there is no experiment {name!r}; choose one of {', '.join(NAMES)}")
+    chosen = GRIDS if name == "all" else (name,)
+    return list(dict.fromkeys(cell for one in chosen for cell in GRIDS[one]()))
+
+
+def only(cells: Iterable[Cell], wishes: Sequence[str]) -> list[Cell]:
+    """Those that fit every wish: 'cmsc', 'cardiology', or 'fraction=0.25,0.5'.
+
+    A bare word is a method or a dataset (learned from or scored on); several values of one wish,
+    separated by commas, are alternatives.
+    """
+    chosen = list(cells)
+    for wish in wishes:
+        key, equals, rest = wish.partition("=")
+        values = {value.strip() for value in (rest if equals else key).split(",")}
+        chosen = [cell for cell in chosen if values & _facts(cell, key.strip() if equals else "")]
+    if wishes and not chosen:
+        raise SettingError(
+            f"--only {' '.join(wishes)} leaves nothing; try a method (cmsc), a dataset "
+            "(cardiology) or NAME=VALUE with method, pretrain, downstream, task, leads, e, "
+            "fraction or split"
+        )
+    return chosen
+
+
+def _facts(cell: Cell, key: str) -> set[str]:
+    p = cell.pretraining
+    facts: dict[str, set[str]] = {
+        "method": {p.method},
+        "pretrain": {p.dataset},
+        "downstream": {cell.downstream},
+        "task": {cell.task},
+        "leads": {str(p.leads)},
+        "e": {str(p.embedding_dim)},
+        "fraction": {f"{cell.fraction:g}", str(cell.fraction)},
+        "split": {str(cell.split_seed)},
+    }
+    if key and key not in facts:
+        raise SettingError(f"--only knows {', '.join(facts)}, not {key!r}")
+    return facts[key] if key else facts["method"] | facts["pretrain"] | facts["downstream"]

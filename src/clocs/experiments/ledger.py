@@ -1,0 +1,260 @@
+"""Ledger: every run of a folder in one crash-safe place (SQLite, write-ahead log).
+
+A run is a row: what it is, how far it is, what it gave. Whoever works on a run holds a lock on a
+file of its own; the system drops the lock when the process ends, however it ends, so a killed
+process leaves nothing behind but a row that can be taken up again. Knows nothing about ECGs.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from clocs._version import __version__
+from clocs.errors import SettingError
+
+State = Literal["waiting", "running", "done", "failed"]
+FILE = "runs.sqlite"
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS runs (
+    name TEXT PRIMARY KEY,
+    kind TEXT NOT NULL,              -- pretrain, or a cell's task
+    settings TEXT NOT NULL,          -- JSON
+    seeds INTEGER NOT NULL,
+    state TEXT NOT NULL DEFAULT 'waiting',
+    result TEXT,                     -- JSON: scores, curves, distances, or how the training went
+    error TEXT,
+    checkpoint TEXT,                 -- folder below the ledger's own
+    seconds REAL,
+    versions TEXT,                   -- JSON: clocs, torch, device …
+    attempts INTEGER NOT NULL DEFAULT 0,
+    began REAL,
+    ended REAL
+);
+"""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One row; `result`, `settings` and `versions` as plain values."""
+
+    name: str
+    kind: str
+    settings: dict[str, Any]
+    seeds: int
+    state: State
+    result: dict[str, Any] | None
+    error: str | None
+    checkpoint: str | None
+    seconds: float | None
+    versions: dict[str, Any]
+    attempts: int
+    began: float | None
+    ended: float | None
+
+
+class Ledger:
+    """The runs of one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "locks").mkdir(parents=True, exist_ok=True)
+        self._db = sqlite3.connect(folder / FILE, timeout=60, isolation_level=None)
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=FULL")  # a run takes seconds; its row can take 10 ms
+        self._db.executescript(_SCHEMA)
+
+    def close(self) -> None:
+        self._db.close()
+
+    def settle(self, name: str, value: Any, remedy: str) -> None:
+        """Write a fact that must hold for all runs of this folder, or refuse another value."""
+        text = json.dumps(value, sort_keys=True)
+        self._db.execute("INSERT OR IGNORE INTO facts VALUES (?, ?)", (name, text))
+        have = self.fact(name)
+        if have != json.loads(text):
+            raise SettingError(f"{self.folder} holds runs with another {name}; {remedy}")
+
+    def fact(self, name: str) -> Any:
+        row = self._db.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
+        return json.loads(row[0]) if row else None
+
+    def facts(self) -> dict[str, Any]:
+        rows = self._db.execute("SELECT name, value FROM facts ORDER BY name")
+        return {name: json.loads(value) for name, value in rows}
+
+    def add(self, name: str, kind: str, settings: Mapping[str, Any], seeds: int) -> None:
+        """Make sure that a run has its row; one that is there stays as it is."""
+        self._db.execute(
+            "INSERT OR IGNORE INTO runs (name, kind, settings, seeds) VALUES (?, ?, ?, ?)",
+            (name, kind, json.dumps(settings, sort_keys=True), seeds),
+        )
+
+    def run(self, name: str) -> Run | None:
+        rows = self._select("WHERE name = ?", name)
+        return rows[0] if rows else None
+
+    def runs(self) -> dict[str, Run]:
+        """All of them, by name."""
+        return {run.name: run for run in self._select("ORDER BY rowid")}
+
+    def states(self) -> dict[str, State]:
+        return dict(self._db.execute("SELECT name, state FROM runs").fetchall())
+
+    def forget_failures(self) -> int:
+        """Let failed runs be tried again; returns how many."""
+        changed = self._db.execute("UPDATE runs SET state = 'waiting' WHERE state = 'failed'")
+        return changed.rowcount
+
+    @contextmanager
+    def claim(self, *names: str, limit: int | None = None) -> Iterator[tuple[str, ...]]:
+        """Take up those of these runs that wait, or that a dead process left; yields their names.
+
+        While the context lasts no other process can take them up.
+
+        Args:
+            names: In the order in which to try them.
+            limit: Take up at most so many.
+        """
+        held: dict[str, int] = {}
+        try:
+            for name in names:
+                if len(held) == limit:
+                    break
+                handle = self._lock(name)
+                if handle is None:
+                    continue
+                held[name] = handle  # what the row says can be trusted only under the lock
+                run = self.run(name)
+                if run is None or run.state in ("done", "failed"):
+                    os.close(held.pop(name))
+                    continue
+                self._db.execute(
+                    "UPDATE runs SET state = 'running', attempts = attempts + 1, began = ?, "
+                    "error = NULL WHERE name = ?",
+                    (time.time(), name),
+                )
+            yield tuple(held)
+        finally:
+            for handle in held.values():
+                os.close(handle)
+
+    def taken(self, name: str) -> bool:
+        """Whether some process is at work on a run right now."""
+        handle = self._lock(name)
+        if handle is not None:
+            os.close(handle)
+        return handle is None
+
+    def finish(
+        self,
+        name: str,
+        result: Mapping[str, Any],
+        *,
+        seconds: float,
+        versions: Mapping[str, Any],
+        checkpoint: str | None = None,
+    ) -> None:
+        """A run is done."""
+        self._db.execute(
+            "UPDATE runs SET state = 'done', result = ?, error = NULL, versions = ?, "
+            "checkpoint = ?, seconds = COALESCE(seconds, 0) + ?, ended = ? WHERE name = ?",
+            (
+                json.dumps(result, allow_nan=False),
+                json.dumps(dict(versions)),
+                checkpoint,
+                seconds,
+                time.time(),
+                name,
+            ),
+        )
+
+    def fail(self, name: str, error: str, *, seconds: float) -> None:
+        """A run failed; its error stays with it."""
+        self._db.execute(
+            "UPDATE runs SET state = 'failed', error = ?, seconds = COALESCE(seconds, 0) + ?, "
+            "ended = ? WHERE name = ?",
+            (error, seconds, time.time(), name),
+        )
+
+    def put_back(self, name: str, *, seconds: float) -> None:
+        """A run was stopped before its end; whoever comes next goes on with it."""
+        self._db.execute(
+            "UPDATE runs SET state = 'waiting', seconds = COALESCE(seconds, 0) + ? WHERE name = ?",
+            (seconds, name),
+        )
+
+    def _lock(self, name: str) -> int | None:
+        """A handle that holds the run's lock; None where another process holds it."""
+        short = hashlib.sha256(name.encode()).hexdigest()[:24]
+        handle = os.open(self.folder / "locks" / short, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            return None
+        return handle
+
+    def _select(self, clause: str, *values: Any) -> list[Run]:
+        columns = (
+            "name, kind, settings, seeds, state, result, error, checkpoint, seconds, versions, "
+            "attempts, began, ended"
+        )
+        found = self._db.execute(f"SELECT {columns} FROM runs {clause}", values)
+        return [_run(row) for row in found]
+
+
+def _run(row: tuple[Any, ...]) -> Run:
+    name, kind, settings, seeds, state, result, error, checkpoint, seconds, versions, *rest = row
+    return Run(
+        name,
+        kind,
+        json.loads(settings),
+        seeds,
+        state,
+        json.loads(result) if result else None,
+        error,
+        checkpoint,
+        seconds,
+        json.loads(versions) if versions else {},
+        *rest,
+    )
+
+
+def open_ledger(folder: Path, *, create: bool = True) -> Ledger:
+    """The ledger of a folder, made where there is none and `create` allows it."""
+    if not create and not (folder / FILE).is_file():
+        raise SettingError(f"{folder} holds no runs; make some with `clocs reproduce`")
+    if folder.exists() and not folder.is_dir():
+        raise SettingError(f"{folder} is a file; give a folder for the runs")
+    try:
+        return Ledger(folder)
+    except sqlite3.DatabaseError as error:
+        raise SettingError(f"{folder / FILE} is not a list of runs ({error})") from error
+
+
+def versions(device: str) -> dict[str, str]:
+    """What made a number, for its row."""
+    import numpy as np
+    import torch
+
+    accelerator = torch.cuda.get_device_name() if device.startswith("cuda") else ""
+    return {
+        "clocs": __version__,
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "device": accelerator or f"{platform.machine()} CPU, {torch.get_num_threads()} threads",
+    }

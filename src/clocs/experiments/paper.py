@@ -1,0 +1,93 @@
+"""The paper's tables as printed: `paper_results.csv`, one AUC a row. Knows nothing about runs."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+
+TAU_D = 0.9  # of a BYOL row that names none
+
+METHODS = {  # in the paper's order, under its names; the untrained encoders are ours to add
+    "random": "Random init.",
+    "random-bn": "Random, BN fitted",
+    "supervised": "Supervised",
+    "mtssl": "MT-SSL",
+    "byol": "BYOL",
+    "simclr": "SimCLR",
+    "cmsc": "CMSC",
+    "cmlc": "CMLC",
+    "cmsmlc": "CMSMLC",
+}
+CLOCS = ("cmsc", "cmlc", "cmsmlc")
+DATASETS = {
+    "chapman": "Chapman",
+    "physionet2020": "PhysioNet 2020",
+    "physionet2017": "PhysioNet 2017",
+    "cardiology": "Cardiology",
+}
+SINGLE_LEAD = ("physionet2017", "cardiology")
+PRETRAIN = ("chapman", "physionet2020")
+DOWNSTREAM = {  # of the transfers, in the paper's order of columns
+    "chapman": ("cardiology", "physionet2017", "physionet2020"),
+    "physionet2020": ("cardiology", "physionet2017", "chapman"),
+}
+PAIRS = tuple((p, d) for p, downstream in DOWNSTREAM.items() for d in downstream)
+DIMENSIONS = (32, 64, 128, 256)
+FRACTIONS = (0.25, 0.5, 0.75, 1.0)
+
+
+@dataclass(frozen=True)
+class Printed:
+    """One AUC of one table.
+
+    Attributes:
+        table: The table's name in the paper's source.
+        scenario: 'linear' or 'finetune'.
+        leads: 4 or 12.
+        embedding_dim: E.
+        fraction: F.
+        pretrain: None for a random encoder.
+        downstream: The dataset of the scores.
+        method: Its id.
+        tau_d: Of BYOL; 0.9 where the table names none.
+        mean: Test AUC over five seeds.
+        std: Its standard deviation.
+    """
+
+    table: str
+    scenario: str
+    leads: int
+    embedding_dim: int
+    fraction: float
+    pretrain: str | None
+    downstream: str
+    method: str
+    tau_d: float | None
+    mean: float
+    std: float
+
+
+@lru_cache(maxsize=1)
+def printed() -> tuple[Printed, ...]:
+    """All 1,428 AUCs of the paper's tables; some stand in two tables."""
+    text = files("clocs.experiments").joinpath("paper_results.csv").read_text(encoding="utf-8")
+    return tuple(_row(row) for row in csv.DictReader(text.splitlines()))
+
+
+def _row(row: dict[str, str]) -> Printed:
+    tau_d = float(row["tau_d"]) if row["tau_d"] else TAU_D if row["method"] == "byol" else None
+    return Printed(
+        table=row["table"].removeprefix("table:"),
+        scenario=row["scenario"],
+        leads=int(row["leads"]),
+        embedding_dim=int(row["embedding_dim"]),
+        fraction=float(row["fraction"]),
+        pretrain=row["pretrain"] or None,
+        downstream=row["downstream"],
+        method=row["method"],
+        tau_d=tau_d,
+        mean=float(row["auc_mean"]),
+        std=float(row["auc_std"]),
+    )

@@ -1,0 +1,127 @@
+"""Pricing: how long a grid takes, from rates measured in earlier runs or, without them, assumed.
+
+Counts are the paper's datasets' own; seconds are of one process on one device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+
+from clocs.experiments.grid import Cell, Pretraining
+from clocs.experiments.ledger import Run
+from clocs.experiments.profile import Profile
+
+# instances of all parts in four leads, as `clocs info` prints them; 'lead': a frame of one lead
+INSTANCES = {
+    "chapman": {"cmsc": 42_352, "cmlc": 10_588, "cmsmlc": 10_588, "lead": 42_352},
+    "physionet2020": {"cmsc": 37_456, "cmlc": 20_162, "cmsmlc": 9_364, "lead": 80_648},
+    "physionet2017": {"lead": 28_661},
+    "cardiology": {"lead": 7_079},
+}
+TRAINED = 0.6  # the training part
+UNTRAINED = ("random", "random-bn")
+
+# an H200's with five members, `benchmarks/train.py`; instances a second
+PRETRAINING = {
+    "cmsc": 1.28e6,
+    "cmlc": 0.80e6,
+    "cmsmlc": 0.39e6,
+    "simclr": 0.83e6,
+    "byol": 0.76e6,
+    "mtssl": 0.43e6,
+    "supervised": 1.6e6,
+}
+# assumed until measured: labelled frames a second of a whole fleet, and epochs
+DOWNSTREAM = {"linear": 20e6, "finetune": 1.2e6, "curve": 0.6e6, "linear-converged": 0.2e6}
+EPOCHS = {"pretrain": 80, "linear": 150, "finetune": 40, "linear-converged": 1}
+SMALL_BATCH = {"cardiology": 4.0}  # batches of 16 leave a GPU idle between them
+SLOWER = {"cuda": 1.0, "cpu": 300.0}  # than the H200
+SET_UP = 4.0  # seconds for kernels, capturing and loading
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What is known about speed.
+
+    Attributes:
+        device: 'cuda' or 'cpu'.
+        profile: Decides how long trainings can last.
+        rate: Instances a second, by method.
+        epochs: Of a pre-training, by method.
+        cell: Seconds a cell at F = 1, by (task, downstream, leads).
+        measured: Whether any of it was measured in this folder.
+    """
+
+    device: str
+    profile: Profile
+    rate: dict[str, float] = field(default_factory=dict)
+    epochs: dict[str, float] = field(default_factory=dict)
+    cell: dict[tuple[str, str, int], float] = field(default_factory=dict)
+
+    @property
+    def measured(self) -> bool:
+        return bool(self.rate or self.cell)
+
+    @classmethod
+    def of(cls, runs: Iterable[Run], device: str, profile: Profile) -> Rates:
+        """From what the runs of a folder took, on a device of this kind."""
+        rate: dict[str, list[float]] = {}
+        epochs: dict[str, list[float]] = {}
+        cell: dict[tuple[str, str, int], list[float]] = {}
+        for run in runs:
+            on_cpu = run.versions.get("device", "").endswith("threads")
+            if run.state != "done" or not run.result or on_cpu != (device == "cpu"):
+                continue
+            if run.kind == "pretrain":
+                method = run.settings["method"]
+                if run.result.get("measured_seconds"):
+                    speed = run.result["measured_instances"] / run.result["measured_seconds"]
+                    rate.setdefault(method, []).append(speed)
+                    epochs.setdefault(method, []).append(max(run.result["epochs"]))
+            elif run.seconds is not None:
+                s = run.settings
+                key = (run.kind, s["downstream"], s["pretraining"]["leads"])
+                cell.setdefault(key, []).append(run.seconds / s["fraction"])
+        return cls(
+            device,
+            profile,
+            {k: fmean(v) for k, v in rate.items()},
+            {k: fmean(v) for k, v in epochs.items()},
+            {k: fmean(v) for k, v in cell.items()},
+        )
+
+    def pretraining_seconds(self, encoder: Pretraining, seeds: int) -> float:
+        """Of one pre-training with all its seeds."""
+        if encoder.method in UNTRAINED:
+            return SET_UP / 2
+        slower = SLOWER.get(self.device, 1.0)
+        counts = INSTANCES[encoder.dataset]
+        whole = encoder.method in ("cmlc", "cmsmlc")  # all leads make one instance
+        more = encoder.leads / 4  # views, or instances
+        instances = counts.get(encoder.method, counts["lead"]) * TRAINED * seeds
+        rate = self.rate.get(encoder.method, PRETRAINING[encoder.method] / slower)
+        epochs = self.epochs.get(encoder.method, min(EPOCHS["pretrain"], self.profile.epochs))
+        rate = rate / more if whole else rate
+        instances = instances if whole else instances * more
+        return SET_UP + epochs * instances / rate
+
+    def job_seconds(self, cells: Sequence[Cell], seeds: int) -> float:
+        """Of scoring the encoders of one job."""
+        first = cells[0]
+        leads = first.pretraining.leads
+        known = self.cell.get((first.task, first.downstream, leads))
+        if known is not None:
+            return known * first.fraction * len(cells)
+        slower = SLOWER.get(self.device, 1.0)
+        frames = INSTANCES[first.downstream]["lead"]
+        if first.downstream in ("chapman", "physionet2020"):
+            frames = round(frames * leads / 4)
+        if first.task == "distances":
+            return SET_UP + len(cells) * seeds * frames * slower / 1e6
+        top = self.profile.curve_epochs if first.task == "curve" else self.profile.epochs
+        epochs = top if first.task == "curve" else min(EPOCHS[first.task], top)
+        labelled = frames * TRAINED * first.fraction * seeds * len(cells)
+        rate = DOWNSTREAM[first.task] / SMALL_BATCH.get(first.downstream, 1.0) / slower
+        return SET_UP + epochs * labelled / rate

@@ -1,0 +1,285 @@
+"""Report: a folder of runs -> one self-contained HTML page, Markdown tables and JSON lists.
+
+Every table in the paper's layout, the claims in three columns, the figures, and at the end the
+settings, data, versions and time. Needs jinja2.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import jinja2
+
+from clocs._version import __version__
+from clocs.experiments import figures, paper, tables
+from clocs.experiments.claims import Claim, claims
+from clocs.experiments.figures import Figure
+from clocs.experiments.grid import ABOUT, Cell, grid
+from clocs.experiments.ledger import Run
+from clocs.experiments.results import Results, open_results
+from clocs.experiments.runner import last_line
+from clocs.experiments.tables import Table, markdown, signed
+from clocs.experiments.words import duration
+from clocs.files import write_atomic
+
+PAGE = "index.html"
+EXPORTED = ("table-1", "table-2", "linear-converged", "more-with-less", "patient-distances")
+TITLES = {
+    "table-1": "Table 1: linear evaluation",
+    "table-2": "Table 2: transfer",
+    "linear-converged": "Table 1, solved to the end",
+    "more-with-less": "Doing more with fewer labels",
+    "patient-distances": "Distances between patients",
+    "perturbations": "Perturbations",
+    "byol-decay": "BYOL's decay rate",
+    "embedding-dim": "Embedding dimension",
+    "labelled-fraction": "Labelled fraction",
+    "appendix-linear": "Appendix: linear evaluation",
+    "appendix-transfer": "Appendix: transfer",
+}
+
+
+@dataclass(frozen=True)
+class Section:
+    """One table or figure of the paper on the page."""
+
+    name: str
+    title: str
+    about: str
+    cells: int
+    done: int
+    missing: dict[str, int]  # why: how many
+    tables: list[Table] = field(default_factory=list)
+    folded: list[Table] = field(default_factory=list)  # many: shown on request
+    figures: list[Figure] = field(default_factory=list)
+
+
+def write_report(runs: Path, out: Path | None = None) -> Path:
+    """Write the report of a folder of runs.
+
+    Args:
+        runs: Made by `clocs reproduce`.
+        out: The report's folder; `report` in the runs' by default.
+
+    Returns:
+        The page.
+    """
+    results = open_results(runs)
+    out = out or runs / "report"
+    out.mkdir(parents=True, exist_ok=True)
+    sections = [_section(results, name) for name in TITLES]
+    found = claims(results)
+    page = (
+        _environment()
+        .get_template("report.html")
+        .render(
+            version=__version__,
+            made=time.strftime("%Y-%m-%d"),
+            simulated=_simulated(results),
+            summary=_summary(results, sections, found),
+            sections=sections,
+            claims=found,
+            signed=signed,
+            facts=_facts(results),
+            failures=[run for run in results.runs.values() if run.state == "failed"],
+            last_line=last_line,
+            duration=duration,
+        )
+    )
+    for section in sections:
+        write_atomic(out / f"{section.name}.md", _markdown(section).encode())
+    write_atomic(out / "claims.md", _claims_markdown(found).encode())
+    for name in EXPORTED:
+        listed = _exported(results, grid(name))
+        if listed:
+            text = json.dumps(listed, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+            write_atomic(out / f"{name}.json", text.encode())
+    write_atomic(out / PAGE, page.encode())
+    return out / PAGE
+
+
+def _environment() -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader("clocs"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def _section(results: Results, name: str) -> Section:
+    cells = grid(name)
+    missing: dict[str, int] = {}
+    for cell in cells:
+        if results.result(cell) is None:
+            why = results.why_not(cell).partition(":")[0]
+            missing[why] = missing.get(why, 0) + 1
+    done = len(cells) - sum(missing.values())
+    section = Section(name, TITLES[name], ABOUT[name], len(cells), done, missing)
+    if name in ("appendix-linear", "appendix-transfer"):
+        section.folded.extend(tables.appendix_tables(results, name))
+    elif name == "byol-decay":
+        every = tables.decay_tables(results)
+        section.tables.extend(table for table in every if table.title.endswith("F = 0.5"))
+        section.folded.extend(table for table in every if not table.title.endswith("F = 0.5"))
+    else:
+        _fill(results, section, cells)
+    return section
+
+
+def _fill(results: Results, section: Section, cells: list[Cell]) -> None:
+    """Tables and figures of one experiment."""
+    drawn: list[Figure | None] = []
+    own = set(cells)
+    match section.name:
+        case "table-1":
+            table = tables.linear_table(results, title="E = 128, F = 0.5, four leads", cells=own)
+            section.tables.append(table)
+            drawn.append(figures.dots(table, "Test AUC of a linear layer on frozen embeddings."))
+        case "linear-converged":
+            title = "Standardised features, L-BFGS, L2 chosen on validation"
+            section.tables.append(
+                tables.linear_table(results, title=title, cells=own, task="linear-converged")
+            )
+        case "table-2":
+            table = tables.transfer_table(results, title="E = 128, F = 0.5, four leads", cells=own)
+            section.tables.extend([table, tables.split_table(results)])
+            drawn.append(figures.dots(table, "Test AUC after fine-tuning on another dataset."))
+        case "perturbations":
+            drawn.append(figures.perturbations(results))
+        case "more-with-less":
+            drawn.append(figures.more_with_less(results))
+        case "patient-distances":
+            section.tables.extend(_distance_table(results, cells))
+            drawn.append(figures.distances(results, cells))
+        case "embedding-dim":
+            words = "Chapman → Cardiology, F = 0.25; full lines ours, dashed the paper's."
+            drawn.append(figures.along(results, cells, over="E, embedding dimension", words=words))
+        case "labelled-fraction":
+            words = "Chapman → Cardiology, E = 64; full lines ours, dashed the paper's."
+            drawn.append(figures.along(results, cells, over="F, labelled fraction", words=words))
+    section.figures.extend(figure for figure in drawn if figure is not None)
+
+
+def _distance_table(results: Results, cells: Sequence[Cell]) -> list[Table]:
+    rows = []
+    for cell in cells:
+        result = results.result(cell)
+        if result is not None:
+            p = cell.pretraining
+            entries = tuple(
+                tables.Entry(ours=tables.value_of(result[key]))
+                for key in ("intra_mean", "inter_mean", "separability")
+            )
+            rows.append((f"{paper.METHODS[p.method]}, E = {p.embedding_dim}", entries))
+    columns = ("within a patient, mean", "between two, mean", "told apart")
+    title = "Euclidean distances of embeddings, mean ± sd of the seeds"
+    return [Table(title, (), columns, tuple(rows))] if rows else []
+
+
+def _summary(
+    results: Results, sections: Sequence[Section], found: Sequence[Claim]
+) -> dict[str, Any]:
+    """The first lines of the page."""
+    entries = [
+        entry for s in sections if s.name in ("table-1", "table-2") and s.tables
+        for entry in s.tables[0].entries
+    ]  # fmt: skip
+    differences = [e.difference for e in entries if e.difference is not None]
+    judged = [claim.holds for claim in found if claim.holds is not None]
+    every = grid("all")
+    return {
+        "done": sum(results.result(cell) is not None for cell in every),
+        "cells": len(every),
+        "compared": len(differences),
+        "mean_difference": fmean(differences) if differences else None,
+        "above": sum(d > 0 for d in differences),
+        "claims_hold": sum(judged),
+        "claims_judged": len(judged),
+        "claims": len(found),
+        "seconds": sum(run.seconds or 0 for run in results.runs.values()),
+    }
+
+
+def _simulated(results: Results) -> bool:
+    return bool((results.facts.get("profile") or {}).get("name") == "simulated")
+
+
+def _facts(results: Results) -> dict[str, Any]:
+    """Settings, data, versions and time."""
+    runs = list(results.runs.values())
+    done = [run for run in runs if run.state == "done"]
+    datasets = {
+        name: {
+            "title": title,
+            "content": results.facts.get(f"data of {name}"),
+            "leads": results.facts.get(f"leads of {name}") or [],
+            **(results.facts.get(f"counts of {name}") or {}),
+        }
+        for name, title in paper.DATASETS.items()
+        if f"data of {name}" in results.facts
+    }
+    versions = sorted({json.dumps(run.versions, sort_keys=True) for run in done if run.versions})
+    return {
+        "profile": results.facts.get("profile") or {},
+        "seeds": results.seeds,
+        "datasets": datasets,
+        "versions": [json.loads(text) for text in versions],
+        "times": _times(done),
+        "pretrainings": [run for run in done if run.kind == "pretrain"],
+        "states": {state: sum(r.state == state for r in runs) for state in _STATES},
+    }
+
+
+_STATES = ("done", "failed", "running", "waiting")
+
+
+def _times(done: Sequence[Run]) -> list[tuple[str, int, float]]:
+    """(kind, runs, seconds), longest first."""
+    kinds: dict[str, list[float]] = {}
+    for run in done:
+        what = f"pre-training {run.settings['method']}" if run.kind == "pretrain" else run.kind
+        kinds.setdefault(what, []).append(run.seconds or 0.0)
+    sums = [(what, len(seconds), sum(seconds)) for what, seconds in kinds.items()]
+    return sorted(sums, key=lambda row: -row[2])
+
+
+def _exported(results: Results, cells: Sequence[Cell]) -> list[dict[str, Any]]:
+    found = [results.result(cell) for cell in cells]
+    return [result for result in found if result is not None]
+
+
+def _markdown(section: Section) -> str:
+    lines = [f"# {section.title}", "", f"{section.about[0].upper()}{section.about[1:]}.", ""]
+    lines.append(f"{section.done} of {section.cells} numbers are there.")
+    lines += [f"{count} missing: {why}." for why, count in section.missing.items()]
+    lines += [
+        "",
+        "Test AUC per frame, mean ± sd over seeds; in brackets the paper's and the difference. "
+        "† not above the stronger untrained encoder (paired test over patients, Holm-corrected).",
+        "",
+    ]
+    shown = [t for t in (*section.tables, *section.folded) if t.filled]
+    return "\n".join(lines) + "\n" + "\n".join(markdown(table) for table in shown)
+
+
+def _claims_markdown(found: Sequence[Claim]) -> str:
+    lines = [
+        "# The paper's claims",
+        "",
+        "| claim | the text | a recount of its tables | ours |",
+        "| --- | --- | --- | --- |",
+    ]
+    for claim in found:
+        mark = {True: " ✓", False: " ✗", None: ""}[claim.holds]
+        lines.append(
+            f"| {claim.about} | {claim.text} | {claim.recount or '–'} | {claim.ours}{mark} |"
+        )
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,90 @@
+"""Results: what a ledger says about each cell: our value, the paper's, or why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from clocs.experiments.grid import Cell, paper_values
+from clocs.experiments.ledger import Run, open_ledger
+from clocs.experiments.library import leads_for
+from clocs.experiments.runner import last_line, run_name
+
+
+@dataclass(frozen=True)
+class Value:
+    """An AUC as mean and standard deviation over seeds; no deviation where there is one seed."""
+
+    mean: float
+    std: float | None
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f}" + ("" if self.std is None else f" ± {self.std:.3f}")
+
+
+@dataclass(frozen=True)
+class Results:
+    """All that the report shows is read from here.
+
+    Attributes:
+        runs: By name.
+        facts: That hold for the whole folder: its data, its profile.
+        seeds: The largest number that was run; a cell run with fewer shows those.
+    """
+
+    runs: Mapping[str, Run]
+    facts: Mapping[str, Any]
+
+    @property
+    def seeds(self) -> list[int]:
+        return sorted({run.seeds for run in self.runs.values()}, reverse=True)
+
+    def run(self, cell: Cell) -> Run | None:
+        """Its run with the most seeds that is done, else any."""
+        found = [self.runs.get(run_name(cell, seeds)) for seeds in self.seeds]
+        there = [run for run in found if run is not None]
+        return next((run for run in there if run.state == "done"), there[0] if there else None)
+
+    def result(self, cell: Cell) -> dict[str, Any] | None:
+        run = self.run(cell)
+        return run.result if run is not None and run.state == "done" else None
+
+    def ours(self, cell: Cell) -> Value | None:
+        """Our test AUC."""
+        result = self.result(cell)
+        if result is None or result.get("auc_mean") is None:
+            return None
+        return Value(result["auc_mean"], result["auc_std"])
+
+    def why_not(self, cell: Cell) -> str:
+        """Why there is no result, in a few words."""
+        p = cell.pretraining
+        for dataset in (p.dataset, cell.downstream):
+            present = self.facts.get(f"leads of {dataset}")
+            if present is not None and leads_for(p.leads, tuple(present)) is None:
+                return f"needs a {p.leads}-lead store"
+        run = self.run(cell)
+        if run is not None and run.state == "failed":
+            return f"failed: {last_line(run.error)}"
+        for seeds in self.seeds:
+            encoder = self.runs.get(run_name(p, seeds))
+            if encoder is not None and encoder.state == "failed":
+                return f"its pre-training failed: {last_line(encoder.error)}"
+        return "not run"
+
+
+def papers(cell: Cell) -> Value | None:
+    """What the paper prints for a cell."""
+    row = paper_values().get(cell)
+    return None if row is None else Value(row.mean, row.std)
+
+
+def open_results(folder: Path) -> Results:
+    """Read the ledger of a folder of runs."""
+    ledger = open_ledger(folder, create=False)
+    try:
+        return Results(ledger.runs(), ledger.facts())
+    finally:
+        ledger.close()

@@ -1,0 +1,360 @@
+"""Runner: works through a grid. Learns what is missing, scores what is ready, writes it down.
+
+Encoders come first, one pre-training with all its seeds at a time; then, for each downstream set,
+all encoders that wait for it are scored as one fleet. Several runners can share a folder: each run
+is claimed in the ledger. A run that fails keeps its error and the rest goes on. Knows nothing about
+tables, figures or the command line.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from threading import Event
+
+import torch
+
+from clocs.errors import ClocsError
+from clocs.experiments.grid import Cell, Pretraining
+from clocs.experiments.ledger import Ledger, versions
+from clocs.experiments.library import Library
+from clocs.experiments.pricing import Rates
+from clocs.experiments.profile import Profile
+from clocs.experiments.scoring import score
+from clocs.methods import find_method
+from clocs.plan import Plan
+from clocs.pretraining import pretrain_frames
+from clocs.train import Epoch
+
+MEMBERS = 45  # trained downstream at once: nine groups of five seeds
+_POLL = 0.5  # seconds between looks at what other processes do
+
+
+class TimeIsOver(Exception):  # noqa: N818 (it is no error)
+    """The time given is over; what was in hand is put back."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What happened: `words` about a unit of work, and where the grid stands."""
+
+    words: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a grid stands when its runner ends; numbers of cells."""
+
+    done: int
+    failed: int
+    unavailable: int
+    left: int
+    seconds: float
+
+    @property
+    def complete(self) -> bool:
+        """Whether all that could be done is done."""
+        return not self.failed and not self.left
+
+
+def run_name(what: Pretraining | Cell, seeds: int) -> str:
+    """The ledger's name for it: equal settings, equal name."""
+    kind = "pretrain" if isinstance(what, Pretraining) else "score"
+    return f"{kind}/{what.name}/seeds{seeds}"
+
+
+def why_not(library: Library, cell: Cell) -> str | None:
+    """What a cell lacks to be run; None where it lacks nothing."""
+    p = cell.pretraining
+    return library.why_not(p.dataset, p.leads) or library.why_not(cell.downstream, p.leads)
+
+
+class Runner:
+    """One process at work on one folder of runs."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        library: Library,
+        profile: Profile,
+        *,
+        seeds: int | None = None,
+        device: torch.device | str = "cpu",
+        seconds: float | None = None,
+        members: int = MEMBERS,
+        stop: Event | None = None,
+        on_progress: Callable[[Progress], None] = lambda progress: None,
+    ) -> None:
+        """seconds, stop: when no new work begins, and a pre-training in hand is put back."""
+        self.ledger, self.library, self.profile = ledger, library, profile
+        self.seeds = seeds or profile.seeds
+        self.device = torch.device(device)
+        self.members, self._say = members, on_progress
+        self._began = time.monotonic()
+        self._deadline = None if seconds is None else self._began + seconds
+        self._stop = stop or Event()
+        self._units, self._finished = 0, 0
+
+    def work(self, cells: Sequence[Cell]) -> Outcome:
+        """Do what is missing of these cells, and wait for what other processes have in hand."""
+        remedy = "give a new folder with --out"
+        self.ledger.settle("profile", {**asdict(self.profile), "seeds": None}, remedy)
+        able = [cell for cell in cells if why_not(self.library, cell) is None]
+        rates = Rates.of(self.ledger.runs().values(), self.device.type, self.profile)
+        encoders = sorted(  # the longest first: where several work, nobody waits long at the end
+            dict.fromkeys(cell.pretraining for cell in able),
+            key=lambda encoder: -rates.pretraining_seconds(encoder, self.seeds),
+        )
+        for name in sorted({e.dataset for e in encoders} | {cell.downstream for cell in able}):
+            self.ledger.settle(f"data of {name}", self.library.content(name), remedy)
+        for name in self.library.datasets:
+            self.ledger.settle(f"leads of {name}", self.library.leads(name), remedy)
+        for encoder in encoders:
+            settings = asdict(encoder)
+            self.ledger.add(run_name(encoder, self.seeds), "pretrain", settings, self.seeds)
+        for cell in able:
+            self.ledger.add(run_name(cell, self.seeds), cell.task, cell.settings(), self.seeds)
+        self._units = len(encoders) + len(able)
+        try:
+            while self._one_more(encoders, able):
+                pass
+        except TimeIsOver:
+            pass
+        return self._outcome(cells, able)
+
+    def _one_more(self, encoders: list[Pretraining], cells: list[Cell]) -> bool:
+        """One unit of work, or a moment of waiting; False where nothing is left to do."""
+        states = self.ledger.states()
+        everything: list[Pretraining | Cell] = [*encoders, *cells]
+        self._finished = sum(not self._open(states, what) for what in everything)
+        waiting = [e for e in encoders if self._open(states, e)]
+        for encoder in waiting:
+            if self._pretrain(encoder):
+                return True
+        # an encoder that another process has in hand makes its jobs wait, so that fleets are full
+        jobs: dict[str, list[Cell]] = {}
+        for cell in cells:
+            jobs.setdefault(cell.job, []).append(cell)
+        unsettled = False
+        for job in jobs.values():
+            missing = [cell for cell in job if self._open(states, cell)]
+            ready = [
+                cell for cell in missing if states[run_name(cell.pretraining, self.seeds)] == "done"
+            ]
+            pending = [c for c in missing if c.pretraining in waiting]
+            unsettled |= bool(pending or ready)
+            if ready and not pending and self._evaluate(ready):
+                return True
+        if waiting or unsettled:
+            self._check_time()
+            time.sleep(_POLL)
+            return True
+        return False
+
+    def _open(self, states: Mapping[str, str], what: Pretraining | Cell) -> bool:
+        return states[run_name(what, self.seeds)] in ("waiting", "running")
+
+    def _check_time(self, needed: float = 0.0) -> None:
+        late = self._deadline is not None and time.monotonic() + needed > self._deadline
+        if late or self._stop.is_set():
+            raise TimeIsOver
+
+    def _pretrain(self, encoder: Pretraining) -> bool:
+        """Learn one encoder, all seeds at once; False where another process has it in hand."""
+        self._check_time()
+        name = run_name(encoder, self.seeds)
+        with self.ledger.claim(name) as claimed:
+            if not claimed:
+                return False
+            began, seen = time.monotonic(), _Seen()
+            folder = Path("pretrained") / encoder.name / f"seeds{self.seeds}"
+
+            def on_epoch(epoch: Epoch) -> None:
+                seen.add(epoch)
+                self._check_time()
+
+            try:
+                result = self._learn(encoder, folder, on_epoch)
+            except TimeIsOver:
+                self.ledger.put_back(name, seconds=time.monotonic() - began)
+                raise
+            except Exception as error:
+                self._fail(name, _words(error), time.monotonic() - began)
+            else:
+                seconds = time.monotonic() - began
+                self.ledger.finish(
+                    name,
+                    result | seen.facts(),
+                    seconds=seconds,
+                    versions=versions(self.device.type),
+                    checkpoint=str(folder),
+                )
+                self._report(f"learned {encoder.name} in {seconds:.1f} s{seen.words()}", 1)
+        self._tidy()
+        return True
+
+    def _learn(
+        self, encoder: Pretraining, folder: Path, on_epoch: Callable[[Epoch], None]
+    ) -> dict[str, object]:
+        pair = find_method(encoder.method).views.segments > 1
+        frames = self.library.frames(encoder.dataset, leads=encoder.leads, pair=pair)
+        plan = Plan(
+            method=encoder.method,
+            seeds=tuple(range(self.seeds)),
+            embedding_dim=encoder.embedding_dim,
+            tau_d=0.9 if encoder.tau_d is None else encoder.tau_d,
+            perturb=encoder.perturb,
+            settings=self.profile.settings(frames.batch_size),
+        )
+        checkpoints = pretrain_frames(
+            frames,
+            plan,
+            self.ledger.folder / folder,
+            frame_to_use=self.library.frame(encoder.dataset),
+            device=self.device,
+            resume=True,
+            on_epoch=on_epoch,
+        )
+        cards = [checkpoint.card.metrics for checkpoint in checkpoints]
+        return {key: [card.get(key) for card in cards] for key in cards[0]}
+
+    def _evaluate(self, cells: Sequence[Cell]) -> bool:
+        """Score encoders on one downstream set; False where other processes have them in hand."""
+        most = max(1, self.members // self.seeds)
+        rates = Rates.of(self.ledger.runs().values(), self.device.type, self.profile)
+        # work that is lost when the time is over should not begin; the first may always
+        self._check_time(rates.job_seconds(cells[:most], self.seeds) if self._worked() else 0.0)
+        by_name = {run_name(cell, self.seeds): cell for cell in cells}
+        with self.ledger.claim(*by_name, limit=most) as claimed:
+            if not claimed:
+                return False
+            self._count(cells[0])
+            self._score([by_name[name] for name in claimed])
+        return True
+
+    def _count(self, cell: Cell) -> None:
+        """Note how much data a dataset is, for the report."""
+        name = f"counts of {cell.downstream}"
+        if self.ledger.fact(name) is None:
+            frames = self.library.frames(cell.downstream, leads=cell.pretraining.leads)
+            counts = {
+                "recordings": len(frames.recording_ids),
+                "patients": len(frames.patient_ids),
+                "frames": len(frames),
+                "patients_by_part": [len(frames.patients_of(part)) for part in range(3)],
+            }
+            self.ledger.settle(name, counts, "give a new folder with --out")
+
+    def _worked(self) -> bool:
+        return time.monotonic() - self._began > 60
+
+    def _score(self, cells: Sequence[Cell]) -> None:
+        """One fleet; where it fails, its halves, so that one bad run spoils no other."""
+        names = [run_name(cell, self.seeds) for cell in cells]
+        began, failure = time.monotonic(), ""
+        try:
+            results = score(
+                cells,
+                [self._folder(cell.pretraining) for cell in cells],
+                self.library,
+                self.profile,
+                device=self.device,
+            )
+        except KeyboardInterrupt:
+            for name in names:
+                self.ledger.put_back(name, seconds=0.0)
+            raise
+        except Exception as error:
+            failure = _words(error)  # what it holds on the device goes with it
+        self._tidy()
+        if failure and len(cells) == 1:
+            self._fail(names[0], failure, time.monotonic() - began)
+            return
+        if failure:
+            half = len(cells) // 2
+            self._score(cells[:half])
+            self._score(cells[half:])
+            return
+        seconds = time.monotonic() - began
+        for name, result in zip(names, results, strict=True):
+            self.ledger.finish(
+                name, result, seconds=seconds / len(cells), versions=versions(self.device.type)
+            )
+        many = f"{len(cells)} encoders" if len(cells) > 1 else cells[0].pretraining.name
+        self._report(f"scored {many}: {cells[0].job} in {seconds:.1f} s", len(cells))
+
+    def _folder(self, encoder: Pretraining) -> Path:
+        run = self.ledger.run(run_name(encoder, self.seeds))
+        assert run is not None and run.checkpoint is not None  # cells are ready only then
+        return self.ledger.folder / run.checkpoint
+
+    def _fail(self, name: str, words: str, seconds: float) -> None:
+        self.ledger.fail(name, words, seconds=seconds)
+        self._report(f"failed {name}: {last_line(words)}", 1)
+
+    def _tidy(self) -> None:
+        """Captured graphs hold their memory until they are collected."""
+        if self.device.type == "cuda":
+            gc.collect()
+            torch.cuda.empty_cache()
+
+    def _report(self, words: str, units: int) -> None:
+        self._finished += units
+        self._say(Progress(words, self._finished, self._units))
+
+    def _outcome(self, cells: Sequence[Cell], able: Sequence[Cell]) -> Outcome:
+        states = self.ledger.states()
+        done = failed = 0
+        for cell in able:
+            own = states[run_name(cell, self.seeds)]
+            encoder = states[run_name(cell.pretraining, self.seeds)]
+            done += own == "done"
+            failed += own != "done" and "failed" in (own, encoder)
+        return Outcome(
+            done=done,
+            failed=failed,
+            unavailable=len(cells) - len(able),
+            left=len(able) - done - failed,
+            seconds=time.monotonic() - self._began,
+        )
+
+
+def _words(error: Exception) -> str:
+    """What the ledger keeps of an error: its sentence, or all of it where it was no sentence."""
+    return str(error) if isinstance(error, ClocsError) else traceback.format_exc()
+
+
+def last_line(text: str | None) -> str:
+    """The last line of an error, which says what it was."""
+    lines = (text or "").strip().splitlines()
+    return lines[-1] if lines else "no reason is known"
+
+
+class _Seen:
+    """Adds up a training's epochs, to measure its rate."""
+
+    def __init__(self) -> None:
+        self.epochs, self.instances, self.seconds = 0, 0, 0.0
+
+    def add(self, epoch: Epoch) -> None:
+        self.epochs += 1
+        self.instances += epoch.instances
+        self.seconds += epoch.seconds
+
+    def facts(self) -> dict[str, float]:
+        return {
+            "measured_epochs": self.epochs,
+            "measured_instances": self.instances,
+            "measured_seconds": self.seconds,
+        }
+
+    def words(self) -> str:
+        if not self.seconds:
+            return ""
+        return f" ({self.epochs} epochs, {self.instances / self.seconds:,.0f} instances/s)"

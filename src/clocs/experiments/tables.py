@@ -1,0 +1,268 @@
+"""Tables: results in the paper's layout, each entry ours, the paper's and the difference.
+
+Knows nothing about HTML; `markdown` is the plain form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, stdev
+
+from clocs.experiments import paper
+from clocs.experiments.grid import SPLIT_SEEDS, Cell, Pretraining, Task, grid
+from clocs.experiments.results import Results, Value, papers
+
+BYOL_DECAYS = (0.5, None, 0.99)  # None: 0.9, BYOL's own
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One place in a table."""
+
+    ours: Value | None = None
+    paper: Value | None = None
+    why_not: str = ""
+    best: bool = False  # of ours in its column, among what was pre-trained
+    papers_best: bool = False
+    beats_random: bool | None = None  # by a paired test over patients; None where not tested
+
+    @property
+    def difference(self) -> float | None:
+        if self.ours is None or self.paper is None:
+            return None
+        return self.ours.mean - self.paper.mean
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of entries under columns, which may stand in groups.
+
+    Attributes:
+        title: Above it.
+        groups: (title, number of columns) of each group; empty where there are none.
+        columns: Their titles.
+        rows: (title, entries) each; an entry is None where the paper has no such place either.
+    """
+
+    title: str
+    groups: tuple[tuple[str, int], ...]
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[Entry | None, ...]], ...]
+
+    @property
+    def entries(self) -> list[Entry]:
+        return [entry for _, row in self.rows for entry in row if entry is not None]
+
+    @property
+    def filled(self) -> int:
+        return sum(entry.ours is not None for entry in self.entries)
+
+
+def linear_table(
+    results: Results,
+    *,
+    title: str,
+    cells: set[Cell],
+    leads: int = 4,
+    embedding_dim: int = 128,
+    fraction: float = 0.5,
+    task: Task = "linear",
+) -> Table:
+    """Methods by dataset: learned from and scored on the same."""
+
+    def at(method: str, dataset: str) -> Cell:
+        encoder = Pretraining(method, dataset, leads, embedding_dim)
+        return Cell(encoder, dataset, task, fraction)
+
+    rows = [
+        (title, [at(method, dataset) for dataset in paper.PRETRAIN])
+        for method, title in paper.METHODS.items()
+    ]
+    columns = [paper.DATASETS[dataset] for dataset in paper.PRETRAIN]
+    return _table(results, title, [], columns, rows, cells)
+
+
+def transfer_table(
+    results: Results,
+    *,
+    title: str,
+    cells: set[Cell],
+    leads: int = 4,
+    embedding_dim: int = 128,
+    fraction: float = 0.5,
+) -> Table:
+    """Methods by pre-training set and downstream set."""
+
+    def at(method: str, dataset: str, downstream: str) -> Cell:
+        source = downstream if method == "random" else dataset
+        encoder = Pretraining(method, source, leads, embedding_dim)
+        return Cell(encoder, downstream, "finetune", fraction)
+
+    rows = [(words, [at(method, *pair) for pair in paper.PAIRS]) for method, words in _METHODS]
+    return _table(results, title, _GROUPS, _COLUMNS, rows, cells)
+
+
+def decay_tables(results: Results) -> list[Table]:
+    """BYOL's τ_d, for each fraction, linear and by transfer."""
+    cells = set(grid("byol-decay"))
+    tables = []
+    for fraction in paper.FRACTIONS:
+        linear, transfer = [], []
+        for tau in BYOL_DECAYS:
+            words = f"τ_d = {tau or paper.TAU_D:g}"
+            own = {d: Pretraining("byol", d, tau_d=tau) for d in paper.PRETRAIN}
+            linear.append((words, [Cell(e, d, "linear", fraction) for d, e in own.items()]))
+            pairs = [Cell(own[p], d, "finetune", fraction) for p, d in paper.PAIRS]
+            transfer.append((words, pairs))
+        columns = [paper.DATASETS[dataset] for dataset in paper.PRETRAIN]
+        at = f"F = {fraction:g}"
+        tables.append(_table(results, f"Linear, {at}", [], columns, linear, cells))
+        tables.append(_table(results, f"Transfer, {at}", _GROUPS, _COLUMNS, transfer, cells))
+    return tables
+
+
+def appendix_tables(results: Results, name: str) -> list[Table]:
+    """All of `appendix-linear` or `appendix-transfer`."""
+    cells = set(grid(name))
+    make: Callable[..., Table] = linear_table if name == "appendix-linear" else transfer_table
+    return [
+        make(
+            results,
+            title=f"{leads} leads, E = {e}, F = {fraction:g}",
+            cells=cells,
+            leads=leads,
+            embedding_dim=e,
+            fraction=fraction,
+        )
+        for leads in (4, 12)
+        for e in paper.DIMENSIONS
+        for fraction in paper.FRACTIONS
+    ]
+
+
+def split_table(results: Results) -> Table:
+    """Cardiology over split seeds: mean and deviation over splits of the mean over seeds."""
+    cells = {cell for cell in grid("table-2") if cell.downstream == "cardiology"}
+    rows = []
+    for method, title in _METHODS:
+        entries: list[Entry | None] = []
+        for dataset in paper.PRETRAIN:
+            source = "cardiology" if method == "random" else dataset
+            cell = Cell(Pretraining(method, source), "cardiology", "finetune", 0.5)
+            entries.append(_over_splits(results, cell) if cell in cells else None)
+        if any(entries):
+            rows.append((title, entries))
+    titles = [f"{paper.DATASETS[d]} → Cardiology" for d in paper.PRETRAIN]
+    return _marked(
+        "Cardiology over five splits of its patients: mean ± sd over splits", [], titles, rows
+    )
+
+
+def _over_splits(results: Results, cell: Cell) -> Entry:
+    found = [results.ours(replace(cell, split_seed=seed)) for seed in (0, *SPLIT_SEEDS)]
+    means = [value.mean for value in found if value is not None]
+    if len(means) < len(found):
+        absent = found.index(None)
+        why_not = results.why_not(replace(cell, split_seed=absent))
+        return Entry(paper=papers(cell), why_not=f"{len(means)} of {len(found)} splits: {why_not}")
+    return Entry(ours=Value(fmean(means), stdev(means)), paper=papers(cell))
+
+
+_METHODS = list(paper.METHODS.items())
+_GROUPS = [(f"Pre-trained on {paper.DATASETS[p]}", len(d)) for p, d in paper.DOWNSTREAM.items()]
+_COLUMNS = [paper.DATASETS[d] for _, d in paper.PAIRS]
+
+
+def _table(
+    results: Results,
+    title: str,
+    groups: Sequence[tuple[str, int]],
+    columns: Sequence[str],
+    rows: Sequence[tuple[str, Sequence[Cell]]],
+    cells: set[Cell],
+) -> Table:
+    """Look every cell up; rows without any of the grid's cells are left out."""
+
+    def entry(cell: Cell) -> Entry | None:
+        if cell not in cells:
+            return None
+        ours = results.ours(cell)
+        beats = (results.result(cell) or {}).get("beats_random")
+        why_not = "" if ours else results.why_not(cell)
+        return Entry(ours, papers(cell), why_not, beats_random=beats)
+
+    found = [(words, [entry(cell) for cell in row]) for words, row in rows]
+    return _marked(title, groups, columns, [row for row in found if any(row[1])])
+
+
+def _marked(
+    title: str,
+    groups: Sequence[tuple[str, int]],
+    columns: Sequence[str],
+    rows: Sequence[tuple[str, Sequence[Entry | None]]],
+) -> Table:
+    """With the best of each column marked, ours and the paper's; labels were no help to them."""
+    trained = [i for i, (words, _) in enumerate(rows) if words not in _HELPED]
+    marked = [[*row] for _, row in rows]
+    for column in range(len(columns)):
+        entries = {i: entry for i in trained if (entry := marked[i][column]) is not None}
+        ours = max((e.ours.mean for e in entries.values() if e.ours), default=None)
+        theirs = max((e.paper.mean for e in entries.values() if e.paper), default=None)
+        for i, entry in entries.items():
+            best = entry.ours is not None and entry.ours.mean == ours
+            papers_best = entry.paper is not None and entry.paper.mean == theirs
+            marked[i][column] = replace(entry, best=best, papers_best=papers_best)
+    return Table(
+        title,
+        tuple(groups),
+        tuple(columns),
+        tuple((words, tuple(row)) for (words, _), row in zip(rows, marked, strict=True)),
+    )
+
+
+_HELPED = (
+    paper.METHODS["random"],
+    paper.METHODS["random-bn"],
+    paper.METHODS["supervised"],
+)
+
+
+def value_of(numbers: Sequence[float]) -> Value:
+    """Mean and deviation of numbers, one a seed."""
+    return Value(fmean(numbers), stdev(numbers) if len(numbers) > 1 else None)
+
+
+def markdown(table: Table) -> str:
+    """A table as Markdown: ours, and in brackets the paper's and the difference."""
+    groups = [words for words, count in table.groups for _ in range(count)]
+    heads = [
+        f"{group}: {column}" if group else column
+        for group, column in zip(groups or [""] * len(table.columns), table.columns, strict=True)
+    ]
+    lines = [
+        f"### {table.title}",
+        "",
+        f"| | {' | '.join(heads)} |",
+        f"| --- |{' ---: |' * len(heads)}",
+    ]
+    for words, row in table.rows:
+        lines.append(f"| {words} | {' | '.join(_plain(entry) for entry in row)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _plain(entry: Entry | None) -> str:
+    if entry is None:
+        return ""
+    ours = entry.why_not.replace("|", "\\|") if entry.ours is None else str(entry.ours)
+    ours = f"**{ours}**" if entry.best else ours
+    ours += "†" if entry.beats_random is False else ""
+    if entry.paper is None:
+        return ours
+    difference = "" if entry.difference is None else f", {signed(entry.difference)}"
+    return f"{ours} (paper {entry.paper}{difference})"
+
+
+def signed(difference: float) -> str:
+    """+0.012, −0.003."""
+    return f"{difference:+.3f}".replace("-", "−")

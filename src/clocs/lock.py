@@ -1,0 +1,81 @@
+"""A folder that one process at a time may write. Knows nothing about what is written.
+
+The system keeps the lock and drops it with the process, however that ends, so that none is ever
+stale; the file is only what the lock is on, and goes when it is released. Where there are no such
+locks (Windows, some network disks), nothing is guarded.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from clocs.errors import BusyError
+
+LOCK = ".lock"
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold `folder`, made where it does not exist, for this `with` alone.
+
+    Take it after forking: a child that inherits the lock holds it, too.
+
+    Raises:
+        BusyError: Another process, or another thread of this one, holds it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / LOCK
+    handle = _take(path)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)  # first: nobody may take a lock on a file without a name
+        os.close(handle)
+
+
+def _take(path: Path) -> int:
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            _flock(handle)
+            if _is(path, handle):
+                os.ftruncate(handle, 0)
+                os.write(handle, str(os.getpid()).encode())
+                return handle
+        except BlockingIOError:
+            holder = os.read(handle, 20).decode(errors="replace")
+            os.close(handle)
+            who = f"another process ({holder})" if holder else "another process"
+            raise BusyError(
+                f"{path.parent} is being written by {who}; wait for it to end, or give another "
+                "folder with --out"
+            ) from None
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)  # released and removed between our opening it and locking it: once more
+
+
+def _flock(handle: int) -> None:
+    try:
+        import fcntl
+    except ImportError:
+        return
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:
+        return  # a disk without locks
+
+
+def _is(path: Path, handle: int) -> bool:
+    try:
+        there = path.stat()
+    except FileNotFoundError:
+        return False
+    ours = os.fstat(handle)
+    return (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)

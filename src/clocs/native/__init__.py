@@ -1,0 +1,110 @@
+"""C sources of this package, compiled for the CPU at hand when first used, and kept.
+
+With a C compiler (`cc`, `gcc` or `clang`) the hot loops run as machine code; without one, or with
+CLOCS_KERNEL=torch, `library` gives None and torch does the same work. Knows nothing about encoders.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+COMPILERS = ("cc", "gcc", "clang")
+# Scheduling before registers are given out spills them here, and such CPUs reorder by themselves.
+_FLAGS = ("-O3", "-ffp-contract=fast", "-fno-schedule-insns", "-shared", "-fPIC", "-pthread")
+_HERE = Path(__file__).parent
+_DIGEST = hashlib.sha256().digest_size
+
+
+def library(source: str, *defines: str) -> ctypes.CDLL | None:
+    """`source`.c with these -D…, compiled or from the cache; None where torch has to do."""
+    return None if os.environ.get("CLOCS_KERNEL") == "torch" else _library(source, *defines)
+
+
+@functools.cache
+def _library(source: str, *defines: str) -> ctypes.CDLL | None:
+    compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
+    native = "-mcpu=native" if platform.machine() in ("aarch64", "arm64") else "-march=native"
+    named = [f"-D{define}" for define in defines]
+    texts = [(_HERE / file).read_text() for file in (f"{source}.c", "threads.h")]
+    name = hashlib.sha256(repr((texts, _FLAGS, native, named, _processor())).encode()).hexdigest()
+    path = _folder() / f"{source}-{name[:20]}.so"
+    if not _whole(path):
+        if compiler is None:
+            return None
+        command = [compiler, *_FLAGS, *named, str(_HERE / f"{source}.c"), "-lm"]
+        if not (_compile([*command, native], path) or _compile(command, path)):
+            return None
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError:  # a folder from which nothing may be run
+        return None
+
+
+def _compile(command: list[str], path: Path) -> bool:
+    """Whether it worked; `path` is then whole, also with two processes at it at once."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        done = subprocess.run([*command, "-o", name], capture_output=True, check=False)
+        if done.returncode != 0:
+            return False
+        # the loader does not mind what follows a library; a damaged one could crash much later
+        content = temporary.read_bytes()
+        temporary.write_bytes(content + hashlib.sha256(content).digest())
+        temporary.replace(path)
+        return True
+    except OSError:
+        return False
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _whole(path: Path) -> bool:
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return False
+    return hashlib.sha256(content[:-_DIGEST]).digest() == content[-_DIGEST:]
+
+
+def _folder() -> Path:
+    """The user's cache, or where that cannot be written, a folder that lives as long as we do."""
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    try:
+        folder = Path(base).expanduser() / "clocs" / "native"
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except (OSError, RuntimeError):  # read-only, or no home at all
+        return _temporary_folder()
+
+
+@functools.cache
+def _temporary_folder() -> Path:
+    folder = tempfile.mkdtemp(prefix="clocs-native-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
+@functools.cache
+def _processor() -> tuple[str, ...]:
+    """What code for this very CPU depends on: a home may be shared by different machines."""
+    about = [sys.platform, platform.machine()]
+    try:
+        first = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
+        keep = ("model", "cpu family", "flags", "Features", "CPU part", "CPU variant")
+        about += [line for line in first if line.startswith(keep)]
+    except OSError:
+        pass
+    return tuple(about)

@@ -1,0 +1,117 @@
+"""Evaluations in the terminal: one in full, or several as rows. Nothing is computed here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from clocs.evaluation import Evaluation
+
+
+def evaluation_table(result: Evaluation, others: Sequence[Evaluation] = ()) -> Table:
+    """One evaluation, for a person; `others` are the untrained encoders beside it."""
+    from rich.table import Table
+
+    table = Table(title=_title(result, result.method), show_header=False)
+    spread = "" if result.auc_std is None else f" ± {result.auc_std:.3f}"
+    table.add_row("AUC per frame", f"[bold]{result.auc_mean:.3f}[/bold]{spread}")
+    if result.ci95 is not None:
+        table.add_row("  95 % interval (patients)", _range(result.ci95))
+    for other in others:
+        table.add_row(f"  {other.method} (untrained)", f"{other.auc_mean:.3f}")
+    if result.beats_random is not None:
+        table.add_row("  against untrained", _verdict(result))
+    table.add_row("AUC per recording", f"{result.auc_recording_mean:.3f}")
+    table.add_row("AUC of logits", f"{result.auc_logits_mean:.3f}")
+    table.add_row("average precision", f"{result.ap_mean:.3f}")
+    table.add_row("F1, thresholds of validation", f"{result.f1_mean:.3f}")
+    table.add_row("accuracy", f"{result.accuracy_mean:.3f}")
+    for label, value in result.auc_per_class.items():
+        undefined = label in result.undefined_classes
+        words = "undefined: missing in the test part" if undefined else f"AUC {value:.3f}"
+        table.add_row(f"  {label}", words)
+    for groups in (result.by_sex, result.by_age):
+        for name, group in groups.items():
+            table.add_row(f"  {name}", _group(group))
+    table.add_row(
+        "seeds", ", ".join(f"{s}: {a:.3f}" for s, a in zip(result.seeds, result.auc, strict=True))
+    )
+    table.add_row("labelled frames × leads", ", ".join(f"{n:,}" for n in result.labelled))
+    table.add_row(
+        "test", f"{result.test_frames:,} frames × leads of {result.test_patients:,} patients"
+    )
+    if result.left_out_copies:
+        words = f"{result.left_out_copies:,} test recordings: the same samples were trained on"
+        table.add_row("left out", words)
+    return table
+
+
+def evaluations_table(results: Sequence[Evaluation]) -> Table:
+    """Several methods, a row each."""
+    from rich.table import Table
+
+    words = "AUC per frame, its 95 % interval over patients, AUC per recording, AP, F1"
+    table = Table(title=_title(results[0], "Test scores"), caption=words)
+    table.add_column("encoder", overflow="fold")
+    for name in ("AUC", "95 %", "rec.", "AP", "F1"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name, result in zip(_names(results), results, strict=True):
+        spread = "" if result.auc_std is None else f" ± {result.auc_std:.3f}"
+        table.add_row(
+            name,
+            f"{result.auc_mean:.3f}{spread}",
+            "–" if result.ci95 is None else "{:.3f}…{:.3f}".format(*result.ci95),
+            f"{result.auc_recording_mean:.3f}",
+            f"{result.ap_mean:.3f}",
+            f"{result.f1_mean:.3f}",
+        )
+    return table
+
+
+def verdicts(results: Sequence[Evaluation]) -> list[str]:
+    """Who beats the untrained encoders, who beats whom, and what has no score."""
+    named = dict(zip(_names(results), results, strict=True))
+    words = [f"{name} {_verdict(r)}." for name, r in named.items() if r.beats_random is not None]
+    ranked = {name: r.better_than for name, r in named.items() if r.better_than is not None}
+    words += [f"{name} is better than {', '.join(who)}." for name, who in ranked.items() if who]
+    if len(ranked) > 1 and not any(ranked.values()):
+        words.append("None of them is shown to be better than another.")
+    undefined = sorted({label for r in results for label in r.undefined_classes})
+    if undefined:
+        words.append(f"No AUC for {', '.join(undefined)}: missing in the test part.")
+    return words
+
+
+def _names(results: Sequence[Evaluation]) -> list[str]:
+    from clocs.evaluation.result import distinct
+
+    return distinct([result.name for result in results])
+
+
+def _title(result: Evaluation, what: str) -> str:
+    if result.labels_count is not None:
+        share = f"{result.labels_count} labelled recordings"
+    else:
+        share = f"F = {result.fraction:g}"
+        share += "" if result.by == "frame" else f" by {result.by}"
+    return f"{what} → {result.downstream}, {result.protocol}, {share}"
+
+
+def _verdict(result: Evaluation) -> str:
+    assert result.random_difference is not None  # as beats_random is known
+    words = "beats" if result.beats_random else "[bold]does not beat[/bold]"
+    by = f"{result.random_difference:+.3f}, p = {result.random_p:.2g}"
+    return f"{words} {result.random_method}: {by}"
+
+
+def _group(group: dict[str, Any]) -> str:
+    around = f" ({_range(group['ci95'])})" if group["ci95"] else ""
+    missing = f"; without {', '.join(m)}" if (m := group["undefined_classes"]) else ""
+    return f"AUC {group['auc_mean']:.3f}{around}, {group['patients']:,} patients{missing}"
+
+
+def _range(pair: Sequence[float]) -> str:
+    return "{:.3f} … {:.3f}".format(*pair)

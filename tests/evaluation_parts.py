@@ -1,0 +1,67 @@
+"""Small parts that tests of the evaluation share."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import torch
+
+from clocs.checkpoint import Checkpoint
+from clocs.evaluation import Predictions
+from clocs.evaluation.linear import Labelled
+
+
+def fingerprint(checkpoint: Checkpoint) -> str:
+    """A hash of everything that a checkpoint has learned."""
+    total = hashlib.sha256()
+    for tensors in (checkpoint.weights, checkpoint.buffers):
+        for name in sorted(tensors):
+            total.update(tensors[name].numpy().tobytes())
+    return total.hexdigest()
+
+
+def labelled(seed: int, rows: int, multilabel: bool) -> Labelled:
+    """Embeddings from which labels can be read, roughly."""
+    draw = torch.Generator().manual_seed(seed)
+    x = torch.randn(1, rows, 6, generator=draw)
+    logits = x[0] @ torch.tensor(
+        [[2.0, 0, -1], [0, 1, 0], [0, 0, 1], [1, 1, 0], [0, 0, 0], [0, 0, 0]]
+    )
+    if multilabel:
+        targets = (logits + torch.randn(rows, 3, generator=draw) > 0).to(torch.uint8)
+    else:
+        noise = torch.rand(rows, 3, generator=draw).log().neg().log().neg()
+        targets = torch.nn.functional.one_hot((logits + noise).argmax(1), 3).to(torch.uint8)
+    return Labelled(x, targets, multilabel)
+
+
+def predictions(
+    method: str = "cmsc", strength: float = 1.0, *, seeds: int = 2, people: int = 60, seed: int = 0
+) -> Predictions:
+    """Of three classes; patients have one class each and four rows. Better with `strength`."""
+    draw = np.random.default_rng(7)
+    patient = np.repeat(np.arange(people), 4)
+    targets = np.eye(3, dtype=np.uint8)[draw.integers(0, 3, people)][patient]
+    noise = np.random.default_rng(seed).normal(size=(seeds, len(patient), 3))
+    scores = np.exp(strength * targets + noise)
+    return Predictions(
+        method=method,
+        pretrain="chapman",
+        downstream="chapman",
+        content="abc",
+        protocol="linear",
+        fraction=0.5,
+        by="frame",
+        split_seed=0,
+        seeds=tuple(range(seeds)),
+        labels=("A", "B", "C"),
+        multilabel=False,
+        probabilities=scores / scores.sum(axis=2, keepdims=True),
+        targets=targets,
+        thresholds=np.full((seeds, 3), 0.4),
+        patient=patient.astype(np.int32),
+        recording=patient.astype(np.int32),
+        frame=np.arange(len(patient)),
+        lead=np.zeros(len(patient), np.int64),
+    )

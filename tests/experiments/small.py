@@ -1,0 +1,47 @@
+"""A grid that runs in seconds: few simulated patients, one epoch. Also a process of its own."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from clocs.experiments.grid import Cell, grid, only
+from clocs.experiments.ledger import Ledger
+from clocs.experiments.library import Library, library_of
+from clocs.experiments.profile import Profile
+from clocs.experiments.runner import Outcome, Runner
+from clocs.experiments.simulated import simulated_frames
+
+TINY = Profile(
+    name="simulated", epochs=1, patience=1, lr=1e-3, curve_epochs=2, resamples=0, seeds=1
+)
+NAMES = ("chapman", "physionet2020", "physionet2017", "cardiology")
+
+
+def small_library(*names: str, patients: int = 24) -> Library:
+    return library_of({n: simulated_frames(n, NAMES.index(n), patients) for n in names})
+
+
+def small_cells() -> list[Cell]:
+    """Four encoders on each of two datasets: eight pre-trainings and eight scores."""
+    return only(grid("table-1"), ["method=random,random-bn,cmsc,cmlc"])
+
+
+def work(folder: Path, cells: list[Cell], library: Library, **options: float) -> Outcome:
+    """Run cells in this process."""
+    ledger = Ledger(folder)
+    seconds = options.get("seconds")
+    try:
+        return Runner(ledger, library, TINY, seconds=seconds).work(cells)
+    finally:
+        ledger.close()
+
+
+if __name__ == "__main__":
+    runner = Runner(
+        Ledger(Path(sys.argv[1])),
+        small_library("chapman", "physionet2020"),
+        TINY,
+        on_progress=lambda progress: print(progress.words, flush=True),  # noqa: T201
+    )
+    sys.exit(0 if runner.work(small_cells()).complete else 1)

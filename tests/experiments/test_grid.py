@@ -1,0 +1,111 @@
+"""The grid against the paper's own numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from clocs.errors import SettingError
+from clocs.experiments import paper
+from clocs.experiments.claims import claims
+from clocs.experiments.grid import NAMES, Pretraining, cell_of, grid, only, paper_values
+from clocs.experiments.results import Results
+from clocs.experiments.runner import run_name
+from clocs.methods import METHODS
+
+UNTRAINED = ("random", "random-bn")
+
+
+def test_every_printed_number_has_its_run() -> None:
+    every = set(grid("all"))
+    assert len(paper.printed()) == 1428
+    settings = {replace(row, table="") for row in paper.printed()}
+    assert len(settings) == 1280
+    # 32 of a random encoder on one lead stand in the tables of 4 and of 12 leads
+    assert len(paper_values()) == 1280 - 32
+    assert all(cell_of(row) in every for row in paper.printed())
+
+
+def test_a_number_that_stands_in_two_tables_is_the_same_in_both() -> None:
+    values: dict[object, set[tuple[float, float]]] = {}
+    for row in paper.printed():
+        values.setdefault(cell_of(row), set()).add((row.mean, row.std))
+    assert Counter(len(found) for found in values.values()) == {1: 1280 - 32}
+
+
+def test_the_counts_of_trainings_are_the_papers() -> None:
+    encoders = {cell.pretraining for cell in paper_values()}
+    learned = [encoder for encoder in encoders if encoder.method != "random"]
+    assert 5 * len(learned) == 370
+    assert 5 * (len(paper_values()) + 32) == 6400
+    assert sum(row.leads == 12 for row in paper.printed()) == 608
+
+
+def test_tables_1_and_2_take_70_pretrainings_and_about_300_downstream_trainings() -> None:
+    cells = [cell for name in ("table-1", "table-2") for cell in grid(name)]
+    learned = {c.pretraining for c in cells if c.pretraining.method not in UNTRAINED}
+    assert 5 * len(learned) == 70
+    once = [c for c in cells if c.split_seed == 0 and c.pretraining.method != "random-bn"]
+    assert 5 * len(once) == 300
+
+
+def test_both_random_encoders_stand_in_tables_1_and_2() -> None:
+    for name in ("table-1", "table-2"):
+        methods = Counter(c.pretraining.method for c in grid(name) if c.split_seed == 0)
+        assert methods["random"] and methods["random-bn"]
+
+
+def test_cardiology_is_scored_over_five_splits() -> None:
+    splits = Counter(c.split_seed for c in grid("table-2") if c.downstream == "cardiology")
+    assert len(splits) == 5 and len(set(splits.values())) == 1
+
+
+def test_different_cells_have_different_runs_and_folders() -> None:
+    cells = grid("all")
+    assert len({run_name(cell, 5) for cell in cells}) == len(cells)
+    encoders = {cell.pretraining for cell in cells}
+    assert len({encoder.name for encoder in encoders}) == len(encoders)
+
+
+def test_a_setting_shared_by_two_experiments_is_one_run() -> None:
+    assert set(grid("embedding-dim")) < set(grid("appendix-transfer"))
+    table_1, figure_3 = set(grid("table-1")), set(grid("perturbations"))
+    shared = {cell.pretraining for cell in table_1 & figure_3}
+    assert shared == {Pretraining("cmsc", "physionet2020"), Pretraining("simclr", "physionet2020")}
+
+
+def test_figure_3_has_nine_perturbations_of_each_method() -> None:
+    perturbed = Counter(c.pretraining.method for c in grid("perturbations"))
+    assert perturbed == {"simclr": 9, "cmsc": 10}  # and CMSC without any, to compare with
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_experiment_uses_known_methods_and_datasets(name: str) -> None:
+    for cell in grid(name):
+        assert cell.pretraining.method in METHODS
+        assert {cell.pretraining.dataset, cell.downstream} <= set(paper.DATASETS)
+
+
+def test_wishes_narrow_a_grid() -> None:
+    cells = only(grid("table-2"), ["method=cmsc,simclr", "cardiology", "split=0"])
+    assert {c.pretraining.method for c in cells} == {"cmsc", "simclr"}
+    assert {c.downstream for c in cells} == {"cardiology"}
+    with pytest.raises(SettingError, match="leaves nothing"):
+        only(grid("table-1"), ["cmscc"])
+    with pytest.raises(SettingError, match="knows method"):
+        only(grid("table-1"), ["methods=cmsc"])
+    with pytest.raises(SettingError, match="no experiment 'table-3'"):
+        grid("table-3")
+
+
+def test_the_recount_of_the_papers_tables_is_ours_to_repeat() -> None:
+    found = {claim.about: claim for claim in claims(Results({}, {}))}
+    transfer = [c.recount for about, c in found.items() if "4 leads" in about]
+    twelve = [c.recount for about, c in found.items() if "12 leads" in about]
+    assert transfer == ["18 of 24", "21 of 24", "21 of 24", "17 of 24"]
+    assert twelve == ["24 of 24", "23 of 24", "23 of 24", "23 of 24"]
+    linear = next(c for about, c in found.items() if "all beat SimCLR" in about)
+    assert linear.recount == "52 of 64"  # of the 64 settings, CMLC fails in twelve
+    assert all(claim.ours == "not run" and claim.holds is None for claim in found.values())

@@ -1,0 +1,138 @@
+"""`clocs reproduce` and `clocs report` as a person types them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from clocs.cli import app
+from clocs.experiments.__main__ import main
+from clocs.experiments.grid import Pretraining, grid
+from clocs.experiments.ledger import Ledger
+from clocs.experiments.pricing import Rates
+from clocs.experiments.profile import PAPER
+from clocs.experiments.reproduce import price
+
+# what a machine with torch, numpy, scipy and safetensors alone does not have
+ABSENT = ["fastexcel", "jinja2", "matplotlib", "miniaudio", "pandas", "polars", "rich"]
+ABSENT += ["simdjson", "sklearn", "soundfile", "typer", "wfdb", "xxhash", "zarr"]
+BARE = f"""
+import sys
+for name in {ABSENT}:
+    sys.modules[name] = None
+from clocs.experiments.__main__ import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def clocs(*arguments: str) -> dict[str, Any]:
+    """A command that succeeds, and the JSON it prints."""
+    done = CliRunner().invoke(app, [*arguments, "--json"], catch_exceptions=False)
+    assert done.exit_code == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.fixture(scope="module")
+def table_1(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """Table 1 on simulated data, end to end, where only the least is installed."""
+    folder = tmp_path_factory.mktemp("runs")
+    given = ["table-1", "--dataset", "synthetic", "--out", str(folder), "--seeds", "1"]
+    done = subprocess.run(
+        [sys.executable, "-c", BARE, *given, "--device", "cpu"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder, {"words": done.stdout, "arguments": given}
+
+
+def test_table_1_runs_small_end_to_end_on_a_bare_machine(
+    table_1: tuple[Path, dict[str, Any]],
+) -> None:
+    folder, told = table_1
+    ledger = Ledger(folder)
+    runs = ledger.runs()
+    ledger.close()
+    assert len(runs) == 2 * len(grid("table-1"))
+    assert {run.state for run in runs.values()} == {"done"}
+    scored = [run.result or {} for run in runs.values() if run.kind == "linear"]
+    assert {result["protocol"] for result in scored} == {"linear"}
+    assert "16 numbers done" in told["words"]
+    fleets = [line for line in told["words"].splitlines() if "scored 8 encoders" in line]
+    assert len(fleets) == 2  # one for each dataset, all encoders at once
+
+
+def test_the_report_of_simulated_runs_says_so(table_1: tuple[Path, dict[str, Any]]) -> None:
+    page = Path(clocs("report", str(table_1[0]))["page"]).read_text(encoding="utf-8")
+    assert "Simulated data." in page
+    assert len(json.loads((table_1[0] / "report" / "table-1.json").read_text())) == 16
+
+
+def test_a_second_call_finds_all_done(table_1: tuple[Path, dict[str, Any]]) -> None:
+    outcome = clocs("reproduce", *table_1[1]["arguments"])
+    assert (outcome["done"], outcome["left"], outcome["failed"]) == (16, 0, 0)
+
+
+def test_a_dry_run_prices_what_is_left_by_measured_rates(
+    table_1: tuple[Path, dict[str, Any]],
+) -> None:
+    folder = table_1[0]
+    found = price(["table-1", "table-2"], out=folder, dataset="synthetic", seeds=1)
+    assert found.measured and found.cells_done == 16
+    done = {unit.name for unit in found.units if unit.state == "done"}
+    assert "chapman-4leads-e128-cmsc" in done
+    assert found.seconds == sum(u.seconds for u in found.units if u.state == "to do") > 0
+
+
+def test_a_dry_run_of_everything_says_what_needs_twelve_leads(tmp_path: Path) -> None:
+    found = price(["all"], out=tmp_path / "none", device="cpu")
+    assert found.cells == len(grid("all")) and not found.measured
+    assert not (tmp_path / "none").exists()  # a dry run writes nothing
+    assert found.json()["seconds"] > 3600
+
+
+def test_a_gpu_is_priced_in_minutes_for_tables_1_and_2() -> None:
+    rates = Rates("cuda", PAPER)
+    cells = [cell for name in ("table-1", "table-2") for cell in grid(name)]
+    learning = sum(rates.pretraining_seconds(e, 5) for e in {cell.pretraining for cell in cells})
+    assert 60 < learning < 1200
+    for method in ("cmsc", "cmlc", "cmsmlc", "simclr"):
+        four, twelve = (
+            rates.pretraining_seconds(Pretraining(method, "chapman", leads), 5) for leads in (4, 12)
+        )
+        assert twelve > 1.5 * four  # three times the views, the same time to set up
+
+
+def test_bad_input_gets_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, words in (
+        (["table-9", "--dataset", "synthetic"], "no experiment 'table-9'"),
+        (["table-1"], "--stores"),
+        (["table-1", "--stores", str(tmp_path / "nowhere")], "is no folder"),
+        (["table-1", "--dataset", "mnist"], "can only be synthetic"),
+    ):
+        assert main([*arguments, "--out", str(tmp_path / "runs")]) == 1
+        said = capsys.readouterr().err
+        assert words in said and len(said.splitlines()) == 1
+
+
+def test_threads_share_a_grid_and_do_each_run_once(
+    tmp_path: Path, table_1: tuple[Path, dict[str, Any]]
+) -> None:
+    given = ["table-1", "--dataset", "synthetic", "--seeds", "1", "--only", "cmsc,random"]
+    found = clocs("reproduce", *given, "--out", str(tmp_path), "--device", "cpu", "--parallel", "3")
+    assert found["left"] == found["failed"] == 0
+    both = [Ledger(folder).runs() for folder in (tmp_path, table_1[0])]
+    assert {run.attempts for run in both[0].values()} == {1}
+    for name, run in both[0].items():
+        if run.kind != "pretrain":
+            assert run.result is not None
+            assert run.result["auc"] == pytest.approx((both[1][name].result or {})["auc"])

@@ -1,0 +1,168 @@
+"""The runner: nothing is done twice, no failure stops the rest, an interruption costs little."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from clocs.errors import ClocsError, SettingError
+from clocs.evaluation import score_against_random
+from clocs.experiments import scoring
+from clocs.experiments.grid import Cell, Pretraining, grid, only
+from clocs.experiments.ledger import Ledger, Run
+from clocs.experiments.library import Library
+from clocs.experiments.runner import run_name
+
+from .small import TINY, small_cells, small_library, work
+
+SCRIPT = Path(__file__).with_name("small.py")
+
+
+@pytest.fixture(scope="module")
+def library() -> Library:
+    return small_library("chapman", "physionet2020", "cardiology", patients=40)
+
+
+def start(folder: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, str(SCRIPT), str(folder)], stdout=subprocess.PIPE, text=True
+    )
+
+
+def runs_of(folder: Path) -> dict[str, Run]:
+    ledger = Ledger(folder)
+    try:
+        return ledger.runs()
+    finally:
+        ledger.close()
+
+
+def test_a_killed_grid_loses_at_most_the_run_in_hand(tmp_path: Path) -> None:
+    process = start(tmp_path)
+    assert process.stdout is not None
+    words = [process.stdout.readline() for _ in range(3)]
+    process.kill()
+    process.wait()
+    assert all("learned" in line for line in words)
+    before = {name for name, run in runs_of(tmp_path).items() if run.state == "done"}
+    assert len(before) >= 3
+    again = start(tmp_path)
+    output, _ = again.communicate(timeout=120)
+    assert again.returncode == 0
+    runs = runs_of(tmp_path)
+    assert {run.state for run in runs.values()} == {"done"}
+    attempts = Counter(run.attempts for run in runs.values())
+    assert attempts[1] >= len(runs) - 1 and attempts[2] <= 1  # one was in hand, or none
+    assert output.count("learned") <= len(small_cells()) - len(before)
+
+
+def test_two_processes_never_do_the_same_run(tmp_path: Path) -> None:
+    processes = [start(tmp_path) for _ in range(2)]
+    outputs = [process.communicate(timeout=120)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    runs = runs_of(tmp_path)
+    assert {run.state for run in runs.values()} == {"done"}
+    assert {run.attempts for run in runs.values()} == {1}
+    learned = [
+        line.split()[1] for text in outputs for line in text.splitlines() if "learned" in line
+    ]
+    assert len(learned) == len(set(learned)) == len(small_cells())
+
+
+def test_what_is_done_is_not_done_again(library: Library, tmp_path: Path) -> None:
+    cells = only(small_cells(), ["cmsc", "downstream=chapman"])
+    assert work(tmp_path, cells, library).done == 1
+    more = cells + [replace(cell, task="distances") for cell in cells]  # the same encoder
+    outcome = work(tmp_path, more, library)
+    assert outcome.complete and outcome.done == 2
+    runs = runs_of(tmp_path)
+    assert len(runs) == 3 and {run.attempts for run in runs.values()} == {1}
+    distances = runs[run_name(more[1], 1)].result
+    assert distances is not None and 0 <= distances["separability"][0] <= 1
+
+
+def test_a_failed_run_keeps_its_error_and_the_rest_goes_on(
+    library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = only(small_cells(), ["random,cmsc,cmlc", "downstream=chapman"])
+    real = score_against_random
+
+    def refuses_cmlc(groups: object, *rest: object, **options: object) -> object:
+        if any(group[0].card.method == "cmlc" for group in groups):  # type: ignore[attr-defined]
+            raise SettingError("cmlc is not welcome")
+        return real(groups, *rest, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(scoring, "score_against_random", refuses_cmlc)
+    outcome = work(tmp_path, cells, library)
+    assert (outcome.done, outcome.failed, outcome.left) == (len(cells) - 1, 1, 0)
+    failed = [run for run in runs_of(tmp_path).values() if run.state == "failed"]
+    assert [run.error for run in failed] == ["cmlc is not welcome"]
+    monkeypatch.undo()
+    assert work(tmp_path, cells, library).failed == 1  # until someone asks for it
+    ledger = Ledger(tmp_path)
+    ledger.forget_failures()
+    assert work(tmp_path, cells, library).complete
+
+
+def test_a_failed_pretraining_fails_its_cells_alone(
+    library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = only(small_cells(), ["random,cmsc", "downstream=chapman"])
+
+    def breaks(*arguments: object, **options: object) -> object:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr("clocs.pretraining.fit", breaks)
+    outcome = work(tmp_path, cells, library)
+    assert outcome.failed == 1 and outcome.done == len(cells) - 1
+    failed = next(run for run in runs_of(tmp_path).values() if run.state == "failed")
+    assert failed.kind == "pretrain" and "RuntimeError: out of memory" in (failed.error or "")
+
+
+def test_all_tasks_run_with_twelve_leads(library: Library, tmp_path: Path) -> None:
+    encoder = Pretraining("cmsmlc", "chapman", leads=12, embedding_dim=32)
+    cells = [
+        Cell(encoder, "chapman", "linear", 0.25),
+        Cell(encoder, "chapman", "linear-converged", 0.25),
+        Cell(encoder, "cardiology", "finetune", 1.0),
+        Cell(encoder, "cardiology", "curve", 0.25),
+    ]
+    assert work(tmp_path, cells, library).done == 4
+    runs = runs_of(tmp_path)
+    results = [runs[run_name(cell, 1)].result or {} for cell in cells]
+    assert [result["protocol"] for result in results] == [
+        "linear",
+        "linear-converged",
+        "finetune",
+        "finetune",
+    ]
+    assert len(results[0]["leads"]) == 12
+    assert len(results[3]["curve"][0]) == TINY.curve_epochs  # every epoch, without stopping
+    assert all(0 <= result["auc_mean"] <= 1 for result in results)
+
+
+def test_cells_that_lack_data_stay_in_the_grid(tmp_path: Path) -> None:
+    library = small_library("chapman")
+    cells = only(grid("table-1"), ["random"])
+    outcome = work(tmp_path, cells, library)
+    assert (outcome.done, outcome.unavailable) == (1, 1)
+
+
+def test_when_the_time_is_over_the_next_call_goes_on(library: Library, tmp_path: Path) -> None:
+    cells = only(small_cells(), ["cmsc"])
+    none = work(tmp_path, cells, library, seconds=0.0)
+    assert none.left == len(cells) and not none.complete
+    assert {run.state for run in runs_of(tmp_path).values()} == {"waiting"}
+    assert work(tmp_path, cells, library).complete
+
+
+def test_other_data_or_settings_need_another_folder(library: Library, tmp_path: Path) -> None:
+    cells = only(small_cells(), ["random", "downstream=chapman"])
+    work(tmp_path, cells, library)
+    with pytest.raises(ClocsError, match="another data of chapman"):
+        work(tmp_path, cells, small_library("chapman", patients=20))

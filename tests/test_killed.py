@@ -1,0 +1,201 @@
+"""Pre-trainings killed with SIGKILL, resumed, and compared with one that nobody disturbed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clocs.errors import CheckpointError, ClocsWarning
+from clocs.files import partial_path
+from clocs.frames import Frames
+from clocs.log import LOG
+from clocs.plan import Plan
+from clocs.pretraining import STATE, pretrain_frames
+from clocs.store import Store
+from clocs.train import Epoch, Settings
+
+EPOCHS = 12
+PREVIOUS = "state.previous.safetensors"
+
+
+def start(store: Store, out: Path, *more: str) -> subprocess.Popen[str]:
+    command = [
+        "pretrain", store.path, "--out", out, "--seeds", 2, "--epochs", EPOCHS, "--batch-size", 32,
+        "--embedding-dim", 8, "--lr", 0.001, "--save-every", 0, *more,
+    ]  # fmt: skip
+    return subprocess.Popen(
+        [sys.executable, "-m", "clocs", *map(str, command)],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def lines(out: Path) -> list[dict[str, Any]]:
+    text = (out / LOG).read_text() if (out / LOG).exists() else ""
+    return [json.loads(line) for line in text.splitlines(True) if line.endswith("\n")]
+
+
+def wait_for_epoch(child: subprocess.Popen[str], out: Path, epoch: int) -> None:
+    while not any(line["epoch"] >= epoch for line in lines(out)):
+        assert child.poll() is None, child.communicate()
+        time.sleep(0.005)
+
+
+def kill_while_it_saves(child: subprocess.Popen[str], out: Path) -> None:
+    """Stop it whenever a state is half written; if it still is then, kill it."""
+    while True:
+        if partial_path(out / STATE).exists():
+            child.send_signal(signal.SIGSTOP)
+            os.waitpid(child.pid, os.WUNTRACED)
+            if partial_path(out / STATE).exists():
+                return
+            child.send_signal(signal.SIGCONT)
+        assert child.poll() is None, child.communicate()
+
+
+def test_killed_at_any_moment_it_ends_with_the_same_bytes(
+    small_store: Store, tmp_path: Path
+) -> None:
+    whole, out = tmp_path / "whole", tmp_path / "killed"
+    undisturbed = start(small_store, whole)
+    draw = random.Random(0)
+    more: tuple[str, ...] = ()
+    for number, epoch in enumerate((0, 2, 4, 7)):
+        child = start(small_store, out, *more)
+        if number == 0:  # as soon as the folder is there
+            while not out.exists():
+                assert child.poll() is None, child.communicate()
+        else:
+            wait_for_epoch(child, out, epoch)
+        if number == 2:
+            kill_while_it_saves(child, out)
+        else:
+            time.sleep(draw.uniform(0, 0.15))
+        child.send_signal(signal.SIGKILL)
+        child.communicate()
+        assert child.returncode == -signal.SIGKILL
+        assert not list(out.glob("seed-*"))
+        if number == 2:
+            assert partial_path(out / STATE).exists()
+        more = ("--resume",)
+    last = start(small_store, out, *more)
+    for child in (undisturbed, last):
+        _, complaint = child.communicate(timeout=120)
+        assert child.returncode == 0, complaint
+    names = sorted(path.name for path in whole.iterdir())
+    assert sorted(path.name for path in out.iterdir()) == names
+    assert len(names) == 6
+    for name in names:
+        if name != LOG:
+            assert (out / name).read_bytes() == (whole / name).read_bytes(), name
+    measured = ("seconds", "instances_per_second")
+    for a, b in zip(lines(out), lines(whole), strict=True):
+        assert {k: a[k] for k in a if k not in measured} == {
+            k: b[k] for k in b if k not in measured
+        }
+    every = [(epoch, seed) for epoch in range(1, EPOCHS + 1) for seed in (0, 1)]
+    assert [(line["epoch"], line["seed"]) for line in lines(out)] == every
+
+
+PLAN = Plan("cmsc", (0,), embedding_dim=8, settings=Settings(epochs=6, batch_size=64, lr=1e-3))
+
+
+class StopError(Exception):
+    pass
+
+
+def interrupted(frames: Frames, out: Path, *, at: int) -> None:
+    def stop(epoch: Epoch) -> None:
+        if epoch.number == at:
+            raise StopError
+
+    with pytest.raises(StopError):
+        pretrain_frames(frames, PLAN, out, save_every=0, on_epoch=stop)
+
+
+@pytest.fixture
+def run(small_frames: Frames, tmp_path: Path) -> Path:
+    """A run that was interrupted in epoch 5: the state is of epoch 4, the previous one of 3."""
+    interrupted(small_frames, tmp_path / "run", at=5)
+    return tmp_path / "run"
+
+
+def weights(frames: Frames, out: Path) -> bytes:
+    pretrain_frames(frames, PLAN, out, resume=True)
+    return (out / "seed-0.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("damage", [b"", b"not a state", None])
+def test_where_the_last_state_is_damaged_the_one_before_serves(
+    run: Path, small_frames: Frames, damage: bytes | None
+) -> None:
+    state = run / STATE
+    state.write_bytes(state.read_bytes()[:-9] if damage is None else damage)
+    with pytest.warns(ClocsWarning, match=rf"{STATE} is not .* going on from {PREVIOUS}, epoch 3"):
+        resumed = weights(small_frames, run)
+    assert resumed == weights(small_frames, run.parent / "whole")
+    assert [line["epoch"] for line in lines(run)] == [1, 2, 3, 4, 5, 6]
+    assert not (run / PREVIOUS).exists()
+
+
+def test_the_command_says_once_that_it_goes_on_from_the_state_before(
+    run: Path, small_store: Store
+) -> None:
+    (run / STATE).write_bytes(b"not a state")
+    done = subprocess.run(
+        [sys.executable, "-m", "clocs", "pretrain", small_store.path, "--out", run, "--resume",
+         "--embedding-dim", "8", "--epochs", "6", "--batch-size", "64", "--lr", "0.001", "--json"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count(f"going on from {PREVIOUS}, epoch 3") == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert json.loads(done.stdout)[0]["metrics"]["epochs"] == 6
+
+
+def test_killed_between_the_two_renames_the_previous_state_serves(
+    run: Path, small_frames: Frames
+) -> None:
+    (run / STATE).replace(run / PREVIOUS)
+    assert weights(small_frames, run) == weights(small_frames, run.parent / "whole")
+
+
+def test_where_both_states_are_damaged_it_says_so_and_touches_nothing(
+    run: Path, small_frames: Frames
+) -> None:
+    for name in (STATE, PREVIOUS):
+        (run / name).write_bytes(b"not a state")
+    before = {path.name: path.read_bytes() for path in run.iterdir()}
+    with pytest.raises(CheckpointError, match=f"{STATE} is not .*delete it to start again"):
+        pretrain_frames(small_frames, PLAN, run, resume=True)
+    assert {path.name: path.read_bytes() for path in run.iterdir()} == before
+
+
+def test_killed_after_its_last_checkpoint_it_only_tidies_up(
+    run: Path, small_frames: Frames
+) -> None:
+    state = (run / STATE).read_bytes()
+    done = weights(small_frames, run)
+    (run / STATE).write_bytes(state)
+    (run / PREVIOUS).write_bytes(state)
+    assert weights(small_frames, run) == done
+    assert not list(run.glob("*state*"))
+
+
+def test_killed_before_its_settings_were_written_the_folder_is_as_new(
+    small_frames: Frames, tmp_path: Path
+) -> None:
+    (tmp_path / ".settings.json.partial").write_text("{")
+    (tmp_path / ".lock").write_text("1")
+    pretrain_frames(small_frames, PLAN, tmp_path)
+    assert (tmp_path / "seed-0.json").exists()
+    assert not list(tmp_path.glob(".*"))
