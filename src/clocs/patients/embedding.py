@@ -25,7 +25,7 @@ from clocs.patients.means import Means, group_rows, lengths
 from clocs.patients.rows import Level, check_level, make_rows
 from clocs.patients.whose import file_row, frame_rows
 from clocs.recording import FrameSpec, Recording
-from clocs.signals import min_max
+from clocs.signals import Signals
 from clocs.splits import PARTS
 from clocs.store import Store
 
@@ -199,7 +199,9 @@ def encoded(
         for tensors in (checkpoint.weights, checkpoint.buffers)
     )
     for batch, size in _batches(windows, samples):
-        x = min_max(torch.from_numpy(batch).to(device).to(torch.float32))
+        flat = torch.from_numpy(batch.reshape(-1)).to(device)
+        starts = torch.arange(len(batch), device=flat.device) * samples
+        x = Signals(flat, samples).normalised(starts)
         z: NDArray[np.float32] = encoder.encode(weights, buffers, x[None])[0, :size].cpu().numpy()
         if not np.isfinite(z).all():
             raise CheckpointError(
