@@ -1,4 +1,4 @@
-"""Doing things ahead in threads: results in order, a bounded number in memory. Knows no ECGs."""
+"""Doing things ahead in threads, and alike ones together; results stay in order. Knows no ECGs."""
 
 from __future__ import annotations
 
@@ -25,3 +25,15 @@ def ahead(act: Callable[[T], R], items: Iterable[T], most: int) -> Iterator[R]:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+
+
+def alike(items: Iterable[T], key: Callable[[T], object], most: int) -> Iterator[list[T]]:
+    """Runs of consecutive items with equal keys, at most so many together."""
+    run: list[T] = []
+    for item in items:
+        if run and (len(run) == most or key(item) != key(run[0])):
+            yield run
+            run = []
+        run.append(item)
+    if run:
+        yield run

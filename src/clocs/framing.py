@@ -16,7 +16,7 @@ import polars as pl
 import scipy.signal
 from numpy.typing import NDArray
 
-from clocs.ahead import ahead
+from clocs.ahead import ahead, alike
 from clocs.cutting import Cuts, cut, frame_count, frame_width
 from clocs.errors import SettingError
 from clocs.frames import SEXES, Frames
@@ -26,7 +26,10 @@ from clocs.splits import assign
 from clocs.store import Store
 
 _Windows: TypeAlias = tuple[NDArray[np.int16], NDArray[np.float64]]
-_AHEAD = 256  # recordings decoded ahead of the workers that resample them
+_Decoded: TypeAlias = tuple[int, NDArray[np.int16]]
+TOGETHER = 16  # recordings of one shape that are cut at once: most of the time is then in numpy
+LONG = 50_000  # samples of a lead; a recording beyond that is cut by itself, to save memory
+_AHEAD = 16  # times so many recordings decoded ahead of the workers that resample them
 
 
 @dataclass(frozen=True)
@@ -72,18 +75,29 @@ class FramePlan:
         """
         chosen = np.arange(len(self.rows)) if recordings is None else recordings
         gains, baselines = _columns(self.table[chosen], self.leads)
-        rate, resample = self.table["rate"].to_numpy(), self.store.manifest.resample
+        rate, samples = (self.table[name].to_numpy() for name in ("rate", "samples"))
         decoded = self.store.iter_signals(self.leads, self.rows[chosen].tolist())
 
-        def one(item: tuple[int, tuple[int, NDArray[np.int16]]]) -> _Windows:
-            place, (_, digital) = item
-            i = chosen[place]
-            gain, baseline = gains[place], baselines[place]
-            count = int(self.counts[i])
-            return cut_windows(digital, gain, baseline, float(rate[i]), count, self.spec, resample)
+        def shape(item: tuple[int, _Decoded]) -> tuple[float, int, int]:
+            i = chosen[item[0]]
+            return float(rate[i]), int(samples[i]), item[0] if samples[i] > LONG else 0
 
-        for i, made in zip(chosen, ahead(one, enumerate(decoded), _AHEAD), strict=True):
-            yield int(i), *made
+        def several(items: list[tuple[int, _Decoded]]) -> list[tuple[int, _Windows]]:
+            places = [place for place, _ in items]
+            values, steps = cut_windows(
+                np.stack([digital for _, (_, digital) in items]),
+                np.stack([gains[place] for place in places]),
+                np.stack([baselines[place] for place in places]),
+                shape(items[0])[0],
+                int(self.counts[chosen[places[0]]]),
+                self.spec,
+                self.store.manifest.resample,
+            )
+            return [(int(chosen[p]), (values[n], steps[n])) for n, p in enumerate(places)]
+
+        for made in ahead(several, alike(enumerate(decoded), shape, TOGETHER), _AHEAD):
+            for i, windows in made:
+                yield i, *windows
 
 
 def plan_frames(
@@ -222,28 +236,56 @@ def cut_windows(
     spec: FrameSpec,
     resample: str,
 ) -> _Windows:
-    """(leads, samples) of a recording -> (leads, count, spec.samples), (leads, count) mV a step."""
-    n = len(gain)
+    """Cut recordings of one rate and length into frames; each is cut as if it were alone.
+
+    Args:
+        digital: (recordings, leads, samples).
+        gain: (recordings, leads) steps a mV.
+        baseline: (recordings, leads).
+        rate: In Hz.
+        count: Frames of a recording.
+        spec: The frame.
+        resample: The whole 'recording', or 'frame' by frame.
+
+    Returns:
+        (recordings, leads, count, spec.samples), and (recordings, leads, count) mV a step.
+    """
+    n, leads, _ = digital.shape
+    cut_shape = (n, leads, count, spec.samples)
     if np.isclose(rate, spec.rate):
-        whole = digital[:, : count * spec.samples].reshape(n, count, spec.samples)
+        whole = digital[..., : count * spec.samples].reshape(cut_shape)
         if not baseline.any():
-            return whole, np.repeat(1 / gain[:, None], count, axis=1)
-        signal = (whole - baseline[:, None, None].astype(np.float64)) / gain[:, None, None]
+            return whole, np.repeat(1 / gain[..., None], count, axis=-1)
+        signal = (whole - baseline[..., None, None].astype(np.float64)) / gain[..., None, None]
+        plain = ~baseline.any(axis=1)
     else:
-        signal = (digital - baseline[:, None].astype(np.float64)) / gain[:, None]
+        signal = (digital - baseline[..., None].astype(np.float64)) / gain[..., None]
         if resample == "frame":
             width = round(float(frame_width(rate, spec)))
-            frames = signal[:, : count * width].reshape(n, count, width)
-            signal = scipy.signal.resample(frames, spec.samples, axis=-1)
+            frames = signal[..., : count * width].reshape(n, leads, count, width)
+            signal = _resampled(frames, spec.samples)
         else:
-            total = max(round(digital.shape[1] / rate * spec.rate), count * spec.samples)
-            signal = scipy.signal.resample(signal, total, axis=-1)
-            signal = signal[:, : count * spec.samples].reshape(n, count, spec.samples)
+            total = max(round(digital.shape[-1] / rate * spec.rate), count * spec.samples)
+            signal = _resampled(signal, total)
+            signal = signal[..., : count * spec.samples].reshape(cut_shape)
+        plain = np.zeros(n, bool)
     # an eighth of the file's own step, or as finely as 16 bits allow: a second rounding must not
     # add noise of its own
-    step = np.maximum(np.abs(signal).max(axis=(1, 2)) / 32767, 1 / (8 * gain))
-    values = np.rint(signal / step[:, None, None]).astype(np.int16)
-    return values, np.repeat(step[:, None], count, axis=1)
+    step = np.maximum(np.abs(signal).max(axis=(-2, -1)) / 32767, 1 / (8 * gain))
+    values = np.rint(signal / step[..., None, None]).astype(np.int16)
+    if plain.any():  # those without a baseline keep the file's own steps, in any company
+        values[plain] = whole[plain]
+        step[plain] = 1 / gain[plain]
+    return values, np.repeat(step[..., None], count, axis=-1)
+
+
+def _resampled(signal: NDArray[np.float64], samples: int) -> NDArray[np.float64]:
+    """(recordings, …, any) -> (recordings, …, samples), one recording after the other.
+
+    The transform takes rows in pairs and rounds a lone one differently: all at once, a recording's
+    bits would depend on its company.
+    """
+    return np.stack([scipy.signal.resample(one, samples, axis=-1) for one in signal])
 
 
 def _targets(

@@ -7,19 +7,20 @@ that `clocs.embedding` makes of frames in memory, bit for bit. Knows nothing abo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import polars as pl
 import torch
 from numpy.typing import NDArray
 
-from clocs.ahead import ahead
+from clocs.ahead import ahead, alike
 from clocs.checkpoint import Checkpoint
 from clocs.cutting import frame_count
 from clocs.datasets.checks import check_signal
 from clocs.errors import CheckpointError, ClocsError, SettingError
 from clocs.files import digest
-from clocs.framing import FramePlan, cut_windows, plan_frames
+from clocs.framing import LONG, TOGETHER, FramePlan, cut_windows, plan_frames
 from clocs.patients.embeddings import Embeddings, from_means
 from clocs.patients.means import Means, group_rows, lengths
 from clocs.patients.rows import Level, check_level, make_rows
@@ -30,8 +31,10 @@ from clocs.splits import PARTS
 from clocs.store import Store
 
 _AT_ONCE = 2048  # views encoded at a time, as in `clocs.embedding`
-_AHEAD = 64  # recordings cut before they are encoded
+_AHEAD = 4  # times `TOGETHER` recordings cut before they are encoded
 _FEWEST = 16  # a smaller batch is filled up: matrix products of a single row round differently
+
+Given: TypeAlias = Recording | tuple[str, ClocsError]  # or its name and what is wrong with it
 
 
 def embed_store(
@@ -120,7 +123,7 @@ def embed_levels(
 
 def embed_recordings(
     checkpoint: Checkpoint,
-    recordings: Iterable[Recording | tuple[str, ClocsError]],
+    recordings: Iterable[Given],
     *,
     level: Level = "recording",
     leads: Sequence[str] | None = None,
@@ -138,34 +141,68 @@ def embed_recordings(
     told: list[dict[str, object]] = []
     problems: list[tuple[str, str]] = []
 
-    def cut_one(
-        one: Recording | tuple[str, ClocsError],
-    ) -> tuple[Recording, NDArray[np.int16]] | tuple[str, str]:
-        if not isinstance(one, Recording):
-            return one[0], str(one[1])
-        try:
-            return one, windows_of(one, card.frame, wanted)
-        except ClocsError as error:
-            return one.id, str(error)
-
     def windows() -> Iterator[NDArray[np.int16]]:
-        for done, (one, values) in enumerate(ahead(cut_one, recordings, _AHEAD), start=1):
+        done = 0
+        runs = alike(recordings, _shape, TOGETHER)
+        for made in ahead(lambda run: _cut(run, card.frame, wanted), runs, _AHEAD):
+            done += len(made)
             progress(done)
-            if isinstance(one, str) or isinstance(values, str):
-                problems.append((str(one), str(values)))
-                continue
-            views = [(segment, lead) for segment in range(len(values)) for lead in wanted]
-            content = digest(one.digital)
-            told.extend(file_row(one, segment, lead, content) for segment, lead in views)
-            yield values.reshape(-1, card.frame.samples)
+            for one, values in made:
+                if isinstance(one, str) or isinstance(values, str):
+                    problems.append((str(one), str(values)))
+                    continue
+                content = digest(one.digital)
+                for segment in range(len(values)):
+                    told.extend(file_row(one, segment, lead, content) for lead in wanted)
+                yield values.reshape(-1, card.frame.samples)
 
     parts = list(encoded(checkpoint, windows(), card.frame.samples, device))
     columns = {name: [row[name] for row in told] for name in told[0]} if told else {}
     return _collect(checkpoint, parts, make_rows(columns, len(told)), [level], problems)[level]
 
 
-def windows_of(recording: Recording, spec: FrameSpec, leads: Sequence[str]) -> NDArray[np.int16]:
-    """(frames, leads, samples) of one recording, resampled; ClocsError says why not."""
+def _shape(one: Given) -> object:
+    """Recordings of equal shape are cut together, unless they are long."""
+    if not isinstance(one, Recording):
+        return None
+    return one.rate, one.samples, one.id if one.samples > LONG else ""
+
+
+def _cut(
+    run: list[Given], spec: FrameSpec, leads: Sequence[str]
+) -> list[tuple[Recording, NDArray[np.int16]] | tuple[str, str]]:
+    """(frames, leads, samples) of each recording, resampled; or its name and why not."""
+    made: list[tuple[Recording, NDArray[np.int16]] | tuple[str, str]] = []
+    sound: list[tuple[int, Recording]] = []
+    for one in run:
+        if not isinstance(one, Recording):
+            made.append((one[0], str(one[1])))
+            continue
+        try:
+            sound.append((len(made), _usable(one, spec, leads)))
+            made.append((one, np.zeros(0, np.int16)))
+        except ClocsError as error:
+            made.append((one.id, str(error)))
+    if sound:
+        own = [recording for _, recording in sound]
+        values, _ = cut_windows(
+            np.stack([one.digital for one in own]),
+            np.stack([one.gain for one in own]),
+            np.stack([one.baseline for one in own]).astype(np.int64),
+            own[0].rate,
+            int(frame_count(own[0].samples, own[0].rate, spec)),
+            spec,
+            "recording",
+        )
+        for (place, _), windows in zip(sound, values, strict=True):
+            whole = run[place]
+            assert isinstance(whole, Recording)
+            made[place] = (whole, windows.transpose(1, 0, 2))
+    return made
+
+
+def _usable(recording: Recording, spec: FrameSpec, leads: Sequence[str]) -> Recording:
+    """The recording with these leads; ClocsError says why not."""
     missing = [lead for lead in leads if lead not in recording.leads]
     if missing:
         raise SettingError(
@@ -174,11 +211,7 @@ def windows_of(recording: Recording, spec: FrameSpec, leads: Sequence[str]) -> N
         )
     own = recording.select(leads)
     check_signal(own, frame=spec, known_leads=own.leads)
-    count = int(frame_count(own.samples, own.rate, spec))
-    values, _ = cut_windows(
-        own.digital, own.gain, own.baseline.astype(np.int64), own.rate, count, spec, "recording"
-    )
-    return values.transpose(1, 0, 2)
+    return own
 
 
 @torch.no_grad()

@@ -9,15 +9,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from clocs.ahead import ahead
+from clocs.ahead import ahead, alike
 from clocs.errors import ClocsError, SourceError, UnusableError
 from clocs.readers import beside, read_csv, read_ecg, read_wfdb
 from clocs.readers.csv import RATE_HZ
 from clocs.recording import Recording
-from clocs.sources import Source, open_files, open_source
+from clocs.sources import Source, open_source
 
 SUFFIXES = (".hea", ".csv", ".ecg")
-_AHEAD = 64  # recordings read ahead of whoever takes them
+_TOGETHER = 8  # files that a thread reads at once
+_AHEAD = 8  # times so many read ahead of whoever takes them
 
 
 @dataclass(frozen=True)
@@ -26,13 +27,13 @@ class Found:
 
     Attributes:
         name: As a person would say it: the path given, and the name inside a zip or folder.
-        source: Holds it.
-        member: Its name there.
+        member: Its name in the source, or its path.
+        source: Holds it; None where it is a file of its own.
     """
 
     name: str
-    source: Source
     member: str
+    source: Source | None = None
 
     def read(self, rate: float = RATE_HZ) -> Recording:
         """The recording; `rate` is in Hz and for CSV files, which do not say theirs.
@@ -40,14 +41,16 @@ class Found:
         Raises:
             ClocsError: In a sentence, why not.
         """
-        suffix = PurePosixPath(self.member).suffix.lower()
-        stem = PurePosixPath(self.member).stem
-        if suffix == ".hea":
+        path = Path(self.member)
+        suffix = path.suffix.lower()
+        if suffix == ".hea" and self.source is None:
+            return read_wfdb(beside(path), path.name)
+        if suffix == ".hea" and self.source is not None:
             return read_wfdb(self.source, self.member)
-        data = self.source.read(self.member)
+        data = path.read_bytes() if self.source is None else self.source.read(self.member)
         if suffix == ".csv":
-            return read_csv(data, name=stem, rate=rate, rows=1)
-        return read_ecg(data, name=stem)
+            return read_csv(data, name=path.stem, rate=rate, rows=1)
+        return read_ecg(data, name=path.stem)
 
 
 def find_recordings(paths: Sequence[Path | str]) -> list[Found | tuple[str, ClocsError]]:
@@ -84,12 +87,14 @@ def read_several(
             return item.name, UnusableError("unreadable", f"{item.name}: {error}")
 
     taken: set[str] = set()
-    for name, result in ahead(one, found, _AHEAD):
-        if not isinstance(result, Recording):
-            yield name, result
-            continue
-        yield replace(result, id=name, patient=name) if result.id in taken else result
-        taken.add(result.id)
+    groups = alike(found, lambda item: None, _TOGETHER)
+    for results in ahead(lambda items: [one(item) for item in items], groups, _AHEAD):
+        for name, result in results:
+            if not isinstance(result, Recording):
+                yield name, result
+                continue
+            yield replace(result, id=name, patient=name) if result.id in taken else result
+            taken.add(result.id)
 
 
 def _find(given: Path) -> Iterator[Found]:
@@ -102,7 +107,7 @@ def _find(given: Path) -> Iterator[Found]:
         if not names:
             raise SourceError(f"{given} holds no recording ({', '.join(SUFFIXES)})")
         for name in names:
-            yield Found(f"{given}/{name}", source, name)
+            yield Found(f"{given}/{name}", name, source)
         return
     if not given.is_file():
         raise SourceError(f"{given} does not exist; give a recording's file, a folder or a zip")
@@ -110,9 +115,9 @@ def _find(given: Path) -> Iterator[Found]:
         header = given.with_suffix(".hea")
         if not header.is_file():
             raise SourceError(f"{given} has no header {header.name} beside it; put it there")
-        yield Found(str(header), beside(header), header.name)
+        yield Found(str(header), str(header))
     elif suffix in SUFFIXES:
-        yield Found(str(given), open_files(given.parent, [given.name]), given.name)
+        yield Found(str(given), str(given))
     else:
         raise SourceError(f"{given} is of no known format; known are .hea, .mat, .dat, .csv, .ecg")
 
