@@ -92,13 +92,31 @@ def test_resampling_is_scipys_and_loses_less_than_a_microvolt(small_store: Store
 
 
 def test_a_baseline_is_taken_off(small_store: Store, tmp_path: Path) -> None:
-    from clocs.framing import _cut_one
+    from clocs.framing import cut_windows
 
-    digital = small_store.recording(0).digital[:1, :2500]
-    gain, none, some = np.array([1000.0]), np.array([0]), np.array([-12])
-    plain, scale = _cut_one(digital, gain, none, 500.0, 1, FrameSpec(5.0), "recording")
-    shifted, fine = _cut_one(digital - 12, gain, some, 500.0, 1, FrameSpec(5.0), "recording")
+    digital = small_store.recording(0).digital[None, :1, :2500]
+    gain, none, some = np.array([[1000.0]]), np.array([[0]]), np.array([[-12]])
+    plain, scale = cut_windows(digital, gain, none, 500.0, 1, FrameSpec(5.0), "recording")
+    shifted, fine = cut_windows(digital - 12, gain, some, 500.0, 1, FrameSpec(5.0), "recording")
     assert np.allclose(plain * scale[0], shifted * fine[0], atol=1e-3)
+
+
+@pytest.mark.parametrize("rate", [500.0, 300.0])
+@pytest.mark.parametrize("resample", ["recording", "frame"])
+def test_a_recording_is_cut_the_same_in_any_company(rate: float, resample: str) -> None:
+    from clocs.framing import cut_windows
+
+    draw = np.random.default_rng(0)
+    digital = draw.integers(-3000, 3000, size=(7, 3, 5300)).astype(np.int16)
+    gain = draw.choice([200.0, 1000.0, 4880.0], size=(7, 3))
+    baseline = draw.integers(-50, 50, size=(7, 3)) * (np.arange(7) % 2)[:, None]
+    rest = (rate, 2, FrameSpec(5.0), resample)
+    together = cut_windows(digital, gain, baseline, *rest)
+    for one in range(7):
+        some = slice(one, one + 1)
+        alone = cut_windows(digital[some], gain[some], baseline[some], *rest)
+        assert np.array_equal(alone[0][0], together[0][one])
+        assert np.array_equal(alone[1][0], together[1][one])
 
 
 def test_leads_come_in_the_order_asked_for(small_store: Store, small_frames: Frames) -> None:

@@ -13,6 +13,7 @@ from clocs._version import __version__
 
 if TYPE_CHECKING:
     from clocs.api import evaluate, evaluate_many, prepare, pretrain, report, reproduce
+    from clocs.api_patients import embed, index, patient_distances, retrieval, similar
     from clocs.checkpoint import Checkpoint
     from clocs.checkpoint import load_checkpoint as load
     from clocs.errors import ClocsError
@@ -25,7 +26,12 @@ _WHERE = {
     "prepare": ("clocs.api", "prepare"),
     "open_store": ("clocs.store", "open_store"),
     "pretrain": ("clocs.api", "pretrain"),
+    "embed": ("clocs.api_patients", "embed"),
     "evaluate": ("clocs.api", "evaluate"),
+    "patient_distances": ("clocs.api_patients", "patient_distances"),
+    "index": ("clocs.api_patients", "index"),
+    "retrieval": ("clocs.api_patients", "retrieval"),
+    "similar": ("clocs.api_patients", "similar"),
     "evaluate_many": ("clocs.api", "evaluate_many"),
     "reproduce": ("clocs.api", "reproduce"),
     "report": ("clocs.api", "report"),
@@ -47,15 +53,20 @@ __all__ = [
     "Recording",
     "Store",
     "__version__",
+    "embed",
     "evaluate",
     "evaluate_many",
+    "index",
     "load",
     "open_store",
+    "patient_distances",
     "prepare",
     "pretrain",
     "read",
     "report",
     "reproduce",
+    "retrieval",
+    "similar",
 ]
 
 

@@ -99,19 +99,28 @@ class Checkpoint:
     def encoder(self) -> Encoder:
         return make_encoder(**self.card.encoder)
 
+    @property
+    def fingerprint(self) -> str:
+        """The sha256 of the weights file, whether it is written yet or not."""
+        return self.card.weights_sha256 or hashlib.sha256(self._content()).hexdigest()
+
     def save(self, path: Path) -> None:
         """Write `path` (….safetensors) and the card beside it (….json), each whole."""
-        tensors = {f"weights.{k}": v[0].cpu().contiguous() for k, v in self.weights.items()}
-        tensors |= {f"buffers.{k}": v[0].cpu().contiguous() for k, v in self.buffers.items()}
-        tensors["patients"] = torch.from_numpy(self.patients)
-        tensors["recordings"] = torch.from_numpy(self.recordings)
-        content = save(tensors)
+        content = self._content()
         card = asdict(self.card) | {"weights_sha256": hashlib.sha256(content).hexdigest()}
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, content)
         write_atomic(
             path.with_suffix(".json"), json.dumps(card, indent=2, ensure_ascii=False).encode()
         )
+
+    def _content(self) -> bytes:
+        """The safetensors file."""
+        tensors = {f"weights.{k}": v[0].cpu().contiguous() for k, v in self.weights.items()}
+        tensors |= {f"buffers.{k}": v[0].cpu().contiguous() for k, v in self.buffers.items()}
+        tensors["patients"] = torch.from_numpy(self.patients)
+        tensors["recordings"] = torch.from_numpy(self.recordings)
+        return save(tensors)
 
 
 def load_checkpoint(path: Path | str) -> Checkpoint:

@@ -13,7 +13,7 @@ from typing import Annotated, TextIO
 
 import typer
 
-from clocs import api, cli_evaluate, cli_experiments, cli_show, terminal
+from clocs import api, cli_evaluate, cli_experiments, cli_patients, cli_show, terminal
 from clocs._version import __version__
 from clocs.cli_options import (
     BatchSize,
@@ -41,6 +41,7 @@ app = typer.Typer(
     help="Learning from unlabelled ECGs: contrastive learning across time, leads and patients.",
 )
 app.add_typer(cli_show.app)
+app.add_typer(cli_patients.app)
 app.command(epilog=cli_evaluate.EXAMPLE)(cli_evaluate.evaluate)
 cli_experiments.register(app)
 

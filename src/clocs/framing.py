@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import polars as pl
 import scipy.signal
 from numpy.typing import NDArray
 
+from clocs.ahead import ahead, alike
 from clocs.cutting import Cuts, cut, frame_count, frame_width
 from clocs.errors import SettingError
 from clocs.frames import SEXES, Frames
@@ -23,7 +25,125 @@ from clocs.recording import FrameSpec
 from clocs.splits import assign
 from clocs.store import Store
 
-_AHEAD = 256  # recordings decoded ahead of the workers that resample them
+_Windows: TypeAlias = tuple[NDArray[np.int16], NDArray[np.float64]]
+_Decoded: TypeAlias = tuple[int, NDArray[np.int16]]
+TOGETHER = 16  # recordings of one shape that are cut at once: most of the time is then in numpy
+LONG = 50_000  # samples of a lead; a recording beyond that is cut by itself, to save memory
+_AHEAD = 16  # times so many recordings decoded ahead of the workers that resample them
+
+
+@dataclass(frozen=True)
+class FramePlan:
+    """All about a store's frames but their signals, which `windows` streams.
+
+    Attributes:
+        store: Prepared recordings.
+        spec: The frame.
+        leads: Names, in the order asked for.
+        split_seed: Of `split`.
+        table: One row a recording that has the leads; a part of the store's.
+        rows: (recordings,) rows of `table` in the store.
+        cuts: All frames, those without a known class of their own included.
+        counts: (recordings,) frames of each.
+        kept: (frames,) whether a frame of `cuts` stays.
+        target: (frames, classes) of each frame of `cuts`.
+        patient_ids: Distinct patients, in order of appearance.
+        patient: (recordings,) index into `patient_ids`.
+        split: (patients,) 0 train, 1 validation, 2 test.
+    """
+
+    store: Store
+    spec: FrameSpec
+    leads: tuple[str, ...]
+    split_seed: int
+    table: pl.DataFrame
+    rows: NDArray[np.int64]
+    cuts: Cuts
+    counts: NDArray[np.int64]
+    kept: NDArray[np.bool_]
+    target: NDArray[np.uint8]
+    patient_ids: tuple[str, ...]
+    patient: NDArray[np.int32]
+    split: NDArray[np.int8]
+
+    def windows(
+        self, recordings: NDArray[np.int64] | None = None
+    ) -> Iterator[tuple[int, NDArray[np.int16], NDArray[np.float64]]]:
+        """(recording, (leads, count, samples) steps, (leads, count) mV a step) of each in order.
+
+        Of all recordings, or of some ascending ones. A few hundred are in memory at a time.
+        """
+        chosen = np.arange(len(self.rows)) if recordings is None else recordings
+        gains, baselines = _columns(self.table[chosen], self.leads)
+        rate, samples = (self.table[name].to_numpy() for name in ("rate", "samples"))
+        decoded = self.store.iter_signals(self.leads, self.rows[chosen].tolist())
+
+        def shape(item: tuple[int, _Decoded]) -> tuple[float, int, int]:
+            i = chosen[item[0]]
+            return float(rate[i]), int(samples[i]), item[0] if samples[i] > LONG else 0
+
+        def several(items: list[tuple[int, _Decoded]]) -> list[tuple[int, _Windows]]:
+            places = [place for place, _ in items]
+            values, steps = cut_windows(
+                np.stack([digital for _, (_, digital) in items]),
+                np.stack([gains[place] for place in places]),
+                np.stack([baselines[place] for place in places]),
+                shape(items[0])[0],
+                int(self.counts[chosen[places[0]]]),
+                self.spec,
+                self.store.manifest.resample,
+            )
+            return [(int(chosen[p]), (values[n], steps[n])) for n, p in enumerate(places)]
+
+        for made in ahead(several, alike(enumerate(decoded), shape, TOGETHER), _AHEAD):
+            for i, windows in made:
+                yield i, *windows
+
+
+def plan_frames(
+    store: Store,
+    *,
+    spec: FrameSpec | None = None,
+    leads: Sequence[str] | None = None,
+    split_seed: int = 0,
+) -> FramePlan:
+    """Where the frames of the recordings that have the chosen leads lie, and whose they are.
+
+    Args:
+        store: Prepared recordings.
+        spec: The frame; the dataset's own where None.
+        leads: By name, in the order wanted; see `Store.choose_leads`.
+        split_seed: Of the split into training, validation and test patients.
+    """
+    manifest = store.manifest
+    spec = spec or manifest.frame
+    leads = store.choose_leads(leads)
+    rows = store.rows_with(leads)
+    table = store.table[rows]
+    samples, rate = table["samples"].to_numpy(), table["rate"].to_numpy()
+    cuts = cut(samples, rate, spec)
+    target, kept = _targets(table, cuts, manifest.labels)
+    if not kept.any():
+        raise SettingError(
+            f"{store.path} has no frame of {spec.seconds:g} s with the leads {', '.join(leads)}"
+        )
+    patient_ids = table["patient"].unique(maintain_order=True).to_list()
+    number = {patient: i for i, patient in enumerate(patient_ids)}
+    return FramePlan(
+        store=store,
+        spec=spec,
+        leads=leads,
+        split_seed=split_seed,
+        table=table,
+        rows=rows,
+        cuts=cuts,
+        counts=frame_count(samples, rate, spec),
+        kept=kept,
+        target=target,
+        patient_ids=tuple(patient_ids),
+        patient=np.array([number[p] for p in table["patient"]], np.int32),
+        split=assign(patient_ids, manifest.dataset, split_seed),
+    )
 
 
 def make_frames(
@@ -44,73 +164,45 @@ def make_frames(
         memory: The most bytes of signals to hold in memory, half of the machine's where None;
             beyond, they are mapped from a file that vanishes with them.
     """
-    manifest = store.manifest
-    spec = spec or manifest.frame
-    leads = store.choose_leads(leads)
-    rows = store.rows_with(leads)
-    table = store.table[rows]
-    samples, rate = table["samples"].to_numpy(), table["rate"].to_numpy()
-    cuts = cut(samples, rate, spec)
-    target, kept = _targets(table, cuts, manifest.labels)
-    if not kept.any():
-        raise SettingError(
-            f"{store.path} has no frame of {spec.seconds:g} s with the leads {', '.join(leads)}"
-        )
-    counts = frame_count(samples, rate, spec)
-    size = counts * spec.samples  # of one lead of each recording
-    base = np.concatenate(([0], np.cumsum(size * len(leads))))
+    plan = plan_frames(store, spec=spec, leads=leads, split_seed=split_seed)
+    manifest, spec, cuts, kept = store.manifest, plan.spec, plan.cuts, plan.kept
+    size = plan.counts * spec.samples  # of one lead of each recording
+    base = np.concatenate(([0], np.cumsum(size * len(plan.leads))))
     signals = _room_for(int(base[-1]), store, memory)
-    scale = np.empty((len(cuts.start), len(leads)), np.float32)
-    first_frame = np.concatenate(([0], np.cumsum(counts)))
-    gains, baselines = _columns(table, leads)
-
-    def fill(i: int, digital: NDArray[np.int16]) -> None:
-        values, steps = _cut_one(
-            digital, gains[i], baselines[i], float(rate[i]), int(counts[i]), spec, manifest.resample
-        )
+    scale = np.empty((len(cuts.start), len(plan.leads)), np.float32)
+    first_frame = np.concatenate(([0], np.cumsum(plan.counts)))
+    for i, values, steps in plan.windows():
         signals[base[i] : base[i + 1]] = values.ravel()
         scale[first_frame[i] : first_frame[i + 1]] = steps.T
-
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        waiting = []
-        for i, (_, digital) in enumerate(store.iter_signals(leads, rows.tolist())):
-            waiting.append(pool.submit(fill, i, digital))
-            if len(waiting) == _AHEAD:
-                waiting.pop(0).result()
-        for job in waiting:
-            job.result()
-    lead = np.arange(len(leads))
+    lead = np.arange(len(plan.leads))
     starts = (base[cuts.recording] + cuts.frame * spec.samples)[:, None] + lead * size[
         cuts.recording, None
     ]
-    patient_ids = table["patient"].unique(maintain_order=True).to_list()
-    number = {patient: i for i, patient in enumerate(patient_ids)}
-    patient = np.array([number[p] for p in table["patient"]], np.int32)
-    split = assign(patient_ids, manifest.dataset, split_seed)
+    patient = plan.patient[cuts.recording[kept]]
     return Frames(
         dataset=manifest.dataset,
         content=manifest.content_hash,
         spec=spec,
-        leads=tuple(leads),
+        leads=plan.leads,
         labels=manifest.labels,
         multilabel=manifest.multilabel,
         batch_size=manifest.batch_size,
         split_seed=split_seed,
-        unit=table["unit"][0],
-        patient_ids=tuple(patient_ids),
-        recording_ids=tuple(table["id"]),
-        digests=table["digest"].to_numpy().astype(np.uint64),
-        age=table["age"].cast(pl.Float32).fill_null(np.nan).to_numpy(),
-        sex=np.array([SEXES.index(sex or "unknown") for sex in table["sex"]], np.int8),
-        day=_days(table["taken"]),
+        unit=plan.table["unit"][0],
+        patient_ids=plan.patient_ids,
+        recording_ids=tuple(plan.table["id"]),
+        digests=plan.table["digest"].to_numpy().astype(np.uint64),
+        age=plan.table["age"].cast(pl.Float32).fill_null(np.nan).to_numpy(),
+        sex=np.array([SEXES.index(sex or "unknown") for sex in plan.table["sex"]], np.int8),
+        day=_days(plan.table["taken"]),
         signals=signals,
         starts=starts[kept],
         scale=scale[kept],
         recording=cuts.recording[kept].astype(np.int32),
-        patient=patient[cuts.recording[kept]],
+        patient=patient,
         segment=cuts.frame[kept].astype(np.int32),
-        split=split[patient[cuts.recording[kept]]],
-        target=target[kept],
+        split=plan.split[patient],
+        target=plan.target[kept],
     )
 
 
@@ -135,7 +227,7 @@ def common_leads(stores: Sequence[Store], leads: Sequence[str] | None) -> tuple[
     return shared
 
 
-def _cut_one(
+def cut_windows(
     digital: NDArray[np.int16],
     gain: NDArray[np.float64],
     baseline: NDArray[np.int64],
@@ -143,29 +235,57 @@ def _cut_one(
     count: int,
     spec: FrameSpec,
     resample: str,
-) -> tuple[NDArray[np.int16], NDArray[np.float64]]:
-    """(leads, samples) of a recording -> (leads, count, spec.samples), (leads, count) mV a step."""
-    n = len(gain)
+) -> _Windows:
+    """Cut recordings of one rate and length into frames; each is cut as if it were alone.
+
+    Args:
+        digital: (recordings, leads, samples).
+        gain: (recordings, leads) steps a mV.
+        baseline: (recordings, leads).
+        rate: In Hz.
+        count: Frames of a recording.
+        spec: The frame.
+        resample: The whole 'recording', or 'frame' by frame.
+
+    Returns:
+        (recordings, leads, count, spec.samples), and (recordings, leads, count) mV a step.
+    """
+    n, leads, _ = digital.shape
+    cut_shape = (n, leads, count, spec.samples)
     if np.isclose(rate, spec.rate):
-        whole = digital[:, : count * spec.samples].reshape(n, count, spec.samples)
+        whole = digital[..., : count * spec.samples].reshape(cut_shape)
         if not baseline.any():
-            return whole, np.repeat(1 / gain[:, None], count, axis=1)
-        signal = (whole - baseline[:, None, None].astype(np.float64)) / gain[:, None, None]
+            return whole, np.repeat(1 / gain[..., None], count, axis=-1)
+        signal = (whole - baseline[..., None, None].astype(np.float64)) / gain[..., None, None]
+        plain = ~baseline.any(axis=1)
     else:
-        signal = (digital - baseline[:, None].astype(np.float64)) / gain[:, None]
+        signal = (digital - baseline[..., None].astype(np.float64)) / gain[..., None]
         if resample == "frame":
             width = round(float(frame_width(rate, spec)))
-            frames = signal[:, : count * width].reshape(n, count, width)
-            signal = scipy.signal.resample(frames, spec.samples, axis=-1)
+            frames = signal[..., : count * width].reshape(n, leads, count, width)
+            signal = _resampled(frames, spec.samples)
         else:
-            total = max(round(digital.shape[1] / rate * spec.rate), count * spec.samples)
-            signal = scipy.signal.resample(signal, total, axis=-1)
-            signal = signal[:, : count * spec.samples].reshape(n, count, spec.samples)
+            total = max(round(digital.shape[-1] / rate * spec.rate), count * spec.samples)
+            signal = _resampled(signal, total)
+            signal = signal[..., : count * spec.samples].reshape(cut_shape)
+        plain = np.zeros(n, bool)
     # an eighth of the file's own step, or as finely as 16 bits allow: a second rounding must not
     # add noise of its own
-    step = np.maximum(np.abs(signal).max(axis=(1, 2)) / 32767, 1 / (8 * gain))
-    values = np.rint(signal / step[:, None, None]).astype(np.int16)
-    return values, np.repeat(step[:, None], count, axis=1)
+    step = np.maximum(np.abs(signal).max(axis=(-2, -1)) / 32767, 1 / (8 * gain))
+    values = np.rint(signal / step[..., None, None]).astype(np.int16)
+    if plain.any():  # those without a baseline keep the file's own steps, in any company
+        values[plain] = whole[plain]
+        step[plain] = 1 / gain[plain]
+    return values, np.repeat(step[..., None], count, axis=-1)
+
+
+def _resampled(signal: NDArray[np.float64], samples: int) -> NDArray[np.float64]:
+    """(recordings, …, any) -> (recordings, …, samples), one recording after the other.
+
+    The transform takes rows in pairs and rounds a lone one differently: all at once, a recording's
+    bits would depend on its company.
+    """
+    return np.stack([scipy.signal.resample(one, samples, axis=-1) for one in signal])
 
 
 def _targets(

@@ -75,3 +75,23 @@ def copies_of_seen(checkpoints: Sequence[Checkpoint], frames: Frames) -> NDArray
         own = keys_of(f"{salt}:content:{digest}" for digest in frames.digests[test])
         seen[test] |= np.isin(own, checkpoint.recordings)
     return seen
+
+
+def seen_by(
+    checkpoint: Checkpoint,
+    dataset: str,
+    patients: Sequence[str],
+    digests: NDArray[np.uint64],
+) -> NDArray[np.bool_]:
+    """(recordings,) whose patient, or whose very samples, the encoder was trained or validated on.
+
+    Args:
+        checkpoint: The encoder.
+        dataset: Of the recordings.
+        patients: (recordings,) whom each belongs to.
+        digests: (recordings,) content key of each.
+    """
+    salt = checkpoint.card.salt
+    people = keys_of(f"{salt}:{dataset}:{patient}" for patient in patients)
+    contents = keys_of(f"{salt}:content:{digest}" for digest in digests)
+    return np.isin(people, checkpoint.patients) | np.isin(contents, checkpoint.recordings)

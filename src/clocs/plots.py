@@ -181,14 +181,16 @@ def patient_distances(
     inter: ArrayLike | None = None,
     *,
     title: str = "",
+    metric: str = "Euclidean",
 ) -> Figure:
-    """Draw Euclidean distances within and between patients, as in the paper's figure 6.
+    """Draw distances within and between patients, as in the paper's figure 6.
 
     Args:
         intra: Distances between embeddings of one patient; or, for panels side by side, a mapping
             from the panel's name to its (intra, inter).
         inter: Distances between embeddings of different patients.
         title: Above the figure.
+        metric: Its name, for the axis.
     """
     if isinstance(intra, Mapping):
         panels = dict(intra)
@@ -212,7 +214,7 @@ def patient_distances(
             mean = float(values.mean())
             label = f"{kind}-patient, mean {mean:.2f}"
             axes.axvline(mean, color=colour, linewidth=1.6, linestyle=(0, (4, 2)), label=label)
-        axes.set(xlabel="Euclidean distance", title=name, xlim=(0, None))
+        axes.set(xlabel=f"{metric} distance", title=name, xlim=(0, None))
         axes.legend(loc="upper right", framealpha=1, edgecolor="none", fontsize=8)
         axes.margins(y=0.28)  # room for the legend above the bars
     figure.axes[0].set_ylabel("density")

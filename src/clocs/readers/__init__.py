@@ -38,7 +38,7 @@ def read(path: str | os.PathLike[str], leads: Sequence[str] | None = None) -> Re
         header = file.with_suffix(".hea")
         if not header.is_file():
             raise SourceError(f"{file} has no header {header.name} beside it; put it there")
-        return read_wfdb(_beside(header), header.name, leads)
+        return read_wfdb(beside(header), header.name, leads)
     if suffix not in (".csv", ".ecg"):
         raise SourceError(f"{file} is of no known format; known are .hea, .mat, .dat, .csv, .ecg")
     try:
@@ -50,7 +50,7 @@ def read(path: str | os.PathLike[str], leads: Sequence[str] | None = None) -> Re
     return recording if leads is None else recording.select(leads)
 
 
-def _beside(header: Path) -> Source:
+def beside(header: Path) -> Source:
     """A header and the files it names; its whole folder only where segments name yet others."""
     source = open_files(header.parent, [header.name])
     parsed = parse_header(source.read(header.name), name=header.name)

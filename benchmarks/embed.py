@@ -1,0 +1,145 @@
+"""Recordings embedded a second: `clocs embed` against a plain loop over files, in one run.
+
+    python benchmarks/embed.py [--recordings 2000] [--repeats 3]
+
+The plain loop is what one writes first: wfdb.rdrecord, scipy's resample, min-max, and a forward
+pass of torch's own modules for each file, without gradients. Both see the same WFDB files (12 leads
+of 10 s at 500 Hz, simulated), the same four leads and the same weights, and must give the same
+vectors. A store is the same recordings prepared once by `clocs prepare`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import scipy.signal
+import torch
+import wfdb
+from numpy.typing import NDArray
+from torch import nn
+
+import clocs
+from clocs import Checkpoint, FrameSpec, Store
+from clocs.patients.embedding import embed_recordings, embed_store
+from clocs.plan import Plan
+from clocs.pretraining import pretrain_frames
+from clocs.readers.several import find_recordings, read_several
+
+LEADS = ("II", "V2", "aVL", "aVR")
+SPEC = FrameSpec(10.0)
+
+
+def plain_network(checkpoint: Checkpoint) -> nn.Module:
+    """The paper's encoder in torch's own modules, with the checkpoint's weights."""
+    weights, buffers = checkpoint.weights, checkpoint.buffers
+    layers: list[nn.Module] = []
+    for i, (c_in, c_out) in enumerate(((1, 4), (4, 16), (16, 32)), start=1):
+        conv, norm = nn.Conv1d(c_in, c_out, 7, stride=3, bias=False), nn.BatchNorm1d(c_out)
+        kernel = weights[f"conv{i}.weight"][0].view(7, c_in, c_out)
+        conv.weight.data = kernel.permute(2, 1, 0).contiguous()
+        norm.weight.data, norm.bias.data = (weights[f"norm{i}.{n}"][0] for n in ("weight", "bias"))
+        norm.running_mean = buffers[f"norm{i}.mean"][0].clone()
+        norm.running_var = buffers[f"norm{i}.variance"][0].clone()
+        layers += [conv, norm, nn.ReLU(), nn.MaxPool1d(2), nn.Dropout(0.1)]
+    linear = nn.Linear(320, 128)
+    own = weights["linear.weight"][0].view(10, 32, 128)  # place before channel; torch: the reverse
+    linear.weight.data = own.permute(2, 1, 0).reshape(128, 320).contiguous()
+    linear.bias.data = weights["linear.bias"][0].clone()
+    return nn.Sequential(*layers, nn.Flatten(), linear, nn.ReLU()).eval()
+
+
+@torch.no_grad()
+def plain_loop(network: nn.Module, names: list[str]) -> NDArray[np.float32]:
+    made = []
+    for name in names:
+        record = wfdb.rdrecord(name, channel_names=list(LEADS))
+        order = [record.sig_name.index(lead) for lead in LEADS]
+        signal = scipy.signal.resample(record.p_signal[:, order].T, SPEC.samples, axis=1)
+        low, high = signal.min(axis=1, keepdims=True), signal.max(axis=1, keepdims=True)
+        x = torch.from_numpy(((signal - low) / (high - low)).astype(np.float32))
+        z = network(x[:, None]).numpy()
+        unit = z / np.linalg.norm(z, axis=1, keepdims=True)
+        mean = unit.mean(axis=0)
+        made.append(mean / np.linalg.norm(mean))
+    return np.stack(made)
+
+
+def write_files(store: Store, folder: Path) -> list[str]:
+    names = []
+    for one in store.iter_recordings():
+        wfdb.wrsamp(
+            one.id.replace("/", "_"),
+            fs=one.rate,
+            units=["mV"] * len(one.leads),
+            sig_name=list(one.leads),
+            d_signal=one.digital.T.astype(np.int64),
+            fmt=["16"] * len(one.leads),
+            adc_gain=one.gain.tolist(),
+            baseline=one.baseline.tolist(),
+            write_dir=str(folder),
+        )
+        names.append(str(folder / one.id.replace("/", "_")))
+    return names
+
+
+def rate(
+    act: Callable[[], NDArray[np.float32]], count: int, repeats: int
+) -> tuple[float, NDArray[np.float32]]:
+    """The best of a few: recordings a second, and the vectors."""
+    best = 0.0
+    for _ in range(repeats):
+        start = time.perf_counter()
+        vectors = act()
+        best = max(best, count / (time.perf_counter() - start))
+    return best, vectors
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--recordings", type=int, default=2000)
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        place = Path(scratch)
+        store = clocs.prepare(
+            "synthetic", out=place / "store", patients=options.recordings, recordings=1
+        )
+        one = store.recording(0)
+        print(
+            f"{len(store):,} recordings: {len(one.leads)} leads, {one.seconds:g} s, {one.rate:g} Hz"
+        )
+        plan = Plan(method="random-bn", seeds=(0,))
+        frames = store.frames(spec=SPEC, leads=LEADS)
+        checkpoint = pretrain_frames(frames, plan, place / "run", frame_to_use=SPEC)[0]
+        (place / "files").mkdir()
+        names = write_files(store, place / "files")
+        network = plain_network(checkpoint)
+        files = [Path(f"{name}.hea") for name in names]
+        plain, expected = rate(lambda: plain_loop(network, names), len(names), options.repeats)
+        print(f"{'plain loop over files':<28}{plain:>10,.0f} recordings/s    1.0×")
+        ways: dict[str, Callable[[], NDArray[np.float32]]] = {
+            "clocs embed FILES": lambda: (
+                embed_recordings(
+                    checkpoint, read_several(find_recordings(files)), leads=LEADS
+                ).vectors
+            ),
+            "clocs embed STORE": lambda: (
+                embed_store(checkpoint, store, level="recording", spec=SPEC, leads=LEADS).vectors
+            ),
+        }
+        for way, act in ways.items():
+            fast, vectors = rate(act, len(names), options.repeats)
+            apart = float(np.abs(1 - np.einsum("nd,nd->n", vectors, expected)).max())
+            gain = f"{fast / plain:>5.1f}×   vectors within {apart:.1e}"
+            print(f"{way:<28}{fast:>10,.0f} recordings/s  {gain}")
+        print(f"{torch.get_num_threads()} threads, {os.cpu_count()} cores")
+
+
+if __name__ == "__main__":
+    main()

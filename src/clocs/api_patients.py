@@ -1,0 +1,202 @@
+"""The verbs about patients, in Python: what the commands of `cli_patients` call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clocs.api import pick_device
+from clocs.errors import SettingError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from clocs.checkpoint import Checkpoint
+    from clocs.distances import Metric
+    from clocs.patients import Embeddings, Level, Where
+    from clocs.patients.archive import Indexed
+    from clocs.patients.report import DistanceReport
+    from clocs.patients.retrieval import Retrieval
+    from clocs.store import Store
+
+
+def embed(
+    checkpoint: Checkpoint | Path | str,
+    *sources: Store | Path | str,
+    level: Level = "patient",
+    leads: Sequence[str] | None = None,
+    split: str | None = None,
+    split_seed: int = 0,
+    rate: float = 500.0,
+    device: str | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Embeddings:
+    """Embed stores, or files: deterministic, in evaluation mode, without all signals in memory.
+
+    Args:
+        checkpoint: One, a file, or a folder (then its first seed).
+        sources: Stores, which are cut into their own frames; or recordings' files (.hea, .dat,
+            .mat, .csv, .ecg), folders and zips of them, cut into the checkpoint's. What cannot be
+            embedded is named in `problems` and stops nothing else.
+        level: What a vector stands for: 'frame', 'recording' or 'patient'.
+        leads: By name; the checkpoint's by default.
+        split: Of stores, only this part: 'train', 'validation' or 'test'.
+        split_seed: Of the split by patient.
+        rate: Of CSV files, in Hz.
+        device: 'cpu', 'cuda' …; the best at hand by default.
+        progress: Called with (recordings done, recordings in all), store by store.
+    """
+    from clocs.checkpoint import Checkpoint, load_checkpoint
+    from clocs.manifest import MANIFEST
+    from clocs.patients.embedding import embed_recordings, embed_store
+    from clocs.patients.embeddings import joined
+    from clocs.readers.several import find_recordings, read_several
+    from clocs.store import Store, open_store
+
+    encoder = checkpoint if isinstance(checkpoint, Checkpoint) else load_checkpoint(checkpoint)
+    where = pick_device(device)
+    made, files = [], []
+    for source in sources:
+        if not isinstance(source, Store) and not (Path(source) / MANIFEST).is_file():
+            files.append(source)
+            continue
+        store = source if isinstance(source, Store) else open_store(source)
+        made.append(
+            embed_store(
+                encoder,
+                store,
+                level=level,
+                leads=leads,
+                split=split,
+                split_seed=split_seed,
+                device=where,
+                progress=progress,
+            )
+        )
+    if files or not made:
+        found = find_recordings(files)
+        made.append(
+            embed_recordings(
+                encoder,
+                read_several(found, rate),
+                level=level,
+                leads=leads,
+                device=where,
+                progress=lambda done: progress(done, len(found)),
+            )
+        )
+    return joined(made)
+
+
+def patient_distances(
+    checkpoint: Checkpoint | Path | str,
+    store: Store | Path | str,
+    *,
+    metric: Metric = "euclidean",
+    split: str = "test",
+    leads: Sequence[str] | None = None,
+    split_seed: int = 0,
+    device: str | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> DistanceReport:
+    """Distances between frames of one patient and of different patients, lead by lead.
+
+    Args:
+        checkpoint: One, a file, or a folder (then its first seed).
+        store: Prepared recordings. Where most hold a single frame, their segments are compared.
+        metric: 'euclidean', as in the paper, of embeddings as they are; or 'cosine'.
+        split: 'test', 'validation', 'train' or 'all'.
+        leads: By name; the checkpoint's by default.
+        split_seed: Of the split by patient.
+        device: 'cpu', 'cuda' …; the best at hand by default.
+        progress: Called with (recordings done, recordings in all).
+    """
+    from clocs.checkpoint import Checkpoint, load_checkpoint
+    from clocs.patients.report import report_distances
+    from clocs.store import Store, open_store
+
+    return report_distances(
+        checkpoint if isinstance(checkpoint, Checkpoint) else load_checkpoint(checkpoint),
+        store if isinstance(store, Store) else open_store(store),
+        metric=metric,
+        split=split,
+        leads=leads,
+        split_seed=split_seed,
+        device=pick_device(device),
+        progress=progress,
+    )
+
+
+def index(
+    checkpoint: Checkpoint | Path | str,
+    *stores: Store | Path | str,
+    out: Path | str,
+    device: str | None = None,
+    **options: Any,
+) -> Indexed:
+    """Index the patients and recordings of stores; the options of `archive.make_archive`."""
+    from clocs.checkpoint import Checkpoint, load_checkpoint
+    from clocs.patients.archive import make_archive
+    from clocs.store import Store, open_store
+
+    return make_archive(
+        checkpoint if isinstance(checkpoint, Checkpoint) else load_checkpoint(checkpoint),
+        [one if isinstance(one, Store) else open_store(one) for one in stores],
+        Path(out),
+        device=pick_device(device),
+        **options,
+    )
+
+
+def similar(
+    index: Path | str,
+    *,
+    patient: str | None = None,
+    file: Path | str | None = None,
+    k: int = 10,
+    level: Level = "patient",
+    where: Where | None = None,
+    leads: Sequence[str] | None = None,
+    rate: float = 500.0,
+) -> pl.DataFrame:
+    """The most similar patients or recordings of an index, nearest first; never the one who asks.
+
+    Args:
+        index: Folder made by `index`.
+        patient: Who asks: an ID of the index, or 'dataset:ID'.
+        file: Or a recording's file, embedded by the index's own encoder.
+        k: How many.
+        level: 'patient' or 'recording'.
+        where: Conditions on whom to return.
+        leads: Of the file, by name.
+        rate: Of a CSV file, in Hz.
+    """
+    from clocs.patients.archive import similar_to_file, similar_to_patient
+
+    if (patient is None) == (file is None):
+        raise SettingError("ask for a patient or for a file: give one of --patient and --file")
+    if patient is not None:
+        return similar_to_patient(Path(index), patient, k=k, level=level, where=where)
+    return similar_to_file(
+        Path(index), Path(str(file)), k=k, level=level, where=where, leads=leads, rate=rate
+    )
+
+
+def retrieval(
+    checkpoints: Sequence[Checkpoint | Path | str],
+    store: Store | Path | str,
+    *,
+    device: str | None = None,
+    **options: Any,
+) -> list[Retrieval]:
+    """Scores of the search on unseen patients; the options of `retrieval.score_retrieval`."""
+    from clocs.checkpoint import Checkpoint, load_checkpoints
+    from clocs.patients.retrieval import score_retrieval
+    from clocs.store import Store, open_store
+
+    encoders: list[Checkpoint] = []
+    for one in checkpoints:
+        encoders += [one] if isinstance(one, Checkpoint) else load_checkpoints(one)
+    opened = store if isinstance(store, Store) else open_store(store)
+    return score_retrieval(encoders, opened, device=pick_device(device), **options)

@@ -1,0 +1,312 @@
+"""The commands about patients: embed, distances, index, similar, retrieval. Parse, call, print."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from clocs import terminal
+from clocs.cli_options import Device, Json, SplitSeed, err, names_of, print_json
+from clocs.cli_options import out as console
+from clocs.errors import SettingError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+app = typer.Typer(rich_markup_mode="rich")
+
+CheckpointPath = Annotated[
+    Path, typer.Argument(help="A checkpoint's file, or a folder (then its first seed).")
+]
+Leads = Annotated[
+    str | None, typer.Option(help="Leads by name, such as II,V2; the checkpoint's by default.")
+]
+Rate = Annotated[float, typer.Option(help="Of CSV files, in Hz.", min=1)]
+Split = Annotated[str, typer.Option(help="test, validation, train or all.")]
+
+
+@app.command(epilog="Example: clocs embed runs/chapman-cmsc chapman --level patient")
+def embed(
+    checkpoint: CheckpointPath,
+    sources: Annotated[
+        list[Path],
+        typer.Argument(help="Stores; or files (.hea .dat .mat .csv .ecg), folders, zips."),
+    ],
+    out: Annotated[Path, typer.Option(help="The parquet file to write.")] = Path(
+        "embeddings.parquet"
+    ),
+    level: Annotated[str, typer.Option(help="frame, recording or patient.")] = "patient",
+    leads: Leads = None,
+    split: Annotated[str | None, typer.Option(help="Of stores, only this part.")] = None,
+    split_seed: SplitSeed = 0,
+    rate: Rate = 500.0,
+    device: Device = None,
+    as_json: Json = False,
+) -> None:
+    """Turn recordings into vectors, with ids, labels, age and sex.
+
+    Per frame (and lead), per recording or per patient: the mean of unit vectors, made a unit vector
+    again. Files that cannot be embedded are listed, and the exit code is then 1.
+    """
+    from clocs import api_patients as api
+    from clocs.manifest import MANIFEST
+
+    if out.suffix != ".parquet":
+        raise SettingError(f"--out is {out}; give a name that ends in .parquet")
+    with terminal.bar(err, "Embedding", "recordings") as progress:
+        made = api.embed(
+            checkpoint,
+            *sources,
+            level=level,  # type: ignore[arg-type]
+            leads=names_of(leads),
+            split=split,
+            split_seed=split_seed,
+            rate=rate,
+            device=device,
+            progress=progress,
+        )
+    files = any(not (source / MANIFEST).is_file() for source in sources)
+    if len(made):
+        made.save(out)
+    facts = {
+        "file": str(out) if len(made) else None,
+        "level": made.level,
+        "vectors": len(made),
+        "dim": made.dim,
+        "patients": made.rows.select("dataset", "patient").n_unique(),
+        "encoder": made.encoder,
+        "dead_views": made.dead_views,
+        "dead": [list(one) for one in made.dead],
+        "problems": [list(one) for one in made.problems],
+    }
+    if as_json:
+        print_json(facts)
+    else:
+        console.print(
+            f"{len(made):,} vectors of {made.dim} dimensions, one a {made.level}, of "
+            f"{facts['patients']:,} patients.",
+        )
+        _say_dead(made.dead_views, made.dead)
+        if len(made):
+            console.print(f"They are in {out}.", markup=False)
+    _say_problems(made.problems)
+    if files and made.problems:
+        raise typer.Exit(1)
+
+
+@app.command(epilog="Example: clocs distances runs/chapman-cmsc physionet2020 --plot distances.png")
+def distances(
+    checkpoint: CheckpointPath,
+    store: Annotated[Path, typer.Argument(help="Made by `clocs prepare`.")],
+    metric: Annotated[
+        str, typer.Option(help="euclidean, as in the paper, of vectors as they are; or cosine.")
+    ] = "euclidean",
+    split: Split = "test",
+    leads: Leads = None,
+    split_seed: SplitSeed = 0,
+    plot: Annotated[Path | None, typer.Option(help="Draw the distributions to this PNG.")] = None,
+    device: Device = None,
+    as_json: Json = False,
+) -> None:
+    """Compare distances between frames of one patient and of different patients (figure 6)."""
+    from clocs import api_patients as api
+
+    if plot is not None and plot.suffix.lower() != ".png":
+        raise SettingError(f"--plot is {plot}; give a name that ends in .png")
+    with terminal.bar(err, "Embedding", "recordings") as progress:
+        found = api.patient_distances(
+            checkpoint,
+            store,
+            metric=metric,  # type: ignore[arg-type]
+            split=split,
+            leads=names_of(leads),
+            split_seed=split_seed,
+            device=device,
+            progress=progress,
+        )
+    if plot is not None:
+        from clocs import plots
+
+        title = f"{found.method} on {found.store}, {found.split} patients"
+        name = "Euclidean" if metric == "euclidean" else "cosine"
+        pair = found.distances
+        figure = plots.patient_distances(pair.intra, pair.inter, title=title, metric=name)
+        plots.save(figure, plot)
+    if as_json:
+        print_json(found.json() | {"plot": None if plot is None else str(plot)})
+        return
+    console.print(found.table())
+    if plot is not None:
+        console.print(f"The figure is {plot}.", markup=False)
+
+
+@app.command(epilog="Example: clocs index runs/chapman-cmsc chapman physionet2020 --out index")
+def index(
+    checkpoint: CheckpointPath,
+    stores: Annotated[list[Path], typer.Argument(help="Made by `clocs prepare`.")],
+    out: Annotated[Path, typer.Option(help="Folder of the index.")] = Path("index"),
+    add: Annotated[bool, typer.Option("--add", help="To an index that is there.")] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="With --add: patients that are there already.")
+    ] = False,
+    kind: Annotated[
+        str, typer.Option(help="auto (exact up to a million vectors), exact, hnsw or ivf.")
+    ] = "auto",
+    leads: Leads = None,
+    split_seed: SplitSeed = 0,
+    device: Device = None,
+    as_json: Json = False,
+) -> None:
+    """Build an index of patients and of recordings, or add to one without rebuilding it."""
+    from clocs import api_patients as api
+
+    with terminal.bar(err, "Embedding", "recordings") as progress:
+        done = api.index(
+            checkpoint,
+            *stores,
+            out=out,
+            add=add,
+            replace=replace,
+            kind=kind,
+            leads=names_of(leads),
+            split_seed=split_seed,
+            device=device,
+            progress=progress,
+        )
+    if as_json:
+        print_json(
+            {
+                "index": str(out),
+                "added": done.added,
+                "total": done.total,
+                "kind": done.kind,
+                "dead_views": done.dead_views,
+                "dead": [list(one) for one in done.dead],
+                "problems": [list(one) for one in done.problems],
+            }
+        )
+        return
+    for level, total in done.total.items():
+        console.print(
+            f"{done.added[level]:,} {level}s added; {total:,} in all, {done.kind[level]}."
+        )
+    _say_dead(done.dead_views, done.dead)
+    _say_problems(done.problems)
+    console.print(f"The index is {out}. Next: clocs similar {out} --patient ID", markup=False)
+
+
+@app.command(
+    epilog="Example: clocs similar index --patient chapman:MUSE_20180113_124215_52000 -k 5"
+)
+def similar(
+    folder: Annotated[Path, typer.Argument(metavar="INDEX", help="Made by `clocs index`.")],
+    patient: Annotated[
+        str | None, typer.Option(help="ID or dataset:ID of a patient or recording in the index.")
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option(help="A recording (.hea .dat .mat .csv .ecg).")
+    ] = None,
+    k: Annotated[int, typer.Option("-k", help="How many.", min=1)] = 10,
+    level: Annotated[str, typer.Option(help="patient or recording.")] = "patient",
+    label: Annotated[str | None, typer.Option(help="Only those with it.")] = None,
+    min_age: Annotated[
+        float | None, typer.Option(help="In years; unknown ages do not pass.")
+    ] = None,
+    max_age: Annotated[
+        float | None, typer.Option(help="In years; unknown ages do not pass.")
+    ] = None,
+    sex: Annotated[str | None, typer.Option(help="male or female.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="Only of this one.")] = None,
+    leads: Leads = None,
+    rate: Rate = 500.0,
+    as_json: Json = False,
+) -> None:
+    """Find the most similar patients or recordings; never the one who asks."""
+    from clocs import api_patients as api
+    from clocs.patients import Where
+
+    found = api.similar(
+        folder,
+        patient=patient,
+        file=file,
+        k=k,
+        level=level,  # type: ignore[arg-type]
+        where=Where(label=label, min_age=min_age, max_age=max_age, sex=sex, dataset=dataset),
+        leads=names_of(leads),
+        rate=rate,
+    )
+    columns = ["dataset", "patient", "recording", "labels", "age", "sex", "split"]
+    columns = [name for name in columns if name != "recording" or level == "recording"]
+    rows = found.select(*columns, "cosine", "euclidean")
+    if as_json:
+        query = patient if patient is not None else file
+        print_json({"query": str(query), "level": level, "neighbours": rows.to_dicts()})
+        return
+    console.print(_neighbours(rows.drop("split"), f"Nearest to {patient or file}"))
+    if not rows.height:
+        console.print("Nobody passes the conditions.")
+
+
+@app.command(epilog="Example: clocs retrieval runs/chapman-cmsc runs/chapman-random-bn chapman")
+def retrieval(
+    checkpoints: Annotated[
+        list[Path], typer.Argument(metavar="CHECKPOINT... STORE", help="Encoders, then a store.")
+    ],
+    split: Split = "test",
+    leads: Leads = None,
+    split_seed: SplitSeed = 0,
+    device: Device = None,
+    as_json: Json = False,
+) -> None:
+    """Score the search on patients never seen: is the nearest the same patient, same diagnosis?"""
+    from clocs import api_patients as api
+
+    if len(checkpoints) < 2:
+        raise SettingError("give at least one checkpoint, and then a store")
+    with terminal.bar(err, "Scoring", "encoders") as progress:
+        scores = api.retrieval(
+            checkpoints[:-1],
+            checkpoints[-1],
+            split=split,
+            leads=names_of(leads),
+            split_seed=split_seed,
+            device=device,
+            progress=progress,
+        )
+    if as_json:
+        print_json([score.json() for score in scores])
+        return
+    from clocs.patients.report import retrieval_table
+
+    console.print(retrieval_table(scores))
+
+
+def _neighbours(rows: pl.DataFrame, title: str) -> Any:
+    from rich.table import Table
+
+    table = Table(title=terminal.escape(title))
+    for name in rows.columns:
+        right = name in ("age", "cosine", "euclidean")
+        # An id cut short is of no use: rather more lines.
+        table.add_column(name, justify="right" if right else "left", overflow="fold")
+    for row in rows.iter_rows(named=True):
+        row["labels"] = ", ".join(row["labels"])
+        row["age"] = "" if row["age"] is None else f"{row['age']:g}"
+        row |= {name: f"{row[name]:.4f}" for name in ("cosine", "euclidean")}
+        table.add_row(*(terminal.escape(value or "") for value in row.values()))
+    return table
+
+
+def _say_dead(views: int, dead: tuple[tuple[str, str, str], ...]) -> None:
+    if views:
+        console.print(f"{views:,} frames × leads have a vector of zeros and count in no mean.")
+    for dataset, patient, recording in dead:
+        whose = f"{dataset}:{patient}" + (f", recording {recording}" if recording else "")
+        console.print(f"  {whose} has only such vectors, and so none.", markup=False)
+
+
+def _say_problems(problems: tuple[tuple[str, str], ...]) -> None:
+    for name, words in problems:
+        err.print(f"[yellow]clocs:[/yellow] {terminal.escape(f'{name}: {words}')}")

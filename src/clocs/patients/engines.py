@@ -1,0 +1,150 @@
+"""Engines: ways to find candidates among unit vectors, by FAISS. Knows nothing about patients.
+
+'exact' scans the vectors themselves; 'hnsw' walks a graph; 'ivf' looks into the nearest of many
+lists of vectors kept in 8 bits a dimension. Candidates of the last two are ranked again by exact
+distances, so that they can only miss a neighbour, never misstate one.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clocs.errors import SettingError, StoreError
+
+Kind = Literal["exact", "hnsw", "ivf"]
+Vectors = NDArray[np.float32]
+Rows = NDArray[np.int64]
+
+EXACT_UP_TO = 1_000_000
+HNSW_UP_TO = 4_000_000  # its graph and vectors must be in memory: 0.65 kB each at 128 dimensions
+_LINKS, _BUILD_EFFORT, _EFFORT = 16, 64, 128  # of HNSW
+_PROBES = 64  # lists of IVF that a query looks into
+_TRAINING = 64  # vectors a list, that IVF's lists are learned from
+_REFINE = 10  # candidates fetched for every neighbour asked for, at least
+_AT_ONCE = 65_536  # vectors gathered at a time
+
+
+def load_faiss() -> Any:
+    """The library, or a sentence that says how to get it."""
+    try:
+        import faiss
+    except ImportError as error:
+        raise SettingError(
+            "searching needs faiss, which is not installed; pip install 'clocs[search]'"
+        ) from error
+    return faiss
+
+
+class Engine(Protocol):
+    """What an index asks of an engine."""
+
+    def add(self, vectors: Vectors) -> None:
+        """Take (n, dim) further unit vectors, numbered on."""
+        ...
+
+    def candidates(self, queries: Vectors, k: int, allowed: NDArray[np.bool_] | None) -> Rows:
+        """(queries, about k) rows that may be nearest, -1 for none; only allowed ones."""
+        ...
+
+    def write(self, path: Path) -> None: ...
+
+
+class Approximate:
+    """HNSW or IVF, in FAISS's own memory and file."""
+
+    def __init__(self, index: Any, kind: Kind) -> None:
+        self._faiss, self._index, self.kind = load_faiss(), index, kind
+
+    @classmethod
+    def build(cls, vectors: Vectors, kind: Kind) -> Approximate:
+        """Learn from vectors, and take them; (n, dim), perhaps memory-mapped."""
+        faiss, (n, dim) = load_faiss(), vectors.shape
+        if kind == "hnsw":
+            index = faiss.IndexHNSWFlat(dim, _LINKS, faiss.METRIC_INNER_PRODUCT)
+            index.hnsw.efConstruction = _BUILD_EFFORT
+        else:
+            lists = max(1, min(round(math.sqrt(n)), n // 39))
+            index = faiss.index_factory(dim, f"IVF{lists},SQ8", faiss.METRIC_INNER_PRODUCT)
+            index.cp.seed = 0  # equal vectors make equal lists
+            index.cp.max_points_per_centroid = _TRAINING
+            sample = np.linspace(0, n - 1, min(n, lists * _TRAINING)).astype(np.int64)
+            index.train(np.ascontiguousarray(vectors[sample]))
+        made = cls(index, kind)
+        made.add(vectors)
+        return made
+
+    @classmethod
+    def read(cls, path: Path, kind: Kind, count: int) -> Approximate:
+        faiss = load_faiss()
+        try:
+            index = faiss.read_index(str(path))
+        except RuntimeError as error:
+            raise StoreError(f"{path} is damaged (FAISS cannot read it); index again") from error
+        if index.ntotal != count:
+            raise StoreError(f"{path} holds {index.ntotal} vectors instead of {count}; index again")
+        return cls(index, kind)
+
+    def add(self, vectors: Vectors) -> None:
+        for start in range(0, len(vectors), _AT_ONCE):
+            self._index.add(np.ascontiguousarray(vectors[start : start + _AT_ONCE]))
+
+    def candidates(self, queries: Vectors, k: int, allowed: NDArray[np.bool_] | None) -> Rows:
+        faiss = self._faiss
+        k = min(k * _REFINE, self._index.ntotal)
+        chosen: dict[str, Any] = {}
+        if allowed is not None:
+            bits = np.packbits(allowed, bitorder="little")
+            chosen["sel"] = faiss.IDSelectorBitmap(bits)
+        if self.kind == "hnsw":
+            parameters = faiss.SearchParametersHNSW(efSearch=max(_EFFORT, k), **chosen)
+        else:
+            parameters = faiss.SearchParametersIVF(nprobe=_PROBES, **chosen)
+        found: Rows = self._index.search(queries, k, params=parameters)[1]
+        return found
+
+    def write(self, path: Path) -> None:
+        self._faiss.write_index(self._index, str(path))
+
+
+def pick_kind(kind: str, count: int) -> Kind:
+    """The kind asked for, or the one for so many vectors."""
+    kinds: tuple[Kind, ...] = ("exact", "hnsw", "ivf")
+    if kind == "auto":
+        return kinds[int(count > EXACT_UP_TO) + int(count > HNSW_UP_TO)]
+    for known in kinds:
+        if kind == known:
+            return known
+    raise SettingError(f"there is no index of the kind {kind!r}; choose auto, exact, hnsw or ivf")
+
+
+def scan(vectors: Vectors, queries: Vectors, k: int, rows: Rows | None) -> tuple[Rows, Vectors]:
+    """The k nearest of all vectors, or of some rows, by looking at each: (queries, k) and cosines.
+
+    -1 and -inf where there are fewer.
+    """
+    faiss = load_faiss()
+    count = len(vectors) if rows is None else len(rows)
+    found = np.full((len(queries), k), -1, np.int64)
+    cosine = np.full((len(queries), k), -np.inf, np.float32)
+    few = min(k, count)
+    if not few:
+        return found, cosine
+    if rows is None:
+        near, at = faiss.knn(queries, vectors, few, metric=faiss.METRIC_INNER_PRODUCT)
+        found[:, :few], cosine[:, :few] = at, near
+        return found, cosine
+    for start in range(0, count, _AT_ONCE):
+        some = rows[start : start + _AT_ONCE]
+        part = np.ascontiguousarray(vectors[some])
+        top = min(k, len(some))
+        near, at = faiss.knn(queries, part, top, metric=faiss.METRIC_INNER_PRODUCT)
+        both = np.concatenate([cosine, near], axis=1)
+        ids = np.concatenate([found, some[at]], axis=1)
+        best = np.argsort(-both, axis=1, kind="stable")[:, :k]
+        found, cosine = (np.take_along_axis(ids, best, 1), np.take_along_axis(both, best, 1))
+    return found, cosine

@@ -1,0 +1,198 @@
+"""The commands about patients, as a person types them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import wfdb
+from typer.testing import CliRunner
+
+from clocs import Checkpoint, Store
+from clocs.cli import app
+from clocs.errors import ClocsError
+from clocs.patients import Embeddings
+from clocs.patients.embedding import embed_store
+
+
+@dataclass
+class Done:
+    stdout: str
+    stderr: str
+
+
+def clocs(*arguments: object, code: int = 0) -> Done:
+    """The command in this process: starting one for each takes seconds."""
+    result = CliRunner().invoke(app, [str(one) for one in arguments])
+    error = result.exception
+    if error is not None and not isinstance(error, SystemExit | ClocsError):
+        raise error
+    assert result.exit_code == code, result.output
+    words = str(error) if isinstance(error, ClocsError) else ""
+    return Done(result.stdout, result.stderr + words)
+
+
+def as_json(*arguments: object, code: int = 0) -> Any:
+    return json.loads(clocs(*arguments, "--json", code=code).stdout)
+
+
+@pytest.fixture(scope="module")
+def run(checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run")
+    checkpoint.save(folder / "seed-0.safetensors")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def index(run: Path, small_store: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made") / "index"
+    facts = as_json("index", run, small_store.path, "--out", folder)
+    assert facts["total"] == {"patient": 40, "recording": 80}
+    assert facts["kind"] == {"patient": "exact", "recording": "exact"}
+    return folder
+
+
+@pytest.fixture(scope="module")
+def record(small_store: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The first recording of the store as a WFDB record, under another name."""
+    folder, one = tmp_path_factory.mktemp("record"), small_store.recording(0)
+    wfdb.wrsamp(
+        "mine",
+        fs=one.rate,
+        units=["mV"] * len(one.leads),
+        sig_name=list(one.leads),
+        d_signal=one.digital.T.astype(np.int64),
+        fmt=["16"] * len(one.leads),
+        adc_gain=one.gain.tolist(),
+        baseline=one.baseline.tolist(),
+        write_dir=str(folder),
+    )
+    return folder / "mine.hea"
+
+
+def test_embed_writes_what_python_gives(
+    run: Path, checkpoint: Checkpoint, small_store: Store, tmp_path: Path
+) -> None:
+    out = tmp_path / "e.parquet"
+    facts = as_json("embed", run, small_store.path, "--level", "recording", "--out", out)
+    assert facts["vectors"] == 80 and facts["problems"] == []
+    made = Embeddings.load(out)
+    expected = embed_store(checkpoint, small_store, level="recording")
+    np.testing.assert_allclose(made.vectors, expected.vectors, atol=1e-5)
+    assert made.encoder == expected.encoder == facts["encoder"]
+
+
+def test_a_bad_file_is_listed_and_the_rest_embedded(
+    run: Path, record: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "bad.csv").write_text("not,numbers\nat,all\n")
+    (tmp_path / "holter.ecg").write_bytes(np.arange(8000, dtype="<i2").tobytes())
+    out = tmp_path / "e.parquet"
+    files = [tmp_path / "bad.csv", record, tmp_path / "holter.ecg"]
+    facts = as_json("embed", run, *files, "--level", "recording", "--out", out, code=1)
+    assert facts["vectors"] == 1
+    assert [Path(name).name for name, _ in facts["problems"]] == ["bad.csv", "holter"]
+    assert "has the leads ECG, but II, V2, aVL, aVR" in facts["problems"][1][1]
+    assert Embeddings.load(out).rows["recording"].to_list() == ["mine"]
+    nothing = clocs("embed", run, tmp_path / "nowhere.hea", "--out", tmp_path / "n.parquet", code=1)
+    assert "does not exist" in nothing.stderr
+    assert not (tmp_path / "n.parquet").exists()
+
+
+def test_a_file_finds_its_like_but_never_itself(
+    index: Path, record: Path, small_store: Store, tmp_path: Path
+) -> None:
+    own = small_store.table["patient"][0]
+    for level, others in (("patient", 39), ("recording", 78)):
+        facts = as_json("similar", index, "--file", record, "-k", 100, "--level", level)
+        by_id = as_json("similar", index, "--patient", own, "-k", 100, "--level", level)
+        assert len(facts["neighbours"]) == len(by_id["neighbours"]) == others
+        assert own not in {one["patient"] for one in facts["neighbours"]}
+    # One sample changed makes it another recording: then the original is the nearest.
+    for part in (record, record.with_suffix(".dat")):
+        (tmp_path / part.name).write_bytes(part.read_bytes())
+    data = bytearray((tmp_path / "mine.dat").read_bytes())
+    data[40] ^= 1
+    (tmp_path / "mine.dat").write_bytes(data)
+    facts = as_json("similar", index, "--file", tmp_path / "mine.hea", "--level", "recording")
+    assert facts["neighbours"][0]["recording"] == small_store.table["id"][0]
+    assert facts["neighbours"][0]["cosine"] < 1e-4
+
+
+def test_a_patient_is_never_their_own_neighbour(index: Path, small_store: Store) -> None:
+    patient = small_store.table["patient"][0]
+    for level, others in (("patient", 39), ("recording", 78)):
+        query = f"{small_store.manifest.dataset}:{patient}"
+        facts = as_json("similar", index, "--patient", query, "-k", 100, "--level", level)
+        assert len(facts["neighbours"]) == others
+        assert patient not in {one["patient"] for one in facts["neighbours"]}
+        distances = [one["cosine"] for one in facts["neighbours"]]
+        assert distances == sorted(distances)
+
+
+def test_conditions_hold(index: Path, small_store: Store) -> None:
+    row = small_store.table.row(0, named=True)
+    label = small_store.table["labels"].explode().drop_nulls()[5]
+    facts = as_json(
+        "similar", index, "--patient", row["patient"], "-k", 50, "--label", label,
+        "--sex", "female", "--min-age", 40,
+    )  # fmt: skip
+    people = small_store.table.filter(
+        pl.col("labels").list.contains(label)
+        & (pl.col("sex") == "female")
+        & (pl.col("age") >= 40)
+        & (pl.col("patient") != row["patient"])
+    )["patient"]
+    assert {one["patient"] for one in facts["neighbours"]} == set(people)
+
+
+def test_who_asks_badly_gets_a_sentence(
+    index: Path, run: Path, small_store: Store, tmp_path: Path
+) -> None:
+    store = small_store.path
+    for words, arguments in {
+        "give one of --patient and --file": ("similar", index),
+        "holds no patient 'nobody'": ("similar", index, "--patient", "nobody"),
+        "is no index": ("similar", tmp_path, "--patient", "x"),
+        "is an index already; add to it with --add": ("index", run, store, "--out", index),
+        "40 of 40 patients stand in the index already": (
+            "index", run, store, "--out", index, "--add",
+        ),
+        "levels patient and recording": ("similar", index, "--patient", "x", "--level", "frame"),
+        "ends in .parquet": ("embed", run, store, "--out", "x.csv"),
+        "choose one of euclidean, cosine": ("distances", run, store, "--metric", "manhattan"),
+        "at least one checkpoint": ("retrieval", store),
+    }.items():  # fmt: skip
+        done = clocs(*arguments, code=1)
+        assert words in done.stderr.replace("\n", " "), (words, done.stderr)
+
+
+def test_replacing_keeps_the_number_and_another_encoder_is_refused(
+    index: Path, run: Path, checkpoint: Checkpoint, small_store: Store, tmp_path: Path
+) -> None:
+    facts = as_json("index", run, small_store.path, "--out", index, "--add", "--replace")
+    assert facts["total"] == {"patient": 40, "recording": 80}
+    changed = {name: value * 0.5 for name, value in checkpoint.weights.items()}
+    other = tmp_path / "other" / "seed-0.safetensors"
+    replace(checkpoint, weights=changed).save(other)
+    done = clocs("index", other, small_store.path, "--out", index, "--add", code=1)
+    assert "made by another encoder" in done.stderr
+
+
+def test_distances_and_retrieval_print_their_numbers(
+    run: Path, small_store: Store, tmp_path: Path
+) -> None:
+    plot = tmp_path / "d.png"
+    facts = as_json("distances", run, small_store.path, "--metric", "cosine", "--plot", plot)
+    assert 0.5 < facts["separability"] <= 1 and 0 <= facts["overlap"] <= 1
+    assert facts["intra_mean"] < facts["inter_mean"]
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    (score,) = as_json("retrieval", run, small_store.path)
+    assert score["patients_seen"] == 0 and score["halves"]["top1"] > score["halves"]["chance"]
+    shown = clocs("retrieval", run, small_store.path).stdout
+    assert "chance" in shown and "random-bn" in shown

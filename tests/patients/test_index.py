@@ -1,0 +1,279 @@
+"""The index finds what a slow search finds, under conditions too, and survives the disk."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import polars as pl
+import pytest
+from numpy.typing import NDArray
+
+from clocs.errors import CheckpointError, ClocsError, SettingError, StoreError
+from clocs.patients import Embeddings, PatientIndex, Where
+from clocs.patients import engines as engines_module
+from clocs.patients.index_folder import MANIFEST, VECTORS, verify_index
+
+from .conftest import random_embeddings
+
+Kind = Literal["exact", "hnsw", "ivf"]
+KINDS: tuple[Kind, ...] = ("exact", "hnsw", "ivf")
+
+
+def slow_search(
+    embeddings: Embeddings, query: NDArray[np.float32], k: int, mask: NDArray[np.bool_]
+) -> list[int]:
+    """By hand: cosine of every row, the rows that do not pass left out."""
+    scores = []
+    for row, vector in enumerate(embeddings.vectors.astype(np.float64)):
+        if mask[row]:
+            wide = query.astype(np.float64)
+            cosine = vector @ wide / (np.linalg.norm(vector) * np.linalg.norm(wide))
+            scores.append((-cosine, row))
+    return [row for _, row in sorted(scores)[:k]]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("where", "passes"),
+    [
+        (Where(label="C"), lambda row: "C" in row["labels"]),
+        (
+            Where(min_age=40, max_age=50),
+            lambda row: row["age"] is not None and 40 <= row["age"] <= 50,
+        ),
+        (
+            Where(sex="female", label="A"),
+            lambda row: row["sex"] == "female" and "A" in row["labels"],
+        ),
+        (Where(label="nowhere"), lambda row: False),
+    ],
+)
+def test_conditions_are_exact_in_every_kind(
+    kind: Kind, where: Where, passes: Callable[[dict[str, object]], bool]
+) -> None:
+    embeddings, queries = random_embeddings(2000), random_embeddings(5, seed=9).vectors
+    index = PatientIndex.build(embeddings, kind)
+    mask = np.array([passes(row) for row in embeddings.rows.iter_rows(named=True)])
+    hits = index.search(queries, 10, where=where)
+    for query in range(len(queries)):
+        expected = slow_search(embeddings, queries[query], 10, mask)
+        assert [row for row in hits.rows[query].tolist() if row >= 0] == expected
+
+
+def test_exact_search_equals_a_slow_one_and_both_distances_agree() -> None:
+    embeddings, queries = random_embeddings(500), random_embeddings(20, seed=4).vectors
+    index = PatientIndex.build(embeddings)
+    hits = index.search(queries, 7)
+    assert index.kind == "exact"
+    for query in range(20):
+        everyone = np.ones(500, bool)
+        assert hits.rows[query].tolist() == slow_search(embeddings, queries[query], 7, everyone)
+    unit = queries / np.linalg.norm(queries, axis=1, keepdims=True)
+    apart = np.linalg.norm(index.vectors[hits.rows] - unit[:, None], axis=2)
+    np.testing.assert_allclose(hits.euclidean, apart, atol=1e-3)
+    np.testing.assert_allclose(hits.cosine, apart**2 / 2, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["hnsw", "ivf"])
+def test_approximate_search_finds_most_and_states_true_distances(kind: Kind) -> None:
+    embeddings, queries = random_embeddings(5000), random_embeddings(50, seed=4).vectors
+    exact = PatientIndex.build(embeddings, "exact").search(queries, 10)
+    index = PatientIndex.build(embeddings, kind)
+    near = index.search(queries, 10)
+    found = [
+        len(set(a) & set(b)) for a, b in zip(exact.rows.tolist(), near.rows.tolist(), strict=True)
+    ]
+    assert np.mean(found) >= 9.5
+    unit = queries / np.linalg.norm(queries, axis=1, keepdims=True)
+    true = 1 - np.einsum("qkd,qd->qk", index.vectors[near.rows], unit)
+    np.testing.assert_allclose(near.cosine, true, atol=1e-5)
+
+
+def test_a_condition_passed_by_more_than_can_be_scanned_goes_through_the_engine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("clocs.patients.index.EXACT_UP_TO", 100)
+    embeddings, queries = random_embeddings(3000), random_embeddings(20, seed=4).vectors
+    mask = Where(label="A").mask(embeddings.rows)
+    assert mask is not None
+    for kind in ("hnsw", "ivf"):
+        index = PatientIndex.build(embeddings, kind)
+        hits = index.search(queries, 10, where=mask)
+        assert (hits.rows >= 0).all() and mask[hits.rows].all()
+        same = [
+            len(set(hits.rows[q].tolist()) & set(slow_search(embeddings, queries[q], 10, mask)))
+            for q in range(20)
+        ]
+        assert np.mean(same) >= 9.5
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_one_who_asks_is_never_returned(kind: Kind) -> None:
+    embeddings = random_embeddings(300)
+    index = PatientIndex.build(embeddings, kind)
+    hits = index.search(embeddings, 10)
+    assert not (hits.rows == np.arange(300)[:, None]).any()
+    assert (hits.rows >= 0).all()
+    found = index.similar("p7", 10)
+    assert "p7" not in found["patient"].to_list()
+    assert found["cosine"].is_sorted() and found.height == 10
+
+
+def test_all_recordings_of_the_patient_who_asks_are_left_out() -> None:
+    made = random_embeddings(60)
+    rows = made.rows.with_columns(
+        pl.Series("patient", [f"p{i // 6}" for i in range(60)]),
+        pl.Series("recording", [f"r{i}" for i in range(60)]),
+    )
+    index = PatientIndex.build(Embeddings(made.vectors, rows, "recording", made.encoder))
+    found = index.similar("p3", 100)
+    assert found.height == 54
+    assert "p3" not in found["patient"].to_list()
+    assert index.row_of("r20").tolist() == [20]
+
+
+def test_ids_of_two_datasets_are_told_apart() -> None:
+    made = random_embeddings(20)
+    names = pl.Series("dataset", ["a"] * 10 + ["b"] * 10)
+    twice = pl.Series("patient", [f"p{i % 10}" for i in range(20)])
+    index = PatientIndex.build(
+        Embeddings(made.vectors, made.rows.with_columns(names, twice), "patient", made.encoder)
+    )
+    with pytest.raises(SettingError, match="'a' and in 'b'; say which dataset"):
+        index.similar("p3")
+    found = index.similar("p3", 19, dataset="b")
+    assert ("a", "p3") in found.select("dataset", "patient").rows()
+    assert ("b", "p3") not in found.select("dataset", "patient").rows()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_saved_and_added_to_it_finds_what_one_built_at_once_finds(
+    kind: Kind, tmp_path: Path
+) -> None:
+    first, second = random_embeddings(1500), random_embeddings(200, seed=1, start=1500)
+    PatientIndex.build(first, kind).save(tmp_path / "index")
+    index = PatientIndex.load(tmp_path / "index")
+    before = (tmp_path / "index" / VECTORS).read_bytes()
+    assert index.add(second) == 200
+    index.save(tmp_path / "index")
+    assert (tmp_path / "index" / VECTORS).read_bytes().startswith(before)  # appended, not rebuilt
+    again = PatientIndex.load(tmp_path / "index")
+    verify_index(tmp_path / "index")
+    assert len(again) == 1700 and again.kind == kind
+    found = again.search(second.vectors, 1)
+    assert (found.rows[:, 0] == np.arange(1500, 1700)).mean() > 0.98
+    names = sorted(path.name for path in (tmp_path / "index").iterdir())
+    assert len(names) == (3 if kind == "exact" else 4)  # nothing of the first save is left
+
+
+def test_who_is_there_already_is_named_and_can_be_replaced(tmp_path: Path) -> None:
+    embeddings = random_embeddings(100)
+    index = PatientIndex.build(embeddings)
+    other = Embeddings(-embeddings.vectors[:3], embeddings.rows[:3], "patient", embeddings.encoder)
+    with pytest.raises(SettingError, match="3 of 3 stand in the index already, such as p0 of made"):
+        index.add(other)
+    assert index.add(other, replace=True) == 3
+    assert len(index) == 100
+    index.save(tmp_path)
+    for one in (index, PatientIndex.load(tmp_path)):
+        best = one.search(-embeddings.vectors[:3], 1)
+        assert best.rows[:, 0].tolist() == [100, 101, 102]
+        assert not np.isin(one.search(embeddings.vectors[:3], 99).rows, [0, 1, 2]).any()
+
+
+def test_an_interrupted_addition_leaves_the_old_index(tmp_path: Path) -> None:
+    PatientIndex.build(random_embeddings(50)).save(tmp_path)
+    with (tmp_path / VECTORS).open("ab") as file:
+        file.write(b"half a vector")
+    index = PatientIndex.load(tmp_path)
+    assert len(index) == 50
+    index.add(random_embeddings(5, start=50))
+    index.save(tmp_path)
+    verify_index(tmp_path)
+    assert len(PatientIndex.load(tmp_path)) == 55
+
+
+def test_a_vector_of_another_encoder_is_refused() -> None:
+    index = PatientIndex.build(random_embeddings(10))
+    made = random_embeddings(3, start=10)
+    foreign = Embeddings(made.vectors, made.rows, "patient", "f" * 64)
+    for act in (lambda: index.search(foreign), lambda: index.add(foreign)):
+        with pytest.raises(CheckpointError, match="made by the encoder eeeeeeeeeeee…"):
+            act()
+
+
+def test_dead_vectors_are_not_indexed_and_cannot_ask() -> None:
+    made = random_embeddings(10)
+    made.vectors[4] = 0
+    index = PatientIndex.build(made)
+    assert len(index) == 9 and "p4" not in index.rows["patient"].to_list()
+    with pytest.raises(SettingError, match="zero or not finite"):
+        index.search(np.zeros((1, 16), np.float32))
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda folder: (folder / VECTORS).write_bytes(b"short"), "damaged"),
+        (lambda folder: (folder / "rows-0.parquet").unlink(), "missing"),
+        (lambda folder: (folder / "engine-0.faiss").write_bytes(b"x" * 10), "damaged"),
+        (lambda folder: (folder / MANIFEST).write_text("{}"), "no manifest"),
+        (lambda folder: change_manifest(folder, "count", 3), "differs from its own hash"),
+    ],
+)
+def test_damage_is_named_on_opening(
+    damage: Callable[[Path], object], words: str, tmp_path: Path
+) -> None:
+    PatientIndex.build(random_embeddings(200), "hnsw").save(tmp_path)
+    damage(tmp_path)
+    with pytest.raises(StoreError, match=words):
+        PatientIndex.load(tmp_path)
+
+
+def change_manifest(folder: Path, name: str, value: object) -> None:
+    fields = json.loads((folder / MANIFEST).read_text())
+    (folder / MANIFEST).write_text(json.dumps(fields | {name: value}))
+
+
+def test_another_index_is_not_overwritten(tmp_path: Path) -> None:
+    PatientIndex.build(random_embeddings(10)).save(tmp_path)
+    with pytest.raises(SettingError, match="holds an index already"):
+        PatientIndex.build(random_embeddings(20)).save(tmp_path)
+
+
+def test_kinds_go_by_size_and_nonsense_gets_a_sentence() -> None:
+    sizes = {10: "exact", 1_000_000: "exact", 1_000_001: "hnsw", 10_000_000: "ivf"}
+    assert {n: engines_module.pick_kind("auto", n) for n in sizes} == sizes
+    index = PatientIndex.build(random_embeddings(10))
+    for act in (
+        lambda: engines_module.pick_kind("magic", 1),
+        lambda: index.search(np.ones((1, 3), np.float32)),
+        lambda: index.search(index.vectors, 0),
+        lambda: index.search(index.vectors, where=np.ones(3, bool)),
+        lambda: index.similar("nobody"),
+        lambda: index.search(index.vectors, exclude=[("made", "p1")]),
+    ):
+        with pytest.raises(ClocsError):
+            act()
+
+
+def test_without_faiss_a_sentence_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(SettingError, match=r"pip install 'clocs\[search\]'"):
+        PatientIndex.build(random_embeddings(10)).search(random_embeddings(1).vectors)
+
+
+def test_torch_and_faiss_live_in_one_process() -> None:
+    import torch
+
+    x = torch.rand(2000, 64)
+    index = PatientIndex.build(random_embeddings(2000), "hnsw")
+    for _ in range(3):
+        before = (x @ x.T).sum()
+        assert len(index.search(random_embeddings(50, seed=1).vectors, 5).rows) == 50
+        assert torch.equal((x @ x.T).sum(), before)
