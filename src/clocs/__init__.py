@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from clocs._version import __version__
 
 if TYPE_CHECKING:
-    from clocs.api import evaluate, evaluate_many, prepare, pretrain, report, reproduce
+    from clocs.api import evaluate, evaluate_many, explore, prepare, pretrain, report, reproduce
     from clocs.api_patients import embed, index, patient_distances, retrieval, similar
     from clocs.checkpoint import Checkpoint
     from clocs.checkpoint import load_checkpoint as load
@@ -28,6 +28,7 @@ _WHERE = {
     "pretrain": ("clocs.api", "pretrain"),
     "embed": ("clocs.api_patients", "embed"),
     "evaluate": ("clocs.api", "evaluate"),
+    "explore": ("clocs.api", "explore"),
     "patient_distances": ("clocs.api_patients", "patient_distances"),
     "index": ("clocs.api_patients", "index"),
     "retrieval": ("clocs.api_patients", "retrieval"),
@@ -56,6 +57,7 @@ __all__ = [
     "embed",
     "evaluate",
     "evaluate_many",
+    "explore",
     "index",
     "load",
     "open_store",

@@ -13,7 +13,15 @@ from typing import Annotated, TextIO
 
 import typer
 
-from clocs import api, cli_evaluate, cli_experiments, cli_patients, cli_show, terminal
+from clocs import (
+    api,
+    cli_evaluate,
+    cli_experiments,
+    cli_explore,
+    cli_patients,
+    cli_show,
+    terminal,
+)
 from clocs._version import __version__
 from clocs.cli_options import (
     BatchSize,
@@ -44,6 +52,9 @@ app.add_typer(cli_show.app)
 app.add_typer(cli_patients.app)
 app.command(epilog=cli_evaluate.EXAMPLE)(cli_evaluate.evaluate)
 cli_experiments.register(app)
+app.command(epilog="Example: clocs explore --checkpoint runs/chapman-cmsc --store stores/chapman")(
+    cli_explore.explore
+)
 
 
 class Reference(StrEnum):

@@ -93,6 +93,16 @@ class _Member:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A file in memory."""
+
+    data: bytes
+
+    def read(self) -> bytes:
+        return self.data
+
+
 class _Zip:
     """An open zip whose members can be read by offset from any thread."""
 
@@ -164,7 +174,11 @@ class Source:
     """
 
     def __init__(
-        self, path: Path, files: Mapping[str, _File | _Member], zips: list[_Zip], fingerprint: str
+        self,
+        path: Path,
+        files: Mapping[str, _File | _Member | _Held],
+        zips: list[_Zip],
+        fingerprint: str,
     ) -> None:
         self.path = path
         self.names = tuple(sorted(files))
@@ -250,6 +264,11 @@ def open_files(folder: str | os.PathLike[str], names: Iterable[str] | None = Non
         if (root / name).is_file()
     }
     return Source(root, files, [], "")
+
+
+def hold_files(files: Mapping[str, bytes]) -> Source:
+    """Files that are in memory already."""
+    return Source(Path(), {name: _Held(data) for name, data in files.items()}, [], "")
 
 
 def _walk(root: Path) -> Iterator[tuple[str, str, os.stat_result]]:

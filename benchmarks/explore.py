@@ -1,0 +1,228 @@
+"""The explorer with many patients: how soon the map is there, how fast it answers and moves.
+
+    python benchmarks/explore.py --patients 100000
+
+Simulated embeddings (clusters on a sphere), a map in the cache. Measures, each from outside:
+- from the start of the process until the map's data are served, and until a browser has drawn them;
+- a similarity query over HTTP, beside a plain numpy search of the same vectors;
+- a frame of panning and zooming in headless Chromium, beside the same points on a plain canvas.
+With --umap the map is computed as well (minutes).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clocs.files import write_atomic
+from clocs.patients.embeddings import Embeddings
+from clocs.web.packing import pack, unpack
+from clocs.web.projection import Projection
+
+FLAGS = ["--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
+# Frames while the map is dragged and zoomed, as the browser shows them, and what a drawing costs.
+MOVE = """async ([seconds]) => {
+  const { map } = clocs, gaps = [];
+  const end = performance.now() + 1000 * seconds;
+  await new Promise(done => {
+    let last = performance.now(), i = 0;
+    const step = now => {
+      gaps.push(now - last); last = now; i++;
+      map.scatter.pan(8 * Math.sin(i / 9), 6 * Math.cos(i / 7));
+      map.scatter.zoomAt(200, 200, 1 + 0.03 * Math.sin(i / 15));
+      map.redraw();
+      now < end ? requestAnimationFrame(step) : done();
+    };
+    requestAnimationFrame(step);
+  });
+  return gaps.slice(3);
+}"""
+DRAW = """async ([kind, times]) => {
+  const { Scatter } = await import("/static/scatter.js");
+  const canvas = document.createElement("canvas");
+  if (kind === "canvas") canvas.getContext("2d");
+  const scatter = new Scatter(canvas);
+  scatter.resize(534, 594);
+  scatter.setPlaces(clocs.columns.positions);
+  scatter.setLook(clocs.look);
+  scatter.fit();
+  const spent = [];
+  const pixel = new Uint8Array(4);
+  for (let i = 0; i < times; i++) {
+    const began = performance.now();
+    scatter.draw();
+    const { gl } = scatter; // reading a pixel waits for the drawing
+    if (gl) gl.readPixels(0, 0, 1, 1, gl.RGBA, gl.UNSIGNED_BYTE, pixel);
+    else scatter.flat.getImageData(0, 0, 1, 1);
+    spent.push(performance.now() - began);
+  }
+  return spent.slice(2);
+}"""
+
+
+def simulated(n: int, dim: int = 128) -> Embeddings:
+    """Clusters of unit vectors with labels, ages and sexes."""
+    generator = np.random.default_rng(0)
+    cluster = generator.integers(0, 9, n)
+    vectors = generator.normal(size=(9, dim))[cluster] + 0.9 * generator.normal(size=(n, dim))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    names = np.array(["AF", "I-AVB", "LBBB", "Normal", "PAC", "PVC", "RBBB", "STD", "STE"])
+    rows = Embeddings.make_rows(
+        {
+            "dataset": ["simulated"] * n,
+            "patient": [f"P{i:07d}" for i in range(n)],
+            "labels": [[name] for name in names[cluster]],
+            "split": generator.choice(["train", "validation", "test"], n, p=[0.6, 0.2, 0.2]),
+            "age": generator.uniform(18, 95, n),
+            "sex": generator.choice(["female", "male"], n),
+        },
+        n,
+    )
+    return Embeddings(vectors.astype(np.float32), rows, "patient", "simulated")
+
+
+def placed(n: int) -> NDArray[np.float32]:
+    """A map as UMAP makes them: blobs."""
+    generator = np.random.default_rng(0)
+    cluster = generator.integers(0, 9, n)
+    centres = generator.uniform(-12, 12, size=(9, 2))
+    places = centres[cluster] + generator.normal(size=(n, 2)) * 2.2
+    return np.asarray(places, np.float32)
+
+
+def start(folder: Path) -> tuple[subprocess.Popen[bytes], str, float]:
+    """The explorer in a process of its own; its address, and when it was started."""
+    began = time.perf_counter()
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "clocs", "explore", "--no-browser", "--json"),
+            *("--embeddings", str(folder / "patients.parquet"), "--cache", str(folder / "cache")),
+        ],
+        stdout=subprocess.PIPE,
+        env=os.environ,
+    )
+    assert process.stdout is not None
+    return process, json.loads(process.stdout.readline())["url"], began
+
+
+def get(url: str) -> bytes:
+    while True:
+        try:
+            with urlopen(url) as answer:
+                return bytes(answer.read())
+        except ConnectionError:
+            time.sleep(0.01)
+
+
+def middle(values: Any) -> str:
+    return f"median {np.median(values):.1f} ms, 95 % {np.percentile(values, 95):.1f} ms"
+
+
+def queries(url: str, codes: list[str], embeddings: Embeddings) -> None:
+    spent, plain = [], []
+    rows = np.random.default_rng(1).integers(0, len(codes), 200)
+    get(f"{url}api/patients/{codes[0]}/neighbours")
+    for row in rows:
+        began = time.perf_counter()
+        get(f"{url}api/patients/{codes[row]}/neighbours?k=10")
+        spent.append(1000 * (time.perf_counter() - began))
+        began = time.perf_counter()
+        near = embeddings.vectors @ embeddings.vectors[row]
+        np.argsort(-near)[1:11]
+        plain.append(1000 * (time.perf_counter() - began))
+    print(f"similarity query over HTTP      {middle(spent)}")
+    print(f"  plain numpy search, no HTTP   {middle(plain)}")
+    print(f"  ratio {np.median(plain) / np.median(spent):.2f}")
+
+
+def browse(url: str) -> None:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        path = next(filter(None, map(shutil.which, ("chromium", "google-chrome"))))
+        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        page = browser.new_page(viewport={"width": 1280, "height": 800})
+        page.goto(url)
+        page.wait_for_selector("html[data-ready=all]")
+        first = page.evaluate("performance.getEntriesByName('first-map')[0].startTime")
+        print(f"page opened to first map        {first:.0f} ms")
+        gaps = page.evaluate(MOVE, [5])
+        rate = 1000 / np.mean(gaps)
+        print(f"panning and zooming             {middle(gaps)} a frame, {rate:.0f} frames/s")
+        cost = {kind: page.evaluate(DRAW, [kind, 30]) for kind in ("webgl2", "canvas")}
+        for kind, spent in cost.items():
+            print(f"  one drawing, {kind:8s}         {middle(spent)}")
+        print(f"  ratio {np.median(cost['canvas']) / np.median(cost['webgl2']):.2f}")
+        pick = page.evaluate(
+            "() => { const b = performance.now(); for (let i = 0; i < 1000; i++) "
+            "clocs.map.scatter.pick(i % 534, i % 594); return (performance.now() - b); }"
+        )
+        print(f"finding the point under a mouse {pick:.1f} µs")
+        recolour = page.evaluate(
+            "() => { const b = performance.now(); clocs.recolour(); return performance.now() - b; }"
+        )
+        print(f"colouring everybody anew        {recolour:.0f} ms")
+        print(f"drawn by                        {page.evaluate(RENDERER)}")
+        browser.close()
+
+
+RENDERER = """() => {
+  const { gl } = clocs.map.scatter;
+  const info = gl?.getExtension("WEBGL_debug_renderer_info");
+  return info ? gl.getParameter(info.UNMASKED_RENDERER_WEBGL) : clocs.map.scatter.kind;
+}"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--patients", type=int, default=100_000)
+    parser.add_argument("--umap", action="store_true", help="compute the map too")
+    settings = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        embeddings = simulated(settings.patients)
+        embeddings.save(folder / "patients.parquet")
+        projection = Projection(embeddings.vectors, folder / "cache")
+        if settings.umap:
+            began = time.perf_counter()
+            projection._compute()
+            print(f"UMAP, once                      {time.perf_counter() - began:.0f} s")
+        else:
+            projection.file.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(projection.file, pack({}, {"positions": placed(settings.patients)}))
+        starts = []
+        for _ in range(3):
+            process, url, began = start(folder)
+            data = get(f"{url}api/map")
+            starts.append(time.perf_counter() - began)
+            if len(starts) < 3:
+                process.terminate()
+                process.wait()
+        facts, arrays = unpack(data)
+        assert facts["projection"]["kind"] == "umap"
+        print(f"{settings.patients:,} patients, {len(data) / 1e6:.1f} MB of map")
+        print(f"start to the map's data served  {min(starts):.2f} s (least of three)")
+        try:
+            queries(url, [bytes(code).hex() for code in arrays["codes"]], embeddings)
+            browse(url)
+        finally:
+            process.terminate()
+            process.wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""Packing: facts and arrays as one run of bytes, for a browser and between processes.
+
+    4 bytes   length of the facts, little-endian
+    facts     JSON; `arrays` lists name, dtype, shape and offset (from the end of the facts) of each
+    arrays    little-endian, each at a multiple of eight bytes of the whole
+
+Knows nothing about what is packed. There is no pickle in it: whoever unpacks bytes of a stranger
+gets wrong numbers at worst.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+DTYPES = ("uint8", "int16", "uint16", "int32", "uint32", "float32", "float64")
+
+
+def pack(facts: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    """One run of bytes; `unpack` (and `static/packing.js`) give everything back."""
+    listed, parts, offset = [], [], 0
+    for name, array in arrays.items():
+        if array.dtype.name not in DTYPES:
+            raise ValueError(f"{name} is of {array.dtype}; only {', '.join(DTYPES)} are packed")
+        data = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes()
+        listed.append(
+            {"name": name, "dtype": array.dtype.name, "shape": array.shape, "offset": offset}
+        )
+        data += b"\0" * (-len(data) % 8)
+        parts.append(data)
+        offset += len(data)
+    text = json.dumps(dict(facts) | {"arrays": listed}, ensure_ascii=False, allow_nan=False)
+    head = text.encode()
+    head += b" " * (-(len(head) + 4) % 8)
+    return b"".join([len(head).to_bytes(4, "little"), head, *parts])
+
+
+def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Facts and arrays; ValueError where the bytes are not what `pack` makes."""
+    size = 4 + int.from_bytes(data[:4], "little")
+    if len(data) < size:
+        raise ValueError("the bytes break off in their facts")
+    facts = json.loads(data[4:size])
+    arrays = {}
+    for listed in facts.pop("arrays"):
+        if listed["dtype"] not in DTYPES:
+            raise ValueError(f"arrays of {listed['dtype']} are never packed")
+        arrays[listed["name"]] = np.frombuffer(
+            data,
+            np.dtype(listed["dtype"]).newbyteorder("<"),
+            count=math.prod(listed["shape"]),
+            offset=size + listed["offset"],
+        ).reshape(listed["shape"])
+    return facts, arrays

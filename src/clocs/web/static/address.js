@@ -1,0 +1,30 @@
+// The address bar: what is selected, so that a link brings another browser to the same view.
+
+export function read() {
+  const query = new URLSearchParams(location.search);
+  const code = (name, digits) => (new RegExp(`^[0-9a-f]{${digits}}$`).test(query.get(name) ?? "") ? query.get(name) : null);
+  const lasso = (query.get("lasso") ?? "").split(";").map((pair) => pair.split(",").map(Number)).filter((p) => p.length === 2 && p.every(Number.isFinite));
+  const hidden = query.getAll("hide").map((word) => [word.slice(0, word.indexOf(":")), word.slice(word.indexOf(":") + 1)]);
+  return {
+    patient: code("patient", 10), upload: code("upload", 16), other: code("with", 10),
+    number: Math.max(0, Math.min(99999, Number.parseInt(query.get("recording") ?? "0", 10) || 0)),
+    layout: query.get("layout") === "stacked" ? "stacked" : "clinical",
+    colour: query.get("colour") ?? "labels", lasso: lasso.length > 2 ? lasso : null, hidden, report: query.has("report"),
+  };
+}
+
+export function write(state, off, push) {
+  const query = new URLSearchParams();
+  if (state.patient) query.set("patient", state.patient);
+  if (state.upload) query.set("upload", state.upload);
+  if (state.other) query.set("with", state.other);
+  if (state.number) query.set("recording", state.number);
+  if (state.layout === "stacked") query.set("layout", "stacked");
+  if (state.colour !== "labels") query.set("colour", state.colour);
+  if (state.lasso) query.set("lasso", state.lasso.map((p) => p.join(",")).join(";"));
+  if (state.report) query.set("report", "");
+  for (const [field, values] of Object.entries(off)) for (const value of values) query.append("hide", `${field}:${value}`);
+  const text = query.toString(), address = text ? `/?${text}` : "/";
+  if (address === location.pathname + location.search) return;
+  history[push ? "pushState" : "replaceState"](null, "", address);
+}

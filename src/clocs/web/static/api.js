@@ -1,0 +1,59 @@
+// Everything that is asked of the server. Errors carry the server's own sentence.
+
+import { unpack } from "./packing.js";
+
+async function ask(path, options = {}) {
+  let answer;
+  try {
+    answer = await fetch(path, options);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Error("The explorer does not answer; is it still running?");
+  }
+  if (!answer.ok) {
+    const words = await answer.json().catch(() => ({}));
+    throw Object.assign(new Error(words.message || `The explorer answered ${answer.status}.`), { status: answer.status });
+  }
+  return answer;
+}
+
+const json = async (path, options) => (await ask(path, options)).json();
+const binary = async (path, options) => unpack(await (await ask(path, options)).arrayBuffer());
+
+export const session = () => json("/api/session");
+export const map = () => binary("/api/map");
+export const positions = () => binary("/api/positions");
+export const projection = () => json("/api/projection");
+export const distances = () => json("/api/distances");
+export const names = () => json("/api/names");
+export const patient = (code, options) => json(`/api/patients/${code}`, options);
+export const neighbours = (code, options) => json(`/api/patients/${code}/neighbours`, options);
+export const csvOf = (code) => `/api/patients/${code}/neighbours.csv`;
+export const uploaded = (code, options) => json(`/api/uploads/${code}`, options);
+
+export function upload(files, rate) {
+  const body = new FormData();
+  for (const file of files) body.append("files", file, file.name);
+  if (rate) body.append("rate", rate);
+  return json("/api/uploads", { method: "POST", body });
+}
+
+// A signal: leads by name, each as deflection in units (mV, or adu where the gain is unknown).
+export async function signal(source, { lead, seconds = 60, abort } = {}) {
+  const place = source.upload
+    ? `/api/uploads/${source.upload}/signal`
+    : `/api/patients/${source.patient}/recordings/${source.number}`;
+  const query = new URLSearchParams({ seconds });
+  if (lead) query.set("lead", lead);
+  const { facts, arrays } = await binary(`${place}?${query}`, { signal: abort });
+  const [count, samples] = arrays.digital.shape;
+  const traces = new Map();
+  for (let i = 0; i < count; i++) {
+    const digital = arrays.digital.subarray(i * samples, (i + 1) * samples);
+    const values = new Float32Array(samples);
+    const { [i]: gain } = facts.gain, { [i]: zero } = facts.baseline;
+    for (let j = 0; j < samples; j++) values[j] = digital[j] === -32768 ? NaN : (digital[j] - zero) / gain;
+    traces.set(facts.leads[i], values);
+  }
+  return { ...facts, samples, traces };
+}

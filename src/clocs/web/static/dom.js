@@ -1,0 +1,62 @@
+// Small helpers for elements. Text is always text: nothing here parses HTML.
+
+export const $ = (id) => document.getElementById(id);
+
+export function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+export function svg(tag, attributes = {}, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+
+let fading;
+export function toast(words) {
+  const box = $("toast");
+  box.textContent = words;
+  box.hidden = false;
+  clearTimeout(fading);
+  fading = setTimeout(() => { box.hidden = true; }, 3500);
+}
+
+export function save(name, blob) {
+  const url = URL.createObjectURL(blob);
+  make("a", { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 10000);
+}
+
+export function segments(box, choices, chosen, choose) {
+  box.replaceChildren(...choices.map(([value, words]) => make("button", {
+    type: "button", role: "radio", "aria-checked": String(value === chosen), "data-value": value,
+    tabindex: value === chosen ? 0 : -1, onclick: () => choose(value),
+  }, words)));
+  box.onkeydown = (event) => {
+    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    event.stopPropagation();
+    const at = choices.findIndex(([value]) => value === chosen);
+    choose(choices[(at + step + choices.length) % choices.length][0]);
+    box.querySelector("[aria-checked=true]")?.focus();
+  };
+}
+
+// Names of a patient in words: "63 years · female · test · chapman".
+export function factsOf(patient, { dataset = true } = {}) {
+  return [
+    patient.age === null ? null : `${Math.round(patient.age)} years`,
+    patient.sex, patient.split, dataset ? patient.dataset : null,
+  ].filter(Boolean).join(" · ");
+}

@@ -1,0 +1,184 @@
+// ECG paper: strips of leads at 25 mm/s and 10 mm/mV on a grid of 1 and 5 mm. Draws on any canvas.
+// A unit that is not mV is scaled to fit and never drawn against a calibration pulse.
+
+import { colour } from "./dom.js";
+
+export const MM = 96 / 25.4; // CSS pixels a millimetre
+const MM_PER_SECOND = 25, MM_PER_MV = 10;
+export const PULSE = 14; // mm left of the traces
+const CLINICAL = [["I", "aVR", "V1", "V4"], ["II", "aVL", "V2", "V5"], ["III", "aVF", "V3", "V6"]];
+const STANDARD = ["I", "II", "III", "aVR", "aVL", "aVF", "V1", "V2", "V3", "V4", "V5", "V6"];
+
+export const hasClinical = (signal) => CLINICAL.flat().filter((lead) => signal.leads.includes(lead)).length >= 6;
+
+// Leads in the usual order, others after them.
+export function ordered(leads) {
+  return [...STANDARD.filter((lead) => leads.includes(lead)), ...leads.filter((lead) => !STANDARD.includes(lead))];
+}
+
+// Where each lead goes: [{row, from, to, lead}], from and to as shares of the window.
+export function stripsOf(leads, layout) {
+  if (layout !== "clinical") return ordered(leads).map((lead, row) => ({ row, from: 0, to: 1, lead }));
+  const strips = CLINICAL.flatMap((names, row) => names.map((lead, i) => ({ row, from: i / 4, to: (i + 1) / 4, lead })));
+  return [...strips, { row: 3, from: 0, to: 1, lead: "II" }];
+}
+
+// Deflection of each lead in mm about its median, kept with the signal.
+export function deflections(signal) {
+  if (signal.mm) return signal.mm;
+  signal.mm = new Map();
+  for (const [lead, values] of signal.traces) {
+    const sorted = values.filter((v) => !Number.isNaN(v)).sort();
+    const middle = sorted.length ? sorted[sorted.length >> 1] : 0;
+    let factor = MM_PER_MV;
+    if (signal.unit !== "mV") {
+      const reach = Math.max(Math.abs(sorted[Math.floor(sorted.length * 0.998)] - middle), Math.abs(sorted[Math.floor(sorted.length * 0.002)] - middle));
+      factor = reach > 0 ? 12 / reach : 1;
+    }
+    signal.mm.set(lead, values.map((v) => (v - middle) * factor));
+  }
+  return signal.mm;
+}
+
+// Room above and below each row's baseline, mm, for all of these signals at once.
+export function rowsOf(signals, strips) {
+  const rows = [];
+  for (const { row, lead } of strips) {
+    rows[row] ??= { above: 9, below: 5 };
+    for (const signal of signals) {
+      const values = deflections(signal).get(lead);
+      if (!values) continue;
+      let low = 0, high = 0;
+      for (const v of values) { if (v > high) high = v; else if (v < low) low = v; }
+      rows[row].above = Math.max(rows[row].above, Math.min(high, 24) + 3);
+      rows[row].below = Math.max(rows[row].below, Math.min(-low, 24) + 1.5);
+    }
+  }
+  return rows;
+}
+
+export const heightOf = (rows) => 5 * Math.ceil((rows.reduce((sum, r) => sum + r.above + r.below, 0) + 4) / 5);
+
+export const secondsIn = (width, scale) => Math.max(0.2, (width / (MM * scale) - PULSE - 2) / MM_PER_SECOND);
+
+// Draws one page. width in CSS pixels, scale 1 for true size, start in seconds.
+export function drawPaper(pen, { signal, strips, rows, width, scale, start, ratio = 1 }) {
+  const mm = MM * scale, height = heightOf(rows) * mm;
+  const ink = { minor: colour("minor"), major: colour("major"), trace: colour("trace") };
+  pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+  pen.fillStyle = colour("paper");
+  pen.fillRect(0, 0, width, height);
+  for (const [step, paint, line] of [[1, ink.minor, 0.6], [5, ink.major, 0.8]]) {
+    if (step * mm < 2.2) continue; // finer than the eye
+    pen.beginPath();
+    for (let x = 0; x <= width / mm; x += step) { pen.moveTo(x * mm, 0); pen.lineTo(x * mm, height); }
+    for (let y = 0; y <= height / mm; y += step) { pen.moveTo(0, y * mm); pen.lineTo(width, y * mm); }
+    pen.strokeStyle = paint;
+    pen.lineWidth = line;
+    pen.stroke();
+  }
+  const baselines = [];
+  rows.reduce((y, row, i) => { baselines[i] = (y + row.above) * mm; return y + row.above + row.below; }, 2);
+  const seconds = secondsIn(width, scale), left = PULSE * mm, all = deflections(signal);
+  pen.strokeStyle = pen.fillStyle = ink.trace;
+  pen.lineJoin = "round";
+  for (const { row, from, to, lead } of strips) {
+    const base = baselines[row], x0 = left + from * seconds * MM_PER_SECOND * mm;
+    pen.lineWidth = Math.max(0.9, Math.min(1.4, 1.1 * scale));
+    const values = all.get(lead);
+    const room = (to - from) * seconds;
+    if (values) trace(pen, values, signal, { x0, base, mm, from: start + from * seconds, seconds: room });
+    if (from === 0) {
+      if (signal.unit === "mV") pulse(pen, left - 11 * mm, base, mm);
+    } else {
+      pen.beginPath();
+      pen.moveTo(x0, base - 3 * mm);
+      pen.lineTo(x0, base + 3 * mm);
+      pen.stroke();
+    }
+    label(pen, values ? lead : `${lead} –`, x0 + 1.2 * mm, base - Math.max(6.2, above(values, signal, start + from * seconds, lead) + 1) * mm, scale);
+  }
+  return height;
+}
+
+// A polyline; where several samples share a pixel, its lowest and highest.
+function trace(pen, values, signal, { x0, base, mm, from, seconds }) {
+  const { rate } = signal, offset = signal.start || 0;
+  const first = Math.max(0, Math.ceil((from - offset) * rate));
+  const last = Math.min(values.length - 1, Math.floor((from + seconds - offset) * rate));
+  const x = (i) => x0 + (i / rate + offset - from) * MM_PER_SECOND * mm;
+  const each = rate / (MM_PER_SECOND * mm); // samples a pixel
+  pen.beginPath();
+  let open = false;
+  const point = (px, v) => {
+    if (Number.isNaN(v)) { open = false; return; }
+    pen[open ? "lineTo" : "moveTo"](px, base - v * mm);
+    open = true;
+  };
+  if (each <= 2) for (let i = first; i <= last; i++) point(x(i), values[i]);
+  else for (let i = first; i <= last;) {
+    const next = Math.min(last + 1, Math.max(i + 1, first + Math.ceil((Math.floor((i - first) / each) + 1) * each)));
+    let low = i, high = i;
+    for (let j = i; j < next; j++) { if (values[j] < values[low]) low = j; if (values[j] > values[high]) high = j; }
+    const px = x(i);
+    if (low < high) { point(px, values[low]); point(px, values[high]); } else { point(px, values[high]); point(px, values[low]); }
+    i = next;
+  }
+  pen.stroke();
+}
+
+function pulse(pen, x, base, mm) { // 1 mV for 200 ms
+  pen.beginPath();
+  [[0, 0], [2, 0], [2, 10], [7, 10], [7, 0], [9, 0]].forEach(([dx, dy], i) => pen[i ? "lineTo" : "moveTo"](x + dx * mm, base - dy * mm));
+  pen.stroke();
+}
+
+function above(values, signal, from, lead) { // a name never hides a QRS
+  if (!values) return 0;
+  const first = Math.max(0, Math.round((from - (signal.start || 0)) * signal.rate));
+  let high = 0;
+  for (let i = first; i < Math.min(values.length, first + ((2 + 2.2 * lead.length) / MM_PER_SECOND) * signal.rate); i++) if (values[i] > high) high = values[i];
+  return Math.min(high, 23);
+}
+
+function label(pen, words, x, y, scale) {
+  const size = Math.max(10, Math.min(14, 13 * Math.sqrt(scale)));
+  pen.font = `600 ${size}px system-ui, sans-serif`;
+  pen.textBaseline = "middle";
+  pen.save();
+  pen.strokeStyle = colour("paper");
+  pen.lineWidth = 3;
+  pen.strokeText(words, x, y);
+  pen.restore();
+  pen.fillText(words, x, y);
+}
+
+// A small picture of one lead, without grid or scale: for lists.
+export function drawThumbnail(canvas, signal, lead, seconds = 10) {
+  const ratio = window.devicePixelRatio || 1, width = canvas.clientWidth || 184, height = canvas.clientHeight || 48;
+  canvas.width = Math.round(width * ratio);
+  canvas.height = Math.round(height * ratio);
+  const pen = canvas.getContext("2d");
+  pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+  pen.clearRect(0, 0, width, height);
+  const values = deflections(signal).get(lead);
+  if (!values) return;
+  const end = Math.min(values.length, Math.round(seconds * signal.rate));
+  let low = Infinity, high = -Infinity;
+  for (let i = 0; i < end; i++) { if (values[i] < low) low = values[i]; if (values[i] > high) high = values[i]; }
+  const mm = Math.min((height - 4) / Math.max(high - low, 8), height / 14);
+  const base = height / 2 + ((high + low) / 2) * mm;
+  pen.strokeStyle = colour("trace");
+  pen.lineWidth = 0.9;
+  pen.lineJoin = "round";
+  pen.beginPath();
+  const columns = Math.min(end, Math.round(width * 2));
+  for (let c = 0; c < columns; c++) {
+    const a = Math.floor((c * end) / columns), b = Math.max(a + 1, Math.floor(((c + 1) * end) / columns));
+    let least = a, most = a;
+    for (let i = a; i < b; i++) { if (values[i] < values[least]) least = i; if (values[i] > values[most]) most = i; }
+    const x = (c / columns) * width;
+    for (const i of least < most ? [least, most] : [most, least]) pen[c || i !== Math.min(least, most) ? "lineTo" : "moveTo"](x, base - values[i] * mm);
+  }
+  pen.stroke();
+}

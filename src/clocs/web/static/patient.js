@@ -1,0 +1,250 @@
+// The panel on the right: a patient, a visitor's own ECG, a group, or what to do.
+
+import * as api from "./api.js";
+import { $, factsOf, make, save, segments, toast } from "./dom.js";
+import { closeness, distanceKey, distancePlot } from "./distances.js";
+import { View, Viewer } from "./ecg.js";
+import { symbol } from "./fields.js";
+import { drawThumbnail, hasClinical } from "./paper.js";
+
+const THUMBNAIL_LEADS = ["II", "ECG", "I", "V2"];
+
+export class Detail {
+  constructor(app) {
+    this.app = app;
+    this.box = $("detail");
+  }
+
+  #begin() {
+    this.stop?.abort();
+    this.stop = new AbortController();
+    return this.stop.signal;
+  }
+
+  chip(label) {
+    const value = this.app.fields.all.labels.values.find((one) => one.value === label);
+    return make("span", { class: "chip" }, value && symbol(value.shape, this.app.fields.paint(value)), label);
+  }
+
+  showIntro() {
+    this.#begin();
+    const { session, histogram } = this.app;
+    this.box.replaceChildren(
+      make("div", { class: "intro" },
+        make("h2", {}, "Who is like whom?"),
+        make("p", {}, "Every point is a patient. An encoder that has never seen a label put those whose ECGs look alike close together."),
+        make("p", { class: "quiet" }, "Click a point to see the ECG and the ten most similar patients. Draw a lasso around a group to count its labels. Click the legend to hide a value; double-click to see it alone."),
+        session.uploads && make("p", {}, make("button", { type: "button", onclick: () => $("open-upload").click() }, "Place your own ECG"))),
+      this.#distances(histogram, []),
+      session.without_direction ? make("p", { class: "fine" }, `${session.without_direction} patients have no embedding and are not on the map.`) : "",
+    );
+  }
+
+  async showPatient(code, number, layout) {
+    const stop = this.#begin();
+    try {
+      const [patient, near] = await Promise.all([api.patient(code, { signal: stop }), api.neighbours(code, { signal: stop })]);
+      if (stop.aborted) return null;
+      number = Math.min(number, Math.max(0, patient.recordings.length - 1));
+      const ecg = make("div", {});
+      this.box.replaceChildren(
+        this.#who(patient.name, patient.labels, factsOf(patient)),
+        ecg,
+        ...this.#neighbours(near.neighbours, { code }, this.#predictions(patient.predictions, patient.labels)),
+      );
+      if (patient.recordings.length) this.#ecg(ecg, patient, number, layout, stop);
+      else ecg.append(make("p", { class: "quiet" }, "The recordings of this patient are not loaded; start with --store to see them."));
+      return { patient, near: near.neighbours };
+    } catch (error) {
+      this.#failed(error, stop);
+      return null;
+    }
+  }
+
+  async showUpload(code, layout) {
+    const stop = this.#begin();
+    try {
+      const upload = await api.uploaded(code, { signal: stop });
+      if (stop.aborted) return null;
+      const ecg = make("div", {});
+      this.box.replaceChildren(
+        this.#who(upload.name, [], "your own ECG, kept in memory until the explorer stops"),
+        ...upload.notes.map((note) => make("p", { class: "notice" }, note)),
+        ecg,
+        ...(upload.neighbours.length ? this.#neighbours(upload.neighbours, { upload: code }, this.#predictions(upload.predictions, [])) : []),
+      );
+      const recording = { ...upload.recording, number: 0, name: upload.name, labels: [], episodes: [] };
+      this.#ecg(ecg, { name: upload.name, labels: [], recordings: [recording], upload: code }, 0, layout, stop);
+      return upload;
+    } catch (error) {
+      this.#failed(error, stop);
+      return null;
+    }
+  }
+
+  showGroup(rows) {
+    this.#begin();
+    const { fields, session } = this.app;
+    const table = (name) => {
+      const field = fields.all[name], counts = fields.countOf(name, rows);
+      const listed = field.values.map((value, i) => ({ value, here: counts[i], all: field.counts[i] })).filter((row) => row.here)
+        .sort((a, b) => (name === "labels" ? b.here - a.here : 0));
+      return make("section", {}, make("h3", {}, field.title),
+        make("table", { class: "counts" },
+          make("thead", {}, make("tr", {}, ...["", "patients", "of the group", "of everybody"].map((words) => make("th", { scope: "col" }, words)))),
+          make("tbody", {}, ...listed.map(({ value, here, all }) => make("tr", { "data-label": value.value },
+            make("td", {}, symbol(value.shape, fields.paint(value)), value.value), make("td", {}, here.toLocaleString()),
+            make("td", {}, percent(here / rows.length)), make("td", { class: "quiet" }, percent(all / session.patients)))))));
+    };
+    this.box.replaceChildren(
+      make("div", { class: "who" }, make("h2", {}, `${rows.length.toLocaleString()} patients`), this.#close(),
+        make("p", { class: "quiet" }, "inside the lasso, of those shown")),
+      ...(rows.length ? fields.names.map(table) : [make("p", {}, "Nobody is in it: draw around some points.")]),
+      make("p", { class: "fine" }, "A patient with several labels counts once for each."));
+  }
+
+  #who(name, labels, facts) {
+    return make("div", { class: "who" }, make("h2", {}, name), ...labels.map((label) => this.chip(label)), this.#close(), make("p", { class: "quiet" }, facts));
+  }
+
+  #close() {
+    return make("span", { class: "end" }, make("button", { type: "button", class: "icon", "aria-label": "Close", title: "Close (Esc)", onclick: () => this.app.clear() }, "×"));
+  }
+
+  async #ecg(box, patient, number, layout, stop) {
+    const recording = patient.recordings[number];
+    const source = patient.upload ? { upload: patient.upload } : { patient: patient.code, number };
+    const canvas = make("canvas", { id: "ecg" });
+    const kinds = make("div", { class: "segments", role: "radiogroup", "aria-label": "Layout" });
+    const scale = make("p", { class: "scale" });
+    const own = new Set(recording.labels.length ? recording.labels : recording.episodes);
+    const differ = patient.recordings.length > 1 && own.size;
+    const choose = patient.recordings.length > 1 && make("select", { "aria-label": "Recording", onchange: (event) => this.app.setRecording(Number(event.target.value)) },
+      ...patient.recordings.map((one) => make("option", { value: one.number, selected: one.number === number },
+        `${one.name}: ${one.seconds.toFixed(0)} s${one.labels.length ? `, ${one.labels.join(", ")}` : ""}`)));
+    const head = make("div", { class: "section-head" }, make("h3", {}, "ECG"), choose,
+      make("span", { class: "spring" }), kinds,
+      ...[["−", "Smaller", 0.8], ["+", "Larger", 1.25]].map(([sign, words, factor]) => make("button", { type: "button", class: "icon", "aria-label": words, onclick: () => view.zoom(factor) }, sign)),
+      make("button", { type: "button", onclick: () => view.set({ scale: "fit", start: 0 }) }, "Fit"),
+      make("button", { type: "button", title: "True size by CSS millimetres", onclick: () => view.set({ scale: 1 }) }, "1:1"),
+      make("button", { type: "button", title: "Save the ECG as a picture", onclick: async () => save(`ecg-${patient.code ?? patient.name}.png`, await viewer.picture(patient.name)) }, "PNG"));
+    box.replaceChildren(head, make("div", { class: "ecg" }, canvas), scale);
+    let signal;
+    try {
+      signal = await api.signal(source, { seconds: 600, abort: stop });
+    } catch (error) {
+      if (!stop.aborted) box.replaceChildren(head, make("p", { class: "error" }, error.message));
+      return;
+    }
+    if (stop.aborted) return;
+    const clinical = hasClinical(signal);
+    const view = new View({ layout: clinical ? layout : "stacked" });
+    const viewer = new Viewer(canvas, signal, view);
+    const draw = () => {
+      segments(kinds, clinical ? [["stacked", "Stacked"], ["clinical", "3 × 4"]] : [["stacked", "Stacked"]], view.layout, (value) => {
+        view.set({ layout: value });
+        this.app.setLayout(value);
+      });
+      const words = view.words();
+      const cut = signal.samples / signal.rate < signal.seconds - 0.01 ? [`the first ${(signal.samples / signal.rate).toFixed(0)} s`] : [];
+      scale.replaceChildren(...[...words, ...cut, differ ? `labelled ${[...own].join(", ")}` : null].filter(Boolean).map((text) => make("span", {}, text)));
+    };
+    view.addEventListener("change", draw);
+    view.set({});
+    this.view = view;
+  }
+
+  #predictions(predictions, labels) {
+    if (!predictions.length) return null;
+    return make("section", { id: "predictions" }, ...predictions.map((one) => {
+      const known = one.classes.filter((c) => c.probability >= 0.01 || labels.includes(c.label)).slice(0, 6);
+      return make("div", {},
+        make("div", { class: "section-head" }, make("h3", {}, predictions.length > 1 ? `Predicted classes, ${one.dataset}` : "Predicted classes")),
+        make("div", { class: "bars" }, ...known.flatMap((c) => {
+          const fill = make("i");
+          fill.style.width = `${100 * c.probability}%`;
+          return [make("span", {}, this.chip(c.label)), make("span", { class: "track" }, fill), make("span", {}, percent(c.probability))];
+        })),
+        make("p", { class: "fine" }, `By a linear layer on this embedding, fitted to ${one.trained_on.toLocaleString()} training patients`
+          + (one.auc === null ? "" : `; AUC ${one.auc.toFixed(2)} on ${one.tested_on.toLocaleString()} test patients`) + ". Not a diagnosis."));
+    }));
+  }
+
+  #neighbours(near, from, beside) {
+    const { histogram } = this.app;
+    const plot = make("div", {});
+    const draw = (on) => plot.replaceChildren(this.#distances(histogram, near.map((n, i) => ({ distance: n.distance, on: i === on })), beside ? 330 : 660));
+    draw(-1);
+    const canvases = [];
+    const list = make("ol", { class: "neighbours", id: "neighbours" }, ...near.map((n, i) => {
+      const canvas = make("canvas", { "aria-hidden": "true" });
+      canvases.push(canvas);
+      const open = make("button", {
+        type: "button", class: "open", "data-code": n.code, title: "Compare the two ECGs",
+        onclick: () => this.app.compare(n.code), onmouseenter: () => draw(i), onmouseleave: () => draw(-1), onfocus: () => draw(i), onblur: () => draw(-1),
+      },
+      make("span", { class: "rank" }, String(i + 1)), canvas,
+      make("span", {}, make("span", { class: "name" }, `${n.name} `), make("span", { class: "facts" }, [n.labels.join(", "), factsOf(n, { dataset: this.app.session.datasets.length > 1 })].filter(Boolean).join(" · "))),
+      make("span", { class: "apart" }, n.distance.toFixed(3), make("small", {}, closeness(n.closer_than))));
+      return make("li", {}, open, make("button", { type: "button", class: "go", "aria-label": `Go to ${n.name}`, title: "Go to this patient (g)", onclick: () => this.app.choose(n.code) }, "Go"));
+    }));
+    list.addEventListener("keydown", (event) => {
+      const rows = [...list.querySelectorAll(".open")], at = rows.indexOf(event.target.closest("li")?.querySelector(".open"));
+      if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+        event.preventDefault();
+        rows[Math.max(0, Math.min(rows.length - 1, at + (event.key === "ArrowDown" ? 1 : -1)))]?.focus();
+      } else if (event.key === "g" && at >= 0) {
+        event.preventDefault();
+        event.stopPropagation();
+        this.app.choose(near[at].code, { focus: true });
+      }
+    });
+    if (this.app.session.signals) this.#thumbnails(near, canvases, this.stop.signal);
+    return [beside ? make("div", { class: "columns" }, beside, plot) : plot, make("section", {},
+      make("div", { class: "section-head" }, make("h3", {}, "Most similar patients"), make("span", { class: "spring" }),
+        from.code && make("a", { href: api.csvOf(from.code), download: `neighbours-${from.code}.csv` }, "Save as CSV")),
+      list,
+      make("p", { class: "fine" }, "Distance of the unit vectors: 0 is the same direction, 1.41 nothing in common. “Closer than” counts pairs of different patients. Click a row to compare the ECGs."))];
+  }
+
+  async #thumbnails(near, canvases, stop) {
+    for (const [i, n] of near.entries()) {
+      try {
+        const lead = await this.#leadOf(n, stop);
+        if (!lead) continue;
+        const signal = await api.signal({ patient: n.code, number: 0 }, { lead, seconds: 10, abort: stop });
+        if (stop.aborted) return;
+        drawThumbnail(canvases[i], signal, lead);
+        canvases[i].dataset.drawn = "yes";
+      } catch (error) {
+        if (stop.aborted || error.name === "AbortError") return;
+      }
+    }
+  }
+
+  async #leadOf(n, stop) {
+    this.leads ??= new Map();
+    if (!this.leads.has(n.dataset)) {
+      const { recordings } = await api.patient(n.code, { signal: stop });
+      const leads = recordings[0]?.leads ?? [];
+      this.leads.set(n.dataset, THUMBNAIL_LEADS.find((lead) => leads.includes(lead)) ?? leads[0]);
+    }
+    return this.leads.get(n.dataset);
+  }
+
+  #distances(histogram, marks, width = 660) {
+    return make("section", { class: "distances" }, make("div", { class: "section-head" }, make("h3", {}, marks.length ? "How close they are" : "How far apart patients are")),
+      distancePlot(histogram, marks, width), distanceKey(histogram),
+      histogram.words && make("p", { class: "fine" }, `Euclidean distance of unit vectors: ${histogram.words}.`));
+  }
+
+  #failed(error, stop) {
+    if (stop.aborted || error.name === "AbortError") return;
+    this.box.replaceChildren(make("p", { class: "error" }, error.message));
+    toast(error.message);
+  }
+}
+
+export function percent(share) {
+  return share > 0 && share < 0.01 ? "< 1 %" : `${Math.round(100 * share)} %`;
+}

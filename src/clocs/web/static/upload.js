@@ -1,0 +1,51 @@
+// The dialog for a visitor's own ECG, and files dropped anywhere on the page.
+
+import * as api from "./api.js";
+import { $ } from "./dom.js";
+
+const LIMIT = 32 * 2 ** 20;
+
+export function listen(app) {
+  const dialog = $("upload");
+  $("open-upload").addEventListener("click", () => open(dialog));
+  $("files").addEventListener("change", (event) => { send(app, dialog, [...event.target.files]); event.target.value = ""; });
+  for (const name of ["dragenter", "dragover"]) {
+    window.addEventListener(name, (event) => {
+      if (!event.dataTransfer?.types.includes("Files") || !app.session?.uploads) return;
+      event.preventDefault();
+      open(dialog);
+      $("drop").classList.add("on");
+    });
+  }
+  window.addEventListener("dragleave", () => $("drop").classList.remove("on"));
+  window.addEventListener("drop", (event) => {
+    if (!event.dataTransfer?.types.includes("Files")) return;
+    event.preventDefault();
+    $("drop").classList.remove("on");
+    if (app.session?.uploads) { open(dialog); send(app, dialog, [...event.dataTransfer.files]); }
+  });
+}
+
+function open(dialog) {
+  if (dialog.open) return;
+  $("upload-error").hidden = true;
+  dialog.showModal();
+}
+
+async function send(app, dialog, files) {
+  if (!files.length) return;
+  const problem = $("upload-error"), busy = $("upload-busy");
+  problem.hidden = true;
+  busy.hidden = false;
+  try {
+    if (files.reduce((sum, file) => sum + file.size, 0) > LIMIT) throw new Error("The files are larger than 32 MiB; send one recording.");
+    const made = await api.upload(files, $("rate").value);
+    dialog.close();
+    app.showUpload(made.code);
+  } catch (error) {
+    problem.textContent = error.message;
+    problem.hidden = false;
+  } finally {
+    busy.hidden = true;
+  }
+}

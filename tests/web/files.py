@@ -1,0 +1,35 @@
+"""Recordings as files, as a visitor has them."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+
+import numpy as np
+
+from clocs import Recording
+
+
+def wfdb_files(recording: Recording, name: str = "own") -> dict[str, bytes]:
+    """A recording as a WFDB pair of format 16."""
+    leads, samples = recording.digital.shape
+    lines = [f"{name} {leads} {recording.rate:g} {samples}"]
+    for lead, gain, zero in zip(recording.leads, recording.gain, recording.baseline, strict=True):
+        lines.append(f"{name}.dat 16 {gain:.10g}({zero})/mV 16 0 0 0 0 {lead}")
+    data = np.ascontiguousarray(recording.digital.T, "<i2").tobytes()
+    return {f"{name}.hea": ("\n".join(lines) + "\n").encode(), f"{name}.dat": data}
+
+
+def csv_file(recording: Recording) -> bytes:
+    """A recording as Chapman publishes them: µV, a column a lead."""
+    rows = np.round(recording.signal.T * 1000, 1)
+    head = ",".join(recording.leads)
+    return (head + "\n" + "\n".join(",".join(map(str, row)) for row in rows) + "\n").encode()
+
+
+def zipped(files: dict[str, bytes]) -> bytes:
+    held = io.BytesIO()
+    with zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+    return held.getvalue()
