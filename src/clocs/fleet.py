@@ -18,10 +18,12 @@ from torch import Tensor
 
 from clocs.errors import CheckpointError, ClocsWarning
 from clocs.files import partial_path, write_atomic
+from clocs.native.adam import adam
 
 Weights = dict[str, Tensor]  # name -> (members, …)
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # Adam's
+_STEPPED = ("theta", "moment1", "moment2", "buffers", "steps", "live", "broken")
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,11 @@ class Fleet:
         Returns:
             (members, 1) bool: who moved.
         """
+        numbers = {"lr": lr, "beta1": BETA1, "beta2": BETA2, "epsilon": EPSILON}
+        state = {k: getattr(self, k) for k in _STEPPED}
+        moved = adam(numbers, on, loss, {"gradient": gradient, "after": buffers}, **state)
+        if moved is not None:
+            return moved[:, None]
         failed = on & self.live & ~(loss.isfinite() & gradient.abs().amax(dim=1).isfinite())
         self.broken |= failed
         self.live &= ~failed

@@ -76,27 +76,19 @@ typedef struct {
     float *scratch; /* (threads, out + 4, C_OUT) */
 } Block;
 
-typedef void (*Work)(const Block *, int64_t member, int64_t first, int64_t last, float *scratch);
-
-typedef struct {
-    const Block *block;
-    Work work;
-} Pass;
-
 static int64_t out_of(const Block *b) { return (b->length - TAPS) / STRIDE + 1; }
 static int64_t pieces_of(const Block *b) { return (b->n + PIECE - 1) / PIECE; }
 
-static void one_piece(const void *job, int64_t piece, int64_t worker) {
-    const Block *b = ((const Pass *)job)->block;
+/* A piece: instances `first` to `last` of a member, and the worker's own memory. */
+typedef struct {
+    int64_t member, first, last;
+    float *scratch;
+} Piece;
+
+static Piece piece_of(const Block *b, int64_t piece, int64_t worker) {
     int64_t first = piece % pieces_of(b) * PIECE;
     float *scratch = b->scratch + worker * (out_of(b) + 4) * C_OUT;
-    ((const Pass *)job)
-        ->work(b, piece / pieces_of(b), first, SMALLER(first + PIECE, b->n), scratch);
-}
-
-static void all_pieces(const Block *b, Work work) {
-    Pass pass = {b, work};
-    each_piece(b->threads, b->members * pieces_of(b), one_piece, &pass);
+    return (Piece){piece / pieces_of(b), first, SMALLER(first + PIECE, b->n), scratch};
 }
 
 /* ---- one instance ---- */
@@ -206,10 +198,12 @@ static void inputs_one(
 
 /* ---- rounds over all instances ---- */
 
-static void convolve(const Block *b, int64_t member, int64_t first, int64_t last, float *scratch) {
-    (void)scratch;
+static void convolve(const void *job, int64_t piece, int64_t worker) {
+    const Block *b = job;
+    const Piece p = piece_of(b, piece, worker);
+    int64_t member = p.member;
     int64_t out = out_of(b);
-    for (int64_t i = first; i < last; i++) {
+    for (int64_t i = p.first; i < p.last; i++) {
         float *y = b->y + (member * b->n + i) * out * C_OUT;
         float *sums = b->sums + (member * b->n + i) * 2 * C_OUT;
         convolve_one(
@@ -228,30 +222,38 @@ static void convolve(const Block *b, int64_t member, int64_t first, int64_t last
     }
 }
 
-static void pool(const Block *b, int64_t member, int64_t first, int64_t last, float *scratch) {
-    (void)scratch;
+static void pool(const void *job, int64_t piece, int64_t worker) {
+    const Block *b = job;
+    const Piece p = piece_of(b, piece, worker);
+    int64_t member = p.member;
     int64_t out = out_of(b);
-    for (int64_t i = first; i < last; i++) {
+    for (int64_t i = p.first; i < p.last; i++) {
         int64_t at = member * b->n + i;
         pool_one(b, member, i, b->y + at * out * C_OUT, b->o + at * (out / 2) * C_OUT);
     }
 }
 
-static void both(const Block *b, int64_t member, int64_t first, int64_t last, float *y) {
+static void both(const void *job, int64_t piece, int64_t worker) {
+    const Block *b = job;
+    const Piece p = piece_of(b, piece, worker);
+    int64_t member = p.member;
+    float *y = p.scratch;
     int64_t out = out_of(b);
-    for (int64_t i = first; i < last; i++) {
+    for (int64_t i = p.first; i < p.last; i++) {
         const float *h = b->h + member * b->h_stride + i * b->length * C_IN;
         convolve_one(h, b->w + member * K * C_OUT, y, out);
         pool_one(b, member, i, y, b->o + (member * b->n + i) * (out / 2) * C_OUT);
     }
 }
 
-static void reach(const Block *b, int64_t member, int64_t first, int64_t last, float *scratch) {
-    (void)scratch;
+static void reach(const void *job, int64_t piece, int64_t worker) {
+    const Block *b = job;
+    const Piece p = piece_of(b, piece, worker);
+    int64_t member = p.member;
     int64_t out = out_of(b), half = out / 2;
     const float *scale = b->scale + member * C_OUT, *shift = b->shift + member * C_OUT;
     const float *mean = b->mean + member * C_OUT;
-    for (int64_t i = first; i < last; i++) {
+    for (int64_t i = p.first; i < p.last; i++) {
         const float *y = b->y + (member * b->n + i) * out * C_OUT;
         const float *o = b->o + (member * b->n + i) * half * C_OUT;
         const float *g = b->g + (member * b->n + i) * half * C_OUT;
@@ -293,19 +295,22 @@ static void slopes_one(
         for (int c = 0; c < C_OUT; c++) dy[c] = constant[c] + tilt[c] * y[c];
 }
 
-static void spread(const Block *b, int64_t member, int64_t first, int64_t last, float *scratch) {
+static void spread(const void *job, int64_t piece, int64_t worker) {
+    const Block *b = job;
+    const Piece p = piece_of(b, piece, worker);
+    int64_t member = p.member;
     int64_t out = out_of(b), at = member * C_OUT;
-    float constant[C_OUT], tilt[C_OUT], *dy = scratch + 2 * C_OUT;
-    float *dw = b->parts + (member * pieces_of(b) + first / PIECE) * K * C_OUT;
+    float constant[C_OUT], tilt[C_OUT], *dy = p.scratch + 2 * C_OUT;
+    float *dw = b->parts + (member * pieces_of(b) + p.first / PIECE) * K * C_OUT;
     float rows = (float)(b->n * out);
     for (int c = 0; c < C_OUT; c++) {
         tilt[c] = -b->scale[at + c] * b->deviation[at + c] * b->dgamma[at + c] / rows;
         constant[c] = -b->scale[at + c] * b->dbeta[at + c] / rows - b->mean[at + c] * tilt[c];
     }
-    memset(scratch, 0, 2 * C_OUT * sizeof(float));
+    memset(p.scratch, 0, 2 * C_OUT * sizeof(float));
     memset(dy + out * C_OUT, 0, 2 * C_OUT * sizeof(float));
     memset(dw, 0, K * C_OUT * sizeof(float));
-    for (int64_t i = first; i < last; i++) {
+    for (int64_t i = p.first; i < p.last; i++) {
         slopes_one(b, member, i, constant, tilt, dy);
         weights_one(b->h + member * b->h_stride + i * b->length * C_IN, dy, dw, out);
         if (b->dh)
@@ -314,10 +319,10 @@ static void spread(const Block *b, int64_t member, int64_t first, int64_t last, 
     }
 }
 
-/* ---- what Python calls ---- */
+/* ---- between rounds: sums over instances, in their order ---- */
 
-void forward(const Block *b) {
-    all_pieces(b, convolve);
+static void normalise(const void *job) {
+    const Block *b = job;
     for (int64_t m = 0; m < b->members; m++)
         for (int c = 0; c < C_OUT; c++) {
             const float *sums = b->sums + m * b->n * 2 * C_OUT + c;
@@ -337,13 +342,10 @@ void forward(const Block *b) {
             b->scale[at] = b->gamma[at] * b->deviation[at];
             b->shift[at] = b->beta[at] - b->mean[at] * b->scale[at];
         }
-    all_pieces(b, pool);
 }
 
-void evaluate(const Block *b) { all_pieces(b, both); }
-
-void backward(const Block *b) {
-    all_pieces(b, reach);
+static void add_reach(const void *job) {
+    const Block *b = job;
     for (int64_t m = 0; m < b->members; m++)
         for (int c = 0; c < C_OUT; c++) {
             double beta = 0, gamma = 0;
@@ -354,7 +356,10 @@ void backward(const Block *b) {
             b->dbeta[m * C_OUT + c] = (float)beta;
             b->dgamma[m * C_OUT + c] = (float)gamma * b->deviation[m * C_OUT + c];
         }
-    all_pieces(b, spread);
+}
+
+static void add_parts(const void *job) {
+    const Block *b = job;
     for (int64_t m = 0; m < b->members; m++) {
         double total[K * C_OUT] = {0};
         for (int64_t p = 0; p < pieces_of(b); p++) {
@@ -363,4 +368,23 @@ void backward(const Block *b) {
         }
         for (int k = 0; k < K * C_OUT; k++) b->dw[m * K * C_OUT + k] = (float)total[k];
     }
+}
+
+/* ---- what Python calls ---- */
+
+void forward(const Block *b) {
+    int64_t pieces = b->members * pieces_of(b);
+    Round rounds[] = {{convolve, normalise, pieces}, {pool, NULL, pieces}};
+    do_rounds(b->threads, rounds, 2, b);
+}
+
+void evaluate(const Block *b) {
+    Round round = {both, NULL, b->members * pieces_of(b)};
+    do_rounds(b->threads, &round, 1, b);
+}
+
+void backward(const Block *b) {
+    int64_t pieces = b->members * pieces_of(b);
+    Round rounds[] = {{reach, add_reach, pieces}, {spread, add_parts, pieces}};
+    do_rounds(b->threads, rounds, 2, b);
 }

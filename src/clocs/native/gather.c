@@ -30,5 +30,6 @@ static void some_windows(const void *job, int64_t piece, int64_t worker) {
 void gather(const int16_t *flat, const int64_t *starts, float *out, int64_t windows,
             int64_t samples, int64_t threads) {
     Gather all = {flat, starts, out, windows, samples};
-    each_piece(threads, (windows + PIECE - 1) / PIECE, some_windows, &all);
+    Round round = {some_windows, NULL, (windows + PIECE - 1) / PIECE};
+    do_rounds(threads, &round, 1, &all);
 }
