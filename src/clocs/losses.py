@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from clocs.native.contrast import contrast
+
 
 def unit(z: Tensor) -> Tensor:
     """Unit vectors along the last axis; a zero vector stays zero and gets zero gradient.
@@ -47,12 +49,8 @@ def patient_nce(
     a, b = torch.triu_indices(z.shape[1], z.shape[1], offset=1, device=z.device)
     ours, theirs = u.index_select(1, a) / temperature, u.index_select(1, b)
     similarity = ours @ theirs.transpose(-1, -2)  # (members, pairs, batch, batch)
-    # each row asks for its diagonal and for its positives: the share of each in the loss
-    count = positives.sum(dim=(1, 2), keepdim=True).clamp(min=1)
-    share = positives.to(z.dtype) / count
-    share.diagonal(dim1=1, dim2=2).add_(1 / z.shape[2])
     asked: Callable[..., Tensor] = _Asked.apply
-    return asked(similarity, share, neither).mean(dim=1)
+    return asked(similarity, positives, neither).mean(dim=1)
 
 
 class _Unit(torch.autograd.Function):
@@ -76,12 +74,20 @@ class _Unit(torch.autograd.Function):
 class _Asked(torch.autograd.Function):
     """−Σ share · (log p(k of B | i of A) + log p(i of A | k of B)): both directions at once.
 
-    similarity: (members, pairs, batch, batch), share: (members, batch, batch) -> (members, pairs).
+    similarity: (members, pairs, batch, batch), positives and neither: (members, batch, batch) bool
+    -> (members, pairs). The share of the diagonal is 1, and that of all positives together is 1.
     Softmax is both the value's by-product and the gradient, so that each is computed once.
     """
 
     @staticmethod
-    def forward(ctx: Any, similarity: Tensor, share: Tensor, neither: Tensor | None) -> Tensor:
+    def forward(ctx: Any, similarity: Tensor, positives: Tensor, neither: Tensor | None) -> Tensor:
+        compiled = contrast(similarity, positives, neither)
+        if compiled is not None:
+            ctx.save_for_backward(compiled[1])
+            return compiled[0]
+        count = positives.sum(dim=(1, 2), keepdim=True).clamp(min=1)
+        share = positives.to(similarity.dtype) / count
+        share.diagonal(dim1=1, dim2=2).add_(1 / similarity.shape[2])
         share = share[:, None]
         value = -2 * (similarity * share).sum(dim=(-2, -1))
         if neither is not None:
