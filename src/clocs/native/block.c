@@ -46,6 +46,8 @@
 #define AT_ONCE SMALLER(8, REGISTERS / J)     /* positions convolved at once */
 #define GROUP (STRIDE * C_IN / LANES_IN)      /* vectors of a stride's inputs */
 #define GROUPS SMALLER(8, REGISTERS / GROUP)  /* strides whose d_h is found at once */
+#define VECTORS (C_OUT / 4)
+#define CHAINS (C_OUT < 16 ? 4 : 1)           /* sums that do not wait for one another */
 #define TILE_K (K % 4 ? TAPS : 4)             /* taps × … */
 #define TILE_J SMALLER(J, REGISTERS / 6)      /* … vectors of d_w found at once */
 
@@ -124,7 +126,7 @@ INLINE I kept(uint64_t key, uint64_t draw, int16_t least) {
 
 INLINE F choose(I which, F a, F b) { return (F)((which & (I)a) | (~which & (I)b)); }
 
-static void pool_one(const Block *b, int64_t member, int64_t i, const float *y, float *o) {
+static void pool_one(const Block *b, int64_t member, int64_t i, const float *y, float *restrict o) {
     int64_t half = out_of(b) / 2;
     const float *scale = b->scale + member * C_OUT, *shift = b->shift + member * C_OUT;
     uint64_t key = b->threshold ? b->keys[member] : 0, draw = i * half * C_OUT / 4;
@@ -198,6 +200,15 @@ static void inputs_one(
 
 /* ---- rounds over all instances ---- */
 
+/* Sums about the first row: it lies where the others lie, so that no digits are lost. */
+INLINE void add_spread(const float *row, const float *first, F *total, F *square) {
+    UNROLL for (int c = 0; c < VECTORS; c++) {
+        F away = *(F *)(row + 4 * c) - *(F *)(first + 4 * c);
+        total[c] += away;
+        square[c] += away * away;
+    }
+}
+
 static void convolve(const void *job, int64_t piece, int64_t worker) {
     const Block *b = job;
     const Piece p = piece_of(b, piece, worker);
@@ -208,17 +219,23 @@ static void convolve(const void *job, int64_t piece, int64_t worker) {
         float *sums = b->sums + (member * b->n + i) * 2 * C_OUT;
         convolve_one(
             b->h + member * b->h_stride + i * b->length * C_IN, b->w + member * K * C_OUT, y, out);
-        F total[C_OUT / 4] = {0}, square[C_OUT / 4] = {0}, mean[C_OUT / 4];
-        for (int64_t t = 0; t < out; t++)
-            UNROLL for (int c = 0; c < C_OUT / 4; c++) total[c] += *(F *)(y + t * C_OUT + 4 * c);
-        UNROLL for (int c = 0; c < C_OUT / 4; c++) mean[c] = total[c] / (float)out;
-        for (int64_t t = 0; t < out; t++)
-            UNROLL for (int c = 0; c < C_OUT / 4; c++) {
-                F away = *(F *)(y + t * C_OUT + 4 * c) - mean[c];
-                square[c] += away * away;
+        F total[CHAINS][VECTORS] = {0}, square[CHAINS][VECTORS] = {0}, mean[VECTORS];
+        int64_t t = 0;
+        for (; t + CHAINS <= out; t += CHAINS)
+            UNROLL for (int k = 0; k < CHAINS; k++)
+                add_spread(y + (t + k) * C_OUT, y, total[k], square[k]);
+        for (; t < out; t++) add_spread(y + t * C_OUT, y, total[0], square[0]);
+        UNROLL for (int c = 0; c < VECTORS; c++) {
+            UNROLL for (int k = 1; k < CHAINS; k++) {
+                total[0][c] += total[k][c];
+                square[0][c] += square[k][c];
             }
+            F away = total[0][c] / (float)out;
+            mean[c] = *(F *)(y + 4 * c) + away;
+            square[0][c] -= total[0][c] * away;
+        }
         memcpy(sums, mean, sizeof mean);
-        memcpy(sums + C_OUT, square, sizeof square);
+        memcpy(sums + C_OUT, square[0], sizeof square[0]);
     }
 }
 
@@ -246,36 +263,49 @@ static void both(const void *job, int64_t piece, int64_t worker) {
     }
 }
 
+/* What one output passes back, and how far its winner lies from the mean. */
+INLINE void add_reach(const Block *b, int64_t at, int64_t q, const float *y, const float *o,
+                      const float *g, F *beta, F *gamma) {
+    UNROLL for (int c = 0; c < VECTORS; c++) {
+        F a = *(F *)(b->scale + at + 4 * c), s = *(F *)(b->shift + at + 4 * c);
+        F one = *(F *)(y + 2 * q * C_OUT + 4 * c), two = *(F *)(y + (2 * q + 1) * C_OUT + 4 * c);
+        F wins = choose(one * a + s >= two * a + s, one, two);
+        F passed = *(F *)(g + q * C_OUT + 4 * c) * b->boost;
+        F slope = (F)((*(F *)(o + q * C_OUT + 4 * c) > 0) & (I)passed);
+        beta[c] += slope;
+        gamma[c] += slope * (wins - *(F *)(b->mean + at + 4 * c));
+    }
+}
+
 static void reach(const void *job, int64_t piece, int64_t worker) {
     const Block *b = job;
     const Piece p = piece_of(b, piece, worker);
     int64_t member = p.member;
-    int64_t out = out_of(b), half = out / 2;
-    const float *scale = b->scale + member * C_OUT, *shift = b->shift + member * C_OUT;
-    const float *mean = b->mean + member * C_OUT;
+    int64_t out = out_of(b), half = out / 2, at = member * C_OUT;
     for (int64_t i = p.first; i < p.last; i++) {
         const float *y = b->y + (member * b->n + i) * out * C_OUT;
         const float *o = b->o + (member * b->n + i) * half * C_OUT;
         const float *g = b->g + (member * b->n + i) * half * C_OUT;
-        F beta[C_OUT / 4] = {0}, gamma[C_OUT / 4] = {0};
-        for (int64_t q = 0; q < half; q++, y += 2 * C_OUT)
-            UNROLL for (int c = 0; c < C_OUT; c += 4, o += 4, g += 4) {
-                F a = *(F *)(scale + c), s = *(F *)(shift + c);
-                F one = *(F *)(y + c), two = *(F *)(y + C_OUT + c);
-                F wins = choose(one * a + s >= two * a + s, one, two);
-                F slope = (F)((*(F *)o > 0) & (I)(*(F *)g * b->boost));
-                beta[c / 4] += slope;
-                gamma[c / 4] += slope * (wins - *(F *)(mean + c));
+        F beta[CHAINS][VECTORS] = {0}, gamma[CHAINS][VECTORS] = {0};
+        int64_t q = 0;
+        for (; q + CHAINS <= half; q += CHAINS)
+            UNROLL for (int k = 0; k < CHAINS; k++) add_reach(b, at, q + k, y, o, g, beta[k], gamma[k]);
+        for (; q < half; q++) add_reach(b, at, q, y, o, g, beta[0], gamma[0]);
+        UNROLL for (int k = 1; k < CHAINS; k++)
+            UNROLL for (int c = 0; c < VECTORS; c++) {
+                beta[0][c] += beta[k][c];
+                gamma[0][c] += gamma[k][c];
             }
         float *sums = b->sums + (member * b->n + i) * 2 * C_OUT;
-        memcpy(sums, beta, sizeof beta);
-        memcpy(sums + C_OUT, gamma, sizeof gamma);
+        memcpy(sums, beta[0], sizeof beta[0]);
+        memcpy(sums + C_OUT, gamma[0], sizeof gamma[0]);
     }
 }
 
 /* d_y = scale·g where it won, + constant + tilt·y: what comes through the mean and the variance. */
 static void slopes_one(
-    const Block *b, int64_t member, int64_t i, const float *constant, const float *tilt, float *dy) {
+    const Block *b, int64_t member, int64_t i, const float *constant, const float *tilt,
+    float *restrict dy) {
     int64_t out = out_of(b), half = out / 2;
     const float *scale = b->scale + member * C_OUT, *shift = b->shift + member * C_OUT;
     const float *y = b->y + (member * b->n + i) * out * C_OUT;
@@ -344,7 +374,7 @@ static void normalise(const void *job) {
         }
 }
 
-static void add_reach(const void *job) {
+static void all_reach(const void *job) {
     const Block *b = job;
     for (int64_t m = 0; m < b->members; m++)
         for (int c = 0; c < C_OUT; c++) {
@@ -358,7 +388,7 @@ static void add_reach(const void *job) {
         }
 }
 
-static void add_parts(const void *job) {
+static void all_parts(const void *job) {
     const Block *b = job;
     for (int64_t m = 0; m < b->members; m++) {
         double total[K * C_OUT] = {0};
@@ -385,6 +415,6 @@ void evaluate(const Block *b) {
 
 void backward(const Block *b) {
     int64_t pieces = b->members * pieces_of(b);
-    Round rounds[] = {{reach, add_reach, pieces}, {spread, add_parts, pieces}};
+    Round rounds[] = {{reach, all_reach, pieces}, {spread, all_parts, pieces}};
     do_rounds(b->threads, rounds, 2, b);
 }
