@@ -118,12 +118,8 @@ def start(folder: Path) -> tuple[subprocess.Popen[bytes], str, float]:
 
 
 def get(url: str) -> bytes:
-    while True:
-        try:
-            with urlopen(url) as answer:
-                return bytes(answer.read())
-        except ConnectionError:
-            time.sleep(0.01)
+    with urlopen(url) as answer:
+        return bytes(answer.read())
 
 
 def middle(values: Any) -> str:
@@ -205,23 +201,26 @@ def main() -> None:
             projection.file.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(projection.file, pack({}, {"positions": placed(settings.patients)}))
         starts = []
-        for _ in range(3):
+        for again in reversed(range(3)):
             process, url, began = start(folder)
-            data = get(f"{url}api/map")
-            starts.append(time.perf_counter() - began)
-            if len(starts) < 3:
+            try:
+                data = get(f"{url}api/map")
+                starts.append(time.perf_counter() - began)
+                if not again:
+                    report(url, data, starts, embeddings)
+            finally:
                 process.terminate()
                 process.wait()
-        facts, arrays = unpack(data)
-        assert facts["projection"]["kind"] == "umap"
-        print(f"{settings.patients:,} patients, {len(data) / 1e6:.1f} MB of map")
-        print(f"start to the map's data served  {min(starts):.2f} s (least of three)")
-        try:
-            queries(url, [bytes(code).hex() for code in arrays["codes"]], embeddings)
-            browse(url)
-        finally:
-            process.terminate()
-            process.wait()
+
+
+def report(url: str, data: bytes, starts: list[float], embeddings: Embeddings) -> None:
+    facts, arrays = unpack(data)
+    assert facts["projection"]["kind"] == "umap"
+    print(f"{len(embeddings):,} patients, {len(data) / 1e6:.1f} MB of map")
+    times = ", ".join(f"{seconds:.2f}" for seconds in starts)
+    print(f"start to the map's data served  {times} s")
+    queries(url, [bytes(code).hex() for code in arrays["codes"]], embeddings)
+    browse(url)
 
 
 if __name__ == "__main__":

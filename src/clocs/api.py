@@ -359,7 +359,7 @@ def explore(
         console=console,
     )
     listening = serving.listen("127.0.0.1", port)
-    console.print(f"The explorer is at {serving.address_of(listening, '127.0.0.1', None)}")
+    console.print(f"The explorer is at {serving.open_door(listening, '127.0.0.1', None)}")
     serving.serve(session, listening, host="127.0.0.1", token=None, browse=browse)
 
 

@@ -70,7 +70,7 @@ def explore(
         split_seed=split_seed,
         console=_err,
     )
-    url = serving.address_of(listening, host, token)
+    url = serving.open_door(listening, host, token)
     if as_json:
         facts = {"url": url, "patients": len(session.embeddings), "datasets": session.datasets}
         sys.stdout.write(json.dumps(facts) + "\n")

@@ -44,6 +44,12 @@ def listen(host: str, port: int) -> socket.socket:
     return listening
 
 
+def open_door(listening: socket.socket, host: str, token: str | None) -> str:
+    """Let visitors knock (they are answered once `serve` runs); what a browser here opens."""
+    listening.listen(128)
+    return address_of(listening, host, token)
+
+
 def address_of(listening: socket.socket, host: str, token: str | None) -> str:
     """What a browser on this machine opens."""
     name = "127.0.0.1" if host in _ANYWHERE else f"[{host}]" if ":" in host else host
