@@ -42,12 +42,12 @@ MOVE = """async ([seconds]) => {
       gaps.push(now - last); last = now; i++;
       map.scatter.pan(8 * Math.sin(i / 9), 6 * Math.cos(i / 7));
       map.scatter.zoomAt(200, 200, 1 + 0.03 * Math.sin(i / 15));
-      map.redraw();
+      map.move();
       now < end ? requestAnimationFrame(step) : done();
     };
     requestAnimationFrame(step);
   });
-  return gaps.slice(3);
+  return [gaps.slice(5), map.scatter.share];
 }"""
 DRAW = """async ([kind, times]) => {
   const { Scatter } = await import("/static/scatter.js");
@@ -154,9 +154,10 @@ def browse(url: str) -> None:
         page.wait_for_selector("html[data-ready=all]")
         first = page.evaluate("performance.getEntriesByName('first-map')[0].startTime")
         print(f"page opened to first map        {first:.0f} ms")
-        gaps = page.evaluate(MOVE, [5])
+        gaps, share = page.evaluate(MOVE, [5])
         rate = 1000 / np.mean(gaps)
         print(f"panning and zooming             {middle(gaps)} a frame, {rate:.0f} frames/s")
+        print(f"  points shown while it moves   {100 * share:.0f} %")
         cost = {kind: page.evaluate(DRAW, [kind, 30]) for kind in ("webgl2", "canvas")}
         for kind, spent in cost.items():
             print(f"  one drawing, {kind:8s}         {middle(spent)}")

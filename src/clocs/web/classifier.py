@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-import scipy.optimize
 from numpy.typing import NDArray
 
 from clocs.patients.embeddings import Embeddings
@@ -87,6 +86,8 @@ _Part = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 def _fitted(train: _Part, validation: _Part, multilabel: bool) -> NDArray[np.float64]:
     """(dim + 1, classes) of the strength whose validation loss is least."""
+    import scipy.optimize  # half a second that a map need not wait for
+
     x, y = train
     shape = (x.shape[1] + 1, y.shape[1])
 

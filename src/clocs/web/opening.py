@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from clocs.errors import SettingError
 from clocs.patients.embeddings import Embeddings
-from clocs.patients.index import PatientIndex
 from clocs.store import Store, open_store
 from clocs.terminal import bar
 from clocs.web.material import Distances, embed_all, encoder_file, patient_distances
@@ -83,7 +82,6 @@ def open_session(
     projection = Projection(made.vectors, cache)
     return Session(
         embeddings=made,
-        index=PatientIndex.build(made),
         projection=projection,
         distances=distances,
         stores=opened,

@@ -37,15 +37,12 @@ def key_of(folder: Path) -> bytes:
 
 def pseudonyms(patients: Iterable[tuple[str, str]], key: bytes) -> list[str]:
     """One a (dataset, patient), all distinct."""
-    taken: set[str] = set()
-    codes = []
+    keyed = hashlib.blake2b(key=key, digest_size=DIGITS // 2)
+    taken: dict[str, None] = {}
     for dataset, patient in patients:
-        text = f"{dataset}\0{patient}".encode()
-        for again in range(256):
-            word = hashlib.blake2b(text, key=key, digest_size=DIGITS // 2, salt=bytes([again]))
-            code = word.hexdigest()
-            if code not in taken:
-                break
-        taken.add(code)
-        codes.append(code)
-    return codes
+        word = keyed.copy()
+        word.update(f"{dataset}\0{patient}".encode())
+        while (code := word.hexdigest()) in taken:
+            word.update(b"\0again")
+        taken[code] = None
+    return list(taken)

@@ -73,7 +73,9 @@ def serve(
         uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
     )
     session.projection.start()
-    threading.Thread(target=lambda: session.classifiers, name="classifiers", daemon=True).start()
+    warming = threading.Timer(1.0, session.warm)  # the map first
+    warming.daemon = True
+    warming.start()
     if browse:
         import webbrowser
 

@@ -50,7 +50,6 @@ class Session:
 
     Attributes:
         embeddings: Patients' vectors and facts.
-        index: Of the same.
         projection: The map.
         distances: Within and between patients.
         stores: By dataset, for signals; may lack some or all.
@@ -62,7 +61,6 @@ class Session:
     """
 
     embeddings: Embeddings
-    index: PatientIndex
     projection: Projection
     distances: Distances
     stores: Mapping[str, Store]
@@ -206,6 +204,16 @@ class Session:
         return store.table.with_row_index("row").filter(pl.col("patient") == patient)
 
     # Neighbours
+
+    @cached_property
+    def index(self) -> PatientIndex:
+        return PatientIndex.build(self.embeddings)
+
+    def warm(self) -> None:
+        """Make what the first click would wait for."""
+        with self._warm:
+            self.index  # noqa: B018
+            self._fitted  # noqa: B018
 
     def neighbours(
         self, code: str, k: int = NEIGHBOURS, where: Where | None = None

@@ -4,6 +4,9 @@ import { Scatter } from "./scatter.js";
 import { colour } from "./dom.js";
 
 const STEP = 60; // pixels that an arrow key moves
+const LATE = 34; // ms: a frame that takes longer is felt
+const REST = 160; // ms without a movement
+const LEAST = 3000; // points that every frame shows
 
 export class PatientMap extends EventTarget {
   constructor(box, points, marks, tip) {
@@ -50,9 +53,8 @@ export class PatientMap extends EventTarget {
   }
 
   zoom(factor) {
-    this.touched = true;
     this.scatter.zoomAt(this.scatter.width / 2, this.scatter.height / 2, factor);
-    this.redraw();
+    this.move();
   }
 
   setLasso(on) {
@@ -67,6 +69,24 @@ export class PatientMap extends EventTarget {
     this.waiting = requestAnimationFrame(() => {
       this.waiting = 0;
       this.scatter.draw();
+      this.#drawMarks(this.pen);
+    });
+  }
+
+  // The same while the map moves: where frames come late, they show a fair sample of the points,
+  // so large that they come in time; all of them once it rests.
+  move() {
+    this.touched = true;
+    clearTimeout(this.resting);
+    this.resting = setTimeout(() => { this.last = 0; this.redraw(); }, REST);
+    if (this.waiting) return;
+    this.waiting = requestAnimationFrame((now) => {
+      this.waiting = 0;
+      const { scatter } = this, gap = this.last ? now - this.last : LATE;
+      this.last = now;
+      if (gap > LATE) scatter.share = Math.max(LEAST / Math.max(scatter.count, LEAST), scatter.share * Math.max(0.3, LATE / gap));
+      else if (gap < 0.6 * LATE) scatter.share = Math.min(1, scatter.share * 1.15);
+      scatter.draw(scatter.share);
       this.#drawMarks(this.pen);
     });
   }
@@ -189,12 +209,12 @@ export class PatientMap extends EventTarget {
       if (drag.drawing) {
         drag.path.push(scatter.toPlane(...at));
         this.polygon = drag.path;
+        this.#drawMarks(this.pen); // the points stay as they are
       } else {
         scatter.pan(at[0] - drag.last[0], at[1] - drag.last[1]);
-        this.touched = true;
+        this.move();
       }
       drag.last = at;
-      this.redraw();
     });
     const end = (event) => {
       if (!this.pointers.delete(event.pointerId) || !drag || this.pointers.size) return;
@@ -212,14 +232,13 @@ export class PatientMap extends EventTarget {
     box.addEventListener("pointerleave", () => this.#hideTip());
     box.addEventListener("wheel", (event) => {
       event.preventDefault();
-      this.touched = true;
       const step = event.deltaMode === 1 ? 16 : 1;
       scatter.zoomAt(...where(event), Math.exp(-Math.max(-120, Math.min(120, event.deltaY * step)) * 0.0022));
-      this.redraw();
+      this.move();
     }, { passive: false });
     box.addEventListener("keydown", (event) => {
       const move = { ArrowLeft: [STEP, 0], ArrowRight: [-STEP, 0], ArrowUp: [0, STEP], ArrowDown: [0, -STEP] }[event.key];
-      if (move) { scatter.pan(...move); this.touched = true; this.redraw(); }
+      if (move) { scatter.pan(...move); this.move(); }
       else if (event.key === "+" || event.key === "=") this.zoom(1.4);
       else if (event.key === "-") this.zoom(1 / 1.4);
       else if (event.key === "0") this.fit();
@@ -231,10 +250,9 @@ export class PatientMap extends EventTarget {
   #pinch(id, old, now) {
     const [other] = [...this.pointers].filter(([key]) => key !== id).map(([, at]) => at);
     const length = (a) => Math.hypot(a[0] - other[0], a[1] - other[1]);
-    this.touched = true;
     this.scatter.zoomAt((now[0] + other[0]) / 2, (now[1] + other[1]) / 2, length(now) / Math.max(1, length(old)));
     this.scatter.pan((now[0] - old[0]) / 2, (now[1] - old[1]) / 2);
-    this.redraw();
+    this.move();
   }
 
   #hover(at) {
@@ -242,7 +260,7 @@ export class PatientMap extends EventTarget {
     if (row !== this.hovered) {
       this.hovered = row;
       this.box.classList.toggle("over", row >= 0);
-      this.redraw();
+      this.#drawMarks(this.pen);
       if (row >= 0) {
         const [name, ...lines] = this.describe(row);
         const bold = document.createElement("b");
@@ -259,7 +277,7 @@ export class PatientMap extends EventTarget {
 
   #hideTip() {
     this.tip.hidden = true;
-    if (this.hovered >= 0) { this.hovered = -1; this.redraw(); }
+    if (this.hovered >= 0) { this.hovered = -1; this.#drawMarks(this.pen); }
   }
 }
 

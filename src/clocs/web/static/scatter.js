@@ -36,6 +36,7 @@ export class Scatter {
     this.home = 1;
     this.width = this.height = 1;
     this.frames = 0;
+    this.share = 1; // of the points that a frame shows while the map moves
     const gl = canvas.getContext("webgl2", { antialias: false, alpha: true, preserveDrawingBuffer: false });
     if (gl) this.#start(gl);
     else this.flat = canvas.getContext("2d");
@@ -75,6 +76,7 @@ export class Scatter {
   setPlaces(places) {
     this.places = places;
     this.count = places.length / 2;
+    this.order = shuffled(this.count);
     this.#index();
     this.#fill();
   }
@@ -87,11 +89,20 @@ export class Scatter {
 
   #fill() {
     if (!this.gl || !this.places || !this.look) return;
-    const { gl } = this;
+    const { gl, order } = this, n = this.count;
+    // In an order of chance: any first part of the points is a fair sample of all.
+    const places = new Float32Array(2 * n), looks = new Uint32Array(n);
+    const paints = new Uint32Array(this.look.slice().buffer); // four bytes, one word
+    for (let k = 0; k < n; k++) {
+      const i = order[k];
+      places[2 * k] = this.places[2 * i];
+      places[2 * k + 1] = this.places[2 * i + 1];
+      looks[k] = paints[i];
+    }
     gl.bindBuffer(gl.ARRAY_BUFFER, this.buffers.place);
-    gl.bufferData(gl.ARRAY_BUFFER, this.places, gl.STATIC_DRAW);
+    gl.bufferData(gl.ARRAY_BUFFER, places, gl.STATIC_DRAW);
     gl.bindBuffer(gl.ARRAY_BUFFER, this.buffers.look);
-    gl.bufferData(gl.ARRAY_BUFFER, this.look, gl.DYNAMIC_DRAW);
+    gl.bufferData(gl.ARRAY_BUFFER, looks, gl.DYNAMIC_DRAW);
   }
 
   resize(width, height) {
@@ -146,10 +157,11 @@ export class Scatter {
 
   get opacity() { return this.count > 30000 ? 0.72 : 0.88; }
 
-  draw() {
+  // share: how many of the points, 1 for all; fewer while a slow machine moves the map.
+  draw(share = 1) {
     this.frames++;
     const ratio = window.devicePixelRatio || 1;
-    if (!this.gl) { this.#drawFlat(ratio); return; }
+    if (!this.gl) { this.#drawFlat(ratio, share); return; }
     const { gl, uniform } = this;
     gl.viewport(0, 0, this.canvas.width, this.canvas.height);
     gl.clearColor(0, 0, 0, 0);
@@ -159,10 +171,10 @@ export class Scatter {
     gl.uniform2f(uniform.scale, (2 * this.zoom) / this.width, (2 * this.zoom) / this.height);
     gl.uniform1f(uniform.size, this.size * ratio);
     gl.uniform1f(uniform.opacity, this.opacity);
-    gl.drawArrays(gl.POINTS, 0, this.count);
+    gl.drawArrays(gl.POINTS, 0, Math.ceil(this.count * share));
   }
 
-  #drawFlat(ratio) {
+  #drawFlat(ratio, share) {
     const pen = this.flat;
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     pen.clearRect(0, 0, this.width, this.height);
@@ -170,7 +182,8 @@ export class Scatter {
     pen.globalAlpha = this.opacity;
     const { size, look } = this;
     let last = -1;
-    for (let i = 0; i < this.count; i++) {
+    for (let k = 0; k < this.count * share; k++) {
+      const i = this.order[k];
       if (!look[4 * i + 3]) continue;
       const [x, y] = this.toScreen(this.places[2 * i], this.places[2 * i + 1]);
       if (x < -size || y < -size || x > this.width + size || y > this.height + size) continue;
@@ -238,4 +251,16 @@ export class Scatter {
     }
     return found;
   }
+}
+
+// 0 … n − 1 in an order of chance that is the same every time.
+function shuffled(n) {
+  const order = Uint32Array.from({ length: n }, (_, i) => i);
+  let state = 1;
+  for (let i = n - 1; i > 0; i--) {
+    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+    const j = Math.floor((state / 2 ** 32) * (i + 1));
+    [order[i], order[j]] = [order[j], order[i]];
+  }
+  return order;
 }
