@@ -78,7 +78,6 @@ export class PatientMap extends EventTarget {
   move() {
     this.touched = true;
     clearTimeout(this.resting);
-    this.resting = setTimeout(() => { this.last = 0; this.redraw(); }, REST);
     if (this.waiting) return;
     this.waiting = requestAnimationFrame((now) => {
       this.waiting = 0;
@@ -88,6 +87,9 @@ export class PatientMap extends EventTarget {
       else if (gap < 0.6 * LATE) scatter.share = Math.min(1, scatter.share * 1.15);
       scatter.draw(scatter.share);
       this.#drawMarks(this.pen);
+      // Longer than a late frame, or the whole map would be drawn between two of them.
+      clearTimeout(this.resting);
+      this.resting = setTimeout(() => { this.last = 0; this.redraw(); }, Math.max(REST, 3 * gap));
     });
   }
 
