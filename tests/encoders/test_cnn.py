@@ -117,6 +117,7 @@ def test_an_unknown_encoder_is_named() -> None:
 
 
 def test_activations_in_bfloat16_change_embeddings_and_gradients_only_by_rounding() -> None:
+    torch.manual_seed(0)
     encoder = CNN(embedding_dim=16, samples=500, dropout=0.1)
     keys = counter.member_keys([1, 2])
     weights = {k: v.requires_grad_() for k, v in encoder.parameters(keys).items()}

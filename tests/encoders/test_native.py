@@ -73,9 +73,12 @@ def test_the_compiled_block_and_its_gradient_equal_the_plain_one(
 def test_long_frames_agree_to_a_few_units_in_the_last_place(shape: tuple[int, int]) -> None:
     single = inputs(2500, *shape, 5, 2)
     double = [x.detach().double().requires_grad_() for x in single]
-    native_ones = with_gradients(compiled_block, single, counter.member_keys([0, 1]), 0.0)
-    for a, b in zip(native_ones, with_gradients(plain_block, double), strict=True):
-        assert float((a - b).abs().max()) < 4e-6 * float(b.abs().max())
+    ours = with_gradients(compiled_block, single, counter.member_keys([0, 1]), 0.0)
+    theirs = with_gradients(plain_block, double)
+    sizes = [float(b.abs().max()) for b in theirs]
+    sizes[1] = sizes[2] ** 0.5  # a mean may lie near zero: its error is measured by the spread
+    for a, b, size in zip(ours, theirs, sizes, strict=True):
+        assert float((a - b).abs().max()) < 4e-6 * size
 
 
 @needs_a_compiler
