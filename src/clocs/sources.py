@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from stat import S_ISREG
 
 from clocs.errors import SourceError, UnusableError
 
@@ -258,11 +259,14 @@ def open_files(folder: str | os.PathLike[str], names: Iterable[str] | None = Non
     """Files directly in one folder (only `names`, if given), without opening zips among them."""
     root = Path(folder)
     wanted = os.listdir(root) if names is None else names  # noqa: PTH208 (names are all we need)
-    files = {
-        name: _File(str(root / name), (root / name).stat().st_size)
-        for name in wanted
-        if (root / name).is_file()
-    }
+    files = {}
+    for name in wanted:  # text, not paths: they would take as long as reading the files
+        try:
+            state = os.stat(f"{root}/{name}")  # noqa: PTH116
+        except OSError:
+            continue
+        if S_ISREG(state.st_mode):
+            files[name] = _File(f"{root}/{name}", state.st_size)
     return Source(root, files, [], "")
 
 

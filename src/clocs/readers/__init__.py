@@ -52,8 +52,7 @@ def read(path: str | os.PathLike[str], leads: Sequence[str] | None = None) -> Re
 
 def beside(header: Path) -> Source:
     """A header and the files it names; its whole folder only where segments name yet others."""
-    source = open_files(header.parent, [header.name])
-    parsed = parse_header(source.read(header.name), name=header.name)
+    parsed = parse_header(header.read_bytes(), name=header.name)
     if parsed.parts:
         return open_files(header.parent)
     files = {signal.file for signal in parsed.signals if "/" not in signal.file}

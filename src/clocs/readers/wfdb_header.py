@@ -9,6 +9,7 @@ import math
 import re
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import NamedTuple
 
 from clocs.errors import UnusableError
@@ -76,6 +77,7 @@ class Header:
         return {key.strip(): value.strip() for key, colon, value in pairs if colon}
 
 
+@lru_cache(maxsize=64)  # who looks for a record's files parses its header, and who reads it again
 def parse_header(data: bytes, *, name: str) -> Header:
     """Parse the bytes of a header.
 
