@@ -20,7 +20,7 @@ from safetensors.torch import load, save
 from clocs._version import __version__
 from clocs.encoders import Encoder, Weights, make_encoder
 from clocs.errors import CheckpointError
-from clocs.files import write_atomic
+from clocs.files import seed_files, write_atomic
 from clocs.recording import FrameSpec
 
 FORMAT = 1
@@ -130,15 +130,7 @@ def load_checkpoint(path: Path | str) -> Checkpoint:
 
 def load_checkpoints(path: Path | str) -> list[Checkpoint]:
     """Read one checkpoint, or all seeds of a folder in order of their numbers."""
-    path = Path(path)
-    if not path.is_dir():
-        return [_load(path)]
-    found = [p for p in path.glob("seed-*.safetensors") if p.stem[5:].isdigit()]
-    if not found:
-        raise CheckpointError(
-            f"{path} holds no checkpoint (seed-0.safetensors …); make some with `clocs pretrain`"
-        )
-    return [_load(p) for p in sorted(found, key=lambda p: int(p.stem[5:]))]
+    return [_load(file) for file in seed_files(Path(path))]
 
 
 def _load(path: Path) -> Checkpoint:

@@ -18,7 +18,7 @@ from clocs.frames import Frames
 from clocs.signals import Signals
 from clocs.views import Instances
 
-_AT_ONCE = 2048  # views encoded at a time, over all members
+AT_ONCE = 2048  # views encoded at a time, over all members
 
 
 def stack(checkpoints: Sequence[Checkpoint]) -> tuple[Weights, Weights]:
@@ -51,7 +51,7 @@ def embed_instances(
     weights, buffers = (
         {k: v.to(device) for k, v in tensors.items()} for tensors in stack(checkpoints)
     )
-    size = max(1, _AT_ONCE // len(checkpoints))
+    size = max(1, AT_ONCE // len(checkpoints))
     signals = Signals.of(frames, device, windows=size)
     starts = torch.from_numpy(np.ascontiguousarray(rows.windows[:, 0]))
     parts = []

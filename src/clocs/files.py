@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
+from clocs.errors import CheckpointError
 
 
 def write_atomic(path: Path, content: bytes | memoryview, *, keep: Path | None = None) -> None:
@@ -43,6 +46,31 @@ def sync_folder(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def cache_folder() -> Path:
+    """Where computed things are kept: $CLOCS_CACHE, or the system's place for such."""
+    if own := os.environ.get("CLOCS_CACHE"):
+        return Path(own)
+    if sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"))
+    elif sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "clocs"
+
+
+def seed_files(path: Path) -> list[Path]:
+    """A checkpoint's file itself; of a folder, those of its seeds in order of their numbers."""
+    if not path.is_dir():
+        return [path]
+    found = [p for p in path.glob("seed-*.safetensors") if p.stem[5:].isdigit()]
+    if not found:
+        raise CheckpointError(
+            f"{path} holds no checkpoint (seed-0.safetensors …); make some with `clocs pretrain`"
+        )
+    return sorted(found, key=lambda p: int(p.stem[5:]))
 
 
 def sha256_of(path: Path) -> str:

@@ -12,10 +12,10 @@ import torch
 
 import clocs
 from clocs import Checkpoint, Frames, Recording, Store
-from clocs.embedding import embed_instances
+from clocs.embedding import AT_ONCE, embed_instances
 from clocs.errors import CheckpointError, SettingError, StoreError
 from clocs.patients import Embeddings
-from clocs.patients.embedding import _AT_ONCE, embed_levels, embed_recordings, embed_store, encoded
+from clocs.patients.embedding import embed_levels, embed_recordings, embed_store, encoded
 from clocs.recording import FrameSpec
 from clocs.views import instances, single
 
@@ -39,14 +39,14 @@ def test_the_stream_gives_the_bits_of_frames_in_memory(
 
 def test_a_vector_does_not_depend_on_its_company(checkpoint: Checkpoint) -> None:
     draw = np.random.default_rng(0)
-    windows = draw.integers(-500, 500, size=(_AT_ONCE + 5, 2500)).astype(np.int16)
+    windows = draw.integers(-500, 500, size=(AT_ONCE + 5, 2500)).astype(np.int16)
     whole = np.concatenate(list(encoded(checkpoint, [windows], 2500)))
     for size in (1, 2, 7, 700):
         pieces = np.array_split(windows[:1400], 1400 // size)
         np.testing.assert_array_equal(
             np.concatenate(list(encoded(checkpoint, pieces, 2500))), whole[:1400]
         )
-    for row in (0, _AT_ONCE - 1, _AT_ONCE + 4):
+    for row in (0, AT_ONCE - 1, AT_ONCE + 4):
         alone = next(encoded(checkpoint, [windows[row : row + 1]], 2500))
         np.testing.assert_array_equal(alone[0], whole[row])
 

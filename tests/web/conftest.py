@@ -46,7 +46,7 @@ def encoder(small_store: Store, tmp_path_factory: pytest.TempPathFactory) -> Pat
 def session(small_store: Store, encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Session:
     """Its map is in the cache already, as after a first visit."""
     cache = tmp_path_factory.mktemp("cache")
-    report = tmp_path_factory.mktemp("runs") / "report.html"
+    report = tmp_path_factory.mktemp("runs") / "index.html"
     report.write_text("<!doctype html><title>r</title><h1>Results of a run</h1>", encoding="utf-8")
 
     def opened() -> Session:

@@ -7,7 +7,6 @@ headers hold `#Rhythm:`. Knows nothing about other datasets or about stores.
 from __future__ import annotations
 
 import io
-import re
 from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
@@ -28,7 +27,6 @@ GROUPS = {
 }
 _GROUP_OF = {rhythm: group for group, rhythms in GROUPS.items() for rhythm in rhythms}
 _COLUMNS = {"Rhythm": "rhythm", "Beat": "beat", "PatientAge": "age", "Gender": "sex"}
-_MOMENT = re.compile(r"MUSE_(\d{4})(\d\d)(\d\d)_(\d\d)(\d\d)(\d\d)_")
 _NOT_RECORDINGS = {"diagnostics", "rhythmnames", "conditionnames", "attributesdictionary"}
 
 
@@ -91,9 +89,8 @@ class Chapman(Published):
 
 def _taken(name: str) -> str | None:
     """The machine names its files by the moment: 'MUSE_20180111_155115_19000'."""
-    found = _MOMENT.match(name)
     try:
-        return datetime(*map(int, found.groups())).isoformat() if found else None  # type: ignore[arg-type]
+        return datetime.strptime(name[:20], "MUSE_%Y%m%d_%H%M%S").isoformat()
     except ValueError:
         return None
 

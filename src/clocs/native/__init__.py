@@ -18,6 +18,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from clocs.files import cache_folder
+
 COMPILERS = ("cc", "gcc", "clang")
 # Scheduling before registers are given out spills them here, and such CPUs reorder by themselves.
 _FLAGS = ("-O3", "-ffp-contract=fast", "-fno-schedule-insns", "-shared", "-fPIC", "-pthread")
@@ -80,9 +82,8 @@ def _whole(path: Path) -> bool:
 
 def _folder() -> Path:
     """The user's cache, or where that cannot be written, a folder that lives as long as we do."""
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     try:
-        folder = Path(base).expanduser() / "clocs" / "native"
+        folder = cache_folder() / "native"
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             return folder

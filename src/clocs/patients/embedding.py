@@ -18,6 +18,7 @@ from clocs.ahead import ahead, alike
 from clocs.checkpoint import Checkpoint
 from clocs.cutting import frame_count
 from clocs.datasets.checks import check_signal
+from clocs.embedding import AT_ONCE
 from clocs.errors import CheckpointError, ClocsError, SettingError
 from clocs.files import digest
 from clocs.framing import LONG, TOGETHER, FramePlan, cut_windows, plan_frames
@@ -30,7 +31,6 @@ from clocs.signals import Signals
 from clocs.splits import PARTS
 from clocs.store import Store
 
-_AT_ONCE = 2048  # views encoded at a time, as in `clocs.embedding`
 _AHEAD = 4  # times `TOGETHER` recordings cut before they are encoded
 _FEWEST = 16  # a smaller batch is filled up: matrix products of a single row round differently
 
@@ -246,16 +246,16 @@ def encoded(
 def _batches(
     windows: Iterable[NDArray[np.int16]], samples: int
 ) -> Iterator[tuple[NDArray[np.int16], int]]:
-    """Batches of `_AT_ONCE`, the last of what is left, and how many of a batch count."""
-    batch, filled = np.zeros((_AT_ONCE, samples), np.int16), 0
+    """Batches of `AT_ONCE`, the last of what is left, and how many of a batch count."""
+    batch, filled = np.zeros((AT_ONCE, samples), np.int16), 0
     for piece in windows:
         start = 0
         while start < len(piece):
-            stop = min(len(piece), start + _AT_ONCE - filled)
+            stop = min(len(piece), start + AT_ONCE - filled)
             batch[filled : filled + stop - start] = piece[start:stop]
             filled += stop - start
             start = stop
-            if filled == _AT_ONCE:
+            if filled == AT_ONCE:
                 yield batch, filled
                 filled = 0
     if filled:

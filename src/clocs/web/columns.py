@@ -9,10 +9,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from clocs.frames import SEXES
 from clocs.splits import PARTS
 
 MOST_LABELS = 31  # bits of a patient's mask; the last stands for all rarer ones
-SEXES = ("unknown", "female", "male")
 UNKNOWN_AGE = 255
 OTHER = "other"
 

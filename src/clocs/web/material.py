@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 
 from clocs.errors import CheckpointError, ClocsError, SettingError
 from clocs.files import sha256_of, write_atomic
-from clocs.patients.embeddings import Embeddings
+from clocs.patients.embeddings import Embeddings, joined
 from clocs.store import Store
 from clocs.web.packing import pack, unpack
 
 Progress = Callable[[int, int], None]
 _PAIRS = 20_000  # of different patients that are compared
 _BINS = (24, 60)  # for few distances, and for many
+_NONE = np.zeros(0, np.float32)
 
 
 @dataclass(frozen=True)
@@ -68,18 +69,6 @@ def share_below(one: NDArray[np.floating], other: NDArray[np.floating]) -> float
     ordered = np.sort(other)
     below = sum(np.searchsorted(ordered, one, side).mean() for side in ("left", "right"))
     return float(1 - below / (2 * len(other)))
-
-
-def encoder_file(path: Path) -> Path:
-    """The weights of a checkpoint: the file itself, or the first seed of a folder."""
-    if not path.is_dir():
-        return path
-    seeds = sorted(p for p in path.glob("seed-*.safetensors") if p.stem[5:].isdigit())
-    if not seeds:
-        raise CheckpointError(
-            f"{path} holds no checkpoint (seed-0.safetensors …); make some with `clocs pretrain`"
-        )
-    return min(seeds, key=lambda p: int(p.stem[5:]))
 
 
 def embed_all(
@@ -185,41 +174,27 @@ def halves_of(frames: Embeddings) -> NDArray[np.float32]:
 
 def half_distances(halves: NDArray[np.float32]) -> Distances:
     """halves: (patients, 2, dim). Each patient against itself, and against others taken by lot."""
-    n = len(halves)
-    if n < 2:
-        empty = np.zeros(0, np.float32)
-        return Distances(empty, empty, "")
-    generator = np.random.default_rng(0)
-    first = generator.integers(0, n, _PAIRS)
-    second = (first + generator.integers(1, n, _PAIRS)) % n  # never the same
+    if len(halves) < 2:
+        return Distances(_NONE, _NONE, "")
+    first, second = _pairs(len(halves))
     return Distances(
         np.linalg.norm(halves[:, 0] - halves[:, 1], axis=1),
         np.linalg.norm(halves[first, 0] - halves[second, 1], axis=1),
-        f"halves of the recordings of {n:,} held-out patients",
+        f"halves of the recordings of {len(halves):,} held-out patients",
     )
 
 
 def patient_distances(vectors: NDArray[np.float32]) -> Distances:
     """Between patients alone, where only their vectors are known."""
-    n = len(vectors)
-    empty = np.zeros(0, np.float32)
-    if n < 2:
-        return Distances(empty, empty, "")
+    if len(vectors) < 2:
+        return Distances(_NONE, _NONE, "")
+    first, second = _pairs(len(vectors))
+    apart = np.linalg.norm(vectors[first] - vectors[second], axis=1)
+    return Distances(_NONE, apart, f"pairs of {len(vectors):,} patients")
+
+
+def _pairs(n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Pairs of two different numbers below n, by lot, the same each time."""
     generator = np.random.default_rng(0)
     first = generator.integers(0, n, _PAIRS)
-    second = (first + generator.integers(1, n, _PAIRS)) % n
-    apart = np.linalg.norm(vectors[first] - vectors[second], axis=1)
-    return Distances(empty, apart, f"pairs of {n:,} patients")
-
-
-def joined(parts: Sequence[Embeddings]) -> Embeddings:
-    """Embeddings of several stores as one."""
-    first = parts[0]
-    return Embeddings(
-        vectors=np.concatenate([part.vectors for part in parts]),
-        rows=pl.concat([part.rows for part in parts]),
-        level=first.level,
-        encoder=first.encoder,
-        dead=tuple(one for part in parts for one in part.dead),
-        dead_views=sum(part.dead_views for part in parts),
-    )
+    return first, (first + generator.integers(1, n, _PAIRS)) % n

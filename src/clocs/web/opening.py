@@ -5,18 +5,17 @@ Knows nothing about HTTP.
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clocs.errors import SettingError
+from clocs.files import cache_folder, seed_files
 from clocs.patients.embeddings import Embeddings
 from clocs.store import Store, open_store
 from clocs.terminal import bar
-from clocs.web.material import Distances, embed_all, encoder_file, patient_distances
+from clocs.web.material import Distances, embed_all, patient_distances
 from clocs.web.projection import Projection
 from clocs.web.pseudonyms import key_of
 from clocs.web.session import Session
@@ -25,20 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 DEMO_PATIENTS = 300
-_REPORTS = ("report.html", "report/index.html", "report/report.html", "index.html")
-
-
-def cache_folder() -> Path:
-    """Where computed things are kept between sessions: $CLOCS_CACHE, or the system's place."""
-    if own := os.environ.get("CLOCS_CACHE"):
-        return Path(own)
-    if sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"))
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "clocs"
+_REPORTS = ("report/index.html", "index.html")  # in the runs, or a report's own folder
 
 
 def open_session(
@@ -77,7 +63,7 @@ def open_session(
         if one.manifest.dataset in opened:
             raise SettingError(f"{path} is a second store of {one.manifest.dataset}; give one")
         opened[one.manifest.dataset] = one
-    file = encoder_file(checkpoint) if checkpoint is not None else None
+    file = seed_files(checkpoint)[0] if checkpoint is not None else None
     made, distances = _material(embeddings, file, list(opened.values()), cache, split_seed, console)
     projection = Projection(made.vectors, cache)
     return Session(

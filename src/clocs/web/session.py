@@ -19,6 +19,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from clocs.errors import ClocsError, SettingError
+from clocs.frames import SEXES
 from clocs.patients.embeddings import Embeddings
 from clocs.patients.filters import Where
 from clocs.patients.index import PatientIndex
@@ -26,7 +27,7 @@ from clocs.recording import Recording
 from clocs.splits import PARTS
 from clocs.store import Store
 from clocs.web.classifier import Classifier, fit
-from clocs.web.columns import SEXES, UNKNOWN_AGE, columns_of, label_names
+from clocs.web.columns import UNKNOWN_AGE, columns_of, label_names
 from clocs.web.material import Distances
 from clocs.web.packing import pack
 from clocs.web.projection import Projection, between
