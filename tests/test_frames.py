@@ -102,6 +102,19 @@ def test_a_baseline_is_taken_off(small_store: Store, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rate", [500.0, 300.0])
+def test_a_lead_the_wrong_way_up_is_turned(small_store: Store, rate: float) -> None:
+    from clocs.framing import cut_windows
+
+    digital = small_store.recording(0).digital[None, :2]
+    gain, none = np.array([[1000.0, 1000.0]]), np.zeros((1, 2), np.int64)
+    rest = (rate, 1, FrameSpec(5.0), "recording")
+    upright, scale = cut_windows(digital, gain, none, *rest)
+    turned, fine = cut_windows(-digital, -gain, none, *rest)
+    assert (fine > 0).all()
+    assert np.allclose(upright * scale[..., None], turned * fine[..., None], atol=1e-3)
+
+
+@pytest.mark.parametrize("rate", [500.0, 300.0])
 @pytest.mark.parametrize("resample", ["recording", "frame"])
 def test_a_recording_is_cut_the_same_in_any_company(rate: float, resample: str) -> None:
     from clocs.framing import cut_windows

@@ -254,12 +254,12 @@ def cut_windows(
     cut_shape = (n, leads, count, spec.samples)
     if np.isclose(rate, spec.rate):
         whole = digital[..., : count * spec.samples].reshape(cut_shape)
-        if not baseline.any():
+        plain = ~baseline.any(axis=1) & (gain > 0).all(axis=1)
+        if plain.all():
             return whole, np.repeat(1 / gain[..., None], count, axis=-1)
-        signal = (whole - baseline[..., None, None].astype(np.float64)) / gain[..., None, None]
-        plain = ~baseline.any(axis=1)
+        signal = _from_zero(whole, baseline[..., None, None])
     else:
-        signal = (digital - baseline[..., None].astype(np.float64)) / gain[..., None]
+        signal = _from_zero(digital, baseline[..., None])
         if resample == "frame":
             width = round(float(frame_width(rate, spec)))
             frames = signal[..., : count * width].reshape(n, leads, count, width)
@@ -271,21 +271,36 @@ def cut_windows(
         plain = np.zeros(n, bool)
     # an eighth of the file's own step, or as finely as 16 bits allow: a second rounding must not
     # add noise of its own
-    step = np.maximum(np.abs(signal).max(axis=(-2, -1)) / 32767, 1 / (8 * gain))
-    values = np.rint(signal / step[..., None, None]).astype(np.int16)
-    if plain.any():  # those without a baseline keep the file's own steps, in any company
+    peak = np.maximum(signal.max(axis=(-2, -1)), -signal.min(axis=(-2, -1)))
+    step = np.maximum(peak / 32767, 1 / 8)
+    signal *= (np.sign(gain) / step)[..., None, None]  # a lead the wrong way up is turned
+    values = np.rint(signal, out=signal).astype(np.int16)
+    step /= np.abs(gain)
+    if plain.any():  # those that need nothing done keep the file's own steps, in any company
         values[plain] = whole[plain]
         step[plain] = 1 / gain[plain]
     return values, np.repeat(step[..., None], count, axis=-1)
 
 
-def _resampled(signal: NDArray[np.float64], samples: int) -> NDArray[np.float64]:
-    """(recordings, …, any) -> (recordings, …, samples), one recording after the other.
+def _from_zero(digital: NDArray[np.int16], baseline: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The file's steps above zero; what turns them into mV is applied once, to the frames."""
+    signal = digital.astype(np.float64)
+    if baseline.any():
+        signal -= baseline.astype(np.float64)
+    return signal
 
-    The transform takes rows in pairs and rounds a lone one differently: all at once, a recording's
-    bits would depend on its company.
+
+def _resampled(signal: NDArray[np.float64], samples: int) -> NDArray[np.float64]:
+    """(…, any) -> (…, samples).
+
+    The transform takes rows by twos, fours or eights and rounds those left over differently: with
+    rows of zeros to fill the last eight, a row's bits do not depend on its company.
     """
-    return np.stack([scipy.signal.resample(one, samples, axis=-1) for one in signal])
+    rows = signal.reshape(-1, signal.shape[-1])
+    if left := len(rows) % 8:
+        rows = np.concatenate([rows, np.zeros((8 - left, rows.shape[1]))])
+    made = scipy.signal.resample(rows, samples, axis=-1)[: signal.size // signal.shape[-1]]
+    return np.reshape(made, (*signal.shape[:-1], samples))
 
 
 def _targets(
