@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from clocs._version import __version__
 
 if TYPE_CHECKING:
-    from clocs.api import evaluate, evaluate_many, explore, prepare, pretrain, report, reproduce
+    from clocs.api import evaluate, evaluate_many, prepare, pretrain, report, reproduce
+    from clocs.api_explore import explore
     from clocs.api_patients import embed, index, patient_distances, retrieval, similar
     from clocs.checkpoint import Checkpoint
     from clocs.checkpoint import load_checkpoint as load
@@ -28,7 +29,7 @@ _WHERE = {
     "pretrain": ("clocs.api", "pretrain"),
     "embed": ("clocs.api_patients", "embed"),
     "evaluate": ("clocs.api", "evaluate"),
-    "explore": ("clocs.api", "explore"),
+    "explore": ("clocs.api_explore", "explore"),
     "patient_distances": ("clocs.api_patients", "patient_distances"),
     "index": ("clocs.api_patients", "index"),
     "retrieval": ("clocs.api_patients", "retrieval"),

@@ -315,54 +315,6 @@ def report(runs: Path | str, out: Path | str | None = None) -> Path:
     return write_report(Path(runs), None if out is None else Path(out))
 
 
-def explore(
-    *stores: Path | str,
-    checkpoint: Path | str | None = None,
-    embeddings: Path | str | None = None,
-    runs: Path | str | None = None,
-    cache: Path | str | None = None,
-    show_ids: bool = False,
-    split_seed: int = 0,
-    port: int = 0,
-    browse: bool = True,
-) -> None:
-    """Open a page on patients, on this machine alone; returns when it is interrupted.
-
-    Args:
-        stores: Prepared recordings; with nothing at all given, the demo's.
-        checkpoint: The encoder; a folder stands for its first seed.
-        embeddings: Made by `clocs.embed` at the level 'patient', instead of encoding the stores.
-        runs: A folder with a report.
-        cache: Folder for what is computed; the system's place by default.
-        show_ids: Whether patients go by their own IDs, not by pseudonyms.
-        split_seed: Of the split by patient.
-        port: A free one by default.
-        browse: Whether to open a browser.
-    """
-    from rich.console import Console
-
-    from clocs.web import serving
-    from clocs.web.opening import open_session
-
-    def path(given: Path | str | None) -> Path | None:
-        return None if given is None else Path(given)
-
-    console = Console(stderr=True)
-    session = open_session(
-        stores=[Path(store) for store in stores],
-        checkpoint=path(checkpoint),
-        embeddings=path(embeddings),
-        runs=path(runs),
-        cache=path(cache),
-        show_ids=show_ids,
-        split_seed=split_seed,
-        console=console,
-    )
-    listening = serving.listen("127.0.0.1", port)
-    console.print(f"The explorer is at {serving.open_door(listening, '127.0.0.1', None)}")
-    serving.serve(session, listening, host="127.0.0.1", token=None, browse=browse)
-
-
 def pick_device(name: str | None) -> torch.device:
     """The device of that name, or the best at hand."""
     import torch

@@ -1,20 +1,18 @@
-"""The command `clocs explore`: parse, open, serve. What is shown is made by `clocs.web`."""
+"""The command `clocs explore`: parse, call, print."""
 
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
-from clocs.errors import SettingError
+from clocs import api_explore
+from clocs.cli_options import err, out
 
-_out = Console(highlight=False, soft_wrap=True)
-_err = Console(stderr=True, highlight=False, soft_wrap=True)
+if TYPE_CHECKING:
+    from clocs.web.session import Session
 
 
 def explore(
@@ -53,40 +51,26 @@ def explore(
     Listens on this machine alone unless --host is given, together with --token. Patients go by
     pseudonyms. With no arguments it shows the demo's simulated patients.
     """
-    _need("fastapi", "uvicorn", "multipart")
-    from clocs.web import serving
 
-    token = serving.checked_token(host, token)
-    listening = serving.listen(host, port)
-    from clocs.web.opening import open_session
+    def opened(url: str, session: Session) -> None:
+        if as_json:  # a line, at once: who reads it waits for it
+            facts = {"url": url, "patients": len(session.embeddings), "datasets": session.datasets}
+            print(json.dumps(facts), flush=True)
+        else:
+            out.print(f"The explorer is at {url}  (Ctrl-C stops it)", markup=False)
 
-    session = open_session(
-        stores=store or (),
+    api_explore.explore(
+        *(store or ()),
         checkpoint=checkpoint,
         embeddings=embeddings,
         runs=runs,
         cache=cache,
         show_ids=show_ids,
         split_seed=split_seed,
-        console=_err,
+        host=host,
+        port=port,
+        token=token,
+        browse=browser,
+        on_open=opened,
     )
-    url = serving.open_door(listening, host, token)
-    if as_json:
-        facts = {"url": url, "patients": len(session.embeddings), "datasets": session.datasets}
-        sys.stdout.write(json.dumps(facts) + "\n")
-        sys.stdout.flush()
-    else:
-        _out.print(f"The explorer is at {url}  (Ctrl-C stops it)", markup=False)
-    serving.serve(session, listening, host=host, token=token, browse=browser)
-    _err.print("The explorer has stopped.")
-
-
-def _need(*modules: str) -> None:
-    from importlib.util import find_spec
-
-    missing: Sequence[str] = [name for name in modules if find_spec(name) is None]
-    if missing:
-        raise SettingError(
-            f"`clocs explore` needs {', '.join(missing)}; install the extra with "
-            "pip install 'clocs[web]'"
-        )
+    err.print("The explorer has stopped.")

@@ -100,7 +100,7 @@ def browser() -> Iterator[Browser]:
     with sync_api.sync_playwright() as playwright:
         chromium = playwright.chromium.launch(
             executable_path=path,
-            args=["--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"],
+            args=["--no-sandbox"],
         )
         yield chromium
         chromium.close()

@@ -110,6 +110,13 @@ def test_the_histogram_integrates_to_one(served: Served) -> None:
     assert 0 <= h["separability"] <= 1
 
 
+def test_the_page_asks_for_all_its_modules_at_once() -> None:
+    static = Path(server.__file__).parent / "static"
+    page = (static / "index.html").read_text(encoding="utf-8")
+    for file in static.glob("*.js"):
+        assert f'"/static/{file.name}"' in page, file.name
+
+
 def test_the_page_loads_nothing_from_elsewhere() -> None:
     static = Path(server.__file__).parent / "static"
     for file in static.iterdir():

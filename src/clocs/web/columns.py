@@ -34,7 +34,7 @@ def columns_of(
     bit = {label: 1 << i for i, label in enumerate(labels)}
     other = bit.get(OTHER, 0)
     # Most patients have one of a few sets of labels: look up sets, not patients.
-    sets = rows.select(pl.col("labels").list.unique().list.sort().list.join("\0"))["labels"]
+    sets = rows["labels"].list.join("\0")
     mask_of = {
         text: sum({bit.get(label, other) for label in text.split("\0") if label})
         for text in sets.unique().to_list()

@@ -241,17 +241,17 @@ def _add_pages(app: FastAPI, session: Session) -> None:
     static = dict(_static())
 
     @app.get("/", include_in_schema=False)
-    def index() -> Response:
+    async def index() -> Response:
         return static["index.html"]()
 
     @app.get("/static/{name:path}", include_in_schema=False)
-    def asset(name: str) -> Response:
+    async def asset(name: str) -> Response:
         if name not in static:
             raise HTTPException(404, "there is no such file")
         return static[name]()
 
     @app.get("/favicon.ico", include_in_schema=False)
-    def icon() -> Response:
+    async def icon() -> Response:
         return static["icon.svg"]()
 
     @app.get("/report", include_in_schema=False)

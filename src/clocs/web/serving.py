@@ -73,7 +73,7 @@ def serve(
         uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
     )
     session.projection.start()
-    warming = threading.Timer(1.0, session.warm)  # the map first
+    warming = threading.Timer(2.0, session.warm)  # the map first
     warming.daemon = True
     warming.start()
     if browse:

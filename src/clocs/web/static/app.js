@@ -38,7 +38,7 @@ class App {
     this.map.describe = (row) => [this.nameOf(row), this.labelsOf(row).join(", ") || "no label", this.factsAt(row)];
     this.map.setPlaces(this.columns.positions);
     this.recolour();
-    performance.mark("first-map");
+    await this.map.drawn();
     document.documentElement.dataset.ready = "map";
     [this.histogram, this.names] = await Promise.all([api.distances(), session.show_ids ? api.names() : null]);
     await this.show();

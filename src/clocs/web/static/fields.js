@@ -38,8 +38,7 @@ export class Fields {
     }
     for (const [name, field] of Object.entries(this.all)) {
       field.codes = this.#codes(name);
-      field.counts = new Uint32Array(field.values.length);
-      this.#count(name, field);
+      field.counts = this.countOf(name);
       this.off[name] = new Set();
     }
   }
@@ -53,23 +52,16 @@ export class Fields {
     if (name === "labels") return null; // several a patient: bits
     if (name !== "age") return this.columns[name];
     const unknown = this.session.unknown_age;
-    return Uint8Array.from(this.columns.age, (age) => (age === unknown ? AGES.length : AGES.findIndex(([low, high]) => age >= low && age < high)));
+    const band = Array.from({ length: 256 }, (_, age) => (age === unknown ? AGES.length : AGES.findIndex(([low, high]) => age >= low && age < high)));
+    return this.columns.age.map((age) => band[age]);
   }
 
-  #count(name, field) {
-    const { length } = this.columns.age;
-    for (let i = 0; i < length; i++) {
-      if (field.codes) { field.counts[field.codes[i]]++; continue; }
-      const mask = this.columns.labels[i];
-      if (!mask) field.counts[field.values.length - 1]++;
-      for (let bits = mask; bits; bits &= bits - 1) field.counts[31 - Math.clz32(bits & -bits)]++;
-    }
-  }
-
-  // Counts of the chosen rows for each value of a field.
+  // How many of the chosen rows, or of everybody, have each value of a field.
   countOf(name, rows) {
     const field = this.all[name], counts = new Uint32Array(field.values.length);
-    for (const i of rows) {
+    const length = rows?.length ?? this.columns.age.length;
+    for (let k = 0; k < length; k++) {
+      const i = rows ? rows[k] : k;
       if (field.codes) { counts[field.codes[i]]++; continue; }
       const mask = this.columns.labels[i];
       if (!mask) counts[field.values.length - 1]++;

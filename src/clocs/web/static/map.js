@@ -73,6 +73,11 @@ export class PatientMap extends EventTarget {
     });
   }
 
+  // When what was asked for is on the screen.
+  drawn() {
+    return new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+  }
+
   // The same while the map moves: where frames come late, they show a fair sample of the points,
   // so large that they come in time; all of them once it rests.
   move() {

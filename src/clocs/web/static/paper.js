@@ -5,6 +5,7 @@ import { colour } from "./dom.js";
 
 export const MM = 96 / 25.4; // CSS pixels a millimetre
 const MM_PER_SECOND = 25, MM_PER_MV = 10;
+const TALLEST = 60; // mm that a trace may rise or fall before its row cuts it off
 export const PULSE = 14; // mm left of the traces
 const CLINICAL = [["I", "aVR", "V1", "V4"], ["II", "aVL", "V2", "V5"], ["III", "aVF", "V3", "V6"]];
 const STANDARD = ["I", "II", "III", "aVR", "aVL", "aVF", "V1", "V2", "V3", "V4", "V5", "V6"];
@@ -23,19 +24,20 @@ export function stripsOf(leads, layout) {
   return [...strips, { row: 3, from: 0, to: 1, lead: "II" }];
 }
 
-// Deflection of each lead in mm about its median, kept with the signal.
+// Deflection of each lead in mm about its median, kept with the signal; and how far down and up it
+// goes, but for a thousandth of the samples: a single spike of noise does not claim a page.
 export function deflections(signal) {
   if (signal.mm) return signal.mm;
   signal.mm = new Map();
+  signal.reach = new Map();
   for (const [lead, values] of signal.traces) {
     const sorted = values.filter((v) => !Number.isNaN(v)).sort();
     const middle = sorted.length ? sorted[sorted.length >> 1] : 0;
-    let factor = MM_PER_MV;
-    if (signal.unit !== "mV") {
-      const reach = Math.max(Math.abs(sorted[Math.floor(sorted.length * 0.998)] - middle), Math.abs(sorted[Math.floor(sorted.length * 0.002)] - middle));
-      factor = reach > 0 ? 12 / reach : 1;
-    }
+    const at = (share) => (sorted.length ? sorted[Math.floor((sorted.length - 1) * share)] - middle : 0);
+    const low = at(0.001), high = at(0.999), reach = Math.max(high, -low);
+    const factor = signal.unit === "mV" ? MM_PER_MV : reach > 0 ? 12 / reach : 1;
     signal.mm.set(lead, values.map((v) => (v - middle) * factor));
+    signal.reach.set(lead, [low, high].map((mm) => Math.min(TALLEST, Math.abs(mm * factor))));
   }
   return signal.mm;
 }
@@ -46,12 +48,10 @@ export function rowsOf(signals, strips) {
   for (const { row, lead } of strips) {
     rows[row] ??= { above: 9, below: 5 };
     for (const signal of signals) {
-      const values = deflections(signal).get(lead);
-      if (!values) continue;
-      let low = 0, high = 0;
-      for (const v of values) { if (v > high) high = v; else if (v < low) low = v; }
-      rows[row].above = Math.max(rows[row].above, Math.min(high, 24) + 3);
-      rows[row].below = Math.max(rows[row].below, Math.min(-low, 24) + 1.5);
+      if (!deflections(signal).has(lead)) continue;
+      const [low, high] = signal.reach.get(lead);
+      rows[row].above = Math.max(rows[row].above, high + 3);
+      rows[row].below = Math.max(rows[row].below, low + 1.5);
     }
   }
   return rows;
@@ -96,7 +96,7 @@ export function drawPaper(pen, { signal, strips, rows, width, scale, start, rati
       pen.lineTo(x0, base + 3 * mm);
       pen.stroke();
     }
-    label(pen, values ? lead : `${lead} –`, x0 + 1.2 * mm, base - Math.max(6.2, above(values, signal, start + from * seconds, lead) + 1) * mm, scale);
+    label(pen, values ? lead : `${lead} –`, x0 + 1.2 * mm, base - Math.min(rows[row].above - 1, Math.max(6.2, above(values, signal, start + from * seconds, lead) + 1)) * mm, scale);
   }
   return height;
 }
@@ -138,7 +138,7 @@ function above(values, signal, from, lead) { // a name never hides a QRS
   const first = Math.max(0, Math.round((from - (signal.start || 0)) * signal.rate));
   let high = 0;
   for (let i = first; i < Math.min(values.length, first + ((2 + 2.2 * lead.length) / MM_PER_SECOND) * signal.rate); i++) if (values[i] > high) high = values[i];
-  return Math.min(high, 23);
+  return high;
 }
 
 function label(pen, words, x, y, scale) {

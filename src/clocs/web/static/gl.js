@@ -1,0 +1,106 @@
+// Points by WebGL2, where a graphics card draws. Knows nothing about views or picking.
+
+const VERTEX = `#version 300 es
+in vec2 place; in vec3 rgb; in float kind;
+uniform vec2 centre, scale; uniform float size;
+out vec3 ink; flat out int shape;
+void main() {
+  ink = rgb; shape = int(kind) - 1;
+  gl_Position = kind < 0.5 ? vec4(2.0, 2.0, 2.0, 1.0) : vec4((place - centre) * scale, 0.0, 1.0);
+  gl_PointSize = size;
+}`;
+// Shapes: 0 disc, 1 diamond, 2 square, 3 triangle, 4 ring; the same in pixels.js.
+const FRAGMENT = `#version 300 es
+precision highp float;
+in vec3 ink; flat in int shape; uniform float size, opacity; out vec4 pixel;
+void main() {
+  vec2 p = gl_PointCoord * 2.0 - 1.0;
+  float r = length(p);
+  if (shape == 1) r = (abs(p.x) + abs(p.y)) * 0.95;
+  else if (shape == 2) r = max(abs(p.x), abs(p.y)) * 1.2;
+  else if (shape == 3) r = max(p.y * 1.25, abs(p.x) * 1.15 - p.y * 0.6 + 0.05);
+  else if (shape == 4) r = max(r, 1.55 - r * 1.4);
+  float edge = 1.3 / size;
+  float cover = 1.0 - smoothstep(1.0 - edge, 1.0, r);
+  if (cover <= 0.02) discard;
+  pixel = vec4(ink, 1.0) * cover * opacity;
+}`;
+const OPTIONS = { antialias: false, alpha: true, preserveDrawingBuffer: false, failIfMajorPerformanceCaveat: true };
+const SOFTWARE = /swiftshader|llvmpipe|softpipe|software|basic render/i;
+
+export class GlPainter {
+  static on(canvas) {
+    const gl = canvas.getContext("webgl2", OPTIONS);
+    return gl && new GlPainter(gl);
+  }
+
+  // Whether a graphics card would draw: in software `pixels.js` is faster.
+  static get pays() {
+    const gl = document.createElement("canvas").getContext("webgl2", OPTIONS);
+    const info = gl?.getExtension("WEBGL_debug_renderer_info");
+    const name = info ? gl.getParameter(info.UNMASKED_RENDERER_WEBGL) : "";
+    gl?.getExtension("WEBGL_lose_context")?.loseContext();
+    return Boolean(gl) && !SOFTWARE.test(name);
+  }
+
+  constructor(gl) {
+    this.kind = "webgl2";
+    this.gl = gl;
+    this.#start();
+    gl.canvas.addEventListener("webglcontextlost", (event) => event.preventDefault());
+  }
+
+  #start() {
+    const { gl } = this, program = gl.createProgram();
+    for (const [type, text] of [[gl.VERTEX_SHADER, VERTEX], [gl.FRAGMENT_SHADER, FRAGMENT]]) {
+      const shader = gl.createShader(type);
+      gl.shaderSource(shader, text);
+      gl.compileShader(shader);
+      gl.attachShader(program, shader);
+    }
+    gl.linkProgram(program);
+    gl.useProgram(program);
+    gl.enable(gl.BLEND);
+    gl.blendFunc(gl.ONE, gl.ONE_MINUS_SRC_ALPHA);
+    this.uniform = Object.fromEntries(["centre", "scale", "size", "opacity"].map((n) => [n, gl.getUniformLocation(program, n)]));
+    this.buffers = { place: gl.createBuffer(), look: gl.createBuffer() };
+    const attribute = (name, buffer, size, type, normal, stride, offset) => {
+      const at = gl.getAttribLocation(program, name);
+      gl.bindBuffer(gl.ARRAY_BUFFER, buffer);
+      gl.enableVertexAttribArray(at);
+      gl.vertexAttribPointer(at, size, type, normal, stride, offset);
+    };
+    attribute("place", this.buffers.place, 2, gl.FLOAT, false, 0, 0);
+    attribute("rgb", this.buffers.look, 3, gl.UNSIGNED_BYTE, true, 4, 0);
+    attribute("kind", this.buffers.look, 1, gl.UNSIGNED_BYTE, false, 4, 3);
+  }
+
+  // After a lost context.
+  restart(places, looks) {
+    this.#start();
+    this.fill(places, looks);
+  }
+
+  // places: (2n) floats; looks: (n) words of red, green, blue, and 0 for hidden or 1 + shape.
+  fill(places, looks) {
+    const { gl } = this;
+    gl.bindBuffer(gl.ARRAY_BUFFER, this.buffers.place);
+    gl.bufferData(gl.ARRAY_BUFFER, places, gl.STATIC_DRAW);
+    gl.bindBuffer(gl.ARRAY_BUFFER, this.buffers.look);
+    gl.bufferData(gl.ARRAY_BUFFER, looks, gl.DYNAMIC_DRAW);
+  }
+
+  // The first `count` points. size: of a point, in pixels of the canvas.
+  draw(count, { centre, zoom, width, height, size, opacity }) {
+    const { gl, uniform } = this;
+    gl.viewport(0, 0, gl.canvas.width, gl.canvas.height);
+    gl.clearColor(0, 0, 0, 0);
+    gl.clear(gl.COLOR_BUFFER_BIT);
+    if (!count) return;
+    gl.uniform2f(uniform.centre, ...centre);
+    gl.uniform2f(uniform.scale, (2 * zoom) / width, (2 * zoom) / height);
+    gl.uniform1f(uniform.size, size);
+    gl.uniform1f(uniform.opacity, opacity);
+    gl.drawArrays(gl.POINTS, 0, count);
+  }
+}

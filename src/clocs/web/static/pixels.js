@@ -1,0 +1,100 @@
+// Points pixel by pixel, where no graphics card draws: stamps blended into an image.
+// Knows nothing about views or picking.
+
+const STEPS = 4; // stamps of a shape an axis: points lie between pixels
+const LITTLE = new Uint8Array(new Uint32Array([1]).buffer)[0] === 1;
+
+export class PixelPainter {
+  constructor(canvas) {
+    this.kind = "pixels";
+    this.canvas = canvas;
+    this.pen = canvas.getContext("2d");
+  }
+
+  // places: (2n) floats; looks: (n) words of red, green, blue, and 0 for hidden or 1 + shape.
+  fill(places, looks) {
+    this.places = places;
+    this.kinds = new Uint8Array(looks.length);
+    this.inks = new Uint32Array(looks.length);
+    looks.forEach((word, k) => {
+      this.kinds[k] = LITTLE ? word >>> 24 : word & 255;
+      this.inks[k] = LITTLE ? word | 0xff000000 : word | 255;
+    });
+  }
+
+  // The first `count` points. size: of a point, in pixels of the canvas.
+  draw(count, { centre, zoom, width, height, size, opacity }) {
+    const { canvas, pen } = this, margin = Math.ceil(size) + 2; // a stamp never leaves the image
+    const across = canvas.width + 2 * margin, down = canvas.height + 2 * margin;
+    if (this.image?.width !== across || this.image.height !== down) {
+      this.image = new ImageData(across, down);
+      this.words = new Uint32Array(this.image.data.buffer);
+    }
+    const { words, places, kinds, inks } = this;
+    words.fill(0);
+    if (count) this.#cut(size, opacity, across);
+    const ratio = canvas.width / width, unit = zoom * ratio;
+    const left = margin + canvas.width / 2 - centre[0] * unit, top = margin + canvas.height / 2 + centre[1] * unit;
+    const low = margin / 2, right = across - low, bottom = down - low;
+    for (let k = 0; k < count; k++) {
+      const kind = kinds[k];
+      if (!kind) continue;
+      const x = left + places[2 * k] * unit, y = top - places[2 * k + 1] * unit;
+      if (!(x >= low && y >= low && x < right && y < bottom)) continue;
+      const column = Math.floor(x), row = Math.floor(y);
+      const stamp = this.stamps[((kind - 1) * STEPS + Math.floor((y - row) * STEPS)) * STEPS + Math.floor((x - column) * STEPS)];
+      const { offsets, weights } = stamp, at = row * across + column;
+      const even = inks[k] & 0xff00ff, odd = (inks[k] >>> 8) & 0xff00ff;
+      for (let p = 0; p < offsets.length; p++) { // two of the four channels in a word at once
+        const place = at + offsets[p], weight = weights[p], old = words[place];
+        const a = old & 0xff00ff, b = (old >>> 8) & 0xff00ff;
+        words[place] = ((a + (Math.imul(even - a, weight) >>> 8)) & 0xff00ff) | (((b + (Math.imul(odd - b, weight) >>> 8)) & 0xff00ff) << 8);
+      }
+    }
+    this.#divide();
+    pen.clearRect(0, 0, canvas.width, canvas.height);
+    pen.putImageData(this.image, -margin, -margin);
+  }
+
+  // Blending leaves colours times opacity; an image wants them by themselves.
+  #divide() {
+    const { data } = this.image;
+    for (let i = 3; i < data.length; i += 4) {
+      const alpha = data[i];
+      if (alpha === 0 || alpha === 255) continue;
+      const factor = 255 / alpha;
+      data[i - 3] *= factor;
+      data[i - 2] *= factor;
+      data[i - 1] *= factor;
+    }
+  }
+
+  // For each shape and place between pixels: the pixels it covers, and by how much of 256.
+  #cut(size, opacity, across) {
+    const key = `${size} ${opacity} ${across}`;
+    if (this.key === key) return;
+    this.key = key;
+    this.stamps = [];
+    const reach = Math.ceil(size / 2) + 1, edge = 1.3 / size;
+    for (let shape = 0; shape < 5; shape++) for (let down = 0; down < STEPS; down++) for (let right = 0; right < STEPS; right++) {
+      const offsets = [], weights = [];
+      for (let row = -reach; row <= reach; row++) for (let column = -reach; column <= reach; column++) {
+        const x = (2 * (column + 0.5 - (right + 0.5) / STEPS)) / size, y = (2 * (row + 0.5 - (down + 0.5) / STEPS)) / size;
+        const t = Math.min(1, Math.max(0, (radius(shape, x, y) - 1 + edge) / edge)), cover = 1 - t * t * (3 - 2 * t);
+        if (cover <= 0.02 || Math.max(Math.abs(x), Math.abs(y)) > 1) continue;
+        offsets.push(row * across + column);
+        weights.push(Math.round(256 * cover * opacity));
+      }
+      this.stamps.push({ offsets: Int32Array.from(offsets), weights: Int32Array.from(weights) });
+    }
+  }
+}
+
+// Below 1 inside a shape; the same as in gl.js.
+function radius(shape, x, y) {
+  const r = Math.hypot(x, y);
+  if (shape === 1) return (Math.abs(x) + Math.abs(y)) * 0.95;
+  if (shape === 2) return Math.max(Math.abs(x), Math.abs(y)) * 1.2;
+  if (shape === 3) return Math.max(y * 1.25, Math.abs(x) * 1.15 - y * 0.6 + 0.05);
+  return shape === 4 ? Math.max(r, 1.55 - r * 1.4) : r;
+}
