@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -55,7 +56,8 @@ def explore(
     def opened(url: str, session: Session) -> None:
         if as_json:  # a line, at once: who reads it waits for it
             facts = {"url": url, "patients": len(session.embeddings), "datasets": session.datasets}
-            print(json.dumps(facts), flush=True)
+            sys.stdout.write(json.dumps(facts) + "\n")
+            sys.stdout.flush()
         else:
             out.print(f"The explorer is at {url}  (Ctrl-C stops it)", markup=False)
 
