@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
+from threading import Lock, local
 from typing import Protocol
 
 import torch
@@ -267,11 +267,29 @@ class Direct:
         return self._function()
 
 
+class _Streams(local):
+    """A side stream a thread and device.
+
+    Torch has 32 and then gives them out again: with a new one a capture, one would in the end be
+    that of another thread at work, which no capture survives.
+    """
+
+    def __init__(self) -> None:
+        self._of: dict[int, torch.cuda.Stream] = {}
+
+    def side(self) -> torch.cuda.Stream:
+        device = torch.cuda.current_device()
+        if device not in self._of:
+            self._of[device] = torch.cuda.Stream()
+        return self._of[device]
+
+
 class Captured:
     """A function captured as a CUDA graph when first called, and replayed."""
 
     _WARM_UP = 3
     _one_at_a_time = Lock()
+    _streams = _Streams()
 
     def __init__(self, function: Callable[[], dict[str, Tensor]], fleet: Fleet) -> None:
         self._function, self._fleet = function, fleet
@@ -290,7 +308,7 @@ class Captured:
             return
         live = self._fleet.live.clone()
         self._fleet.live.zero_()
-        side = torch.cuda.Stream()
+        side = self._streams.side()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(self._WARM_UP):
