@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -84,6 +85,19 @@ def test_what_is_done_is_not_done_again(library: Library, tmp_path: Path) -> Non
     assert len(runs) == 3 and {run.attempts for run in runs.values()} == {1}
     distances = runs[run_name(more[1], 1)].result
     assert distances is not None and 0 <= distances["separability"][0] <= 1
+
+
+def test_an_encoder_whose_files_are_gone_is_learned_again_where_it_is_needed(
+    library: Library, tmp_path: Path
+) -> None:
+    cells = only(small_cells(), ["cmsc", "downstream=chapman"])
+    assert work(tmp_path, cells, library).done == 1
+    shutil.rmtree(tmp_path / "pretrained")
+    assert work(tmp_path, cells, library).done == 1  # its number is there: nothing needs it
+    assert not (tmp_path / "pretrained").exists()
+    more = cells + [replace(cell, task="distances") for cell in cells]
+    assert work(tmp_path, more, library).done == 2
+    assert runs_of(tmp_path)[run_name(cells[0].pretraining, TINY.seeds)].attempts == 2
 
 
 def test_a_failed_run_keeps_its_error_and_the_rest_goes_on(

@@ -120,6 +120,7 @@ class Runner:
             self.ledger.add(run_name(encoder, self.seeds), "pretrain", settings, self.seeds)
         for cell in able:
             self.ledger.add(run_name(cell, self.seeds), cell.task, cell.settings(), self.seeds)
+        self._learn_lost_again(able)
         self._units = len(encoders) + len(able)
         try:
             while self._one_more(encoders, able):
@@ -127,6 +128,19 @@ class Runner:
         except TimeIsOver:
             pass
         return self._outcome(cells, able)
+
+    def _learn_lost_again(self, cells: Sequence[Cell]) -> None:
+        """Encoders that a missing number needs and whose files are gone are to be learned again."""
+        runs = self.ledger.runs()
+        needed = {
+            run_name(cell.pretraining, self.seeds)
+            for cell in cells
+            if runs[run_name(cell, self.seeds)].state != "done"
+        }
+        for name in sorted(needed):
+            kept = runs[name].checkpoint
+            if runs[name].state == "done" and not (self.ledger.folder / (kept or "")).is_dir():
+                self.ledger.put_back(name, seconds=0.0)
 
     def _one_more(self, encoders: list[Pretraining], cells: list[Cell]) -> bool:
         """One unit of work, or a moment of waiting; False where nothing is left to do."""
