@@ -175,13 +175,13 @@ def along(results: Results, cells: Sequence[Cell], *, over: str, words: str) -> 
     methods = [m for m in paper.METHODS if any(c.pretraining.method == m for c in cells)]
     lines: list[Line] = []
     marks: list[Dot] = []
-    places = sorted({_place(cell, over) for cell in cells})
+    places = sorted({place(cell, over) for cell in cells})
     for method in methods:
         own = sorted(
-            (c for c in cells if c.pretraining.method == method), key=lambda c: _place(c, over)
+            (c for c in cells if c.pretraining.method == method), key=lambda c: place(c, over)
         )
         for look, dashed in ((papers, True), (results.ours, False)):
-            known = [(places.index(_place(c, over)), v) for c in own if (v := look(c))]
+            known = [(places.index(place(c, over)), v) for c in own if (v := look(c))]
             if known:
                 title = paper.METHODS[method] + (", paper" if dashed else "")
                 x, y = [k for k, _ in known], [v.mean for _, v in known]
@@ -195,7 +195,7 @@ def along(results: Results, cells: Sequence[Cell], *, over: str, words: str) -> 
     heights = [v for line in lines for v in line.y]
     heights += [mark.y + sign * (mark.spread or 0) for mark in marks for sign in (-1, 1)]
     panel = Panel(60, 20, WIDTH - 90, 300, (-0.3, len(places) - 0.7), _reach(heights))
-    panel.x_axis(range(len(places)), over, [f"{place:g}" for place in places])
+    panel.x_axis(range(len(places)), over, [f"{where:g}" for where in places])
     panel.y_axis(ticks(*panel.y))
     for line in lines:
         panel.line(line)
@@ -236,7 +236,7 @@ def distances(results: Results, cells: Sequence[Cell]) -> Figure | None:
     )
 
 
-def _place(cell: Cell, over: str) -> float:
+def place(cell: Cell, over: str) -> float:
     return float(cell.pretraining.embedding_dim) if over.startswith("E") else cell.fraction
 
 

@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -29,7 +30,10 @@ from clocs.experiments.words import duration
 from clocs.files import write_atomic
 
 PAGE = "index.html"
-EXPORTED = ("table-1", "table-2", "linear-converged", "more-with-less", "patient-distances")
+EXPORTED = (
+    *("table-1", "table-2", "linear-converged", "more-with-less", "patient-distances"),
+    *("perturbations", "byol-decay", "embedding-dim", "labelled-fraction"),
+)
 TITLES = {
     "table-1": "Table 1: linear evaluation",
     "table-2": "Table 2: transfer",
@@ -153,6 +157,7 @@ def _fill(results: Results, section: Section, cells: list[Cell]) -> None:
             section.tables.extend([table, tables.split_table(results)])
             drawn.append(figures.dots(table, "Test AUC after fine-tuning on another dataset."))
         case "perturbations":
+            section.tables.append(tables.perturbation_table(results, cells))
             drawn.append(figures.perturbations(results))
         case "more-with-less":
             drawn.append(figures.more_with_less(results))
@@ -160,12 +165,22 @@ def _fill(results: Results, section: Section, cells: list[Cell]) -> None:
             section.tables.extend(_distance_table(results, cells))
             drawn.append(figures.distances(results, cells))
         case "embedding-dim":
-            words = "Chapman → Cardiology, F = 0.25; full lines ours, dashed the paper's."
-            drawn.append(figures.along(results, cells, over="E, embedding dimension", words=words))
+            _add_along(results, section, cells, "E, embedding dimension", "F = 0.25")
         case "labelled-fraction":
-            words = "Chapman → Cardiology, E = 64; full lines ours, dashed the paper's."
-            drawn.append(figures.along(results, cells, over="F, labelled fraction", words=words))
+            _add_along(results, section, cells, "F, labelled fraction", "E = 64")
     section.figures.extend(figure for figure in drawn if figure is not None)
+
+
+def _add_along(
+    results: Results, section: Section, cells: Sequence[Cell], over: str, fixed: str
+) -> None:
+    """A figure along E or F, and its numbers."""
+    words = f"Chapman → Cardiology, {fixed}; full lines ours, dashed the paper's."
+    figure = figures.along(results, cells, over=over, words=words)
+    section.figures.extend([figure] if figure else [])
+    title = f"Chapman → Cardiology, {fixed}, over {over}"
+    place = partial(figures.place, over=over)
+    section.tables.append(tables.along_table(results, cells, title=title, place=place))
 
 
 def _distance_table(results: Results, cells: Sequence[Cell]) -> list[Table]:

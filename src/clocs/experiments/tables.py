@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
 from clocs.experiments import paper
-from clocs.experiments.grid import SPLIT_SEEDS, Cell, Pretraining, Task, grid
+from clocs.experiments.grid import PERTURBATIONS, SPLIT_SEEDS, Cell, Pretraining, Task, grid
 from clocs.experiments.results import Results, Value, papers
 
 BYOL_DECAYS = (0.5, None, 0.99)  # None: 0.9, BYOL's own
@@ -122,6 +122,30 @@ def decay_tables(results: Results) -> list[Table]:
     return tables
 
 
+def along_table(
+    results: Results, cells: Sequence[Cell], *, title: str, place: Callable[[Cell], float]
+) -> Table:
+    """Methods along a setting: E or F."""
+    at = {(cell.pretraining.method, place(cell)): cell for cell in cells}
+    places = sorted({where for _, where in at})
+    rows: list[tuple[str, list[Cell | None]]] = [
+        (words, [at.get((method, where)) for where in places]) for method, words in _METHODS
+    ]
+    return _table(results, title, [], [f"{where:g}" for where in places], rows, set(cells))
+
+
+def perturbation_table(results: Results, cells: Sequence[Cell]) -> Table:
+    """Chains of perturbations by method; SimCLR's own is Gaussian noise, CMSC's none."""
+    at = {(c.pretraining.method, c.pretraining.perturb or ""): c for c in cells}
+    at["simclr", PERTURBATIONS[0]] = at.pop(("simclr", ""))
+    rows: list[tuple[str, list[Cell | None]]] = [
+        (chain.replace(">", " → ") or "none", [at.get((m, chain)) for m in ("simclr", "cmsc")])
+        for chain in ("", *PERTURBATIONS)
+    ]
+    columns = [paper.METHODS[method] for method in ("simclr", "cmsc")]
+    return _table(results, "Linear on PhysioNet 2020, F = 0.5", [], columns, rows, set(cells))
+
+
 def appendix_tables(results: Results, name: str) -> list[Table]:
     """All of `appendix-linear` or `appendix-transfer`."""
     cells = set(grid(name))
@@ -179,13 +203,13 @@ def _table(
     title: str,
     groups: Sequence[tuple[str, int]],
     columns: Sequence[str],
-    rows: Sequence[tuple[str, Sequence[Cell]]],
+    rows: Sequence[tuple[str, Sequence[Cell | None]]],
     cells: set[Cell],
 ) -> Table:
     """Look every cell up; rows without any of the grid's cells are left out."""
 
-    def entry(cell: Cell) -> Entry | None:
-        if cell not in cells:
+    def entry(cell: Cell | None) -> Entry | None:
+        if cell is None or cell not in cells:
             return None
         ours = results.ours(cell)
         beats = (results.result(cell) or {}).get("beats_random")
