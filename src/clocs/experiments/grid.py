@@ -251,7 +251,7 @@ def only(cells: Iterable[Cell], wishes: Sequence[str]) -> list[Cell]:
         raise SettingError(
             f"--only {' '.join(wishes)} leaves nothing; try a method (cmsc), a dataset "
             "(cardiology) or NAME=VALUE with method, pretrain, downstream, task, leads, e, "
-            "fraction or split"
+            "fraction, split, perturb or tau"
         )
     return chosen
 
@@ -267,6 +267,8 @@ def _facts(cell: Cell, key: str) -> set[str]:
         "e": {str(p.embedding_dim)},
         "fraction": {f"{cell.fraction:g}", str(cell.fraction)},
         "split": {str(cell.split_seed)},
+        "perturb": {p.perturb or "none"},
+        "tau": {"none" if p.tau_d is None else f"{p.tau_d:g}"},
     }
     if key and key not in facts:
         raise SettingError(f"--only knows {', '.join(facts)}, not {key!r}")
