@@ -6,12 +6,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clocs.errors import SettingError
+from clocs.arguments import all_loaded, opened, pick_device
 from clocs.recording import FrameSpec
 
 if TYPE_CHECKING:  # torch takes a second to import, and `prepare` has no use for it
-    import torch
-
     from clocs.checkpoint import Checkpoint
     from clocs.evaluation import By, Evaluation, Protocol, Scored
     from clocs.experiments.runner import Outcome, Progress
@@ -108,7 +106,6 @@ def pretrain(
         on_step: Called with the steps done and the steps of an epoch.
         on_epoch: Called after each epoch.
     """
-    from clocs.checkpoint import load_checkpoints
     from clocs.framing import common_leads, make_frames
     from clocs.joining import join
     from clocs.methods import find_method
@@ -118,7 +115,7 @@ def pretrain(
     from clocs.train import SAVE_EVERY, Settings
 
     given = [store] if isinstance(store, Store | Path | str) else list(store)
-    stores = [_opened(one) for one in given]
+    stores = [opened(one) for one in given]
     manifest = stores[0].manifest
     of_segments = find_method(method).views.segments > 1
     plan = Plan(
@@ -147,7 +144,7 @@ def pretrain(
         plan,
         Path(out),
         frame_to_use=frame or manifest.frame,
-        init=load_checkpoints(init) if isinstance(init, Path | str) else init or (),
+        init=() if init is None else all_loaded(init),
         device=pick_device(device),
         resume=resume,
         tensorboard=tensorboard,
@@ -235,24 +232,10 @@ def evaluate_many(
     from clocs.evaluation import score_against_random, score_groups
     from clocs.framing import make_frames
 
-    groups = [_loaded(one) for one in checkpoints]
-    frames = make_frames(_opened(store), leads=leads, split_seed=split_seed)
+    groups = [all_loaded(one) for one in checkpoints]
+    frames = make_frames(opened(store), leads=leads, split_seed=split_seed)
     score = score_groups if protocol == "finetune" else score_against_random
     return score(groups, frames, protocol=protocol, device=pick_device(device), **how)
-
-
-def _loaded(one: Checkpoint | Sequence[Checkpoint] | Path | str) -> Sequence[Checkpoint]:
-    from clocs.checkpoint import Checkpoint, load_checkpoints
-
-    if isinstance(one, Path | str):
-        return load_checkpoints(one)
-    return [one] if isinstance(one, Checkpoint) else one
-
-
-def _opened(store: Store | Path | str) -> Store:
-    from clocs.store import Store, open_store
-
-    return store if isinstance(store, Store) else open_store(store)
 
 
 def reproduce(
@@ -313,20 +296,3 @@ def report(runs: Path | str, out: Path | str | None = None) -> Path:
     from clocs.experiments.report import write_report
 
     return write_report(Path(runs), None if out is None else Path(out))
-
-
-def pick_device(name: str | None) -> torch.device:
-    """The device of that name, or the best at hand."""
-    import torch
-
-    if name is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise SettingError(
-            f"the device {name!r} cannot be used here ({str(error).splitlines()[0]}); "
-            "try --device cpu"
-        ) from error
-    return device
