@@ -111,6 +111,7 @@ def pretrain(
     from clocs.methods import find_method
     from clocs.plan import Plan
     from clocs.pretraining import pretrain_frames
+    from clocs.room import memory_for_signals
     from clocs.store import Store
     from clocs.train import SAVE_EVERY, Settings
 
@@ -136,8 +137,14 @@ def pretrain(
     )
     spec = frame or (manifest.segment_frame if of_segments else manifest.frame)
     chosen = common_leads(stores, leads)
+    # of several, half of the memory is for the parts and half for all of them joined
+    share = memory_for_signals() // (2 * len(stores)) if len(stores) > 1 else None
     frames = join(
-        [make_frames(one, spec=spec, leads=chosen, split_seed=split_seed) for one in stores]
+        [
+            make_frames(one, spec=spec, leads=chosen, split_seed=split_seed, memory=share)
+            for one in stores
+        ],
+        beside=stores[0].path.parent,
     )
     return pretrain_frames(
         frames,

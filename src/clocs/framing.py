@@ -5,8 +5,6 @@ Knows nothing about learning; needs zarr and polars, which Frames itself does no
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -22,6 +20,7 @@ from clocs.errors import SettingError
 from clocs.frames import SEXES, Frames
 from clocs.labelling import label_frames
 from clocs.recording import FrameSpec
+from clocs.room import room_for
 from clocs.splits import assign
 from clocs.store import Store
 
@@ -168,7 +167,7 @@ def make_frames(
     manifest, spec, cuts, kept = store.manifest, plan.spec, plan.cuts, plan.kept
     size = plan.counts * spec.samples  # of one lead of each recording
     base = np.concatenate(([0], np.cumsum(size * len(plan.leads))))
-    signals = _room_for(int(base[-1]), store, memory)
+    signals = room_for(int(base[-1]), beside=store.path.parent, memory=memory)
     scale = np.empty((len(cuts.start), len(plan.leads)), np.float32)
     first_frame = np.concatenate(([0], np.cumsum(plan.counts)))
     for i, values, steps in plan.windows():
@@ -204,17 +203,6 @@ def make_frames(
         split=plan.split[patient],
         target=plan.target[kept],
     )
-
-
-def _room_for(samples: int, store: Store, memory: int | None) -> NDArray[np.int16]:
-    """Room for all signals: memory, or a file beside the store that has no name any more."""
-    most = memory or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-    if samples * 2 <= most:
-        return np.empty(samples, np.int16)
-    beside = store.path.parent
-    with tempfile.TemporaryFile(dir=beside if os.access(beside, os.W_OK) else None) as file:
-        file.truncate(samples * 2)
-        return np.memmap(file, np.int16, "r+", shape=(samples,))
 
 
 def common_leads(stores: Sequence[Store], leads: Sequence[str] | None) -> tuple[str, ...]:
