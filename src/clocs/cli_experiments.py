@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from clocs import api, terminal
+from clocs import api_experiments as api
+from clocs import terminal
 from clocs.arguments import pick_device
 from clocs.cli_options import Device, Json, err, print_json
 from clocs.cli_options import out as console
