@@ -12,6 +12,7 @@ from clocs.encoders import Weights
 from clocs.evaluation import evaluate_frames, metrics, score_groups
 from clocs.evaluation.device_auc import DeviceAUC
 from clocs.evaluation.finetune import Finetune, Windows, fleets
+from clocs.evaluation.groups import Options
 from clocs.evaluation.labelled import labelled_rows
 from clocs.frames import Frames
 from clocs.plan import Plan
@@ -119,11 +120,11 @@ def test_few_labels_by_patient_give_the_same_alone_and_together(
     random: list[Checkpoint], small_frames: Frames
 ) -> None:
     """Recordings without a batch's worth of rows: padding would reach batch norm."""
-    how = {"protocol": "finetune", "labels": 3, "settings": QUICK, "resamples": 0}
-    together = evaluate_frames(random, small_frames, **how)  # type: ignore[arg-type]
+    how: Options = {"protocol": "finetune", "labels": 3, "settings": QUICK, "resamples": 0}
+    together = evaluate_frames(random, small_frames, **how)
     assert max(together.labelled) < QUICK.batch_size
     for member, checkpoint in enumerate(random):
-        alone = evaluate_frames([checkpoint], small_frames, **how)  # type: ignore[arg-type]
+        alone = evaluate_frames([checkpoint], small_frames, **how)
         assert alone.auc[0] == pytest.approx(together.auc[member], abs=1e-6)
 
 

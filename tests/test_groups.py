@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from clocs.evaluation import (
     score_against_random,
     score_groups,
 )
+from clocs.evaluation.groups import Options
 from clocs.evaluation.knn import votes
 from clocs.evaluation.labelled import Share, labelled_rows, subset
 from clocs.evaluation.weighting import class_weights, classifier_loss
@@ -50,6 +52,11 @@ def multilabel(frames: Frames) -> Frames:
     target = frames.target.copy()
     target[frames.recording % 3 == 0, 0] = 1
     return Frames(**{**frames.__dict__, "target": target, "multilabel": True})
+
+
+def test_every_option_of_scoring_is_one_of_evaluating() -> None:
+    known = inspect.signature(score_groups).parameters.values()
+    assert list(Options.__annotations__) == [p.name for p in known if p.kind is p.KEYWORD_ONLY]
 
 
 @pytest.mark.parametrize("protocol", list(PROTOCOLS))

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -146,6 +146,20 @@ def test_joined_frames_are_the_frames_of_their_parts(
                               equal_nan=True)  # fmt: skip
     twice = join([parts[0], parts[0]])
     assert twice.patient_ids == tuple(parts[0].keyed(parts[0].patient_ids))
+
+
+def test_joined_signals_beyond_the_given_memory_are_mapped_from_a_nameless_file(
+    small_store: Store, other_store: Store, tmp_path: Path
+) -> None:
+    parts = [make_frames(store) for store in (small_store, other_store)]
+    size = sum(part.signals.nbytes for part in parts)
+    held, mapped = (join(parts, beside=tmp_path, memory=most) for most in (size, size - 1))
+    assert not isinstance(held.signals, np.memmap)
+    assert isinstance(mapped.signals, np.memmap)
+    assert not list(tmp_path.iterdir())
+    for field in fields(Frames):
+        ours, theirs = getattr(mapped, field.name), getattr(held, field.name)
+        assert np.array_equal(ours, theirs, equal_nan=field.name in ("age", "day")), field.name
 
 
 def test_training_goes_on_from_a_checkpoint_and_remembers_whom_that_had_seen(

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from clocs._version import __version__
 
 if TYPE_CHECKING:
-    from clocs.api import evaluate, evaluate_many, prepare, pretrain, report, reproduce
+    from clocs.api import evaluate, evaluate_many, prepare, pretrain
+    from clocs.api_experiments import report, reproduce
     from clocs.api_explore import explore
     from clocs.api_patients import embed, index, patient_distances, retrieval, similar
     from clocs.checkpoint import Checkpoint
@@ -35,8 +36,8 @@ _WHERE = {
     "retrieval": ("clocs.api_patients", "retrieval"),
     "similar": ("clocs.api_patients", "similar"),
     "evaluate_many": ("clocs.api", "evaluate_many"),
-    "reproduce": ("clocs.api", "reproduce"),
-    "report": ("clocs.api", "report"),
+    "reproduce": ("clocs.api_experiments", "reproduce"),
+    "report": ("clocs.api_experiments", "report"),
     "load": ("clocs.checkpoint", "load_checkpoint"),
     "read": ("clocs.readers", "read"),
     "Checkpoint": ("clocs.checkpoint", "Checkpoint"),

@@ -6,15 +6,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clocs.errors import SettingError
+from clocs.arguments import all_loaded, opened, pick_device
 from clocs.recording import FrameSpec
 
 if TYPE_CHECKING:  # torch takes a second to import, and `prepare` has no use for it
-    import torch
-
     from clocs.checkpoint import Checkpoint
     from clocs.evaluation import By, Evaluation, Protocol, Scored
-    from clocs.experiments.runner import Outcome, Progress
     from clocs.plan import Precision
     from clocs.store import Store
     from clocs.train import Epoch, Settings
@@ -108,17 +105,17 @@ def pretrain(
         on_step: Called with the steps done and the steps of an epoch.
         on_epoch: Called after each epoch.
     """
-    from clocs.checkpoint import load_checkpoints
     from clocs.framing import common_leads, make_frames
     from clocs.joining import join
     from clocs.methods import find_method
     from clocs.plan import Plan
     from clocs.pretraining import pretrain_frames
+    from clocs.room import memory_for_signals
     from clocs.store import Store
     from clocs.train import SAVE_EVERY, Settings
 
     given = [store] if isinstance(store, Store | Path | str) else list(store)
-    stores = [_opened(one) for one in given]
+    stores = [opened(one) for one in given]
     manifest = stores[0].manifest
     of_segments = find_method(method).views.segments > 1
     plan = Plan(
@@ -139,15 +136,21 @@ def pretrain(
     )
     spec = frame or (manifest.segment_frame if of_segments else manifest.frame)
     chosen = common_leads(stores, leads)
+    # of several, half of the memory is for the parts and half for all of them joined
+    share = memory_for_signals() // (2 * len(stores)) if len(stores) > 1 else None
     frames = join(
-        [make_frames(one, spec=spec, leads=chosen, split_seed=split_seed) for one in stores]
+        [
+            make_frames(one, spec=spec, leads=chosen, split_seed=split_seed, memory=share)
+            for one in stores
+        ],
+        beside=stores[0].path.parent,
     )
     return pretrain_frames(
         frames,
         plan,
         Path(out),
         frame_to_use=frame or manifest.frame,
-        init=load_checkpoints(init) if isinstance(init, Path | str) else init or (),
+        init=() if init is None else all_loaded(init),
         device=pick_device(device),
         resume=resume,
         tensorboard=tensorboard,
@@ -235,98 +238,7 @@ def evaluate_many(
     from clocs.evaluation import score_against_random, score_groups
     from clocs.framing import make_frames
 
-    groups = [_loaded(one) for one in checkpoints]
-    frames = make_frames(_opened(store), leads=leads, split_seed=split_seed)
+    groups = [all_loaded(one) for one in checkpoints]
+    frames = make_frames(opened(store), leads=leads, split_seed=split_seed)
     score = score_groups if protocol == "finetune" else score_against_random
     return score(groups, frames, protocol=protocol, device=pick_device(device), **how)
-
-
-def _loaded(one: Checkpoint | Sequence[Checkpoint] | Path | str) -> Sequence[Checkpoint]:
-    from clocs.checkpoint import Checkpoint, load_checkpoints
-
-    if isinstance(one, Path | str):
-        return load_checkpoints(one)
-    return [one] if isinstance(one, Checkpoint) else one
-
-
-def _opened(store: Store | Path | str) -> Store:
-    from clocs.store import Store, open_store
-
-    return store if isinstance(store, Store) else open_store(store)
-
-
-def reproduce(
-    *names: str,
-    out: Path | str,
-    stores: Path | str | None = None,
-    dataset: str | None = None,
-    seeds: int | None = None,
-    only: Sequence[str] = (),
-    device: str | None = None,
-    seconds: float | None = None,
-    parallel: int = 1,
-    retry: bool = False,
-    on_progress: Callable[[Progress], None] = lambda progress: None,
-) -> Outcome:
-    """Run tables and figures of the paper, as far as they are not done.
-
-    Args:
-        names: 'table-1', 'table-2', … or 'all'; see `clocs.experiments.grid.NAMES`.
-        out: The folder of the runs.
-        stores: The folder of stores (or saved frames), named by dataset.
-        dataset: 'synthetic' instead of stores.
-        seeds: How many; five as in the paper by default.
-        only: Wishes such as 'cmsc' or 'downstream=cardiology'.
-        device: 'cpu', 'cuda' …; the best at hand by default.
-        seconds: After which no new work begins; the next call goes on.
-        parallel: Threads at work on the grid, for a GPU.
-        retry: Try again what failed before.
-        on_progress: Called after each piece of work.
-    """
-    from clocs.experiments import reproduce as room
-
-    return room.reproduce(
-        names,
-        out=Path(out),
-        stores=None if stores is None else Path(stores),
-        dataset=dataset,
-        seeds=seeds,
-        wishes=only,
-        device=pick_device(device),
-        seconds=seconds,
-        parallel=parallel,
-        retry=retry,
-        on_progress=on_progress,
-    )
-
-
-def report(runs: Path | str, out: Path | str | None = None) -> Path:
-    """Write the report of a folder of runs: one HTML page, Markdown tables, JSON.
-
-    Args:
-        runs: Made by `reproduce`.
-        out: The report's folder; `report` inside the runs' by default.
-
-    Returns:
-        The page.
-    """
-    from clocs.experiments.report import write_report
-
-    return write_report(Path(runs), None if out is None else Path(out))
-
-
-def pick_device(name: str | None) -> torch.device:
-    """The device of that name, or the best at hand."""
-    import torch
-
-    if name is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise SettingError(
-            f"the device {name!r} cannot be used here ({str(error).splitlines()[0]}); "
-            "try --device cpu"
-        ) from error
-    return device

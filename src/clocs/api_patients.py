@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clocs.api import pick_device
+from clocs.arguments import all_loaded, loaded, opened, pick_device
 from clocs.errors import SettingError
 
 if TYPE_CHECKING:
@@ -47,25 +47,23 @@ def embed(
         device: 'cpu', 'cuda' …; the best at hand by default.
         progress: Called with (recordings done, recordings in all), store by store.
     """
-    from clocs.checkpoint import Checkpoint, load_checkpoint
     from clocs.manifest import MANIFEST
     from clocs.patients.embedding import embed_recordings, embed_store
     from clocs.patients.embeddings import joined
     from clocs.readers.several import find_recordings, read_several
-    from clocs.store import Store, open_store
+    from clocs.store import Store
 
-    encoder = checkpoint if isinstance(checkpoint, Checkpoint) else load_checkpoint(checkpoint)
+    encoder = loaded(checkpoint)
     where = pick_device(device)
     made, files = [], []
     for source in sources:
         if not isinstance(source, Store) and not (Path(source) / MANIFEST).is_file():
             files.append(source)
             continue
-        store = source if isinstance(source, Store) else open_store(source)
         made.append(
             embed_store(
                 encoder,
-                store,
+                opened(source),
                 level=level,
                 leads=leads,
                 split=split,
@@ -112,13 +110,11 @@ def patient_distances(
         device: 'cpu', 'cuda' …; the best at hand by default.
         progress: Called with (recordings done, recordings in all).
     """
-    from clocs.checkpoint import Checkpoint, load_checkpoint
     from clocs.patients.report import report_distances
-    from clocs.store import Store, open_store
 
     return report_distances(
-        checkpoint if isinstance(checkpoint, Checkpoint) else load_checkpoint(checkpoint),
-        store if isinstance(store, Store) else open_store(store),
+        loaded(checkpoint),
+        opened(store),
         metric=metric,
         split=split,
         leads=leads,
@@ -136,13 +132,11 @@ def index(
     **options: Any,
 ) -> Indexed:
     """Index the patients and recordings of stores; the options of `archive.make_archive`."""
-    from clocs.checkpoint import Checkpoint, load_checkpoint
     from clocs.patients.archive import make_archive
-    from clocs.store import Store, open_store
 
     return make_archive(
-        checkpoint if isinstance(checkpoint, Checkpoint) else load_checkpoint(checkpoint),
-        [one if isinstance(one, Store) else open_store(one) for one in stores],
+        loaded(checkpoint),
+        [opened(one) for one in stores],
         Path(out),
         device=pick_device(device),
         **options,
@@ -191,12 +185,7 @@ def retrieval(
     **options: Any,
 ) -> list[Retrieval]:
     """Scores of the search on unseen patients; the options of `retrieval.score_retrieval`."""
-    from clocs.checkpoint import Checkpoint, load_checkpoints
     from clocs.patients.retrieval import score_retrieval
-    from clocs.store import Store, open_store
 
-    encoders: list[Checkpoint] = []
-    for one in checkpoints:
-        encoders += [one] if isinstance(one, Checkpoint) else load_checkpoints(one)
-    opened = store if isinstance(store, Store) else open_store(store)
-    return score_retrieval(encoders, opened, device=pick_device(device), **options)
+    encoders = [encoder for one in checkpoints for encoder in all_loaded(one)]
+    return score_retrieval(encoders, opened(store), device=pick_device(device), **options)

@@ -8,7 +8,9 @@ from typing import Annotated
 
 import typer
 
-from clocs import api, terminal
+from clocs import api_experiments as api
+from clocs import terminal
+from clocs.arguments import pick_device
 from clocs.cli_options import Device, Json, err, print_json
 from clocs.cli_options import out as console
 
@@ -74,7 +76,7 @@ def reproduce(
             dataset=dataset,
             seeds=seeds,
             wishes=wishes,
-            device=device or api.pick_device(None),  # it need not be at hand
+            device=device or pick_device(None),  # it need not be at hand
         )
         if as_json:
             print_json(found.json())

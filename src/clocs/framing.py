@@ -5,30 +5,26 @@ Knows nothing about learning; needs zarr and polars, which Frames itself does no
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 import polars as pl
-import scipy.signal
 from numpy.typing import NDArray
 
 from clocs.ahead import ahead, alike
-from clocs.cutting import Cuts, cut, frame_count, frame_width
+from clocs.cutting import Cuts, cut, frame_count
 from clocs.errors import SettingError
 from clocs.frames import SEXES, Frames
 from clocs.labelling import label_frames
 from clocs.recording import FrameSpec
+from clocs.room import room_for
 from clocs.splits import assign
 from clocs.store import Store
+from clocs.windowing import LONG, TOGETHER, Windows, cut_windows
 
-_Windows: TypeAlias = tuple[NDArray[np.int16], NDArray[np.float64]]
 _Decoded: TypeAlias = tuple[int, NDArray[np.int16]]
-TOGETHER = 16  # recordings of one shape that are cut at once: most of the time is then in numpy
-LONG = 50_000  # samples of a lead; a recording beyond that is cut by itself, to save memory
 _AHEAD = 16  # times so many recordings decoded ahead of the workers that resample them
 
 
@@ -82,7 +78,7 @@ class FramePlan:
             i = chosen[item[0]]
             return float(rate[i]), int(samples[i]), item[0] if samples[i] > LONG else 0
 
-        def several(items: list[tuple[int, _Decoded]]) -> list[tuple[int, _Windows]]:
+        def several(items: list[tuple[int, _Decoded]]) -> list[tuple[int, Windows]]:
             places = [place for place, _ in items]
             values, steps = cut_windows(
                 np.stack([digital for _, (_, digital) in items]),
@@ -168,7 +164,7 @@ def make_frames(
     manifest, spec, cuts, kept = store.manifest, plan.spec, plan.cuts, plan.kept
     size = plan.counts * spec.samples  # of one lead of each recording
     base = np.concatenate(([0], np.cumsum(size * len(plan.leads))))
-    signals = _room_for(int(base[-1]), store, memory)
+    signals = room_for(int(base[-1]), beside=store.path.parent, memory=memory)
     scale = np.empty((len(cuts.start), len(plan.leads)), np.float32)
     first_frame = np.concatenate(([0], np.cumsum(plan.counts)))
     for i, values, steps in plan.windows():
@@ -206,17 +202,6 @@ def make_frames(
     )
 
 
-def _room_for(samples: int, store: Store, memory: int | None) -> NDArray[np.int16]:
-    """Room for all signals: memory, or a file beside the store that has no name any more."""
-    most = memory or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-    if samples * 2 <= most:
-        return np.empty(samples, np.int16)
-    beside = store.path.parent
-    with tempfile.TemporaryFile(dir=beside if os.access(beside, os.W_OK) else None) as file:
-        file.truncate(samples * 2)
-        return np.memmap(file, np.int16, "r+", shape=(samples,))
-
-
 def common_leads(stores: Sequence[Store], leads: Sequence[str] | None) -> tuple[str, ...]:
     """The leads to use of several stores: those asked for, else what their own choices share."""
     choices = [store.choose_leads(leads) for store in stores]
@@ -225,82 +210,6 @@ def common_leads(stores: Sequence[Store], leads: Sequence[str] | None) -> tuple[
         paths = " and ".join(str(store.path) for store in stores)
         raise SettingError(f"{paths} share no lead, so they cannot be learned from together")
     return shared
-
-
-def cut_windows(
-    digital: NDArray[np.int16],
-    gain: NDArray[np.float64],
-    baseline: NDArray[np.int64],
-    rate: float,
-    count: int,
-    spec: FrameSpec,
-    resample: str,
-) -> _Windows:
-    """Cut recordings of one rate and length into frames; each is cut as if it were alone.
-
-    Args:
-        digital: (recordings, leads, samples).
-        gain: (recordings, leads) steps a mV.
-        baseline: (recordings, leads).
-        rate: In Hz.
-        count: Frames of a recording.
-        spec: The frame.
-        resample: The whole 'recording', or 'frame' by frame.
-
-    Returns:
-        (recordings, leads, count, spec.samples), and (recordings, leads, count) mV a step.
-    """
-    n, leads, _ = digital.shape
-    cut_shape = (n, leads, count, spec.samples)
-    if np.isclose(rate, spec.rate):
-        whole = digital[..., : count * spec.samples].reshape(cut_shape)
-        plain = ~baseline.any(axis=1) & (gain > 0).all(axis=1)
-        if plain.all():
-            return whole, np.repeat(1 / gain[..., None], count, axis=-1)
-        signal = _from_zero(whole, baseline[..., None, None])
-    else:
-        signal = _from_zero(digital, baseline[..., None])
-        if resample == "frame":
-            width = round(float(frame_width(rate, spec)))
-            frames = signal[..., : count * width].reshape(n, leads, count, width)
-            signal = _resampled(frames, spec.samples)
-        else:
-            total = max(round(digital.shape[-1] / rate * spec.rate), count * spec.samples)
-            signal = _resampled(signal, total)
-            signal = signal[..., : count * spec.samples].reshape(cut_shape)
-        plain = np.zeros(n, bool)
-    # an eighth of the file's own step, or as finely as 16 bits allow: a second rounding must not
-    # add noise of its own
-    peak = np.maximum(signal.max(axis=(-2, -1)), -signal.min(axis=(-2, -1)))
-    step = np.maximum(peak / 32767, 1 / 8)
-    signal *= (np.sign(gain) / step)[..., None, None]  # a lead the wrong way up is turned
-    values = np.rint(signal, out=signal).astype(np.int16)
-    step /= np.abs(gain)
-    if plain.any():  # those that need nothing done keep the file's own steps, in any company
-        values[plain] = whole[plain]
-        step[plain] = 1 / gain[plain]
-    return values, np.repeat(step[..., None], count, axis=-1)
-
-
-def _from_zero(digital: NDArray[np.int16], baseline: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The file's steps above zero; what turns them into mV is applied once, to the frames."""
-    signal = digital.astype(np.float64)
-    if baseline.any():
-        signal -= baseline.astype(np.float64)
-    return signal
-
-
-def _resampled(signal: NDArray[np.float64], samples: int) -> NDArray[np.float64]:
-    """(…, any) -> (…, samples).
-
-    The transform takes rows by twos, fours or eights and rounds those left over differently: with
-    rows of zeros to fill the last eight, a row's bits do not depend on its company.
-    """
-    rows = signal.reshape(-1, signal.shape[-1])
-    if left := len(rows) % 8:
-        rows = np.concatenate([rows, np.zeros((8 - left, rows.shape[1]))])
-    made = scipy.signal.resample(rows, samples, axis=-1)[: signal.size // signal.shape[-1]]
-    return np.reshape(made, (*signal.shape[:-1], samples))
 
 
 def _targets(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,22 @@ from numpy.typing import NDArray
 
 from clocs.errors import SettingError
 from clocs.frames import SEVERAL, Frames
+from clocs.room import memory_for_signals, room_for
 
 
-def join(parts: Sequence[Frames]) -> Frames:
+def join(
+    parts: Sequence[Frames], *, beside: Path | None = None, memory: int | None = None
+) -> Frames:
     """One Frames of all parts, in their order; a single part comes back as it is.
 
     Labels are kept where all parts have the same classes, else nothing is labelled.
+
+    Args:
+        parts: At least one.
+        beside: As of `room_for`.
+        memory: The most bytes of joined signals to hold in memory, half of what a single dataset
+            may where None, as the parts' own are there, too; beyond, they are mapped from a file
+            that vanishes with them.
     """
     first = parts[0]
     if len(parts) == 1:
@@ -38,6 +49,11 @@ def join(parts: Sequence[Frames]) -> Frames:
     number = {name: i for i, name in enumerate(distinct)}
     place = np.array([number[name] for name in patients], np.int32)
     same_labels = all((p.labels, p.multilabel) == (first.labels, first.multilabel) for p in parts)
+    room = room_for(
+        sum(len(part.signals) for part in parts),
+        beside=beside,
+        memory=memory_for_signals() // 2 if memory is None else memory,
+    )
     return replace(
         first,
         dataset=SEVERAL.join(dict.fromkeys(part.dataset for part in parts)),
@@ -51,7 +67,7 @@ def join(parts: Sequence[Frames]) -> Frames:
         age=_joined(parts, "age"),
         sex=_joined(parts, "sex"),
         day=_joined(parts, "day"),
-        signals=_joined(parts, "signals"),
+        signals=np.concatenate([part.signals for part in parts], out=room),
         starts=_shifted(parts, "starts", [len(part.signals) for part in parts]),
         scale=_joined(parts, "scale"),
         recording=_shifted(parts, "recording", [len(part.recording_ids) for part in parts]),

@@ -18,8 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from clocs import counter
-from clocs.encoders.block import fused
+from clocs import counter, gpu
 from clocs.errors import SettingError
 
 WINDOW: Final = 256  # samples of the Hann window of SpecAugment
@@ -192,8 +191,8 @@ def _coins(x: Tensor, keys: Tensor) -> Tensor:
 
 def _noise(x: Tensor, keys: Tensor) -> Tensor:
     size = x.shape[1] * x.shape[2]
-    if fused(x, x.dtype) and x.dtype == torch.float32:
-        from clocs.encoders.fused import normal_noise
+    if gpu.serves(x, x.dtype) and x.dtype == torch.float32:
+        from clocs.gpu.noise import normal_noise
 
         return normal_noise(keys, size).view(x.shape)
     draws = counter.bits(keys, (size + 1) // 2)

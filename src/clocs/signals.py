@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from clocs.encoders.block import fused
+from clocs import gpu
 from clocs.frames import Frames
+from clocs.native.windows import native_windows
 
 FLAT = 1e-6  # floor of a frame's range: a flat frame becomes zeros, not a division by zero
 
@@ -83,13 +84,11 @@ class Signals:
 
     def normalised(self, starts: Tensor) -> Tensor:
         """starts: (…) -> (…, samples) in [0, 1] each, so that mV a step do not matter."""
-        if fused(self.flat, self.dtype):
-            from clocs.encoders.fused import normalised_windows
+        if gpu.serves(self.flat, self.dtype):
+            from clocs.gpu.windows import normalised_windows
 
             return normalised_windows(self.flat, starts, self.samples, self.dtype)
         if self.flat.device.type == "cpu" and self.dtype == torch.float32:
-            from clocs.encoders.native import native_windows
-
             windows = native_windows(self.flat, starts, self.samples)
             if windows is not None:
                 return windows

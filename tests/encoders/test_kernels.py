@@ -14,10 +14,14 @@ from clocs.perturb import normals
 from clocs.signals import min_max
 
 
-@pytest.fixture(scope="module")
-def gpu() -> ModuleType:
+@pytest.fixture(scope="module", autouse=True)
+def interpreter() -> None:
     os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported
     pytest.importorskip("triton", reason="needs triton: pip install triton")
+
+
+@pytest.fixture(scope="module")
+def gpu(interpreter: None) -> ModuleType:
     from clocs.encoders import fused
 
     return fused
@@ -79,17 +83,21 @@ def test_the_fused_block_in_evaluation_equals_the_plain_one(gpu: ModuleType) -> 
     assert torch.allclose(gpu.fused_block_eval(h, weight, scale, shift), expected, atol=1e-5)
 
 
-def test_gathered_windows_are_normalised_and_flat_ones_are_zero(gpu: ModuleType) -> None:
+def test_gathered_windows_are_normalised_and_flat_ones_are_zero() -> None:
+    from clocs.gpu.windows import normalised_windows
+
     flat = torch.randint(-500, 500, (1000,), dtype=torch.int16)
     flat[100:200] = 7
     starts = torch.tensor([[0, 5], [100, 300]])
-    windows = gpu.normalised_windows(flat, starts, 90)
+    windows = normalised_windows(flat, starts, 90)
     assert torch.equal(windows, min_max(flat.unfold(0, 90, 1)[starts].float()))
     assert (windows[1, 0] == 0).all()
 
 
-def test_noise_is_the_same_function_of_key_and_element(gpu: ModuleType) -> None:
+def test_noise_is_the_same_function_of_key_and_element() -> None:
+    from clocs.gpu.noise import normal_noise
+
     keys = counter.member_keys([3, 4])
-    noise = gpu.normal_noise(keys, 3001)
+    noise = normal_noise(keys, 3001)
     expected = normals(counter.bits(keys, 1501), torch.float32)[:, :3001]
     assert torch.allclose(noise, expected, rtol=1e-4, atol=1e-5)

@@ -17,7 +17,8 @@ from torch import Tensor
 from clocs import counter, native
 from clocs.encoders.block import conv_block, conv_block_eval, kernel, plain_block
 from clocs.encoders.cnn import CNN
-from clocs.encoders.native import NativeBlock, native_windows
+from clocs.encoders.native import NativeBlock
+from clocs.native.windows import native_windows
 from clocs.signals import min_max
 
 CPU = torch.device("cpu")

@@ -16,13 +16,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from clocs import counter
+from clocs import counter, gpu
 
 KERNEL, STRIDE, POOL = 7, 3, 2
 EPSILON = 1e-5
@@ -49,7 +48,7 @@ def conv_block(
     Returns:
         (members, n, out // 2, c_out), and the batch's mean and (biased) variance, (members, c_out).
     """
-    if fused(h, h.dtype):
+    if gpu.serves(h, h.dtype):
         from clocs.encoders.fused import FusedBlock
 
         fuse: Callable[..., tuple[Tensor, Tensor, Tensor]] = FusedBlock.apply
@@ -72,7 +71,7 @@ def conv_block_eval(
     """The same block normalised by given statistics, without dropout."""
     scale = gamma * (variance + EPSILON).rsqrt()
     shift = beta - mean * scale
-    if fused(h, h.dtype):
+    if gpu.serves(h, h.dtype):
         from clocs.encoders.fused import fused_block_eval
 
         return fused_block_eval(h, weight, scale, shift)
@@ -86,12 +85,6 @@ def conv_block_eval(
     return torch.relu(y * scale.abs()[:, None, None] + shift[:, None, None]).to(h.dtype)
 
 
-def fused(x: Tensor, dtype: torch.dtype) -> bool:
-    """Whether Triton kernels serve: a choice by device and type alone, so runs stay repeatable."""
-    served = dtype in (torch.float32, torch.bfloat16)
-    return x.is_cuda and served and find_spec("triton") is not None
-
-
 def compiled(h: Tensor, weight: Tensor) -> bool:
     """Whether compiled C serves: on a CPU with a C compiler, for float32."""
     from clocs.encoders.native import serves
@@ -102,7 +95,7 @@ def compiled(h: Tensor, weight: Tensor) -> bool:
 def kernel(device: torch.device, dtype: torch.dtype = torch.float32) -> str:
     """Which code does the paper's blocks there: 'triton', 'native' (compiled C) or 'torch'."""
     h = torch.empty(1, 1, 13, 1, dtype=dtype, device=device)
-    if fused(h, dtype):
+    if gpu.serves(h, dtype):
         return "triton"
     return "native" if compiled(h, torch.empty(1, KERNEL, 4, device=device)) else "torch"
 

@@ -97,24 +97,6 @@ def fused_block_eval(h: Tensor, weight: Tensor, scale: Tensor, shift: Tensor) ->
     return _pooled(y, scale.contiguous(), shift.contiguous(), keys=None, dropout=0.0)
 
 
-def normalised_windows(
-    flat: Tensor, starts: Tensor, samples: int, dtype: torch.dtype = torch.float32
-) -> Tensor:
-    """flat: (samples,) int16, starts: (…) -> (…, samples) in [0, 1] each."""
-    out = torch.empty(*starts.shape, samples, device=flat.device, dtype=dtype)
-    kernels.gather[(starts.numel(),)](
-        flat, starts.contiguous(), out, samples, triton.next_power_of_2(samples), num_warps=8
-    )
-    return out
-
-
-def normal_noise(keys: Tensor, count: int) -> Tensor:
-    """keys: (members,) -> (members, count) standard normal numbers."""
-    out = torch.empty(len(keys), count, device=keys.device)
-    kernels.noise[(triton.cdiv(count, 1024), len(keys))](keys.contiguous(), out, count, 1024)
-    return out
-
-
 def _convolved(h: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """(members, n, out, c_out), and its (members, blocks, 2, c_out) partial sums and squares."""
     members, n, length, c_in = h.shape

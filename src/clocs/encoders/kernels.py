@@ -8,8 +8,6 @@ backward  sums        g, y        -> partial Σg and Σg·ŷ            (batch n
           spread      g, y        -> d_y
           weights     h, d_y      -> partial d_w
           inputs      d_y, w      -> d_h
-gather    int16 windows, normalised
-noise     standard normal numbers
 
 Activations are (members, n, length, channels), so that the 7·c values under a kernel lie side by
 side, in float32 or bfloat16; statistics and sums are float32. Matrix products of float32 are made
@@ -22,28 +20,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-_GOLDEN = tl.constexpr(0x9E3779B97F4A7C15)
-_M1 = tl.constexpr(0xBF58476D1CE4E5B9)
-_M2 = tl.constexpr(0x94D049BB133111EB)
-
-
-@triton.jit
-def _bits(key, element):
-    """`counter.bits`, as unsigned numbers."""
-    x = (element + 1).to(tl.uint64) * _GOLDEN + key.to(tl.uint64)
-    x = (x ^ (x >> 30)) * _M1
-    x = (x ^ (x >> 27)) * _M2
-    return x ^ (x >> 31)
-
-
-@triton.jit
-def _kept(key, element, threshold):
-    """`counter.dropout`'s decision for each element: one 64-bit draw decides four."""
-    x = _bits(key, element // 4)
-    lane = ((x >> ((element % 4) * 16).to(tl.uint64)) & 0xFFFF).to(tl.int32)
-    # the lanes are compared as signed 16-bit numbers, so that half of them wraps round
-    signed = tl.where(lane >= 32768, lane - 65536, lane)
-    return signed >= threshold - 32768
+from clocs.gpu.counter import kept
 
 
 @triton.jit
@@ -150,7 +127,7 @@ def pool(
     value = tl.maximum(tl.maximum(first, second), 0.0)
     if drop:
         key = tl.load(keys + member)
-        value = tl.where(_kept(key, element, threshold), value * boost, 0.0)
+        value = tl.where(kept(key, element, threshold), value * boost, 0.0)
     tl.store(o + member.to(tl.int64) * total + element, value, mask=ok)
 
 
@@ -172,7 +149,7 @@ def _gradient(
     value = tl.load(g + at, mask=ok, other=0.0).to(tl.float32)
     if drop:
         key = tl.load(keys + member)
-        value = tl.where(_kept(key, element, threshold), value * boost, 0.0)
+        value = tl.where(kept(key, element, threshold), value * boost, 0.0)
     value = tl.where(tl.maximum(up, down) > 0.0, value, 0.0)
     return value, first, second, wins
 
@@ -323,30 +300,3 @@ def inputs(
     at = ((member * views + n) * length + sample).to(tl.int64) * c_in
     ok = (row < rows) & (sample < length)
     tl.store(dh + at[:, None] + i[None, :], total, mask=ok[:, None] & (i[None, :] < c_in))
-
-
-@triton.jit
-def gather(flat, starts, o, samples, width: tl.constexpr):
-    """One window a program: int16 samples, from their least (0) to their greatest (1)."""
-    window = tl.program_id(0).to(tl.int64)
-    i = tl.arange(0, width)
-    ok = i < samples
-    start = tl.load(starts + window)
-    x = tl.load(flat + start + i, mask=ok, other=0).to(tl.float32)
-    low = tl.min(tl.where(ok, x, float("inf")), axis=0)
-    high = tl.max(tl.where(ok, x, float("-inf")), axis=0)
-    span = tl.maximum(high - low, 1e-6)
-    tl.store(o + window * samples + i, (x - low) / span, mask=ok)
-
-
-@triton.jit
-def noise(keys, o, total, size: tl.constexpr):
-    """`perturb.normals` of `counter.bits`: one draw gives two numbers, by Box–Muller."""
-    member = tl.program_id(1)
-    element = tl.program_id(0) * size + tl.arange(0, size)
-    x = _bits(tl.load(keys + member), element // 2)
-    high, low = x >> 32, x & 0xFFFFFFFF
-    radius = tl.sqrt(tl.maximum(-2.0 * tl.log((high + 1).to(tl.float32) * 2.0**-32), 0.0))
-    angle = low.to(tl.float32) * 1.4629180792671596e-09  # 2π · 2⁻³²
-    value = radius * tl.where(element % 2 == 0, tl.cos(angle), tl.sin(angle))
-    tl.store(o + member.to(tl.int64) * total + element, value, mask=element < total)

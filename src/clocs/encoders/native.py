@@ -100,22 +100,6 @@ def native_block_eval(h: Tensor, weight: Tensor, scale: Tensor, shift: Tensor) -
     return o
 
 
-def native_windows(flat: Tensor, starts: Tensor, samples: int) -> Tensor | None:
-    """flat: (samples,) int16, starts: (…) -> (…, samples) float32 in [0, 1] each; None: no C."""
-    library = native.library("gather")
-    if library is None or not starts.numel():
-        return None
-    flat, starts = flat.contiguous(), starts.contiguous()
-    least, greatest = map(int, torch.aminmax(starts))
-    if least < 0 or greatest > len(flat) - samples:
-        raise IndexError(f"windows from {least} to {greatest} do not lie in {len(flat)} samples")
-    out = torch.empty(*starts.shape, samples)
-    pointers = (ctypes.c_void_p(x.data_ptr()) for x in (flat, starts, out))
-    sizes = map(ctypes.c_int64, (starts.numel(), samples, torch.get_num_threads()))
-    library.gather(*pointers, *sizes)
-    return out
-
-
 def _call(name: str, h: Tensor, weight: Tensor, dropout: float, **tensors: Tensor | None) -> None:
     library = _library(h, weight)
     assert library is not None  # `serves` has asked

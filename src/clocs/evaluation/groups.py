@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -46,71 +47,34 @@ class Scored:
     classifiers: list[Classifiers]
 
 
+class Options(TypedDict, total=False):
+    """The keyword arguments of `score_groups`, which says what they mean and what they are else."""
+
+    protocol: Protocol
+    fraction: float
+    by: By
+    labels: int | None
+    class_weights: bool
+    k: int
+    settings: Settings | None
+    resamples: int
+    curve: bool
+    device: torch.device | str
+    on_epoch: Callable[[Epoch], None]
+
+
 def evaluate_frames(
-    checkpoints: Sequence[Checkpoint],
-    frames: Frames,
-    *,
-    protocol: Protocol = "linear",
-    fraction: float = 1.0,
-    by: By = "frame",
-    labels: int | None = None,
-    class_weights: bool = False,
-    k: int = K,
-    settings: Settings | None = None,
-    resamples: int = 2000,
-    device: torch.device | str = "cpu",
-    on_epoch: Callable[[Epoch], None] = lambda epoch: None,
+    checkpoints: Sequence[Checkpoint], frames: Frames, **options: Unpack[Options]
 ) -> Evaluation:
     """Score the seeds of one method; see `score_groups`."""
-    return evaluate_groups(
-        [checkpoints],
-        frames,
-        protocol=protocol,
-        fraction=fraction,
-        by=by,
-        labels=labels,
-        class_weights=class_weights,
-        k=k,
-        settings=settings,
-        resamples=resamples,
-        device=device,
-        on_epoch=on_epoch,
-    )[0]
+    return evaluate_groups([checkpoints], frames, **options)[0]
 
 
 def evaluate_groups(
-    groups: Sequence[Sequence[Checkpoint]],
-    frames: Frames,
-    *,
-    protocol: Protocol = "linear",
-    fraction: float = 1.0,
-    by: By = "frame",
-    labels: int | None = None,
-    class_weights: bool = False,
-    k: int = K,
-    settings: Settings | None = None,
-    resamples: int = 2000,
-    curve: bool = False,
-    device: torch.device | str = "cpu",
-    on_epoch: Callable[[Epoch], None] = lambda epoch: None,
+    groups: Sequence[Sequence[Checkpoint]], frames: Frames, **options: Unpack[Options]
 ) -> list[Evaluation]:
     """Score several methods at once; see `score_groups`, which keeps more."""
-    scored = score_groups(
-        groups,
-        frames,
-        protocol=protocol,
-        fraction=fraction,
-        by=by,
-        labels=labels,
-        class_weights=class_weights,
-        k=k,
-        settings=settings,
-        resamples=resamples,
-        curve=curve,
-        device=device,
-        on_epoch=on_epoch,
-    )
-    return [one.evaluation for one in scored]
+    return [one.evaluation for one in score_groups(groups, frames, **options)]
 
 
 def score_groups(

@@ -10,7 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from clocs.api import pick_device
+from clocs.arguments import pick_device
 from clocs.errors import ClocsError
 from clocs.experiments.grid import NAMES
 from clocs.experiments.reproduce import price, reproduce

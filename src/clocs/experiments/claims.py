@@ -78,15 +78,17 @@ def claims(results: Results) -> list[Claim]:
         *_table_1(ours, theirs),
         _all_linear(ours, theirs),
         *_table_2(ours, theirs),
-        *(_any_clocs(e, text, ours, theirs) for e, text in _ANY_CLOCS.items()),
-        *(_cmsc_12(e, text, ours, theirs) for e, text in _CMSC_12.items()),
+        *(_above_simclr(*transfers, ours, theirs) for transfers in _TRANSFERS),
         *_few_labels(results),
         *_distances(results),
     ]
 
 
-_ANY_CLOCS = {32: 18, 64: 20, 128: 21, 256: 16}
-_CMSC_12 = {32: 22, 64: 21, 128: 24, 256: 22}
+_WHO = {"any of the three": paper.CLOCS, "CMSC": ("cmsc",)}
+_TRANSFERS = (
+    *(("any of the three", 4, e, text) for e, text in ((32, 18), (64, 20), (128, 21), (256, 16))),
+    *(("CMSC", 12, e, text) for e, text in ((32, 22), (64, 21), (128, 24), (256, 22))),
+)
 
 
 def _worst_cmsc(ours: Lookup) -> Claim:
@@ -217,37 +219,18 @@ def _table_2(ours: Lookup, theirs: Lookup) -> Iterable[Claim]:
     )
 
 
-def _any_clocs(e: int, text: int, ours: Lookup, theirs: Lookup) -> Claim:
+def _above_simclr(who: str, leads: int, e: int, text: int, ours: Lookup, theirs: Lookup) -> Claim:
+    """who: A key of `_WHO`; text: in how many of the 24 transfers the paper says it is above."""
+    cells = _simclr_transfers(leads=leads, embedding_dim=e)
+
     def count(value: Lookup) -> _Count:
         return _above(
-            [
-                (_max(*(value(_with(cell, method)) for method in paper.CLOCS)), [value(cell)])
-                for cell in _simclr_transfers(leads=4, embedding_dim=e)
-            ]
+            [(_max(*(value(_with(cell, m)) for m in _WHO[who])), [value(cell)]) for cell in cells]
         )
 
     mine = count(ours)
     return Claim(
-        f"Transfer, 4 leads, E = {e}: any of the three is above SimCLR",
-        f"{text} of 24",
-        str(count(theirs)),
-        str(mine),
-        mine.held >= text if mine.all_hold is not None else None,
-    )
-
-
-def _cmsc_12(e: int, text: int, ours: Lookup, theirs: Lookup) -> Claim:
-    def count(value: Lookup) -> _Count:
-        return _above(
-            [
-                (value(_with(cell, "cmsc")), [value(cell)])
-                for cell in _simclr_transfers(leads=12, embedding_dim=e)
-            ]
-        )
-
-    mine = count(ours)
-    return Claim(
-        f"Transfer, 12 leads, E = {e}: CMSC is above SimCLR",
+        f"Transfer, {leads} leads, E = {e}: {who} is above SimCLR",
         f"{text} of 24",
         str(count(theirs)),
         str(mine),

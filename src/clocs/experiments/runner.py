@@ -20,14 +20,12 @@ import torch
 
 from clocs.errors import ClocsError
 from clocs.experiments.grid import Cell, Pretraining
+from clocs.experiments.learning import Seen, learn
 from clocs.experiments.ledger import Ledger, versions
 from clocs.experiments.library import Library
 from clocs.experiments.pricing import Rates
 from clocs.experiments.profile import Profile
 from clocs.experiments.scoring import score
-from clocs.methods import find_method
-from clocs.plan import Plan
-from clocs.pretraining import pretrain_frames
 from clocs.train import Epoch
 
 MEMBERS = 45  # trained downstream at once: nine groups of five seeds
@@ -186,7 +184,7 @@ class Runner:
         with self.ledger.claim(name) as claimed:
             if not claimed:
                 return False
-            began, seen = time.monotonic(), _Seen()
+            began, seen = time.monotonic(), Seen()
             folder = Path("pretrained") / encoder.name / f"seeds{self.seeds}"
 
             def on_epoch(epoch: Epoch) -> None:
@@ -194,7 +192,15 @@ class Runner:
                 self._check_time()
 
             try:
-                result = self._learn(encoder, folder, on_epoch)
+                result = learn(
+                    encoder,
+                    self.ledger.folder / folder,
+                    self.library,
+                    self.profile,
+                    seeds=self.seeds,
+                    device=self.device,
+                    on_epoch=on_epoch,
+                )
             except TimeIsOver:
                 self.ledger.put_back(name, seconds=time.monotonic() - began)
                 raise
@@ -212,31 +218,6 @@ class Runner:
                 self._report(f"learned {encoder.name} in {seconds:.1f} s{seen.words()}", 1)
         self._tidy()
         return True
-
-    def _learn(
-        self, encoder: Pretraining, folder: Path, on_epoch: Callable[[Epoch], None]
-    ) -> dict[str, object]:
-        pair = find_method(encoder.method).views.segments > 1
-        frames = self.library.frames(encoder.dataset, leads=encoder.leads, pair=pair)
-        plan = Plan(
-            method=encoder.method,
-            seeds=tuple(range(self.seeds)),
-            embedding_dim=encoder.embedding_dim,
-            tau_d=0.9 if encoder.tau_d is None else encoder.tau_d,
-            perturb=encoder.perturb,
-            settings=self.profile.settings(frames.batch_size),
-        )
-        checkpoints = pretrain_frames(
-            frames,
-            plan,
-            self.ledger.folder / folder,
-            frame_to_use=self.library.frame(encoder.dataset),
-            device=self.device,
-            resume=True,
-            on_epoch=on_epoch,
-        )
-        cards = [checkpoint.card.metrics for checkpoint in checkpoints]
-        return {key: [card.get(key) for card in cards] for key in cards[0]}
 
     def _evaluate(self, cells: Sequence[Cell]) -> bool:
         """Score encoders on one downstream set; False where other processes have them in hand."""
@@ -348,27 +329,3 @@ def last_line(text: str | None) -> str:
     """The last line of an error, which says what it was."""
     lines = (text or "").strip().splitlines()
     return lines[-1] if lines else "no reason is known"
-
-
-class _Seen:
-    """Adds up a training's epochs, to measure its rate."""
-
-    def __init__(self) -> None:
-        self.epochs, self.instances, self.seconds = 0, 0, 0.0
-
-    def add(self, epoch: Epoch) -> None:
-        self.epochs += 1
-        self.instances += epoch.instances
-        self.seconds += epoch.seconds
-
-    def facts(self) -> dict[str, float]:
-        return {
-            "measured_epochs": self.epochs,
-            "measured_instances": self.instances,
-            "measured_seconds": self.seconds,
-        }
-
-    def words(self) -> str:
-        if not self.seconds:
-            return ""
-        return f" ({self.epochs} epochs, {self.instances / self.seconds:,.0f} instances/s)"

@@ -21,7 +21,7 @@ from clocs.datasets.checks import check_signal
 from clocs.embedding import AT_ONCE
 from clocs.errors import CheckpointError, ClocsError, SettingError
 from clocs.files import digest
-from clocs.framing import LONG, TOGETHER, FramePlan, cut_windows, plan_frames
+from clocs.framing import FramePlan, plan_frames
 from clocs.patients.embeddings import Embeddings, from_means
 from clocs.patients.means import Means, group_rows, lengths
 from clocs.patients.rows import Level, check_level, make_rows
@@ -30,6 +30,7 @@ from clocs.recording import FrameSpec, Recording
 from clocs.signals import Signals
 from clocs.splits import PARTS
 from clocs.store import Store
+from clocs.windowing import LONG, TOGETHER, cut_windows
 
 _AHEAD = 4  # times `TOGETHER` recordings cut before they are encoded
 _FEWEST = 16  # a smaller batch is filled up: matrix products of a single row round differently
