@@ -30,3 +30,15 @@ def test_the_demo_tells_its_story_and_a_second_run_finds_it_done(
     assert again == weights
     assert "clocs prepare" in second.closing_words()
     assert set(second.json()) >= {"evaluations", "separability", "page"}
+
+
+def test_the_closing_words_say_how_the_command_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / "bin" / "activate").touch()
+    monkeypatch.setattr("sys.prefix", str(tmp_path / ".venv"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "")
+    done = demo.Demo(tmp_path, patients=1, evaluations=[], distances={}, seconds=1)
+    assert "source .venv/bin/activate\n  clocs prepare" in done.closing_words()

@@ -100,6 +100,12 @@ def test_a_dry_run_of_everything_says_what_needs_twelve_leads(tmp_path: Path) ->
     assert found.json()["seconds"] > 3600
 
 
+def test_simulated_datasets_are_priced_as_small_as_they_are(tmp_path: Path) -> None:
+    names = ["table-1", "table-2"]
+    small = price(names, out=tmp_path / "none", dataset="synthetic", device="cpu")
+    assert small.seconds < price(names, out=tmp_path / "none", device="cpu").seconds / 1000
+
+
 def test_a_gpu_is_priced_in_minutes_for_tables_1_and_2() -> None:
     rates = Rates("cuda", PAPER)
     cells = [cell for name in ("table-1", "table-2") for cell in grid(name)]

@@ -202,6 +202,17 @@ def test_a_millimetre_is_a_millimetre(page: Page) -> None:
     assert run == pytest.approx(10, abs=0.5)
 
 
+def test_paper_is_shown_pixel_by_pixel(page: Page) -> None:
+    """A canvas that the browser scales, be it by half a pixel, is blurred."""
+    choose(page, 1)
+    page.wait_for_selector("#ecg[data-drawn=yes]")
+    shown = page.locator("#ecg").evaluate(
+        "c => { const box = c.getBoundingClientRect(), r = devicePixelRatio; "
+        "return [box.width * r - c.width, box.height * r - c.height]; }"
+    )
+    assert shown == pytest.approx([0, 0], abs=1e-3)
+
+
 def test_a_neighbour_is_compared_side_by_side_and_escape_goes_back(page: Page) -> None:
     choose(page, 7)
     other = page.locator("#neighbours .open").first.get_attribute("data-code")

@@ -1,6 +1,7 @@
 """Pricing: how long a grid takes, from rates measured in earlier runs or, without them, assumed.
 
-Counts are the paper's datasets' own; seconds are of one process on one device.
+Counts are the paper's datasets' own, or the simulated ones'; seconds are of one process on one
+device.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from statistics import fmean
 from clocs.experiments.grid import Cell, Pretraining
 from clocs.experiments.ledger import Run
 from clocs.experiments.profile import Profile
+from clocs.experiments.simulated import PATIENTS
 
 # instances of all parts in four leads, as `clocs info` prints them; 'lead': a frame of one lead
 INSTANCES = {
@@ -49,7 +51,8 @@ DOWNSTREAM = {"linear": 20e6, "finetune": 1.2e6, "curve": 0.6e6, "linear-converg
 EPOCHS = {"linear": 150, "finetune": 40, "linear-converged": 1}
 SMALL_BATCH = {"cardiology": 4.0}  # batches of 16 leave a GPU idle between them
 SLOWER = {"cuda": 1.0, "cpu": 300.0}  # than the H200
-SET_UP = 4.0  # seconds for kernels, capturing and loading
+SET_UP = {"cuda": 4.0, "cpu": 0.3}  # seconds for kernels, capturing and loading
+SIMULATED = 4 * 2 * 2 * PATIENTS  # instances of any simulated dataset, in four leads
 
 
 @dataclass(frozen=True)
@@ -103,21 +106,30 @@ class Rates:
             {k: fmean(v) for k, v in cell.items()},
         )
 
+    @property
+    def set_up(self) -> float:
+        return SET_UP.get(self.device, SET_UP["cuda"])
+
+    def _instances(self, dataset: str, method: str = "lead") -> int:
+        if self.profile.name == "simulated":
+            return SIMULATED
+        counts = INSTANCES[dataset]
+        return counts.get(method, counts["lead"])
+
     def pretraining_seconds(self, encoder: Pretraining, seeds: int) -> float:
         """Of one pre-training with all its seeds."""
         if encoder.method in UNTRAINED:
-            return SET_UP / 2
+            return self.set_up / 2
         slower = SLOWER.get(self.device, 1.0)
-        counts = INSTANCES[encoder.dataset]
         whole = encoder.method in ("cmlc", "cmsmlc")  # all leads make one instance
         more = encoder.leads / 4  # views, or instances
-        instances = counts.get(encoder.method, counts["lead"]) * TRAINED * seeds
+        instances = self._instances(encoder.dataset, encoder.method) * TRAINED * seeds
         assumed = PRETRAINING[encoder.method] / slower / VALIDATING
         rate = self.rate.get(encoder.method, assumed)
         epochs = self.epochs.get(encoder.method, min(LASTED[encoder.method], self.profile.epochs))
         rate = rate / more if whole else rate
         instances = instances if whole else instances * more
-        return SET_UP + epochs * instances / rate
+        return self.set_up + epochs * instances / rate
 
     def job_seconds(self, cells: Sequence[Cell], seeds: int) -> float:
         """Of scoring the encoders of one job."""
@@ -127,13 +139,13 @@ class Rates:
         if known is not None:
             return known * first.fraction * len(cells)
         slower = SLOWER.get(self.device, 1.0)
-        frames = INSTANCES[first.downstream]["lead"]
+        frames = self._instances(first.downstream)
         if first.downstream in ("chapman", "physionet2020"):
             frames = round(frames * leads / 4)
         if first.task == "distances":
-            return SET_UP + len(cells) * seeds * frames * slower / 1e6
+            return self.set_up + len(cells) * seeds * frames * slower / 1e6
         top = self.profile.curve_epochs if first.task == "curve" else self.profile.epochs
         epochs = top if first.task == "curve" else min(EPOCHS[first.task], top)
         labelled = frames * TRAINED * first.fraction * seeds * len(cells)
         rate = DOWNSTREAM[first.task] / SMALL_BATCH.get(first.downstream, 1.0) / slower
-        return SET_UP + epochs * labelled / rate
+        return self.set_up + epochs * labelled / rate

@@ -73,12 +73,13 @@ export class Viewer {
     canvas.setAttribute("role", "img");
     canvas.setAttribute("aria-label", `ECG, leads ${signal.leads.join(", ")}, ${signal.seconds.toFixed(1)} seconds`);
     view.viewers.push(this);
-    this.width = canvas.clientWidth || 600;
+    const box = canvas.parentElement;
+    this.width = box.clientWidth || 600;
     new ResizeObserver(() => {
-      if (!canvas.clientWidth || canvas.clientWidth === this.width) return;
-      this.width = canvas.clientWidth;
+      if (!box.clientWidth || box.clientWidth === this.width) return;
+      this.width = box.clientWidth;
       view.set({});
-    }).observe(canvas);
+    }).observe(box);
     this.#listen();
   }
 
@@ -87,7 +88,8 @@ export class Viewer {
     const width = this.width, height = heightOf(rows) * MM * scale;
     canvas.width = Math.round(width * ratio);
     canvas.height = Math.round(height * ratio);
-    canvas.style.height = `${height}px`;
+    canvas.style.width = `${canvas.width / ratio}px`; // whole pixels: a browser that scales them blurs them
+    canvas.style.height = `${canvas.height / ratio}px`;
     drawPaper(this.pen, { signal: this.signal, strips, rows, width, scale, start: view.start, ratio });
     canvas.dataset.drawn = "yes";
   }

@@ -6,6 +6,8 @@ import { colour } from "./dom.js";
 export const MM = 96 / 25.4; // CSS pixels a millimetre
 const MM_PER_SECOND = 25, MM_PER_MV = 10;
 const TALLEST = 60; // mm that a trace may rise or fall before its row cuts it off
+const NAME = 4.6; // mm that a lead's name is high, at the least scale that is usual
+const BESIDE = 1.2; // mm from a strip's left end to its lead's name
 export const PULSE = 14; // mm left of the traces
 const CLINICAL = [["I", "aVR", "V1", "V4"], ["II", "aVL", "V2", "V5"], ["III", "aVF", "V3", "V6"]];
 const STANDARD = ["I", "II", "III", "aVR", "aVL", "aVF", "V1", "V2", "V3", "V4", "V5", "V6"];
@@ -50,7 +52,7 @@ export function rowsOf(signals, strips) {
     for (const signal of signals) {
       if (!deflections(signal).has(lead)) continue;
       const [low, high] = signal.reach.get(lead);
-      rows[row].above = Math.max(rows[row].above, high + 3);
+      rows[row].above = Math.max(rows[row].above, high + NAME);
       rows[row].below = Math.max(rows[row].below, low + 1.5);
     }
   }
@@ -70,9 +72,11 @@ export function drawPaper(pen, { signal, strips, rows, width, scale, start, rati
   pen.fillRect(0, 0, width, height);
   for (const [step, paint, line] of [[1, ink.minor, 0.6], [5, ink.major, 0.8]]) {
     if (step * mm < 2.2) continue; // finer than the eye
+    // The 5 mm lines lie on whole pixels, all equally sharp; the fine ones would then lie unevenly.
+    const at = step === 5 ? (v) => (Math.round(v * mm * ratio) + 0.5) / ratio : (v) => v * mm;
     pen.beginPath();
-    for (let x = 0; x <= width / mm; x += step) { pen.moveTo(x * mm, 0); pen.lineTo(x * mm, height); }
-    for (let y = 0; y <= height / mm; y += step) { pen.moveTo(0, y * mm); pen.lineTo(width, y * mm); }
+    for (let x = 0; x <= width / mm; x += step) { pen.moveTo(at(x), 0); pen.lineTo(at(x), height); }
+    for (let y = 0; y <= height / mm; y += step) { pen.moveTo(0, at(y)); pen.lineTo(width, at(y)); }
     pen.strokeStyle = paint;
     pen.lineWidth = line;
     pen.stroke();
@@ -96,7 +100,11 @@ export function drawPaper(pen, { signal, strips, rows, width, scale, start, rati
       pen.lineTo(x0, base + 3 * mm);
       pen.stroke();
     }
-    label(pen, values ? lead : `${lead} –`, x0 + 1.2 * mm, base - Math.min(rows[row].above - 1, Math.max(6.2, above(values, signal, start + from * seconds, lead) + 1)) * mm, scale);
+    const words = values ? lead : `${lead} –`;
+    pen.font = `600 ${Math.max(10, Math.min(14, 13 * Math.sqrt(scale)))}px system-ui, sans-serif`;
+    const wide = BESIDE + pen.measureText(words).width / mm + 1;
+    const peak = values ? highest(values, signal, start + from * seconds, wide / MM_PER_SECOND) : 0; // a name never hides a QRS
+    label(pen, words, x0 + BESIDE * mm, base - Math.min(rows[row].above - NAME / 2, Math.max(6.2, peak + NAME / 2 + 0.4)) * mm);
   }
   return height;
 }
@@ -133,17 +141,14 @@ function pulse(pen, x, base, mm) { // 1 mV for 200 ms
   pen.stroke();
 }
 
-function above(values, signal, from, lead) { // a name never hides a QRS
-  if (!values) return 0;
+function highest(values, signal, from, seconds) { // above the baseline, in mm
   const first = Math.max(0, Math.round((from - (signal.start || 0)) * signal.rate));
   let high = 0;
-  for (let i = first; i < Math.min(values.length, first + ((2 + 2.2 * lead.length) / MM_PER_SECOND) * signal.rate); i++) if (values[i] > high) high = values[i];
+  for (let i = first; i < Math.min(values.length, first + seconds * signal.rate); i++) if (values[i] > high) high = values[i];
   return high;
 }
 
-function label(pen, words, x, y, scale) {
-  const size = Math.max(10, Math.min(14, 13 * Math.sqrt(scale)));
-  pen.font = `600 ${size}px system-ui, sans-serif`;
+function label(pen, words, x, y) {
   pen.textBaseline = "middle";
   pen.save();
   pen.strokeStyle = colour("paper");

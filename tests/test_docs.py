@@ -1,0 +1,121 @@
+"""What the docs name exists: commands with their options, Python names, files and headings."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import typer
+
+import clocs
+from clocs.cli import app
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md"))]
+FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+INLINE = re.compile(r"`(clocs [a-z][^`]*)`")
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def blocks(page: Path, *kinds: str) -> list[str]:
+    """The fenced blocks of a page that are of one of these languages."""
+    found = FENCED.findall(page.read_text(encoding="utf-8"))
+    return [text for kind, text in found if kind in kinds]
+
+
+def lines(block: str, kind: str) -> Iterator[str]:
+    """What a person would type."""
+    for line in block.replace("\\\n", " ").splitlines():
+        if kind == "sh":
+            yield line
+        elif line.startswith("$ "):
+            yield line[2:]
+
+
+def commands(program: str) -> list[Any]:
+    """(page, words) of every call of a program in a fenced block."""
+    found = []
+    for page in PAGES:
+        for kind in ("sh", "console"):
+            for block in blocks(page, kind):
+                for line in lines(block, kind):
+                    words = shlex.split(line, comments=True)
+                    while words and (words[0] in ("time", "do") or "=" in words[0]):
+                        words = words[1:]
+                    if words and words[0] == program:
+                        found.append(pytest.param(words[1:], id=f"{page.name}: {line.strip()}"))
+    return found
+
+
+def command_of(words: list[str]) -> tuple[click.Command, list[str]]:
+    """The subcommand that the words name, and what is left of them."""
+    command = typer.main.get_command(app)
+    while words and isinstance(command, click.Group):
+        assert words[0] in command.commands, f"no command {words[0]!r}"
+        command, words = command.commands[words[0]], words[1:]
+    return command, words
+
+
+@pytest.mark.parametrize("words", commands("clocs"))
+def test_every_command_in_the_docs_parses(words: list[str]) -> None:
+    command, rest = command_of(words)
+    command.make_context(command.name, [word for word in rest if word != "…"])
+
+
+def test_commands_in_running_text_exist_with_their_options() -> None:
+    texts = {text for page in PAGES for text in INLINE.findall(page.read_text(encoding="utf-8"))}
+    assert texts
+    for text in texts:
+        command, rest = command_of(text.split()[1:])
+        known = {name for parameter in command.params for name in parameter.opts} | {"--help"}
+        assert {word for word in rest if word.startswith("--")} <= known, text
+
+
+@pytest.mark.parametrize("words", commands("python"))
+def test_every_script_in_the_docs_exists_with_its_options(words: list[str]) -> None:
+    script = words[0]
+    if script == "-m":
+        script = f"src/{words[1].replace('.', '/')}/__main__.py"
+    source = (ROOT / script).read_text(encoding="utf-8")
+    for word in words[1:]:
+        assert not word.startswith("--") or f'"{word}"' in source, word
+
+
+def test_names_in_python_examples_exist() -> None:
+    checked = 0
+    for page in PAGES:
+        for block in blocks(page, "python"):
+            if re.search(r"^ *\.\.\.$", block, re.MULTILINE):
+                continue  # an excerpt
+            names: dict[str, Any] = {"clocs": clocs}
+            for node in ast.walk(ast.parse(block)):
+                if isinstance(node, ast.Import | ast.ImportFrom):
+                    exec(ast.unparse(node), names)
+            for node in ast.walk(ast.parse(block)):
+                if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("clocs."):
+                    function = eval(ast.unparse(node.func), names)
+                    given = {word.arg: None for word in node.keywords if word.arg}
+                    inspect.signature(function).bind(*node.args, **given)
+                    checked += 1
+    assert checked >= 4
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_and_pictures_lead_somewhere(page: Path) -> None:
+    for target in LINK.findall(page.read_text(encoding="utf-8")):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, heading = target.partition("#")
+        found = page.parent / path if path else page
+        assert found.exists(), target
+        if heading:
+            titles = re.findall(r"^#+ (.+)$", found.read_text(encoding="utf-8"), re.MULTILINE)
+            slugs = {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+            assert heading in slugs, target
