@@ -18,10 +18,12 @@ from numpy.typing import NDArray
 from clocs.errors import CheckpointError, ClocsError, SettingError
 from clocs.files import sha256_of, write_atomic
 from clocs.patients.embeddings import Embeddings, joined
+from clocs.recording import FrameSpec
 from clocs.store import Store
 from clocs.web.packing import pack, unpack
 
 Progress = Callable[[int, int], None]
+_FORMAT = 2  # of what is kept in the cache
 _PAIRS = 20_000  # of different patients that are compared
 _BINS = (24, 60)  # for few distances, and for many
 _NONE = np.zeros(0, np.float32)
@@ -93,17 +95,18 @@ def embed_all(
             f"{checkpoint} does not exist; give a checkpoint made by `clocs pretrain`"
         )
     encoder = sha256_of(checkpoint)
+    half = min((store.manifest.segment_frame for store in stores), key=lambda spec: spec.seconds)
     parts, halves = [], []
     for store in stores:
         key = hashlib.blake2b(digest_size=12)
-        for word in (encoder, store.manifest.content_hash, str(split_seed)):
+        for word in (_FORMAT, encoder, store.manifest.content_hash, split_seed, half.seconds):
             key.update(f"{word}\0".encode())
         patients = cache / f"patients-{key.hexdigest()}.parquet"
         apart = cache / f"halves-{key.hexdigest()}.clocs"
         kept = _kept(patients, apart)
         if kept is None:
             cache.mkdir(parents=True, exist_ok=True, mode=0o700)
-            embedded, two = _embed(checkpoint, store, split_seed, progress(store))
+            embedded, two = _embed(checkpoint, store, half, split_seed, progress(store))
             write_atomic(apart, pack({}, {"halves": two}))
             embedded.save(patients)
             kept = embedded, two
@@ -122,21 +125,23 @@ def _kept(patients: Path, apart: Path) -> tuple[Embeddings, NDArray[np.float32]]
 
 
 def _embed(
-    checkpoint: Path, store: Store, split_seed: int, progress: Progress
+    checkpoint: Path, store: Store, half: FrameSpec, split_seed: int, progress: Progress
 ) -> tuple[Embeddings, NDArray[np.float32]]:
+    """All stores are cut alike, as uploads are: vectors of different frames cannot be compared."""
     from clocs.checkpoint import load_checkpoint
     from clocs.patients.embedding import embed_store
 
     loaded = load_checkpoint(checkpoint)
+    frame = loaded.card.frame
     everybody = embed_store(
-        loaded, store, level="patient", split_seed=split_seed, progress=progress
+        loaded, store, level="patient", spec=frame, split_seed=split_seed, progress=progress
     )
     try:
         frames = embed_store(
             loaded,
             store,
             level="frame",
-            spec=store.manifest.segment_frame,
+            spec=FrameSpec(half.seconds, frame.samples),
             split="test",
             split_seed=split_seed,
         )

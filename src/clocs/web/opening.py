@@ -65,6 +65,8 @@ def open_session(
         opened[one.manifest.dataset] = one
     file = seed_files(checkpoint)[0] if checkpoint is not None else None
     made, distances = _material(embeddings, file, list(opened.values()), cache, split_seed, console)
+    for name, words in made.problems:
+        console.print(f"{name}: {words}", markup=False)
     projection = Projection(made.vectors, cache)
     return Session(
         embeddings=made,
