@@ -1,7 +1,7 @@
 """The demo: the whole story on simulated ECGs in half a minute. Everything here is public API.
 
 Prepare, learn without labels, evaluate with few labels, look at the patients, show it on one page.
-Run twice it finds what is done and only shows it again.
+Run twice it finds what is simulated and learned, and scores and shows it again.
 """
 
 from __future__ import annotations
