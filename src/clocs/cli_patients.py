@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clocs import terminal
+from clocs.cli_choices import IndexedName, KindName, LevelName, MetricName, PartName, SexName
 from clocs.cli_options import Device, Json, SplitSeed, err, names_of, print_json
 from clocs.cli_options import out as console
 from clocs.errors import SettingError
@@ -24,7 +25,7 @@ Leads = Annotated[
     str | None, typer.Option(help="Leads by name, such as II,V2; the checkpoint's by default.")
 ]
 Rate = Annotated[float, typer.Option(help="Of CSV files, in Hz.", min=1)]
-Split = Annotated[str, typer.Option(help="test, validation, train or all.")]
+Split = Annotated[PartName, typer.Option(help="Which patients.")]
 
 
 @app.command(epilog="Example: clocs embed runs/chapman-cmsc chapman --level patient")
@@ -37,9 +38,9 @@ def embed(
     out: Annotated[Path, typer.Option(help="The parquet file to write.")] = Path(
         "embeddings.parquet"
     ),
-    level: Annotated[str, typer.Option(help="frame, recording or patient.")] = "patient",
+    level: Annotated[LevelName, typer.Option(help="What a vector stands for.")] = LevelName.patient,
     leads: Leads = None,
-    split: Annotated[str | None, typer.Option(help="Of stores, only this part.")] = None,
+    split: Annotated[PartName, typer.Option(help="Of stores, this part alone.")] = PartName.all,
     split_seed: SplitSeed = 0,
     rate: Rate = 500.0,
     device: Device = None,
@@ -59,9 +60,9 @@ def embed(
         made = api.embed(
             checkpoint,
             *sources,
-            level=level,  # type: ignore[arg-type]
+            level=level.value,
             leads=names_of(leads),
-            split=split,
+            split=None if split is PartName.all else split.value,
             split_seed=split_seed,
             rate=rate,
             device=device,
@@ -101,9 +102,9 @@ def distances(
     checkpoint: CheckpointPath,
     store: Annotated[Path, typer.Argument(help="Made by `clocs prepare`.")],
     metric: Annotated[
-        str, typer.Option(help="euclidean, as in the paper, of vectors as they are; or cosine.")
-    ] = "euclidean",
-    split: Split = "test",
+        MetricName, typer.Option(help="Of vectors as they are, as in the paper; or by direction.")
+    ] = MetricName.euclidean,
+    split: Split = PartName.test,
     leads: Leads = None,
     split_seed: SplitSeed = 0,
     plot: Annotated[Path | None, typer.Option(help="Draw the distributions to this PNG.")] = None,
@@ -119,8 +120,8 @@ def distances(
         found = api.patient_distances(
             checkpoint,
             store,
-            metric=metric,  # type: ignore[arg-type]
-            split=split,
+            metric=metric.value,
+            split=split.value,
             leads=names_of(leads),
             split_seed=split_seed,
             device=device,
@@ -130,7 +131,7 @@ def distances(
         from clocs import plots
 
         title = f"{found.method} on {found.store}, {found.split} patients"
-        name = "Euclidean" if metric == "euclidean" else "cosine"
+        name = "Euclidean" if metric is MetricName.euclidean else "cosine"
         pair = found.distances
         figure = plots.patient_distances(pair.intra, pair.inter, title=title, metric=name)
         plots.save(figure, plot)
@@ -152,8 +153,8 @@ def index(
         bool, typer.Option("--replace", help="With --add: patients that are there already.")
     ] = False,
     kind: Annotated[
-        str, typer.Option(help="auto (exact up to a million vectors), exact, hnsw or ivf.")
-    ] = "auto",
+        KindName, typer.Option(help="How to search; auto goes by size, exact up to a million.")
+    ] = KindName.auto,
     leads: Leads = None,
     split_seed: SplitSeed = 0,
     device: Device = None,
@@ -169,7 +170,7 @@ def index(
             out=out,
             add=add,
             replace=replace,
-            kind=kind,
+            kind=kind.value,
             leads=names_of(leads),
             split_seed=split_seed,
             device=device,
@@ -209,7 +210,7 @@ def similar(
         Path | None, typer.Option(help="A recording (.hea .dat .mat .csv .ecg).")
     ] = None,
     k: Annotated[int, typer.Option("-k", help="How many.", min=1)] = 10,
-    level: Annotated[str, typer.Option(help="patient or recording.")] = "patient",
+    level: Annotated[IndexedName, typer.Option(help="Whom to find.")] = IndexedName.patient,
     label: Annotated[str | None, typer.Option(help="Only those with it.")] = None,
     min_age: Annotated[
         float | None, typer.Option(help="In years; unknown ages do not pass.")
@@ -217,7 +218,9 @@ def similar(
     max_age: Annotated[
         float | None, typer.Option(help="In years; unknown ages do not pass.")
     ] = None,
-    sex: Annotated[str | None, typer.Option(help="male or female.")] = None,
+    sex: Annotated[
+        SexName | None, typer.Option(help="Only of this sex; unknown does not pass.")
+    ] = None,
     dataset: Annotated[str | None, typer.Option(help="Only of this one.")] = None,
     leads: Leads = None,
     rate: Rate = 500.0,
@@ -232,17 +235,23 @@ def similar(
         patient=patient,
         file=file,
         k=k,
-        level=level,  # type: ignore[arg-type]
-        where=Where(label=label, min_age=min_age, max_age=max_age, sex=sex, dataset=dataset),
+        level=level.value,
+        where=Where(
+            label=label,
+            min_age=min_age,
+            max_age=max_age,
+            sex=None if sex is None else sex.value,
+            dataset=dataset,
+        ),
         leads=names_of(leads),
         rate=rate,
     )
     columns = ["dataset", "patient", "recording", "labels", "age", "sex", "split"]
-    columns = [name for name in columns if name != "recording" or level == "recording"]
+    columns = [name for name in columns if name != "recording" or level is IndexedName.recording]
     rows = found.select(*columns, "cosine", "euclidean")
     if as_json:
         query = patient if patient is not None else file
-        print_json({"query": str(query), "level": level, "neighbours": rows.to_dicts()})
+        print_json({"query": str(query), "level": level.value, "neighbours": rows.to_dicts()})
         return
     console.print(_neighbours(rows.drop("split"), f"Nearest to {patient or file}"))
     if not rows.height:
@@ -254,7 +263,7 @@ def retrieval(
     checkpoints: Annotated[
         list[Path], typer.Argument(metavar="CHECKPOINT... STORE", help="Encoders, then a store.")
     ],
-    split: Split = "test",
+    split: Split = PartName.test,
     leads: Leads = None,
     split_seed: SplitSeed = 0,
     device: Device = None,
@@ -269,7 +278,7 @@ def retrieval(
         scores = api.retrieval(
             checkpoints[:-1],
             checkpoints[-1],
-            split=split,
+            split=split.value,
             leads=names_of(leads),
             split_seed=split_seed,
             device=device,

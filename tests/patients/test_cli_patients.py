@@ -5,19 +5,24 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import polars as pl
 import pytest
 import wfdb
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from clocs import Checkpoint, Store
 from clocs.cli import app
+from clocs.distances import METRICS
 from clocs.errors import ClocsError
-from clocs.patients import Embeddings
+from clocs.patients import LEVELS, Embeddings
+from clocs.patients.archive import INDEXED
 from clocs.patients.embedding import embed_store
+from clocs.patients.engines import KindOrAuto
+from clocs.splits import PARTS
 
 
 @dataclass
@@ -163,13 +168,38 @@ def test_who_asks_badly_gets_a_sentence(
         "40 of 40 patients stand in the index already": (
             "index", run, store, "--out", index, "--add",
         ),
-        "levels patient and recording": ("similar", index, "--patient", "x", "--level", "frame"),
         "ends in .parquet": ("embed", run, store, "--out", "x.csv"),
-        "choose one of euclidean, cosine": ("distances", run, store, "--metric", "manhattan"),
         "at least one checkpoint": ("retrieval", store),
     }.items():  # fmt: skip
         done = clocs(*arguments, code=1)
         assert words in done.stderr.replace("\n", " "), (words, done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "choices"),
+    [
+        ("embed", "--level", LEVELS),
+        ("embed", "--split", (*PARTS, "all")),
+        ("distances", "--metric", METRICS),
+        ("distances", "--split", (*PARTS, "all")),
+        ("index", "--kind", get_args(KindOrAuto)),
+        ("similar", "--level", INDEXED),
+        ("similar", "--sex", ("female", "male")),
+        ("retrieval", "--split", (*PARTS, "all")),
+    ],
+)
+def test_help_lists_the_choices_and_a_wrong_one_is_named(
+    command: str, option: str, choices: tuple[str, ...]
+) -> None:
+    (found,) = (
+        parameter.type.choices
+        for parameter in get_command(app).commands[command].params  # type: ignore[attr-defined]
+        if option in parameter.opts
+    )
+    assert tuple(found) == choices
+    assert "|".join(choices)[:20] in clocs(command, "--help").stdout
+    said = clocs(command, "a", "b", option, "nonsense", code=2).stderr
+    assert f"'{choices[-1]}'" in said and "nonsense" in said and "Traceback" not in said
 
 
 def test_replacing_keeps_the_number_and_another_encoder_is_refused(

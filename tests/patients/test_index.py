@@ -251,7 +251,7 @@ def test_kinds_go_by_size_and_nonsense_gets_a_sentence() -> None:
     assert {n: engines_module.pick_kind("auto", n) for n in sizes} == sizes
     index = PatientIndex.build(random_embeddings(10))
     for act in (
-        lambda: engines_module.pick_kind("magic", 1),
+        lambda: engines_module.pick_kind("magic", 1),  # type: ignore[arg-type]
         lambda: index.search(np.ones((1, 3), np.float32)),
         lambda: index.search(index.vectors, 0),
         lambda: index.search(index.vectors, where=np.ones(3, bool)),

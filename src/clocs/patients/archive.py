@@ -19,6 +19,7 @@ from clocs.checkpoint import Checkpoint, load_checkpoint
 from clocs.errors import CheckpointError, SettingError, StoreError
 from clocs.patients.embedding import embed_levels, embed_recordings
 from clocs.patients.embeddings import Embeddings, joined
+from clocs.patients.engines import KindOrAuto
 from clocs.patients.filters import Where
 from clocs.patients.index import PatientIndex
 from clocs.patients.index_folder import MANIFEST
@@ -58,7 +59,7 @@ def make_archive(
     *,
     add: bool = False,
     replace: bool = False,
-    kind: str = "auto",
+    kind: KindOrAuto = "auto",
     leads: Sequence[str] | None = None,
     split_seed: int = 0,
     device: torch.device | str = "cpu",
@@ -119,7 +120,7 @@ def make_archive(
             )
         else:
             (folder / level / MANIFEST).unlink(missing_ok=True)
-            indexes[level] = PatientIndex.build(embeddings, kind)  # type: ignore[arg-type]
+            indexes[level] = PatientIndex.build(embeddings, kind)
             added[level] = len(indexes[level])
         indexes[level].save(folder / level)
     patients = found["patient"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from clocs.errors import SettingError, StoreError
 
 Kind = Literal["exact", "hnsw", "ivf"]
+KindOrAuto = Literal["auto", "exact", "hnsw", "ivf"]
 Vectors = NDArray[np.float32]
 Rows = NDArray[np.int64]
 
@@ -38,20 +39,6 @@ def load_faiss() -> Any:
             "searching needs faiss, which is not installed; pip install 'clocs[search]'"
         ) from error
     return faiss
-
-
-class Engine(Protocol):
-    """What an index asks of an engine."""
-
-    def add(self, vectors: Vectors) -> None:
-        """Take (n, dim) further unit vectors, numbered on."""
-        ...
-
-    def candidates(self, queries: Vectors, k: int, allowed: NDArray[np.bool_] | None) -> Rows:
-        """(queries, about k) rows that may be nearest, -1 for none; only allowed ones."""
-        ...
-
-    def write(self, path: Path) -> None: ...
 
 
 class Approximate:
@@ -90,10 +77,12 @@ class Approximate:
         return cls(index, kind)
 
     def add(self, vectors: Vectors) -> None:
+        """Take (n, dim) further unit vectors, numbered on."""
         for start in range(0, len(vectors), _AT_ONCE):
             self._index.add(np.ascontiguousarray(vectors[start : start + _AT_ONCE]))
 
     def candidates(self, queries: Vectors, k: int, allowed: NDArray[np.bool_] | None) -> Rows:
+        """(queries, about 10 k) rows that may be nearest, -1 for none; only allowed ones."""
         faiss = self._faiss
         k = min(k * _REFINE, self._index.ntotal)
         chosen: dict[str, Any] = {}
@@ -111,15 +100,15 @@ class Approximate:
         self._faiss.write_index(self._index, str(path))
 
 
-def pick_kind(kind: str, count: int) -> Kind:
+def pick_kind(kind: KindOrAuto, count: int) -> Kind:
     """The kind asked for, or the one for so many vectors."""
-    kinds: tuple[Kind, ...] = ("exact", "hnsw", "ivf")
+    kinds: tuple[Kind, ...] = get_args(Kind)
     if kind == "auto":
         return kinds[int(count > EXACT_UP_TO) + int(count > HNSW_UP_TO)]
-    for known in kinds:
-        if kind == known:
-            return known
-    raise SettingError(f"there is no index of the kind {kind!r}; choose auto, exact, hnsw or ivf")
+    if kind not in kinds:
+        choices = ", ".join(get_args(KindOrAuto))
+        raise SettingError(f"there is no index of the kind {kind!r}; choose one of {choices}")
+    return kind
 
 
 def scan(vectors: Vectors, queries: Vectors, k: int, rows: Rows | None) -> tuple[Rows, Vectors]:

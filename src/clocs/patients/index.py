@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 
 from clocs.errors import CheckpointError, SettingError
 from clocs.patients.embeddings import Embeddings
-from clocs.patients.engines import EXACT_UP_TO, Approximate, Kind, pick_kind, scan
+from clocs.patients.engines import EXACT_UP_TO, Approximate, Kind, KindOrAuto, pick_kind, scan
 from clocs.patients.filters import Where
 from clocs.patients.rows import ID_COLUMNS, Level
 from clocs.patients.units import expect_distinct, living, units
@@ -101,9 +100,7 @@ class PatientIndex:
             start = max(0, start - len(part))
 
     @classmethod
-    def build(
-        cls, embeddings: Embeddings, kind: Literal["auto", "exact", "hnsw", "ivf"] = "auto"
-    ) -> PatientIndex:
+    def build(cls, embeddings: Embeddings, kind: KindOrAuto = "auto") -> PatientIndex:
         """An index of these; 'auto' is 'exact' up to a million vectors, then 'hnsw', then 'ivf'."""
         embeddings = living(embeddings)
         if not len(embeddings):
