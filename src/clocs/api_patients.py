@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from clocs.checkpoint import Checkpoint
     from clocs.distances import Metric
     from clocs.patients import Embeddings, Level, Where
-    from clocs.patients.archive import Indexed
+    from clocs.patients.archiving import Indexed
     from clocs.patients.report import DistanceReport
     from clocs.patients.retrieval import Retrieval
     from clocs.store import Store
@@ -135,9 +135,9 @@ def index(
     device: str | None = None,
     **options: Any,
 ) -> Indexed:
-    """Index the patients and recordings of stores; the options of `archive.make_archive`."""
+    """Index the patients and recordings of stores; the options of `archiving.make_archive`."""
     from clocs.checkpoint import Checkpoint, load_checkpoint
-    from clocs.patients.archive import make_archive
+    from clocs.patients.archiving import make_archive
     from clocs.store import Store, open_store
 
     return make_archive(

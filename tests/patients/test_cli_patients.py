@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -138,6 +140,19 @@ def test_a_patient_is_never_their_own_neighbour(index: Path, small_store: Store)
         assert patient not in {one["patient"] for one in facts["neighbours"]}
         distances = [one["cosine"] for one in facts["neighbours"]]
         assert distances == sorted(distances)
+
+
+def test_asking_for_a_patient_never_imports_torch(index: Path, small_store: Store) -> None:
+    code = (
+        "import sys; from clocs.cli import app\n"
+        f"sys.argv = ['clocs', 'similar', {str(index)!r}, '--patient', "
+        f"{small_store.table['patient'][0]!r}]\n"
+        "app(standalone_mode=False)\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Nearest to" in done.stdout
 
 
 def test_conditions_hold(index: Path, small_store: Store) -> None:
