@@ -287,7 +287,7 @@ def retrieval(
     if as_json:
         print_json([score.json() for score in scores])
         return
-    from clocs.patients.report import retrieval_table
+    from clocs.patients.retrieval_table import retrieval_table
 
     console.print(retrieval_table(scores))
 
