@@ -28,6 +28,7 @@ def embed(
     leads: Sequence[str] | None = None,
     split: str | None = None,
     split_seed: int = 0,
+    frame: float | None = None,
     rate: float = 500.0,
     device: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
@@ -43,19 +44,20 @@ def embed(
         leads: By name; the checkpoint's by default.
         split: Of stores, only this part: 'train', 'validation' or 'test'.
         split_seed: Of the split by patient.
+        frame: In seconds, for all sources alike: vectors of different frames cannot be compared.
         rate: Of CSV files, in Hz.
         device: 'cpu', 'cuda' …; the best at hand by default.
         progress: Called with (recordings done, recordings in all), store by store.
     """
     from clocs.checkpoint import Checkpoint, load_checkpoint
     from clocs.manifest import MANIFEST
-    from clocs.patients.embedding import embed_recordings, embed_store
+    from clocs.patients.embedding import embed_recordings, embed_store, frame_of
     from clocs.patients.embeddings import joined
     from clocs.readers.several import find_recordings, read_several
     from clocs.store import Store, open_store
 
     encoder = checkpoint if isinstance(checkpoint, Checkpoint) else load_checkpoint(checkpoint)
-    where = pick_device(device)
+    where, spec = pick_device(device), None if frame is None else frame_of(encoder, frame)
     made, files = [], []
     for source in sources:
         if not isinstance(source, Store) and not (Path(source) / MANIFEST).is_file():
@@ -67,6 +69,7 @@ def embed(
                 encoder,
                 store,
                 level=level,
+                spec=spec,
                 leads=leads,
                 split=split,
                 split_seed=split_seed,
@@ -81,6 +84,7 @@ def embed(
                 encoder,
                 read_several(found, rate),
                 level=level,
+                spec=spec,
                 leads=leads,
                 device=where,
                 progress=lambda done: progress(done, len(found)),

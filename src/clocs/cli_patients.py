@@ -42,6 +42,12 @@ def embed(
     leads: Leads = None,
     split: Annotated[PartName, typer.Option(help="Of stores, this part alone.")] = PartName.all,
     split_seed: SplitSeed = 0,
+    frame: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds of a frame; a store's own, of files the checkpoint's, by default."
+        ),
+    ] = None,
     rate: Rate = 500.0,
     device: Device = None,
     as_json: Json = False,
@@ -64,6 +70,7 @@ def embed(
             leads=names_of(leads),
             split=None if split is PartName.all else split.value,
             split_seed=split_seed,
+            frame=frame,
             rate=rate,
             device=device,
             progress=progress,
@@ -155,6 +162,10 @@ def index(
     kind: Annotated[
         KindName, typer.Option(help="How to search; auto goes by size, exact up to a million.")
     ] = KindName.auto,
+    frame: Annotated[
+        float | None,
+        typer.Option(help="Seconds of a frame; the checkpoint's by default."),
+    ] = None,
     leads: Leads = None,
     split_seed: SplitSeed = 0,
     device: Device = None,
@@ -171,6 +182,7 @@ def index(
             add=add,
             replace=replace,
             kind=kind.value,
+            frame=frame,
             leads=names_of(leads),
             split_seed=split_seed,
             device=device,

@@ -21,9 +21,10 @@ from clocs.cli import app
 from clocs.distances import METRICS
 from clocs.errors import ClocsError
 from clocs.patients import LEVELS, Embeddings
-from clocs.patients.archive import INDEXED
+from clocs.patients.archive import INDEXED, open_index
 from clocs.patients.embedding import embed_store
 from clocs.patients.engines import KindOrAuto
+from clocs.recording import FrameSpec
 from clocs.splits import PARTS
 
 
@@ -121,14 +122,44 @@ def test_a_file_finds_its_like_but_never_itself(
         assert len(facts["neighbours"]) == len(by_id["neighbours"]) == others
         assert own not in {one["patient"] for one in facts["neighbours"]}
     # One sample changed makes it another recording: then the original is the nearest.
-    for part in (record, record.with_suffix(".dat")):
-        (tmp_path / part.name).write_bytes(part.read_bytes())
-    data = bytearray((tmp_path / "mine.dat").read_bytes())
-    data[40] ^= 1
-    (tmp_path / "mine.dat").write_bytes(data)
-    facts = as_json("similar", index, "--file", tmp_path / "mine.hea", "--level", "recording")
+    nearly = changed_copy(record, tmp_path)
+    facts = as_json("similar", index, "--file", nearly, "--level", "recording")
     assert facts["neighbours"][0]["recording"] == small_store.table["id"][0]
     assert facts["neighbours"][0]["cosine"] < 1e-4
+
+
+def changed_copy(record: Path, folder: Path) -> Path:
+    """The record with one sample changed."""
+    for part in (record, record.with_suffix(".dat")):
+        (folder / part.name).write_bytes(part.read_bytes())
+    data = bytearray((folder / "mine.dat").read_bytes())
+    data[40] ^= 1
+    (folder / "mine.dat").write_bytes(data)
+    return folder / record.name
+
+
+def test_an_index_is_of_one_frame_which_files_are_cut_into_too(
+    checkpoint: Checkpoint, record: Path, small_store: Store, tmp_path: Path
+) -> None:
+    whole = replace(checkpoint.card, frame=FrameSpec(10.0))
+    assert small_store.manifest.frame != whole.frame
+    run, store = tmp_path / "seed-0.safetensors", small_store.path
+    replace(checkpoint, card=whole).save(run)
+    nearly = changed_copy(record, tmp_path)
+    for options, seconds in (((), 10.0), (("--frame", 4), 4.0)):
+        folder = tmp_path / f"index-{seconds:g}"
+        as_json("index", run, store, "--out", folder, *options)
+        assert open_index(folder).frame == seconds
+        facts = as_json("similar", folder, "--file", nearly, "--level", "recording")
+        assert facts["neighbours"][0]["recording"] == small_store.table["id"][0]
+        assert facts["neighbours"][0]["cosine"] < 1e-4
+        done = clocs("index", run, store, "--out", folder, "--add", "--frame", 7, code=1)
+        assert f"made of frames of {seconds:g} s" in done.stderr
+    both = (run, store, nearly, "--out", tmp_path / "e.parquet")
+    assert "frames of 5 s and 10 s" in clocs("embed", *both, code=1).stderr
+    assert "such as 5" in clocs("embed", *both, "--frame", "nan", code=1).stderr
+    assert as_json("embed", *both, "--frame", 8)["patients"] == 41
+    assert Embeddings.load(tmp_path / "e.parquet").frame == 8.0
 
 
 def test_a_patient_is_never_their_own_neighbour(index: Path, small_store: Store) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from clocs.errors import CheckpointError, ClocsError, SettingError, StoreError
 from clocs.patients import Embeddings, PatientIndex, Where
 from clocs.patients import engines as engines_module
+from clocs.patients.embeddings import joined
 from clocs.patients.index_folder import MANIFEST, VECTORS, verify_index
 
 from .conftest import random_embeddings
@@ -205,6 +207,18 @@ def test_a_vector_of_another_encoder_is_refused() -> None:
     for act in (lambda: index.search(foreign), lambda: index.add(foreign)):
         with pytest.raises(CheckpointError, match="made by the encoder eeeeeeeeeeee…"):
             act()
+
+
+def test_a_vector_of_another_frame_is_refused(tmp_path: Path) -> None:
+    made = [replace(random_embeddings(5, start=5 * i), frame=f) for i, f in enumerate((10.0, 5.0))]
+    index = PatientIndex.build(made[0])
+    index.save(tmp_path)
+    for one in (index, PatientIndex.load(tmp_path)):
+        with pytest.raises(SettingError, match="frames of 10 s, the embeddings of 5 s"):
+            one.search(made[1])
+    with pytest.raises(SettingError, match="frames of 5 s and 10 s"):
+        joined(made)
+    assert index.add(random_embeddings(5, start=10)) == 5  # of an unknown one
 
 
 def test_dead_vectors_are_not_indexed_and_cannot_ask() -> None:

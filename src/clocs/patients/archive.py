@@ -77,14 +77,17 @@ def similar_to_file(
 
     Where the archive holds this very recording, its patient is the one who asks, and not returned.
     """
-    from clocs.patients.embedding import embed_recordings
+    from clocs.patients.embedding import embed_recordings, frame_of
     from clocs.readers.several import find_recordings, read_several
 
     index = open_index(folder, level)
     found = find_recordings([file])
     if len(found) > 1:
         raise SettingError(f"{file} holds {len(found)} recordings; ask for one at a time")
-    embedded = embed_recordings(archive_checkpoint(folder), read_several(found, rate), leads=leads)
+    encoder = archive_checkpoint(folder)
+    embedded = embed_recordings(
+        encoder, read_several(found, rate), spec=frame_of(encoder, index.frame), leads=leads
+    )
     if embedded.problems:
         raise SettingError(embedded.problems[0][1])
     if not len(embedded):

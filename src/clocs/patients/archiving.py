@@ -14,8 +14,8 @@ import torch
 
 from clocs.checkpoint import Checkpoint
 from clocs.errors import CheckpointError, SettingError, StoreError
-from clocs.patients.archive import ENCODER, INDEXED, archive_checkpoint
-from clocs.patients.embedding import embed_levels
+from clocs.patients.archive import ENCODER, INDEXED, archive_checkpoint, open_index
+from clocs.patients.embedding import embed_levels, frame_of
 from clocs.patients.embeddings import Embeddings, joined
 from clocs.patients.engines import KindOrAuto
 from clocs.patients.index import PatientIndex
@@ -53,12 +53,16 @@ def make_archive(
     add: bool = False,
     replace: bool = False,
     kind: KindOrAuto = "auto",
+    frame: float | None = None,
     leads: Sequence[str] | None = None,
     split_seed: int = 0,
     device: torch.device | str = "cpu",
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Indexed:
     """Index all patients and recordings of stores, or add them to an archive.
+
+    All stores are cut into one frame, whatever their own is: their patients are compared with each
+    other, and with files.
 
     Args:
         checkpoint: The encoder.
@@ -67,6 +71,7 @@ def make_archive(
         add: To an archive that is there.
         replace: Patients that are there already, instead of refusing them.
         kind: 'auto', 'exact', 'hnsw' or 'ivf'; of a new archive.
+        frame: In seconds; the checkpoint's by default, the archive's own where it is added to.
         leads: By name; see `embed_store`.
         split_seed: Of the split by patient.
         device: Where to encode.
@@ -82,6 +87,13 @@ def make_archive(
                 f"{folder} was made by another encoder ({own.card.method}, seed {own.card.seed}): "
                 "vectors of two encoders cannot be compared; use that one, or make a new index"
             )
+        there = open_index(folder).frame
+        if frame not in (None, there):
+            raise SettingError(
+                f"{folder} is made of frames of {there:g} s, which vectors of other frames "
+                "cannot be compared with; leave out --frame"
+            )
+        frame = there
     elif complete:
         raise SettingError(f"{folder} is an index already; add to it with --add, or give another")
     parts: dict[Level, list[Embeddings]] = {level: [] for level in INDEXED}
@@ -90,6 +102,7 @@ def make_archive(
             checkpoint,
             store,
             levels=INDEXED,
+            spec=frame_of(checkpoint, frame),
             leads=leads,
             split_seed=split_seed,
             device=device,

@@ -6,6 +6,7 @@ that `clocs.embedding` makes of frames in memory, bit for bit. Knows nothing abo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
@@ -26,7 +27,7 @@ from clocs.patients.embeddings import Embeddings, from_means
 from clocs.patients.means import Means, group_rows, lengths
 from clocs.patients.rows import Level, check_level, make_rows
 from clocs.patients.whose import file_row, frame_rows
-from clocs.recording import FrameSpec, Recording
+from clocs.recording import FrameSpec, Recording, canonical_lead
 from clocs.signals import Signals
 from clocs.splits import PARTS
 from clocs.store import Store
@@ -35,6 +36,15 @@ _AHEAD = 4  # times `TOGETHER` recordings cut before they are encoded
 _FEWEST = 16  # a smaller batch is filled up: matrix products of a single row round differently
 
 Given: TypeAlias = Recording | tuple[str, ClocsError]  # or its name and what is wrong with it
+
+
+def frame_of(checkpoint: Checkpoint, seconds: float | None) -> FrameSpec:
+    """The checkpoint's frame, or one of so many seconds as the encoder would see it."""
+    if seconds is None:
+        return checkpoint.card.frame
+    if not 0 < seconds < math.inf:
+        raise SettingError(f"--frame is {seconds:g}; give the seconds of a frame, such as 5")
+    return FrameSpec(seconds, checkpoint.encoder.samples)
 
 
 def embed_store(
@@ -118,6 +128,7 @@ def embed_levels(
         frames,
         levels,
         _left_out(plan, split is None and only is None, len(chosen)),
+        plan.spec,
     )
 
 
@@ -126,25 +137,26 @@ def embed_recordings(
     recordings: Iterable[Given],
     *,
     level: Level = "recording",
+    spec: FrameSpec | None = None,
     leads: Sequence[str] | None = None,
     device: torch.device | str = "cpu",
     progress: Callable[[int], None] = lambda done: None,
 ) -> Embeddings:
-    """Embeddings of recordings that belong to no store, by the checkpoint's own frame.
+    """Embeddings of recordings that belong to no store, by the checkpoint's frame or another.
 
     A recording that cannot be embedded (too short, without the leads) is named in `problems`, as is
     one that comes as its name and what is wrong with it.
     """
     check_level(level)
-    card = checkpoint.card
-    wanted = tuple(leads or card.leads)
+    frame = spec or checkpoint.card.frame
+    wanted = tuple(map(canonical_lead, leads or checkpoint.card.leads))
     told: list[dict[str, object]] = []
     problems: list[tuple[str, str]] = []
 
     def windows() -> Iterator[NDArray[np.int16]]:
         done = 0
         runs = alike(recordings, _shape, TOGETHER)
-        for made in ahead(lambda run: _cut(run, card.frame, wanted), runs, _AHEAD):
+        for made in ahead(lambda run: _cut(run, frame, wanted), runs, _AHEAD):
             done += len(made)
             progress(done)
             for one, values in made:
@@ -154,11 +166,13 @@ def embed_recordings(
                 content = digest(one.digital)
                 for segment in range(len(values)):
                     told.extend(file_row(one, segment, lead, content) for lead in wanted)
-                yield values.reshape(-1, card.frame.samples)
+                yield values.reshape(-1, frame.samples)
 
-    parts = list(encoded(checkpoint, windows(), card.frame.samples, device))
+    parts = list(encoded(checkpoint, windows(), frame.samples, device))
     columns = {name: [row[name] for row in told] for name in told[0]} if told else {}
-    return _collect(checkpoint, parts, make_rows(columns, len(told)), [level], problems)[level]
+    return _collect(checkpoint, parts, make_rows(columns, len(told)), [level], problems, frame)[
+        level
+    ]
 
 
 def _shape(one: Given) -> object:
@@ -268,6 +282,7 @@ def _collect(
     frames: pl.DataFrame,
     levels: Sequence[Level],
     problems: Sequence[tuple[str, str]],
+    spec: FrameSpec,
 ) -> dict[Level, Embeddings]:
     """Vectors of frames as they come -> embeddings of each level."""
     encoder, dim = checkpoint.fingerprint, checkpoint.encoder.embedding_dim
@@ -282,7 +297,7 @@ def _collect(
         start += len(part)
     told = tuple(problems)
     made: dict[Level, Embeddings] = {
-        level: from_means(means[level], rows, level, encoder, told)
+        level: from_means(means[level], rows, level, encoder, told, spec.seconds)
         for level, (_, rows) in grouped.items()
     }
     if "frame" in levels:
@@ -290,7 +305,7 @@ def _collect(
         alive = lengths(found) > 0
         rows = frames.with_columns(pl.Series("views", alive.astype(np.int32)))
         dead = int((~alive).sum())
-        made["frame"] = Embeddings(found, rows, "frame", encoder, (), dead, told)
+        made["frame"] = Embeddings(found, rows, "frame", encoder, (), dead, told, spec.seconds)
     return made
 
 

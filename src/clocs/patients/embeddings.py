@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,9 @@ class Embeddings:
             level 'patient'. They have no row, except at the level 'frame'.
         dead_views: Frames × leads with a vector of zeros.
         problems: (name, sentence) of the files that could not be embedded.
+        frame: Seconds of the frames that the encoder saw. It sees as many samples whatever their
+            length, so vectors of two lengths have nothing to do with each other either; None where
+            unknown.
     """
 
     vectors: NDArray[np.float32]
@@ -52,6 +55,7 @@ class Embeddings:
     dead: tuple[tuple[str, str, str], ...] = ()
     dead_views: int = 0
     problems: tuple[tuple[str, str], ...] = ()
+    frame: float | None = None
 
     def __post_init__(self) -> None:
         check_level(self.level)
@@ -71,15 +75,7 @@ class Embeddings:
 
     def where(self, kept: NDArray[np.bool_]) -> Embeddings:
         """Only these rows."""
-        return Embeddings(
-            self.vectors[kept],
-            self.rows.filter(pl.Series(kept)),
-            self.level,
-            self.encoder,
-            self.dead,
-            self.dead_views,
-            self.problems,
-        )
+        return replace(self, vectors=self.vectors[kept], rows=self.rows.filter(pl.Series(kept)))
 
     def to(self, level: Level) -> Embeddings:
         """Means of the unit vectors of frames, for each recording or patient."""
@@ -93,7 +89,7 @@ class Embeddings:
         group, rows = group_rows(self.rows, level)
         means = Means(rows.height, self.dim)
         means.add(group, self.vectors)
-        return from_means(means, rows, level, self.encoder, self.problems)
+        return from_means(means, rows, level, self.encoder, self.problems, self.frame)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Everything as plain arrays, by name: `vectors` and a column each (labels as lists)."""
@@ -113,6 +109,7 @@ class Embeddings:
             "dead": self.dead,
             "dead_views": self.dead_views,
             "problems": self.problems,
+            "frame": self.frame,
         }
         buffer = io.BytesIO()
         self.rows.with_columns(vector).write_parquet(buffer, metadata={_FACTS: json.dumps(facts)})
@@ -137,6 +134,7 @@ class Embeddings:
                 dead=tuple((d, p, r) for d, p, r in facts["dead"]),
                 dead_views=facts["dead_views"],
                 problems=tuple((name, words) for name, words in facts["problems"]),
+                frame=facts.get("frame"),
             )
         except (OSError, KeyError, ValueError, TypeError, pl.exceptions.PolarsError) as error:
             raise StoreError(
@@ -153,6 +151,7 @@ def from_means(
     level: Level,
     encoder: str,
     problems: tuple[tuple[str, str], ...] = (),
+    frame: float | None = None,
 ) -> Embeddings:
     """Embeddings of groups; those without a direction are listed instead."""
     vectors, alive = means.finish()
@@ -165,16 +164,24 @@ def from_means(
         dead=tuple((d, p, r or "") for d, p, r in without.iter_rows()),
         dead_views=means.dead,
         problems=problems,
+        frame=frame,
     )
 
 
 def joined(parts: Sequence[Embeddings]) -> Embeddings:
-    """Several embeddings of one encoder and level as one; a patient may not stand in two."""
+    """Several embeddings of one encoder, frame and level as one; nobody may stand in two."""
     first = parts[0]
     if len(parts) == 1:
         return first
     if len({(part.level, part.encoder) for part in parts}) > 1:
         raise SettingError("embeddings of different levels or encoders cannot be joined")
+    frames = sorted({part.frame for part in parts if part.frame is not None})
+    if len(frames) > 1:
+        raise SettingError(
+            f"the sources are cut into frames of {' and '.join(f'{one:g} s' for one in frames)}, "
+            "whose vectors cannot be compared; cut all alike with --frame SECONDS, or embed them "
+            "one by one"
+        )
     rows = pl.concat([part.rows for part in parts])
     ids = list(ID_COLUMNS[first.level])
     twice = rows.filter(rows.select(ids).is_duplicated())
@@ -191,4 +198,5 @@ def joined(parts: Sequence[Embeddings]) -> Embeddings:
         tuple(one for part in parts for one in part.dead),
         sum(part.dead_views for part in parts),
         tuple(one for part in parts for one in part.problems),
+        first.frame,
     )

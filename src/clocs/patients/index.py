@@ -48,6 +48,7 @@ class PatientIndex:
         rows: One a vector, of the columns of `ROW_SCHEMA`.
         level: 'patient' or 'recording' (or 'frame').
         encoder: The sha256 of the weights that made the vectors.
+        frame: Seconds of the frames that they were made of; None where unknown.
         kind: How it searches.
         vectors: (n, dim) unit vectors, perhaps memory-mapped.
         live: (n,) False where a row was replaced by a later one.
@@ -61,6 +62,7 @@ class PatientIndex:
         *,
         level: Level,
         encoder: str,
+        frame: float | None = None,
         kind: Kind,
         engine: Approximate | None = None,
         live: NDArray[np.bool_] | None = None,
@@ -68,7 +70,7 @@ class PatientIndex:
         self._parts = [vectors]
         self.rows = rows
         self.level: Level = level
-        self.encoder = encoder
+        self.encoder, self.frame = encoder, frame
         self.kind: Kind = kind
         self.live = np.ones(len(vectors), bool) if live is None else live
         self.saved_as = ""
@@ -113,6 +115,7 @@ class PatientIndex:
             embeddings.rows,
             level=embeddings.level,
             encoder=embeddings.encoder,
+            frame=embeddings.frame,
             kind=chosen,
             engine=None if chosen == "exact" else Approximate.build(vectors, chosen),
         )
@@ -296,6 +299,11 @@ class PatientIndex:
             raise CheckpointError(
                 f"this index was made by the encoder {self.encoder[:12]}…, the embeddings by "
                 f"{embeddings.encoder[:12]}…: their vectors cannot be compared; use the index's own"
+            )
+        if None not in (self.frame, embeddings.frame) and self.frame != embeddings.frame:
+            raise SettingError(
+                f"this index was made of frames of {self.frame:g} s, the embeddings of "
+                f"{embeddings.frame:g} s: their vectors cannot be compared; cut them as the index's"
             )
 
     def _places(self, embeddings: Embeddings) -> NDArray[np.int64]:

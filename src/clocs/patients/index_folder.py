@@ -31,7 +31,7 @@ from clocs.patients.rows import ROW_SCHEMA
 if TYPE_CHECKING:
     from clocs.patients.index import PatientIndex
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST = "manifest.json"
 VECTORS = "vectors.f32"
 _AGAIN = "delete the folder and run `clocs index` again"
@@ -65,6 +65,7 @@ def save_index(index: PatientIndex, folder: Path) -> None:
         "number": number,
         "level": index.level,
         "encoder": index.encoder,
+        "frame": index.frame,
         "metric": "cosine",
         "kind": index.kind,
         "dim": index.dim,
@@ -115,6 +116,7 @@ def load_index(folder: Path) -> PatientIndex:
         rows,
         level=manifest["level"],
         encoder=manifest["encoder"],
+        frame=manifest["frame"],
         kind=manifest["kind"],
         engine=engine,
         live=live,
