@@ -124,6 +124,16 @@ class PatientIndex:
         """(n,) which of these the index does not hold yet."""
         return self._places(embeddings) < 0
 
+    def people(self) -> pl.DataFrame:
+        """Dataset and patient of everybody who can be found."""
+        return self.rows.select("dataset", "patient").filter(pl.Series(self.live)).unique()
+
+    def retire(self, people: pl.DataFrame) -> None:
+        """Never return the rows of these (dataset, patient) again; they stay in place."""
+        ids = self.rows.select("dataset", "patient").with_row_index("row")
+        gone = ids.join(people, on=["dataset", "patient"], how="semi")["row"].to_numpy()
+        self.live[gone] = False
+
     def add(self, embeddings: Embeddings, *, replace: bool = False) -> int:
         """Append rows without rebuilding; how many were added.
 
