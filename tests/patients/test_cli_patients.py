@@ -22,6 +22,7 @@ from clocs.distances import METRICS
 from clocs.errors import ClocsError
 from clocs.patients import LEVELS, Embeddings
 from clocs.patients.archive import INDEXED, open_index
+from clocs.patients.archiving import make_archive
 from clocs.patients.embedding import embed_store
 from clocs.patients.engines import KindOrAuto
 from clocs.recording import FrameSpec
@@ -173,6 +174,24 @@ def test_a_patient_is_never_their_own_neighbour(index: Path, small_store: Store)
         assert distances == sorted(distances)
 
 
+def test_all_patients_of_a_recording_that_stands_twice_are_those_who_ask(
+    checkpoint: Checkpoint, record: Path, small_store: Store, tmp_path: Path
+) -> None:
+    folder = tmp_path / "index"
+    make_archive(checkpoint, [small_store], folder)
+    index = open_index(folder, "recording")
+    # The same samples under another patient's name, as published datasets have them.
+    first, other = small_store.table["digest"][0], small_store.table["patient"][10]
+    digest = pl.when(pl.col("patient") == other).then(first).otherwise(pl.col("digest"))
+    index.rows = index.rows.with_columns(digest.cast(pl.UInt64).alias("digest"))
+    index.save(folder / "recording")
+    for level in INDEXED:
+        facts = as_json("similar", folder, "--file", record, "-k", 100, "--level", level)
+        found = {one["patient"] for one in facts["neighbours"]}
+        assert len(found) == 38
+        assert not found & {small_store.table["patient"][0], other}
+
+
 def test_asking_for_a_patient_never_imports_torch(index: Path, small_store: Store) -> None:
     code = (
         "import sys; from clocs.cli import app\n"
@@ -206,9 +225,17 @@ def test_who_asks_badly_gets_a_sentence(
     index: Path, run: Path, small_store: Store, tmp_path: Path
 ) -> None:
     store = small_store.path
+    (tmp_path / "bad.csv").write_text("not,numbers\nat,all\n")
     for words, arguments in {
         "give one of --patient and --file": ("similar", index),
         "holds no patient 'nobody'": ("similar", index, "--patient", "nobody"),
+        "is a recording; ask about it with --level recording": (
+            "similar", index, "--patient", small_store.table["id"][0],
+        ),
+        "nobody here has the label 'nonsense'": (
+            "similar", index, "--patient", small_store.table["patient"][0], "--label", "nonsense",
+        ),
+        "cannot be used: unreadable": ("similar", index, "--file", tmp_path / "bad.csv"),
         "is no index": ("similar", tmp_path, "--patient", "x"),
         "is an index already; add to it with --add": ("index", run, store, "--out", index),
         "40 of 40 patients stand in the index already": (

@@ -146,7 +146,7 @@ def test_ids_of_two_datasets_are_told_apart() -> None:
     index = PatientIndex.build(
         Embeddings(made.vectors, made.rows.with_columns(names, twice), "patient", made.encoder)
     )
-    with pytest.raises(SettingError, match="'a' and in 'b'; say which dataset"):
+    with pytest.raises(SettingError, match="'a' and in 'b'; say which one, as a:p3"):
         index.similar("p3")
     found = index.similar("p3", 19, dataset="b")
     assert ("a", "p3") in found.select("dataset", "patient").rows()
@@ -171,6 +171,61 @@ def test_saved_and_added_to_it_finds_what_one_built_at_once_finds(
     assert (found.rows[:, 0] == np.arange(1500, 1700)).mean() > 0.98
     names = sorted(path.name for path in (tmp_path / "index").iterdir())
     assert len(names) == (3 if kind == "exact" else 4)  # nothing of the first save is left
+
+
+def test_a_recording_is_found_by_its_id_in_the_dataset_that_is_named() -> None:
+    made = random_embeddings(4)
+    rows = made.rows.with_columns(
+        pl.Series("dataset", ["a", "a", "b", "b"]),
+        pl.Series("patient", ["x", "y", "u", "v"]),
+        pl.Series("recording", ["1", "2", "x", "3"]),
+    )
+    index = PatientIndex.build(Embeddings(made.vectors, rows, "recording", made.encoder))
+    assert index.row_of("x").tolist() == [0]  # patients before recordings
+    assert index.row_of("x", "b").tolist() == [2]
+    with pytest.raises(SettingError, match="holds no recording '1' of b"):
+        index.row_of("1", "b")
+
+
+def test_more_neighbours_than_rows_are_all_rows_and_cost_no_memory() -> None:
+    made = random_embeddings(30)
+    for kind in KINDS:
+        index = PatientIndex.build(made, kind)
+        near = index.similar("p3", 10**12)
+        assert sorted(near["patient"]) == sorted(f"p{i}" for i in range(30) if i != 3)
+    alone = PatientIndex.build(random_embeddings(1))
+    assert alone.similar("p0").height == 0
+    assert alone.search(made.vectors[:2], 5).rows.tolist() == [[0], [0]]
+
+
+def test_equal_vectors_hide_nobody_and_return_not_the_one_who_asks() -> None:
+    made = random_embeddings(50)
+    made.vectors[:] = made.vectors[0]
+    for kind in KINDS:
+        near = PatientIndex.build(made, kind).similar("p7", 10)
+        assert near.height == 10 and "p7" not in near["patient"].to_list()
+        assert near["cosine"].to_numpy().max() < 1e-6
+
+
+def test_conditions_without_meaning_get_a_sentence_and_unknown_ages_never_pass() -> None:
+    rows = Embeddings.make_rows({"age": [float("nan"), None, 50.0, 90.0]}, 4)
+    for where in (Where(min_age=60), Where(min_age=60, max_age=float("inf"))):
+        mask = where.mask(rows)
+        assert mask is not None and mask.tolist() == [False, False, False, True]
+    for words, wrong in (
+        ("choose one of male, female", {"sex": "Female"}),
+        ("choose one of train", {"split": "tset"}),
+        ("--max-age is no number", {"max_age": float("nan")}),
+        ("at least 90 and at most 20", {"min_age": 90, "max_age": 20}),
+    ):
+        with pytest.raises(SettingError, match=words):
+            Where(**wrong)
+    known = random_embeddings(50).rows
+    Where(label="A", dataset="made").expect_known(known)
+    with pytest.raises(SettingError, match="the label 'a'; choose one of A, B, C"):
+        Where(label="a").expect_known(known)
+    with pytest.raises(SettingError, match="the dataset 'Made'; choose one of made"):
+        Where(dataset="Made").expect_known(known)
 
 
 def test_who_is_there_already_is_named_and_can_be_replaced(tmp_path: Path) -> None:

@@ -56,11 +56,19 @@ def similar_to_patient(
 ) -> pl.DataFrame:
     """The nearest to a patient (or a recording) of the archive, by 'ID' or 'dataset:ID'."""
     index = open_index(folder, level)
-    datasets = set(index.rows["dataset"].unique())
-    dataset, colon, rest = patient.partition(":")
-    if colon and dataset in datasets:
-        return index.similar(rest, k, where=where, dataset=dataset)
-    return index.similar(patient, k, where=where)
+    if where is not None:
+        where.expect_known(index.rows)
+    prefix, colon, rest = patient.partition(":")
+    dataset = prefix if colon and prefix in index.rows["dataset"] else None
+    name = patient if dataset is None else rest
+    try:
+        return index.similar(name, k, where=where, dataset=dataset)
+    except SettingError:
+        if level == "patient" and name in open_index(folder, "recording").rows["recording"]:
+            raise SettingError(
+                f"{name!r} is a recording; ask about it with --level recording"
+            ) from None
+        raise
 
 
 def similar_to_file(
@@ -75,12 +83,15 @@ def similar_to_file(
 ) -> pl.DataFrame:
     """The nearest to a recording's file, embedded by the archive's own encoder.
 
-    Where the archive holds this very recording, its patient is the one who asks, and not returned.
+    Where the archive holds this very recording, its patients are those who ask, and not returned:
+    published data hold some recordings twice, as two patients.
     """
     from clocs.patients.embedding import embed_recordings, frame_of
     from clocs.readers.several import find_recordings, read_several
 
     index = open_index(folder, level)
+    if where is not None:
+        where.expect_known(index.rows)
     found = find_recordings([file])
     if len(found) > 1:
         raise SettingError(f"{file} holds {len(found)} recordings; ask for one at a time")
@@ -89,10 +100,11 @@ def similar_to_file(
         encoder, read_several(found, rate), spec=frame_of(encoder, index.frame), leads=leads
     )
     if embedded.problems:
-        raise SettingError(embedded.problems[0][1])
+        words = embedded.problems[0][1]
+        raise SettingError(words if str(file) in words else f"{file} cannot be used: {words}")
     if not len(embedded):
         raise SettingError(f"{file} gives only vectors of zeros, which have no neighbours")
     known = index.rows if level == "recording" else open_index(folder, "recording").rows
-    own = known.filter(pl.col("digest") == embedded.rows["digest"][0])
-    asks = [own.row(0)[:2]] if own.height else None
-    return index.table(index.search(embedded, k, where=where, exclude=asks))
+    own = index.of(known.filter(pl.col("digest") == embedded.rows["digest"][0]))
+    others = None if where is None else where.mask(index.rows)
+    return index.table(index.search(embedded, k, where=~own if others is None else others & ~own))

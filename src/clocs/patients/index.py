@@ -31,8 +31,8 @@ class Hits:
     """What a search found, nearest first.
 
     Attributes:
-        rows: (queries, k) rows of the index; -1 where there are fewer.
-        cosine: (queries, k) cosine distance, 1 − inner product; infinite where there are fewer.
+        rows: (queries, k) rows of the index, fewer where it has fewer; -1 where fewer pass.
+        cosine: (queries, k) cosine distance, 1 − inner product; infinite where there is no row.
         euclidean: (queries, k) distance of the unit vectors, √(2 · cosine).
     """
 
@@ -128,11 +128,16 @@ class PatientIndex:
         """Dataset and patient of everybody who can be found."""
         return self.rows.select("dataset", "patient").filter(pl.Series(self.live)).unique()
 
-    def retire(self, people: pl.DataFrame) -> None:
-        """Never return the rows of these (dataset, patient) again; they stay in place."""
+    def of(self, people: pl.DataFrame) -> NDArray[np.bool_]:
+        """(n,) which rows are of these; people: columns dataset and patient."""
         ids = self.rows.select("dataset", "patient").with_row_index("row")
-        gone = ids.join(people, on=["dataset", "patient"], how="semi")["row"].to_numpy()
-        self.live[gone] = False
+        theirs = np.zeros(self.rows.height, bool)
+        theirs[ids.join(people, on=["dataset", "patient"], how="semi")["row"].to_numpy()] = True
+        return theirs
+
+    def retire(self, people: pl.DataFrame) -> None:
+        """Never return the rows of these again; they stay in place. See `of`."""
+        self.live &= ~self.of(people)
 
     def add(self, embeddings: Embeddings, *, replace: bool = False) -> int:
         """Append rows without rebuilding; how many were added.
@@ -194,7 +199,7 @@ class PatientIndex:
         banned = [self._rows_of(one) for one in exclude] if exclude else [[]] * len(queries)
         if len(banned) != len(queries):
             raise SettingError(f"{len(queries)} queries need as many excluded, not {len(banned)}")
-        more = k + max(map(len, banned), default=0)
+        more = min(k + max(map(len, banned), default=0), len(self.live))
         rows, cosine = self._nearest(queries, more, self._allowed(where))
         for query, own in enumerate(banned):
             if own:
@@ -207,21 +212,23 @@ class PatientIndex:
 
     def row_of(self, patient: str, dataset: str | None = None) -> NDArray[np.int64]:
         """Rows of a patient (or recording); SettingError where none is, or in two datasets."""
-        mine = self.rows.with_row_index("row").filter(pl.Series(self.live))
-        found = mine.filter(pl.col("patient") == patient)
-        if not found.height:
-            found = mine.filter(pl.col("recording") == patient)
-        if dataset is not None:
-            found = found.filter(pl.col("dataset") == dataset)
-        if not found.height:
+        mine = self.live if dataset is None else self.live & self._is("dataset", dataset)
+        found = np.flatnonzero(mine & self._is("patient", patient))
+        if not len(found):
+            found = np.flatnonzero(mine & self._is("recording", patient))
+        if not len(found):
             whose = "" if dataset is None else f" of {dataset}"
-            raise SettingError(f"the index holds no patient {patient!r}{whose}; check the id")
-        sets = found["dataset"].unique(maintain_order=True).to_list()
+            raise SettingError(f"the index holds no {self.level} {patient!r}{whose}; check the id")
+        sets = self.rows["dataset"][found].unique(maintain_order=True).to_list()
         if len(sets) > 1:
             raise SettingError(
-                f"{patient!r} stands in {' and in '.join(map(repr, sets))}; say which dataset"
+                f"{patient!r} stands in {' and in '.join(map(repr, sets))}; say which one, as "
+                f"{sets[0]}:{patient}"
             )
-        return found["row"].to_numpy().astype(np.int64)
+        return found
+
+    def _is(self, column: str, value: str) -> NDArray[np.bool_]:
+        return (self.rows[column] == value).fill_null(value=False).to_numpy()
 
     def similar(
         self,
@@ -291,9 +298,8 @@ class PatientIndex:
         mask = where.mask(self.rows) if isinstance(where, Where) else where
         if mask is not None and mask.shape != self.live.shape:
             raise SettingError(f"the mask has {mask.shape} rows, the index {self.live.shape}")
-        if self.live.all():
-            return mask
-        return self.live if mask is None else mask & self.live
+        allowed = self.live if mask is None else mask & self.live
+        return None if allowed.all() else allowed
 
     def _queries(self, vectors: NDArray[np.float32], k: int) -> NDArray[np.float32]:
         if k < 1:
