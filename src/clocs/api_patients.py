@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,6 +57,9 @@ def embed(
     from clocs.readers.several import find_recordings, read_several
     from clocs.store import Store, open_store
 
+    if not sources:
+        raise SettingError("there is nothing to embed; give at least one store or file")
+    _expect_rate(rate)
     encoder = checkpoint if isinstance(checkpoint, Checkpoint) else load_checkpoint(checkpoint)
     where, spec = pick_device(device), None if frame is None else frame_of(encoder, frame)
     made, files = [], []
@@ -77,7 +81,9 @@ def embed(
                 progress=progress,
             )
         )
-    if files or not made:
+    if files and split is not None and not made:
+        raise SettingError(f"files belong to no part; leave out --split {split}")
+    if files:
         found = find_recordings(files)
         made.append(
             embed_recordings(
@@ -178,6 +184,7 @@ def similar(
     """
     from clocs.patients.archive import similar_to_file, similar_to_patient
 
+    _expect_rate(rate)
     if (patient is None) == (file is None):
         raise SettingError("ask for a patient or for a file: give one of --patient and --file")
     if patient is not None:
@@ -204,3 +211,10 @@ def retrieval(
         encoders += [one] if isinstance(one, Checkpoint) else load_checkpoints(one)
     opened = store if isinstance(store, Store) else open_store(store)
     return score_retrieval(encoders, opened, device=pick_device(device), **options)
+
+
+def _expect_rate(rate: float) -> None:
+    if not 0 < rate < math.inf:
+        raise SettingError(
+            f"--rate is {rate:g}; give the samples a second of CSV files, such as 500"
+        )

@@ -59,9 +59,9 @@ def embed(
     """
     from clocs import api_patients as api
     from clocs.manifest import MANIFEST
+    from clocs.patients.embeddings import expect_replaceable
 
-    if out.suffix != ".parquet":
-        raise SettingError(f"--out is {out}; give a name that ends in .parquet")
+    expect_replaceable(out)
     with terminal.bar(err, "Embedding", "recordings") as progress:
         made = api.embed(
             checkpoint,
@@ -78,12 +78,13 @@ def embed(
     files = any(not (source / MANIFEST).is_file() for source in sources)
     if len(made):
         made.save(out)
+    patients = made.rows.select("dataset", "patient").n_unique()
     facts = {
         "file": str(out) if len(made) else None,
         "level": made.level,
         "vectors": len(made),
         "dim": made.dim,
-        "patients": made.rows.select("dataset", "patient").n_unique(),
+        "patients": patients,
         "encoder": made.encoder,
         "dead_views": made.dead_views,
         "dead": [list(one) for one in made.dead],
@@ -93,14 +94,18 @@ def embed(
         print_json(facts)
     else:
         console.print(
-            f"{len(made):,} vectors of {made.dim} dimensions, one a {made.level}, of "
-            f"{facts['patients']:,} patients.",
+            f"{_counted(len(made), 'vector')} of {made.dim} dimensions, one a {made.level}, of "
+            f"{_counted(patients, 'patient')}.",
         )
         _say_dead(made.dead_views, made.dead)
         if len(made):
             console.print(f"They are in {out}.", markup=False)
     _say_problems(made.problems)
-    if files and made.problems:
+    if not len(made) and not made.problems and not made.dead:
+        raise SettingError(
+            f"nobody is in the part {split.value} of the store; give another --split"
+        )
+    if not len(made) or (files and made.problems):
         raise typer.Exit(1)
 
 
@@ -203,16 +208,14 @@ def index(
         return
     for level, total in done.total.items():
         console.print(
-            f"{done.added[level]:,} {level}s added; {total:,} in all, {done.kind[level]}."
+            f"{_counted(done.added[level], level)} added; {total:,} in all, {done.kind[level]}."
         )
     _say_dead(done.dead_views, done.dead)
     _say_problems(done.problems)
     console.print(f"The index is {out}. Next: clocs similar {out} --patient ID", markup=False)
 
 
-@app.command(
-    epilog="Example: clocs similar index --patient chapman:MUSE_20180113_124215_52000 -k 5"
-)
+@app.command(epilog="Example: clocs similar index --patient physionet2020:A0003 -k 5")
 def similar(
     folder: Annotated[Path, typer.Argument(metavar="INDEX", help="Made by `clocs index`.")],
     patient: Annotated[
@@ -267,7 +270,8 @@ def similar(
         return
     console.print(_neighbours(rows.drop("split"), f"Nearest to {patient or file}"))
     if not rows.height:
-        console.print("Nobody passes the conditions.")
+        asked = any((label, min_age is not None, max_age is not None, sex, dataset))
+        console.print("Nobody passes the conditions." if asked else "Nobody else is in the index.")
 
 
 @app.command(epilog="Example: clocs retrieval runs/chapman-cmsc runs/chapman-random-bn chapman")
@@ -320,6 +324,10 @@ def _neighbours(rows: pl.DataFrame, title: str) -> Any:
     return table
 
 
+def _counted(n: int, noun: str) -> str:
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
 def _say_dead(views: int, dead: tuple[tuple[str, str, str], ...]) -> None:
     if views:
         console.print(f"{views:,} frames × leads have a vector of zeros and count in no mean.")
@@ -330,4 +338,5 @@ def _say_dead(views: int, dead: tuple[tuple[str, str, str], ...]) -> None:
 
 def _say_problems(problems: tuple[tuple[str, str], ...]) -> None:
     for name, words in problems:
-        err.print(f"[yellow]clocs:[/yellow] {terminal.escape(f'{name}: {words}')}")
+        said = words if words.startswith(name) else f"{name}: {words}"
+        err.print(f"[yellow]clocs:[/yellow] {terminal.escape(said)}")

@@ -16,7 +16,8 @@ import wfdb
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from clocs import Checkpoint, Store
+import clocs as clocs_package
+from clocs import Checkpoint, Store, open_store
 from clocs.cli import app
 from clocs.distances import METRICS
 from clocs.errors import ClocsError
@@ -111,6 +112,44 @@ def test_a_bad_file_is_listed_and_the_rest_embedded(
     nothing = clocs("embed", run, tmp_path / "nowhere.hea", "--out", tmp_path / "n.parquet", code=1)
     assert "does not exist" in nothing.stderr
     assert not (tmp_path / "n.parquet").exists()
+
+
+def test_embed_refuses_nonsense_before_it_reads_and_writes_over_nothing_else(
+    run: Path, record: Path, small_store: Store, tmp_path: Path
+) -> None:
+    mine, folder = tmp_path / "mine.parquet", tmp_path / "folder.parquet"
+    pl.DataFrame({"mine": [1]}).write_parquet(mine)
+    folder.mkdir()
+    before = mine.read_bytes()
+    out = ("--out", tmp_path / "e.parquet")
+    for words, arguments in {
+        "holds no embeddings; give another --out": (run, record, "--out", mine),
+        "a folder; give a name": (run, record, "--out", folder),
+        "--rate is nan": (run, record, "--rate", "nan", *out),
+        "--rate is inf": (run, record, "--rate", "inf", *out),
+        "files belong to no part": (run, record, "--split", "test", *out),
+        "distinct names": (run, record, "--leads", "avl,aVL", *out),
+        "is no checkpoint": (record, run, *out),
+    }.items():
+        assert words in clocs("embed", *arguments, code=1).stderr
+    assert mine.read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder.parquet", "mine.parquet"]
+    assert "1 vector of" in clocs("embed", run, record, *out).stdout
+    clocs("embed", run, record, *out)  # its own it may replace
+    assert as_json("embed", run, record, "--leads", "avl", *out)["vectors"] == 1
+
+
+def test_a_part_with_nobody_in_it_gets_a_sentence(run: Path, tmp_path: Path) -> None:
+    store = clocs_package.prepare("synthetic", out=tmp_path / "store", patients=1, seed=1).path
+    for words, arguments in {
+        "nobody is in the part test": ("embed", run, store, "--split", "test"),
+        "0 pairs within and 0 between patients; give another part": ("distances", run, store),
+        "nobody of synthetic is in the part 'test'": ("retrieval", run, store),
+    }.items():
+        assert words in clocs(*arguments, code=1).stderr
+    as_json("index", run, store, "--out", tmp_path / "index")
+    alone = clocs("similar", tmp_path / "index", "--patient", open_store(store).table["patient"][0])
+    assert "Nobody else is in the index" in alone.stdout
 
 
 def test_a_file_finds_its_like_but_never_itself(

@@ -120,10 +120,8 @@ class Embeddings:
     def load(cls, path: Path | str) -> Embeddings:
         """Read what `save` wrote."""
         path = Path(path)
+        facts = _read_facts(path)
         try:
-            facts = json.loads(pl.read_parquet_metadata(path)[_FACTS])
-            if facts["format"] != FORMAT:
-                raise StoreError(f"{path} holds embeddings of another format; make them again")
             table = pl.read_parquet(path)
             vectors = table["vector"].to_numpy().astype(np.float32, copy=False)
             return cls(
@@ -137,12 +135,40 @@ class Embeddings:
                 frame=facts.get("frame"),
             )
         except (OSError, KeyError, ValueError, TypeError, pl.exceptions.PolarsError) as error:
-            raise StoreError(
-                f"{path} holds no embeddings ({str(error).splitlines()[0]}); "
-                "make them with `clocs embed`"
-            ) from error
+            raise _no_embeddings(path, error) from error
 
     make_rows = staticmethod(make_rows)
+
+
+def _read_facts(path: Path) -> dict[str, Any]:
+    """What a file says of its embeddings, without reading them; StoreError where it has none."""
+    try:
+        facts: dict[str, Any] = json.loads(pl.read_parquet_metadata(path)[_FACTS])
+        if facts["format"] == FORMAT:
+            return facts
+    except (OSError, KeyError, ValueError, TypeError, pl.exceptions.PolarsError) as error:
+        raise _no_embeddings(path, error) from error
+    raise StoreError(f"{path} holds embeddings of another format; make them again")
+
+
+def _no_embeddings(path: Path, error: Exception) -> StoreError:
+    why = (str(error).splitlines() or [type(error).__name__])[0]
+    return StoreError(f"{path} holds no embeddings ({why}); make them with `clocs embed`")
+
+
+def expect_replaceable(path: Path) -> None:
+    """SettingError where embeddings should not be written: over something else."""
+    if path.suffix != ".parquet":
+        raise SettingError(f"--out is {path}; give a name that ends in .parquet")
+    if path.is_dir():
+        raise SettingError(f"--out is {path}, a folder; give a name of a file in it")
+    if path.exists():
+        try:
+            _read_facts(path)
+        except StoreError:
+            raise SettingError(
+                f"{path} is there and holds no embeddings; give another --out, or delete it"
+            ) from None
 
 
 def from_means(
