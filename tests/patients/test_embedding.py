@@ -158,6 +158,18 @@ def test_recordings_without_the_leads_or_too_short_are_named(
     assert len(chosen) == 1 and not chosen.problems
 
 
+def test_rows_of_files_say_frame_by_frame_what_the_store_says(
+    checkpoint: Checkpoint, small_store: Store
+) -> None:
+    stored = embed_store(checkpoint, small_store, level="frame")
+    own = stored.rows["recording"].is_in(small_store.table["id"][:3].implode()).to_numpy()
+    made = embed_recordings(checkpoint, [small_store.recording(i) for i in range(3)], level="frame")
+    np.testing.assert_array_equal(made.vectors, stored.vectors[own])
+    same = ["patient", "recording", "segment", "lead", "age", "sex", "digest", "views"]
+    assert made.rows.select(same).equals(stored.where(own).rows.select(same))
+    assert embed_recordings(checkpoint, []).rows.height == 0
+
+
 def test_a_recording_gets_the_vector_it_has_in_its_store(
     checkpoint: Checkpoint, small_store: Store
 ) -> None:

@@ -19,6 +19,8 @@ from clocs.patients import Embeddings, PatientIndex, Where
 from clocs.patients import engines as engines_module
 from clocs.patients.embeddings import joined
 from clocs.patients.index_folder import MANIFEST, VECTORS, verify_index
+from clocs.patients.means import in_units
+from clocs.patients.units import units
 
 from .conftest import random_embeddings
 
@@ -283,6 +285,48 @@ def test_dead_vectors_are_not_indexed_and_cannot_ask() -> None:
     assert len(index) == 9 and "p4" not in index.rows["patient"].to_list()
     with pytest.raises(SettingError, match="zero or not finite"):
         index.search(np.zeros((1, 16), np.float32))
+
+
+def test_a_vector_that_is_not_finite_is_refused_by_name() -> None:
+    for wrong in (np.nan, np.inf):
+        made = random_embeddings(10)
+        made.vectors[6, 2] = wrong
+        with pytest.raises(SettingError, match="vector of p6 is not finite"):
+            PatientIndex.build(made)
+
+
+def test_units_are_made_block_by_block_and_kept_where_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("clocs.patients.means._AT_ONCE", 7)
+    made = random_embeddings(30).vectors
+    made[11] = 0
+    unit, alive = in_units(made)
+    assert np.flatnonzero(~alive).tolist() == [11]
+    length = np.linalg.norm(made.astype(np.float64), axis=1, keepdims=True)
+    np.testing.assert_array_equal(unit[alive], (made[alive] / length[alive]).astype(np.float32))
+    assert not unit[11].any()
+    assert units(unit[alive]) is not unit and units(kept := unit[alive]) is kept
+
+
+def test_an_index_that_cannot_be_written_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    PatientIndex.build(random_embeddings(100), "hnsw").save(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def full(self: engines_module.Approximate, path: Path) -> None:
+        path.write_bytes(b"half of it")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(engines_module.Approximate, "write", full)
+    index = PatientIndex.load(tmp_path)
+    index.add(random_embeddings(5, start=100))
+    with pytest.raises(OSError, match="No space"):
+        index.save(tmp_path)
+    assert len(PatientIndex.load(tmp_path)) == 100
+    assert {path.name for path in tmp_path.iterdir()} - set(before) == {"rows-1.parquet"}
+    verify_index(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -21,12 +21,11 @@ from clocs.cutting import frame_count
 from clocs.datasets.checks import check_signal
 from clocs.embedding import AT_ONCE
 from clocs.errors import CheckpointError, ClocsError, SettingError
-from clocs.files import digest
 from clocs.framing import LONG, TOGETHER, FramePlan, cut_windows, plan_frames
 from clocs.patients.embeddings import Embeddings, from_means
 from clocs.patients.means import Means, group_rows, lengths
-from clocs.patients.rows import Level, check_level, make_rows
-from clocs.patients.whose import file_row, frame_rows
+from clocs.patients.rows import Level, check_level
+from clocs.patients.whose import file_row, frame_rows, rows_of_files
 from clocs.recording import FrameSpec, Recording, canonical_lead
 from clocs.signals import Signals
 from clocs.splits import PARTS
@@ -150,7 +149,8 @@ def embed_recordings(
     check_level(level)
     frame = spec or checkpoint.card.frame
     wanted = tuple(map(canonical_lead, leads or checkpoint.card.leads))
-    told: list[dict[str, object]] = []
+    told: list[dict[str, object]] = []  # one a recording
+    counts: list[int] = []  # its frames
     problems: list[tuple[str, str]] = []
 
     def windows() -> Iterator[NDArray[np.int16]]:
@@ -163,16 +163,13 @@ def embed_recordings(
                 if isinstance(one, str) or isinstance(values, str):
                     problems.append((str(one), str(values)))
                     continue
-                content = digest(one.digital)
-                for segment in range(len(values)):
-                    told.extend(file_row(one, segment, lead, content) for lead in wanted)
+                told.append(file_row(one))
+                counts.append(len(values))
                 yield values.reshape(-1, frame.samples)
 
     parts = list(encoded(checkpoint, windows(), frame.samples, device))
-    columns = {name: [row[name] for row in told] for name in told[0]} if told else {}
-    return _collect(checkpoint, parts, make_rows(columns, len(told)), [level], problems, frame)[
-        level
-    ]
+    rows = rows_of_files(told, counts, wanted)
+    return _collect(checkpoint, parts, rows, [level], problems, frame)[level]
 
 
 def _shape(one: Given) -> object:
@@ -288,12 +285,14 @@ def _collect(
     encoder, dim = checkpoint.fingerprint, checkpoint.encoder.embedding_dim
     grouped = {level: group_rows(frames, level) for level in levels if level != "frame"}
     means = {level: Means(rows.height, dim) for level, (_, rows) in grouped.items()}
-    single, start = [np.zeros((0, dim), np.float32)], 0
+    single = np.empty((frames.height if "frame" in levels else 0, dim), np.float32)
+    start = 0
     for part in vectors:
+        some = slice(start, start + len(part))
         for level, (group, _) in grouped.items():
-            means[level].add(group[start : start + len(part)], part)
+            means[level].add(group[some], part)
         if "frame" in levels:
-            single.append(part)
+            single[some] = part
         start += len(part)
     told = tuple(problems)
     made: dict[Level, Embeddings] = {
@@ -301,11 +300,10 @@ def _collect(
         for level, (_, rows) in grouped.items()
     }
     if "frame" in levels:
-        found = np.concatenate(single)
-        alive = lengths(found) > 0
+        alive = lengths(single) > 0
         rows = frames.with_columns(pl.Series("views", alive.astype(np.int32)))
         dead = int((~alive).sum())
-        made["frame"] = Embeddings(found, rows, "frame", encoder, (), dead, told, spec.seconds)
+        made["frame"] = Embeddings(single, rows, "frame", encoder, (), dead, told, spec.seconds)
     return made
 
 

@@ -8,7 +8,6 @@ counted and left out of means; whoever has only such vectors is listed in `dead`
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from clocs.errors import SettingError, StoreError
-from clocs.files import write_atomic
+from clocs.files import replacing
 from clocs.patients.means import Means, group_rows
 from clocs.patients.rows import ID_COLUMNS, ROW_SCHEMA, Level, check_level, make_rows
 
@@ -111,10 +110,11 @@ class Embeddings:
             "problems": self.problems,
             "frame": self.frame,
         }
-        buffer = io.BytesIO()
-        self.rows.with_columns(vector).write_parquet(buffer, metadata={_FACTS: json.dumps(facts)})
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, buffer.getbuffer())
+        with replacing(path) as temporary:
+            self.rows.with_columns(vector).write_parquet(
+                temporary, metadata={_FACTS: json.dumps(facts)}
+            )
 
     @classmethod
     def load(cls, path: Path | str) -> Embeddings:

@@ -13,7 +13,6 @@ the manifest's count are what an interrupted addition left, and are overwritten 
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 from pathlib import Path
@@ -24,7 +23,7 @@ import polars as pl
 
 from clocs._version import __version__
 from clocs.errors import SettingError, StoreError
-from clocs.files import sha256_of, sync_folder, write_atomic
+from clocs.files import replacing, sha256_of, sync_folder, write_atomic
 from clocs.patients.engines import Approximate
 from clocs.patients.rows import ROW_SCHEMA
 
@@ -52,14 +51,12 @@ def save_index(index: PatientIndex, folder: Path) -> None:
     written = sum(part["bytes"] for part in parts) // (4 * index.dim)
     part = _append(folder / VECTORS, index, written)
     files = {"rows": f"rows-{number}.parquet"}
-    buffer = io.BytesIO()
-    index.rows.with_columns(pl.Series("live", index.live)).write_parquet(buffer)
-    write_atomic(folder / files["rows"], buffer.getbuffer())
+    with replacing(folder / files["rows"]) as temporary:
+        index.rows.with_columns(pl.Series("live", index.live)).write_parquet(temporary)
     if index.engine is not None:
         files["engine"] = f"engine-{number}.faiss"
-        partial = folder / f".{files['engine']}.partial"
-        index.engine.write(partial)
-        partial.replace(folder / files["engine"])
+        with replacing(folder / files["engine"]) as temporary:
+            index.engine.write(temporary)
     manifest = {
         "format": FORMAT,
         "number": number,
