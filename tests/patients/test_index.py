@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -15,10 +15,10 @@ import pytest
 from numpy.typing import NDArray
 
 from clocs.errors import CheckpointError, ClocsError, SettingError, StoreError
-from clocs.patients import Embeddings, PatientIndex, Where
+from clocs.patients import Embeddings, PatientIndex, Where, index_folder
 from clocs.patients import engines as engines_module
 from clocs.patients.embeddings import joined
-from clocs.patients.index_folder import MANIFEST, VECTORS, verify_index
+from clocs.patients.index_folder import MANIFEST, VECTORS, _own_hash, verify_index
 from clocs.patients.means import in_units
 from clocs.patients.units import units
 
@@ -336,6 +336,7 @@ def test_an_index_that_cannot_be_written_leaves_the_old_one(
         (lambda folder: (folder / "rows-0.parquet").unlink(), "missing"),
         (lambda folder: (folder / "engine-0.faiss").write_bytes(b"x" * 10), "damaged"),
         (lambda folder: (folder / MANIFEST).write_text("{}"), "no manifest"),
+        (lambda folder: (folder / MANIFEST).write_text("[1]"), "no manifest"),
         (lambda folder: change_manifest(folder, "count", 3), "differs from its own hash"),
     ],
 )
@@ -351,6 +352,46 @@ def test_damage_is_named_on_opening(
 def change_manifest(folder: Path, name: str, value: object) -> None:
     fields = json.loads((folder / MANIFEST).read_text())
     (folder / MANIFEST).write_text(json.dumps(fields | {name: value}))
+
+
+def test_the_manifest_of_a_stranger_names_no_file_outside(tmp_path: Path) -> None:
+    folder, mine = tmp_path / "index", tmp_path / "mine.txt"
+    mine.write_text("mine")
+    PatientIndex.build(random_embeddings(10)).save(folder)
+    manifest = json.loads((folder / MANIFEST).read_text())
+    manifest["files"]["rows"]["name"] = "../mine.txt"
+    manifest["sha256"] = _own_hash(manifest)  # anybody can compute it
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(StoreError, match="is damaged"):
+        PatientIndex.load(folder)
+    with pytest.raises(StoreError, match="is damaged"):
+        PatientIndex.build(random_embeddings(10)).save(folder)
+    assert mine.read_text() == "mine"
+
+
+def test_an_index_that_is_added_to_while_it_is_opened_opens_as_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    PatientIndex.build(random_embeddings(10)).save(tmp_path)
+    read = index_folder._read_manifest
+
+    def read_and_add(folder: Path) -> dict[str, Any]:
+        found = read(folder)
+        monkeypatch.setattr(index_folder, "_read_manifest", read)
+        other = PatientIndex.load(folder)
+        other.add(random_embeddings(5, start=10))
+        other.save(folder)
+        return found
+
+    monkeypatch.setattr(index_folder, "_read_manifest", read_and_add)
+    assert len(PatientIndex.load(tmp_path)) == 15
+
+
+def test_a_handful_of_vectors_is_indexed_without_a_word(capfd: pytest.CaptureFixture[str]) -> None:
+    for n in (1, 5, 30):
+        index = PatientIndex.build(random_embeddings(n), "ivf")
+        assert index.search(index.vectors[:1], 1).rows.tolist() == [[0]]
+    assert capfd.readouterr() == ("", "")
 
 
 def test_another_index_is_not_overwritten(tmp_path: Path) -> None:

@@ -58,6 +58,7 @@ class Approximate:
             lists = max(1, min(round(math.sqrt(n)), n // 39))
             index = faiss.index_factory(dim, f"IVF{lists},SQ8", faiss.METRIC_INNER_PRODUCT)
             index.cp.seed = 0  # equal vectors make equal lists
+            index.cp.min_points_per_centroid = 1  # or a handful of vectors gets a warning
             index.cp.max_points_per_centroid = _TRAINING
             sample = np.linspace(0, n - 1, min(n, lists * _TRAINING)).astype(np.int64)
             index.train(np.ascontiguousarray(vectors[sample]))
@@ -66,14 +67,16 @@ class Approximate:
         return made
 
     @classmethod
-    def read(cls, path: Path, kind: Kind, count: int) -> Approximate:
+    def read(cls, path: Path, kind: Kind, shape: tuple[int, int]) -> Approximate:
+        """The engine of vectors of this shape."""
         faiss = load_faiss()
         try:
             index = faiss.read_index(str(path))
-        except RuntimeError as error:
+        except (RuntimeError, MemoryError) as error:
             raise StoreError(f"{path} is damaged (FAISS cannot read it); index again") from error
-        if index.ntotal != count:
-            raise StoreError(f"{path} holds {index.ntotal} vectors instead of {count}; index again")
+        if (index.ntotal, index.d) != shape:
+            held, wanted = (f"{n} vectors of {dim}" for n, dim in ((index.ntotal, index.d), shape))
+            raise StoreError(f"{path} holds {held} dimensions instead of {wanted}; index again")
         return cls(index, kind)
 
     def add(self, vectors: Vectors) -> None:

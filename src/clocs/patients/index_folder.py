@@ -88,10 +88,22 @@ def save_index(index: PatientIndex, folder: Path) -> None:
 
 
 def load_index(folder: Path) -> PatientIndex:
-    """Open an index and check its manifest and the sizes of its files; see `verify_index`."""
+    """Open an index and check its manifest and the sizes of its files; see `verify_index`.
+
+    Somebody may be adding to it: where its files have gone meanwhile, the new ones are read.
+    """
+    while True:
+        manifest = _read_manifest(folder)
+        try:
+            return _load(folder, manifest)
+        except StoreError:
+            if _read_manifest(folder)["sha256"] == manifest["sha256"]:
+                raise
+
+
+def _load(folder: Path, manifest: dict[str, Any]) -> PatientIndex:
     from clocs.patients.index import PatientIndex
 
-    manifest = _read_manifest(folder)
     count, dim = manifest["count"], manifest["dim"]
     for file in manifest["files"].values():
         _expect(folder / file["name"], file["bytes"], at_least=False)
@@ -107,7 +119,7 @@ def load_index(folder: Path) -> PatientIndex:
     engine = None
     if "engine" in manifest["files"]:
         path = folder / manifest["files"]["engine"]["name"]
-        engine = Approximate.read(path, manifest["kind"], count)
+        engine = Approximate.read(path, manifest["kind"], (count, dim))
     index = PatientIndex(
         vectors,
         rows,
@@ -162,7 +174,9 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         version = manifest["format"]
         sound = manifest["sha256"] == _own_hash(manifest)
-    except (ValueError, KeyError, TypeError) as error:
+        # Saving deletes the files of the manifest before: no name may lead out of the folder.
+        sound &= all(Path(file["name"]).name == file["name"] for file in manifest["files"].values())
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(f"{path} is damaged (it is no manifest); {_AGAIN}") from error
     if not sound:
         raise StoreError(f"{path} is damaged (it differs from its own hash); {_AGAIN}")
