@@ -308,6 +308,32 @@ def retrieval(
     console.print(retrieval_table(scores))
 
 
+def index_info(path: Path, verify: bool, as_json: bool) -> None:
+    """What `clocs info` says of an index."""
+    from rich.table import Table
+
+    from clocs.patients.archive import INDEXED, archive_facts
+
+    facts = archive_facts(path, verify=verify)
+    if as_json:
+        print_json(facts)
+        return
+    table = Table(title=terminal.escape(f"Index {path}"), show_header=False)
+    for level in INDEXED:
+        own = facts[level]
+        words = f"{own['vectors']:,}, {own['kind']}"
+        replaced = f", {own['replaced']:,} replaced" if own["replaced"] else ""
+        table.add_row(f"{level}s", words + replaced)
+        for dataset, count in own["datasets"].items():
+            table.add_row(f"  {terminal.escape(dataset)}", f"{count:,}")
+    table.add_row("frame", "unknown" if facts["frame"] is None else f"{facts['frame']:g} s")
+    table.add_row("dimensions", str(facts["dim"]))
+    table.add_row("encoder", facts["encoder"][:12])
+    console.print(table)
+    if verify:
+        console.print("Verified: every vector and row is as it was indexed.")
+
+
 def _neighbours(rows: pl.DataFrame, title: str) -> Any:
     from rich.table import Table
 

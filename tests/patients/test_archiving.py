@@ -12,11 +12,11 @@ import pytest
 from clocs import Checkpoint, Store
 from clocs.errors import BusyError, ClocsError, SettingError
 from clocs.lock import locked
+from clocs.manifest import MANIFEST
 from clocs.patients import Embeddings, Level
 from clocs.patients.archive import INDEXED, open_index, similar_to_patient
 from clocs.patients.archiving import _add, make_archive
 from clocs.patients.index import PatientIndex
-from clocs.patients.index_folder import MANIFEST
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, replace
@@ -312,6 +313,25 @@ def test_help_lists_the_choices_and_a_wrong_one_is_named(
     assert "|".join(choices)[:20] in clocs(command, "--help").stdout
     said = clocs(command, "a", "b", option, "nonsense", code=2).stderr
     assert f"'{choices[-1]}'" in said and "nonsense" in said and "Traceback" not in said
+
+
+def test_info_tells_of_an_index_and_verifies_it(
+    index: Path, run: Path, small_store: Store, tmp_path: Path
+) -> None:
+    facts = as_json("info", index, "--verify")
+    assert facts["verified"] and facts["frame"] == small_store.manifest.frame.seconds
+    assert facts["recording"]["datasets"] == {"synthetic": 80}
+    assert "80, exact" in clocs("info", index).stdout
+    copy = tmp_path / "copy"
+    shutil.copytree(index, copy)
+    vectors = copy / "recording" / "vectors.f32"
+    data = bytearray(vectors.read_bytes())
+    data[100] ^= 1
+    vectors.write_bytes(data)
+    clocs("info", copy)
+    assert "another hash" in clocs("info", copy, "--verify", code=1).stderr
+    done = clocs("distances", run, index / "patient", code=1)
+    assert "the manifest of something else" in done.stderr
 
 
 def test_replacing_keeps_the_number_and_another_encoder_is_refused(

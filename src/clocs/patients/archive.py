@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from clocs.errors import CheckpointError, SettingError, StoreError
 from clocs.files import sha256_of
+from clocs.manifest import MANIFEST
 from clocs.patients.filters import Where
 from clocs.patients.index import PatientIndex
+from clocs.patients.index_folder import verify_index
 from clocs.patients.rows import Level
 
 if TYPE_CHECKING:
@@ -49,6 +51,30 @@ def open_index(folder: Path, level: Level = "patient") -> PatientIndex:
     if index.encoder != encoder:
         raise CheckpointError(f"{folder} holds another encoder than the one that made its vectors")
     return index
+
+
+def is_archive(folder: Path) -> bool:
+    """Whether this is the folder of an archive."""
+    return all((folder / level / MANIFEST).is_file() for level in INDEXED)
+
+
+def archive_facts(folder: Path, *, verify: bool = False) -> dict[str, Any]:
+    """What is in an archive, by level; with `verify` all is read and compared with its hashes."""
+    facts: dict[str, Any] = {"index": str(folder)}
+    for level in INDEXED:
+        index = open_index(folder, level)
+        if verify:
+            verify_index(folder / level)
+        facts |= {"encoder": index.encoder, "frame": index.frame, "dim": index.dim}
+        found = index.rows.filter(pl.Series(index.live))
+        counts = found["dataset"].value_counts(sort=True)
+        facts[level] = {
+            "vectors": len(index),
+            "replaced": len(index.live) - len(index),
+            "kind": index.kind,
+            "datasets": dict(counts.iter_rows()),
+        }
+    return facts | ({"verified": True} if verify else {})
 
 
 def similar_to_patient(

@@ -17,12 +17,12 @@ import torch
 from clocs.checkpoint import Checkpoint
 from clocs.errors import CheckpointError, SettingError, StoreError
 from clocs.lock import LOCK, locked
-from clocs.patients.archive import ENCODER, INDEXED, archive_checkpoint, open_index
+from clocs.manifest import MANIFEST
+from clocs.patients.archive import ENCODER, INDEXED, archive_checkpoint, is_archive, open_index
 from clocs.patients.embedding import embed_levels, frame_of
 from clocs.patients.embeddings import Embeddings, joined
 from clocs.patients.engines import KindOrAuto, load_faiss, pick_kind
 from clocs.patients.index import PatientIndex
-from clocs.patients.index_folder import MANIFEST
 from clocs.patients.rows import Level
 from clocs.store import Store
 
@@ -130,7 +130,7 @@ def _expect_place(folder: Path, *, add: bool) -> None:
     """SettingError where the folder is not one to write an archive into, or not the one meant."""
     if folder.exists() and not folder.is_dir():
         raise SettingError(f"{folder} is a file; give a folder for the index")
-    complete = all((folder / level / MANIFEST).is_file() for level in INDEXED)
+    complete = is_archive(folder)
     if add and not complete:
         raise StoreError(f"{folder} is no index that could be added to; make it without --add")
     if complete and not add:

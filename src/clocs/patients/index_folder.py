@@ -24,6 +24,7 @@ import polars as pl
 from clocs._version import __version__
 from clocs.errors import SettingError, StoreError
 from clocs.files import replacing, sha256_of, sync_folder, write_atomic
+from clocs.manifest import MANIFEST, own_hash
 from clocs.patients.engines import Approximate
 from clocs.patients.rows import ROW_SCHEMA
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from clocs.patients.index import PatientIndex
 
 FORMAT = 2
-MANIFEST = "manifest.json"
 VECTORS = "vectors.f32"
 _AGAIN = "delete the folder and run `clocs index` again"
 _BLOCK = 65_536  # vectors written at a time
@@ -79,7 +79,7 @@ def save_index(index: PatientIndex, folder: Path) -> None:
         },
         "clocs": __version__,
     }
-    manifest["sha256"] = _own_hash(manifest)
+    manifest["sha256"] = own_hash(manifest)
     write_atomic(folder / MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False).encode())
     index.saved_as = str(manifest["sha256"])
     if before is not None:
@@ -173,7 +173,8 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     try:
         manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         version = manifest["format"]
-        sound = manifest["sha256"] == _own_hash(manifest)
+        fields = {name: value for name, value in manifest.items() if name != "sha256"}
+        sound = manifest["sha256"] == own_hash(fields)
         # Saving deletes the files of the manifest before: no name may lead out of the folder.
         sound &= all(Path(file["name"]).name == file["name"] for file in manifest["files"].values())
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -192,9 +193,3 @@ def _expect(path: Path, size: int, *, at_least: bool) -> None:
         raise StoreError(f"{path} is missing from the index; {_AGAIN}") from error
     if found < size or (found > size and not at_least):
         raise StoreError(f"{path} is damaged ({found} bytes instead of {size}); {_AGAIN}")
-
-
-def _own_hash(manifest: dict[str, Any]) -> str:
-    fields = {name: value for name, value in manifest.items() if name != "sha256"}
-    canonical = json.dumps(fields, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()
