@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from rich.console import Console
 
-from clocs import Store
+from clocs import FrameSpec, Store
+from clocs.checkpoint import load_checkpoint
+from clocs.errors import CheckpointError, SettingError
 from clocs.patients import Embeddings
 from clocs.web import classifier, projection
 from clocs.web.material import embed_all, half_distances, halves_of
+from clocs.web.opening import open_session
 from clocs.web.packing import DTYPES, pack, unpack
+from clocs.web.placing import embed_upload
 from clocs.web.pseudonyms import key_of, pseudonyms
 from clocs.web.session import Session
 
@@ -150,6 +157,36 @@ def test_a_cache_of_another_version_is_made_again(
     np.testing.assert_array_equal(first.vectors, second.vectors)
     np.testing.assert_array_equal(apart.intra, again.intra)
     assert file.read_bytes() == whole
+
+
+def test_an_upload_is_cut_as_the_patients_on_the_map_are(
+    small_store: Store, encoder: Path, tmp_path: Path
+) -> None:
+    loaded = load_checkpoint(encoder)
+    whole = replace(loaded, card=replace(loaded.card, frame=FrameSpec(10.0)))
+    weights = tmp_path / "seed-0.safetensors"
+    whole.save(weights)
+    everybody, _ = embed_all(weights, [small_store], tmp_path / "cache")
+    assert everybody.frame == 10.0 != small_store.manifest.frame.seconds
+    own = small_store.table.filter(pl.col("patient") == everybody.rows["patient"][0])["id"]
+    vector, _ = embed_upload(whole, small_store.recording(own[0]), everybody.frame)
+    cosines = everybody.vectors @ vector
+    assert cosines.argmax() == 0 and cosines[0] > 0.9
+    short = replace(small_store.recording(0), digital=small_store.recording(0).digital[:, :2000])
+    with pytest.raises(SettingError, match="too short"):  # and not: it is zero
+        embed_upload(whole, short, everybody.frame)
+
+
+def test_embeddings_of_another_encoder_are_refused(
+    session: Session, encoder: Path, tmp_path: Path
+) -> None:
+    made = tmp_path / "patients.parquet"
+    for name, wrong in (("e" * 64, True), (session.embeddings.encoder, False)):
+        replace(session.embeddings, encoder=name).save(made)
+        with pytest.raises(CheckpointError, match="another encoder") if wrong else nullcontext():
+            open_session(
+                embeddings=made, checkpoint=encoder, cache=tmp_path, console=Console(quiet=True)
+            )
 
 
 def test_columns_say_what_the_rows_say(session: Session) -> None:

@@ -25,6 +25,7 @@ Progress = Callable[[int, int], None]
 _PAIRS = 20_000  # of different patients that are compared
 _BINS = (24, 60)  # for few distances, and for many
 _NONE = np.zeros(0, np.float32)
+_CUT = "the checkpoint's frame"  # of cached embeddings; another way to cut has another name
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ def embed_all(
     parts, halves = [], []
     for store in stores:
         key = hashlib.blake2b(digest_size=12)
-        for word in (encoder, store.manifest.content_hash, str(split_seed)):
+        for word in (encoder, store.manifest.content_hash, str(split_seed), _CUT):
             key.update(f"{word}\0".encode())
         patients = cache / f"patients-{key.hexdigest()}.parquet"
         apart = cache / f"halves-{key.hexdigest()}.clocs"
@@ -129,7 +130,12 @@ def _embed(
 
     loaded = load_checkpoint(checkpoint)
     everybody = embed_store(
-        loaded, store, level="patient", split_seed=split_seed, progress=progress
+        loaded,
+        store,
+        level="patient",
+        spec=loaded.card.frame,  # one for all: other stores', and uploads'
+        split_seed=split_seed,
+        progress=progress,
     )
     try:
         frames = embed_store(

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clocs.errors import SettingError
-from clocs.files import cache_folder, seed_files
+from clocs.errors import CheckpointError, SettingError
+from clocs.files import cache_folder, seed_files, sha256_of
 from clocs.patients.embeddings import Embeddings
 from clocs.store import Store, open_store
 from clocs.terminal import bar
@@ -65,6 +65,11 @@ def open_session(
         opened[one.manifest.dataset] = one
     file = seed_files(checkpoint)[0] if checkpoint is not None else None
     made, distances = _material(embeddings, file, list(opened.values()), cache, split_seed, console)
+    if file is not None and file.is_file() and sha256_of(file) != made.encoder:
+        raise CheckpointError(
+            f"{embeddings} was made by another encoder than {file}: an upload could not be placed "
+            "among its patients; give the encoder that made it, or none"
+        )
     projection = Projection(made.vectors, cache)
     return Session(
         embeddings=made,

@@ -350,7 +350,7 @@ class Session:
         try:
             with self._warm:
                 loaded = self._loaded
-            return embed_upload(loaded, recording)
+            return embed_upload(loaded, recording, self.embeddings.frame)
         except ClocsError as error:
             return None, (f"It is not placed on the map: {error}.",)
 
