@@ -218,7 +218,7 @@ def test_conditions_without_meaning_get_a_sentence_and_unknown_ages_never_pass()
     for words, wrong in (
         ("choose one of male, female", {"sex": "Female"}),
         ("choose one of train", {"split": "tset"}),
-        ("--max-age is no number", {"max_age": float("nan")}),
+        ("greatest age is no number", {"max_age": float("nan")}),
         ("at least 90 and at most 20", {"min_age": 90, "max_age": 20}),
     ):
         with pytest.raises(SettingError, match=words):

@@ -37,13 +37,13 @@ class Where:
         for name, choices in (("sex", ("male", "female")), ("split", PARTS)):
             if (value := getattr(self, name)) is not None and value not in choices:
                 raise SettingError(f"the {name} is {value!r}; choose one of {', '.join(choices)}")
-        for name in ("min_age", "max_age"):
-            if (age := getattr(self, name)) is not None and math.isnan(age):
-                raise SettingError(f"--{name.replace('_', '-')} is no number; give years")
+        for name, age in (("least", self.min_age), ("greatest", self.max_age)):
+            if age is not None and math.isnan(age):
+                raise SettingError(f"the {name} age is no number; give years")
         if self.min_age is not None and self.max_age is not None and self.min_age > self.max_age:
             raise SettingError(
                 f"nobody is at least {self.min_age:g} and at most {self.max_age:g} years old; "
-                "exchange --min-age and --max-age"
+                "exchange the two"
             )
 
     def expect_known(self, rows: pl.DataFrame) -> None:
