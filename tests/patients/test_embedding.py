@@ -135,6 +135,8 @@ def test_parquet_keeps_everything(
     assert all(getattr(back, name) == getattr(told, name) for name in facts)
     assert pl.read_parquet(tmp_path / "e.parquet").columns[-1] == "vector"  # for anybody's tools
     assert back.arrays()["patient"].tolist() == told.rows["patient"].to_list()
+    told.where(np.zeros(len(told), bool)).save(tmp_path / "none.parquet")
+    assert Embeddings.load(tmp_path / "none.parquet").vectors.shape == (0, told.dim)
     (tmp_path / "bad.parquet").write_bytes(b"no")
     with pytest.raises(StoreError, match="holds no embeddings"):
         Embeddings.load(tmp_path / "bad.parquet")

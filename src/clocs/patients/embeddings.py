@@ -123,9 +123,12 @@ class Embeddings:
         facts = _read_facts(path)
         try:
             table = pl.read_parquet(path)
+            kind = table.schema["vector"]
+            if not isinstance(kind, pl.Array):
+                raise ValueError("its column `vector` holds no arrays")
             vectors = table["vector"].to_numpy().astype(np.float32, copy=False)
             return cls(
-                vectors=vectors.reshape(table.height, -1),
+                vectors=vectors.reshape(table.height, kind.size),
                 rows=table.drop("vector"),
                 level=facts["level"],
                 encoder=facts["encoder"],
