@@ -222,7 +222,10 @@ async def _form(request: Request) -> tuple[dict[str, bytes], float | None]:
             for value in form.getlist("files"):
                 if not isinstance(value, UploadFile):
                     raise HTTPException(422, "`files` should hold files, each with its name")
-                received[value.filename or "file"] = await value.read()
+                name = value.filename or "file"
+                if name in received:
+                    raise HTTPException(422, f"two files are called {name[:100]}; send each once")
+                received[name] = await value.read()
             text = form.get("rate")
     except (MultiPartException, StarletteHTTPException) as error:
         raise HTTPException(422, getattr(error, "detail", None) or str(error)) from None
@@ -324,6 +327,6 @@ def _table(rows: list[dict[str, Any]]) -> str:
     writer.writerow(("rank", *columns))
     for rank, row in enumerate(rows, 1):
         values = [";".join(row[c]) if c == "labels" else row[c] for c in columns]
-        safe = [f"'{v}" if isinstance(v, str) and v[:1] in tuple("=+-@\t") else v for v in values]
+        safe = [f"'{v}" if isinstance(v, str) and v[:1] in tuple("=+-@\t\r") else v for v in values]
         writer.writerow((rank, *("" if v is None else v for v in safe)))
     return text.getvalue()
