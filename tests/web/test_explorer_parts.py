@@ -15,7 +15,7 @@ from rich.console import Console
 
 from clocs import FrameSpec, Store
 from clocs.checkpoint import load_checkpoint
-from clocs.errors import CheckpointError, SettingError
+from clocs.errors import CheckpointError, ClocsError, SettingError
 from clocs.patients import Embeddings
 from clocs.web import classifier, projection
 from clocs.web.material import embed_all, half_distances, halves_of
@@ -92,6 +92,54 @@ def test_a_map_that_cannot_be_computed_says_so_and_pca_stays(
     made._compute()
     assert made.now()[1].state == "failed"
     assert "PCA" in made.now()[1].words
+
+
+def worker(folder: Path, *lines: str) -> str:
+    """A program in place of the interpreter that says these lines and makes a map of ones."""
+    places = folder / "places"
+    places.write_bytes(pack({}, {"positions": np.ones((30, 2), np.float32)}))
+    said = "\n".join(f"echo '{line}'" for line in lines)
+    script = folder / "worker"
+    script.write_text(f'#!/bin/sh\n{said}\ncp {places} "$(dirname "$4")/positions.clocs"\n')
+    script.chmod(0o755)
+    return str(script)
+
+
+def test_what_a_library_prints_between_progress_is_passed_over_and_a_full_disk_costs_no_map(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vectors = np.random.default_rng(0).normal(size=(30, 8)).astype(np.float32)
+    lines = ("NumbaWarning: hello", "[1]", '{"progress": 0.5, "words": "half"}')
+    monkeypatch.setattr("sys.executable", worker(tmp_path, *lines))
+    made = projection.Projection(vectors, tmp_path / "cache")
+    made._compute()
+    assert made.now()[1].kind == "umap" and made.file.is_file()
+    (tmp_path / "file").write_text("no folder")
+    other = projection.Projection(vectors, tmp_path / "file" / "cache")
+    other._compute()
+    assert other.now()[1].kind == "umap"
+
+
+def test_a_map_that_cannot_even_be_begun_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.executable", str(tmp_path / "nowhere"))
+    made = projection.Projection(np.eye(8, dtype=np.float32), tmp_path)
+    made._compute()
+    assert made.now()[1].state == "failed" and "No such file" in made.now()[1].words
+
+
+def test_nobody_to_show_gets_a_sentence(session: Session, tmp_path: Path) -> None:
+    file, nobody = tmp_path / "p.parquet", np.zeros(len(session.embeddings), bool)
+    session.embeddings.where(nobody).save(file)
+    for words, weights in (
+        ("nothing to show", None),
+        ("nowhere does not exist", tmp_path / "nowhere"),
+    ):
+        with pytest.raises(ClocsError, match=words):
+            open_session(
+                embeddings=file, checkpoint=weights, cache=tmp_path, console=Console(quiet=True)
+            )
 
 
 def test_a_newcomer_lies_between_its_neighbours_and_nearer_to_the_nearest() -> None:
