@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from clocs.checkpoint import Checkpoint
     from clocs.distances import Metric
     from clocs.patients import Embeddings, Level, Where
-    from clocs.patients.archive import Indexed
+    from clocs.patients.archiving import Indexed
     from clocs.patients.report import DistanceReport
     from clocs.patients.retrieval import Retrieval
     from clocs.store import Store
@@ -28,6 +29,7 @@ def embed(
     leads: Sequence[str] | None = None,
     split: str | None = None,
     split_seed: int = 0,
+    frame: float | None = None,
     rate: float = 500.0,
     device: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
@@ -43,18 +45,22 @@ def embed(
         leads: By name; the checkpoint's by default.
         split: Of stores, only this part: 'train', 'validation' or 'test'.
         split_seed: Of the split by patient.
+        frame: In seconds, for all sources alike: vectors of different frames cannot be compared.
         rate: Of CSV files, in Hz.
         device: 'cpu', 'cuda' …; the best at hand by default.
         progress: Called with (recordings done, recordings in all), store by store.
     """
     from clocs.manifest import MANIFEST
-    from clocs.patients.embedding import embed_recordings, embed_store
+    from clocs.patients.embedding import embed_recordings, embed_store, frame_of
     from clocs.patients.embeddings import joined
     from clocs.readers.several import find_recordings, read_several
     from clocs.store import Store
 
+    if not sources:
+        raise SettingError("there is nothing to embed; give at least one store or file")
+    _expect_rate(rate)
     encoder = loaded(checkpoint)
-    where = pick_device(device)
+    where, spec = pick_device(device), None if frame is None else frame_of(encoder, frame)
     made, files = [], []
     for source in sources:
         if not isinstance(source, Store) and not (Path(source) / MANIFEST).is_file():
@@ -65,6 +71,7 @@ def embed(
                 encoder,
                 opened(source),
                 level=level,
+                spec=spec,
                 leads=leads,
                 split=split,
                 split_seed=split_seed,
@@ -72,13 +79,16 @@ def embed(
                 progress=progress,
             )
         )
-    if files or not made:
+    if files and split is not None and not made:
+        raise SettingError(f"files belong to no part; leave out --split {split}")
+    if files:
         found = find_recordings(files)
         made.append(
             embed_recordings(
                 encoder,
                 read_several(found, rate),
                 level=level,
+                spec=spec,
                 leads=leads,
                 device=where,
                 progress=lambda done: progress(done, len(found)),
@@ -131,8 +141,8 @@ def index(
     device: str | None = None,
     **options: Any,
 ) -> Indexed:
-    """Index the patients and recordings of stores; the options of `archive.make_archive`."""
-    from clocs.patients.archive import make_archive
+    """Index the patients and recordings of stores; the options of `archiving.make_archive`."""
+    from clocs.patients.archiving import make_archive
 
     return make_archive(
         loaded(checkpoint),
@@ -168,6 +178,7 @@ def similar(
     """
     from clocs.patients.archive import similar_to_file, similar_to_patient
 
+    _expect_rate(rate)
     if (patient is None) == (file is None):
         raise SettingError("ask for a patient or for a file: give one of --patient and --file")
     if patient is not None:
@@ -189,3 +200,10 @@ def retrieval(
 
     encoders = [encoder for one in checkpoints for encoder in all_loaded(one)]
     return score_retrieval(encoders, opened(store), device=pick_device(device), **options)
+
+
+def _expect_rate(rate: float) -> None:
+    if not 0 < rate < math.inf:
+        raise SettingError(
+            f"--rate is {rate:g}; give the samples a second of CSV files, such as 500"
+        )

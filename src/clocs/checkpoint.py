@@ -136,6 +136,11 @@ def load_checkpoints(path: Path | str) -> list[Checkpoint]:
 def _load(path: Path) -> Checkpoint:
     if not path.is_file():
         raise CheckpointError(f"{path} does not exist; give a checkpoint made by `clocs pretrain`")
+    if path.suffix != ".safetensors":
+        raise CheckpointError(
+            f"{path} is no checkpoint; give a folder made by `clocs pretrain`, or a "
+            "seed-N.safetensors in it"
+        )
     card = _load_card(path.with_suffix(".json"))
     content = path.read_bytes()
     if hashlib.sha256(content).hexdigest() != card.weights_sha256:

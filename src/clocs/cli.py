@@ -115,13 +115,18 @@ def prepare(
 
 @app.command(epilog="Example: clocs info chapman --json")
 def info(
-    path: Annotated[Path, typer.Argument(help="A store, or a checkpoint.")],
+    path: Annotated[Path, typer.Argument(help="A store, a checkpoint or an index.")],
     leads: Leads = None,
     split_seed: SplitSeed = 0,
     verify: Annotated[bool, typer.Option("--verify", help="Read all and compare hashes.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Say what is in a store or a checkpoint."""
+    """Say what is in a store, a checkpoint or an index."""
+    from clocs.patients.archive import is_archive
+
+    if is_archive(path):
+        cli_patients.index_info(path, verify, as_json)
+        return
     if path.suffix == ".safetensors" or any(path.glob("seed-*.safetensors")):
         from clocs.checkpoint import load_checkpoints
 

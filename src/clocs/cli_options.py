@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from clocs.errors import SettingError
+from clocs.recording import canonical_lead
 
 if TYPE_CHECKING:
     from clocs.train import Settings
@@ -37,7 +38,7 @@ def names_of(leads: str | None) -> list[str] | None:
     if leads is None:
         return None
     names = [name.strip() for name in leads.split(",") if name.strip()]
-    if not names or len(set(names)) != len(names):
+    if not names or len({canonical_lead(name) for name in names}) != len(names):
         raise SettingError(f"--leads {leads!r} should be distinct names, such as II,V2,aVL,aVR")
     return names
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clocs import terminal
+from clocs.cli_choices import IndexedName, KindName, LevelName, MetricName, PartName, SexName
 from clocs.cli_options import Device, Json, SplitSeed, err, names_of, print_json
 from clocs.cli_options import out as console
 from clocs.errors import SettingError
@@ -24,7 +25,7 @@ Leads = Annotated[
     str | None, typer.Option(help="Leads by name, such as II,V2; the checkpoint's by default.")
 ]
 Rate = Annotated[float, typer.Option(help="Of CSV files, in Hz.", min=1)]
-Split = Annotated[str, typer.Option(help="test, validation, train or all.")]
+Split = Annotated[PartName, typer.Option(help="Which patients.")]
 
 
 @app.command(epilog="Example: clocs embed runs/chapman-cmsc chapman --level patient")
@@ -37,10 +38,16 @@ def embed(
     out: Annotated[Path, typer.Option(help="The parquet file to write.")] = Path(
         "embeddings.parquet"
     ),
-    level: Annotated[str, typer.Option(help="frame, recording or patient.")] = "patient",
+    level: Annotated[LevelName, typer.Option(help="What a vector stands for.")] = LevelName.patient,
     leads: Leads = None,
-    split: Annotated[str | None, typer.Option(help="Of stores, only this part.")] = None,
+    split: Annotated[PartName, typer.Option(help="Of stores, this part alone.")] = PartName.all,
     split_seed: SplitSeed = 0,
+    frame: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds of a frame; a store's own, of files the checkpoint's, by default."
+        ),
+    ] = None,
     rate: Rate = 500.0,
     device: Device = None,
     as_json: Json = False,
@@ -52,17 +59,18 @@ def embed(
     """
     from clocs import api_patients as api
     from clocs.manifest import MANIFEST
+    from clocs.patients.embeddings import expect_replaceable
 
-    if out.suffix != ".parquet":
-        raise SettingError(f"--out is {out}; give a name that ends in .parquet")
+    expect_replaceable(out)
     with terminal.bar(err, "Embedding", "recordings") as progress:
         made = api.embed(
             checkpoint,
             *sources,
-            level=level,  # type: ignore[arg-type]
+            level=level.value,
             leads=names_of(leads),
-            split=split,
+            split=None if split is PartName.all else split.value,
             split_seed=split_seed,
+            frame=frame,
             rate=rate,
             device=device,
             progress=progress,
@@ -70,12 +78,13 @@ def embed(
     files = any(not (source / MANIFEST).is_file() for source in sources)
     if len(made):
         made.save(out)
+    patients = made.rows.select("dataset", "patient").n_unique()
     facts = {
         "file": str(out) if len(made) else None,
         "level": made.level,
         "vectors": len(made),
         "dim": made.dim,
-        "patients": made.rows.select("dataset", "patient").n_unique(),
+        "patients": patients,
         "encoder": made.encoder,
         "dead_views": made.dead_views,
         "dead": [list(one) for one in made.dead],
@@ -85,14 +94,18 @@ def embed(
         print_json(facts)
     else:
         console.print(
-            f"{len(made):,} vectors of {made.dim} dimensions, one a {made.level}, of "
-            f"{facts['patients']:,} patients.",
+            f"{_counted(len(made), 'vector')} of {made.dim} dimensions, one a {made.level}, of "
+            f"{_counted(patients, 'patient')}.",
         )
         _say_dead(made.dead_views, made.dead)
         if len(made):
             console.print(f"They are in {out}.", markup=False)
     _say_problems(made.problems)
-    if files and made.problems:
+    if not len(made) and not made.problems and not made.dead:
+        raise SettingError(
+            f"nobody is in the part {split.value} of the store; give another --split"
+        )
+    if not len(made) or (files and made.problems):
         raise typer.Exit(1)
 
 
@@ -101,9 +114,9 @@ def distances(
     checkpoint: CheckpointPath,
     store: Annotated[Path, typer.Argument(help="Made by `clocs prepare`.")],
     metric: Annotated[
-        str, typer.Option(help="euclidean, as in the paper, of vectors as they are; or cosine.")
-    ] = "euclidean",
-    split: Split = "test",
+        MetricName, typer.Option(help="Of vectors as they are, as in the paper; or by direction.")
+    ] = MetricName.euclidean,
+    split: Split = PartName.test,
     leads: Leads = None,
     split_seed: SplitSeed = 0,
     plot: Annotated[Path | None, typer.Option(help="Draw the distributions to this PNG.")] = None,
@@ -119,8 +132,8 @@ def distances(
         found = api.patient_distances(
             checkpoint,
             store,
-            metric=metric,  # type: ignore[arg-type]
-            split=split,
+            metric=metric.value,
+            split=split.value,
             leads=names_of(leads),
             split_seed=split_seed,
             device=device,
@@ -130,7 +143,7 @@ def distances(
         from clocs import plots
 
         title = f"{found.method} on {found.store}, {found.split} patients"
-        name = "Euclidean" if metric == "euclidean" else "cosine"
+        name = "Euclidean" if metric is MetricName.euclidean else "cosine"
         pair = found.distances
         figure = plots.patient_distances(pair.intra, pair.inter, title=title, metric=name)
         plots.save(figure, plot)
@@ -152,8 +165,12 @@ def index(
         bool, typer.Option("--replace", help="With --add: patients that are there already.")
     ] = False,
     kind: Annotated[
-        str, typer.Option(help="auto (exact up to a million vectors), exact, hnsw or ivf.")
-    ] = "auto",
+        KindName, typer.Option(help="How to search; auto goes by size, exact up to a million.")
+    ] = KindName.auto,
+    frame: Annotated[
+        float | None,
+        typer.Option(help="Seconds of a frame; the checkpoint's by default."),
+    ] = None,
     leads: Leads = None,
     split_seed: SplitSeed = 0,
     device: Device = None,
@@ -169,7 +186,8 @@ def index(
             out=out,
             add=add,
             replace=replace,
-            kind=kind,
+            kind=kind.value,
+            frame=frame,
             leads=names_of(leads),
             split_seed=split_seed,
             device=device,
@@ -190,16 +208,14 @@ def index(
         return
     for level, total in done.total.items():
         console.print(
-            f"{done.added[level]:,} {level}s added; {total:,} in all, {done.kind[level]}."
+            f"{_counted(done.added[level], level)} added; {total:,} in all, {done.kind[level]}."
         )
     _say_dead(done.dead_views, done.dead)
     _say_problems(done.problems)
     console.print(f"The index is {out}. Next: clocs similar {out} --patient ID", markup=False)
 
 
-@app.command(
-    epilog="Example: clocs similar index --patient chapman:MUSE_20180113_124215_52000 -k 5"
-)
+@app.command(epilog="Example: clocs similar index --patient physionet2020:A0003 -k 5")
 def similar(
     folder: Annotated[Path, typer.Argument(metavar="INDEX", help="Made by `clocs index`.")],
     patient: Annotated[
@@ -209,7 +225,7 @@ def similar(
         Path | None, typer.Option(help="A recording (.hea .dat .mat .csv .ecg).")
     ] = None,
     k: Annotated[int, typer.Option("-k", help="How many.", min=1)] = 10,
-    level: Annotated[str, typer.Option(help="patient or recording.")] = "patient",
+    level: Annotated[IndexedName, typer.Option(help="Whom to find.")] = IndexedName.patient,
     label: Annotated[str | None, typer.Option(help="Only those with it.")] = None,
     min_age: Annotated[
         float | None, typer.Option(help="In years; unknown ages do not pass.")
@@ -217,7 +233,9 @@ def similar(
     max_age: Annotated[
         float | None, typer.Option(help="In years; unknown ages do not pass.")
     ] = None,
-    sex: Annotated[str | None, typer.Option(help="male or female.")] = None,
+    sex: Annotated[
+        SexName | None, typer.Option(help="Only of this sex; unknown does not pass.")
+    ] = None,
     dataset: Annotated[str | None, typer.Option(help="Only of this one.")] = None,
     leads: Leads = None,
     rate: Rate = 500.0,
@@ -232,21 +250,28 @@ def similar(
         patient=patient,
         file=file,
         k=k,
-        level=level,  # type: ignore[arg-type]
-        where=Where(label=label, min_age=min_age, max_age=max_age, sex=sex, dataset=dataset),
+        level=level.value,
+        where=Where(
+            label=label,
+            min_age=min_age,
+            max_age=max_age,
+            sex=None if sex is None else sex.value,
+            dataset=dataset,
+        ),
         leads=names_of(leads),
         rate=rate,
     )
     columns = ["dataset", "patient", "recording", "labels", "age", "sex", "split"]
-    columns = [name for name in columns if name != "recording" or level == "recording"]
+    columns = [name for name in columns if name != "recording" or level is IndexedName.recording]
     rows = found.select(*columns, "cosine", "euclidean")
     if as_json:
         query = patient if patient is not None else file
-        print_json({"query": str(query), "level": level, "neighbours": rows.to_dicts()})
+        print_json({"query": str(query), "level": level.value, "neighbours": rows.to_dicts()})
         return
     console.print(_neighbours(rows.drop("split"), f"Nearest to {patient or file}"))
     if not rows.height:
-        console.print("Nobody passes the conditions.")
+        asked = any((label, min_age is not None, max_age is not None, sex, dataset))
+        console.print("Nobody passes the conditions." if asked else "Nobody else is in the index.")
 
 
 @app.command(epilog="Example: clocs retrieval runs/chapman-cmsc runs/chapman-random-bn chapman")
@@ -254,7 +279,7 @@ def retrieval(
     checkpoints: Annotated[
         list[Path], typer.Argument(metavar="CHECKPOINT... STORE", help="Encoders, then a store.")
     ],
-    split: Split = "test",
+    split: Split = PartName.test,
     leads: Leads = None,
     split_seed: SplitSeed = 0,
     device: Device = None,
@@ -269,7 +294,7 @@ def retrieval(
         scores = api.retrieval(
             checkpoints[:-1],
             checkpoints[-1],
-            split=split,
+            split=split.value,
             leads=names_of(leads),
             split_seed=split_seed,
             device=device,
@@ -278,9 +303,35 @@ def retrieval(
     if as_json:
         print_json([score.json() for score in scores])
         return
-    from clocs.patients.report import retrieval_table
+    from clocs.patients.retrieval_table import retrieval_table
 
     console.print(retrieval_table(scores))
+
+
+def index_info(path: Path, verify: bool, as_json: bool) -> None:
+    """What `clocs info` says of an index."""
+    from rich.table import Table
+
+    from clocs.patients.archive import INDEXED, archive_facts
+
+    facts = archive_facts(path, verify=verify)
+    if as_json:
+        print_json(facts)
+        return
+    table = Table(title=terminal.escape(f"Index {path}"), show_header=False)
+    for level in INDEXED:
+        own = facts[level]
+        words = f"{own['vectors']:,}, {own['kind']}"
+        replaced = f", {own['replaced']:,} replaced" if own["replaced"] else ""
+        table.add_row(f"{level}s", words + replaced)
+        for dataset, count in own["datasets"].items():
+            table.add_row(f"  {terminal.escape(dataset)}", f"{count:,}")
+    table.add_row("frame", "unknown" if facts["frame"] is None else f"{facts['frame']:g} s")
+    table.add_row("dimensions", str(facts["dim"]))
+    table.add_row("encoder", facts["encoder"][:12])
+    console.print(table)
+    if verify:
+        console.print("Verified: every vector and row is as it was indexed.")
 
 
 def _neighbours(rows: pl.DataFrame, title: str) -> Any:
@@ -299,6 +350,10 @@ def _neighbours(rows: pl.DataFrame, title: str) -> Any:
     return table
 
 
+def _counted(n: int, noun: str) -> str:
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
 def _say_dead(views: int, dead: tuple[tuple[str, str, str], ...]) -> None:
     if views:
         console.print(f"{views:,} frames × leads have a vector of zeros and count in no mean.")
@@ -309,4 +364,5 @@ def _say_dead(views: int, dead: tuple[tuple[str, str, str], ...]) -> None:
 
 def _say_problems(problems: tuple[tuple[str, str], ...]) -> None:
     for name, words in problems:
-        err.print(f"[yellow]clocs:[/yellow] {terminal.escape(f'{name}: {words}')}")
+        said = words if words.startswith(name) else f"{name}: {words}"
+        err.print(f"[yellow]clocs:[/yellow] {terminal.escape(said)}")

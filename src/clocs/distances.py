@@ -101,7 +101,8 @@ def distances_between(
     if not len(intra) or not len(inter):
         raise SettingError(
             "distances need two embeddings of one patient and two patients; "
-            f"there are {within.total} pairs within and {inter_total} between patients"
+            f"there are {within.total} pairs within and {inter_total} between patients; "
+            "give another part, or a larger store"
         )
     near, far = (_apart(vectors, pairs, metric) for pairs in (intra, inter))
     scores = -np.concatenate([near, far]).astype(np.float64)[:, None]

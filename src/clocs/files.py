@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -21,14 +23,27 @@ def write_atomic(path: Path, content: bytes | memoryview, *, keep: Path | None =
         content: All of it.
         keep: Where the old file stays; for a moment it is then the only one.
     """
-    temporary = partial_path(path)
-    with temporary.open("wb") as file:
+    with replacing(path, keep=keep) as temporary, temporary.open("wb") as file:
         file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    if keep is not None and path.exists():
-        path.replace(keep)
-    temporary.replace(path)
+
+
+@contextmanager
+def replacing(path: Path, *, keep: Path | None = None) -> Iterator[Path]:
+    """Where to write what becomes `path` when the `with` ends; see `write_atomic`.
+
+    An error in it leaves `path` as it was, and nothing else.
+    """
+    temporary = partial_path(path)
+    try:
+        yield temporary
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        if keep is not None and path.exists():
+            path.replace(keep)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
     sync_folder(path.parent)
 
 

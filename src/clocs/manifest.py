@@ -88,7 +88,7 @@ class Manifest:
     def write(self, folder: Path) -> None:
         """Write the manifest, with a hash of itself, atomically."""
         fields = dataclasses.asdict(self)
-        fields["sha256"] = _own_hash(fields)
+        fields["sha256"] = own_hash(fields)
         write_atomic(folder / MANIFEST, json.dumps(fields, indent=2, ensure_ascii=False).encode())
 
     @classmethod
@@ -106,15 +106,21 @@ class Manifest:
                 f"{folder} is a store of format {version}, but this version of clocs reads format "
                 f"{FORMAT}; {again} with this version"
             )
-        if fields.pop("sha256", None) != _own_hash(fields):
+        if fields.pop("sha256", None) != own_hash(fields):
             raise StoreError(f"{path} is damaged (it differs from its own hash); {again}")
-        for name in ("frame", "segment_frame"):
-            fields[name] = FrameSpec(**fields[name])
-        fields["labels"] = tuple(fields["labels"])
-        fields["files"] = {name: FileHash(**file) for name, file in fields["files"].items()}
-        return cls(**fields)
+        try:
+            for name in ("frame", "segment_frame"):
+                fields[name] = FrameSpec(**fields[name])
+            fields["labels"] = tuple(fields["labels"])
+            fields["files"] = {name: FileHash(**file) for name, file in fields["files"].items()}
+            return cls(**fields)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise StoreError(
+                f"{path} is the manifest of something else; give a folder made by `clocs prepare`"
+            ) from error
 
 
-def _own_hash(fields: Mapping[str, Any]) -> str:
+def own_hash(fields: Mapping[str, Any]) -> str:
+    """The sha256 of all fields of a manifest, however they are ordered."""
     canonical = json.dumps(fields, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()

@@ -135,6 +135,8 @@ def test_parquet_keeps_everything(
     assert all(getattr(back, name) == getattr(told, name) for name in facts)
     assert pl.read_parquet(tmp_path / "e.parquet").columns[-1] == "vector"  # for anybody's tools
     assert back.arrays()["patient"].tolist() == told.rows["patient"].to_list()
+    told.where(np.zeros(len(told), bool)).save(tmp_path / "none.parquet")
+    assert Embeddings.load(tmp_path / "none.parquet").vectors.shape == (0, told.dim)
     (tmp_path / "bad.parquet").write_bytes(b"no")
     with pytest.raises(StoreError, match="holds no embeddings"):
         Embeddings.load(tmp_path / "bad.parquet")
@@ -156,6 +158,18 @@ def test_recordings_without_the_leads_or_too_short_are_named(
     )
     chosen = embed_recordings(checkpoint, [bare], leads=["II"])
     assert len(chosen) == 1 and not chosen.problems
+
+
+def test_rows_of_files_say_frame_by_frame_what_the_store_says(
+    checkpoint: Checkpoint, small_store: Store
+) -> None:
+    stored = embed_store(checkpoint, small_store, level="frame")
+    own = stored.rows["recording"].is_in(small_store.table["id"][:3].implode()).to_numpy()
+    made = embed_recordings(checkpoint, [small_store.recording(i) for i in range(3)], level="frame")
+    np.testing.assert_array_equal(made.vectors, stored.vectors[own])
+    same = ["patient", "recording", "segment", "lead", "age", "sex", "digest", "views"]
+    assert made.rows.select(same).equals(stored.where(own).rows.select(same))
+    assert embed_recordings(checkpoint, []).rows.height == 0
 
 
 def test_a_recording_gets_the_vector_it_has_in_its_store(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -14,9 +15,13 @@ import pytest
 from numpy.typing import NDArray
 
 from clocs.errors import CheckpointError, ClocsError, SettingError, StoreError
-from clocs.patients import Embeddings, PatientIndex, Where
+from clocs.manifest import MANIFEST, own_hash
+from clocs.patients import Embeddings, PatientIndex, Where, index_folder
 from clocs.patients import engines as engines_module
-from clocs.patients.index_folder import MANIFEST, VECTORS, verify_index
+from clocs.patients.embeddings import joined
+from clocs.patients.index_folder import VECTORS, verify_index
+from clocs.patients.means import in_units
+from clocs.patients.units import units
 
 from .conftest import random_embeddings
 
@@ -144,7 +149,7 @@ def test_ids_of_two_datasets_are_told_apart() -> None:
     index = PatientIndex.build(
         Embeddings(made.vectors, made.rows.with_columns(names, twice), "patient", made.encoder)
     )
-    with pytest.raises(SettingError, match="'a' and in 'b'; say which dataset"):
+    with pytest.raises(SettingError, match="'a' and in 'b'; say which one, as a:p3"):
         index.similar("p3")
     found = index.similar("p3", 19, dataset="b")
     assert ("a", "p3") in found.select("dataset", "patient").rows()
@@ -169,6 +174,61 @@ def test_saved_and_added_to_it_finds_what_one_built_at_once_finds(
     assert (found.rows[:, 0] == np.arange(1500, 1700)).mean() > 0.98
     names = sorted(path.name for path in (tmp_path / "index").iterdir())
     assert len(names) == (3 if kind == "exact" else 4)  # nothing of the first save is left
+
+
+def test_a_recording_is_found_by_its_id_in_the_dataset_that_is_named() -> None:
+    made = random_embeddings(4)
+    rows = made.rows.with_columns(
+        pl.Series("dataset", ["a", "a", "b", "b"]),
+        pl.Series("patient", ["x", "y", "u", "v"]),
+        pl.Series("recording", ["1", "2", "x", "3"]),
+    )
+    index = PatientIndex.build(Embeddings(made.vectors, rows, "recording", made.encoder))
+    assert index.row_of("x").tolist() == [0]  # patients before recordings
+    assert index.row_of("x", "b").tolist() == [2]
+    with pytest.raises(SettingError, match="holds no recording '1' of b"):
+        index.row_of("1", "b")
+
+
+def test_more_neighbours_than_rows_are_all_rows_and_cost_no_memory() -> None:
+    made = random_embeddings(30)
+    for kind in KINDS:
+        index = PatientIndex.build(made, kind)
+        near = index.similar("p3", 10**12)
+        assert sorted(near["patient"]) == sorted(f"p{i}" for i in range(30) if i != 3)
+    alone = PatientIndex.build(random_embeddings(1))
+    assert alone.similar("p0").height == 0
+    assert alone.search(made.vectors[:2], 5).rows.tolist() == [[0], [0]]
+
+
+def test_equal_vectors_hide_nobody_and_return_not_the_one_who_asks() -> None:
+    made = random_embeddings(50)
+    made.vectors[:] = made.vectors[0]
+    for kind in KINDS:
+        near = PatientIndex.build(made, kind).similar("p7", 10)
+        assert near.height == 10 and "p7" not in near["patient"].to_list()
+        assert near["cosine"].to_numpy().max() < 1e-6
+
+
+def test_conditions_without_meaning_get_a_sentence_and_unknown_ages_never_pass() -> None:
+    rows = Embeddings.make_rows({"age": [float("nan"), None, 50.0, 90.0]}, 4)
+    for where in (Where(min_age=60), Where(min_age=60, max_age=float("inf"))):
+        mask = where.mask(rows)
+        assert mask is not None and mask.tolist() == [False, False, False, True]
+    for words, wrong in (
+        ("choose one of male, female", {"sex": "Female"}),
+        ("choose one of train", {"split": "tset"}),
+        ("greatest age is no number", {"max_age": float("nan")}),
+        ("at least 90 and at most 20", {"min_age": 90, "max_age": 20}),
+    ):
+        with pytest.raises(SettingError, match=words):
+            Where(**wrong)
+    known = random_embeddings(50).rows
+    Where(label="A", dataset="made").expect_known(known)
+    with pytest.raises(SettingError, match="the label 'a'; choose one of A, B, C"):
+        Where(label="a").expect_known(known)
+    with pytest.raises(SettingError, match="the dataset 'Made'; choose one of made"):
+        Where(dataset="Made").expect_known(known)
 
 
 def test_who_is_there_already_is_named_and_can_be_replaced(tmp_path: Path) -> None:
@@ -207,6 +267,18 @@ def test_a_vector_of_another_encoder_is_refused() -> None:
             act()
 
 
+def test_a_vector_of_another_frame_is_refused(tmp_path: Path) -> None:
+    made = [replace(random_embeddings(5, start=5 * i), frame=f) for i, f in enumerate((10.0, 5.0))]
+    index = PatientIndex.build(made[0])
+    index.save(tmp_path)
+    for one in (index, PatientIndex.load(tmp_path)):
+        with pytest.raises(SettingError, match="frames of 10 s, the embeddings of 5 s"):
+            one.search(made[1])
+    with pytest.raises(SettingError, match="frames of 5 s and 10 s"):
+        joined(made)
+    assert index.add(random_embeddings(5, start=10)) == 5  # of an unknown one
+
+
 def test_dead_vectors_are_not_indexed_and_cannot_ask() -> None:
     made = random_embeddings(10)
     made.vectors[4] = 0
@@ -216,6 +288,48 @@ def test_dead_vectors_are_not_indexed_and_cannot_ask() -> None:
         index.search(np.zeros((1, 16), np.float32))
 
 
+def test_a_vector_that_is_not_finite_is_refused_by_name() -> None:
+    for wrong in (np.nan, np.inf):
+        made = random_embeddings(10)
+        made.vectors[6, 2] = wrong
+        with pytest.raises(SettingError, match="vector of p6 is not finite"):
+            PatientIndex.build(made)
+
+
+def test_units_are_made_block_by_block_and_kept_where_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("clocs.patients.means._AT_ONCE", 7)
+    made = random_embeddings(30).vectors
+    made[11] = 0
+    unit, alive = in_units(made)
+    assert np.flatnonzero(~alive).tolist() == [11]
+    length = np.linalg.norm(made.astype(np.float64), axis=1, keepdims=True)
+    np.testing.assert_array_equal(unit[alive], (made[alive] / length[alive]).astype(np.float32))
+    assert not unit[11].any()
+    assert units(unit[alive]) is not unit and units(kept := unit[alive]) is kept
+
+
+def test_an_index_that_cannot_be_written_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    PatientIndex.build(random_embeddings(100), "hnsw").save(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def full(self: engines_module.Approximate, path: Path) -> None:
+        path.write_bytes(b"half of it")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(engines_module.Approximate, "write", full)
+    index = PatientIndex.load(tmp_path)
+    index.add(random_embeddings(5, start=100))
+    with pytest.raises(OSError, match="No space"):
+        index.save(tmp_path)
+    assert len(PatientIndex.load(tmp_path)) == 100
+    assert {path.name for path in tmp_path.iterdir()} - set(before) == {"rows-1.parquet"}
+    verify_index(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
@@ -223,6 +337,7 @@ def test_dead_vectors_are_not_indexed_and_cannot_ask() -> None:
         (lambda folder: (folder / "rows-0.parquet").unlink(), "missing"),
         (lambda folder: (folder / "engine-0.faiss").write_bytes(b"x" * 10), "damaged"),
         (lambda folder: (folder / MANIFEST).write_text("{}"), "no manifest"),
+        (lambda folder: (folder / MANIFEST).write_text("[1]"), "no manifest"),
         (lambda folder: change_manifest(folder, "count", 3), "differs from its own hash"),
     ],
 )
@@ -240,6 +355,47 @@ def change_manifest(folder: Path, name: str, value: object) -> None:
     (folder / MANIFEST).write_text(json.dumps(fields | {name: value}))
 
 
+def test_the_manifest_of_a_stranger_names_no_file_outside(tmp_path: Path) -> None:
+    folder, mine = tmp_path / "index", tmp_path / "mine.txt"
+    mine.write_text("mine")
+    PatientIndex.build(random_embeddings(10)).save(folder)
+    manifest = json.loads((folder / MANIFEST).read_text())
+    manifest["files"]["rows"]["name"] = "../mine.txt"
+    del manifest["sha256"]
+    manifest["sha256"] = own_hash(manifest)  # anybody can compute it
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(StoreError, match="is damaged"):
+        PatientIndex.load(folder)
+    with pytest.raises(StoreError, match="is damaged"):
+        PatientIndex.build(random_embeddings(10)).save(folder)
+    assert mine.read_text() == "mine"
+
+
+def test_an_index_that_is_added_to_while_it_is_opened_opens_as_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    PatientIndex.build(random_embeddings(10)).save(tmp_path)
+    read = index_folder._read_manifest
+
+    def read_and_add(folder: Path) -> dict[str, Any]:
+        found = read(folder)
+        monkeypatch.setattr(index_folder, "_read_manifest", read)
+        other = PatientIndex.load(folder)
+        other.add(random_embeddings(5, start=10))
+        other.save(folder)
+        return found
+
+    monkeypatch.setattr(index_folder, "_read_manifest", read_and_add)
+    assert len(PatientIndex.load(tmp_path)) == 15
+
+
+def test_a_handful_of_vectors_is_indexed_without_a_word(capfd: pytest.CaptureFixture[str]) -> None:
+    for n in (1, 5, 30):
+        index = PatientIndex.build(random_embeddings(n), "ivf")
+        assert index.search(index.vectors[:1], 1).rows.tolist() == [[0]]
+    assert capfd.readouterr() == ("", "")
+
+
 def test_another_index_is_not_overwritten(tmp_path: Path) -> None:
     PatientIndex.build(random_embeddings(10)).save(tmp_path)
     with pytest.raises(SettingError, match="holds an index already"):
@@ -251,7 +407,7 @@ def test_kinds_go_by_size_and_nonsense_gets_a_sentence() -> None:
     assert {n: engines_module.pick_kind("auto", n) for n in sizes} == sizes
     index = PatientIndex.build(random_embeddings(10))
     for act in (
-        lambda: engines_module.pick_kind("magic", 1),
+        lambda: engines_module.pick_kind("magic", 1),  # type: ignore[arg-type]
         lambda: index.search(np.ones((1, 3), np.float32)),
         lambda: index.search(index.vectors, 0),
         lambda: index.search(index.vectors, where=np.ones(3, bool)),

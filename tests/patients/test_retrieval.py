@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 
 import numpy as np
 import polars as pl
 import pytest
+from rich.console import Console
 
 from clocs import Checkpoint, Frames, Store
 from clocs.errors import LeakError
 from clocs.patients import Embeddings
-from clocs.patients.retrieval import diagnosis, halves, score_retrieval
+from clocs.patients.retrieval import (
+    Retrieval,
+    _same_patient,
+    diagnosis,
+    halves,
+    score_retrieval,
+)
+from clocs.patients.retrieval_table import retrieval_table
 from clocs.patients.unseen import unseen
+from clocs.recording import FrameSpec
 
 from .conftest import random_embeddings
 
@@ -82,6 +92,54 @@ def test_a_store_is_scored_on_its_unseen_patients(
     assert score.recordings.chance == pytest.approx(1 / (2 * test - 1))
     assert score.halves.top1 > score.halves.chance
     assert 0 <= score.recordings.top1 <= score.recordings.top10 <= 1
+
+
+def test_the_table_has_a_row_a_method_with_mean_and_spread_over_seeds(
+    checkpoint: Checkpoint, small_store: Store
+) -> None:
+    (score,) = score_retrieval([checkpoint], small_store)
+    assert score.halves is not None and score.diagnosis is None  # of too few patients
+    seeds = [
+        replace(score, seed=seed, halves=replace(score.halves, top1=top1, top10=0.5))
+        for seed, top1 in enumerate((0.1, 0.2, 0.4))
+    ]
+    single = replace(seeds[0], method="cmsc", run="another")
+    lines = shown([*seeds, single])
+    (own,) = [line for line in lines if line.startswith("random-bn")]
+    assert "0.233 ± 0.153" in own and "0.500 ± 0.000" in own
+    (other,) = [line for line in lines if line.startswith("cmsc")]
+    assert "0.100" in other and "±" not in other
+    assert "mean ± sd of the seeds 0, 1, 2" in " ".join(lines)
+    # Two pre-trainings by one method are two rows, told apart by how they were trained.
+    lines = shown([seeds[0], replace(seeds[0], run="another", embedding_dim=16)])
+    assert sum("E = 128" in line for line in lines) == sum("E = 16" in line for line in lines) == 1
+
+
+def shown(scores: list[Retrieval]) -> list[str]:
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(retrieval_table(scores))
+    return [line.strip("│ ") for line in console.export_text().splitlines()]
+
+
+def test_seeds_of_one_pre_training_share_its_run(
+    checkpoint: Checkpoint, small_store: Store
+) -> None:
+    others = [
+        replace(checkpoint, card=replace(checkpoint.card, **changed))
+        for changed in ({"seed": 7}, {"split_seed": 3}, {"training": {"lr": 0.5}})
+    ]
+    first, *rest = score_retrieval([checkpoint, *others], small_store)
+    assert [one.run == first.run for one in rest] == [True, False, False]
+
+
+def test_chance_of_ten_is_what_drawing_gives() -> None:
+    draw, own = np.random.default_rng(0), np.array([1, 3])
+    found = _same_patient(np.zeros((2, 10), bool), own, 40, FrameSpec(5.0))
+    hits = [np.mean([(draw.permutation(40)[:10] < n).any() for _ in range(4000)]) for n in own]
+    assert found.chance == pytest.approx(2 / 40)
+    assert found.chance10 == pytest.approx(np.mean(hits), abs=0.02)
+    few = _same_patient(np.ones((1, 3), bool), np.array([2]), 3, FrameSpec(5.0))
+    assert few.chance10 == 1.0
 
 
 def test_seen_patients_are_left_out_and_counted(

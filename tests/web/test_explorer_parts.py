@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from rich.console import Console
 
-from clocs import Store
+from clocs import FrameSpec, Store
+from clocs.checkpoint import load_checkpoint
+from clocs.errors import CheckpointError, ClocsError, SettingError
 from clocs.patients import Embeddings
 from clocs.web import classifier, projection
 from clocs.web.material import embed_all, half_distances, halves_of
+from clocs.web.opening import open_session
 from clocs.web.packing import DTYPES, pack, unpack
+from clocs.web.placing import embed_upload
 from clocs.web.pseudonyms import key_of, pseudonyms
 from clocs.web.session import Session
 
@@ -87,6 +94,54 @@ def test_a_map_that_cannot_be_computed_says_so_and_pca_stays(
     assert "PCA" in made.now()[1].words
 
 
+def worker(folder: Path, *lines: str) -> str:
+    """A program in place of the interpreter that says these lines and makes a map of ones."""
+    places = folder / "places"
+    places.write_bytes(pack({}, {"positions": np.ones((30, 2), np.float32)}))
+    said = "\n".join(f"echo '{line}'" for line in lines)
+    script = folder / "worker"
+    script.write_text(f'#!/bin/sh\n{said}\ncp {places} "$(dirname "$4")/positions.clocs"\n')
+    script.chmod(0o755)
+    return str(script)
+
+
+def test_what_a_library_prints_between_progress_is_passed_over_and_a_full_disk_costs_no_map(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vectors = np.random.default_rng(0).normal(size=(30, 8)).astype(np.float32)
+    lines = ("NumbaWarning: hello", "[1]", '{"progress": 0.5, "words": "half"}')
+    monkeypatch.setattr("sys.executable", worker(tmp_path, *lines))
+    made = projection.Projection(vectors, tmp_path / "cache")
+    made._compute()
+    assert made.now()[1].kind == "umap" and made.file.is_file()
+    (tmp_path / "file").write_text("no folder")
+    other = projection.Projection(vectors, tmp_path / "file" / "cache")
+    other._compute()
+    assert other.now()[1].kind == "umap"
+
+
+def test_a_map_that_cannot_even_be_begun_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.executable", str(tmp_path / "nowhere"))
+    made = projection.Projection(np.eye(8, dtype=np.float32), tmp_path)
+    made._compute()
+    assert made.now()[1].state == "failed" and "No such file" in made.now()[1].words
+
+
+def test_nobody_to_show_gets_a_sentence(session: Session, tmp_path: Path) -> None:
+    file, nobody = tmp_path / "p.parquet", np.zeros(len(session.embeddings), bool)
+    session.embeddings.where(nobody).save(file)
+    for words, weights in (
+        ("nothing to show", None),
+        ("nowhere does not exist", tmp_path / "nowhere"),
+    ):
+        with pytest.raises(ClocsError, match=words):
+            open_session(
+                embeddings=file, checkpoint=weights, cache=tmp_path, console=Console(quiet=True)
+            )
+
+
 def test_a_newcomer_lies_between_its_neighbours_and_nearer_to_the_nearest() -> None:
     places = np.array([[0, 0], [10, 0], [99, 99]], np.float32)
     at = projection.between(places, np.array([0, 1]), np.array([0.1, 0.3], np.float32))
@@ -150,6 +205,36 @@ def test_a_cache_of_another_version_is_made_again(
     np.testing.assert_array_equal(first.vectors, second.vectors)
     np.testing.assert_array_equal(apart.intra, again.intra)
     assert file.read_bytes() == whole
+
+
+def test_an_upload_is_cut_as_the_patients_on_the_map_are(
+    small_store: Store, encoder: Path, tmp_path: Path
+) -> None:
+    loaded = load_checkpoint(encoder)
+    whole = replace(loaded, card=replace(loaded.card, frame=FrameSpec(10.0)))
+    weights = tmp_path / "seed-0.safetensors"
+    whole.save(weights)
+    everybody, _ = embed_all(weights, [small_store], tmp_path / "cache")
+    assert everybody.frame == 10.0 != small_store.manifest.frame.seconds
+    own = small_store.table.filter(pl.col("patient") == everybody.rows["patient"][0])["id"]
+    vector, _ = embed_upload(whole, small_store.recording(own[0]), everybody.frame)
+    cosines = everybody.vectors @ vector
+    assert cosines.argmax() == 0 and cosines[0] > 0.9
+    short = replace(small_store.recording(0), digital=small_store.recording(0).digital[:, :2000])
+    with pytest.raises(SettingError, match="too short"):  # and not: it is zero
+        embed_upload(whole, short, everybody.frame)
+
+
+def test_embeddings_of_another_encoder_are_refused(
+    session: Session, encoder: Path, tmp_path: Path
+) -> None:
+    made = tmp_path / "patients.parquet"
+    for name, wrong in (("e" * 64, True), (session.embeddings.encoder, False)):
+        replace(session.embeddings, encoder=name).save(made)
+        with pytest.raises(CheckpointError, match="another encoder") if wrong else nullcontext():
+            open_session(
+                embeddings=made, checkpoint=encoder, cache=tmp_path, console=Console(quiet=True)
+            )
 
 
 def test_columns_say_what_the_rows_say(session: Session) -> None:

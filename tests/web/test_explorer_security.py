@@ -158,6 +158,15 @@ def test_ids_stay_inside_unless_they_are_asked_for(session: Session, client: htt
         session.show_ids = False
 
 
+def test_a_length_that_is_no_number_is_refused(session: Session) -> None:
+    app = make_app(session)
+    scope = {"method": "POST", "path": "/api/uploads", "query_string": b""}
+    for length in ("-1", "1e3", "²", "", str(10**12)):
+        refused = app._refuse(scope, {"host": "localhost", "content-length": length})
+        assert refused is not None and refused[0] == 413
+    assert app._refuse(scope, {"host": "localhost", "content-length": "10"}) is None
+
+
 def test_a_slow_body_is_given_up(session: Session) -> None:
     import asyncio
 

@@ -154,6 +154,41 @@ def test_names_of_members_are_never_paths(recording: Recording, tmp_path: Path) 
             read_upload({"own.hea": header, "own.dat": pair["own.dat"]})
 
 
+def test_the_reader_takes_no_module_from_the_folder_it_was_started_in(
+    recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("zipfile.py", "struct.py", "clocs.py"):
+        (tmp_path / name).write_text("raise SystemExit(7)")
+    monkeypatch.chdir(tmp_path)
+    assert read_bounded(wfdb_files(recording)).leads == recording.leads
+
+
+def test_an_answer_that_is_none_is_a_sentence(
+    recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for words in ("echo nonsense", "true", "kill -9 $$"):
+        script = tmp_path / "python"
+        script.write_text(f"#!/bin/sh\ncat > /dev/null\n{words}\n")
+        script.chmod(0o755)
+        monkeypatch.setattr("sys.executable", str(script))
+        with pytest.raises(SourceError, match="could not be read within the limits"):
+            read_bounded(wfdb_files(recording))
+
+
+def test_files_of_one_name_and_too_many_bytes_in_all_are_refused(
+    recording: Recording, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = wfdb_files(recording)
+    with pytest.raises(SourceError, match=r"two files are called own\.dat"):
+        read_upload({"a.zip": zipped(pair), "own.dat": pair["own.dat"]})
+    listed = [("files", ("own.csv", b"1,2\n")) for _ in range(2)]
+    answer = httpx.post(f"{served.url}/api/uploads", files=listed)
+    assert answer.status_code == 422 and "two files are called own.csv" in answer.json()["message"]
+    monkeypatch.setattr(reading, "MOST_BYTES", len(pair["own.dat"]) + 10)
+    with pytest.raises(SourceError, match="unpacked; drop one recording"):
+        read_upload({"a.zip": zipped({"own.dat": pair["own.dat"]}), "own.hea": pair["own.hea"]})
+
+
 def test_what_takes_too_long_is_ended(recording: Recording) -> None:
     with pytest.raises(SourceError, match="more than"):
         read_bounded(wfdb_files(recording), seconds=0.01)

@@ -3,172 +3,78 @@
     checkpoint/seed-0.safetensors, seed-0.json     the encoder, so that a file can be asked about
     patient/, recording/                           an index each, see `index_folder`
 
-Knows nothing about the command line.
+Asking for a patient needs no encoder, and so no torch. Knows nothing about the command line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
-import torch
 
-from clocs.checkpoint import Checkpoint, load_checkpoint
 from clocs.errors import CheckpointError, SettingError, StoreError
-from clocs.patients.embedding import embed_levels, embed_recordings
-from clocs.patients.embeddings import Embeddings, joined
+from clocs.files import sha256_of
+from clocs.manifest import MANIFEST
 from clocs.patients.filters import Where
 from clocs.patients.index import PatientIndex
-from clocs.patients.index_folder import MANIFEST
+from clocs.patients.index_folder import verify_index
 from clocs.patients.rows import Level
-from clocs.readers.several import find_recordings, read_several
-from clocs.store import Store
+
+if TYPE_CHECKING:
+    from clocs.checkpoint import Checkpoint
 
 INDEXED: tuple[Level, ...] = ("patient", "recording")
-_ENCODER = Path("checkpoint") / "seed-0.safetensors"
-
-
-@dataclass(frozen=True)
-class Indexed:
-    """What indexing did.
-
-    Attributes:
-        added: Vectors added, by level.
-        total: Vectors that can be found, by level.
-        kind: How each level is searched.
-        dead: (dataset, patient, recording) of patients without any direction; they have no row.
-        dead_views: Frames × leads with a vector of zeros.
-        problems: (name, sentence) of what could not be embedded.
-    """
-
-    added: dict[str, int]
-    total: dict[str, int]
-    kind: dict[str, str]
-    dead: tuple[tuple[str, str, str], ...]
-    dead_views: int
-    problems: tuple[tuple[str, str], ...]
-
-
-def make_archive(
-    checkpoint: Checkpoint,
-    stores: Sequence[Store],
-    folder: Path,
-    *,
-    add: bool = False,
-    replace: bool = False,
-    kind: str = "auto",
-    leads: Sequence[str] | None = None,
-    split_seed: int = 0,
-    device: torch.device | str = "cpu",
-    progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Indexed:
-    """Index all patients and recordings of stores, or add them to an archive.
-
-    Args:
-        checkpoint: The encoder.
-        stores: Prepared recordings.
-        folder: Of the archive.
-        add: To an archive that is there.
-        replace: Patients that are there already, instead of refusing them.
-        kind: 'auto', 'exact', 'hnsw' or 'ivf'; of a new archive.
-        leads: By name; see `embed_store`.
-        split_seed: Of the split by patient.
-        device: Where to encode.
-        progress: Called with (recordings done, recordings in all), store by store.
-    """
-    complete = all((folder / level / MANIFEST).is_file() for level in INDEXED)
-    if add:
-        if not complete:
-            raise StoreError(f"{folder} is no index that could be added to; make it without --add")
-        own = archive_checkpoint(folder)
-        if own.fingerprint != checkpoint.fingerprint:
-            raise CheckpointError(
-                f"{folder} was made by another encoder ({own.card.method}, seed {own.card.seed}): "
-                "vectors of two encoders cannot be compared; use that one, or make a new index"
-            )
-    elif complete:
-        raise SettingError(f"{folder} is an index already; add to it with --add, or give another")
-    parts: dict[Level, list[Embeddings]] = {level: [] for level in INDEXED}
-    for store in stores:
-        made = embed_levels(
-            checkpoint,
-            store,
-            levels=INDEXED,
-            leads=leads,
-            split_seed=split_seed,
-            device=device,
-            progress=progress,
-        )
-        for level in INDEXED:
-            parts[level].append(made[level])
-    found = {level: joined(parts[level]) for level in INDEXED}
-    if not add:
-        checkpoint.save(folder / _ENCODER)
-    indexes, added = {}, {}
-    opened = {level: PatientIndex.load(folder / level) for level in INDEXED} if add else {}
-    if add and not replace:
-        found = _not_there(opened, found)
-    for level, embeddings in found.items():
-        # An interrupted first run leaves one level: it is made again.
-        if add:
-            indexes[level], added[level] = (
-                opened[level],
-                opened[level].add(embeddings, replace=True),
-            )
-        else:
-            (folder / level / MANIFEST).unlink(missing_ok=True)
-            indexes[level] = PatientIndex.build(embeddings, kind)  # type: ignore[arg-type]
-            added[level] = len(indexes[level])
-        indexes[level].save(folder / level)
-    patients = found["patient"]
-    return Indexed(
-        added={level: added[level] for level in INDEXED},
-        total={level: len(index) for level, index in indexes.items()},
-        kind={level: index.kind for level, index in indexes.items()},
-        dead=patients.dead,
-        dead_views=patients.dead_views,
-        problems=patients.problems,
-    )
-
-
-def _not_there(
-    opened: dict[Level, PatientIndex], found: dict[Level, Embeddings]
-) -> dict[Level, Embeddings]:
-    """What is new at each level; SettingError where somebody stands at every level already.
-
-    An addition that was interrupted between the levels leaves some at one of them alone: running it
-    again completes them.
-    """
-    new = {level: found[level].where(opened[level].missing(found[level])) for level in found}
-    unfinished = pl.concat([new[level].rows.select("dataset", "patient") for level in new]).unique()
-    there = found["patient"].rows.join(unfinished, on=["dataset", "patient"], how="anti")
-    if there.height:
-        first = there.row(0, named=True)
-        raise SettingError(
-            f"{there.height} of {len(found['patient'])} patients stand in the index already, such "
-            f"as {first['patient']} of {first['dataset']}; replace them with --replace"
-        )
-    return new
+ENCODER = Path("checkpoint") / "seed-0.safetensors"
 
 
 def archive_checkpoint(folder: Path) -> Checkpoint:
     """The encoder that made an archive."""
-    if not (folder / _ENCODER).is_file():
+    from clocs.checkpoint import load_checkpoint
+
+    return load_checkpoint(_encoder_file(folder))
+
+
+def _encoder_file(folder: Path) -> Path:
+    if not (folder / ENCODER).is_file():
         raise StoreError(f"{folder} is no index; make one with `clocs index`")
-    return load_checkpoint(folder / _ENCODER)
+    return folder / ENCODER
 
 
 def open_index(folder: Path, level: Level = "patient") -> PatientIndex:
     """One level of an archive, checked to be of its encoder."""
     if level not in INDEXED:
         raise SettingError(f"an index has the levels {' and '.join(INDEXED)}, not {level!r}")
-    encoder = archive_checkpoint(folder).fingerprint
+    encoder = sha256_of(_encoder_file(folder))  # a checkpoint's fingerprint
     index = PatientIndex.load(folder / level)
     if index.encoder != encoder:
         raise CheckpointError(f"{folder} holds another encoder than the one that made its vectors")
     return index
+
+
+def is_archive(folder: Path) -> bool:
+    """Whether this is the folder of an archive."""
+    return all((folder / level / MANIFEST).is_file() for level in INDEXED)
+
+
+def archive_facts(folder: Path, *, verify: bool = False) -> dict[str, Any]:
+    """What is in an archive, by level; with `verify` all is read and compared with its hashes."""
+    facts: dict[str, Any] = {"index": str(folder)}
+    for level in INDEXED:
+        index = open_index(folder, level)
+        if verify:
+            verify_index(folder / level)
+        facts |= {"encoder": index.encoder, "frame": index.frame, "dim": index.dim}
+        found = index.rows.filter(pl.Series(index.live))
+        counts = found["dataset"].value_counts(sort=True)
+        facts[level] = {
+            "vectors": len(index),
+            "replaced": len(index.live) - len(index),
+            "kind": index.kind,
+            "datasets": dict(counts.iter_rows()),
+        }
+    return facts | ({"verified": True} if verify else {})
 
 
 def similar_to_patient(
@@ -176,11 +82,19 @@ def similar_to_patient(
 ) -> pl.DataFrame:
     """The nearest to a patient (or a recording) of the archive, by 'ID' or 'dataset:ID'."""
     index = open_index(folder, level)
-    datasets = set(index.rows["dataset"].unique())
-    dataset, colon, rest = patient.partition(":")
-    if colon and dataset in datasets:
-        return index.similar(rest, k, where=where, dataset=dataset)
-    return index.similar(patient, k, where=where)
+    if where is not None:
+        where.expect_known(index.rows)
+    prefix, colon, rest = patient.partition(":")
+    dataset = prefix if colon and prefix in index.rows["dataset"] else None
+    name = patient if dataset is None else rest
+    try:
+        return index.similar(name, k, where=where, dataset=dataset)
+    except SettingError:
+        if level == "patient" and name in open_index(folder, "recording").rows["recording"]:
+            raise SettingError(
+                f"{name!r} is a recording; ask about it with --level recording"
+            ) from None
+        raise
 
 
 def similar_to_file(
@@ -195,18 +109,28 @@ def similar_to_file(
 ) -> pl.DataFrame:
     """The nearest to a recording's file, embedded by the archive's own encoder.
 
-    Where the archive holds this very recording, its patient is the one who asks, and not returned.
+    Where the archive holds this very recording, its patients are those who ask, and not returned:
+    published data hold some recordings twice, as two patients.
     """
+    from clocs.patients.embedding import embed_recordings, frame_of
+    from clocs.readers.several import find_recordings, read_several
+
     index = open_index(folder, level)
+    if where is not None:
+        where.expect_known(index.rows)
     found = find_recordings([file])
     if len(found) > 1:
         raise SettingError(f"{file} holds {len(found)} recordings; ask for one at a time")
-    embedded = embed_recordings(archive_checkpoint(folder), read_several(found, rate), leads=leads)
+    encoder = archive_checkpoint(folder)
+    embedded = embed_recordings(
+        encoder, read_several(found, rate), spec=frame_of(encoder, index.frame), leads=leads
+    )
     if embedded.problems:
-        raise SettingError(embedded.problems[0][1])
+        words = embedded.problems[0][1]
+        raise SettingError(words if str(file) in words else f"{file} cannot be used: {words}")
     if not len(embedded):
         raise SettingError(f"{file} gives only vectors of zeros, which have no neighbours")
     known = index.rows if level == "recording" else open_index(folder, "recording").rows
-    own = known.filter(pl.col("digest") == embedded.rows["digest"][0])
-    asks = [own.row(0)[:2]] if own.height else None
-    return index.table(index.search(embedded, k, where=where, exclude=asks))
+    own = index.of(known.filter(pl.col("digest") == embedded.rows["digest"][0]))
+    others = None if where is None else where.mask(index.rows)
+    return index.table(index.search(embedded, k, where=~own if others is None else others & ~own))

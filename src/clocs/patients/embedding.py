@@ -6,6 +6,7 @@ that `clocs.embedding` makes of frames in memory, bit for bit. Knows nothing abo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
@@ -20,13 +21,12 @@ from clocs.cutting import frame_count
 from clocs.datasets.checks import check_signal
 from clocs.embedding import AT_ONCE
 from clocs.errors import CheckpointError, ClocsError, SettingError
-from clocs.files import digest
 from clocs.framing import FramePlan, plan_frames
 from clocs.patients.embeddings import Embeddings, from_means
 from clocs.patients.means import Means, group_rows, lengths
-from clocs.patients.rows import Level, check_level, make_rows
-from clocs.patients.whose import file_row, frame_rows
-from clocs.recording import FrameSpec, Recording
+from clocs.patients.rows import Level, check_level
+from clocs.patients.whose import file_row, frame_rows, rows_of_files
+from clocs.recording import FrameSpec, Recording, canonical_lead
 from clocs.signals import Signals
 from clocs.splits import PARTS
 from clocs.store import Store
@@ -36,6 +36,15 @@ _AHEAD = 4  # times `TOGETHER` recordings cut before they are encoded
 _FEWEST = 16  # a smaller batch is filled up: matrix products of a single row round differently
 
 Given: TypeAlias = Recording | tuple[str, ClocsError]  # or its name and what is wrong with it
+
+
+def frame_of(checkpoint: Checkpoint, seconds: float | None) -> FrameSpec:
+    """The checkpoint's frame, or one of so many seconds as the encoder would see it."""
+    if seconds is None:
+        return checkpoint.card.frame
+    if not 0 < seconds < math.inf:
+        raise SettingError(f"--frame is {seconds:g}; give the seconds of a frame, such as 5")
+    return FrameSpec(seconds, checkpoint.encoder.samples)
 
 
 def embed_store(
@@ -119,6 +128,7 @@ def embed_levels(
         frames,
         levels,
         _left_out(plan, split is None and only is None, len(chosen)),
+        plan.spec,
     )
 
 
@@ -127,39 +137,40 @@ def embed_recordings(
     recordings: Iterable[Given],
     *,
     level: Level = "recording",
+    spec: FrameSpec | None = None,
     leads: Sequence[str] | None = None,
     device: torch.device | str = "cpu",
     progress: Callable[[int], None] = lambda done: None,
 ) -> Embeddings:
-    """Embeddings of recordings that belong to no store, by the checkpoint's own frame.
+    """Embeddings of recordings that belong to no store, by the checkpoint's frame or another.
 
     A recording that cannot be embedded (too short, without the leads) is named in `problems`, as is
     one that comes as its name and what is wrong with it.
     """
     check_level(level)
-    card = checkpoint.card
-    wanted = tuple(leads or card.leads)
-    told: list[dict[str, object]] = []
+    frame = spec or checkpoint.card.frame
+    wanted = tuple(map(canonical_lead, leads or checkpoint.card.leads))
+    told: list[dict[str, object]] = []  # one a recording
+    counts: list[int] = []  # its frames
     problems: list[tuple[str, str]] = []
 
     def windows() -> Iterator[NDArray[np.int16]]:
         done = 0
         runs = alike(recordings, _shape, TOGETHER)
-        for made in ahead(lambda run: _cut(run, card.frame, wanted), runs, _AHEAD):
+        for made in ahead(lambda run: _cut(run, frame, wanted), runs, _AHEAD):
             done += len(made)
             progress(done)
             for one, values in made:
                 if isinstance(one, str) or isinstance(values, str):
                     problems.append((str(one), str(values)))
                     continue
-                content = digest(one.digital)
-                for segment in range(len(values)):
-                    told.extend(file_row(one, segment, lead, content) for lead in wanted)
-                yield values.reshape(-1, card.frame.samples)
+                told.append(file_row(one))
+                counts.append(len(values))
+                yield values.reshape(-1, frame.samples)
 
-    parts = list(encoded(checkpoint, windows(), card.frame.samples, device))
-    columns = {name: [row[name] for row in told] for name in told[0]} if told else {}
-    return _collect(checkpoint, parts, make_rows(columns, len(told)), [level], problems)[level]
+    parts = list(encoded(checkpoint, windows(), frame.samples, device))
+    rows = rows_of_files(told, counts, wanted)
+    return _collect(checkpoint, parts, rows, [level], problems, frame)[level]
 
 
 def _shape(one: Given) -> object:
@@ -269,29 +280,31 @@ def _collect(
     frames: pl.DataFrame,
     levels: Sequence[Level],
     problems: Sequence[tuple[str, str]],
+    spec: FrameSpec,
 ) -> dict[Level, Embeddings]:
     """Vectors of frames as they come -> embeddings of each level."""
     encoder, dim = checkpoint.fingerprint, checkpoint.encoder.embedding_dim
     grouped = {level: group_rows(frames, level) for level in levels if level != "frame"}
     means = {level: Means(rows.height, dim) for level, (_, rows) in grouped.items()}
-    single, start = [np.zeros((0, dim), np.float32)], 0
+    single = np.empty((frames.height if "frame" in levels else 0, dim), np.float32)
+    start = 0
     for part in vectors:
+        some = slice(start, start + len(part))
         for level, (group, _) in grouped.items():
-            means[level].add(group[start : start + len(part)], part)
+            means[level].add(group[some], part)
         if "frame" in levels:
-            single.append(part)
+            single[some] = part
         start += len(part)
     told = tuple(problems)
     made: dict[Level, Embeddings] = {
-        level: from_means(means[level], rows, level, encoder, told)
+        level: from_means(means[level], rows, level, encoder, told, spec.seconds)
         for level, (_, rows) in grouped.items()
     }
     if "frame" in levels:
-        found = np.concatenate(single)
-        alive = lengths(found) > 0
+        alive = lengths(single) > 0
         rows = frames.with_columns(pl.Series("views", alive.astype(np.int32)))
         dead = int((~alive).sum())
-        made["frame"] = Embeddings(found, rows, "frame", encoder, (), dead, told)
+        made["frame"] = Embeddings(single, rows, "frame", encoder, (), dead, told, spec.seconds)
     return made
 
 

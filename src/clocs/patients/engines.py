@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from clocs.errors import SettingError, StoreError
 
 Kind = Literal["exact", "hnsw", "ivf"]
+KindOrAuto = Literal["auto", "exact", "hnsw", "ivf"]
 Vectors = NDArray[np.float32]
 Rows = NDArray[np.int64]
 
@@ -40,20 +41,6 @@ def load_faiss() -> Any:
     return faiss
 
 
-class Engine(Protocol):
-    """What an index asks of an engine."""
-
-    def add(self, vectors: Vectors) -> None:
-        """Take (n, dim) further unit vectors, numbered on."""
-        ...
-
-    def candidates(self, queries: Vectors, k: int, allowed: NDArray[np.bool_] | None) -> Rows:
-        """(queries, about k) rows that may be nearest, -1 for none; only allowed ones."""
-        ...
-
-    def write(self, path: Path) -> None: ...
-
-
 class Approximate:
     """HNSW or IVF, in FAISS's own memory and file."""
 
@@ -71,6 +58,7 @@ class Approximate:
             lists = max(1, min(round(math.sqrt(n)), n // 39))
             index = faiss.index_factory(dim, f"IVF{lists},SQ8", faiss.METRIC_INNER_PRODUCT)
             index.cp.seed = 0  # equal vectors make equal lists
+            index.cp.min_points_per_centroid = 1  # or a handful of vectors gets a warning
             index.cp.max_points_per_centroid = _TRAINING
             sample = np.linspace(0, n - 1, min(n, lists * _TRAINING)).astype(np.int64)
             index.train(np.ascontiguousarray(vectors[sample]))
@@ -79,21 +67,25 @@ class Approximate:
         return made
 
     @classmethod
-    def read(cls, path: Path, kind: Kind, count: int) -> Approximate:
+    def read(cls, path: Path, kind: Kind, shape: tuple[int, int]) -> Approximate:
+        """The engine of vectors of this shape."""
         faiss = load_faiss()
         try:
             index = faiss.read_index(str(path))
-        except RuntimeError as error:
+        except (RuntimeError, MemoryError) as error:
             raise StoreError(f"{path} is damaged (FAISS cannot read it); index again") from error
-        if index.ntotal != count:
-            raise StoreError(f"{path} holds {index.ntotal} vectors instead of {count}; index again")
+        if (index.ntotal, index.d) != shape:
+            held, wanted = (f"{n} vectors of {dim}" for n, dim in ((index.ntotal, index.d), shape))
+            raise StoreError(f"{path} holds {held} dimensions instead of {wanted}; index again")
         return cls(index, kind)
 
     def add(self, vectors: Vectors) -> None:
+        """Take (n, dim) further unit vectors, numbered on."""
         for start in range(0, len(vectors), _AT_ONCE):
             self._index.add(np.ascontiguousarray(vectors[start : start + _AT_ONCE]))
 
     def candidates(self, queries: Vectors, k: int, allowed: NDArray[np.bool_] | None) -> Rows:
+        """(queries, about 10 k) rows that may be nearest, -1 for none; only allowed ones."""
         faiss = self._faiss
         k = min(k * _REFINE, self._index.ntotal)
         chosen: dict[str, Any] = {}
@@ -111,15 +103,15 @@ class Approximate:
         self._faiss.write_index(self._index, str(path))
 
 
-def pick_kind(kind: str, count: int) -> Kind:
+def pick_kind(kind: KindOrAuto, count: int) -> Kind:
     """The kind asked for, or the one for so many vectors."""
-    kinds: tuple[Kind, ...] = ("exact", "hnsw", "ivf")
+    kinds: tuple[Kind, ...] = get_args(Kind)
     if kind == "auto":
         return kinds[int(count > EXACT_UP_TO) + int(count > HNSW_UP_TO)]
-    for known in kinds:
-        if kind == known:
-            return known
-    raise SettingError(f"there is no index of the kind {kind!r}; choose auto, exact, hnsw or ivf")
+    if kind not in kinds:
+        choices = ", ".join(get_args(KindOrAuto))
+        raise SettingError(f"there is no index of the kind {kind!r}; choose one of {choices}")
+    return kind
 
 
 def scan(vectors: Vectors, queries: Vectors, k: int, rows: Rows | None) -> tuple[Rows, Vectors]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 
 from clocs.errors import CheckpointError, SettingError
 from clocs.patients.embeddings import Embeddings
-from clocs.patients.engines import EXACT_UP_TO, Approximate, Kind, pick_kind, scan
+from clocs.patients.engines import EXACT_UP_TO, Approximate, Kind, KindOrAuto, pick_kind, scan
 from clocs.patients.filters import Where
 from clocs.patients.rows import ID_COLUMNS, Level
 from clocs.patients.units import expect_distinct, living, units
@@ -32,8 +31,8 @@ class Hits:
     """What a search found, nearest first.
 
     Attributes:
-        rows: (queries, k) rows of the index; -1 where there are fewer.
-        cosine: (queries, k) cosine distance, 1 − inner product; infinite where there are fewer.
+        rows: (queries, k) rows of the index, fewer where it has fewer; -1 where fewer pass.
+        cosine: (queries, k) cosine distance, 1 − inner product; infinite where there is no row.
         euclidean: (queries, k) distance of the unit vectors, √(2 · cosine).
     """
 
@@ -49,6 +48,7 @@ class PatientIndex:
         rows: One a vector, of the columns of `ROW_SCHEMA`.
         level: 'patient' or 'recording' (or 'frame').
         encoder: The sha256 of the weights that made the vectors.
+        frame: Seconds of the frames that they were made of; None where unknown.
         kind: How it searches.
         vectors: (n, dim) unit vectors, perhaps memory-mapped.
         live: (n,) False where a row was replaced by a later one.
@@ -62,6 +62,7 @@ class PatientIndex:
         *,
         level: Level,
         encoder: str,
+        frame: float | None = None,
         kind: Kind,
         engine: Approximate | None = None,
         live: NDArray[np.bool_] | None = None,
@@ -69,7 +70,7 @@ class PatientIndex:
         self._parts = [vectors]
         self.rows = rows
         self.level: Level = level
-        self.encoder = encoder
+        self.encoder, self.frame = encoder, frame
         self.kind: Kind = kind
         self.live = np.ones(len(vectors), bool) if live is None else live
         self.saved_as = ""
@@ -101,9 +102,7 @@ class PatientIndex:
             start = max(0, start - len(part))
 
     @classmethod
-    def build(
-        cls, embeddings: Embeddings, kind: Literal["auto", "exact", "hnsw", "ivf"] = "auto"
-    ) -> PatientIndex:
+    def build(cls, embeddings: Embeddings, kind: KindOrAuto = "auto") -> PatientIndex:
         """An index of these; 'auto' is 'exact' up to a million vectors, then 'hnsw', then 'ivf'."""
         embeddings = living(embeddings)
         if not len(embeddings):
@@ -116,6 +115,7 @@ class PatientIndex:
             embeddings.rows,
             level=embeddings.level,
             encoder=embeddings.encoder,
+            frame=embeddings.frame,
             kind=chosen,
             engine=None if chosen == "exact" else Approximate.build(vectors, chosen),
         )
@@ -123,6 +123,21 @@ class PatientIndex:
     def missing(self, embeddings: Embeddings) -> NDArray[np.bool_]:
         """(n,) which of these the index does not hold yet."""
         return self._places(embeddings) < 0
+
+    def people(self) -> pl.DataFrame:
+        """Dataset and patient of everybody who can be found."""
+        return self.rows.select("dataset", "patient").filter(pl.Series(self.live)).unique()
+
+    def of(self, people: pl.DataFrame) -> NDArray[np.bool_]:
+        """(n,) which rows are of these; people: columns dataset and patient."""
+        ids = self.rows.select("dataset", "patient").with_row_index("row")
+        theirs = np.zeros(self.rows.height, bool)
+        theirs[ids.join(people, on=["dataset", "patient"], how="semi")["row"].to_numpy()] = True
+        return theirs
+
+    def retire(self, people: pl.DataFrame) -> None:
+        """Never return the rows of these again; they stay in place. See `of`."""
+        self.live &= ~self.of(people)
 
     def add(self, embeddings: Embeddings, *, replace: bool = False) -> int:
         """Append rows without rebuilding; how many were added.
@@ -184,7 +199,7 @@ class PatientIndex:
         banned = [self._rows_of(one) for one in exclude] if exclude else [[]] * len(queries)
         if len(banned) != len(queries):
             raise SettingError(f"{len(queries)} queries need as many excluded, not {len(banned)}")
-        more = k + max(map(len, banned), default=0)
+        more = min(k + max(map(len, banned), default=0), len(self.live))
         rows, cosine = self._nearest(queries, more, self._allowed(where))
         for query, own in enumerate(banned):
             if own:
@@ -197,21 +212,23 @@ class PatientIndex:
 
     def row_of(self, patient: str, dataset: str | None = None) -> NDArray[np.int64]:
         """Rows of a patient (or recording); SettingError where none is, or in two datasets."""
-        mine = self.rows.with_row_index("row").filter(pl.Series(self.live))
-        found = mine.filter(pl.col("patient") == patient)
-        if not found.height:
-            found = mine.filter(pl.col("recording") == patient)
-        if dataset is not None:
-            found = found.filter(pl.col("dataset") == dataset)
-        if not found.height:
+        mine = self.live if dataset is None else self.live & self._is("dataset", dataset)
+        found = np.flatnonzero(mine & self._is("patient", patient))
+        if not len(found):
+            found = np.flatnonzero(mine & self._is("recording", patient))
+        if not len(found):
             whose = "" if dataset is None else f" of {dataset}"
-            raise SettingError(f"the index holds no patient {patient!r}{whose}; check the id")
-        sets = found["dataset"].unique(maintain_order=True).to_list()
+            raise SettingError(f"the index holds no {self.level} {patient!r}{whose}; check the id")
+        sets = self.rows["dataset"][found].unique(maintain_order=True).to_list()
         if len(sets) > 1:
             raise SettingError(
-                f"{patient!r} stands in {' and in '.join(map(repr, sets))}; say which dataset"
+                f"{patient!r} stands in {' and in '.join(map(repr, sets))}; say which one, as "
+                f"{sets[0]}:{patient}"
             )
-        return found["row"].to_numpy().astype(np.int64)
+        return found
+
+    def _is(self, column: str, value: str) -> NDArray[np.bool_]:
+        return (self.rows[column] == value).fill_null(value=False).to_numpy()
 
     def similar(
         self,
@@ -281,9 +298,8 @@ class PatientIndex:
         mask = where.mask(self.rows) if isinstance(where, Where) else where
         if mask is not None and mask.shape != self.live.shape:
             raise SettingError(f"the mask has {mask.shape} rows, the index {self.live.shape}")
-        if self.live.all():
-            return mask
-        return self.live if mask is None else mask & self.live
+        allowed = self.live if mask is None else mask & self.live
+        return None if allowed.all() else allowed
 
     def _queries(self, vectors: NDArray[np.float32], k: int) -> NDArray[np.float32]:
         if k < 1:
@@ -299,6 +315,11 @@ class PatientIndex:
             raise CheckpointError(
                 f"this index was made by the encoder {self.encoder[:12]}…, the embeddings by "
                 f"{embeddings.encoder[:12]}…: their vectors cannot be compared; use the index's own"
+            )
+        if None not in (self.frame, embeddings.frame) and self.frame != embeddings.frame:
+            raise SettingError(
+                f"this index was made of frames of {self.frame:g} s, the embeddings of "
+                f"{embeddings.frame:g} s: their vectors cannot be compared; cut them as the index's"
             )
 
     def _places(self, embeddings: Embeddings) -> NDArray[np.int64]:

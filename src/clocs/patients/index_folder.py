@@ -13,7 +13,6 @@ the manifest's count are what an interrupted addition left, and are overwritten 
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 from pathlib import Path
@@ -24,15 +23,15 @@ import polars as pl
 
 from clocs._version import __version__
 from clocs.errors import SettingError, StoreError
-from clocs.files import sha256_of, sync_folder, write_atomic
+from clocs.files import replacing, sha256_of, sync_folder, write_atomic
+from clocs.manifest import MANIFEST, own_hash
 from clocs.patients.engines import Approximate
 from clocs.patients.rows import ROW_SCHEMA
 
 if TYPE_CHECKING:
     from clocs.patients.index import PatientIndex
 
-FORMAT = 1
-MANIFEST = "manifest.json"
+FORMAT = 2
 VECTORS = "vectors.f32"
 _AGAIN = "delete the folder and run `clocs index` again"
 _BLOCK = 65_536  # vectors written at a time
@@ -52,19 +51,18 @@ def save_index(index: PatientIndex, folder: Path) -> None:
     written = sum(part["bytes"] for part in parts) // (4 * index.dim)
     part = _append(folder / VECTORS, index, written)
     files = {"rows": f"rows-{number}.parquet"}
-    buffer = io.BytesIO()
-    index.rows.with_columns(pl.Series("live", index.live)).write_parquet(buffer)
-    write_atomic(folder / files["rows"], buffer.getbuffer())
+    with replacing(folder / files["rows"]) as temporary:
+        index.rows.with_columns(pl.Series("live", index.live)).write_parquet(temporary)
     if index.engine is not None:
         files["engine"] = f"engine-{number}.faiss"
-        partial = folder / f".{files['engine']}.partial"
-        index.engine.write(partial)
-        partial.replace(folder / files["engine"])
+        with replacing(folder / files["engine"]) as temporary:
+            index.engine.write(temporary)
     manifest = {
         "format": FORMAT,
         "number": number,
         "level": index.level,
         "encoder": index.encoder,
+        "frame": index.frame,
         "metric": "cosine",
         "kind": index.kind,
         "dim": index.dim,
@@ -81,7 +79,7 @@ def save_index(index: PatientIndex, folder: Path) -> None:
         },
         "clocs": __version__,
     }
-    manifest["sha256"] = _own_hash(manifest)
+    manifest["sha256"] = own_hash(manifest)
     write_atomic(folder / MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False).encode())
     index.saved_as = str(manifest["sha256"])
     if before is not None:
@@ -90,10 +88,22 @@ def save_index(index: PatientIndex, folder: Path) -> None:
 
 
 def load_index(folder: Path) -> PatientIndex:
-    """Open an index and check its manifest and the sizes of its files; see `verify_index`."""
+    """Open an index and check its manifest and the sizes of its files; see `verify_index`.
+
+    Somebody may be adding to it: where its files have gone meanwhile, the new ones are read.
+    """
+    while True:
+        manifest = _read_manifest(folder)
+        try:
+            return _load(folder, manifest)
+        except StoreError:
+            if _read_manifest(folder)["sha256"] == manifest["sha256"]:
+                raise
+
+
+def _load(folder: Path, manifest: dict[str, Any]) -> PatientIndex:
     from clocs.patients.index import PatientIndex
 
-    manifest = _read_manifest(folder)
     count, dim = manifest["count"], manifest["dim"]
     for file in manifest["files"].values():
         _expect(folder / file["name"], file["bytes"], at_least=False)
@@ -109,12 +119,13 @@ def load_index(folder: Path) -> PatientIndex:
     engine = None
     if "engine" in manifest["files"]:
         path = folder / manifest["files"]["engine"]["name"]
-        engine = Approximate.read(path, manifest["kind"], count)
+        engine = Approximate.read(path, manifest["kind"], (count, dim))
     index = PatientIndex(
         vectors,
         rows,
         level=manifest["level"],
         encoder=manifest["encoder"],
+        frame=manifest["frame"],
         kind=manifest["kind"],
         engine=engine,
         live=live,
@@ -162,8 +173,11 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     try:
         manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         version = manifest["format"]
-        sound = manifest["sha256"] == _own_hash(manifest)
-    except (ValueError, KeyError, TypeError) as error:
+        fields = {name: value for name, value in manifest.items() if name != "sha256"}
+        sound = manifest["sha256"] == own_hash(fields)
+        # Saving deletes the files of the manifest before: no name may lead out of the folder.
+        sound &= all(Path(file["name"]).name == file["name"] for file in manifest["files"].values())
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(f"{path} is damaged (it is no manifest); {_AGAIN}") from error
     if not sound:
         raise StoreError(f"{path} is damaged (it differs from its own hash); {_AGAIN}")
@@ -179,9 +193,3 @@ def _expect(path: Path, size: int, *, at_least: bool) -> None:
         raise StoreError(f"{path} is missing from the index; {_AGAIN}") from error
     if found < size or (found > size and not at_least):
         raise StoreError(f"{path} is damaged ({found} bytes instead of {size}); {_AGAIN}")
-
-
-def _own_hash(manifest: dict[str, Any]) -> str:
-    fields = {name: value for name, value in manifest.items() if name != "sha256"}
-    canonical = json.dumps(fields, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()

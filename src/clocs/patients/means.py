@@ -38,8 +38,7 @@ class Means:
 
     def finish(self) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """(groups, dim) unit vectors, and (groups,) which of them have a direction."""
-        unit, alive = unit_vectors(self.sums)
-        return unit.astype(np.float32), alive
+        return in_units(self.sums)
 
 
 def unit_vectors(
@@ -50,6 +49,15 @@ def unit_vectors(
     length = lengths(wide)
     alive = length > 0
     return wide / np.where(alive, length, 1.0)[:, None], alive
+
+
+def in_units(vectors: NDArray[np.floating]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """The same as float32, in bounded memory beside it."""
+    unit, alive = np.empty(vectors.shape, np.float32), np.empty(len(vectors), bool)
+    for start in range(0, len(vectors), _AT_ONCE):
+        some = slice(start, start + _AT_ONCE)
+        unit[some], alive[some] = unit_vectors(vectors[some])
+    return unit, alive
 
 
 def lengths(vectors: NDArray[np.floating]) -> NDArray[np.float64]:

@@ -1,7 +1,4 @@
-"""Distances and scores of an encoder, for people: what was measured, on whom, as tables.
-
-Knows nothing about how vectors come about.
-"""
+"""Distances between a store's frames by an encoder, for people: what was measured, on whom."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from clocs.checkpoint import Checkpoint
 from clocs.distances import Metric, PatientDistances, distances_between
 from clocs.guard import seen_by
 from clocs.patients.embedding import embed_store
-from clocs.patients.retrieval import Retrieval, SamePatient, frame_with_halves
+from clocs.patients.retrieval import frame_with_halves
 from clocs.store import Store
 
 
@@ -137,43 +134,3 @@ def report_distances(
             metric=metric,
         ),
     )
-
-
-def retrieval_table(scores: Sequence[Retrieval]) -> Table:
-    """A row an encoder; chance below."""
-    first = scores[0]
-    halves = f"same patient, halves ({first.halves.frame:g} s)" if first.halves else ""
-    table = Table(
-        title=f"Retrieval on {first.store}, {first.patients:,} unseen patients ({first.split})",
-        caption=_caption(first),
-    )
-    table.add_column("encoder")
-    names = [name for name in (halves, "same patient, recordings") if name]
-    if not first.recordings:
-        names = names[:1] if halves else []
-    for name in (*names, "P@10 of the diagnosis"):
-        table.add_column(name, justify="right")
-    for one in scores:
-        facts = ", ".join(word for word in (one.pretrain, one.trained) if word)
-        pretrained = f" ({facts})" if facts else ""
-        cells = [_same(part) for part in (one.halves, one.recordings) if part]
-        found = f"{one.diagnosis.precision:.3f}" if one.diagnosis else "–"
-        table.add_row(f"{one.method}{pretrained}, seed {one.seed}", *cells, found)
-    chance = [f"{part.chance:.4f}" for part in (first.halves, first.recordings) if part]
-    base = f"{first.diagnosis.base_rate:.3f}" if first.diagnosis else "–"
-    table.add_section()
-    table.add_row("chance", *chance, base)
-    return table
-
-
-def _same(part: SamePatient) -> str:
-    return f"{part.top1:.3f} (in 10: {part.top10:.3f})"
-
-
-def _caption(first: Retrieval) -> str:
-    words = []
-    if first.patients_seen:
-        words.append(f"{first.patients_seen:,} patients left out: an encoder has seen them")
-    if first.copies:
-        words.append(f"{first.copies:,} copies of recordings left out")
-    return "; ".join(words)

@@ -7,6 +7,8 @@ the ten nearest other patients have the diagnosis, more often than chance? Knows
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -14,8 +16,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 import torch
+from numpy.typing import NDArray
 
-from clocs.checkpoint import Checkpoint
+from clocs.checkpoint import Card, Checkpoint
 from clocs.cutting import frame_count
 from clocs.patients.embedding import embed_levels, embed_store
 from clocs.patients.embeddings import Embeddings
@@ -35,6 +38,7 @@ class SamePatient:
         top1: Share of queries whose nearest is.
         top10: Share of queries with one among the ten nearest.
         chance: Of top1, for vectors drawn at random.
+        chance10: Of top10, likewise.
         queries: How many.
         among: Vectors to choose from.
         frame: Seconds of the frames.
@@ -43,6 +47,7 @@ class SamePatient:
     top1: float
     top10: float
     chance: float
+    chance10: float
     queries: int
     among: int
     frame: float
@@ -68,10 +73,29 @@ class Diagnosis:
 
 @dataclass(frozen=True)
 class Retrieval:
-    """Scores of one encoder on one store."""
+    """Scores of one encoder on one store.
+
+    Attributes:
+        method: Of the encoder.
+        seed: Of the encoder.
+        run: Equal for the seeds of one pre-training, and for no others.
+        embedding_dim: E.
+        pretrain: What it was pre-trained on; None where no data was seen.
+        trained: How long, and at which learning rate.
+        store: The dataset that it is scored on.
+        split: The part.
+        patients: How many, all of them unseen.
+        patients_seen: Left out, because one of the encoders has seen them.
+        copies: Recordings left out, because their very samples stand in the part before them.
+        halves: First halves of recordings among second halves.
+        recordings: Recordings of patients with several among all others.
+        diagnosis: Labels of the nearest other patients.
+    """
 
     method: str
     seed: int
+    run: str
+    embedding_dim: int
     pretrain: str | None
     trained: str
     store: str
@@ -152,6 +176,8 @@ def _score(
     return Retrieval(
         method=card.method,
         seed=card.seed,
+        run=_run(card),
+        embedding_dim=checkpoint.encoder.embedding_dim,
         pretrain=card.dataset,
         trained=_trained(checkpoint),
         store=store.manifest.dataset,
@@ -163,6 +189,12 @@ def _score(
         recordings=_recordings(made["recording"], frame),
         diagnosis=diagnosis(made["patient"]),
     )
+
+
+def _run(card: Card) -> str:
+    """A hash of all that the seeds of a pre-training share."""
+    shared = (card.method, card.content, card.split_seed, card.leads, card.encoder, card.training)
+    return hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def _trained(checkpoint: Checkpoint) -> str:
@@ -191,14 +223,25 @@ def _halves(frames: Embeddings, spec: FrameSpec) -> SamePatient | None:
     patient = index.rows["patient"].to_numpy()
     same = patient[near.rows] == first.rows["patient"].to_numpy()[:, None]
     counts = dict(index.rows["patient"].value_counts().iter_rows())
-    chance = np.mean([counts[one] for one in first.rows["patient"]]) / len(index)
+    own = np.array([counts[one] for one in first.rows["patient"]])
+    return _same_patient(same, own, len(index), spec)
+
+
+def _same_patient(
+    same: NDArray[np.bool_], own: NDArray[np.int64], among: int, frame: FrameSpec
+) -> SamePatient:
+    """same: (queries, up to 10) whether a neighbour is right; own: (queries,) how many could be."""
+    step = np.arange(min(NEAREST, among))
+    # That none of ten drawn without replacement is right.
+    missed = np.maximum(among - own[:, None] - step, 0) / (among - step)
     return SamePatient(
         top1=float(same[:, 0].mean()),
         top10=float(same.any(axis=1).mean()),
-        chance=float(chance),
-        queries=len(first),
-        among=len(index),
-        frame=spec.seconds,
+        chance=float(own.mean() / among),
+        chance10=float(1 - missed.prod(axis=1).mean()),
+        queries=len(same),
+        among=among,
+        frame=frame.seconds,
     )
 
 
@@ -229,14 +272,7 @@ def _recordings(recordings: Embeddings, frame: FrameSpec) -> SamePatient | None:
     # The query itself is there too, nearly always first.
     others = np.array([line[line != me][: k - 1] for line, me in zip(near, own[:, 0], strict=True)])
     same = group[others] == group[own]
-    return SamePatient(
-        top1=float(same[:, 0].mean()),
-        top10=float(same.any(axis=1).mean()),
-        chance=float((count[group[several]] - 1).mean() / (len(index) - 1)),
-        queries=int(several.sum()),
-        among=len(index) - 1,
-        frame=frame.seconds,
-    )
+    return _same_patient(same, count[group[several]] - 1, len(index) - 1, frame)
 
 
 def diagnosis(patients: Embeddings) -> Diagnosis | None:

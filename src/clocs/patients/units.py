@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from clocs.errors import SettingError
 from clocs.patients.embeddings import Embeddings
-from clocs.patients.means import lengths, unit_vectors
+from clocs.patients.means import in_units, lengths
 from clocs.patients.rows import ID_COLUMNS
 
 
@@ -16,12 +16,16 @@ def units(vectors: NDArray[np.floating]) -> NDArray[np.float32]:
     length = lengths(vectors)
     if vectors.dtype == np.float32 and np.allclose(length, 1, rtol=0, atol=1e-6):
         return vectors if vectors.flags.c_contiguous else np.ascontiguousarray(vectors, np.float32)
-    return np.asarray(unit_vectors(vectors)[0], np.float32)
+    return in_units(vectors)[0]
 
 
 def living(embeddings: Embeddings) -> Embeddings:
     """Without vectors of zeros, which have no direction; `Embeddings` counts them."""
-    alive = lengths(embeddings.vectors) > 0
+    length = lengths(embeddings.vectors)
+    if not np.isfinite(length).all():
+        whose = embeddings.rows.row(int(np.flatnonzero(~np.isfinite(length))[0]))[1]
+        raise SettingError(f"the vector of {whose} is not finite; embed it again")
+    alive = length > 0
     return embeddings if alive.all() else embeddings.where(alive)
 
 

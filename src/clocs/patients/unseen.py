@@ -50,6 +50,11 @@ def unseen(
     if split != "all":
         parts = np.array(PARTS)[assign(patients, dataset, split_seed)]
         only = np.asarray(parts == split, np.bool_)
+        if not only.any():
+            raise SettingError(
+                f"nobody of {dataset} is in the part {split!r}; judge by another part, or by a "
+                "larger store"
+            )
     met = np.zeros(len(store), bool)
     for checkpoint in checkpoints:
         met |= seen_by(checkpoint, dataset, patients, digests)

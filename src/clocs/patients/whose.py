@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from clocs.datasets.checks import parse_age, parse_sex
+from clocs.files import digest
 from clocs.framing import FramePlan
 from clocs.patients.rows import make_rows
 from clocs.recording import Recording
@@ -39,7 +42,7 @@ def frame_rows(plan: FramePlan, chosen: NDArray[np.int64]) -> pl.DataFrame:
     )
 
 
-def file_row(recording: Recording, segment: int, lead: str, content: int) -> dict[str, object]:
+def file_row(recording: Recording) -> dict[str, object]:
     """What a file tells about its patient; PhysioNet's headers have age and sex as comments."""
     told = {key.lower(): value for key, value in recording.extra.items()}
     age = recording.age if recording.age is not None else parse_age(told.get("age"))
@@ -47,10 +50,21 @@ def file_row(recording: Recording, segment: int, lead: str, content: int) -> dic
         "dataset": "",
         "patient": recording.patient,
         "recording": recording.id,
-        "segment": segment,
-        "lead": lead,
         "labels": list(recording.labels),
         "age": age,
         "sex": recording.sex or parse_sex(told.get("sex")),
-        "digest": content,
+        "digest": digest(recording.digital),
     }
+
+
+def rows_of_files(
+    told: Sequence[Mapping[str, object]], frames: Sequence[int], leads: Sequence[str]
+) -> pl.DataFrame:
+    """One row a frame and lead of recordings of so many frames each, frame by frame."""
+    columns = {name: [row[name] for row in told] for name in told[0]} if told else {}
+    owner = np.repeat(np.arange(len(told)), np.asarray(frames, np.int64) * len(leads))
+    segment = [np.arange(count, dtype=np.int32).repeat(len(leads)) for count in frames]
+    return make_rows(columns, len(told))[owner].with_columns(
+        pl.Series("segment", np.concatenate(segment) if segment else [], pl.Int32),
+        pl.Series("lead", list(leads) * sum(frames), pl.String),
+    )

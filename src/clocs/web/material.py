@@ -90,10 +90,7 @@ def embed_all(
         split_seed: Of the split by patient.
         progress: For each store that must be encoded, what is told (recordings done, in all).
     """
-    if not checkpoint.is_file():
-        raise CheckpointError(
-            f"{checkpoint} does not exist; give a checkpoint made by `clocs pretrain`"
-        )
+    expect_file(checkpoint)
     encoder = sha256_of(checkpoint)
     half = min((store.manifest.segment_frame for store in stores), key=lambda spec: spec.seconds)
     parts, halves = [], []
@@ -113,6 +110,14 @@ def embed_all(
         parts.append(kept[0])
         halves.append(kept[1])
     return joined(parts), half_distances(np.concatenate(halves))
+
+
+def expect_file(checkpoint: Path) -> None:
+    """CheckpointError where there is none."""
+    if not checkpoint.is_file():
+        raise CheckpointError(
+            f"{checkpoint} does not exist; give a checkpoint made by `clocs pretrain`"
+        )
 
 
 def _kept(patients: Path, apart: Path) -> tuple[Embeddings, NDArray[np.float32]] | None:

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clocs.errors import SettingError
-from clocs.files import cache_folder, seed_files
+from clocs.errors import CheckpointError, SettingError
+from clocs.files import cache_folder, seed_files, sha256_of
 from clocs.patients.embeddings import Embeddings
 from clocs.store import Store, open_store
 from clocs.terminal import bar
-from clocs.web.material import Distances, embed_all, patient_distances
+from clocs.web.material import Distances, embed_all, expect_file, patient_distances
 from clocs.web.projection import Projection
 from clocs.web.pseudonyms import key_of
 from clocs.web.session import Session
@@ -67,6 +67,16 @@ def open_session(
     made, distances = _material(embeddings, file, list(opened.values()), cache, split_seed, console)
     for name, words in made.problems:
         console.print(f"{name}: {words}", markup=False)
+    if not len(made):
+        raise SettingError(
+            f"nobody of {embeddings or ', '.join(opened)} has a direction, so there is nothing to "
+            "show; give another encoder"
+        )
+    if file is not None and sha256_of(file) != made.encoder:
+        raise CheckpointError(
+            f"{embeddings} was made by another encoder than {file}: an upload could not be placed "
+            "among its patients; give the encoder that made it, or none"
+        )
     projection = Projection(made.vectors, cache)
     return Session(
         embeddings=made,
@@ -90,9 +100,9 @@ def _material(
     console: Console,
 ) -> tuple[Embeddings, Distances]:
     if embeddings is not None:
+        if checkpoint is not None:
+            expect_file(checkpoint)
         made = Embeddings.load(embeddings)
-        if not len(made):
-            raise SettingError(f"{embeddings} holds nobody; there is nothing to show")
         return made, patient_distances(made.vectors)
     if checkpoint is None or not stores:
         raise SettingError(

@@ -1,4 +1,4 @@
-"""Placing: a visitor's recording -> its embedding, by the checkpoint's own frame and leads."""
+"""Placing: a visitor's recording -> its embedding, by the map's frame and the encoder's leads."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from clocs.recording import Recording
 
 
 def embed_upload(
-    checkpoint: Checkpoint, recording: Recording
+    checkpoint: Checkpoint, recording: Recording, frame: float | None = None
 ) -> tuple[NDArray[np.float32], tuple[str, ...]]:
     """(dim,) unit vector, and what the visitor should know.
+
+    It is cut into frames of so many seconds, those of the patients on the map.
 
     Leads that the encoder was not trained on are left out; where it has none of them, all its
     leads are used (the encoder sees one lead at a time) and the notes say so.
     """
-    from clocs.patients.embedding import embed_recordings
+    from clocs.patients.embedding import embed_recordings, frame_of
 
     card = checkpoint.card
     common = [lead for lead in card.leads if lead in recording.leads]
@@ -33,8 +35,14 @@ def embed_upload(
     if recording.unit != "mV":
         notes.append("Its gain is unknown: amplitudes are shown in arbitrary units, not mV.")
     made = embed_recordings(
-        checkpoint, [recording], level="recording", leads=common or recording.leads
+        checkpoint,
+        [recording],
+        level="recording",
+        spec=frame_of(checkpoint, frame),
+        leads=common or recording.leads,
     )
+    if made.problems:
+        raise SettingError(made.problems[0][1])
     if not len(made):
         raise SettingError("its embedding is zero, so that it has no direction")
     return made.vectors[0], tuple(notes)

@@ -16,9 +16,10 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,6 +86,7 @@ class Projection:
         self.vectors, self.settings = vectors, settings or Settings()
         self.file = cache / f"map-{_key(vectors, self.settings)}.clocs"
         self._process: subprocess.Popen[bytes] | None = None
+        self._stopped = False
         self._lock = threading.Lock()
         kept = _load(self.file, len(vectors))
         if kept is not None:
@@ -114,17 +116,34 @@ class Projection:
         threading.Thread(target=self._compute, name="projection", daemon=True).start()
 
     def stop(self) -> None:
-        """End the computation, if one runs."""
+        """End the computation, if one runs or is about to."""
+        self._stopped = True
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
 
     def _compute(self) -> None:
+        """Whatever goes wrong is said on the page: nobody should wait for a map for ever."""
+        try:
+            made, words = self._computed()
+        except OSError as error:
+            made, words = None, f"UMAP failed ({error.strerror}): the map shows PCA"
+        if made is None:
+            self._set(self.positions, State("pca", "failed", 0.0, words))
+            return
+        self._set(made, State("umap", "ready", 1.0, "UMAP"))
+        with suppress(OSError):  # then it is computed again next time
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(self.file, pack({}, {"positions": made}))
+
+    def _computed(self) -> tuple[Positions | None, str]:
+        """The map by a process of its own, or None and why not."""
         with tempfile.TemporaryDirectory(prefix="clocs-map-") as folder:
             source = Path(folder, "vectors.npy")
             np.save(source, self.vectors, allow_pickle=False)
             self._process = subprocess.Popen(
                 [
                     sys.executable,
+                    "-P",  # the folder that the explorer was started in holds no modules for it
                     "-m",
                     "clocs.web.umap_worker",
                     str(source),
@@ -134,27 +153,27 @@ class Projection:
                 stdout=subprocess.PIPE,
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
             )
+            if self._stopped:
+                self._process.terminate()
             words = "UMAP failed: the map shows PCA"
-            for line in _lines(self._process):
-                said = json.loads(line)
+            for said in _said(self._process):
                 if "error" in said:
                     words = f"UMAP failed ({said['error']}): the map shows PCA"
                 else:
                     state = State("pca", "working", said["progress"], said["words"])
                     self._set(self.positions, state)
             self._process.wait()
-            made = _load(Path(folder, "positions.clocs"), len(self.vectors))
-        if made is None:
-            self._set(self.positions, State("pca", "failed", 0.0, words))
-            return
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(self.file, pack({}, {"positions": made}))
-        self._set(made, State("umap", "ready", 1.0, "UMAP"))
+            return _load(Path(folder, "positions.clocs"), len(self.vectors)), words
 
 
-def _lines(process: subprocess.Popen[bytes]) -> Iterator[bytes]:
+def _said(process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
+    """What the process says of its progress; what its libraries print between is passed over."""
     assert process.stdout is not None
-    yield from process.stdout
+    for line in process.stdout:
+        with suppress(ValueError):
+            said = json.loads(line)
+            if isinstance(said, dict):
+                yield said
 
 
 def _key(vectors: NDArray[np.float32], settings: Settings) -> str:

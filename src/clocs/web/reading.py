@@ -79,10 +79,15 @@ def _unpacked(files: Mapping[str, bytes]) -> dict[str, bytes]:
     """All files by the last part of their names; the members of zips counted and sized first."""
     found: dict[str, bytes] = {}
     for name, data in files.items():
-        if data[:4] == b"PK\x03\x04" or name.lower().endswith(".zip"):
-            found |= _members(name, data)
-        else:
-            found[_last(name)] = data
+        zipped = data[:4] == b"PK\x03\x04" or name.lower().endswith(".zip")
+        more = _members(name, data) if zipped else {_last(name): data}
+        if twice := found.keys() & more.keys():
+            raise SourceError(f"two files are called {min(twice)}; drop one recording at a time")
+        found |= more
+        if sum(map(len, found.values())) > MOST_BYTES:
+            raise SourceError(
+                f"the files hold more than {MOST_BYTES >> 20} MiB unpacked; drop one recording"
+            )
     return found
 
 

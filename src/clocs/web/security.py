@@ -130,7 +130,7 @@ class Shield:
         if self.token is not None and not self._known(scope, headers):
             return 401, "this explorer needs its token; open the address that it printed"
         length = headers.get("content-length", "0")
-        if not length.isdigit() or int(length) > self.body_limit:
+        if not length.isdecimal() or int(length) > self.body_limit:
             return 413, self._too_large()
         return None
 

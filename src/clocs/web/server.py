@@ -1,4 +1,4 @@
-"""The server: addresses and what answers them. Thin: every answer is made by the session.
+"""The server: addresses and what answers them. Thin: every answer is made elsewhere.
 
 Static files are read once, at the start: no part of an address ever reaches the file system.
 """
@@ -26,8 +26,10 @@ from clocs._version import __version__
 from clocs.errors import ClocsError
 from clocs.patients.filters import Where
 from clocs.web import schemas, security
-from clocs.web.session import LONGEST, NEIGHBOURS, Session, UnknownPatientError
+from clocs.web.describing import LONGEST
+from clocs.web.session import NEIGHBOURS, Session, UnknownPatientError
 from clocs.web.upload import FILES, read_bounded
+from clocs.web.visitors import Visitors
 
 Code = Annotated[str, Path(pattern="^[0-9a-f]{10}$", description="A patient's pseudonym.")]
 UploadCode = Annotated[str, Path(pattern="^[0-9a-f]{16}$", description="Of an upload.")]
@@ -124,7 +126,7 @@ def make_api(session: Session) -> FastAPI:
     _add_pages(app, session)
     _add_everybody(app, session)
     _add_patients(app, session)
-    _add_uploads(app, session)
+    _add_uploads(app, Visitors(session))
     return app
 
 
@@ -188,25 +190,25 @@ def _add_patients(app: FastAPI, session: Session) -> None:
         return Response(_table(near), media_type="text/csv", headers=headers)
 
 
-def _add_uploads(app: FastAPI, session: Session) -> None:
+def _add_uploads(app: FastAPI, visitors: Visitors) -> None:
     @app.post("/api/uploads", status_code=201, openapi_extra=_MULTIPART)
     async def upload(request: Request) -> schemas.Uploaded:
         """Read one recording (WFDB pair or zip, CSV, .ecg) and place it among the patients."""
         received, rate = await _form(request)
         recording = await run_in_threadpool(read_bounded, received, rate)
-        return schemas.Uploaded.model_validate(await run_in_threadpool(session.place, recording))
+        return schemas.Uploaded.model_validate(await run_in_threadpool(visitors.place, recording))
 
     @app.get("/api/uploads/{code}")
     def uploaded(code: UploadCode) -> schemas.Uploaded:
         """An upload of this session, as long as it is kept."""
-        return schemas.Uploaded.model_validate(session.upload(code))
+        return schemas.Uploaded.model_validate(visitors.upload(code))
 
     @app.get("/api/uploads/{code}/signal", responses=_BINARY, response_class=Response)
     def upload_signal(
         code: UploadCode, start: Start = 0, seconds: Seconds = 60, lead: Lead = None
     ) -> Response:
         """Samples of an upload, packed."""
-        return _binary(session.upload_signal(code, start=start, seconds=seconds, lead=lead))
+        return _binary(visitors.signal(code, start=start, seconds=seconds, lead=lead))
 
 
 async def _form(request: Request) -> tuple[dict[str, bytes], float | None]:
@@ -220,7 +222,10 @@ async def _form(request: Request) -> tuple[dict[str, bytes], float | None]:
             for value in form.getlist("files"):
                 if not isinstance(value, UploadFile):
                     raise HTTPException(422, "`files` should hold files, each with its name")
-                received[value.filename or "file"] = await value.read()
+                name = value.filename or "file"
+                if name in received:
+                    raise HTTPException(422, f"two files are called {name[:100]}; send each once")
+                received[name] = await value.read()
             text = form.get("rate")
     except (MultiPartException, StarletteHTTPException) as error:
         raise HTTPException(422, getattr(error, "detail", None) or str(error)) from None
@@ -322,6 +327,6 @@ def _table(rows: list[dict[str, Any]]) -> str:
     writer.writerow(("rank", *columns))
     for rank, row in enumerate(rows, 1):
         values = [";".join(row[c]) if c == "labels" else row[c] for c in columns]
-        safe = [f"'{v}" if isinstance(v, str) and v[:1] in tuple("=+-@\t") else v for v in values]
+        safe = [f"'{v}" if isinstance(v, str) and v[:1] in tuple("=+-@\t\r") else v for v in values]
         writer.writerow((rank, *("" if v is None else v for v in safe)))
     return text.getvalue()

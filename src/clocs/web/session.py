@@ -6,13 +6,11 @@ owner of the session asked for the IDs.
 
 from __future__ import annotations
 
-import secrets
-import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -23,22 +21,17 @@ from clocs.frames import SEXES
 from clocs.patients.embeddings import Embeddings
 from clocs.patients.filters import Where
 from clocs.patients.index import PatientIndex
-from clocs.recording import Recording
 from clocs.splits import PARTS
 from clocs.store import Store
-from clocs.web.classifier import Classifier, fit
 from clocs.web.columns import UNKNOWN_AGE, columns_of, label_names
+from clocs.web.describing import described, packed_signal
 from clocs.web.material import Distances
 from clocs.web.packing import pack
-from clocs.web.projection import Projection, between
+from clocs.web.predicting import Predictors
+from clocs.web.projection import Projection
 from clocs.web.pseudonyms import pseudonyms
-from clocs.web.upload import Upload, Uploads
-
-if TYPE_CHECKING:
-    from clocs.checkpoint import Checkpoint
 
 NEIGHBOURS = 10
-LONGEST = 600.0  # seconds of signal in one answer
 
 
 class UnknownPatientError(ClocsError):
@@ -54,7 +47,7 @@ class Session:
         projection: The map.
         distances: Within and between patients.
         stores: By dataset, for signals; may lack some or all.
-        checkpoint: The encoder's file, for uploads; None where there is none.
+        checkpoint: The encoder's file, for visitors' recordings; None where there is none.
         report: A page with results, or None.
         key: Of the pseudonyms.
         show_ids: Whether patients go by their own IDs.
@@ -70,7 +63,6 @@ class Session:
     report: Path | None = None
     show_ids: bool = False
     title: str = "clocs"
-    uploads: Uploads = field(default_factory=Uploads)
 
     def __post_init__(self) -> None:
         if self.embeddings.level != "patient":
@@ -81,7 +73,7 @@ class Session:
         rows = self.embeddings.rows
         self.codes = pseudonyms(rows.select("dataset", "patient").iter_rows(), self.key)
         self._rows = {code: row for row, code in enumerate(self.codes)}
-        self._warm = threading.Lock()
+        self.predictors = Predictors(self.embeddings, self.stores)
 
     # What all patients are
 
@@ -171,7 +163,7 @@ class Session:
         if table is not None:
             for number, one in enumerate(table.iter_rows(named=True)):
                 listed.append(
-                    _described(one["leads"], one["samples"], one["rate"], one["unit"])
+                    described(one["leads"], one["samples"], one["rate"], one["unit"])
                     | {
                         "number": number,
                         "name": one["id"] if self.show_ids else f"recording {number + 1}",
@@ -179,11 +171,11 @@ class Session:
                         "episodes": sorted({episode["label"] for episode in one["episodes"]}),
                     }
                 )
-        vectors = self.embeddings.vectors[row][None]
-        own = [self.summary(row)["dataset"]]
-        return self.summary(row) | {
+        facts = self.summary(row)
+        vector = self.embeddings.vectors[row]
+        return facts | {
             "recordings": listed,
-            "predictions": self._predictions(vectors, own),
+            "predictions": self.predictors.predict(vector, [facts["dataset"]]),
         }
 
     def signal(
@@ -195,7 +187,7 @@ class Session:
         if table is None or number >= table.height:
             raise UnknownPatientError(f"{self.name(row)} has no recording {number + 1} here")
         store = self.stores[self.embeddings.rows["dataset"][row]]
-        return _signal(store.recording(int(table["row"][number])), start, seconds, lead)
+        return packed_signal(store.recording(int(table["row"][number])), start, seconds, lead)
 
     def _recordings(self, row: int) -> pl.DataFrame | None:
         dataset, patient = self.embeddings.rows.select("dataset", "patient").row(row)
@@ -212,9 +204,8 @@ class Session:
 
     def warm(self) -> None:
         """Make what the first click would wait for."""
-        with self._warm:
-            self.index  # noqa: B018
-            self._fitted  # noqa: B018
+        self.index  # noqa: B018
+        self.predictors.fit()
 
     def neighbours(
         self, code: str, k: int = NEIGHBOURS, where: Where | None = None
@@ -223,16 +214,17 @@ class Session:
         row = self.row(code)
         dataset, patient = self.embeddings.rows.select("dataset", "patient").row(row)
         vector = self.embeddings.vectors[row]
-        found = self._near(vector, k, where, exclude=[(dataset, patient)])
+        found = self.near(vector, k, where, exclude=[(dataset, patient)])
         return {"code": code, "name": self.name(row), "neighbours": found}
 
-    def _near(
+    def near(
         self,
         vector: NDArray[np.float32],
         k: int,
         where: Where | None = None,
         exclude: Sequence[tuple[str, str] | None] | None = None,
     ) -> list[dict[str, Any]]:
+        """The patients nearest to a vector, each with how near."""
         hits = self.index.search(vector[None], k, where=where, exclude=exclude)
         inter = self.sorted_inter
         listed = []
@@ -249,129 +241,3 @@ class Session:
     @cached_property
     def sorted_inter(self) -> NDArray[np.float32]:
         return np.sort(self.distances.inter)
-
-    # Predictions
-
-    @cached_property
-    def _fitted(self) -> dict[str, Classifier]:
-        made = {}
-        for dataset, store in self.stores.items():
-            manifest = store.manifest
-            one = fit(self.embeddings, dataset, manifest.labels, multilabel=manifest.multilabel)
-            if one is not None:
-                made[dataset] = one
-        return made
-
-    @property
-    def classifiers(self) -> dict[str, Classifier]:
-        """One a dataset with labels, fitted when first asked for."""
-        with self._warm:
-            return self._fitted
-
-    def _predictions(
-        self, vectors: NDArray[np.float32], datasets: Sequence[str]
-    ) -> list[dict[str, Any]]:
-        listed = []
-        for dataset in datasets:
-            if (one := self.classifiers.get(dataset)) is not None:
-                p = one.predict(vectors)[0]
-                order = np.argsort(-p)
-                listed.append(
-                    {
-                        "dataset": dataset,
-                        "multilabel": one.multilabel,
-                        "trained_on": one.trained_on,
-                        "tested_on": one.tested_on,
-                        "auc": one.auc,
-                        "classes": [
-                            {"label": one.labels[i], "probability": float(p[i])} for i in order
-                        ],
-                    }
-                )
-        return listed
-
-    # A visitor's own recording
-
-    @cached_property
-    def _loaded(self) -> Checkpoint:
-        from clocs.checkpoint import load_checkpoint
-
-        if self.checkpoint is None:
-            raise SettingError("no encoder is loaded, so nothing can be placed; give --checkpoint")
-        return load_checkpoint(self.checkpoint)
-
-    def place(self, recording: Recording, k: int = NEIGHBOURS) -> dict[str, Any]:
-        """Keep an uploaded recording, place it on the map and find its neighbours."""
-        vector, notes = self._embedded(recording)
-        code = secrets.token_hex(8)
-        self.uploads.add(code, Upload(recording, vector, notes))
-        return self.upload(code, k)
-
-    def upload(self, code: str, k: int = NEIGHBOURS) -> dict[str, Any]:
-        """What is known about an upload."""
-        kept = self._kept(code)
-        recording = kept.recording
-        facts: dict[str, Any] = {
-            "code": code,
-            "name": recording.id,
-            "notes": kept.notes,
-            "recording": _described(
-                recording.leads, recording.samples, recording.rate, recording.unit
-            ),
-            "position": None,
-            "neighbours": [],
-            "predictions": [],
-        }
-        if kept.vector is not None:
-            near = self._near(kept.vector, k)
-            positions, _ = self.projection.now()
-            rows = np.array([one["row"] for one in near], np.int64)
-            cosine = np.array([one["cosine"] for one in near], np.float32)
-            facts |= {
-                "position": between(positions, rows, cosine).tolist() if len(near) else None,
-                "neighbours": near,
-                "predictions": self._predictions(kept.vector[None], list(self.classifiers)),
-            }
-        return facts
-
-    def upload_signal(self, code: str, *, start: float, seconds: float, lead: str | None) -> bytes:
-        return _signal(self._kept(code).recording, start, seconds, lead)
-
-    def _kept(self, code: str) -> Upload:
-        kept = self.uploads.get(code)
-        if kept is None:
-            raise UnknownPatientError("this upload is no longer kept; drop the file again")
-        return kept
-
-    def _embedded(self, recording: Recording) -> tuple[NDArray[np.float32] | None, tuple[str, ...]]:
-        """Its vector, or None with the reason why it has none: the ECG can be looked at anyway."""
-        from clocs.web.placing import embed_upload
-
-        try:
-            with self._warm:
-                loaded = self._loaded
-            return embed_upload(loaded, recording)
-        except ClocsError as error:
-            return None, (f"It is not placed on the map: {error}.",)
-
-
-def _described(leads: Sequence[str], samples: int, rate: float, unit: str) -> dict[str, Any]:
-    return {"leads": list(leads), "seconds": samples / rate, "rate": rate, "unit": unit}
-
-
-def _signal(recording: Recording, start: float, seconds: float, lead: str | None) -> bytes:
-    """Digital samples with gain and baseline; the page makes mV of them, or not, by their unit."""
-    if lead is not None:
-        recording = recording.select([lead])
-    first = min(recording.samples, round(start * recording.rate))
-    last = min(recording.samples, first + round(min(seconds, LONGEST) * recording.rate))
-    facts = {
-        "leads": recording.leads,
-        "rate": recording.rate,
-        "unit": recording.unit,
-        "gain": recording.gain.tolist(),
-        "baseline": recording.baseline.tolist(),
-        "start": first / recording.rate,
-        "seconds": recording.seconds,
-    }
-    return pack(facts, {"digital": recording.digital[:, first:last]})

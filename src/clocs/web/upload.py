@@ -38,7 +38,8 @@ def read_bounded(
         raise SourceError("too many files are being read; try again in a moment")
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "clocs.web.reading"],
+            # -P: the folder that the explorer was started in holds no modules for it.
+            [sys.executable, "-P", "-m", "clocs.web.reading"],
             input=question,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -55,12 +56,17 @@ def read_bounded(
         raise SourceError(f"the files took more than {seconds:g} s to read; send less") from None
     finally:
         _AT_ONCE.release()
-    if done.returncode or not done.stdout:
-        raise SourceError("the files could not be read within the limits of memory and time")
-    facts, _ = unpack(done.stdout)
-    if "error" in facts:
-        raise SourceError(str(facts["error"]))
-    return unpacked(done.stdout)
+    try:
+        if done.returncode:
+            raise ValueError(f"it ended with {done.returncode}")
+        facts, _ = unpack(done.stdout)
+        if "error" not in facts:
+            return unpacked(done.stdout)
+    except (ValueError, KeyError, TypeError):
+        raise SourceError(
+            "the files could not be read within the limits of memory and time; send less"
+        ) from None
+    raise SourceError(str(facts["error"]))
 
 
 @dataclass(frozen=True)
