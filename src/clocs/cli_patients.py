@@ -125,6 +125,8 @@ def distances(
 
     if plot is not None and plot.suffix.lower() != ".png":
         raise SettingError(f"--plot is {plot}; give a name that ends in .png")
+    if plot is not None and (plot.is_dir() or not plot.parent.is_dir()):
+        raise SettingError(f"--plot is {plot}; give a name in a folder that exists")
     with terminal.bar(err, "Embedding", "recordings") as progress:
         found = api.patient_distances(
             checkpoint,
