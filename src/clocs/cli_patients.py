@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -12,9 +12,6 @@ from clocs.cli_choices import IndexedName, KindName, LevelName, MetricName, Part
 from clocs.cli_options import Device, Json, SplitSeed, err, names_of, print_json
 from clocs.cli_options import out as console
 from clocs.errors import SettingError
-
-if TYPE_CHECKING:
-    import polars as pl
 
 app = typer.Typer(rich_markup_mode="rich")
 
@@ -128,6 +125,8 @@ def distances(
 
     if plot is not None and plot.suffix.lower() != ".png":
         raise SettingError(f"--plot is {plot}; give a name that ends in .png")
+    if plot is not None and (plot.is_dir() or not plot.parent.is_dir()):
+        raise SettingError(f"--plot is {plot}; give a name in a folder that exists")
     with terminal.bar(err, "Embedding", "recordings") as progress:
         found = api.patient_distances(
             checkpoint,
@@ -268,7 +267,9 @@ def similar(
         query = patient if patient is not None else file
         print_json({"query": str(query), "level": level.value, "neighbours": rows.to_dicts()})
         return
-    console.print(_neighbours(rows.drop("split"), f"Nearest to {patient or file}"))
+    from clocs.terminal_patients import neighbours_table
+
+    console.print(neighbours_table(rows.drop("split"), f"Nearest to {patient or file}"))
     if not rows.height:
         asked = any((label, min_age is not None, max_age is not None, sex, dataset))
         console.print("Nobody passes the conditions." if asked else "Nobody else is in the index.")
@@ -310,44 +311,16 @@ def retrieval(
 
 def index_info(path: Path, verify: bool, as_json: bool) -> None:
     """What `clocs info` says of an index."""
-    from rich.table import Table
-
-    from clocs.patients.archive import INDEXED, archive_facts
+    from clocs.patients.archive import archive_facts
+    from clocs.terminal_patients import index_table
 
     facts = archive_facts(path, verify=verify)
     if as_json:
         print_json(facts)
         return
-    table = Table(title=terminal.escape(f"Index {path}"), show_header=False)
-    for level in INDEXED:
-        own = facts[level]
-        words = f"{own['vectors']:,}, {own['kind']}"
-        replaced = f", {own['replaced']:,} replaced" if own["replaced"] else ""
-        table.add_row(f"{level}s", words + replaced)
-        for dataset, count in own["datasets"].items():
-            table.add_row(f"  {terminal.escape(dataset)}", f"{count:,}")
-    table.add_row("frame", "unknown" if facts["frame"] is None else f"{facts['frame']:g} s")
-    table.add_row("dimensions", str(facts["dim"]))
-    table.add_row("encoder", facts["encoder"][:12])
-    console.print(table)
+    console.print(index_table(facts))
     if verify:
         console.print("Verified: every vector and row is as it was indexed.")
-
-
-def _neighbours(rows: pl.DataFrame, title: str) -> Any:
-    from rich.table import Table
-
-    table = Table(title=terminal.escape(title))
-    for name in rows.columns:
-        right = name in ("age", "cosine", "euclidean")
-        # An id cut short is of no use: rather more lines.
-        table.add_column(name, justify="right" if right else "left", overflow="fold")
-    for row in rows.iter_rows(named=True):
-        row["labels"] = ", ".join(row["labels"])
-        row["age"] = "" if row["age"] is None else f"{row['age']:g}"
-        row |= {name: f"{row[name]:.4f}" for name in ("cosine", "euclidean")}
-        table.add_row(*(terminal.escape(value or "") for value in row.values()))
-    return table
 
 
 def _counted(n: int, noun: str) -> str:

@@ -283,6 +283,8 @@ def test_who_asks_badly_gets_a_sentence(
         ),
         "ends in .parquet": ("embed", run, store, "--out", "x.csv"),
         "at least one checkpoint": ("retrieval", store),
+        "ends in .png": ("distances", run, store, "--plot", tmp_path / "d.pdf"),
+        "a folder that exists": ("distances", run, store, "--plot", tmp_path / "no" / "d.png"),
     }.items():  # fmt: skip
         done = clocs(*arguments, code=1)
         assert words in done.stderr.replace("\n", " "), (words, done.stderr)

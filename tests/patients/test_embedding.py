@@ -14,7 +14,7 @@ import clocs
 from clocs import Checkpoint, Frames, Recording, Store
 from clocs.embedding import AT_ONCE, embed_instances
 from clocs.errors import CheckpointError, SettingError, StoreError
-from clocs.patients import Embeddings
+from clocs.patients import Embeddings, PatientIndex
 from clocs.patients.embedding import embed_levels, embed_recordings, embed_store, encoded
 from clocs.recording import FrameSpec
 from clocs.views import instances, single
@@ -120,6 +120,26 @@ def test_labels_of_frames_count_where_they_hold_for_half_of_a_recording() -> Non
     patient = frames.to("patient").rows.row(0, named=True)
     assert sorted(patient["labels"]) == ["A", "N", "V"]
     assert patient["age"] == 60.0
+
+
+@pytest.mark.parametrize("unnamed", [False, True])
+def test_rows_without_a_dataset_or_recording_still_have_their_groups(unnamed: bool) -> None:
+    columns = {
+        "patient": ["a", "a", "b"],
+        "recording": ["1", "2", "3"],
+        "labels": [["x"], ["y"], []],
+        "age": [50.0, float("nan"), float("nan")],
+    }
+    rows = Embeddings.make_rows(columns, 3)
+    if unnamed:  # made by other hands
+        nothing = pl.lit(None, pl.String)
+        rows = rows.with_columns(nothing.alias("dataset"), nothing.alias("recording"))
+    frames = Embeddings(np.eye(3, dtype=np.float32), rows, "frame", "e")
+    made = frames.to("patient")
+    np.testing.assert_allclose(made.vectors, [[0.5**0.5, 0.5**0.5, 0], [0, 0, 1]], atol=1e-7)
+    assert made.rows["labels"].to_list() == [["x", "y"], []]
+    assert made.rows["age"].to_list() == [50.0, None]
+    assert PatientIndex.build(made).similar("a", 5)["patient"].to_list() == ["b"]
 
 
 def test_parquet_keeps_everything(

@@ -330,6 +330,6 @@ def _left_out(plan: FramePlan, whole: bool, used: int) -> list[tuple[str, str]]:
         return []
     words = (
         f"{left} of {len(plan.store)} recordings have no frame of {plan.spec.seconds:g} s in all "
-        f"of {', '.join(plan.leads)}"
+        f"of {', '.join(plan.leads)} and are left out"
     )
     return [(plan.store.path.name, words)]

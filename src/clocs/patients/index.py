@@ -132,7 +132,8 @@ class PatientIndex:
         """(n,) which rows are of these; people: columns dataset and patient."""
         ids = self.rows.select("dataset", "patient").with_row_index("row")
         theirs = np.zeros(self.rows.height, bool)
-        theirs[ids.join(people, on=["dataset", "patient"], how="semi")["row"].to_numpy()] = True
+        found = ids.join(people, on=["dataset", "patient"], how="semi", nulls_equal=True)
+        theirs[found["row"].to_numpy()] = True
         return theirs
 
     def retire(self, people: pl.DataFrame) -> None:
@@ -338,7 +339,8 @@ class PatientIndex:
             both = self.rows.select(_PERSON.alias("hash"))["hash"].to_numpy()
             order = np.argsort(both, kind="stable")
             self._hashes = (both[order], order)
-        one = pl.DataFrame({"dataset": [patient[0]], "patient": [patient[1]]})
+        kinds = {name: self.rows.schema[name] for name in ("dataset", "patient")}
+        one = pl.DataFrame([patient], schema=kinds, orient="row")
         mark = one.select(_PERSON.alias("hash"))["hash"][0]
         hashes, order = self._hashes
         low, high = (np.searchsorted(hashes, np.uint64(mark), side) for side in ("left", "right"))

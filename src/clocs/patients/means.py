@@ -82,7 +82,7 @@ def group_rows(frames: pl.DataFrame, level: Level) -> tuple[NDArray[np.int64], p
         pl.lit(None, pl.Int32).alias("segment"), pl.lit(None, pl.String).alias("lead")
     )
     ids = list(ID_COLUMNS["recording"])
-    recordings = recordings.drop("labels").join(labels, on=ids, how="left", maintain_order="left")
+    recordings = _joined(recordings.drop("labels"), labels, ids)
     recordings = recordings.with_columns(pl.col("labels").fill_null([])).select(list(ROW_SCHEMA))
     groups = recordings
     if level == "patient":
@@ -101,8 +101,13 @@ def group_rows(frames: pl.DataFrame, level: Level) -> tuple[NDArray[np.int64], p
         )
         groups = groups.select(list(ROW_SCHEMA))
     places = groups.select(ids).with_row_index("group")
-    group = frames.select(ids).join(places, on=ids, how="left", maintain_order="left")["group"]
+    group = _joined(frames.select(ids), places, ids)["group"]
     return group.to_numpy().astype(np.int64), groups
+
+
+def _joined(left: pl.DataFrame, right: pl.DataFrame, ids: list[str]) -> pl.DataFrame:
+    """Rows of the left with what the right knows of them; an id that is not given is one, too."""
+    return left.join(right, on=ids, how="left", maintain_order="left", nulls_equal=True)
 
 
 def _first(frames: pl.DataFrame, level: Level) -> pl.DataFrame:
@@ -124,7 +129,6 @@ def _most_labels(frames: pl.DataFrame) -> pl.DataFrame:
         .drop_nulls("labels")
         .group_by([*ids, "labels"], maintain_order=True)
         .agg(pl.len().alias("count"))
-        .join(rows, on=ids, how="left", maintain_order="left")
     )
-    most = counts.filter(pl.col("count") * 2 >= pl.col("rows"))
+    most = _joined(counts, rows, ids).filter(pl.col("count") * 2 >= pl.col("rows"))
     return most.group_by(ids, maintain_order=True).agg(pl.col("labels"))

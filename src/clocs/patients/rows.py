@@ -34,18 +34,26 @@ ID_COLUMNS: dict[Level, tuple[str, ...]] = {
 
 
 def make_rows(columns: Mapping[str, Any], n: int) -> pl.DataFrame:
-    """(n) rows of all columns, from sequences or arrays by name; null where not given."""
+    """(n) rows of all columns, from sequences or arrays by name; null where not given.
+
+    A dataset that is not given is ''; an age that is no number is null, as unknown ones are.
+    """
     unknown = set(columns) - set(ROW_SCHEMA)
     if unknown:
         raise SettingError(f"rows have no column {', '.join(sorted(unknown))}")
-    given: dict[str, Any] = {"views": np.ones(n, np.int32), "labels": [[]] * n, **columns}
+    given: dict[str, Any] = {
+        "dataset": [""] * n,
+        "views": np.ones(n, np.int32),
+        "labels": [[]] * n,
+        **columns,
+    }
     series = [
         pl.Series(name, given[name], kind, strict=False)
         if name in given
         else pl.Series(name, [None], kind).new_from_index(0, n)
         for name, kind in ROW_SCHEMA.items()
     ]
-    return pl.DataFrame(series)
+    return pl.DataFrame(series).with_columns(pl.col("age").fill_nan(None))
 
 
 def check_level(level: str) -> None:
