@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clocs.patients import Embeddings, PatientIndex
-from clocs.patients.engines import scan
+from clocs.patients.engines import KindOrAuto, scan
 
 DIM, FACTORS, K, QUERIES = 128, 24, 10, 200
 BLOCK = 100_000
@@ -62,13 +62,13 @@ def anonymous_mb() -> float:
     return float("nan")
 
 
-def case(kind: str, n: int, folder: Path) -> dict[str, float | str]:
+def case(kind: KindOrAuto, n: int, folder: Path) -> dict[str, float | str]:
     base = on_disk(folder / "vectors.bin", n)
     names = [f"p{i}" for i in range(n)]
     rows = Embeddings.make_rows({"dataset": ["made"] * n, "patient": names}, n)
     del names
     start = time.perf_counter()
-    index = PatientIndex.build(Embeddings(base, rows, "patient", "e" * 64), kind)  # type: ignore[arg-type]
+    index = PatientIndex.build(Embeddings(base, rows, "patient", "e" * 64), kind)
     build = time.perf_counter() - start
     start = time.perf_counter()
     index.save(folder / "index")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, TypedDict, Unpack
 
 import numpy as np
 import polars as pl
@@ -47,45 +47,23 @@ def frame_of(checkpoint: Checkpoint, seconds: float | None) -> FrameSpec:
     return FrameSpec(seconds, checkpoint.encoder.samples)
 
 
-def embed_store(
-    checkpoint: Checkpoint,
-    store: Store,
-    *,
-    level: Level = "patient",
-    spec: FrameSpec | None = None,
-    leads: Sequence[str] | None = None,
-    split: str | None = None,
-    only: NDArray[np.bool_] | None = None,
-    split_seed: int = 0,
-    device: torch.device | str = "cpu",
-    progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Embeddings:
-    """Embeddings of a store's recordings, or of those of one part.
+class Options(TypedDict, total=False):
+    """The keyword arguments that `embed_levels` and `embed_store` share."""
 
-    Args:
-        checkpoint: The encoder.
-        store: Prepared recordings.
-        level: What a vector stands for.
-        spec: The frame; the dataset's own where None.
-        leads: By name; the checkpoint's where the store has them, else the store's default.
-        split: Only this part: 'train', 'validation' or 'test'.
-        only: (recordings of the store,) which may be used.
-        split_seed: Of the split by patient.
-        device: Where to encode.
-        progress: Called with (recordings done, recordings in all).
-    """
-    return embed_levels(
-        checkpoint,
-        store,
-        levels=[level],
-        spec=spec,
-        leads=leads,
-        split=split,
-        only=only,
-        split_seed=split_seed,
-        device=device,
-        progress=progress,
-    )[level]
+    spec: FrameSpec | None
+    leads: Sequence[str] | None
+    split: str | None
+    only: NDArray[np.bool_] | None
+    split_seed: int
+    device: torch.device | str
+    progress: Callable[[int, int], None]
+
+
+def embed_store(
+    checkpoint: Checkpoint, store: Store, *, level: Level = "patient", **options: Unpack[Options]
+) -> Embeddings:
+    """Embeddings of a store's recordings, or of those of one part, at one level."""
+    return embed_levels(checkpoint, store, levels=[level], **options)[level]
 
 
 def embed_levels(
@@ -101,7 +79,20 @@ def embed_levels(
     device: torch.device | str = "cpu",
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[Level, Embeddings]:
-    """The same for several levels in one pass; see `embed_store`."""
+    """Embeddings of a store's recordings, or of those of one part, at several levels in one pass.
+
+    Args:
+        checkpoint: The encoder.
+        store: Prepared recordings.
+        levels: What a vector stands for.
+        spec: The frame; the dataset's own where None.
+        leads: By name; the checkpoint's where the store has them, else the store's default.
+        split: Only this part: 'train', 'validation' or 'test'.
+        only: (recordings of the store,) which may be used.
+        split_seed: Of the split by patient.
+        device: Where to encode.
+        progress: Called with (recordings done, recordings in all).
+    """
     for level in levels:
         check_level(level)
     if leads is None and set(checkpoint.card.leads) <= set(store.leads):
@@ -109,16 +100,13 @@ def embed_levels(
     plan = plan_frames(store, spec=spec, leads=leads, split_seed=split_seed)
     chosen = _recordings_of(plan, split, only)
     frames = frame_rows(plan, chosen)
-    done = 0
 
     def windows() -> Iterator[NDArray[np.int16]]:
-        nonlocal done
         kept = plan.kept
         first = np.concatenate(([0], np.cumsum(plan.counts)))
-        for i, values, _ in plan.windows(chosen):
+        for done, (i, values, _) in enumerate(plan.windows(chosen), start=1):
             own = values.transpose(1, 0, 2)[kept[first[i] : first[i + 1]]]
             yield own.reshape(-1, plan.spec.samples)
-            done += 1
             progress(done, len(chosen))
 
     vectors = encoded(checkpoint, windows(), plan.spec.samples, device)

@@ -23,7 +23,7 @@ from clocs.store import Store
 from clocs.web.packing import pack, unpack
 
 Progress = Callable[[int, int], None]
-_FORMAT = 2  # of what is kept in the cache
+_FORMAT = 3  # of what is kept in the cache
 _PAIRS = 20_000  # of different patients that are compared
 _BINS = (24, 60)  # for few distances, and for many
 _NONE = np.zeros(0, np.float32)
@@ -92,11 +92,12 @@ def embed_all(
     """
     expect_file(checkpoint)
     encoder = sha256_of(checkpoint)
-    half = min((store.manifest.segment_frame for store in stores), key=lambda spec: spec.seconds)
+    lasting = np.concatenate([store.table["samples"] / store.table["rate"] for store in stores])
+    half = float(np.median(lasting)) / 2
     parts, halves = [], []
     for store in stores:
         key = hashlib.blake2b(digest_size=12)
-        for word in (_FORMAT, encoder, store.manifest.content_hash, split_seed, half.seconds):
+        for word in (_FORMAT, encoder, store.manifest.content_hash, split_seed, half):
             key.update(f"{word}\0".encode())
         patients = cache / f"patients-{key.hexdigest()}.parquet"
         apart = cache / f"halves-{key.hexdigest()}.clocs"
@@ -130,9 +131,13 @@ def _kept(patients: Path, apart: Path) -> tuple[Embeddings, NDArray[np.float32]]
 
 
 def _embed(
-    checkpoint: Path, store: Store, half: FrameSpec, split_seed: int, progress: Progress
+    checkpoint: Path, store: Store, half: float, split_seed: int, progress: Progress
 ) -> tuple[Embeddings, NDArray[np.float32]]:
-    """All stores are cut alike, as uploads are: vectors of different frames cannot be compared."""
+    """All stores are cut alike, as uploads are: vectors of different frames cannot be compared.
+
+    half: Seconds that most recordings have twice; frames of that length, or the checkpoint's where
+    it is shorter, make the halves.
+    """
     from clocs.checkpoint import load_checkpoint
     from clocs.patients.embedding import embed_store
 
@@ -146,7 +151,7 @@ def _embed(
             loaded,
             store,
             level="frame",
-            spec=FrameSpec(half.seconds, frame.samples),
+            spec=FrameSpec(min(half, frame.seconds), frame.samples),
             split="test",
             split_seed=split_seed,
         )

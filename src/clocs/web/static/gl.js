@@ -78,7 +78,7 @@ export class GlPainter {
   // After a lost context.
   restart(places, looks) {
     this.#start();
-    this.fill(places, looks);
+    if (places) this.fill(places, looks);
   }
 
   // places: (2n) floats; looks: (n) words of red, green, blue, and 0 for hidden or 1 + shape.

@@ -13,11 +13,10 @@ export class Scatter {
     this.zoom = 1; // pixels (of CSS) a unit
     this.home = 1;
     this.width = this.height = 1;
-    this.frames = 0;
     this.share = 1; // of the points that a frame shows while the map moves
     kind ??= GlPainter.pays ? "webgl2" : "pixels";
     this.painter = (kind === "webgl2" && GlPainter.on(canvas)) || new PixelPainter(canvas);
-    canvas.addEventListener("webglcontextrestored", () => { this.painter.restart(...this.shuffled); this.draw(); });
+    canvas.addEventListener("webglcontextrestored", () => { this.painter.restart(...(this.shuffled ?? [])); this.draw(); });
   }
 
   get kind() { return this.painter.kind; }
@@ -107,7 +106,6 @@ export class Scatter {
 
   // share: how many of the points, 1 for all; fewer while a slow machine moves the map.
   draw(share = 1) {
-    this.frames++;
     const { centre, zoom, width, height, opacity } = this, size = this.size * (window.devicePixelRatio || 1);
     this.painter.draw(this.look ? Math.ceil(this.count * share) : 0, { centre, zoom, width, height, size, opacity });
   }
