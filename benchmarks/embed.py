@@ -27,10 +27,10 @@ from torch import nn
 
 import clocs
 from clocs import Checkpoint, FrameSpec, Store
-from clocs.patients.embedding import embed_recordings, embed_store
-from clocs.plan import Plan
-from clocs.pretraining import pretrain_frames
-from clocs.readers.several import find_recordings, read_several
+from clocs.formats.find import find_recordings, read_several
+from clocs.patients.embed import embed_recordings, embed_store
+from clocs.pretraining.plan import Plan
+from clocs.pretraining.run import pretrain_frames
 
 LEADS = ("II", "V2", "aVL", "aVR")
 SPEC = FrameSpec(10.0)

@@ -17,11 +17,11 @@ import torch
 from torch.utils.data import DataLoader
 
 import train_baseline as baseline
-from clocs import counter
+from clocs import keyed_random
 from clocs.encoders import make_encoder
-from clocs.encoders.block import kernel
-from clocs.frames import Frames
-from clocs.signals import Signals
+from clocs.encoders.conv_block import kernel
+from clocs.frames.frames import Frames
+from clocs.training.signals import Signals
 from train import make_frames
 
 AT_ONCE = 2048
@@ -30,7 +30,7 @@ AT_ONCE = 2048
 @torch.no_grad()
 def ours(frames: Frames, device: torch.device, seconds: float) -> float:
     encoder = make_encoder("cnn", embedding_dim=128, samples=frames.spec.samples)
-    keys = counter.member_keys([0])
+    keys = keyed_random.member_keys([0])
     weights = {k: v.to(device) for k, v in encoder.parameters(keys).items()}
     buffers = {k: v.to(device) for k, v in encoder.buffers(1).items()}
     signals = Signals.of(frames, device)

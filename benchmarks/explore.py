@@ -27,10 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from clocs.explorer.map import Projection
+from clocs.explorer.packing import pack, unpack
 from clocs.files import write_atomic
 from clocs.patients.embeddings import Embeddings
-from clocs.web.packing import pack, unpack
-from clocs.web.projection import Projection
 
 # Frames while the map is dragged and zoomed, as the browser shows them, and what a drawing costs.
 MOVE = """async ([seconds]) => {

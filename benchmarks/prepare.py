@@ -37,8 +37,8 @@ MAKERS: dict[str, Callable[[Path, Path | None, int], files.Case]] = {
 }
 _WITHOUT_COMMAND = (
     "import sys; from pathlib import Path; from clocs.datasets import open_dataset; "
-    "from clocs.preparation import prepare; "
-    "prepare(open_dataset(sys.argv[1], sys.argv[2]), Path(sys.argv[4]))"
+    "from clocs.store.prepare import prepare_dataset; "
+    "prepare_dataset(open_dataset(sys.argv[1], sys.argv[2]), Path(sys.argv[4]))"
 )
 
 

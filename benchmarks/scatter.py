@@ -172,7 +172,10 @@ def main() -> None:
     parser.add_argument("--points", type=int, default=100_000)
     parser.add_argument("--seconds", type=float, default=4)
     settings = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name, as_file(files("clocs.web") / "static") as static:
+    with (
+        tempfile.TemporaryDirectory() as name,
+        as_file(files("clocs.explorer") / "static") as static,
+    ):
         folder = Path(name)
         fetch(folder)
         shutil.copytree(static, folder / "static")

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clocs.patients import Embeddings, PatientIndex
-from clocs.patients.engines import KindOrAuto, scan
+from clocs.patients.faiss_engines import KindOrAuto, scan
 
 DIM, FACTORS, K, QUERIES = 128, 24, 10, 200
 BLOCK = 100_000

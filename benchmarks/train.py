@@ -24,15 +24,15 @@ from torch.profiler import ProfilerActivity
 from torch.profiler import profile as torch_profile
 
 import train_baseline as baseline
-from clocs import counter
+from clocs import keyed_random
 from clocs.encoders import ENCODERS, make_encoder
-from clocs.fleet import Fleet, Layout
-from clocs.frames import Frames
-from clocs.methods import adapt
-from clocs.objectives import make_task
-from clocs.pretext import Choices
+from clocs.frames.frames import Frames
+from clocs.pretraining.batches import Choices
+from clocs.pretraining.methods import adapt
+from clocs.pretraining.objectives import make_task
 from clocs.recording import FrameSpec
-from clocs.train import Engine, Settings
+from clocs.training.fleet import Fleet, Layout
+from clocs.training.loop import Engine, Settings
 
 METHODS = ("cmsc", "cmlc", "cmsmlc", "simclr", "byol", "mtssl")
 BYTES_A_VIEW = 60_000
@@ -114,7 +114,7 @@ def make_engine(
         dtype=getattr(torch, precision),
         stream=stream,
     )
-    keys = counter.member_keys(list(range(members)), device)
+    keys = keyed_random.member_keys(list(range(members)), device)
     parameters = {k: v.to(device) for k, v in task.parameters(keys).items()}
     buffers = {k: v.to(device) for k, v in task.buffers(members).items()}
     layouts = Layout.of(parameters), Layout.of(buffers)

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
 
-from clocs.frames import Frames
-from clocs.methods import adapt
-from clocs.views import instances
+from clocs.frames.frames import Frames
+from clocs.frames.views import instances
+from clocs.pretraining.methods import adapt
 
 TAU, SIGMA, TAU_D, BATCH = 0.1, 0.010, 0.9, 256
 

@@ -12,7 +12,7 @@ import pytest
 
 import clocs
 from clocs import Frames, Store
-from clocs.framing import make_frames
+from clocs.frames.make import make_frames
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -7,9 +7,9 @@ import hashlib
 import numpy as np
 import torch
 
-from clocs.checkpoint import Checkpoint
 from clocs.evaluation import Predictions
 from clocs.evaluation.linear import Labelled
+from clocs.training.checkpoint import Checkpoint
 
 
 def fingerprint(checkpoint: Checkpoint) -> str:

@@ -87,12 +87,14 @@ def main() -> None:
 
     Nothing here imports polars, so that the readers are forked, as on the command line.
     """
-    from clocs import chunks
-    from clocs.preparation import prepare
+    from clocs.store import chunks
+    from clocs.store.prepare import prepare_dataset
 
     chunks.CHUNK_SAMPLES, chunks.CHUNKS_PER_PART = 50_000, 2
     assert "polars" not in sys.modules
-    prepare(FakeDataset(count=200, log=Path(sys.argv[2]), delay=0.02), Path(sys.argv[1]), workers=2)
+    prepare_dataset(
+        FakeDataset(count=200, log=Path(sys.argv[2]), delay=0.02), Path(sys.argv[1]), workers=2
+    )
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import pytest
 import typer
 
 import clocs
-from clocs.cli import app
+from clocs.cli.main import app
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md"))]

@@ -16,12 +16,12 @@ import pytest
 
 from clocs.errors import CheckpointError, ClocsWarning
 from clocs.files import partial_path
-from clocs.frames import Frames
-from clocs.log import LOG
-from clocs.plan import Plan
-from clocs.pretraining import STATE, pretrain_frames
-from clocs.store import Store
-from clocs.train import Epoch, Settings
+from clocs.frames.frames import Frames
+from clocs.pretraining.log import LOG
+from clocs.pretraining.plan import Plan
+from clocs.pretraining.run import STATE, pretrain_frames
+from clocs.store.store import Store
+from clocs.training.loop import Epoch, Settings
 
 EPOCHS = 12
 PREVIOUS = "state.previous.safetensors"

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from clocs.cli.info import store_info
 from clocs.datasets import open_dataset
-from clocs.info import store_info
-from clocs.preparation import prepare
+from clocs.store.prepare import prepare_dataset
 
 
 def counted(name: str, source: Path, out: Path) -> dict[str, Any]:
-    store = prepare(open_dataset(name, source), out)
+    store = prepare_dataset(open_dataset(name, source), out)
     store.verify()
     return store_info(store)
 

@@ -12,40 +12,42 @@ from typing import TYPE_CHECKING, Any
 from clocs._version import __version__
 
 if TYPE_CHECKING:
-    from clocs.api import evaluate, evaluate_many, prepare, pretrain
-    from clocs.api_experiments import report, reproduce
-    from clocs.api_explore import explore
-    from clocs.api_patients import embed, index, patient_distances, retrieval, similar
-    from clocs.checkpoint import Checkpoint
-    from clocs.checkpoint import load_checkpoint as load
     from clocs.errors import ClocsError
-    from clocs.frames import Frames
-    from clocs.readers import read
+    from clocs.evaluation.evaluate import evaluate, evaluate_many
+    from clocs.experiments.api import report, reproduce
+    from clocs.explorer.run import explore
+    from clocs.formats import read
+    from clocs.frames.frames import Frames
+    from clocs.patients.api import embed, index, patient_distances, retrieval, similar
+    from clocs.pretraining.pretrain import pretrain
     from clocs.recording import FrameSpec, Recording
-    from clocs.store import Store, open_store
+    from clocs.store.prepare import prepare
+    from clocs.store.store import Store, open_store
+    from clocs.training.checkpoint import Checkpoint
+    from clocs.training.checkpoint import load_checkpoint as load
 
 _WHERE = {
-    "prepare": ("clocs.api", "prepare"),
-    "open_store": ("clocs.store", "open_store"),
-    "pretrain": ("clocs.api", "pretrain"),
-    "embed": ("clocs.api_patients", "embed"),
-    "evaluate": ("clocs.api", "evaluate"),
-    "explore": ("clocs.api_explore", "explore"),
-    "patient_distances": ("clocs.api_patients", "patient_distances"),
-    "index": ("clocs.api_patients", "index"),
-    "retrieval": ("clocs.api_patients", "retrieval"),
-    "similar": ("clocs.api_patients", "similar"),
-    "evaluate_many": ("clocs.api", "evaluate_many"),
-    "reproduce": ("clocs.api_experiments", "reproduce"),
-    "report": ("clocs.api_experiments", "report"),
-    "load": ("clocs.checkpoint", "load_checkpoint"),
-    "read": ("clocs.readers", "read"),
-    "Checkpoint": ("clocs.checkpoint", "Checkpoint"),
+    "prepare": ("clocs.store.prepare", "prepare"),
+    "open_store": ("clocs.store.store", "open_store"),
+    "pretrain": ("clocs.pretraining.pretrain", "pretrain"),
+    "embed": ("clocs.patients.api", "embed"),
+    "evaluate": ("clocs.evaluation.evaluate", "evaluate"),
+    "explore": ("clocs.explorer.run", "explore"),
+    "patient_distances": ("clocs.patients.api", "patient_distances"),
+    "index": ("clocs.patients.api", "index"),
+    "retrieval": ("clocs.patients.api", "retrieval"),
+    "similar": ("clocs.patients.api", "similar"),
+    "evaluate_many": ("clocs.evaluation.evaluate", "evaluate_many"),
+    "reproduce": ("clocs.experiments.api", "reproduce"),
+    "report": ("clocs.experiments.api", "report"),
+    "load": ("clocs.training.checkpoint", "load_checkpoint"),
+    "read": ("clocs.formats", "read"),
+    "Checkpoint": ("clocs.training.checkpoint", "Checkpoint"),
     "ClocsError": ("clocs.errors", "ClocsError"),
-    "Frames": ("clocs.frames", "Frames"),
+    "Frames": ("clocs.frames.frames", "Frames"),
     "FrameSpec": ("clocs.recording", "FrameSpec"),
     "Recording": ("clocs.recording", "Recording"),
-    "Store": ("clocs.store", "Store"),
+    "Store": ("clocs.store.store", "Store"),
 }
 
 __all__ = [

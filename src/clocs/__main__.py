@@ -1,5 +1,5 @@
 """`python -m clocs` is `clocs`."""
 
-from clocs.cli import main
+from clocs.cli.main import main
 
 main()

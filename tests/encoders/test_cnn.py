@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from clocs import counter
+from clocs import keyed_random
 from clocs.encoders import make_encoder
-from clocs.encoders.block import conv_block, plain_block
 from clocs.encoders.cnn import CNN
+from clocs.encoders.conv_block import conv_block, plain_block
 from clocs.errors import SettingError
 
 
@@ -52,7 +52,7 @@ def test_the_fused_block_and_its_gradient_equal_the_plain_one(
             (members, c_out),
         )
     ]
-    keys = counter.member_keys(list(range(members)))
+    keys = keyed_random.member_keys(list(range(members)))
     h, weight, gamma, beta = inputs
     fast = conv_block(h, weight, gamma, beta, keys, 0.0)
     slow = plain_block(h, weight, gamma, beta)
@@ -68,7 +68,7 @@ def test_the_fused_block_and_its_gradient_equal_the_plain_one(
 
 def test_it_is_the_papers_network() -> None:
     encoder = CNN(embedding_dim=128, samples=2500, dropout=0.0)
-    keys = counter.member_keys([5])
+    keys = keyed_random.member_keys([5])
     weights = {k: v.double() for k, v in encoder.parameters(keys).items()}
     buffers = {k: v.double() for k, v in encoder.buffers(1).items()}
     modules = as_torch_modules(encoder, weights)
@@ -84,14 +84,14 @@ def test_it_is_the_papers_network() -> None:
 
 
 def test_it_has_45_thousand_weights() -> None:
-    weights = CNN().parameters(counter.member_keys([0]))
+    weights = CNN().parameters(keyed_random.member_keys([0]))
     assert weights["linear.weight"].shape == (1, 320, 128)
     assert sum(tensor.numel() for tensor in weights.values()) == 45_252
 
 
 def test_members_are_initialised_by_their_own_seed_alone() -> None:
-    both = CNN().parameters(counter.member_keys([3, 8]))
-    alone = CNN().parameters(counter.member_keys([8]))
+    both = CNN().parameters(keyed_random.member_keys([3, 8]))
+    alone = CNN().parameters(keyed_random.member_keys([8]))
     for name, tensor in alone.items():
         assert torch.equal(both[name][1:], tensor)
     assert not torch.equal(both["conv1.weight"][0], both["conv1.weight"][1])
@@ -101,7 +101,7 @@ def test_members_are_initialised_by_their_own_seed_alone() -> None:
 @settings(max_examples=10, deadline=None)
 def test_any_frame_length_works(samples: int) -> None:
     encoder = CNN(embedding_dim=3, samples=samples)
-    keys = counter.member_keys([0, 1])
+    keys = keyed_random.member_keys([0, 1])
     z = encoder.encode(encoder.parameters(keys), encoder.buffers(2), torch.rand(2, 2, samples))
     assert z.shape == (2, 2, 3)
 
@@ -119,7 +119,7 @@ def test_an_unknown_encoder_is_named() -> None:
 def test_activations_in_bfloat16_change_embeddings_and_gradients_only_by_rounding() -> None:
     torch.manual_seed(0)
     encoder = CNN(embedding_dim=16, samples=500, dropout=0.1)
-    keys = counter.member_keys([1, 2])
+    keys = keyed_random.member_keys([1, 2])
     weights = {k: v.requires_grad_() for k, v in encoder.parameters(keys).items()}
     buffers = encoder.buffers(2)
     x = torch.rand(2, 8, 500)

@@ -9,22 +9,22 @@ import pytest
 import torch
 from typer.main import get_command
 
-from clocs import counter
-from clocs.checkpoint import load_checkpoint
-from clocs.cli import app
+from clocs import keyed_random
+from clocs.cli.main import app
 from clocs.encoders import ENCODERS, Encoder, Weights, make_encoder
 from clocs.errors import CheckpointError, SettingError
 from clocs.evaluation import evaluate_frames
-from clocs.frames import Frames
-from clocs.framing import make_frames
-from clocs.methods import adapt
-from clocs.objectives import make_task
-from clocs.plan import Plan
-from clocs.pretext import Choices
-from clocs.pretraining import pretrain_frames
+from clocs.frames.frames import Frames
+from clocs.frames.make import make_frames
+from clocs.pretraining.batches import Choices
+from clocs.pretraining.methods import adapt
+from clocs.pretraining.objectives import make_task
+from clocs.pretraining.plan import Plan
+from clocs.pretraining.run import pretrain_frames
 from clocs.recording import FrameSpec
-from clocs.store import Store
-from clocs.train import Settings, Trained, fit
+from clocs.store.store import Store
+from clocs.training.checkpoint import load_checkpoint
+from clocs.training.loop import Settings, Trained, fit
 
 CPU = torch.device("cpu")
 HERE = Path(__file__).parent
@@ -39,7 +39,7 @@ def frames(small_store: Store) -> Frames:
 
 
 def start(encoder: Encoder, seeds: list[int]) -> tuple[Weights, Weights]:
-    return encoder.parameters(counter.member_keys(seeds)), encoder.buffers(len(seeds))
+    return encoder.parameters(keyed_random.member_keys(seeds)), encoder.buffers(len(seeds))
 
 
 def test_it_has_a_test_of_its_own_and_a_line_in_the_docs(name: str) -> None:
@@ -65,7 +65,7 @@ def test_a_frame_becomes_an_embedding_that_is_nowhere_negative(name: str, sample
     encoder = make_encoder(name, embedding_dim=7, samples=samples)
     weights, buffers = start(encoder, [0, 1])
     x = torch.rand(2, 3, samples)
-    z, updated = encoder.encode_training(weights, buffers, x, counter.member_keys([0, 1]))
+    z, updated = encoder.encode_training(weights, buffers, x, keyed_random.member_keys([0, 1]))
     for embedding in (z, encoder.encode(weights, buffers, x)):
         assert embedding.shape == (2, 3, 7)
         assert (embedding >= 0).all()
@@ -105,7 +105,7 @@ def test_evaluation_of_a_frame_does_not_depend_on_the_others(name: str) -> None:
 def test_dropout_is_a_function_of_its_keys(name: str) -> None:
     encoder = make_encoder(name, embedding_dim=8, samples=400, dropout=0.4)
     weights, buffers = start(encoder, [0])
-    x, keys = torch.rand(1, 4, 400), counter.member_keys([0])
+    x, keys = torch.rand(1, 4, 400), keyed_random.member_keys([0])
     first, again, other = (
         encoder.encode_training(weights, buffers, x, key)[0] for key in (keys, keys, keys + 1)
     )
@@ -116,7 +116,7 @@ def test_dropout_is_a_function_of_its_keys(name: str) -> None:
 def test_activations_may_be_less_precise_than_weights(name: str) -> None:
     encoder = make_encoder(name, embedding_dim=8, samples=400)
     weights, buffers = start(encoder, [0])
-    x, keys = torch.rand(1, 16, 400), counter.member_keys([0])
+    x, keys = torch.rand(1, 16, 400), keyed_random.member_keys([0])
     z, after = encoder.encode_training(weights, buffers, x, keys)
     rough, rougher = encoder.encode_training(weights, buffers, x.bfloat16(), keys)
     assert rough.dtype == torch.float32
@@ -130,7 +130,7 @@ def test_activations_may_be_less_precise_than_weights(name: str) -> None:
 def test_statistics_move_by_their_momentum(name: str) -> None:
     encoder = make_encoder(name, embedding_dim=8, samples=400, dropout=0.0)
     weights, buffers = start(encoder, [0])
-    x, keys = torch.rand(1, 4, 400), counter.member_keys([0])
+    x, keys = torch.rand(1, 4, 400), keyed_random.member_keys([0])
     whole, tenth, none = (
         encoder.encode_training(weights, buffers, x, keys, momentum=m)[1] for m in (1.0, 0.1, 0.0)
     )

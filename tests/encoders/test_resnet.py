@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from clocs import counter
+from clocs import keyed_random
 from clocs.encoders.resnet import ResNet
 
 Tensors = dict[str, Tensor]
@@ -82,7 +82,7 @@ class Twin(nn.Module):
 @pytest.fixture
 def ours() -> tuple[ResNet, Tensors, Tensors]:
     encoder = ResNet(embedding_dim=12, samples=333, dropout=0.0)
-    weights = {k: v.double() for k, v in encoder.parameters(counter.member_keys([5])).items()}
+    weights = {k: v.double() for k, v in encoder.parameters(keyed_random.member_keys([5])).items()}
     for name in weights:  # away from 1 and 0, where a mistake could hide
         if ".norm." in name:
             weights[name] += torch.linspace(-0.4, 0.4, weights[name].shape[1])
@@ -96,7 +96,7 @@ def test_it_equals_torchs_modules_in_training_and_in_evaluation(
     encoder, weights, buffers = ours
     twin = Twin(encoder, weights)
     x = torch.rand(6, 333, dtype=torch.float64)
-    z, after = encoder.encode_training(weights, buffers, x[None], counter.member_keys([5]))
+    z, after = encoder.encode_training(weights, buffers, x[None], keyed_random.member_keys([5]))
     assert torch.allclose(z[0], twin(x), atol=1e-10)
     statistics = {name: module[1].state_dict() for name, module in twin.normed().items()}
     assert len(statistics) * 2 == len(after)
@@ -118,7 +118,7 @@ def test_its_gradients_equal_those_of_torchs_modules(
     x = torch.rand(6, 333, dtype=torch.float64)
     towards = torch.randn(6, 12, dtype=torch.float64)
     if training:
-        z, _ = encoder.encode_training(weights, buffers, x[None], counter.member_keys([5]))
+        z, _ = encoder.encode_training(weights, buffers, x[None], keyed_random.member_keys([5]))
     else:
         z = encoder.encode(weights, buffers, x[None])
     gradients = dict(
@@ -140,11 +140,11 @@ def test_its_gradients_equal_those_of_torchs_modules(
 
 def test_its_size_does_not_depend_on_the_frame() -> None:
     for samples in (32, 2500, 5000):
-        weights = ResNet(samples=samples).parameters(counter.member_keys([0]))
+        weights = ResNet(samples=samples).parameters(keyed_random.member_keys([0]))
         assert sum(tensor.numel() for tensor in weights.values()) == 69_072
 
 
 def test_no_convolution_has_a_bias() -> None:
-    names = ResNet().parameters(counter.member_keys([0])).keys()
+    names = ResNet().parameters(keyed_random.member_keys([0])).keys()
     assert not [name for name in names if name.endswith("conv.bias")]
     assert sum(name.endswith("conv.weight") for name in names) == 15

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from clocs.experiments.data import Library, library_of
 from clocs.experiments.grid import Cell, grid, only
 from clocs.experiments.ledger import Ledger
-from clocs.experiments.library import Library, library_of
 from clocs.experiments.profile import Profile
 from clocs.experiments.runner import Outcome, Runner
 from clocs.experiments.simulated import simulated_frames

@@ -13,7 +13,7 @@ from clocs.experiments.claims import claims
 from clocs.experiments.grid import NAMES, Pretraining, cell_of, grid, only, paper_values
 from clocs.experiments.results import Results
 from clocs.experiments.runner import run_name
-from clocs.methods import METHODS
+from clocs.pretraining.methods import METHODS
 
 UNTRAINED = ("random", "random-bn")
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from clocs.cli import app
+from clocs.cli.main import app
 from clocs.experiments.__main__ import main
 from clocs.experiments.grid import Pretraining, grid
 from clocs.experiments.ledger import Ledger

@@ -14,9 +14,9 @@ import pytest
 from clocs.errors import ClocsError, SettingError
 from clocs.evaluation import score_against_random
 from clocs.experiments import scoring
+from clocs.experiments.data import Library
 from clocs.experiments.grid import Cell, Pretraining, grid, only
 from clocs.experiments.ledger import Ledger, Run
-from clocs.experiments.library import Library
 from clocs.experiments.runner import run_name
 
 from .small import TINY, small_cells, small_library, work
@@ -131,7 +131,7 @@ def test_a_failed_pretraining_fails_its_cells_alone(
     def breaks(*arguments: object, **options: object) -> object:
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr("clocs.pretraining.fit", breaks)
+    monkeypatch.setattr("clocs.pretraining.run.fit", breaks)
     outcome = work(tmp_path, cells, library)
     assert outcome.failed == 1 and outcome.done == len(cells) - 1
     failed = next(run for run in runs_of(tmp_path).values() if run.state == "failed")

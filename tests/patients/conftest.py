@@ -7,8 +7,8 @@ import pytest
 
 from clocs import Checkpoint, Frames
 from clocs.patients import Embeddings, Level
-from clocs.plan import Plan
-from clocs.pretraining import pretrain_frames
+from clocs.pretraining.plan import Plan
+from clocs.pretraining.run import pretrain_frames
 
 
 @pytest.fixture(scope="session")

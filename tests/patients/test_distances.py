@@ -10,9 +10,9 @@ import pytest
 from scipy.spatial.distance import cosine, euclidean
 
 from clocs import Checkpoint, Frames, Store
-from clocs.distances import _Blocks, distances_between, patient_distances
 from clocs.errors import SettingError
-from clocs.patients.report import report_distances
+from clocs.patients.distance_report import report_distances
+from clocs.patients.distances import _Blocks, distances_between, patient_distances
 
 Metric = Literal["euclidean", "cosine"]
 

@@ -15,13 +15,13 @@ import pytest
 from numpy.typing import NDArray
 
 from clocs.errors import CheckpointError, ClocsError, SettingError, StoreError
-from clocs.manifest import MANIFEST, own_hash
 from clocs.patients import Embeddings, PatientIndex, Where, index_folder
 from clocs.patients import engines as engines_module
 from clocs.patients.embeddings import joined
-from clocs.patients.index_folder import VECTORS, verify_index
+from clocs.patients.index_files import VECTORS, verify_index
 from clocs.patients.means import in_units
-from clocs.patients.units import units
+from clocs.patients.unit_vectors import units
+from clocs.store.manifest import MANIFEST, own_hash
 
 from .conftest import random_embeddings
 

@@ -13,7 +13,7 @@ from clocs.datasets.chapman import Chapman
 from clocs.datasets.physionet2017 import PhysioNet2017
 from clocs.datasets.physionet2020 import PhysioNet2020
 from clocs.errors import SettingError
-from clocs.sources import open_source
+from clocs.formats.source import open_source
 
 if TYPE_CHECKING:
     from clocs.datasets.synthetic import Synthetic

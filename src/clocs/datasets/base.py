@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, Protocol
 
+from clocs.formats.source import Source
 from clocs.recording import FrameSpec, Recording
-from clocs.sources import Source
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 from clocs.datasets import checks, listing
 from clocs.datasets.base import Entry, Listing, Published
 from clocs.errors import UnusableError
-from clocs.readers import ecg
+from clocs.formats import irhythm
 from clocs.recording import Episode, FrameSpec, Recording
 
 MERGED = {"AVB_TYPE2": "AVB", "AFL": "AFIB"}
@@ -88,16 +88,16 @@ class Cardiology(Published):
         if len(tables) > 1:
             detail = f"{entry.id} has several committee files: {', '.join(tables)}"
             raise UnusableError("unknown label", detail)
-        recording = ecg.read_ecg(self.source.read(entry.path), name=entry.id)
+        recording = irhythm.read_ecg(self.source.read(entry.path), name=entry.id)
         episodes = tuple(
             dataclasses.replace(episode, label=MERGED.get(episode.label, episode.label))
-            for episode in ecg.read_episodes(self.source.read(tables[0]), name=tables[0])
+            for episode in irhythm.read_episodes(self.source.read(tables[0]), name=tables[0])
         )
         last = max((episode.stop for episode in episodes), default=0)
         if last > recording.samples:
             detail = f"{entry.id} has {recording.samples} samples, its episodes end at {last}"
             raise UnusableError("truncated", detail)
-        checks.check_signal(recording, frame=self.frame, known_leads=(ecg.LEAD,))
+        checks.check_signal(recording, frame=self.frame, known_leads=(irhythm.LEAD,))
         self._check_labels(entry.id, recording, episodes)
         return dataclasses.replace(recording, patient=entry.patient, episodes=episodes)
 

@@ -14,9 +14,9 @@ from typing import ClassVar
 from clocs.datasets import checks, listing
 from clocs.datasets.base import Entry, Listing, Published
 from clocs.errors import SourceError, UnusableError
-from clocs.readers import read_csv, read_wfdb
+from clocs.formats import read_csv, read_wfdb
+from clocs.formats.source import Source
 from clocs.recording import STANDARD_LEADS, FrameSpec, Recording
-from clocs.sources import Source
 
 TABLE = "Diagnostics.xlsx"
 GROUPS = {

@@ -12,8 +12,8 @@ from pathlib import PurePosixPath
 
 from clocs.datasets.base import Entry, Quarantined
 from clocs.errors import SourceError, UnusableError
-from clocs.readers.wfdb_header import parse_header
-from clocs.sources import Source
+from clocs.formats.source import Source
+from clocs.formats.wfdb_header import parse_header
 
 
 def stem(path: str) -> str:

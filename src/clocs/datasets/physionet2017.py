@@ -14,9 +14,9 @@ from typing import ClassVar
 from clocs.datasets import checks, listing
 from clocs.datasets.base import Entry, Listing, Published
 from clocs.errors import SettingError, SourceError, UnusableError
-from clocs.readers import read_wfdb
+from clocs.formats import read_wfdb
+from clocs.formats.source import Source
 from clocs.recording import FrameSpec, Recording
-from clocs.sources import Source
 
 LEADS = ("ECG",)
 # Some copies hold the first labels under a name of their own, and newer ones as REFERENCE.csv.

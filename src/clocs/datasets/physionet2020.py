@@ -12,7 +12,7 @@ from typing import ClassVar
 from clocs.datasets import checks, listing
 from clocs.datasets.base import Entry, Listing, Published
 from clocs.errors import UnusableError
-from clocs.readers import read_wfdb
+from clocs.formats import read_wfdb
 from clocs.recording import STANDARD_LEADS, FrameSpec, Recording
 
 CODES = {

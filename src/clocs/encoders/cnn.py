@@ -12,8 +12,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from clocs import counter
-from clocs.encoders.block import KERNEL, POOL, conv_block, conv_block_eval, convolved
+from clocs import keyed_random
+from clocs.encoders.conv_block import KERNEL, POOL, conv_block, conv_block_eval, convolved
 from clocs.errors import SettingError
 
 CHANNELS = (1, 4, 16, 32)
@@ -50,15 +50,18 @@ class CNN:
         }
         flat = CHANNELS[-1] * self.pooled_length
         weights = {
-            name: counter.symmetric(keys, name, shape, shape[0]) for name, shape in shapes.items()
+            name: keyed_random.symmetric(keys, name, shape, shape[0])
+            for name, shape in shapes.items()
         }
         for i, channels in enumerate(CHANNELS[1:], start=1):
             weights[f"norm{i}.weight"] = torch.ones(len(keys), channels)
             weights[f"norm{i}.bias"] = torch.zeros(len(keys), channels)
-        weights["linear.weight"] = counter.symmetric(
+        weights["linear.weight"] = keyed_random.symmetric(
             keys, "linear.weight", (flat, self.embedding_dim), flat
         )
-        weights["linear.bias"] = counter.symmetric(keys, "linear.bias", (self.embedding_dim,), flat)
+        weights["linear.bias"] = keyed_random.symmetric(
+            keys, "linear.bias", (self.embedding_dim,), flat
+        )
         return weights
 
     def buffers(self, members: int) -> dict[str, Tensor]:
@@ -87,7 +90,7 @@ class CNN:
         """The same with batch statistics and dropout, and the buffers as they are afterwards."""
         h = x.unsqueeze(-1)
         layers = torch.arange(1, len(CHANNELS), device=keys.device)
-        layer_keys = counter.fold(keys, layers[:, None])  # (layers, members)
+        layer_keys = keyed_random.fold(keys, layers[:, None])  # (layers, members)
         updated = {}
         for i in range(1, len(CHANNELS)):
             steps = h.shape[1] * convolved(h.shape[2])

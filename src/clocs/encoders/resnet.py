@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from clocs import counter
+from clocs import keyed_random
 from clocs.errors import SettingError
 
 STAGES = (16, 32, 64)  # channels
@@ -93,12 +93,12 @@ class ResNet:
         weights = {}
         for conv in _CONVS:
             name, fan_in = f"{conv.name}.conv.weight", conv.kernel * conv.c_in
-            weights[name] = counter.symmetric(keys, name, (fan_in, conv.c_out), fan_in)
+            weights[name] = keyed_random.symmetric(keys, name, (fan_in, conv.c_out), fan_in)
             weights[f"{conv.name}.norm.weight"] = torch.ones(len(keys), conv.c_out)
             weights[f"{conv.name}.norm.bias"] = torch.zeros(len(keys), conv.c_out)
         flat, dim = STAGES[-1], self.embedding_dim
-        weights["linear.weight"] = counter.symmetric(keys, "linear.weight", (flat, dim), flat)
-        weights["linear.bias"] = counter.symmetric(keys, "linear.bias", (dim,), flat)
+        weights["linear.weight"] = keyed_random.symmetric(keys, "linear.weight", (flat, dim), flat)
+        weights["linear.bias"] = keyed_random.symmetric(keys, "linear.bias", (dim,), flat)
         return weights
 
     def buffers(self, members: int) -> dict[str, Tensor]:
@@ -138,8 +138,8 @@ class ResNet:
             return _scaled(y, weights, name, mean, variance)
 
         def drop(block: int, h: Tensor) -> Tensor:
-            key = counter.fold(keys, block)
-            return counter.dropout(h, self.dropout, key) if self.dropout else h
+            key = keyed_random.fold(keys, block)
+            return keyed_random.dropout(h, self.dropout, key) if self.dropout else h
 
         return _forward(weights, x, norm, drop), updated
 

@@ -13,7 +13,7 @@ from clocs.evaluation.groups import (
     evaluate_groups,
     score_groups,
 )
-from clocs.evaluation.labelled import By
+from clocs.evaluation.labelled_rows import By
 from clocs.evaluation.predictions import Predictions
 from clocs.evaluation.protocols import PROTOCOLS, Protocol
 from clocs.evaluation.result import Evaluation

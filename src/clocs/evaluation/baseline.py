@@ -13,14 +13,14 @@ from typing import Any
 
 import torch
 
-from clocs.checkpoint import Checkpoint
 from clocs.evaluation.comparison import ALPHA, Comparison, compare_all, correct
 from clocs.evaluation.groups import Scored, score_groups
 from clocs.evaluation.result import distinct
-from clocs.frames import Frames
-from clocs.plan import Plan
-from clocs.pretraining import untrained
-from clocs.train import Settings
+from clocs.frames.frames import Frames
+from clocs.pretraining.plan import Plan
+from clocs.pretraining.run import untrained
+from clocs.training.checkpoint import Checkpoint
+from clocs.training.loop import Settings
 
 UNTRAINED = ("random", "random-bn")
 

@@ -14,16 +14,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clocs import counter
-from clocs.checkpoint import Checkpoint
-from clocs.embedding import stack
+from clocs import keyed_random
 from clocs.encoders import Encoder, Weights, make_encoder
 from clocs.errors import CheckpointError
+from clocs.evaluation.class_weights import classifier_loss, summed_loss
 from clocs.evaluation.device_auc import DeviceAUC
-from clocs.evaluation.weighting import classifier_loss, summed_loss
-from clocs.frames import Frames
-from clocs.signals import Signals
-from clocs.views import Instances
+from clocs.frames.frames import Frames
+from clocs.frames.views import Instances
+from clocs.training.checkpoint import Checkpoint
+from clocs.training.embed import stack
+from clocs.training.signals import Signals
 
 # Views in evaluation mode encoded at a time, over all members: bounds the memory.
 _AT_ONCE = {"cpu": 2048, "cuda": 16384}
@@ -117,8 +117,8 @@ class Finetune:
         """The checkpoints' encoders; the layer on top starts as torch's do."""
         dim, classes = self.encoder.embedding_dim, self.train.targets.shape[1]
         return self.initial[0] | {
-            "head.weight": counter.symmetric(keys, "head.weight", (dim, classes), dim),
-            "head.bias": counter.symmetric(keys, "head.bias", (classes,), dim),
+            "head.weight": keyed_random.symmetric(keys, "head.weight", (dim, classes), dim),
+            "head.bias": keyed_random.symmetric(keys, "head.bias", (classes,), dim),
         }
 
     def buffers(self, members: int) -> Weights:

@@ -14,20 +14,20 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from clocs import guard
-from clocs.checkpoint import Checkpoint
 from clocs.errors import LeakError, SettingError
 from clocs.evaluation import metrics
 from clocs.evaluation.finetune import Classifiers
-from clocs.evaluation.labelled import By, Share, labelled_rows, settle, subset
+from clocs.evaluation.labelled_rows import By, Share, labelled_rows, settle, subset
 from clocs.evaluation.predictions import Predictions
 from clocs.evaluation.protocols import PROTOCOLS, Answers, Crew, Protocol
 from clocs.evaluation.result import Evaluation
-from clocs.evaluation.scoring import groups_of, scores_of
-from clocs.frames import Frames
-from clocs.splits import PARTS
-from clocs.train import Epoch, Settings
-from clocs.views import Instances
+from clocs.evaluation.scores import groups_of, scores_of
+from clocs.frames.frames import Frames
+from clocs.frames.splits import PARTS
+from clocs.frames.views import Instances
+from clocs.training import leak_guard
+from clocs.training.checkpoint import Checkpoint
+from clocs.training.loop import Epoch, Settings
 
 K = 20
 
@@ -127,7 +127,7 @@ def score_groups(
         raise SettingError("there is nothing to evaluate: give at least one checkpoint a group")
     for group in groups:
         for checkpoint in group:
-            guard.check_no_leak(checkpoint, frames)
+            leak_guard.check_no_leak(checkpoint, frames)
     settings = settings or Settings(batch_size=frames.batch_size)
     rows = [labelled_rows(frames, split) for split in range(len(PARTS))]
     share = settle(frames, rows[0], Share(fraction, by, labels))
@@ -184,7 +184,7 @@ def _scored(
 ) -> Scored:
     frames, test = crew.frames, crew.rows[2]
     checkpoints = crew.checkpoints[members]
-    copies = guard.copies_of_seen(checkpoints, frames)
+    copies = leak_guard.copies_of_seen(checkpoints, frames)
     kept = ~copies[frames.recording[test.frame]]
     if not kept.any():
         raise LeakError(f"every test recording of {frames.dataset} is a copy of one trained on")

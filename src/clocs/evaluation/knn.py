@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from clocs.errors import SettingError
-from clocs.losses import unit
+from clocs.pretraining.losses import unit
 
 _AT_ONCE = 50_000_000  # similarities held at a time
 

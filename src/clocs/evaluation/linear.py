@@ -15,10 +15,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from clocs import counter
+from clocs import keyed_random
 from clocs.encoders import Weights
+from clocs.evaluation.class_weights import classifier_loss
 from clocs.evaluation.device_auc import DeviceAUC
-from clocs.evaluation.weighting import classifier_loss
 
 STRENGTHS = tuple(10.0**-k for k in range(8))  # of L2, strongest first: each start is the next's
 
@@ -74,8 +74,8 @@ class LinearHead:
         """Uniform in ±1/√dim, as torch initialises a linear layer."""
         dim, classes = self.train.features.shape[-1], self.train.targets.shape[-1]
         return {
-            "weight": counter.symmetric(keys, "head.weight", (dim, classes), dim),
-            "bias": counter.symmetric(keys, "head.bias", (classes,), dim),
+            "weight": keyed_random.symmetric(keys, "head.weight", (dim, classes), dim),
+            "bias": keyed_random.symmetric(keys, "head.bias", (classes,), dim),
         }
 
     def buffers(self, members: int) -> Weights:

@@ -16,17 +16,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from clocs.checkpoint import Checkpoint
-from clocs.embedding import embed_instances
 from clocs.encoders import Weights
+from clocs.evaluation.class_weights import class_weights
 from clocs.evaluation.finetune import Classifiers, Finetune, Windows, fleets
 from clocs.evaluation.knn import votes
 from clocs.evaluation.linear import Labelled, LinearHead, converged, probabilities
-from clocs.evaluation.weighting import class_weights
-from clocs.frames import Frames
-from clocs.signals import Signals
-from clocs.train import Epoch, Settings, Trained, fit
-from clocs.views import Instances
+from clocs.frames.frames import Frames
+from clocs.frames.views import Instances
+from clocs.training.checkpoint import Checkpoint
+from clocs.training.embed import embed_instances
+from clocs.training.loop import Epoch, Settings, Trained, fit
+from clocs.training.signals import Signals
 
 _SMALL = 500_000  # numbers in a batch of embeddings that one thread handles as fast as two
 

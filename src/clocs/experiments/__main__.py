@@ -10,12 +10,12 @@ import argparse
 import sys
 from pathlib import Path
 
-from clocs.arguments import pick_device
 from clocs.errors import ClocsError
 from clocs.experiments.grid import NAMES
 from clocs.experiments.reproduce import price, reproduce
 from clocs.experiments.runner import MEMBERS, Progress
-from clocs.experiments.words import outcome_words, price_lines
+from clocs.experiments.summary import outcome_words, price_lines
+from clocs.training.device import pick_device
 
 
 def main(arguments: list[str] | None = None) -> int:

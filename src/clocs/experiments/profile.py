@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from clocs.experiments.grid import CURVE_EPOCHS
-from clocs.train import Settings
+from clocs.training.loop import Settings
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ from clocs.experiments.grid import ABOUT, Cell, grid
 from clocs.experiments.ledger import Run
 from clocs.experiments.results import Results, open_results
 from clocs.experiments.runner import last_line
+from clocs.experiments.summary import duration
 from clocs.experiments.tables import Table, markdown, signed
-from clocs.experiments.words import duration
 from clocs.files import write_atomic
 
 PAGE = "index.html"
@@ -110,7 +110,7 @@ def write_report(runs: Path, out: Path | None = None) -> Path:
 
 def _environment() -> jinja2.Environment:
     return jinja2.Environment(
-        loader=jinja2.PackageLoader("clocs"),
+        loader=jinja2.PackageLoader("clocs.experiments"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

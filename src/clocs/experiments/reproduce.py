@@ -17,9 +17,9 @@ from typing import Any
 import torch
 
 from clocs.errors import SettingError
+from clocs.experiments.data import Library, library_of, open_library
 from clocs.experiments.grid import Cell, grid, only
 from clocs.experiments.ledger import Ledger, Run, open_ledger
-from clocs.experiments.library import Library, library_of, open_library
 from clocs.experiments.pricing import Rates
 from clocs.experiments.profile import PAPER, SIMULATED, Profile
 from clocs.experiments.runner import MEMBERS, Outcome, Progress, Runner, run_name, why_not

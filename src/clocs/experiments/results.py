@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from clocs.experiments.data import leads_for
 from clocs.experiments.grid import Cell, paper_values
 from clocs.experiments.ledger import Run, open_ledger
-from clocs.experiments.library import leads_for
 from clocs.experiments.runner import last_line, run_name
 
 

@@ -19,14 +19,14 @@ from threading import Event
 import torch
 
 from clocs.errors import ClocsError
+from clocs.experiments.data import Library
 from clocs.experiments.grid import Cell, Pretraining
-from clocs.experiments.learning import Seen, learn
+from clocs.experiments.learn_step import Seen, learn
 from clocs.experiments.ledger import Ledger, versions
-from clocs.experiments.library import Library
 from clocs.experiments.pricing import Rates
 from clocs.experiments.profile import Profile
-from clocs.experiments.scoring import score
-from clocs.train import Epoch
+from clocs.experiments.score_step import score
+from clocs.training.loop import Epoch
 
 MEMBERS = 45  # trained downstream at once: nine groups of five seeds
 _POLL = 0.5  # seconds between looks at what other processes do

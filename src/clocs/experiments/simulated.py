@@ -12,9 +12,9 @@ import numpy as np
 
 from clocs.datasets.synthetic import GAIN, Synthetic
 from clocs.experiments import paper
-from clocs.frames import SEXES, Frames
+from clocs.frames.frames import SEXES, Frames
+from clocs.frames.splits import assign, keys_of
 from clocs.recording import STANDARD_LEADS
-from clocs.splits import assign, keys_of
 
 PATIENTS = 60
 BATCH_SIZE = 32

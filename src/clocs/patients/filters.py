@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from clocs.errors import SettingError
-from clocs.splits import PARTS
+from clocs.frames.splits import PARTS
 
 
 @dataclass(frozen=True)

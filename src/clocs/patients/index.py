@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from clocs.errors import CheckpointError, SettingError
 from clocs.patients.embeddings import Embeddings
-from clocs.patients.engines import EXACT_UP_TO, Approximate, Kind, KindOrAuto, pick_kind, scan
+from clocs.patients.faiss_engines import EXACT_UP_TO, Approximate, Kind, KindOrAuto, pick_kind, scan
 from clocs.patients.filters import Where
 from clocs.patients.rows import ID_COLUMNS, Level
-from clocs.patients.units import expect_distinct, living, units
+from clocs.patients.unit_vectors import expect_distinct, living, units
 
 _PERSON = pl.struct("dataset", "patient").hash(seed=0)
 
@@ -260,14 +260,14 @@ class PatientIndex:
 
     def save(self, folder: Path | str) -> None:
         """Write the folder; its manifest last."""
-        from clocs.patients.index_folder import save_index
+        from clocs.patients.index_files import save_index
 
         save_index(self, Path(folder))
 
     @classmethod
     def load(cls, folder: Path | str) -> PatientIndex:
         """Open a folder; vectors stay on disk, memory-mapped."""
-        from clocs.patients.index_folder import load_index
+        from clocs.patients.index_files import load_index
 
         return load_index(Path(folder))
 

@@ -18,14 +18,14 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 
-from clocs.checkpoint import Card, Checkpoint
-from clocs.cutting import frame_count
-from clocs.patients.embedding import embed_levels, embed_store
+from clocs.frames.positions import frame_count
+from clocs.patients.embed import embed_levels, embed_store
 from clocs.patients.embeddings import Embeddings
 from clocs.patients.index import PatientIndex
 from clocs.patients.unseen import Unseen, unseen
 from clocs.recording import FrameSpec
-from clocs.store import Store
+from clocs.store.store import Store
+from clocs.training.checkpoint import Card, Checkpoint
 
 NEAREST = 10
 

@@ -9,11 +9,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from clocs.checkpoint import Checkpoint
 from clocs.errors import LeakError, SettingError
-from clocs.guard import seen_by
-from clocs.splits import PARTS, assign
-from clocs.store import Store
+from clocs.frames.splits import PARTS, assign
+from clocs.store.store import Store
+from clocs.training.checkpoint import Checkpoint
+from clocs.training.leak_guard import seen_by
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,161 @@
+"""The commands `clocs show …`: parse, draw, say where; see `clocs.figures.show`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from clocs.errors import SettingError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from clocs.recording import Recording
+    from clocs.store.store import Store
+
+app = typer.Typer(
+    name="show",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    help="Draw what the methods do: perturbations, views, similarities.",
+)
+_out = Console(highlight=False, soft_wrap=True)
+_err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def _png(path: Path) -> Path:
+    if path.suffix.lower() != ".png":
+        raise SettingError(f"--out is {path}; give a name that ends in .png")
+    return path
+
+
+StorePath = Annotated[Path, typer.Argument(help="Made by `clocs prepare`.")]
+Out = Annotated[Path, typer.Option(help="The PNG to write.", callback=_png)]
+Which = Annotated[
+    str | None, typer.Option("--recording", help="Its id; the first that is long enough.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON alone to standard output.")]
+
+
+@app.command(epilog="Example: clocs show perturbations chapman --out perturbations.png")
+def perturbations(
+    store: StorePath,
+    out: Out = Path("perturbations.png"),
+    recording: Which = None,
+    lead: Annotated[str | None, typer.Option(help="By name; the first of the default.")] = None,
+    perturb: Annotated[
+        list[str] | None,
+        typer.Option(help='Such as "gaussian>sa_t"; may be given again. The five of the paper.'),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the draws.", min=0)] = 68,
+    as_json: Json = False,
+) -> None:
+    """Draw a frame, each perturbation of it and their spectrograms (the paper's appendix B)."""
+    from clocs.figures import show
+    from clocs.store.store import open_store
+
+    opened = open_store(store)
+    name = lead or opened.choose_leads()[0]
+    spec = opened.manifest.frame
+    chosen = _recording(opened, recording, [name], spec.seconds)
+    figure = show.show_perturbations(
+        show.frame_of(chosen, spec, name),
+        spec,
+        chains=perturb or show.APPENDIX_B,
+        amplitude=chosen.unit,
+        title=f"Recording {chosen.id}, lead {name}",
+        seed=seed,
+    )
+    _finish(figure, out, as_json, recording=chosen.id, lead=name, seed=seed)
+
+
+@app.command(epilog="Example: clocs show views chapman --out views.png")
+def views(
+    store: StorePath,
+    out: Out = Path("views.png"),
+    recording: Which = None,
+    leads: Annotated[
+        str | None, typer.Option(help="By name, such as II,V2,aVL,aVR (the default).")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Draw how CMSC, CMLC and CMSMLC take views of one recording (the paper's figure 1)."""
+    from clocs.figures import show
+    from clocs.store.store import open_store
+
+    opened = open_store(store)
+    names = opened.choose_leads(_names(leads))
+    frame, segment_frame = opened.manifest.frame, opened.manifest.segment_frame
+    seconds = max(frame.seconds, 2 * segment_frame.seconds)
+    chosen = _recording(opened, recording, names, seconds)
+    figure = show.show_views(chosen, frame=frame, segment_frame=segment_frame, leads=names)
+    _finish(figure, out, as_json, recording=chosen.id, leads=list(names))
+
+
+@app.command(
+    epilog="Example: clocs show similarity chapman --checkpoint runs/chapman-cmsc --out batch.png"
+)
+def similarity(
+    store: StorePath,
+    checkpoint: Annotated[Path, typer.Option(help="A file, or a folder (then its first seed).")],
+    out: Out = Path("similarity.png"),
+    method: Annotated[
+        str | None, typer.Option(help="cmsc, cmlc or cmsmlc; the checkpoint's own by default.")
+    ] = None,
+    batch: Annotated[int, typer.Option(help="Instances.", min=2, max=64)] = 16,
+    seed: Annotated[int, typer.Option(help="Of the choice of the batch.", min=0)] = 0,
+    split_seed: Annotated[int, typer.Option(help="Of the split by patient.", min=0)] = 0,
+    as_json: Json = False,
+) -> None:
+    """Draw the similarities of a batch of test patients (the paper's figure 2)."""
+    from clocs.figures.similarity import show_similarity
+    from clocs.frames.make import make_frames
+    from clocs.pretraining.methods import METHODS, find_method
+    from clocs.store.store import open_store
+    from clocs.training.checkpoint import load_checkpoint
+
+    loaded, opened = load_checkpoint(checkpoint), open_store(store)
+    own = METHODS.get(loaded.card.method)
+    several = own is not None and (own.views.all_leads or own.views.segments > 1)
+    name = method or (loaded.card.method if several else "cmsc")
+    of_segments = find_method(name).views.segments > 1
+    spec = opened.manifest.segment_frame if of_segments else opened.manifest.frame
+    with _err.status("Cutting frames …"):
+        frames = make_frames(opened, spec=spec, split_seed=split_seed)
+    figure = show_similarity(loaded, frames, method=name, batch=batch, seed=seed)
+    _finish(figure, out, as_json, method=name, batch=batch, seed=seed)
+
+
+def _recording(store: Store, which: str | None, leads: Sequence[str], seconds: float) -> Recording:
+    """The one asked for, or the first with these leads that is long enough."""
+    if which is not None:
+        return store.recording(which)
+    lasts = (store.table["samples"] / store.table["rate"]).to_numpy()
+    for row in store.rows_with(leads):
+        if lasts[row] >= seconds - 1e-6:
+            return store.recording(int(row))
+    raise SettingError(
+        f"{store.path} has no recording of {seconds:g} s or more with {', '.join(leads)}; "
+        "choose other leads"
+    )
+
+
+def _names(leads: str | None) -> list[str] | None:
+    return None if leads is None else [name.strip() for name in leads.split(",") if name.strip()]
+
+
+def _finish(figure: Figure, out: Path, as_json: bool, **facts: Any) -> None:
+    from clocs.figures import plots
+
+    out.parent.mkdir(parents=True, exist_ok=True)
+    plots.save(figure, out)
+    if as_json:
+        sys.stdout.write(json.dumps({"file": str(out), **facts}, ensure_ascii=False) + "\n")
+    else:
+        _out.print(f"The figure is {out}.", markup=False)

@@ -1,0 +1,214 @@
+"""Library: the experiments' data. Frames of a dataset from its store, or from saved Frames files.
+
+A machine without zarr and polars needs `NAME-frame.safetensors` and, where segments are cut
+otherwise, `NAME-pair.safetensors` (`clocs frames` writes them); one file serves every split and
+every choice of its leads. Knows nothing about methods or runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Lock
+
+from clocs.errors import SettingError
+from clocs.experiments.paper import DATASETS
+from clocs.frames.frames import Frames
+from clocs.recording import PAPER_LEADS, STANDARD_LEADS, FrameSpec
+
+
+def leads_for(count: int, present: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Which of the leads present are the four of the paper, or all twelve; None where they lack.
+
+    A recording of a single lead is used as it is, whatever the encoder was trained on.
+    """
+    if len(present) == 1:
+        return present
+    wanted = PAPER_LEADS if count == len(PAPER_LEADS) else STANDARD_LEADS
+    return wanted if set(wanted) <= set(present) else None
+
+
+class Library:
+    """Frames by dataset, kept in memory once loaded."""
+
+    def __init__(self, sources: dict[str, _Source]) -> None:
+        self._sources = sources
+        self._loaded: dict[tuple[str, bool, tuple[str, ...]], Frames] = {}
+        self._one_at_a_time = Lock()
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        return tuple(self._sources)
+
+    def leads(self, dataset: str) -> tuple[str, ...]:
+        """All leads that its recordings have."""
+        return self._sources[dataset].leads
+
+    def why_not(self, dataset: str, leads: int) -> str | None:
+        """Why frames of this dataset in so many leads cannot be had; None where they can."""
+        if dataset not in self._sources:
+            return f"needs a store of {dataset}"
+        if leads_for(leads, self._sources[dataset].leads) is None:
+            return f"needs a {leads}-lead store"
+        return None
+
+    def frames(
+        self, dataset: str, *, leads: int, pair: bool = False, split_seed: int = 0
+    ) -> Frames:
+        """All frames of a dataset.
+
+        Args:
+            dataset: Its name.
+            leads: 4 or 12; a dataset of a single lead has that one.
+            pair: Cut for views that are consecutive segments.
+            split_seed: Of the split by patient.
+        """
+        why_not = self.why_not(dataset, leads)
+        names = leads_for(leads, self._sources[dataset].leads) if why_not is None else None
+        if names is None:
+            raise SettingError(f"this experiment {why_not}; prepare one and name it in --stores")
+        source = self._sources[dataset]
+        key = (dataset, pair and source.has_pairs, names)
+        with self._one_at_a_time:
+            if key not in self._loaded:
+                self._loaded[key] = source.load(key[1], names)
+            frames = self._loaded[key]
+        return frames if frames.split_seed == split_seed else frames.with_split_seed(split_seed)
+
+    def frame(self, dataset: str) -> FrameSpec:
+        """The frame to evaluate with."""
+        return self._sources[dataset].frame
+
+    def content(self, dataset: str) -> str:
+        """The content hash of its recordings."""
+        return self._sources[dataset].content
+
+
+class _Source:
+    """Where one dataset's frames come from."""
+
+    def __init__(
+        self,
+        *,
+        dataset: str,
+        leads: tuple[str, ...],
+        frame: FrameSpec,
+        content: str,
+        has_pairs: bool,
+        load: Callable[[bool, tuple[str, ...]], Frames],
+    ) -> None:
+        self.dataset, self.leads, self.frame, self.content = dataset, leads, frame, content
+        self.has_pairs, self.load = has_pairs, load
+
+
+def open_library(folder: Path) -> Library:
+    """The stores and saved Frames files of a folder, named by dataset.
+
+    Stores come first, where this machine can read them.
+    """
+    if not folder.is_dir():
+        raise SettingError(f"{folder} is no folder; give the one that holds the prepared stores")
+    sources = {}
+    for name in DATASETS:
+        saved = folder / f"{name}-frame.safetensors"
+        if (folder / name / "manifest.json").is_file() and find_spec("polars") is not None:
+            sources[name] = _of_store(folder / name)
+        elif saved.is_file():
+            sources[name] = _of_files(saved)
+        else:
+            continue
+        if sources[name].dataset != name:
+            raise SettingError(
+                f"{folder} holds {sources[name].dataset} under the name of {name}; rename it"
+            )
+    if not sources:
+        raise SettingError(
+            f"{folder} holds neither stores (chapman, physionet2020, …) nor saved frames "
+            "(chapman-frame.safetensors, …); make them with `clocs prepare` or `clocs frames`"
+        )
+    return Library(sources)
+
+
+def library_of(frames: dict[str, Frames]) -> Library:
+    """Frames that are in memory already."""
+    return Library({name: _of_frames(own) for name, own in frames.items()})
+
+
+def _of_frames(frames: Frames) -> _Source:
+    return _Source(
+        dataset=frames.dataset,
+        leads=frames.leads,
+        frame=frames.spec,
+        content=frames.content,
+        has_pairs=False,
+        load=lambda pair, leads: frames.with_leads(leads),
+    )
+
+
+def _of_files(path: Path) -> _Source:
+    pair_path = path.with_name(path.name.replace("-frame.", "-pair."))
+    facts = Frames.facts(path)
+    has_pairs = pair_path.is_file()
+    if has_pairs and Frames.facts(pair_path)["content"] != facts["content"]:
+        raise SettingError(
+            f"{pair_path.name} and {path.name} come from different stores; write both again with "
+            "`clocs frames`"
+        )
+
+    def load(pair: bool, leads: tuple[str, ...]) -> Frames:
+        return Frames.load(pair_path if pair else path).with_leads(leads)
+
+    return _Source(
+        dataset=facts["dataset"],
+        leads=facts["leads"],
+        frame=facts["spec"],
+        content=facts["content"],
+        has_pairs=has_pairs,
+        load=load,
+    )
+
+
+def _of_store(path: Path) -> _Source:
+    from clocs.frames.make import make_frames
+    from clocs.store.store import open_store
+
+    store = open_store(path)
+    manifest = store.manifest
+
+    def load(pair: bool, leads: tuple[str, ...]) -> Frames:
+        spec = manifest.segment_frame if pair else manifest.frame
+        return make_frames(store, spec=spec, leads=leads)
+
+    return _Source(
+        dataset=manifest.dataset,
+        leads=store.leads,
+        frame=manifest.frame,
+        content=manifest.content_hash,
+        has_pairs=manifest.segment_frame != manifest.frame,
+        load=load,
+    )
+
+
+def save_frames(store: Path, out: Path, *, progress: Callable[[int, int], None]) -> list[Path]:
+    """Write a store's Frames files into the folder `out`: all leads, one split serves all.
+
+    Returns:
+        The files: one, or two where segments are cut otherwise.
+    """
+    from clocs.frames.make import make_frames
+    from clocs.store.store import open_store
+
+    opened = open_store(store)
+    manifest = opened.manifest
+    specs = {"frame": manifest.frame}
+    if manifest.segment_frame != manifest.frame:
+        specs["pair"] = manifest.segment_frame
+    out.mkdir(parents=True, exist_ok=True)
+    written = []
+    for done, (kind, spec) in enumerate(specs.items()):
+        progress(done, len(specs))
+        written.append(out / f"{manifest.dataset}-{kind}.safetensors")
+        make_frames(opened, spec=spec, leads=opened.leads).save(written[-1])
+    progress(len(specs), len(specs))
+    return written

@@ -1,0 +1,243 @@
+"""Session: what one explorer shows, and the questions a page can ask. Knows nothing about HTTP.
+
+Patients go by their pseudonyms here; nothing that leaves this file says who they are, unless the
+owner of the session asked for the IDs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from clocs.errors import ClocsError, SettingError
+from clocs.explorer.columns import UNKNOWN_AGE, columns_of, label_names
+from clocs.explorer.describing import described, packed_signal
+from clocs.explorer.map import Projection
+from clocs.explorer.material import Distances
+from clocs.explorer.packing import pack
+from clocs.explorer.predictors import Predictors
+from clocs.explorer.pseudonyms import pseudonyms
+from clocs.frames.frames import SEXES
+from clocs.frames.splits import PARTS
+from clocs.patients.embeddings import Embeddings
+from clocs.patients.filters import Where
+from clocs.patients.index import PatientIndex
+from clocs.store.store import Store
+
+NEIGHBOURS = 10
+
+
+class UnknownPatientError(ClocsError):
+    """No patient, recording or upload of that name is here."""
+
+
+@dataclass
+class Session:
+    """Everything behind one page.
+
+    Attributes:
+        embeddings: Patients' vectors and facts.
+        projection: The map.
+        distances: Within and between patients.
+        stores: By dataset, for signals; may lack some or all.
+        checkpoint: The encoder's file, for visitors' recordings; None where there is none.
+        report: A page with results, or None.
+        key: Of the pseudonyms.
+        show_ids: Whether patients go by their own IDs.
+        title: Above the page.
+    """
+
+    embeddings: Embeddings
+    projection: Projection
+    distances: Distances
+    stores: Mapping[str, Store]
+    key: bytes
+    checkpoint: Path | None = None
+    report: Path | None = None
+    show_ids: bool = False
+    title: str = "clocs"
+
+    def __post_init__(self) -> None:
+        if self.embeddings.level != "patient":
+            raise SettingError(
+                f"the embeddings are of the level {self.embeddings.level!r}; "
+                "make them with `clocs embed --level patient`"
+            )
+        rows = self.embeddings.rows
+        self.codes = pseudonyms(rows.select("dataset", "patient").iter_rows(), self.key)
+        self._rows = {code: row for row, code in enumerate(self.codes)}
+        self.predictors = Predictors(self.embeddings, self.stores)
+
+    # What all patients are
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """Names for the bits of the column of labels."""
+        first = [label for store in self.stores.values() for label in store.manifest.labels]
+        return label_names(self.embeddings.rows, first)
+
+    @cached_property
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """A value a patient: what a map colours and filters by."""
+        return columns_of(self.embeddings.rows, self.labels, self.datasets)
+
+    @cached_property
+    def datasets(self) -> tuple[str, ...]:
+        return tuple(self.embeddings.rows["dataset"].unique(maintain_order=True).to_list())
+
+    def facts(self) -> dict[str, Any]:
+        """About the whole session."""
+        _, state = self.projection.now()
+        return {
+            "title": self.title,
+            "patients": len(self.embeddings),
+            "datasets": self.datasets,
+            "labels": self.labels,
+            "splits": [*PARTS, "unknown"],
+            "sexes": SEXES,
+            "unknown_age": UNKNOWN_AGE,
+            "show_ids": self.show_ids,
+            "signals": bool(self.stores),
+            "uploads": self.checkpoint is not None,
+            "report": self.report is not None,
+            "projection": vars(state),
+            "without_direction": len(self.embeddings.dead),
+        }
+
+    def map(self) -> bytes:
+        """Places, pseudonyms and columns of all patients, packed."""
+        positions, state = self.projection.now()
+        codes = np.frombuffer(bytes.fromhex("".join(self.codes)), np.uint8)
+        own: dict[str, NDArray[Any]] = {
+            "positions": positions,
+            "codes": codes.reshape(len(self.codes), -1),
+        }
+        return pack({"projection": vars(state)}, {**own, **self.columns})
+
+    def positions(self) -> bytes:
+        """Places alone, packed: when a better map is ready."""
+        positions, state = self.projection.now()
+        return pack({"projection": vars(state)}, {"positions": positions})
+
+    # One patient
+
+    def row(self, code: str) -> int:
+        """The row of a pseudonym."""
+        if code not in self._rows:
+            raise UnknownPatientError(f"there is no patient {code[:40]} here")
+        return self._rows[code]
+
+    def name(self, row: int) -> str:
+        """What the page calls a patient."""
+        if self.show_ids:
+            return str(self.embeddings.rows["patient"][row])
+        return f"patient {self.codes[row]}"
+
+    def summary(self, row: int) -> dict[str, Any]:
+        """Who: one line of a list."""
+        facts = self.embeddings.rows.row(row, named=True)
+        age = facts["age"]
+        return {
+            "code": self.codes[row],
+            "row": row,
+            "name": self.name(row),
+            "dataset": facts["dataset"],
+            "labels": facts["labels"],
+            "split": facts["split"],
+            "age": None if age is None or not np.isfinite(age) else age,
+            "sex": facts["sex"],
+        }
+
+    def patient(self, code: str) -> dict[str, Any]:
+        """Who, which recordings, and what the classifier says."""
+        row = self.row(code)
+        table = self._recordings(row)
+        listed = []
+        if table is not None:
+            for number, one in enumerate(table.iter_rows(named=True)):
+                listed.append(
+                    described(one["leads"], one["samples"], one["rate"], one["unit"])
+                    | {
+                        "number": number,
+                        "name": one["id"] if self.show_ids else f"recording {number + 1}",
+                        "labels": one["labels"],
+                        "episodes": sorted({episode["label"] for episode in one["episodes"]}),
+                    }
+                )
+        facts = self.summary(row)
+        vector = self.embeddings.vectors[row]
+        return facts | {
+            "recordings": listed,
+            "predictions": self.predictors.predict(vector, [facts["dataset"]]),
+        }
+
+    def signal(
+        self, code: str, number: int, *, start: float, seconds: float, lead: str | None
+    ) -> bytes:
+        """A recording's samples, packed."""
+        row = self.row(code)
+        table = self._recordings(row)
+        if table is None or number >= table.height:
+            raise UnknownPatientError(f"{self.name(row)} has no recording {number + 1} here")
+        store = self.stores[self.embeddings.rows["dataset"][row]]
+        return packed_signal(store.recording(int(table["row"][number])), start, seconds, lead)
+
+    def _recordings(self, row: int) -> pl.DataFrame | None:
+        dataset, patient = self.embeddings.rows.select("dataset", "patient").row(row)
+        store = self.stores.get(dataset)
+        if store is None:
+            return None
+        return store.table.with_row_index("row").filter(pl.col("patient") == patient)
+
+    # Neighbours
+
+    @cached_property
+    def index(self) -> PatientIndex:
+        return PatientIndex.build(self.embeddings)
+
+    def warm(self) -> None:
+        """Make what the first click would wait for."""
+        self.index  # noqa: B018
+        self.predictors.fit()
+
+    def neighbours(
+        self, code: str, k: int = NEIGHBOURS, where: Where | None = None
+    ) -> dict[str, Any]:
+        """The most similar patients, nearest first."""
+        row = self.row(code)
+        dataset, patient = self.embeddings.rows.select("dataset", "patient").row(row)
+        vector = self.embeddings.vectors[row]
+        found = self.near(vector, k, where, exclude=[(dataset, patient)])
+        return {"code": code, "name": self.name(row), "neighbours": found}
+
+    def near(
+        self,
+        vector: NDArray[np.float32],
+        k: int,
+        where: Where | None = None,
+        exclude: Sequence[tuple[str, str] | None] | None = None,
+    ) -> list[dict[str, Any]]:
+        """The patients nearest to a vector, each with how near."""
+        hits = self.index.search(vector[None], k, where=where, exclude=exclude)
+        inter = self.sorted_inter
+        listed = []
+        for row, cosine, apart in zip(hits.rows[0], hits.cosine[0], hits.euclidean[0], strict=True):
+            if row < 0:
+                break
+            share = float(np.searchsorted(inter, apart) / len(inter)) if len(inter) else None
+            listed.append(
+                self.summary(int(row))
+                | {"cosine": float(cosine), "distance": float(apart), "closer_than": share}
+            )
+        return listed
+
+    @cached_property
+    def sorted_inter(self) -> NDArray[np.float32]:
+        return np.sort(self.distances.inter)

@@ -1,0 +1,200 @@
+"""Shield: what stands between a browser and the pages. Knows nothing about patients.
+
+Refuses requests for other hosts (a page elsewhere may let its name point to 127.0.0.1), from other
+sites, without the token where one is set, and bodies that are too large or too slow; puts the
+headers that keep a browser strict on every answer. Refusals are JSON with a message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import json
+import logging
+from collections.abc import Collection
+from http.cookies import CookieError, SimpleCookie
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlencode
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
+COOKIE = "clocs_token"
+BODY_LIMIT = 32 << 20  # bytes of an upload
+BODY_SECONDS = 30.0  # for an upload to arrive
+
+CSP = (
+    "default-src 'self'; img-src 'self' blob: data:; object-src 'none'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
+)
+# A report is a page of its own with its styles and scripts inside: it runs in a sandbox that has
+# no origin, so it can neither read this server nor send anything anywhere.
+REPORT_CSP = (
+    "sandbox allow-scripts; default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
+    "script-src 'unsafe-inline'; font-src data:; frame-ancestors 'self'"
+)
+HEADERS = {
+    "content-security-policy": CSP,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+    "cache-control": "no-store",
+}
+
+
+class TooMuchError(Exception):
+    """A body that is too large or too slow, with its status."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Shield:
+    """An ASGI application around another.
+
+    Args:
+        app: The other.
+        hosts: Names that a request may be for, without ports; None for any (then with a token).
+        token: That a browser must show once; None for none.
+        body_limit: In bytes.
+        body_seconds: For a body to arrive.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        hosts: Collection[str] | None = LOOPBACK,
+        token: str | None = None,
+        body_limit: int = BODY_LIMIT,
+        body_seconds: float = BODY_SECONDS,
+    ) -> None:
+        if hosts is None and token is None:
+            raise ValueError("a server for any host needs a token")
+        self.app = app
+        self.hosts, self.token = hosts, token
+        self.body_limit, self.body_seconds = body_limit, body_seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+            return
+        if scope["type"] != "http":  # a websocket: there are none
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        headers = {k.decode("latin-1").lower(): v.decode("latin-1") for k, v in scope["headers"]}
+        started = False
+
+        async def send_safely(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                own = {k.decode("latin-1").lower() for k, _ in message["headers"]}
+                more = [(k, v) for k, v in HEADERS.items() if k not in own]
+                message["headers"] = [
+                    *message["headers"],
+                    *((k.encode("latin-1"), v.encode("latin-1")) for k, v in more),
+                ]
+            await send(message)
+
+        refused = self._refuse(scope, headers)
+        if refused is not None:
+            await _answer(send_safely, *refused)
+            return
+        if self.token is not None and (way_in := self._way_in(scope)) is not None:
+            await _answer(send_safely, 303, "", way_in)
+            return
+        try:
+            await self.app(scope, self._bounded(receive), send_safely)
+        except Exception:  # it has been answered in words; here is what the owner should read
+            if not started:
+                await _answer(send_safely, 500, "something went wrong here")
+            logging.getLogger("clocs.explorer").exception("an answer failed")
+
+    def _refuse(self, scope: Scope, headers: dict[str, str]) -> tuple[int, str] | None:
+        host = headers.get("host", "")
+        if self.hosts is not None and _name(host) not in self.hosts:
+            return 421, f"this server is not {host[:80]!r}; open the address that it printed"
+        if headers.get("sec-fetch-site", "none") not in ("same-origin", "none") and (
+            scope["method"] != "GET" or headers.get("sec-fetch-mode") != "navigate"
+        ):
+            return 403, "requests from other sites are refused"
+        origin = headers.get("origin")
+        if origin is not None and origin.partition("://")[2].lower() != host.lower():
+            return 403, "requests from other sites are refused"
+        if self.token is not None and not self._known(scope, headers):
+            return 401, "this explorer needs its token; open the address that it printed"
+        length = headers.get("content-length", "0")
+        if not length.isdecimal() or int(length) > self.body_limit:
+            return 413, self._too_large()
+        return None
+
+    def _known(self, scope: Scope, headers: dict[str, str]) -> bool:
+        shown = [headers.get("authorization", "").removeprefix("Bearer ")]
+        try:
+            cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+            shown.append(cookie.value if cookie else "")
+        except CookieError:
+            pass
+        if scope["path"] == "/":
+            shown += parse_qs(scope["query_string"].decode("latin-1")).get("token", [])[:1]
+        return any(self._is_token(word) for word in shown)
+
+    def _is_token(self, word: str) -> bool:
+        own, other = (hashlib.sha256(w.encode()).digest() for w in (self.token or "", word))
+        return hmac.compare_digest(own, other)
+
+    def _way_in(self, scope: Scope) -> dict[str, str] | None:
+        """Where a browser that shows the token in the address goes on, with a cookie instead."""
+        query = parse_qs(scope["query_string"].decode("latin-1"))
+        if scope["path"] != "/" or "token" not in query:
+            return None
+        rest = urlencode({k: v for k, v in query.items() if k != "token"}, doseq=True)
+        cookie = f"{COOKIE}={self.token}; HttpOnly; SameSite=Strict; Path=/"
+        return {"location": f"/?{rest}" if rest else "/", "set-cookie": cookie}
+
+    def _bounded(self, receive: Receive) -> Receive:
+        total, deadline = 0, asyncio.get_running_loop().time() + self.body_seconds
+
+        async def receive_bounded() -> Message:
+            nonlocal total
+            if total < 0:
+                return await receive()
+            try:
+                async with asyncio.timeout_at(deadline):
+                    message = await receive()
+            except TimeoutError:
+                words = f"the request took more than {self.body_seconds:g} s to arrive"
+                raise TooMuchError(408, words) from None
+            total += len(message.get("body", b""))
+            if total > self.body_limit:
+                raise TooMuchError(413, self._too_large())
+            if not message.get("more_body", False):
+                total = -1  # all is here: whoever waits now waits for the browser to leave
+            return message
+
+        return receive_bounded
+
+    def _too_large(self) -> str:
+        return f"the upload is larger than {self.body_limit >> 20} MiB; send one recording"
+
+
+def _name(host: str) -> str:
+    name, _, port = host.rpartition(":")
+    return (name if name and port.isdigit() else host).lower()
+
+
+async def _answer(
+    send: Send, status: int, message: str, headers: dict[str, str] | None = None
+) -> None:
+    body = json.dumps({"message": message}).encode()
+    all_headers = {"content-type": "application/json", "content-length": str(len(body))}
+    all_headers |= headers or {}
+    listed = [(k.encode("latin-1"), v.encode("latin-1")) for k, v in all_headers.items()]
+    await send({"type": "http.response.start", "status": status, "headers": listed})
+    await send({"type": "http.response.body", "body": body})

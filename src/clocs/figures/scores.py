@@ -1,0 +1,195 @@
+"""Figures of predictions: ROC curves, calibration curves, confusion matrices.
+
+Drawn as `plots.py` draws, without pyplot. Knows nothing about how predictions came about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from clocs.figures.plots import COLOURS, SHADES, _bare
+
+if TYPE_CHECKING:
+    from clocs.evaluation.predictions import Predictions
+
+# Okabe and Ito's, then the same dashed: twelve classes can be told apart.
+_LINES: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8a8a8a")
+_DASHES: Final = ("-", (0, (4, 1.5)))
+_BLUES: Final = LinearSegmentedColormap.from_list("blues", ["#ffffff", SHADES[1], "#0b3d63"])
+_GRID: Final = np.linspace(0, 1, 201)
+_BINS: Final = 10
+
+
+def roc(predictions: Predictions) -> Figure:
+    """One curve a class against the rest, per frame and lead, the mean over seeds."""
+    from clocs.evaluation.metrics import auc_per_class
+
+    figure, axes = _square(f"ROC, {_title(predictions)}")
+    auc = np.stack([auc_per_class(s, predictions.targets) for s in predictions.probabilities])
+    for c, label in enumerate(predictions.labels):
+        if np.isnan(auc[:, c]).all():
+            axes.plot([], [], color="none", label=f"{label}: missing in the test part")
+            continue
+        target = predictions.targets[:, c].astype(bool)
+        curves = [_roc(s[:, c], target) for s in predictions.probabilities]
+        text = f"{label}  {auc[:, c].mean():.3f}"
+        axes.plot(_GRID, np.mean(curves, axis=0), **_style(c), label=text)
+    axes.plot([0, 1], [0, 1], color=COLOURS["quiet"], linewidth=1, linestyle=(0, (4, 3)))
+    axes.set(xlabel="1 − specificity", ylabel="sensitivity")
+    _legend(axes, "AUC")
+    return figure
+
+
+def calibration(predictions: Predictions) -> Figure:
+    """How often a class holds where it was said to be that probable; all seeds together.
+
+    Ten bins of equally many rows, so that no point rests on a few; below, how many rows were
+    given which probability.
+    """
+    figure = Figure(figsize=(6.4, 5.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes, below = figure.subplots(2, 1, height_ratios=(4, 1), sharex=True)
+    for one in (axes, below):
+        _bare(one)
+    axes.set_title(f"Calibration, {_title(predictions)}", fontsize=10, loc="left")
+    edges = np.linspace(0, 1, 41)
+    for c, label in enumerate(predictions.labels):
+        said = predictions.probabilities[:, :, c].ravel()
+        true = np.tile(predictions.targets[:, c], len(predictions.seeds)).astype(bool)
+        if not true.any():
+            continue
+        order = np.argsort(said, kind="stable")
+        bins = np.array_split(order, _BINS)
+        x, y = (np.array([values[rows].mean() for rows in bins]) for values in (said, true))
+        off = float(sum(abs(a - b) * len(rows) for a, b, rows in zip(x, y, bins, strict=True)))
+        text = f"{label}  {off / len(said):.3f}"
+        axes.plot(x, y, marker="o", markersize=3.5, **_style(c), label=text)
+        below.stairs(np.histogram(said, edges)[0] / len(said), edges, color=_style(c)["color"])
+    axes.plot([0, 1], [0, 1], color=COLOURS["quiet"], linewidth=1, linestyle=(0, (4, 3)))
+    axes.set(ylabel="how often true", xlim=(0, 1), ylim=(0, 1))
+    below.set(xlabel="probability said", ylabel="share of rows", yscale="log")
+    _legend(axes, "mean error")
+    return figure
+
+
+def confusion(predictions: Predictions) -> Figure:
+    """Single-label: true against most probable class; multi-label: yes or no, class by class.
+
+    Per frame and lead, the mean over seeds; shares are of each row.
+    """
+    if not predictions.multilabel:
+        return _confusion(predictions)
+    labels = predictions.labels
+    columns = min(5, len(labels))
+    lines = -(-len(labels) // columns)
+    figure = Figure(figsize=(1.9 * columns + 0.6, 2.1 * lines + 0.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(lines, columns, squeeze=False)
+    for axes in panels.flat[len(labels) :]:
+        axes.set_axis_off()
+    for c, label in enumerate(labels):
+        truth = predictions.targets[:, c].astype(int)
+        cut = predictions.thresholds[:, c]
+        said = (predictions.probabilities[:, :, c] >= cut[:, None]).astype(int)
+        axes = panels.flat[c]
+        _matrix(axes, _counts(truth, said, 2), ("no", "yes"))
+        axes.set_title(label if not np.isnan(cut).all() else f"{label} (no threshold)", fontsize=9)
+    figure.suptitle(f"Confusion, {_title(predictions)}", fontsize=10, x=0.01, ha="left")
+    figure.supxlabel("said", fontsize=9)
+    figure.supylabel("true", fontsize=9)
+    return figure
+
+
+FIGURES: Final[dict[str, Callable[[Predictions], Figure]]] = {
+    "roc": roc,
+    "calibration": calibration,
+    "confusion": confusion,
+}
+
+
+def _confusion(predictions: Predictions) -> Figure:
+    labels = predictions.labels
+    size = max(3.6, 0.62 * len(labels) + 1.6)
+    figure = Figure(figsize=(size + 0.6, size), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    said = predictions.probabilities.argmax(axis=2)
+    counts = _counts(predictions.targets.argmax(axis=1), said, len(labels))
+    _matrix(axes, counts, labels)
+    if len(labels) > 5:
+        axes.tick_params(axis="x", rotation=60)
+    axes.set(xlabel="most probable", ylabel="true")
+    axes.set_title(f"Confusion, {_title(predictions)}", fontsize=10, loc="left")
+    return figure
+
+
+def _counts(truth: NDArray[np.int64], said: NDArray[np.int64], size: int) -> NDArray[np.float64]:
+    """truth: (rows,), said: (seeds, rows) -> (size, size) rows, the mean over seeds."""
+    cells = np.bincount((truth * size + said).ravel(), minlength=size * size)
+    return cells.reshape(size, size) / len(said)
+
+
+def _matrix(axes: Axes, counts: NDArray[np.float64], labels: tuple[str, ...]) -> None:
+    total = counts.sum(axis=1, keepdims=True)
+    share = np.divide(counts, total, out=np.zeros_like(counts), where=total > 0)
+    axes.imshow(share, cmap=_BLUES, vmin=0, vmax=1)
+    for (i, j), part in np.ndenumerate(share):
+        colour = "white" if part > 0.55 else COLOURS["text"]
+        text = f"{100 * part:.0f} %\n{counts[i, j]:,.0f}" if total[i, 0] else "–"
+        axes.text(j, i, text, ha="center", va="center", fontsize=7, color=colour)
+    axes.set_xticks(range(len(labels)), labels, fontsize=8)
+    axes.set_yticks(range(len(labels)), labels, fontsize=8)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+
+
+def _roc(score: NDArray[np.float64], target: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Sensitivity at each point of the grid; a run of ties is one straight line."""
+    order = np.argsort(-score, kind="stable")
+    last = np.append(np.flatnonzero(np.diff(score[order])), len(score) - 1)
+    hits, false = np.cumsum(target[order])[last], np.cumsum(~target[order])[last]
+    x, y = np.append(0, false / false[-1]), np.append(0, hits / hits[-1])
+    return np.asarray(np.interp(_GRID, x, y))
+
+
+def _square(title: str) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(6.4, 4.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    _bare(axes)
+    axes.set(xlim=(-0.005, 1), ylim=(0, 1.005), aspect="equal")
+    axes.set_title(title, fontsize=10, loc="left")
+    return figure, axes
+
+
+def _legend(axes: Axes, title: str) -> None:
+    axes.legend(
+        loc="upper left",
+        bbox_to_anchor=(1.01, 1),
+        frameon=False,
+        fontsize=8,
+        title=title,
+        title_fontsize=8,
+        alignment="left",
+    )
+
+
+def _style(c: int) -> dict[str, Any]:
+    dash = _DASHES[c // len(_LINES) % len(_DASHES)]
+    return {"color": _LINES[c % len(_LINES)], "linestyle": dash, "linewidth": 1.5}
+
+
+def _title(predictions: Predictions) -> str:
+    seeds = len(predictions.seeds)
+    return (
+        f"{predictions.name} → {predictions.downstream}, {predictions.protocol}, "
+        f"{seeds} seed{'s' if seeds > 1 else ''}"
+    )

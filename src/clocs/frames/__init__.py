@@ -1,0 +1,1 @@
+"""Stores cut into frames, ready for a device."""

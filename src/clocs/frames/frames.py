@@ -1,0 +1,211 @@
+"""Frames: a dataset cut into frames and held in memory, ready for a device.
+
+All that training and evaluation need, in plain arrays: int16 signals, where each frame starts,
+whose it is, its label and its split. Saves and loads as one safetensors file, without zarr or
+polars. Knows nothing about stores, encoders or methods.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from clocs.errors import SettingError, StoreError
+from clocs.files import write_atomic
+from clocs.frames.splits import assign
+from clocs.recording import FrameSpec
+
+FORMAT = 2
+SEXES = ("unknown", "male", "female")
+SEVERAL = "+"  # between the names of joined datasets
+_CODED = 1 << 22  # samples in one piece of the coded signals
+
+
+@dataclass(frozen=True)
+class Frames:
+    """Frames of one dataset, one row each; every lead of a row is one single-lead view.
+
+    Attributes:
+        dataset: Its name; with the patient, the key of splits and of the leak guard.
+        content: The store's content hash.
+        spec: The frame.
+        leads: Names, in the order asked for.
+        labels: Class names.
+        multilabel: Whether a frame can have several.
+        batch_size: The paper's for this dataset.
+        split_seed: Of `split`.
+        unit: Of `scale`: 'mV', 'adu' where the gain is unpublished, or 'mixed'.
+        patient_ids: Distinct patients, in order of appearance.
+        recording_ids: Distinct recordings, in order of appearance.
+        digests: (recordings,) content key of each recording.
+        age: (recordings,) in years; nan where unknown.
+        sex: (recordings,) index into `SEXES`.
+        day: (recordings,) when it was taken, in days since 1970; nan where unknown.
+        signals: (samples,) everything, one window after the other.
+        starts: (frames, leads) where each window of `spec.samples` begins in `signals`.
+        scale: (frames, leads) mV a step.
+        recording: (frames,) index into `recording_ids`.
+        patient: (frames,) index into `patient_ids`.
+        segment: (frames,) place in the recording, from 0.
+        split: (frames,) 0 train, 1 validation, 2 test.
+        target: (frames, classes) 1 where the label holds; a row of zeros where none is known.
+        joined: Whether of several datasets; ids then begin with their dataset's name.
+    """
+
+    dataset: str
+    content: str
+    spec: FrameSpec
+    leads: tuple[str, ...]
+    labels: tuple[str, ...]
+    multilabel: bool
+    batch_size: int
+    split_seed: int
+    unit: str
+    patient_ids: tuple[str, ...]
+    recording_ids: tuple[str, ...]
+    digests: NDArray[np.uint64]
+    age: NDArray[np.float32]
+    sex: NDArray[np.int8]
+    day: NDArray[np.float64]
+    signals: NDArray[np.int16]
+    starts: NDArray[np.int64]
+    scale: NDArray[np.float32]
+    recording: NDArray[np.int32]
+    patient: NDArray[np.int32]
+    segment: NDArray[np.int32]
+    split: NDArray[np.int8]
+    target: NDArray[np.uint8]
+    joined: bool = False
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def has_label(self) -> NDArray[np.bool_]:
+        """(frames,) whether a label is known."""
+        return np.asarray(self.target.any(axis=1), np.bool_)
+
+    def keyed(self, ids: Iterable[str]) -> list[str]:
+        """Ids of patients or recordings with their dataset: unique among all datasets."""
+        return list(ids) if self.joined else [f"{self.dataset}:{name}" for name in ids]
+
+    def patients_of(self, *splits: int) -> list[str]:
+        """Ids of the patients of these parts, sorted."""
+        rows = np.unique(self.patient[np.isin(self.split, splits)])
+        return sorted(self.patient_ids[row] for row in rows)
+
+    def windows(self, rows: NDArray[np.int64], lead: int = 0) -> NDArray[np.float32]:
+        """rows: (n,) -> (n, samples) of one lead in mV."""
+        at = self.starts[rows, lead][:, None] + np.arange(self.spec.samples)
+        return np.asarray(self.signals[at] * self.scale[rows, lead][:, None], np.float32)
+
+    def with_split_seed(self, split_seed: int) -> Frames:
+        """The same frames with their patients split by another seed."""
+        keyed = [key.split(":", 1) for key in self.keyed(self.patient_ids)]
+        part = np.array([assign([own], dataset, split_seed)[0] for dataset, own in keyed], np.int8)
+        return replace(self, split_seed=split_seed, split=part[self.patient])
+
+    def with_leads(self, leads: Sequence[str]) -> Frames:
+        """The same frames in these leads alone, in this order."""
+        absent = [lead for lead in leads if lead not in self.leads]
+        if absent or not leads:
+            raise SettingError(
+                f"these frames of {self.dataset} have the leads {', '.join(self.leads)}, not "
+                f"{', '.join(absent) or 'none'}; choose from them"
+            )
+        places = [self.leads.index(lead) for lead in leads]
+        return replace(
+            self,
+            leads=tuple(leads),
+            starts=np.ascontiguousarray(self.starts[:, places]),
+            scale=np.ascontiguousarray(self.scale[:, places]),
+        )
+
+    def save(self, path: Path) -> None:
+        """Write one safetensors file, whole or not at all; signals are delta-coded and deflated."""
+        facts = {
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if not isinstance(getattr(self, field.name), np.ndarray)
+        }
+        facts |= {"format": FORMAT, "spec": asdict(self.spec), "samples": len(self.signals)}
+        pieces = _encode(self.signals)
+        arrays = {
+            field.name: np.ascontiguousarray(getattr(self, field.name))
+            for field in fields(self)
+            if isinstance(getattr(self, field.name), np.ndarray) and field.name != "signals"
+        }
+        arrays["signals.bytes"] = np.frombuffer(b"".join(pieces), np.uint8)
+        arrays["signals.sizes"] = np.array([len(piece) for piece in pieces], np.int64)
+        write_atomic(path, save(arrays, metadata={"clocs.frames.frames": json.dumps(facts)}))
+
+    @staticmethod
+    def facts(path: Path) -> dict[str, Any]:
+        """What a saved file says about itself, without reading its arrays."""
+        try:
+            with safe_open(path, framework="numpy") as file:
+                facts: dict[str, Any] = json.loads((file.metadata() or {})["clocs.frames.frames"])
+        except (OSError, SafetensorError, KeyError, ValueError) as error:
+            raise StoreError(
+                f"{path} is not a readable Frames file ({error}); make it again from its store"
+            ) from error
+        if facts.pop("format") != FORMAT:
+            raise StoreError(
+                f"{path} is a Frames file of another format; make it again from its store"
+            )
+        facts["spec"] = FrameSpec(**facts["spec"])
+        return {name: tuple(v) if isinstance(v, list) else v for name, v in facts.items()}
+
+    @classmethod
+    def load(cls, path: Path) -> Frames:
+        """Read what `save` wrote."""
+        facts = cls.facts(path)
+        try:
+            with safe_open(path, framework="numpy") as file:
+                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            signals = _decode(
+                arrays.pop("signals.bytes"), arrays.pop("signals.sizes"), facts.pop("samples")
+            )
+        except (OSError, SafetensorError, KeyError, ValueError, zlib.error) as error:
+            raise StoreError(
+                f"{path} is not a readable Frames file ({error}); make it again from its store"
+            ) from error
+        return cls(signals=signals, **facts, **arrays)
+
+
+def _encode(signals: NDArray[np.int16]) -> list[bytes]:
+    def piece(start: int) -> bytes:
+        delta = np.diff(signals[start : start + _CODED], prepend=np.int16(0))
+        zigzag = ((delta << 1) ^ (delta >> 15)).view(np.uint8).reshape(-1, 2)
+        return zlib.compress(np.ascontiguousarray(zigzag.T).tobytes(), level=6)  # low, high bytes
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(piece, range(0, len(signals), _CODED)))
+
+
+def _decode(coded: NDArray[np.uint8], sizes: NDArray[np.int64], samples: int) -> NDArray[np.int16]:
+    signals = np.empty(samples, np.int16)
+    ends = np.cumsum(sizes)
+
+    def piece(i: int) -> None:
+        planes = np.frombuffer(
+            zlib.decompress(coded[ends[i] - sizes[i] : ends[i]].tobytes()), np.uint8
+        )
+        zigzag = np.ascontiguousarray(planes.reshape(2, -1).T).view(np.uint16)[:, 0]
+        delta = ((zigzag >> 1) ^ -(zigzag & 1)).view(np.int16)
+        np.cumsum(delta, dtype=np.int16, out=signals[i * _CODED : i * _CODED + len(delta)])
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(piece, range(len(sizes))))
+    return signals

@@ -1,0 +1,95 @@
+"""Joining: frames of several datasets as one, to learn from all of them at once.
+
+Patients keep their own dataset's split; one who is in two parts of the same dataset stays one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clocs.errors import SettingError
+from clocs.frames.frames import SEVERAL, Frames
+from clocs.frames.signal_memory import memory_for_signals, room_for
+
+
+def join(
+    parts: Sequence[Frames], *, beside: Path | None = None, memory: int | None = None
+) -> Frames:
+    """One Frames of all parts, in their order; a single part comes back as it is.
+
+    Labels are kept where all parts have the same classes, else nothing is labelled.
+
+    Args:
+        parts: At least one.
+        beside: As of `room_for`.
+        memory: The most bytes of joined signals to hold in memory, half of what a single dataset
+            may where None, as the parts' own are there, too; beyond, they are mapped from a file
+            that vanishes with them.
+    """
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    for part in parts[1:]:
+        for what in ("spec", "leads", "split_seed"):
+            if getattr(part, what) != getattr(first, what):
+                raise SettingError(
+                    f"{first.dataset} and {part.dataset} differ in their {what.replace('_', ' ')} "
+                    f"({getattr(first, what)} and {getattr(part, what)}); frames of one kind only "
+                    "can be learned from together"
+                )
+    patients = [name for part in parts for name in part.keyed(part.patient_ids)]
+    distinct = tuple(dict.fromkeys(patients))
+    number = {name: i for i, name in enumerate(distinct)}
+    place = np.array([number[name] for name in patients], np.int32)
+    same_labels = all((p.labels, p.multilabel) == (first.labels, first.multilabel) for p in parts)
+    room = room_for(
+        sum(len(part.signals) for part in parts),
+        beside=beside,
+        memory=memory_for_signals() // 2 if memory is None else memory,
+    )
+    return replace(
+        first,
+        dataset=SEVERAL.join(dict.fromkeys(part.dataset for part in parts)),
+        content=hashlib.sha256(" ".join(part.content for part in parts).encode()).hexdigest(),
+        labels=first.labels if same_labels else (),
+        multilabel=first.multilabel,
+        unit=first.unit if len({part.unit for part in parts}) == 1 else "mixed",
+        patient_ids=distinct,
+        recording_ids=tuple(n for part in parts for n in part.keyed(part.recording_ids)),
+        digests=_joined(parts, "digests"),
+        age=_joined(parts, "age"),
+        sex=_joined(parts, "sex"),
+        day=_joined(parts, "day"),
+        signals=np.concatenate([part.signals for part in parts], out=room),
+        starts=_shifted(parts, "starts", [len(part.signals) for part in parts]),
+        scale=_joined(parts, "scale"),
+        recording=_shifted(parts, "recording", [len(part.recording_ids) for part in parts]),
+        patient=place[_shifted(parts, "patient", [len(part.patient_ids) for part in parts])],
+        segment=_joined(parts, "segment"),
+        split=_joined(parts, "split"),
+        target=_joined(parts, "target")
+        if same_labels
+        else np.zeros((sum(len(part) for part in parts), 0), np.uint8),
+        joined=True,
+    )
+
+
+def _joined(parts: Sequence[Frames], name: str) -> NDArray[Any]:
+    return np.concatenate([getattr(part, name) for part in parts])
+
+
+def _shifted(parts: Sequence[Frames], name: str, sizes: list[int]) -> NDArray[Any]:
+    """Indices into arrays that are joined themselves."""
+    before = np.cumsum([0, *sizes[:-1]])
+    shifted = [
+        getattr(part, name) + shift.astype(getattr(part, name).dtype)
+        for part, shift in zip(parts, before, strict=True)
+    ]
+    return np.concatenate(shifted)

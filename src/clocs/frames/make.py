@@ -1,0 +1,251 @@
+"""Framing: store -> Frames. Cuts, resamples where the frame asks for it, and assigns the splits.
+
+Knows nothing about learning; needs zarr and polars, which Frames itself does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from clocs.errors import SettingError
+from clocs.frames.frames import SEXES, Frames
+from clocs.frames.labels import label_frames
+from clocs.frames.positions import Cuts, cut, frame_count
+from clocs.frames.resample import LONG, TOGETHER, Windows, cut_windows
+from clocs.frames.signal_memory import room_for
+from clocs.frames.splits import assign
+from clocs.parallel import ahead, alike
+from clocs.recording import FrameSpec
+from clocs.store.store import Store
+
+_Decoded: TypeAlias = tuple[int, NDArray[np.int16]]
+_AHEAD = 16  # times so many recordings decoded ahead of the workers that resample them
+
+
+@dataclass(frozen=True)
+class FramePlan:
+    """All about a store's frames but their signals, which `windows` streams.
+
+    Attributes:
+        store: Prepared recordings.
+        spec: The frame.
+        leads: Names, in the order asked for.
+        split_seed: Of `split`.
+        table: One row a recording that has the leads; a part of the store's.
+        rows: (recordings,) rows of `table` in the store.
+        cuts: All frames, those without a known class of their own included.
+        counts: (recordings,) frames of each.
+        kept: (frames,) whether a frame of `cuts` stays.
+        target: (frames, classes) of each frame of `cuts`.
+        patient_ids: Distinct patients, in order of appearance.
+        patient: (recordings,) index into `patient_ids`.
+        split: (patients,) 0 train, 1 validation, 2 test.
+    """
+
+    store: Store
+    spec: FrameSpec
+    leads: tuple[str, ...]
+    split_seed: int
+    table: pl.DataFrame
+    rows: NDArray[np.int64]
+    cuts: Cuts
+    counts: NDArray[np.int64]
+    kept: NDArray[np.bool_]
+    target: NDArray[np.uint8]
+    patient_ids: tuple[str, ...]
+    patient: NDArray[np.int32]
+    split: NDArray[np.int8]
+
+    def windows(
+        self, recordings: NDArray[np.int64] | None = None
+    ) -> Iterator[tuple[int, NDArray[np.int16], NDArray[np.float64]]]:
+        """(recording, (leads, count, samples) steps, (leads, count) mV a step) of each in order.
+
+        Of all recordings, or of some ascending ones. A few hundred are in memory at a time.
+        """
+        chosen = np.arange(len(self.rows)) if recordings is None else recordings
+        gains, baselines = _columns(self.table[chosen], self.leads)
+        rate, samples = (self.table[name].to_numpy() for name in ("rate", "samples"))
+        decoded = self.store.iter_signals(self.leads, self.rows[chosen].tolist())
+
+        def shape(item: tuple[int, _Decoded]) -> tuple[float, int, int]:
+            i = chosen[item[0]]
+            return float(rate[i]), int(samples[i]), item[0] if samples[i] > LONG else 0
+
+        def several(items: list[tuple[int, _Decoded]]) -> list[tuple[int, Windows]]:
+            places = [place for place, _ in items]
+            values, steps = cut_windows(
+                np.stack([digital for _, (_, digital) in items]),
+                np.stack([gains[place] for place in places]),
+                np.stack([baselines[place] for place in places]),
+                shape(items[0])[0],
+                int(self.counts[chosen[places[0]]]),
+                self.spec,
+                self.store.manifest.resample,
+            )
+            return [(int(chosen[p]), (values[n], steps[n])) for n, p in enumerate(places)]
+
+        for made in ahead(several, alike(enumerate(decoded), shape, TOGETHER), _AHEAD):
+            for i, windows in made:
+                yield i, *windows
+
+
+def plan_frames(
+    store: Store,
+    *,
+    spec: FrameSpec | None = None,
+    leads: Sequence[str] | None = None,
+    split_seed: int = 0,
+) -> FramePlan:
+    """Where the frames of the recordings that have the chosen leads lie, and whose they are.
+
+    Args:
+        store: Prepared recordings.
+        spec: The frame; the dataset's own where None.
+        leads: By name, in the order wanted; see `Store.choose_leads`.
+        split_seed: Of the split into training, validation and test patients.
+    """
+    manifest = store.manifest
+    spec = spec or manifest.frame
+    leads = store.choose_leads(leads)
+    rows = store.rows_with(leads)
+    table = store.table[rows]
+    samples, rate = table["samples"].to_numpy(), table["rate"].to_numpy()
+    cuts = cut(samples, rate, spec)
+    target, kept = _targets(table, cuts, manifest.labels)
+    if not kept.any():
+        raise SettingError(
+            f"{store.path} has no frame of {spec.seconds:g} s with the leads {', '.join(leads)}"
+        )
+    patient_ids = table["patient"].unique(maintain_order=True).to_list()
+    number = {patient: i for i, patient in enumerate(patient_ids)}
+    return FramePlan(
+        store=store,
+        spec=spec,
+        leads=leads,
+        split_seed=split_seed,
+        table=table,
+        rows=rows,
+        cuts=cuts,
+        counts=frame_count(samples, rate, spec),
+        kept=kept,
+        target=target,
+        patient_ids=tuple(patient_ids),
+        patient=np.array([number[p] for p in table["patient"]], np.int32),
+        split=assign(patient_ids, manifest.dataset, split_seed),
+    )
+
+
+def make_frames(
+    store: Store,
+    *,
+    spec: FrameSpec | None = None,
+    leads: Sequence[str] | None = None,
+    split_seed: int = 0,
+    memory: int | None = None,
+) -> Frames:
+    """All frames of the recordings that have the chosen leads, in memory where they fit.
+
+    Args:
+        store: Prepared recordings.
+        spec: The frame; the dataset's own where None.
+        leads: By name, in the order wanted; see `Store.choose_leads`.
+        split_seed: Of the split into training, validation and test patients.
+        memory: The most bytes of signals to hold in memory, half of the machine's where None;
+            beyond, they are mapped from a file that vanishes with them.
+    """
+    plan = plan_frames(store, spec=spec, leads=leads, split_seed=split_seed)
+    manifest, spec, cuts, kept = store.manifest, plan.spec, plan.cuts, plan.kept
+    size = plan.counts * spec.samples  # of one lead of each recording
+    base = np.concatenate(([0], np.cumsum(size * len(plan.leads))))
+    signals = room_for(int(base[-1]), beside=store.path.parent, memory=memory)
+    scale = np.empty((len(cuts.start), len(plan.leads)), np.float32)
+    first_frame = np.concatenate(([0], np.cumsum(plan.counts)))
+    for i, values, steps in plan.windows():
+        signals[base[i] : base[i + 1]] = values.ravel()
+        scale[first_frame[i] : first_frame[i + 1]] = steps.T
+    lead = np.arange(len(plan.leads))
+    starts = (base[cuts.recording] + cuts.frame * spec.samples)[:, None] + lead * size[
+        cuts.recording, None
+    ]
+    patient = plan.patient[cuts.recording[kept]]
+    return Frames(
+        dataset=manifest.dataset,
+        content=manifest.content_hash,
+        spec=spec,
+        leads=plan.leads,
+        labels=manifest.labels,
+        multilabel=manifest.multilabel,
+        batch_size=manifest.batch_size,
+        split_seed=split_seed,
+        unit=plan.table["unit"][0],
+        patient_ids=plan.patient_ids,
+        recording_ids=tuple(plan.table["id"]),
+        digests=plan.table["digest"].to_numpy().astype(np.uint64),
+        age=plan.table["age"].cast(pl.Float32).fill_null(np.nan).to_numpy(),
+        sex=np.array([SEXES.index(sex or "unknown") for sex in plan.table["sex"]], np.int8),
+        day=_days(plan.table["taken"]),
+        signals=signals,
+        starts=starts[kept],
+        scale=scale[kept],
+        recording=cuts.recording[kept].astype(np.int32),
+        patient=patient,
+        segment=cuts.frame[kept].astype(np.int32),
+        split=plan.split[patient],
+        target=plan.target[kept],
+    )
+
+
+def common_leads(stores: Sequence[Store], leads: Sequence[str] | None) -> tuple[str, ...]:
+    """The leads to use of several stores: those asked for, else what their own choices share."""
+    choices = [store.choose_leads(leads) for store in stores]
+    shared = tuple(lead for lead in choices[0] if all(lead in choice for choice in choices))
+    if not shared:
+        paths = " and ".join(str(store.path) for store in stores)
+        raise SettingError(f"{paths} share no lead, so they cannot be learned from together")
+    return shared
+
+
+def _targets(
+    table: pl.DataFrame, cuts: Cuts, classes: tuple[str, ...]
+) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+    """(frames, classes) targets, and (frames,) whether a frame stays (`clocs info` counts them).
+
+    Labels are the recording's, or that of the episode that covers the frame's first sample.
+    """
+    code = {label: i for i, label in enumerate(classes)}
+    whole = np.zeros((len(table), len(classes)), np.uint8)
+    for i, names in enumerate(table["labels"].to_list()):
+        whole[i, [code[name] for name in names if name in code]] = 1
+    target = whole[cuts.recording]
+    frames = label_frames(table, cuts, classes)
+    rows = np.flatnonzero(frames.label >= 0)
+    target[rows] = 0
+    target[rows, frames.label[rows]] = 1
+    return target, frames.kept
+
+
+def _days(taken: pl.Series) -> NDArray[np.float64]:
+    """ISO 8601 -> days since 1970, nan where there is none."""
+    moments = taken.str.to_datetime("%Y-%m-%dT%H:%M:%S", strict=False)
+    dates = taken.str.to_date("%Y-%m-%d", strict=False).cast(pl.Datetime("us"))
+    microseconds = moments.fill_null(dates).dt.epoch("us").cast(pl.Float64)
+    return (microseconds / 86_400e6).fill_null(np.nan).to_numpy()
+
+
+def _columns(
+    table: pl.DataFrame, leads: Sequence[str]
+) -> tuple[list[NDArray[np.float64]], list[NDArray[np.int64]]]:
+    """Gain and baseline of the chosen leads of each recording."""
+    gains, baselines = [], []
+    for own, gain, baseline in table.select("leads", "gain", "baseline").iter_rows():
+        places = [own.index(lead) for lead in leads]
+        gains.append(np.array(gain, np.float64)[places])
+        baselines.append(np.array(baseline, np.int64)[places])
+    return gains, baselines

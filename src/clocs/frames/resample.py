@@ -1,0 +1,95 @@
+"""Windowing: samples of recordings -> samples of frames, at the rate the frame asks for.
+
+Knows nothing about stores, labels or splits; numpy and scipy only.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import scipy.signal
+from numpy.typing import NDArray
+
+from clocs.frames.positions import frame_width
+from clocs.recording import FrameSpec
+
+Windows: TypeAlias = tuple[NDArray[np.int16], NDArray[np.float64]]
+TOGETHER = 16  # recordings of one shape that are cut at once: most of the time is then in numpy
+LONG = 50_000  # samples of a lead; a recording beyond that is cut by itself, to save memory
+
+
+def cut_windows(
+    digital: NDArray[np.int16],
+    gain: NDArray[np.float64],
+    baseline: NDArray[np.int64],
+    rate: float,
+    count: int,
+    spec: FrameSpec,
+    resample: str,
+) -> Windows:
+    """Cut recordings of one rate and length into frames; each is cut as if it were alone.
+
+    Args:
+        digital: (recordings, leads, samples).
+        gain: (recordings, leads) steps a mV.
+        baseline: (recordings, leads).
+        rate: In Hz.
+        count: Frames of a recording.
+        spec: The frame.
+        resample: The whole 'recording', or 'frame' by frame.
+
+    Returns:
+        (recordings, leads, count, spec.samples), and (recordings, leads, count) mV a step.
+    """
+    n, leads, _ = digital.shape
+    cut_shape = (n, leads, count, spec.samples)
+    if np.isclose(rate, spec.rate):
+        whole = digital[..., : count * spec.samples].reshape(cut_shape)
+        plain = ~baseline.any(axis=1) & (gain > 0).all(axis=1)
+        if plain.all():
+            return whole, np.repeat(1 / gain[..., None], count, axis=-1)
+        signal = _from_zero(whole, baseline[..., None, None])
+    else:
+        signal = _from_zero(digital, baseline[..., None])
+        if resample == "frame":
+            width = round(float(frame_width(rate, spec)))
+            frames = signal[..., : count * width].reshape(n, leads, count, width)
+            signal = _resampled(frames, spec.samples)
+        else:
+            total = max(round(digital.shape[-1] / rate * spec.rate), count * spec.samples)
+            signal = _resampled(signal, total)
+            signal = signal[..., : count * spec.samples].reshape(cut_shape)
+        plain = np.zeros(n, bool)
+    # an eighth of the file's own step, or as finely as 16 bits allow: a second rounding must not
+    # add noise of its own
+    peak = np.maximum(signal.max(axis=(-2, -1)), -signal.min(axis=(-2, -1)))
+    step = np.maximum(peak / 32767, 1 / 8)
+    signal *= (np.sign(gain) / step)[..., None, None]  # a lead the wrong way up is turned
+    values = np.rint(signal, out=signal).astype(np.int16)
+    step /= np.abs(gain)
+    if plain.any():  # those that need nothing done keep the file's own steps, in any company
+        values[plain] = whole[plain]
+        step[plain] = 1 / gain[plain]
+    return values, np.repeat(step[..., None], count, axis=-1)
+
+
+def _from_zero(digital: NDArray[np.int16], baseline: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The file's steps above zero; what turns them into mV is applied once, to the frames."""
+    signal = digital.astype(np.float64)
+    if baseline.any():
+        signal -= baseline.astype(np.float64)
+    return signal
+
+
+def _resampled(signal: NDArray[np.float64], samples: int) -> NDArray[np.float64]:
+    """(…, any) -> (…, samples).
+
+    The transform takes rows by twos, fours or eights and rounds those left over differently: with
+    rows of zeros to fill the last eight, a row's bits do not depend on its company.
+    """
+    rows = signal.reshape(-1, signal.shape[-1])
+    if left := len(rows) % 8:
+        rows = np.concatenate([rows, np.zeros((8 - left, rows.shape[1]))])
+    made = scipy.signal.resample(rows, samples, axis=-1)[: signal.size // signal.shape[-1]]
+    return np.reshape(made, (*signal.shape[:-1], samples))

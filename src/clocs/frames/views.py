@@ -1,0 +1,131 @@
+"""Views: which windows of the signals make up an instance. Geometry only: no signals, no torch.
+
+An instance is one element of a batch with all its views, and a view is one window of one lead. So
+whatever the method, an instance is a row of window starts, and a batch is a gather.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clocs.errors import SettingError
+from clocs.frames.frames import Frames
+
+
+@dataclass(frozen=True, slots=True)
+class Views:
+    """What an instance is seen as: windows (segments × leads), each as one or more copies.
+
+    `segments(2) * leads()` has a view for every segment in every lead; `perturbed("gaussian")` has
+    two views of one window, perturbed independently.
+
+    Attributes:
+        segments: Consecutive windows.
+        all_leads: Whether in all leads at once.
+        copies: The chain of perturbations of each copy; '' leaves it as it is.
+        normalised_first: Whether frames are normalised before perturbing, and not again after it.
+    """
+
+    segments: int = 1
+    all_leads: bool = False
+    copies: tuple[str, ...] = ("",)
+    normalised_first: bool = False
+
+    def __mul__(self, other: Views) -> Views:
+        copies = self.copies if self.copies != ("",) else other.copies
+        return Views(
+            self.segments * other.segments,
+            self.all_leads or other.all_leads,
+            copies,
+            self.normalised_first or other.normalised_first,
+        )
+
+
+def segments(count: int) -> Views:
+    """Consecutive, non-overlapping segments of one recording."""
+    return Views(segments=count)
+
+
+def leads() -> Views:
+    """All leads at the same time."""
+    return Views(all_leads=True)
+
+
+def single() -> Views:
+    """One frame of one lead."""
+    return Views()
+
+
+def perturbed(chain: str, copies: int = 2) -> Views:
+    """Copies of one frame of one lead, each perturbed on its own."""
+    return Views(copies=(chain,) * copies)
+
+
+def transformed(*chains: str) -> Views:
+    """A normalised frame of one lead as it is, and once for every chain."""
+    return Views(copies=("", *chains), normalised_first=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Instances:
+    """The instances of one part of a dataset, for one method.
+
+    Attributes:
+        windows: (instances, views) start of each view in `Frames.signals`.
+        scale: (instances, views) mV a step.
+        frame: (instances,) row of the first frame in `Frames`; tells patient, recording and label.
+        lead: (instances,) number of the lead, 0 where an instance holds all of them.
+    """
+
+    windows: NDArray[np.int64]
+    scale: NDArray[np.float32]
+    frame: NDArray[np.int64]
+    lead: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.windows)
+
+    def where(self, kept: NDArray[np.bool_]) -> Instances:
+        """Only those instances."""
+        return Instances(self.windows[kept], self.scale[kept], self.frame[kept], self.lead[kept])
+
+
+def instances(
+    frames: Frames, *, of: Literal["lead", "frame"], views: Views, split: int | None = None
+) -> Instances:
+    """All instances of a part (or of all): one a lead, or one for all leads of a frame."""
+    first = _first_frames(frames, views.segments, split)
+    run = first[:, None] + np.arange(views.segments)  # (groups, segments)
+    starts, scale = frames.starts[run], frames.scale[run]  # (groups, segments, leads)
+    n_leads = frames.starts.shape[1]
+    if of == "frame":
+        if not views.all_leads:
+            raise SettingError("an instance of a whole frame needs views of all leads")
+        shape = (len(first), views.segments * n_leads)
+        return Instances(
+            starts.reshape(shape), scale.reshape(shape), first, np.zeros(len(first), np.int64)
+        )
+    per_lead = (len(first) * n_leads, views.segments)
+    return Instances(
+        starts.transpose(0, 2, 1).reshape(per_lead),
+        scale.transpose(0, 2, 1).reshape(per_lead),
+        np.repeat(first, n_leads),
+        np.tile(np.arange(n_leads), len(first)),
+    )
+
+
+def _first_frames(frames: Frames, count: int, split: int | None) -> NDArray[np.int64]:
+    """Rows that begin a group of `count` consecutive frames: (0,1), (2,3), … of each recording."""
+    rows = np.arange(len(frames.segment))
+    ok = frames.segment % count == 0
+    for step in range(1, count):
+        later = np.minimum(rows + step, len(rows) - 1)
+        ok &= frames.recording[later] == frames.recording
+        ok &= frames.segment[later] == frames.segment + step
+    if split is not None:
+        ok &= frames.split == split
+    return np.flatnonzero(ok)

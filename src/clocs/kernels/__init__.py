@@ -1,0 +1,1 @@
+"""Compiled kernels for the hot loops: Triton for GPUs, C for CPUs."""

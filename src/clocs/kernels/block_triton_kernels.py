@@ -1,0 +1,302 @@
+"""The encoder's block as Triton kernels: which one does what, what it reads and writes.
+
+forward   convolve    h, w        -> y, partial Σy and Σy²          (no unfolded copy of h)
+          statistics  partial sums -> mean, variance, scale and shift
+          pool        y           -> the larger of two, scaled, ReLU, dropout
+backward  sums        g, y        -> partial Σg and Σg·ŷ            (batch norm's two means)
+          slopes      partial sums -> d_γ, d_β, what d_y gets through mean and variance
+          spread      g, y        -> d_y
+          weights     h, d_y      -> partial d_w
+          inputs      d_y, w      -> d_h
+
+Activations are (members, n, length, channels), so that the 7·c values under a kernel lie side by
+side, in float32 or bfloat16; statistics and sums are float32. Matrix products of float32 are made
+in three TF32 passes, as exact as float32 to a few units in the last place. `fused.py` puts them
+together. Imported only where there is a GPU.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from clocs.kernels.random_triton import kept
+
+
+@triton.jit
+def convolve(
+    h, w, y, sums, length, out, rows, blocks,
+    c_in: tl.constexpr, c_out: tl.constexpr, k_pad: tl.constexpr, c_pad: tl.constexpr,
+    size: tl.constexpr, repeat: tl.constexpr,
+):  # fmt: skip
+    block, member = tl.program_id(0), tl.program_id(1)
+    k, c = tl.arange(0, k_pad), tl.arange(0, c_pad)
+    inside = (k[:, None] < 7 * c_in) & (c[None, :] < c_out)
+    kernel = w + member * 7 * c_in * c_out
+    weight = tl.load(kernel + k[:, None] * c_out + c[None, :], mask=inside, other=0.0)
+    total = tl.zeros([c_pad], tl.float32)
+    squares = tl.zeros([c_pad], tl.float32)
+    for i in range(repeat):
+        row = (block * repeat + i) * size + tl.arange(0, size)
+        n, t = row // out, row % out
+        at = ((member * (rows // out) + n) * length + 3 * t).to(tl.int64) * c_in
+        if c_in == 1:  # too few numbers for a matrix unit
+            value = tl.zeros([size, c_pad], tl.float32)
+            for tap in tl.static_range(7):
+                x = tl.load(h + at + tap, mask=row < rows, other=0.0).to(tl.float32)
+                value += x[:, None] * tl.load(kernel + tap * c_out + c)[None, :]
+        else:
+            window = tl.load(
+                h + at[:, None] + k[None, :],
+                mask=(row[:, None] < rows) & (k[None, :] < 7 * c_in),
+                other=0.0,
+            )
+            value = tl.dot(window, weight.to(window.dtype), input_precision="tf32x3")
+        place = (member * rows + row).to(tl.int64)
+        ok = (row[:, None] < rows) & (c[None, :] < c_out)
+        tl.store(y + place[:, None] * c_out + c[None, :], value, mask=ok)
+        total += tl.sum(value, axis=0)  # rows beyond the last are zero
+        squares += tl.sum(value * value, axis=0)
+    place = (member * blocks + block) * 2 * c_out + c
+    tl.store(sums + place, total, mask=c < c_out)
+    tl.store(sums + place + c_out, squares, mask=c < c_out)
+
+
+@triton.jit
+def statistics(
+    sums, gamma, beta, mean, variance, deviation, scale, shift, blocks, rows, epsilon,
+    c_out: tl.constexpr, width: tl.constexpr,
+):  # fmt: skip
+    """Partial sums of a member -> mean, variance, and batch norm as one scale and shift."""
+    member = tl.program_id(0)
+    c, block = tl.arange(0, c_out), tl.arange(0, width)
+    at = sums + (member * blocks + block[:, None]) * 2 * c_out + c[None, :]
+    ok = block[:, None] < blocks
+    first = tl.sum(tl.load(at, mask=ok, other=0.0).to(tl.float64), axis=0) / rows
+    second = tl.sum(tl.load(at + c_out, mask=ok, other=0.0).to(tl.float64), axis=0) / rows
+    spread = tl.maximum(second - first * first, 0.0).to(tl.float32)
+    middle = first.to(tl.float32)
+    inverse = 1.0 / tl.sqrt(spread + epsilon)
+    place = member * c_out + c
+    factor = tl.load(gamma + place) * inverse
+    tl.store(mean + place, middle)
+    tl.store(variance + place, spread)
+    tl.store(deviation + place, inverse)
+    tl.store(scale + place, factor)
+    tl.store(shift + place, tl.load(beta + place) - middle * factor)
+
+
+@triton.jit
+def slopes(
+    sums, mean, deviation, scale, d_gamma, d_beta, constant, slope, blocks, rows,
+    c_out: tl.constexpr, width: tl.constexpr,
+):  # fmt: skip
+    """Partial sums of a member -> d_gamma, d_beta, and what d_y gets through mean and variance."""
+    member = tl.program_id(0)
+    c, block = tl.arange(0, c_out), tl.arange(0, width)
+    at = sums + (member * blocks + block[:, None]) * 2 * c_out + c[None, :]
+    ok = block[:, None] < blocks
+    beta = tl.sum(tl.load(at, mask=ok, other=0.0), axis=0)
+    gamma = tl.sum(tl.load(at + c_out, mask=ok, other=0.0), axis=0)
+    place = member * c_out + c
+    factor = tl.load(scale + place)
+    tilt = -factor * tl.load(deviation + place) * gamma / rows
+    tl.store(d_gamma + place, gamma)
+    tl.store(d_beta + place, beta)
+    tl.store(slope + place, tilt)
+    tl.store(constant + place, -factor * beta / rows - tl.load(mean + place) * tilt)
+
+
+@triton.jit
+def pool(
+    y, scale, shift, keys, o, out, half, total, threshold, boost,
+    c_out: tl.constexpr, size: tl.constexpr, drop: tl.constexpr,
+):  # fmt: skip
+    """Scale, shift, the larger of two, ReLU, dropout; one element of the output a lane."""
+    member = tl.program_id(1)
+    element = tl.program_id(0) * size + tl.arange(0, size)
+    ok = element < total
+    c, position = element % c_out, element // c_out
+    n, q = position // half, position % half
+    a = tl.load(scale + member * c_out + c, mask=ok, other=0.0)
+    b = tl.load(shift + member * c_out + c, mask=ok, other=0.0)
+    views = total // (half * c_out)
+    at = ((member * views + n) * out + 2 * q).to(tl.int64) * c_out + c
+    first = tl.load(y + at, mask=ok, other=0.0).to(tl.float32) * a + b
+    second = tl.load(y + at + c_out, mask=ok, other=0.0).to(tl.float32) * a + b
+    value = tl.maximum(tl.maximum(first, second), 0.0)
+    if drop:
+        key = tl.load(keys + member)
+        value = tl.where(kept(key, element, threshold), value * boost, 0.0)
+    tl.store(o + member.to(tl.int64) * total + element, value, mask=ok)
+
+
+@triton.jit
+def _gradient(
+    g, y, scale, shift, keys, member, n, q, c, ok, views, out, half, threshold, boost,
+    c_out: tl.constexpr, drop: tl.constexpr,
+):  # fmt: skip
+    """What reaches a pair's output after dropout and ReLU, both values of it, and who won."""
+    a = tl.load(scale + member * c_out + c, mask=ok, other=0.0)
+    b = tl.load(shift + member * c_out + c, mask=ok, other=0.0)
+    at = ((member * views + n) * out + 2 * q).to(tl.int64) * c_out + c
+    first = tl.load(y + at, mask=ok, other=0.0).to(tl.float32)
+    second = tl.load(y + at + c_out, mask=ok, other=0.0).to(tl.float32)
+    up, down = first * a + b, second * a + b
+    wins = up >= down
+    element = (n * half + q) * c_out + c
+    at = (member * views * half * c_out).to(tl.int64) + element
+    value = tl.load(g + at, mask=ok, other=0.0).to(tl.float32)
+    if drop:
+        key = tl.load(keys + member)
+        value = tl.where(kept(key, element, threshold), value * boost, 0.0)
+    value = tl.where(tl.maximum(up, down) > 0.0, value, 0.0)
+    return value, first, second, wins
+
+
+@triton.jit
+def sums(
+    g, y, scale, shift, mean, deviation, keys, sums, views, out, half, threshold, boost, blocks,
+    c_out: tl.constexpr, size: tl.constexpr, repeat: tl.constexpr, drop: tl.constexpr,
+):  # fmt: skip
+    block, member = tl.program_id(0), tl.program_id(1)
+    c = tl.arange(0, c_out)
+    middle = tl.load(mean + member * c_out + c)
+    inverse = tl.load(deviation + member * c_out + c)
+    beta = tl.zeros([c_out], tl.float32)
+    gamma = tl.zeros([c_out], tl.float32)
+    for i in range(repeat):
+        row = (block * repeat + i) * size + tl.arange(0, size)
+        n, q = row // half, row % half
+        ok = (row[:, None] < views * half) & (c[None, :] < c_out)
+        value, first, second, wins = _gradient(
+            g, y, scale, shift, keys, member, n[:, None], q[:, None], c[None, :], ok, views, out,
+            half, threshold, boost, c_out, drop,
+        )  # fmt: skip
+        normal = (tl.where(wins, first, second) - middle[None, :]) * inverse[None, :]
+        beta += tl.sum(value, axis=0)
+        gamma += tl.sum(value * normal, axis=0)
+    place = (member * blocks + block) * 2 * c_out + c
+    tl.store(sums + place, beta)
+    tl.store(sums + place + c_out, gamma)
+
+
+@triton.jit
+def spread(
+    g, y, scale, shift, constant, slope, keys, dy, views, out, half, total, threshold, boost,
+    c_out: tl.constexpr, size: tl.constexpr, drop: tl.constexpr,
+):  # fmt: skip
+    """d_y = scale·g where it won + constant + slope·y: one pair of positions a lane."""
+    member = tl.program_id(1)
+    element = tl.program_id(0) * size + tl.arange(0, size)
+    pairs = (out + 1) // 2  # the last may have one position only, and never wins
+    ok = element < total
+    c, position = element % c_out, element // c_out
+    n, q = position // pairs, position % pairs
+    pooled = ok & (q < half)
+    value, first, second, wins = _gradient(
+        g, y, scale, shift, keys, member, n, q, c, pooled, views, out, half, threshold, boost,
+        c_out, drop,
+    )  # fmt: skip
+    a = tl.load(scale + member * c_out + c, mask=ok, other=0.0)
+    base = tl.load(constant + member * c_out + c, mask=ok, other=0.0)
+    tilt = tl.load(slope + member * c_out + c, mask=ok, other=0.0)
+    at = ((member * views + n) * out + 2 * q).to(tl.int64) * c_out + c
+    last = tl.load(y + at, mask=ok & (q >= half), other=0.0).to(tl.float32)
+    first = tl.where(pooled, first, last)
+    tl.store(dy + at, tl.where(wins, value * a, 0.0) + base + tilt * first, mask=ok)
+    tl.store(dy + at + c_out, tl.where(wins, 0.0, value * a) + base + tilt * second, mask=pooled)
+
+
+@triton.jit
+def weights(
+    h, dy, dw, length, out, rows, blocks,
+    c_in: tl.constexpr, c_out: tl.constexpr, k_pad: tl.constexpr, c_pad: tl.constexpr,
+    size: tl.constexpr, repeat: tl.constexpr,
+):  # fmt: skip
+    block, member = tl.program_id(0), tl.program_id(1)
+    k, c = tl.arange(0, k_pad), tl.arange(0, c_pad)
+    total = tl.zeros([k_pad, c_pad], tl.float32)
+    for i in range(repeat):
+        row = (block * repeat + i) * size + tl.arange(0, size)
+        n, t = row // out, row % out
+        at = ((member * (rows // out) + n) * length + 3 * t).to(tl.int64) * c_in
+        window = tl.load(
+            h + at[None, :] + k[:, None],
+            mask=(row[None, :] < rows) & (k[:, None] < 7 * c_in),
+            other=0.0,
+        )
+        place = (member * rows + row).to(tl.int64)
+        slope = tl.load(
+            dy + place[:, None] * c_out + c[None, :],
+            mask=(row[:, None] < rows) & (c[None, :] < c_out),
+            other=0.0,
+        )
+        total += tl.dot(window, slope, input_precision="tf32x3")
+    place = (member * blocks + block) * 7 * c_in * c_out + k[:, None] * c_out + c[None, :]
+    tl.store(dw + place, total, mask=(k[:, None] < 7 * c_in) & (c[None, :] < c_out))
+
+
+@triton.jit
+def first_weights(
+    h, dy, dw, length, out, rows, blocks,
+    c_out: tl.constexpr, size: tl.constexpr, repeat: tl.constexpr,
+):  # fmt: skip
+    """`weights` for one input channel: seven running sums a lane, added up at the end."""
+    block, member = tl.program_id(0), tl.program_id(1)
+    c = tl.arange(0, c_out)
+    t0 = tl.zeros([size, c_out], tl.float32)
+    t1, t2, t3, t4, t5, t6 = t0, t0, t0, t0, t0, t0
+    for i in range(repeat):
+        row = (block * repeat + i) * size + tl.arange(0, size)
+        n, t = row // out, row % out
+        ok = row < rows
+        at = ((member * (rows // out) + n) * length + 3 * t).to(tl.int64)
+        place = (member * rows + row).to(tl.int64)
+        slope = tl.load(dy + place[:, None] * c_out + c[None, :], mask=ok[:, None], other=0.0)
+        slope = slope.to(tl.float32)
+        t0 += tl.load(h + at, mask=ok, other=0.0).to(tl.float32)[:, None] * slope
+        t1 += tl.load(h + at + 1, mask=ok, other=0.0).to(tl.float32)[:, None] * slope
+        t2 += tl.load(h + at + 2, mask=ok, other=0.0).to(tl.float32)[:, None] * slope
+        t3 += tl.load(h + at + 3, mask=ok, other=0.0).to(tl.float32)[:, None] * slope
+        t4 += tl.load(h + at + 4, mask=ok, other=0.0).to(tl.float32)[:, None] * slope
+        t5 += tl.load(h + at + 5, mask=ok, other=0.0).to(tl.float32)[:, None] * slope
+        t6 += tl.load(h + at + 6, mask=ok, other=0.0).to(tl.float32)[:, None] * slope
+    place = dw + (member * blocks + block) * 7 * c_out + c
+    tl.store(place, tl.sum(t0, axis=0))
+    tl.store(place + c_out, tl.sum(t1, axis=0))
+    tl.store(place + 2 * c_out, tl.sum(t2, axis=0))
+    tl.store(place + 3 * c_out, tl.sum(t3, axis=0))
+    tl.store(place + 4 * c_out, tl.sum(t4, axis=0))
+    tl.store(place + 5 * c_out, tl.sum(t5, axis=0))
+    tl.store(place + 6 * c_out, tl.sum(t6, axis=0))
+
+
+@triton.jit
+def inputs(
+    dy, w, dh, length, out, thirds, rows,
+    c_in: tl.constexpr, c_out: tl.constexpr, i_pad: tl.constexpr, size: tl.constexpr,
+):  # fmt: skip
+    """d_h at the samples 3q + phase: the kernel's taps phase, phase + 3 and (phase 0) 6."""
+    member, phase = tl.program_id(1), tl.program_id(2)
+    row = tl.program_id(0) * size + tl.arange(0, size)
+    n, q = row // thirds, row % thirds
+    i, c = tl.arange(0, i_pad), tl.arange(0, c_out)
+    views = rows // thirds
+    total = tl.zeros([size, i_pad], tl.float32)
+    for j in tl.static_range(3):
+        tap = phase + 3 * j
+        t = q - j
+        ok = (row < rows) & (t >= 0) & (t < out) & (tap < 7)
+        at = ((member * views + n) * out + t).to(tl.int64) * c_out
+        slope = tl.load(dy + at[:, None] + c[None, :], mask=ok[:, None], other=0.0)
+        weight = tl.load(
+            w + (member * 7 + tap) * c_in * c_out + i[None, :] * c_out + c[:, None],
+            mask=(i[None, :] < c_in) & (tap < 7),
+            other=0.0,
+        )
+        total += tl.dot(slope, weight.to(slope.dtype), input_precision="tf32x3")
+    sample = 3 * q + phase
+    at = ((member * views + n) * length + sample).to(tl.int64) * c_in
+    ok = (row < rows) & (sample < length)
+    tl.store(dh + at[:, None] + i[None, :], total, mask=ok[:, None] & (i[None, :] < c_in))

@@ -1,0 +1,181 @@
+"""Distances between embeddings: of one patient, and of different patients (the paper's figure 6).
+
+All pairs where they are few enough to hold; beyond that, pairs drawn by counters, the same ones
+each time, and it is said. Knows nothing about drawing or stores.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from clocs import keyed_random
+from clocs.errors import SettingError
+from clocs.evaluation.metrics import auc_per_class
+from clocs.frames.frames import Frames
+from clocs.frames.views import instances, single
+from clocs.training.checkpoint import Checkpoint
+from clocs.training.embed import embed_instances
+
+Metric = Literal["euclidean", "cosine"]
+METRICS: tuple[Metric, ...] = get_args(Metric)
+MOST_PAIRS = 8_000_000
+_AT_ONCE = 262_144  # pairs whose vectors are gathered at a time
+_MOST_BINS = 100  # of each distribution, when their overlap is measured
+
+Pairs = NDArray[np.int64]  # (pairs, 2)
+
+
+@dataclass(frozen=True)
+class PatientDistances:
+    """Distances of embeddings; Euclidean ones of embeddings as they are, not normalised.
+
+    Attributes:
+        intra: Between two embeddings of one patient.
+        inter: Between embeddings of two patients.
+        separability: The probability that an intra-patient distance is the smaller one (AUC).
+        overlap: The area that the two distributions share: 0 apart, 1 the same.
+        metric: 'euclidean' or 'cosine'.
+        intra_pairs: How many there are, of which `intra` may be a sample.
+        inter_pairs: The same of `inter`.
+    """
+
+    intra: NDArray[np.float32]
+    inter: NDArray[np.float32]
+    separability: float
+    overlap: float = float("nan")
+    metric: Metric = "euclidean"
+    intra_pairs: int = 0
+    inter_pairs: int = 0
+
+
+def patient_distances(
+    checkpoint: Checkpoint, frames: Frames, split: int = 2, device: torch.device | str = "cpu"
+) -> PatientDistances:
+    """Distances between a part's frames, of the same lead where there are several."""
+    rows = instances(frames, of="lead", views=single(), split=split)
+    z = embed_instances([checkpoint], frames, rows, device)[0].cpu().numpy()
+    return distances_between(z, frames.patient[rows.frame], rows.lead)
+
+
+def distances_between(
+    vectors: NDArray[np.float32],
+    patient: NDArray[np.integer],
+    group: NDArray[np.integer],
+    *,
+    metric: Metric = "euclidean",
+    most: int = MOST_PAIRS,
+    seed: int = 0,
+) -> PatientDistances:
+    """Distances within and between patients, of vectors of one group (a lead).
+
+    Args:
+        vectors: (n, dim).
+        patient: (n,) whose each is.
+        group: (n,) only vectors of one group are compared.
+        metric: 'euclidean' of the vectors as they are, or 'cosine'.
+        most: Pairs of each kind; where there are more, so many are drawn.
+        seed: Of the draws.
+    """
+    if metric not in METRICS:
+        raise SettingError(f"the metric is {metric!r}; choose one of {', '.join(METRICS)}")
+    # Vectors of one group, and in it of one patient, lie side by side.
+    order = np.lexsort((patient, group))
+    vectors, patient, group = vectors[order], patient[order], group[order]
+    if metric == "cosine":
+        length = np.linalg.norm(vectors, axis=1, keepdims=True)
+        vectors = (vectors / np.where(length > 0, length, 1)).astype(np.float32)
+    people = np.stack([group, patient], axis=1)
+    within, between = _Blocks.of(people), _Blocks.of(group[:, None])
+    intra = within.pairs(_drawn(within.total, most, seed, "intra pairs"))
+    inter_total = between.total - within.total
+    # Pairs of one group are mostly of two patients; the others are dropped.
+    share = inter_total / max(between.total, 1)
+    chosen = _drawn(between.total, round(most / max(share, 1e-9)), seed, "inter pairs")
+    inter = between.pairs(chosen)
+    inter = inter[patient[inter[:, 0]] != patient[inter[:, 1]]]
+    if not len(intra) or not len(inter):
+        raise SettingError(
+            "distances need two embeddings of one patient and two patients; "
+            f"there are {within.total} pairs within and {inter_total} between patients; "
+            "give another part, or a larger store"
+        )
+    near, far = (_apart(vectors, pairs, metric) for pairs in (intra, inter))
+    scores = -np.concatenate([near, far]).astype(np.float64)[:, None]
+    target = np.concatenate([np.ones(len(near)), np.zeros(len(far))]).astype(np.uint8)[:, None]
+    return PatientDistances(
+        intra=near,
+        inter=far,
+        separability=float(auc_per_class(scores, target)[0]),
+        overlap=_overlap(near, far),
+        metric=metric,
+        intra_pairs=within.total,
+        inter_pairs=inter_total,
+    )
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """Runs of rows that are compared with each other; all their pairs, numbered."""
+
+    start: NDArray[np.int64]
+    before: NDArray[np.int64]  # (blocks + 1,) pairs of the blocks before
+
+    @classmethod
+    def of(cls, keys: NDArray[np.integer]) -> _Blocks:
+        """keys: (n, columns), equal ones side by side."""
+        new = np.ones(len(keys), bool)
+        new[1:] = (keys[1:] != keys[:-1]).any(axis=1)
+        start = np.flatnonzero(new)
+        size = np.diff(np.append(start, len(keys)))
+        return cls(start, np.concatenate(([0], np.cumsum(size * (size - 1) // 2))))
+
+    @property
+    def total(self) -> int:
+        return int(self.before[-1])
+
+    def pairs(self, number: NDArray[np.int64]) -> Pairs:
+        """Pair t of a block is (j, i) with i (i − 1) / 2 + j = t and j < i."""
+        block = np.searchsorted(self.before, number, side="right") - 1
+        t = number - self.before[block]
+        i = np.floor((1 + np.sqrt(1 + 8 * t.astype(np.float64))) / 2).astype(np.int64)
+        i -= i * (i - 1) // 2 > t  # the square root is rounded
+        i += (i + 1) * i // 2 <= t
+        j = t - i * (i - 1) // 2
+        return np.stack([self.start[block] + j, self.start[block] + i], axis=1)
+
+
+def _drawn(total: int, most: int, seed: int, name: str) -> NDArray[np.int64]:
+    """All of 0…total−1, or `most` of them drawn with replacement, sorted."""
+    if total <= most:
+        return np.arange(total)
+    key = keyed_random.fold(keyed_random.member_keys([seed]), keyed_random.stream(name))
+    draws = keyed_random.uniform(key, most)[0].numpy()
+    return np.sort((draws * total).astype(np.int64))
+
+
+def _apart(vectors: NDArray[np.float32], pairs: Pairs, metric: Metric) -> NDArray[np.float32]:
+    found = np.empty(len(pairs), np.float32)
+    for start in range(0, len(pairs), _AT_ONCE):
+        left, right = (vectors[side] for side in pairs[start : start + _AT_ONCE].T)
+        if metric == "cosine":
+            part = 1 - np.einsum("nd,nd->n", left, right)
+        else:
+            part = np.linalg.norm(left - right, axis=1)
+        found[start : start + len(left)] = part
+    return found
+
+
+def _overlap(a: NDArray[np.float32], b: NDArray[np.float32]) -> float:
+    """Shared area, by bins at the quantiles of both: fine where either has many values.
+
+    With too many bins for the fewer of the two, noise would pass for a difference.
+    """
+    steps = np.linspace(0, 1, min(_MOST_BINS, max(5, round(min(len(a), len(b)) ** 0.5))))
+    inner = np.unique(np.concatenate([np.quantile(a, steps), np.quantile(b, steps)]))
+    shares = [np.histogram(values, inner)[0] / len(values) for values in (a, b)]
+    return float(np.minimum(*shares).sum())

@@ -1,0 +1,195 @@
+"""An index on disk: plain vectors, a table of rows, FAISS's own file and a manifest; no pickle.
+
+    vectors.f32         (n, dim) unit vectors, little-endian float32; only ever appended to
+    rows-N.parquet      whose they are, and which were replaced
+    engine-N.faiss      of the kinds 'hnsw' and 'ivf'
+    manifest.json       what the index is and how large each file; written last
+
+Saving writes files of the next number N, then the manifest that names them, then deletes the old
+ones: whenever it is interrupted, the folder opens as the old index or as the new one. Vectors past
+the manifest's count are what an interrupted addition left, and are overwritten by the next.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from clocs._version import __version__
+from clocs.errors import SettingError, StoreError
+from clocs.files import replacing, sha256_of, sync_folder, write_atomic
+from clocs.patients.faiss_engines import Approximate
+from clocs.patients.rows import ROW_SCHEMA
+from clocs.store.manifest import MANIFEST, own_hash
+
+if TYPE_CHECKING:
+    from clocs.patients.index import PatientIndex
+
+FORMAT = 2
+VECTORS = "vectors.f32"
+_AGAIN = "delete the folder and run `clocs index` again"
+_BLOCK = 65_536  # vectors written at a time
+
+
+def save_index(index: PatientIndex, folder: Path) -> None:
+    """Write a new index, or what was added to one that was loaded from this very folder."""
+    before = _read_manifest(folder) if (folder / MANIFEST).is_file() else None
+    if before is not None and before["sha256"] != index.saved_as:
+        raise SettingError(
+            f"{folder} holds an index already, or it has changed since it was opened; "
+            "give another folder, or add to that index with --add"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    number = 0 if before is None else before["number"] + 1
+    parts: list[dict[str, Any]] = [] if before is None else before["vectors"]
+    written = sum(part["bytes"] for part in parts) // (4 * index.dim)
+    part = _append(folder / VECTORS, index, written)
+    files = {"rows": f"rows-{number}.parquet"}
+    with replacing(folder / files["rows"]) as temporary:
+        index.rows.with_columns(pl.Series("live", index.live)).write_parquet(temporary)
+    if index.engine is not None:
+        files["engine"] = f"engine-{number}.faiss"
+        with replacing(folder / files["engine"]) as temporary:
+            index.engine.write(temporary)
+    manifest = {
+        "format": FORMAT,
+        "number": number,
+        "level": index.level,
+        "encoder": index.encoder,
+        "frame": index.frame,
+        "metric": "cosine",
+        "kind": index.kind,
+        "dim": index.dim,
+        "count": len(index.live),
+        "live": len(index),
+        "vectors": [*parts, part] if part["bytes"] else parts,
+        "files": {
+            role: {
+                "name": name,
+                "bytes": (folder / name).stat().st_size,
+                "sha256": sha256_of(folder / name),
+            }
+            for role, name in files.items()
+        },
+        "clocs": __version__,
+    }
+    manifest["sha256"] = own_hash(manifest)
+    write_atomic(folder / MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False).encode())
+    index.saved_as = str(manifest["sha256"])
+    if before is not None:
+        for file in before["files"].values():
+            (folder / file["name"]).unlink(missing_ok=True)
+
+
+def load_index(folder: Path) -> PatientIndex:
+    """Open an index and check its manifest and the sizes of its files; see `verify_index`.
+
+    Somebody may be adding to it: where its files have gone meanwhile, the new ones are read.
+    """
+    while True:
+        manifest = _read_manifest(folder)
+        try:
+            return _load(folder, manifest)
+        except StoreError:
+            if _read_manifest(folder)["sha256"] == manifest["sha256"]:
+                raise
+
+
+def _load(folder: Path, manifest: dict[str, Any]) -> PatientIndex:
+    from clocs.patients.index import PatientIndex
+
+    count, dim = manifest["count"], manifest["dim"]
+    for file in manifest["files"].values():
+        _expect(folder / file["name"], file["bytes"], at_least=False)
+    _expect(folder / VECTORS, 4 * count * dim, at_least=True)
+    try:
+        table = pl.read_parquet(folder / manifest["files"]["rows"]["name"])
+        rows, live = table.drop("live"), table["live"].to_numpy().copy()
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise StoreError(f"the rows of {folder} are damaged; {_AGAIN}") from error
+    if dict(rows.schema) != ROW_SCHEMA or rows.height != count:
+        raise StoreError(f"the rows of {folder} do not fit its manifest; {_AGAIN}")
+    vectors = np.memmap(folder / VECTORS, "<f4", mode="r", shape=(count, dim))
+    engine = None
+    if "engine" in manifest["files"]:
+        path = folder / manifest["files"]["engine"]["name"]
+        engine = Approximate.read(path, manifest["kind"], (count, dim))
+    index = PatientIndex(
+        vectors,
+        rows,
+        level=manifest["level"],
+        encoder=manifest["encoder"],
+        frame=manifest["frame"],
+        kind=manifest["kind"],
+        engine=engine,
+        live=live,
+    )
+    index.saved_as = manifest["sha256"]
+    return index
+
+
+def verify_index(folder: Path) -> None:
+    """Read everything and compare it with its hashes; StoreError names the first difference."""
+    manifest = _read_manifest(folder)
+    for file in manifest["files"].values():
+        if sha256_of(folder / file["name"]) != file["sha256"]:
+            raise StoreError(f"{folder / file['name']} is damaged (another hash); {_AGAIN}")
+    with (folder / VECTORS).open("rb") as stream:
+        for part in manifest["vectors"]:
+            total, left = hashlib.sha256(), part["bytes"]
+            while left and (block := stream.read(min(left, 1 << 24))):
+                total.update(block)
+                left -= len(block)
+            if total.hexdigest() != part["sha256"]:
+                raise StoreError(f"{folder / VECTORS} is damaged (another hash); {_AGAIN}")
+
+
+def _append(path: Path, index: PatientIndex, written: int) -> dict[str, Any]:
+    """Write the vectors from `written` on; their size and hash."""
+    total, size = hashlib.sha256(), 0
+    with path.open("r+b" if written else "wb") as file:
+        file.truncate(written * index.dim * 4)
+        file.seek(0, os.SEEK_END)
+        for block in index.blocks(written, _BLOCK):
+            plain = np.ascontiguousarray(block, "<f4")
+            total.update(plain.data)
+            size += file.write(plain.data)
+        file.flush()
+        os.fsync(file.fileno())
+    sync_folder(path.parent)
+    return {"bytes": size, "sha256": total.hexdigest()}
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise StoreError(f"{folder} is no index; make one with `clocs index`")
+    try:
+        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        version = manifest["format"]
+        fields = {name: value for name, value in manifest.items() if name != "sha256"}
+        sound = manifest["sha256"] == own_hash(fields)
+        # Saving deletes the files of the manifest before: no name may lead out of the folder.
+        sound &= all(Path(file["name"]).name == file["name"] for file in manifest["files"].values())
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StoreError(f"{path} is damaged (it is no manifest); {_AGAIN}") from error
+    if not sound:
+        raise StoreError(f"{path} is damaged (it differs from its own hash); {_AGAIN}")
+    if version != FORMAT or manifest.get("metric") != "cosine":
+        raise StoreError(f"{folder} is an index of another format; {_AGAIN}")
+    return manifest
+
+
+def _expect(path: Path, size: int, *, at_least: bool) -> None:
+    try:
+        found = path.stat().st_size
+    except OSError as error:
+        raise StoreError(f"{path} is missing from the index; {_AGAIN}") from error
+    if found < size or (found > size and not at_least):
+        raise StoreError(f"{path} is damaged ({found} bytes instead of {size}); {_AGAIN}")

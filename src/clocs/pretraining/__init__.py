@@ -1,0 +1,1 @@
+"""Learning encoders without labels."""

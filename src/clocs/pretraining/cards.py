@@ -1,0 +1,123 @@
+"""Cards: a trained member -> its checkpoint, with everything that must be known to use it.
+
+Knows nothing about how it was trained.
+"""
+
+from __future__ import annotations
+
+import math
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import numpy as np
+import torch
+
+from clocs.encoders import Encoder
+from clocs.encoders.conv_block import kernel
+from clocs.frames.frames import SEVERAL, Frames
+from clocs.pretraining.plan import Plan
+from clocs.recording import FrameSpec
+from clocs.training import leak_guard
+from clocs.training.checkpoint import Card, Checkpoint
+from clocs.training.loop import Trained
+
+TRAINED_ON = (0, 1)  # training and validation: both have shaped the weights
+_NO_KEYS = torch.zeros(0, dtype=torch.int64)
+
+
+def finite(value: float) -> float | None:
+    """JSON has no word for numbers that are none."""
+    return value if math.isfinite(value) else None
+
+
+def make_checkpoint(
+    frames: Frames,
+    plan: Plan,
+    encoder: Encoder,
+    trained: Trained,
+    member: int,
+    *,
+    frame: FrameSpec,
+    device: torch.device,
+    init: Checkpoint | None,
+) -> Checkpoint:
+    """The checkpoint of one member.
+
+    Args:
+        frames: What it was trained on.
+        plan: How.
+        encoder: What kind it is.
+        trained: All members' weights.
+        member: Which of them.
+        frame: To use it with.
+        device: Where it was trained.
+        init: What it went on from; whoever that had seen, this one has seen too.
+    """
+    saw_data = plan.method != "random"
+    splits = TRAINED_ON if saw_data else ()
+    # one list of hashes needs one salt: the older one
+    salt = init.card.salt if init else leak_guard.salt_of(frames)
+    chain, seed = plan.members[member]
+    row = slice(member, member + 1)
+    card = Card(
+        method=plan.method,
+        seed=seed,
+        dataset=_datasets(frames.dataset if saw_data else None, init),
+        content=frames.content if saw_data else None,
+        split_seed=frames.split_seed,
+        leads=frames.leads,
+        frame_trained=frames.spec,
+        frame=frame,
+        encoder={
+            "name": encoder.name,
+            "embedding_dim": encoder.embedding_dim,
+            "samples": encoder.samples,
+            "dropout": plan.dropout,
+        },
+        labels=frames.labels,
+        training=asdict(plan.settings) | plan.told(frames.dataset, chain) | _told_of(init),
+        metrics={
+            "status": trained.status[member],
+            "epochs": trained.epochs,
+            "best_epoch": trained.best_epoch[member],
+            "validation_loss": finite(trained.validation_loss[member]),
+        },
+        environment={
+            "torch": torch.__version__,
+            "device": device.type,
+            "threads": torch.get_num_threads(),
+            "machine": platform.machine(),
+            "kernel": kernel(device, getattr(torch, plan.precision)),
+        },
+        salt=salt,
+    )
+    patients = leak_guard.hashed_patients(frames, salt, splits)
+    recordings = leak_guard.hashed_recordings(frames, salt, splits)
+    return Checkpoint(
+        card=card,
+        # the encoder's own: heads and BYOL's target network have served
+        weights={name: trained.weights[name][row].cpu() for name in encoder.parameters(_NO_KEYS)},
+        buffers={name: trained.buffers[name][row].cpu() for name in encoder.buffers(0)},
+        patients=np.union1d(patients, init.patients) if init else patients,
+        recordings=np.union1d(recordings, init.recordings) if init else recordings,
+    )
+
+
+def _datasets(dataset: str | None, init: Checkpoint | None) -> str | None:
+    """The names of all datasets that have shaped the weights, in order."""
+    names: Sequence[str] = [
+        name
+        for names in ((init.card.dataset if init else None), dataset)
+        for name in (names or "").split(SEVERAL)
+        if name
+    ]
+    return SEVERAL.join(dict.fromkeys(names)) or None
+
+
+def _told_of(init: Checkpoint | None) -> dict[str, object]:
+    if init is None:
+        return {}
+    card = init.card
+    known = {"method": card.method, "dataset": card.dataset, "seed": card.seed}
+    return {"init": known | {"weights_sha256": card.weights_sha256}}

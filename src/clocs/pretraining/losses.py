@@ -1,0 +1,168 @@
+"""Losses on embeddings, one value a member. Knows nothing about encoders, views or data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from clocs.kernels.contrast import contrast
+
+
+def unit(z: Tensor) -> Tensor:
+    """Unit vectors along the last axis; a zero vector stays zero and gets zero gradient.
+
+    `F.normalize` has a gradient of 1e12 at zero: finite, and harmful.
+    """
+    function: Callable[[Tensor], Tensor] = _Unit.apply
+    return function(z)
+
+
+def same_patient_pairs(patients: Tensor) -> Tensor:
+    """patients: (members, batch) -> (members, batch, batch) bool: i ≠ k of one patient."""
+    same = patients[:, :, None] == patients[:, None, :]
+    return same & ~torch.eye(patients.shape[1], dtype=torch.bool, device=patients.device)
+
+
+def patient_nce(
+    z: Tensor, positives: Tensor, neither: Tensor | None = None, temperature: float = 0.1
+) -> Tensor:
+    """The patient-specific noise contrastive estimation loss of CLOCS (its equations 5 to 8).
+
+    For every pair of views A, B: L_diag(A,B) + L_diag(B,A) + L_off(A,B) + L_off(B,A); the mean over
+    all unordered pairs. L_diag asks instance i of A to find instance i of B among all of B; L_off
+    asks it to find every other instance k that is its positive, and is 0 where there is none.
+
+    Args:
+        z: (members, views, batch, dim) embeddings, not normalised.
+        positives: (members, batch, batch) bool, symmetric: `same_patient_pairs` in the paper.
+        neither: The same shape: pairs that are neither pulled together nor pushed apart.
+        temperature: τ.
+
+    Returns:
+        (members,) losses.
+    """
+    u = unit(z)
+    a, b = torch.triu_indices(z.shape[1], z.shape[1], offset=1, device=z.device)
+    ours, theirs = u.index_select(1, a) / temperature, u.index_select(1, b)
+    similarity = ours @ theirs.transpose(-1, -2)  # (members, pairs, batch, batch)
+    asked: Callable[..., Tensor] = _Asked.apply
+    return asked(similarity, positives, neither).mean(dim=1)
+
+
+class _Unit(torch.autograd.Function):
+    """`unit`, with its gradient in one line: autograd would go through ten."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor) -> Tensor:
+        squared = z.square().sum(dim=-1, keepdim=True)
+        inverse = squared.rsqrt().masked_fill_(squared == 0, 0)
+        u = z * inverse
+        ctx.save_for_backward(u, inverse)
+        return u
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        u, inverse = ctx.saved_tensors
+        along = (u * gradients[0]).sum(dim=-1, keepdim=True)
+        return torch.addcmul(gradients[0], u, along, value=-1).mul_(inverse)
+
+
+class _Asked(torch.autograd.Function):
+    """−Σ share · (log p(k of B | i of A) + log p(i of A | k of B)): both directions at once.
+
+    similarity: (members, pairs, batch, batch), positives and neither: (members, batch, batch) bool
+    -> (members, pairs). The share of the diagonal is 1, and that of all positives together is 1.
+    Softmax is both the value's by-product and the gradient, so that each is computed once.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, similarity: Tensor, positives: Tensor, neither: Tensor | None) -> Tensor:
+        compiled = contrast(similarity, positives, neither)
+        if compiled is not None:
+            ctx.save_for_backward(compiled[1])
+            return compiled[0]
+        count = positives.sum(dim=(1, 2), keepdim=True).clamp(min=1)
+        share = positives.to(similarity.dtype) / count
+        share.diagonal(dim1=1, dim2=2).add_(1 / similarity.shape[2])
+        share = share[:, None]
+        value = -2 * (similarity * share).sum(dim=(-2, -1))
+        if neither is not None:
+            similarity = similarity.masked_fill(neither[:, None], -torch.inf)
+        slope = -2 * share
+        for dim in (-1, -2):
+            top = similarity.amax(dim=dim, keepdim=True)
+            e = (similarity - top).exp_()
+            total, wanted = e.sum(dim=dim, keepdim=True), share.sum(dim=dim, keepdim=True)
+            value += ((total.log() + top) * wanted).sum(dim=(-2, -1))
+            slope = torch.addcmul(slope, e, wanted / total)
+        ctx.save_for_backward(slope)
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        (slope,) = ctx.saved_tensors
+        return slope * gradients[0][..., None, None], None, None
+
+
+def nt_xent(z: Tensor, temperature: float = 0.1) -> Tensor:
+    """SimCLR's loss: each view finds the other views of its instance among all views of the batch.
+
+    Args:
+        z: (members, views, batch, dim) embeddings, not normalised.
+        temperature: τ.
+
+    Returns:
+        (members,) losses.
+    """
+    members, views, batch, dim = z.shape
+    u = unit(z).reshape(members, views * batch, dim)
+    similarity = u @ u.transpose(1, 2) / temperature
+    itself = torch.eye(views * batch, dtype=torch.bool, device=z.device)
+    similarity = similarity.masked_fill(itself, -torch.inf)
+    log_p = similarity - similarity.logsumexp(dim=-1, keepdim=True)
+    instance = torch.arange(batch, device=z.device).repeat(views)
+    positives = (instance[:, None] == instance) & ~itself
+    return -log_p.masked_fill(~positives, 0).sum(dim=(1, 2)) / positives.sum()
+
+
+def byol(predicted: Tensor, target: Tensor) -> Tensor:
+    """BYOL's loss: each view's prediction against the target's embedding of the other, both ways.
+
+    Args:
+        predicted: (members, 2, batch, dim) by the online network.
+        target: (members, 2, batch, dim) by the target network; gets no gradient.
+
+    Returns:
+        (members,) squared distances of unit vectors, summed over both ways, mean over the batch.
+    """
+    apart = unit(predicted) - unit(target.detach().flip(1))
+    return apart.square().sum(dim=(1, 3)).mean(dim=1)
+
+
+def multitask(z: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """MT-SSL's loss: head t tells the original (view 0) from the copy of task t (view t + 1).
+
+    Args:
+        z: (members, 1 + tasks, batch, dim).
+        weight: (members, tasks, dim).
+        bias: (members, tasks).
+
+    Returns:
+        (members,) mean binary cross-entropy over tasks.
+    """
+    original = torch.einsum("mbd,mtd->mtb", z[:, 0], weight) + bias[..., None]
+    copy = torch.einsum("mtbd,mtd->mtb", z[:, 1:], weight) + bias[..., None]
+    each = functional.softplus(original) + functional.softplus(-copy)
+    return each.mean(dim=(1, 2)) / 2
+
+
+def classification(logits: Tensor, targets: Tensor, multilabel: bool) -> Tensor:
+    """(…, classes) logits and targets -> (…) cross-entropy; multi-label: mean of yes/no ones."""
+    targets = targets.to(logits.dtype)
+    if multilabel:
+        return (functional.softplus(logits) - logits * targets).mean(dim=-1)
+    return -(logits.log_softmax(dim=-1) * targets).sum(dim=-1)

@@ -1,0 +1,331 @@
+"""Perturbations of ECG views, batched on the device: x: (members, n, samples) -> the same shape.
+
+What is drawn is a function of (key, place in the chain, element): independent for every member and
+every one of its n views, the same whoever else is in the fleet and on whichever device. No loop
+over views, no shape that depends on data, no wait for the host. Knows nothing about methods,
+normalisation or training; torch only.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from clocs import keyed_random
+from clocs.errors import SettingError
+from clocs.kernels import triton_support
+
+WINDOW: Final = 256  # samples of the Hann window of SpecAugment
+HOP: Final = 128
+_LOW = 0xFFFFFFFF
+_ANY = math.inf
+
+Value = bool | int | float
+
+
+def gaussian(x: Tensor, keys: Tensor, *, sigma: float = 0.010) -> Tensor:
+    """x: (members, n, samples) plus noise of standard deviation `sigma`, in x's unit (mV)."""
+    return x + sigma * _noise(x, keys)
+
+
+def flip_y(x: Tensor, keys: Tensor, *, always: bool = False) -> Tensor:
+    """x: (members, n, samples) read backwards in time, with probability ½ a view, or always."""
+    return x.flip(-1) if always else torch.where(_coins(x, keys), x.flip(-1), x)
+
+
+def flip_x(x: Tensor, keys: Tensor, *, always: bool = False) -> Tensor:
+    """x: (members, n, samples) negated, with probability ½ a view, or always."""
+    return -x if always else torch.where(_coins(x, keys), -x, x)
+
+
+def sa_t(x: Tensor, keys: Tensor, *, w: float = 0.2, r: int = 1) -> Tensor:
+    """x: (members, n, samples) with SpecAugment's mask in time: `r` times a share `w` of the bins.
+
+    The inverse transform of an unmasked column is the windowed column itself, so masking columns
+    is a gain on x: the share of the windows' energy that is left at each sample. No transform.
+    """
+    kept = ~mask(keys, x.shape[1], stft_shape(x.shape[-1])[1], w=w, r=r)[..., None]
+    energy = _hann(x).square()
+    rising, falling = energy[:HOP], energy[HOP:]
+    gain = (kept[:, :, 1:] * rising + kept[:, :, :-1] * falling) / (rising + falling)
+    return x * gain.flatten(2)[..., : x.shape[-1]]
+
+
+def sa_f(x: Tensor, keys: Tensor, *, w: float = 0.2, r: int = 1) -> Tensor:
+    """x: (members, n, samples) with SpecAugment's mask in frequency: see `sa_t` and `stft`."""
+    spectrum = stft(x)
+    masked = mask(keys, x.shape[1], spectrum.shape[-2], w=w, r=r)[..., None]
+    return istft(spectrum.masked_fill(masked, 0), x.shape[-1])
+
+
+def scaling(x: Tensor, keys: Tensor, *, factor: float = 1.1) -> Tensor:
+    """x: (members, n, samples) times `factor`; nothing is drawn."""
+    return x * factor
+
+
+def permutation(x: Tensor, keys: Tensor, *, pieces: int = 20) -> Tensor:
+    """x: (members, n, samples) cut into equal pieces, put together in a random order.
+
+    Piece p is samples ⌊p·samples/pieces⌋ up to, without, ⌊(p+1)·samples/pieces⌋: where the length
+    does not divide, the remainder is spread and pieces differ by at most one sample.
+    """
+    members, n, samples = x.shape
+    if pieces > samples:
+        raise SettingError(f"{samples} samples cannot be cut into {pieces} pieces; give fewer")
+    draws = keyed_random.bits(keys, n * pieces).view(members, n, pieces)
+    order = draws.argsort(dim=-1, stable=True)  # order[slot]: the piece that comes there
+    bounds = torch.arange(pieces + 1, device=x.device) * samples // pieces
+    begin, length = bounds[:-1][order], bounds.diff()[order]
+    ends = length.cumsum(dim=-1)
+    time = torch.arange(samples, device=x.device).expand(x.shape).contiguous()
+    slot = torch.searchsorted(ends, time, right=True)
+    return x.gather(-1, time + (begin - ends + length).gather(-1, slot))
+
+
+def time_warp(x: Tensor, keys: Tensor, *, pieces: int = 9, factor: float = 1.05) -> Tensor:
+    """x: (members, n, samples) with each of its pieces stretched by `factor` or by 1/`factor`.
+
+    Time 0…samples−1 is cut into equal pieces; each is stretched by one or the other with
+    probability ½; all together are scaled back to the same length, first and last sample in place.
+    The value at a sample is x at the time that came to lie there, linear between its neighbours.
+    """
+    members, n, samples = x.shape
+    coins = keyed_random.uniform(keys, n * pieces).view(members, n, pieces) < 0.5
+    knots = warp_knots(coins, samples=samples, factor=factor)
+    time = torch.arange(samples, device=x.device, dtype=knots.dtype).expand(x.shape).contiguous()
+    piece = torch.searchsorted(knots[..., 1:-1].contiguous(), time, right=True)
+    left, right = knots.gather(-1, piece), knots.gather(-1, piece + 1)
+    source = (piece + (time - left) / (right - left)) * ((samples - 1) / pieces)
+    before = source.floor().clamp(0, samples - 2)
+    share = (source - before).to(x.dtype)
+    low = before.to(torch.int64)
+    return x.gather(-1, low).lerp(x.gather(-1, low + 1), share)
+
+
+def noise_snr(x: Tensor, keys: Tensor, *, db: float = 15.0) -> Tensor:
+    """x: (members, n, samples) plus Gaussian noise at that ratio to x's power around its mean."""
+    power = x.var(dim=-1, correction=0, keepdim=True) * 10 ** (-db / 10)
+    return x + power.sqrt() * _noise(x, keys)
+
+
+def normals(draws: Tensor, dtype: torch.dtype) -> Tensor:
+    """draws: (members, count) random bits -> (members, 2·count) standard normal, by Box–Muller.
+
+    The high half of a draw gives the radius (at most 6.7), the low half the angle.
+    """
+    high, low = (draws >> 32) & _LOW, draws & _LOW
+    radius = ((high + 1).to(dtype) * 2.0**-32).log().mul(-2).clamp(min=0).sqrt()
+    angle = low.to(dtype) * (2 * math.pi * 2.0**-32)
+    return torch.stack([radius * angle.cos(), radius * angle.sin()], dim=-1).flatten(1)
+
+
+def mask_starts(draws: Tensor, *, bins: int, width: int) -> Tensor:
+    """draws: (…) uniform in [0, 1) -> (…) first masked bin, uniform in 0…bins−width."""
+    return (draws * (bins - width + 1)).to(torch.int64)
+
+
+def mask(keys: Tensor, n: int, bins: int, *, w: float, r: int) -> Tensor:
+    """keys: (members,) -> (members, n, bins): True where masked, `r` runs of round(w·bins) bins."""
+    width = round(w * bins)
+    draws = keyed_random.uniform(keys, n * r).view(len(keys), n, r, 1)
+    starts = mask_starts(draws, bins=bins, width=width)
+    place = torch.arange(bins, device=keys.device)
+    return ((place >= starts) & (place < starts + width)).any(dim=2)
+
+
+def warp_knots(coins: Tensor, *, samples: int, factor: float) -> Tensor:
+    """coins: (…, pieces), True = stretched -> (…, pieces+1) where the pieces' ends come to lie."""
+    stretch = torch.full_like(coins, factor, dtype=torch.float64).where(coins, 1 / factor)
+    ends = functional.pad(stretch.cumsum(dim=-1), (1, 0))
+    return ends * ((samples - 1) / ends[..., -1:])
+
+
+def stft_shape(samples: int) -> tuple[int, int]:
+    """(frequency bins, time bins) of `stft`."""
+    return WINDOW // 2 + 1, 1 + -(-samples // HOP)
+
+
+def stft(x: Tensor) -> Tensor:
+    """x: (…, samples) -> (…, frequency, time) complex: Hann 256, hop 128, centred, reflected.
+
+    As `torch.stft(center=True)`, but reflected at the end up to a whole hop, so that every sample
+    lies in two windows: in one alone, the inverse would divide a mask's traces by almost nothing.
+    """
+    samples = x.shape[-1]
+    if samples <= WINDOW:
+        raise SettingError(f"SpecAugment needs more than {WINDOW} samples, not {samples}")
+    flat = functional.pad(x.reshape(1, -1, samples), (HOP, HOP + -samples % HOP), mode="reflect")
+    columns = flat.view(*x.shape[:-1], -1).unfold(-1, WINDOW, HOP)
+    spectrum: Tensor = torch.fft.rfft(columns * _hann(x))
+    return spectrum.transpose(-1, -2)
+
+
+def istft(spectrum: Tensor, samples: int) -> Tensor:
+    """spectrum: (…, frequency, time) complex -> (…, samples), the least-squares inverse of `stft`.
+
+    The hop is half a window: each stretch of a hop is the end of one column and the beginning of
+    the next, and their summed squared windows are the same in all stretches.
+    """
+    columns: Tensor = torch.fft.irfft(spectrum.transpose(-1, -2), n=WINDOW)
+    window = _hann(columns)
+    columns = columns * window
+    energy = window[:HOP].square() + window[HOP:].square()
+    sums = (columns[..., 1:, :HOP] + columns[..., :-1, HOP:]) / energy
+    return sums.flatten(-2)[..., :samples]
+
+
+def _hann(like: Tensor) -> Tensor:
+    return torch.hann_window(WINDOW, dtype=like.dtype, device=like.device)
+
+
+def _coins(x: Tensor, keys: Tensor) -> Tensor:
+    """(members, n, 1) bool, True with probability ½."""
+    return keyed_random.uniform(keys, x.shape[1])[..., None] < 0.5
+
+
+def _noise(x: Tensor, keys: Tensor) -> Tensor:
+    size = x.shape[1] * x.shape[2]
+    if triton_support.serves(x, x.dtype) and x.dtype == torch.float32:
+        from clocs.kernels.noise_triton import normal_noise
+
+        return normal_noise(keys, size).view(x.shape)
+    draws = keyed_random.bits(keys, (size + 1) // 2)
+    return normals(draws, x.dtype)[:, :size].view(x.shape)
+
+
+@dataclass(frozen=True)
+class Perturbation:
+    """A row of the table.
+
+    Attributes:
+        run: (x, keys, **options) -> x perturbed; its keyword arguments are the options.
+        limits: Least and greatest value of each option that is a number.
+    """
+
+    run: Callable[..., Tensor]
+    limits: dict[str, tuple[float, float]]
+
+    @property
+    def options(self) -> dict[str, Value]:
+        """Names and defaults."""
+        return dict(self.run.__kwdefaults__ or {})
+
+    def value(self, option: str, text: str) -> Value | None:
+        """What the text means as a value of the option, or None where it means nothing."""
+        default = self.options[option]
+        if isinstance(default, bool):
+            return {"true": True, "false": False}.get(text.lower())
+        low, high = self.limits[option]
+        try:
+            value = type(default)(text)
+        except ValueError:
+            return None
+        return value if low <= value <= high and math.isfinite(value) else None
+
+    def meaning(self, option: str) -> str:
+        """What values the option takes, for a person."""
+        default = self.options[option]
+        if isinstance(default, bool):
+            return "true or false"
+        low, high = self.limits[option]
+        kind = "a whole number" if isinstance(default, int) else "a number"
+        upper = f" to {high:g}" if high < _ANY else " upwards"
+        return kind + (f" from {low:g}{upper}" if low > -_ANY else "")
+
+
+_SHARE = {"w": (0.0, 1.0), "r": (1, _ANY)}
+
+PERTURBATIONS: Final = {
+    "gaussian": Perturbation(gaussian, {"sigma": (0.0, _ANY)}),
+    "flip_y": Perturbation(flip_y, {}),
+    "flip_x": Perturbation(flip_x, {}),
+    "sa_t": Perturbation(sa_t, _SHARE),
+    "sa_f": Perturbation(sa_f, _SHARE),
+    "scaling": Perturbation(scaling, {"factor": (-_ANY, _ANY)}),
+    "permutation": Perturbation(permutation, {"pieces": (1, _ANY)}),
+    "time_warp": Perturbation(time_warp, {"pieces": (1, _ANY), "factor": (1.0, 10.0)}),
+    "noise_snr": Perturbation(noise_snr, {"db": (-200.0, 200.0)}),
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One perturbation with its options, all of them spelled out."""
+
+    name: str
+    options: tuple[tuple[str, Value], ...]
+
+    def __str__(self) -> str:
+        defaults = PERTURBATIONS[self.name].options
+        given = [f"{k}={str(v).lower()}" for k, v in self.options if v != defaults[k]]
+        return f"{self.name}({', '.join(given)})" if given else self.name
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Perturbations one after the other; made by `parse`, written as `parse` reads it."""
+
+    steps: tuple[Step, ...]
+
+    def __call__(self, x: Tensor, keys: Tensor) -> Tensor:
+        """x: (members, n, samples), keys: (members,) int64 -> x perturbed, of the same shape."""
+        for place, step in enumerate(self.steps):
+            x = PERTURBATIONS[step.name].run(x, self.keys_at(place, keys), **dict(step.options))
+        return x
+
+    def keys_at(self, place: int, keys: Tensor) -> Tensor:
+        """keys: (members,) of the chain -> (members,) of the step at that place."""
+        return keyed_random.fold(keys, keyed_random.stream(self.steps[place].name), place)
+
+    def __str__(self) -> str:
+        return ">".join(map(str, self.steps))
+
+
+def parse(text: str) -> Chain:
+    """A chain from words: 'gaussian>sa_t', 'gaussian(sigma=0.02)>flip_y(always=true)'."""
+    return Chain(tuple(_parse_step(part.strip()) for part in text.split(">")))
+
+
+def _parse_step(text: str) -> Step:
+    match = re.fullmatch(r"(\w+)\s*(?:\((.*)\))?", text)
+    if not match or match[1] not in PERTURBATIONS:
+        rows = (f"{name}({', '.join(row.options)})" for name, row in PERTURBATIONS.items())
+        raise SettingError(
+            f"there is no perturbation {text!r}; choose from {', '.join(rows)}, joined by '>'"
+        )
+    row = PERTURBATIONS[match[1]]
+    options = row.options
+    for part in filter(None, (part.strip() for part in (match[2] or "").split(","))):
+        name, _, value = (piece.strip() for piece in part.partition("="))
+        if name not in options:
+            own = ", ".join(f"{k}={str(v).lower()}" for k, v in row.options.items())
+            raise SettingError(f"{match[1]} has no option {name!r}; its options are {own}")
+        known = row.value(name, value)
+        if known is None:
+            raise SettingError(f"{match[1]}({part}): {name} should be {row.meaning(name)}")
+        options[name] = known
+    return Step(match[1], tuple(options.items()))
+
+
+# What the paper's figure 3 compares: five alone, and four after Gaussian noise.
+FIGURE_3: Final = (
+    *("gaussian", "flip_y", "flip_x", "sa_t", "sa_f"),
+    *("gaussian>flip_y", "gaussian>flip_x", "gaussian>sa_t", "gaussian>sa_f"),
+)
+
+# The tasks of MT-SSL (Sarkar and Etemad, 2020): which of these was done to a copy?
+TASKS: Final = {
+    "noise": parse("noise_snr(db=15)"),
+    "scaling": parse("scaling(factor=1.1)"),
+    "negation": parse("flip_x(always=true)"),
+    "inversion": parse("flip_y(always=true)"),
+    "permutation": parse("permutation(pieces=20)"),
+    "time_warp": parse("time_warp(pieces=9, factor=1.05)"),
+}

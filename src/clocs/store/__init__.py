@@ -1,0 +1,1 @@
+"""Prepared recordings on disk, and how they get there."""

@@ -1,0 +1,310 @@
+"""Store: prepared recordings on disk. Reads and checks; knows nothing about sources or learning.
+
+A store is a folder:
+
+    signals/                     one flat int16 array in the zarr v3 layout: recordings one after
+                                 another, each lead by lead
+    table.parquet                one row a recording: where its samples are and all else about it
+    quarantine.parquet           recordings that could not be used, and why
+    rows_without_recording.json  rows of label tables that have no recording
+    manifest.json                what the store is; written last
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from clocs.errors import SettingError, StoreError
+from clocs.files import digest, sha256_of
+from clocs.recording import PAPER_LEADS, Episode, Recording, canonical_lead
+from clocs.store.chunks import ChunkReader, bytes_on_disk
+from clocs.store.journal import progress_of
+from clocs.store.manifest import MANIFEST, Manifest
+
+if TYPE_CHECKING:
+    from clocs.frames.frames import Frames
+
+SIGNALS = "signals"
+TABLE = "table.parquet"
+QUARANTINE = "quarantine.parquet"
+UNMATCHED = "rows_without_recording.json"
+
+_EPISODE = pl.Struct({"start": pl.Int64, "stop": pl.Int64, "label": pl.String})
+TABLE_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
+    "id": pl.String,
+    "patient": pl.String,
+    "offset": pl.Int64,
+    "samples": pl.Int64,
+    "leads": pl.List(pl.String),
+    "rate": pl.Float64,
+    "gain": pl.List(pl.Float64),
+    "baseline": pl.List(pl.Int32),
+    "unit": pl.String,
+    "labels": pl.List(pl.String),
+    "episodes": pl.List(_EPISODE),
+    "age": pl.Float64,
+    "sex": pl.String,
+    "taken": pl.String,  # ISO 8601
+    "extra": pl.String,  # JSON
+    "digest": pl.UInt64,
+}
+QUARANTINE_SCHEMA = {"id": pl.String, "reason": pl.String, "detail": pl.String}
+
+_AGAIN = "delete the store and run `clocs prepare` again"
+
+
+def content_hash(table: pl.DataFrame) -> str:
+    """The sha256 of everything that the table says, digests of the samples included, in order."""
+    total = hashlib.sha256()
+    for rows in table.iter_slices(10_000):
+        text = io.BytesIO()
+        rows.write_ndjson(text)
+        total.update(text.getbuffer())
+    return total.hexdigest()
+
+
+class Store:
+    """Prepared recordings; open one with `open_store`.
+
+    Attributes:
+        path: The folder.
+        manifest: What the store says about itself.
+        table: One row a recording, in the order of the source's listing (see `TABLE_SCHEMA`).
+    """
+
+    def __init__(self, path: Path, manifest: Manifest, table: pl.DataFrame) -> None:
+        self.path = path
+        self.manifest = manifest
+        self.table = table
+        self._rows: dict[str, int] | None = None
+
+    def __len__(self) -> int:
+        return self.table.height
+
+    def __repr__(self) -> str:
+        return f"Store({str(self.path)!r}, {self.manifest.dataset}, {len(self)} recordings)"
+
+    @property
+    def quarantine(self) -> pl.DataFrame:
+        """Recordings that could not be used: id, reason, detail."""
+        return _read_parquet(self.path / QUARANTINE)
+
+    @property
+    def rows_without_recording(self) -> tuple[str, ...]:
+        """Ids in label tables that have no recording."""
+        return tuple(json.loads((self.path / UNMATCHED).read_text(encoding="utf-8")))
+
+    @property
+    def leads(self) -> tuple[str, ...]:
+        """Every lead that some recording has, in order of appearance."""
+        kinds = self.table["leads"].unique(maintain_order=True).to_list()
+        return tuple(dict.fromkeys(lead for leads in kinds for lead in leads))
+
+    @property
+    def bytes(self) -> int:
+        """Size on disk."""
+        files = sum(file.bytes for file in self.manifest.files.values())
+        manifest = (self.path / MANIFEST).stat().st_size
+        return files + manifest + self.manifest.signal_bytes
+
+    def choose_leads(self, leads: Sequence[str] | None = None) -> tuple[str, ...]:
+        """The leads to use: those asked for, else the paper's four, else all.
+
+        Without a wish, leads count only where every recording has them, unless none is common.
+        """
+        every = self.leads
+        if leads is not None:
+            wanted = tuple(canonical_lead(lead) for lead in leads)
+            missing = [lead for lead in wanted if lead not in every]
+            if missing or not wanted:
+                raise SettingError(
+                    f"{self.path} has no lead {', '.join(missing) or 'without a name'}; "
+                    f"choose from {', '.join(every)}"
+                )
+            return wanted
+        kinds = [set(kind) for kind in self.table["leads"].unique().to_list()]
+        common = tuple(lead for lead in every if all(lead in kind for kind in kinds))
+        if all(lead in common for lead in PAPER_LEADS):
+            return PAPER_LEADS
+        return common or every
+
+    def rows_with(self, leads: Sequence[str]) -> NDArray[np.int64]:
+        """Rows of the recordings that have all of these leads."""
+        has = pl.all_horizontal(pl.col("leads").list.contains(lead) for lead in leads)
+        mask = self.table.select(has.alias("has"))["has"].to_numpy()
+        return np.flatnonzero(mask)
+
+    def signals(self, start: int, stop: int) -> NDArray[np.int16]:
+        """(stop - start,) samples of the flat array."""
+        return self._reader().read(start, stop)
+
+    def recording(self, which: int | str) -> Recording:
+        """One recording, by row or by id, exactly as it was read from its source."""
+        if isinstance(which, str):
+            if self._rows is None:
+                self._rows = {name: row for row, name in enumerate(self.table["id"])}
+            if which not in self._rows:
+                raise SettingError(f"{self.path} holds no recording {which!r}")
+            which = self._rows[which]
+        row = self.table.row(which, named=True)
+        return _recording(row, self.signals(row["offset"], _end(row)))
+
+    def iter_signals(
+        self, leads: Sequence[str] | None = None, rows: Iterable[int] | None = None
+    ) -> Iterator[tuple[int, NDArray[np.int16]]]:
+        """(row, its (leads, samples) digital samples) of all, or of some ascending, rows.
+
+        Every chunk is decoded once and one chunk is held at a time. The leads are by name, in the
+        order asked for; all of a recording's where None.
+        """
+        reader = self._reader()
+        places = self.table.select("id", "offset", "samples", "leads")
+        orders: dict[tuple[str, ...], list[int]] = {}
+        for row in range(len(self)) if rows is None else rows:
+            name, offset, samples, own = places.row(row)
+            digital = reader.read(offset, offset + samples * len(own)).reshape(len(own), samples)
+            if leads is not None:
+                key = tuple(own)
+                if key not in orders:
+                    absent = [lead for lead in leads if lead not in key]
+                    if absent:
+                        raise SettingError(f"recording {name} has no lead {', '.join(absent)}")
+                    orders[key] = [key.index(lead) for lead in leads]
+                digital = digital[orders[key]]
+            yield row, digital
+
+    def iter_recordings(self, leads: Sequence[str] | None = None) -> Iterator[Recording]:
+        """All recordings in order, in bounded memory; with these leads only, where given."""
+        reader = self._reader()
+        for rows in self.table.iter_slices(1000):
+            for row in rows.iter_rows(named=True):
+                recording = _recording(row, reader.read(row["offset"], _end(row)))
+                yield recording if leads is None else recording.select(leads)
+
+    def frames(self, **options: Any) -> Frames:
+        """Cut into frames, in memory; the options of `clocs.frames.make.make_frames`."""
+        from clocs.frames.make import make_frames
+
+        return make_frames(self, **options)
+
+    def verify(self, progress: Callable[[int, int], None] | None = None) -> None:
+        """Read everything and compare it with its hashes; StoreError names the first difference."""
+        for name, file in self.manifest.files.items():
+            if sha256_of(self.path / name) != file.sha256:
+                raise StoreError(f"{self.path / name} is damaged (another hash); {_AGAIN}")
+        if content_hash(self.table) != self.manifest.content_hash:
+            raise StoreError(f"{self.path / TABLE} is damaged (other content); {_AGAIN}")
+        expected = self.table["digest"].to_numpy()
+        for row, digital in self.iter_signals():
+            if digest(digital) != expected[row]:
+                name = self.table["id"][row]
+                raise StoreError(
+                    f"{self.path} is damaged (the samples of recording {name} have changed); "
+                    f"{_AGAIN}"
+                )
+            if progress is not None:
+                progress(row + 1, len(self))
+
+    def _reader(self) -> ChunkReader:
+        manifest = self.manifest
+        return ChunkReader(self.path / SIGNALS, samples=manifest.samples, chunk=manifest.chunk)
+
+
+def open_store(path: Path | str) -> Store:
+    """Open a complete store and check its manifest, its files' sizes and its table's extent.
+
+    Hashes of the signals are left to `Store.verify`, which reads everything.
+    """
+    path = Path(path)
+    if not (path / MANIFEST).is_file():
+        raise StoreError(_why_not(path))
+    manifest = Manifest.read(path)
+    for name, file in manifest.files.items():
+        _expect_size(path / name, file.bytes)
+    try:
+        size = bytes_on_disk(path / SIGNALS, manifest.chunks)
+    except OSError as error:
+        raise StoreError(f"{error.filename} is missing from the store; {_AGAIN}") from error
+    if size != manifest.signal_bytes:
+        raise StoreError(
+            f"{path / SIGNALS} is damaged ({size} bytes instead of {manifest.signal_bytes}); "
+            f"{_AGAIN}"
+        )
+    table = _read_parquet(path / TABLE)
+    if dict(table.schema) != TABLE_SCHEMA or table.height != manifest.recordings:
+        raise StoreError(f"{path / TABLE} does not fit its manifest; {_AGAIN}")
+    covered = int((table["samples"] * table["leads"].list.len()).sum())
+    if covered != manifest.samples:
+        raise StoreError(
+            f"{path} is damaged (its table covers {covered} samples, its signals hold "
+            f"{manifest.samples}); {_AGAIN}"
+        )
+    return Store(path, manifest, table)
+
+
+def _why_not(path: Path) -> str:
+    if not path.exists():
+        return f"{path} does not exist; make a store with `clocs prepare NAME SOURCE --out {path}`"
+    progress = progress_of(path)
+    if progress is None:
+        return (
+            f"{path} is not a store (it has no {MANIFEST}); give a folder made by `clocs prepare`"
+        )
+    done, total = progress
+    return (
+        f"{path} is incomplete: {done} of {total} recordings; run the same `clocs prepare` again "
+        "to finish"
+    )
+
+
+def _expect_size(path: Path, expected: int) -> None:
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise StoreError(f"{path} is missing from the store; {_AGAIN}") from error
+    if size != expected:
+        raise StoreError(f"{path} is damaged ({size} bytes instead of {expected}); {_AGAIN}")
+
+
+def _read_parquet(path: Path) -> pl.DataFrame:
+    try:
+        return pl.read_parquet(path)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise StoreError(f"{path} is damaged (it is no table); {_AGAIN}") from error
+
+
+def _end(row: dict[str, Any]) -> int:
+    return int(row["offset"] + row["samples"] * len(row["leads"]))
+
+
+def _recording(row: dict[str, Any], flat: NDArray[np.int16]) -> Recording:
+    return Recording(
+        id=row["id"],
+        patient=row["patient"],
+        leads=tuple(row["leads"]),
+        rate=row["rate"],
+        digital=flat.reshape(len(row["leads"]), row["samples"]),
+        gain=np.array(row["gain"], dtype=np.float64),
+        baseline=np.array(row["baseline"], dtype=np.int32),
+        unit=row["unit"],
+        labels=tuple(row["labels"]),
+        episodes=tuple(Episode(**episode) for episode in row["episodes"]),
+        age=row["age"],
+        sex=row["sex"],
+        taken=row["taken"],
+        extra=json.loads(row["extra"]),
+    )
+
+
+def as_store(store: Store | Path | str) -> Store:
+    """The store, opened where it is a path."""
+    return store if isinstance(store, Store) else open_store(store)

@@ -1,0 +1,1 @@
+"""The training engine, checkpoints and the leak guard."""

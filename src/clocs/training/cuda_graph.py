@@ -1,0 +1,82 @@
+"""A step as it is, or captured as a CUDA graph and replayed. Knows nothing about what it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Lock, local
+
+import torch
+from torch import Tensor
+
+from clocs.training.fleet import Fleet
+
+
+class Direct:
+    """A function called as it is."""
+
+    def __init__(self, function: Callable[[], dict[str, Tensor]], fleet: Fleet) -> None:
+        self._function = function
+
+    def ready(self) -> None:
+        pass
+
+    def __call__(self) -> dict[str, Tensor]:
+        return self._function()
+
+
+class _Streams(local):
+    """A side stream a thread and device.
+
+    Torch has 32 and then gives them out again: with a new one a capture, one would in the end be
+    that of another thread at work, which no capture survives.
+    """
+
+    def __init__(self) -> None:
+        self._of: dict[int, torch.cuda.Stream] = {}
+
+    def side(self) -> torch.cuda.Stream:
+        device = torch.cuda.current_device()
+        if device not in self._of:
+            self._of[device] = torch.cuda.Stream()
+        return self._of[device]
+
+
+class Captured:
+    """A function captured as a CUDA graph when first called, and replayed."""
+
+    _WARM_UP = 3
+    _one_at_a_time = Lock()
+    _streams = _Streams()
+
+    def __init__(self, function: Callable[[], dict[str, Tensor]], fleet: Fleet) -> None:
+        self._function, self._fleet = function, fleet
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._result: dict[str, Tensor] = {}
+
+    def __call__(self) -> dict[str, Tensor]:
+        self.ready()
+        assert self._graph is not None  # ready() has made it
+        self._graph.replay()
+        return self._result
+
+    def ready(self) -> None:
+        """Warm up and capture with nobody live, so that nothing that is trained changes."""
+        if self._graph is not None:
+            return
+        live = self._fleet.live.clone()
+        self._fleet.live.zero_()
+        side = self._streams.side()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(self._WARM_UP):
+                self._function()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        # several fleets may train in threads of one process, each on a stream of its own
+        with (
+            self._one_at_a_time,
+            torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"),
+        ):
+            self._result = self._function()
+        self._fleet.live.copy_(live)
+        self._graph = graph

@@ -1,0 +1,213 @@
+"""Fleet: everything that changes while members train, one row a member, and how it is stepped.
+
+A member is one training (a seed). All its weights are one row of `theta`, all its batch-norm
+statistics one row of `buffers`, so masking, keeping the best and saving treat members whole.
+Knows nothing about what is being learned.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor
+
+from clocs.errors import CheckpointError, ClocsWarning
+from clocs.files import partial_path, write_atomic
+from clocs.kernels.adam import adam
+
+Weights = dict[str, Tensor]  # name -> (members, …)
+
+BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # Adam's
+_STEPPED = ("theta", "moment1", "moment2", "buffers", "steps", "live", "broken")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Names and shapes of the tensors that make up a row."""
+
+    shapes: dict[str, tuple[int, ...]]
+
+    @classmethod
+    def of(cls, tensors: Weights) -> Layout:
+        return cls({name: tuple(tensor.shape[1:]) for name, tensor in tensors.items()})
+
+    def pack(self, tensors: Weights) -> Tensor:
+        """Tensors -> (members, numbers)."""
+        return torch.cat([tensors[name].flatten(1) for name in self.shapes], dim=1)
+
+    def unpack(self, rows: Tensor) -> Weights:
+        """(members, numbers) -> tensors, as views of the rows."""
+        sizes = [torch.Size(shape).numel() for shape in self.shapes.values()]
+        parts = rows.split(sizes, dim=1)
+        return {
+            name: part.unflatten(1, shape) if len(shape) != 1 else part
+            for part, (name, shape) in zip(parts, self.shapes.items(), strict=True)
+        }
+
+
+@dataclass
+class Fleet:
+    """The state of all members between two steps.
+
+    Attributes:
+        theta: (members, weights).
+        buffers: (members, statistics).
+        moment1: (members, weights), Adam's first moment.
+        moment2: (members, weights), Adam's second moment.
+        steps: (members,) optimiser steps made.
+        best_theta: (members, weights) at the lowest validation loss.
+        best_buffers: (members, statistics) there.
+        best_loss: (members,) the lowest validation loss.
+        best_epoch: (members,) when, from 1.
+        stale: (members,) consecutive epochs without a strictly lower validation loss.
+        live: (members,) whether a member still trains; a finished one no longer changes.
+        broken: (members,) whether it stopped because its loss was not finite.
+        epoch: (1,) epochs done.
+    """
+
+    theta: Tensor
+    buffers: Tensor
+    moment1: Tensor
+    moment2: Tensor
+    steps: Tensor
+    best_theta: Tensor
+    best_buffers: Tensor
+    best_loss: Tensor
+    best_epoch: Tensor
+    stale: Tensor
+    live: Tensor
+    broken: Tensor
+    epoch: Tensor
+
+    @classmethod
+    def start(cls, theta: Tensor, buffers: Tensor) -> Fleet:
+        """Members as initialised, nothing done yet."""
+        members, device = len(theta), theta.device
+
+        def full(value: float | bool, dtype: torch.dtype) -> Tensor:
+            return torch.full((members,), value, dtype=dtype, device=device)
+
+        return cls(
+            theta=theta,
+            buffers=buffers,
+            moment1=torch.zeros_like(theta),
+            moment2=torch.zeros_like(theta),
+            steps=full(0, torch.int64),
+            best_theta=theta.clone(),
+            best_buffers=buffers.clone(),
+            best_loss=full(torch.inf, torch.float64),
+            best_epoch=full(0, torch.int64),
+            stale=full(0, torch.int64),
+            live=full(True, torch.bool),
+            broken=full(False, torch.bool),
+            epoch=torch.zeros(1, dtype=torch.int64),
+        )
+
+    @torch.no_grad()
+    def step(
+        self, gradient: Tensor, buffers: Tensor, loss: Tensor, lr: float, on: Tensor
+    ) -> Tensor:
+        """One Adam step of the members that are `on` and live; a non-finite loss ends a member.
+
+        All in place, and without a word from the host, so that a step can be captured and replayed.
+
+        Args:
+            gradient: (members, weights).
+            buffers: (members, statistics) after this step's batch.
+            loss: (members,) of this step's batch.
+            lr: Learning rate.
+            on: (members,) bool: who has a batch in this step.
+
+        Returns:
+            (members, 1) bool: who moved.
+        """
+        numbers = {"lr": lr, "beta1": BETA1, "beta2": BETA2, "epsilon": EPSILON}
+        state = {k: getattr(self, k) for k in _STEPPED}
+        moved = adam(numbers, on, loss, {"gradient": gradient, "after": buffers}, **state)
+        if moved is not None:
+            return moved[:, None]
+        failed = on & self.live & ~(loss.isfinite() & gradient.abs().amax(dim=1).isfinite())
+        self.broken |= failed
+        self.live &= ~failed
+        moving = on & self.live
+        column = moving[:, None]
+        share = column.to(gradient.dtype)  # 0 leaves a row exactly as it is
+        gradient = torch.where(column, gradient, 0)
+        self.steps += moving
+        self.moment1.lerp_(gradient, share * (1 - BETA1))
+        self.moment2.lerp_(gradient.square(), share * (1 - BETA2))
+        count = self.steps.clamp(min=1)[:, None].to(gradient.dtype)
+        spread = (self.moment2 / (1 - BETA2**count)).sqrt_().add_(EPSILON)
+        self.theta.addcdiv_(self.moment1 * (share * lr / (1 - BETA1**count)), spread, value=-1)
+        self.buffers.copy_(torch.where(column, buffers, self.buffers))
+        return column
+
+    @torch.no_grad()
+    def end_epoch(self, validation: Tensor, patience: int) -> None:
+        """Keep the best, count the stale, stop who ran out of patience.
+
+        Args:
+            validation: (members,) validation loss.
+            patience: Consecutive epochs without a strictly lower loss after which a member stops.
+        """
+        self.epoch += 1
+        validation = validation.to(self.best_loss)
+        failed = self.live & ~validation.isfinite()
+        self.broken |= failed
+        self.live &= ~failed
+        better = self.live & (validation < self.best_loss)
+        self.best_loss.copy_(torch.where(better, validation, self.best_loss))
+        self.best_epoch.copy_(torch.where(better, int(self.epoch), self.best_epoch))
+        self.best_theta.copy_(torch.where(better[:, None], self.theta, self.best_theta))
+        self.best_buffers.copy_(torch.where(better[:, None], self.buffers, self.best_buffers))
+        self.stale.copy_(torch.where(better, 0, self.stale + self.live))
+        self.live &= self.stale < patience
+
+    def save(self, path: Path) -> None:
+        """Write the whole state; the one before stays beside it."""
+        state = {f.name: getattr(self, f.name).cpu().contiguous() for f in fields(self)}
+        write_atomic(path, save(state), keep=_previous(path))
+
+    @classmethod
+    def load(cls, path: Path, device: torch.device) -> Fleet:
+        """Read what `save` wrote last; where that is damaged, what it wrote before."""
+        damaged = ""
+        for file in filter(Path.exists, (path, _previous(path))):
+            try:
+                state = load_file(file)
+                epoch = state.pop("epoch")
+                fleet = cls(**{k: v.to(device) for k, v in state.items()}, epoch=epoch)
+            except (OSError, SafetensorError, TypeError, KeyError) as error:
+                damaged = damaged or f"{file} is not a training state that can be resumed ({error})"
+                continue
+            if damaged:
+                before = f"going on from {file.name}, epoch {int(epoch)}"
+                # from here, not from the caller: however often it is loaded, it is said once
+                warnings.warn(f"{damaged}; {before}", ClocsWarning, stacklevel=1)
+            return fleet
+        raise CheckpointError(f"{damaged}; delete it to start again")
+
+
+def is_saved(path: Path) -> bool:
+    """Whether there is a state to load; a run killed while saving may leave the previous alone."""
+    return path.exists() or _previous(path).exists()
+
+
+def epochs_done(path: Path) -> int:
+    """Epochs in a saved state; 0 where there is none."""
+    return int(Fleet.load(path, torch.device("cpu")).epoch) if is_saved(path) else 0
+
+
+def remove_state(path: Path) -> None:
+    """Remove all that `save` has written, unfinished writes included."""
+    for file in (path, _previous(path), partial_path(path)):
+        file.unlink(missing_ok=True)
+
+
+def _previous(path: Path) -> Path:
+    return path.with_name(f"{path.stem}.previous{path.suffix}")

@@ -1,0 +1,282 @@
+"""Training: one engine for every task. Knows a task only by its losses.
+
+Everything random is a function of (seed, epoch, step, …), so that a fleet of S members equals S
+single trainings, and a resumed run an uninterrupted one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from clocs import keyed_random
+from clocs.errors import SettingError
+from clocs.training.cuda_graph import Captured, Direct
+from clocs.training.fleet import Fleet, Layout, Weights, is_saved
+
+SAVE_EVERY = 5.0  # seconds
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How long and how fast; the paper's values by default."""
+
+    epochs: int = 400
+    patience: int = 15
+    batch_size: int = 256
+    lr: float = 1e-4
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "patience", "batch_size"):
+            if getattr(self, name) < 1:
+                raise SettingError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if not self.lr > 0:
+            raise SettingError(f"the learning rate must be above 0, not {self.lr}")
+
+
+class Task(Protocol):
+    """What is learned: initial weights, a loss on training rows, a loss on validation data.
+
+    A task may have more, and is asked for it: `after_step(weights, buffers)` gives the buffers
+    after the optimiser's step; `epoch_order(key)` its own order of rows; `stage(order, size,
+    steps)` yields once a step when its data are at hand; `streamed` tells that validation waits
+    for the host.
+    """
+
+    @property
+    def counts(self) -> Tensor:
+        """(members,) training rows of each member."""
+        ...
+
+    def parameters(self, keys: Tensor) -> Weights: ...
+    def buffers(self, members: int) -> Weights: ...
+    def train_loss(
+        self, weights: Weights, buffers: Weights, rows: Tensor, keys: Tensor
+    ) -> tuple[Tensor, Weights]:
+        """rows: (members, batch) -> (members,) losses, and the buffers after this batch.
+
+        A row of −1 is padding, for members with fewer rows than a batch; it never occurs where all
+        members have equally many.
+        """
+        ...
+
+    def validate(self, weights: Weights, buffers: Weights, keys: Tensor) -> dict[str, Tensor]:
+        """'loss' and any other metric, (members,) each, in evaluation mode."""
+        ...
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What is known at the end of an epoch, one value a member."""
+
+    number: int
+    seconds: float
+    instances: int
+    train_loss: list[float]
+    validation: dict[str, list[float]]
+    live: list[bool]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The best weights of each member, and how it went."""
+
+    weights: Weights
+    buffers: Weights
+    validation_loss: list[float]
+    best_epoch: list[int]
+    epochs: int
+    status: list[str]
+
+
+def fit(
+    task: Task,
+    seeds: list[int],
+    settings: Settings,
+    *,
+    device: torch.device,
+    dtype: torch.dtype = torch.float32,
+    state: Path | None = None,
+    save_every: float = SAVE_EVERY,
+    on_step: Callable[[int, int], None] = lambda step, steps: None,
+    on_epoch: Callable[[Epoch], None] = lambda epoch: None,
+) -> Trained:
+    """Train one member a seed, all at once, each until its own validation loss stops falling.
+
+    Args:
+        task: What is learned.
+        seeds: One a member.
+        settings: How long and how fast.
+        device: Where.
+        dtype: Of weights and activations.
+        state: Where to keep the state; training goes on from it if it is there.
+        save_every: Write the state after an epoch, but not sooner than these seconds after the
+            last time: on a GPU an epoch takes less than writing it.
+        on_step: Called with the steps done and the steps an epoch has.
+        on_epoch: Called after each epoch, before the state is written.
+    """
+    keys = keyed_random.member_keys(seeds, device)
+    parameters = {k: v.to(device, dtype) for k, v in task.parameters(keys).items()}
+    buffers = {k: v.to(device, dtype) for k, v in task.buffers(len(seeds)).items()}
+    layouts = Layout.of(parameters), Layout.of(buffers)
+    if state is not None and is_saved(state):
+        fleet = Fleet.load(state, device)
+    else:
+        fleet = Fleet.start(layouts[0].pack(parameters), layouts[1].pack(buffers))
+    engine = Engine(task, fleet, layouts, keys, settings)
+    saved = time.perf_counter()
+    while int(fleet.epoch) < settings.epochs and bool(fleet.live.any()):
+        began, was_live = time.perf_counter(), fleet.live.tolist()
+        train_loss = engine.train_epoch(on_step)
+        metrics = engine.validate()
+        fleet.end_epoch(metrics["loss"], settings.patience)
+        values = {name: value.tolist() for name, value in metrics.items()}  # waits for the device
+        on_epoch(
+            Epoch(
+                number=int(fleet.epoch),
+                seconds=time.perf_counter() - began,
+                instances=engine.instances(was_live),
+                train_loss=train_loss.tolist(),
+                validation=values,
+                live=was_live,
+            )
+        )
+        if state is not None and time.perf_counter() - saved >= save_every:
+            fleet.save(state)
+            saved = time.perf_counter()
+    weights, statistics = _unpack(layouts, fleet.best_theta.detach(), fleet.best_buffers)
+    return Trained(
+        weights=weights,
+        buffers=statistics,
+        validation_loss=fleet.best_loss.tolist(),
+        best_epoch=fleet.best_epoch.tolist(),
+        epochs=int(fleet.epoch),
+        status=[
+            "not finite" if broken else "all epochs" if live else "stopped early"
+            for broken, live in zip(fleet.broken.tolist(), fleet.live.tolist(), strict=True)
+        ],
+    )
+
+
+class Engine:
+    """The step and the validation of one fleet, captured once and replayed on a GPU.
+
+    Whatever a step reads that changes from step to step (order, step, epoch, weights) lives in
+    tensors that stay in place.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        fleet: Fleet,
+        layouts: tuple[Layout, Layout],
+        keys: Tensor,
+        settings: Settings,
+    ) -> None:
+        self.task, self.fleet, self.layouts, self.keys = task, fleet, layouts, keys
+        self.lr = settings.lr
+        self.size, self.steps = _batches(task.counts, settings.batch_size)
+        self.longest = int(self.steps.max())
+        self.order = torch.zeros(
+            (len(keys), int(task.counts.max())), dtype=torch.int64, device=keys.device
+        )
+        self.step_keys = keys.new_zeros(self.longest, len(keys))
+        self.place = torch.arange(self.size, device=keys.device)
+        self.number = torch.zeros((), dtype=torch.int64, device=keys.device)  # of the step
+        self.epoch = torch.zeros((), dtype=torch.int64, device=keys.device)
+        self.total = torch.zeros_like(fleet.best_loss)
+        self.fleet.theta.requires_grad_()
+        capture = Captured if keys.device.type == "cuda" else Direct
+        self._step = capture(self._one_step, fleet)
+        held = not getattr(task, "streamed", False)  # what waits for the host cannot be captured
+        self._validate = (capture if held else Direct)(self._all_validation, fleet)
+
+    def instances(self, live: list[bool]) -> int:
+        """Instances that the live members see in an epoch."""
+        return self.size * int(self.steps.cpu()[torch.tensor(live)].sum())
+
+    def train_epoch(self, on_step: Callable[[int, int], None]) -> Tensor:
+        """One epoch of all live members; returns the mean training loss of each."""
+        self._step.ready()
+        self.epoch.fill_(int(self.fleet.epoch))
+        self.number.zero_()
+        self.total.zero_()
+        key = keyed_random.fold(self.keys, keyed_random.stream("order"), self.epoch)
+        self.order.copy_(self._ordered(key))
+        every = torch.arange(self.longest, device=self.keys.device)[:, None]
+        self.step_keys.copy_(
+            keyed_random.fold(self.keys, keyed_random.stream("step"), self.epoch, every)
+        )
+        stage = getattr(self.task, "stage", None)
+        ready = stage(self.order, self.size, self.longest) if stage else range(self.longest)
+        for step, _ in enumerate(ready):
+            self._step()
+            on_step(step + 1, self.longest)
+        return self.total / self.steps
+
+    def _ordered(self, key: Tensor) -> Tensor:
+        own = getattr(self.task, "epoch_order", None)
+        return own(key) if own else epoch_order(key, self.task.counts)
+
+    def validate(self) -> dict[str, Tensor]:
+        """The task's metrics of the weights as they are."""
+        return self._validate()
+
+    def _one_step(self) -> dict[str, Tensor]:
+        fleet = self.fleet
+        number = self.number % self.longest  # in range also while warming up
+        rows = self.order.index_select(1, number * self.size + self.place)
+        keys = self.step_keys.index_select(0, number.view(1))[0]
+        weights, before = _unpack(self.layouts, fleet.theta, fleet.buffers)
+        losses, after = self.task.train_loss(weights, before, rows, keys)
+        (gradient,) = torch.autograd.grad(losses.sum(), fleet.theta)
+        on = fleet.live & (self.number < self.steps)
+        moved = fleet.step(gradient, self.layouts[1].pack(after), losses.detach(), self.lr, on)
+        if hasattr(self.task, "after_step"):
+            self._after_step(moved)
+        self.total += torch.where(on, losses.detach(), 0)
+        self.number += 1
+        return {}
+
+    @torch.no_grad()
+    def _after_step(self, moved: Tensor) -> None:
+        fleet = self.fleet
+        later = self.task.after_step(*_unpack(self.layouts, fleet.theta, fleet.buffers))  # type: ignore[attr-defined]
+        fleet.buffers.copy_(torch.where(moved, self.layouts[1].pack(later), fleet.buffers))
+
+    @torch.no_grad()
+    def _all_validation(self) -> dict[str, Tensor]:
+        weights, buffers = _unpack(self.layouts, self.fleet.theta, self.fleet.buffers)
+        return self.task.validate(weights, buffers, self.keys)
+
+
+def epoch_order(keys: Tensor, counts: Tensor) -> Tensor:
+    """(members, rows): a random order of each member's rows, then −1 up to the longest."""
+    longest = int(counts.max())
+    beyond = torch.arange(longest, device=keys.device) >= counts[:, None]
+    last = torch.iinfo(torch.int64).max
+    order = keyed_random.bits(keys, longest).masked_fill(beyond, last).argsort(dim=1, stable=True)
+    return order.masked_fill(beyond, -1)
+
+
+def _batches(counts: Tensor, batch_size: int) -> tuple[int, Tensor]:
+    """The batch size, and the steps an epoch of each member has.
+
+    The last partial batch is dropped; a set smaller than a batch is one batch.
+    """
+    if int(counts.min()) < 1:
+        raise SettingError("there is nothing to train on: the training part has no instances")
+    size = min(batch_size, int(counts.max()))
+    return size, (counts // size).clamp(min=1)
+
+
+def _unpack(
+    layouts: tuple[Layout, Layout], theta: Tensor, buffers: Tensor
+) -> tuple[Weights, Weights]:
+    return layouts[0].unpack(theta), layouts[1].unpack(buffers)

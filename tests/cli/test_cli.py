@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clocs.store.store import Store
+
+
+def clocs(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "clocs", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    return done
+
+
+def as_json(*arguments: object) -> Any:
+    return json.loads(clocs(*arguments, "--json").stdout)
+
+
+@pytest.fixture(scope="module")
+def run(small_store: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cli") / "cmsc"
+    cards = as_json(
+        "pretrain", small_store.path, "--out", folder, "--seeds", 2, "--epochs", 2,
+        "--batch-size", 64, "--embedding-dim", 16,
+    )  # fmt: skip
+    assert [card["seed"] for card in cards] == [0, 1]
+    return folder
+
+
+def test_prepare_prints_json_alone(tmp_path: Path) -> None:
+    facts = as_json("prepare", "synthetic", "--patients", 5, "--out", tmp_path / "store")
+    assert facts["dataset"] == "synthetic"
+    assert facts["recordings"] == 10
+    assert facts["quarantined"] == 0
+    again = as_json("prepare", "synthetic", "--patients", 5, "--out", tmp_path / "store")
+    assert again["content_hash"] == facts["content_hash"]
+
+
+def test_info_counts_a_store(small_store: Store) -> None:
+    facts = as_json("info", small_store.path, "--verify")
+    assert facts["frames"] == 80 * 2 * 4
+    assert facts["instances"]["cmsc"]["total"] == 80 * 4
+    assert facts["instances"]["cmsmlc"]["total"] == 80
+    assert facts["leads"] == ["II", "V2", "aVL", "aVR"]
+    assert facts["verified"] is True
+    keys = "dataset recordings patients frames leads rate labels splits instances quarantined"
+    assert set(keys.split()) <= facts.keys()
+    assert as_json("info", small_store.path, "--leads", "V1,V2")["frames"] == 80 * 2 * 2
+
+
+def test_info_tells_of_a_checkpoint(run: Path) -> None:
+    card = as_json("info", run / "seed-1.safetensors")
+    assert card["method"] == "cmsc"
+    assert card["seed"] == 1
+    assert "identify a person" in clocs("info", run).stdout
+
+
+def test_evaluate_scores_every_seed_of_a_folder(run: Path, small_store: Store) -> None:
+    result = as_json(
+        "evaluate", run, small_store.path, "--fraction", 0.5, "--epochs", 3, "--resamples", 20
+    )
+    assert result["seeds"] == [0, 1]
+    assert result["fraction"] == 0.5
+    words = clocs("evaluate", run / "seed-0.safetensors", small_store.path, "--epochs", 1).stdout
+    assert "AUC per frame" in words
+
+
+def test_an_interrupted_pretraining_is_refused_or_resumed(run: Path, small_store: Store) -> None:
+    same = ("--seeds", 2, "--epochs", 2, "--batch-size", 64, "--embedding-dim", 16)
+    done = clocs("pretrain", small_store.path, "--out", run, *same, code=1)
+    assert "--resume" in done.stderr
+    clocs("pretrain", small_store.path, "--out", run, *same, "--resume")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("info", "nowhere"), "nowhere does not exist"),
+        (("prepare", "mitbih", "."), "there is no dataset 'mitbih'"),
+        (("prepare", "chapman"), "needs a source"),
+        (("prepare", "chapman", "nowhere.zip", "--out", "x"), "nowhere.zip"),
+        (("evaluate", "nowhere.safetensors", "STORE"), "nowhere.safetensors does not exist"),
+        (("pretrain", "STORE", "--out", "x", "--method", "mae"), "no method 'mae'"),
+        (("pretrain", "STORE", "--out", "x", "--encoder", "vgg"), "no encoder 'vgg'"),
+        (("pretrain", "STORE", "--out", "x", "--leads", "V9"), "no lead V9"),
+        (("pretrain", "STORE", "--out", "x", "--lr", "0"), "learning rate"),
+        (("pretrain", "STORE", "--out", "x", "--device", "cuda:99"), "cannot be used here"),
+    ],
+)
+def test_bad_input_gets_one_sentence(
+    small_store: Store, tmp_path: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    filled = [str(small_store.path) if a == "STORE" else a for a in arguments]
+    done = subprocess.run(
+        [sys.executable, "-m", "clocs", *filled],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", ["prepare", "info", "pretrain", "evaluate", "demo"])
+def test_every_command_helps_with_an_example(command: str) -> None:
+    assert f"Example: clocs {command}" in " ".join(clocs(command, "--help").stdout.split())
+
+
+def test_prepare_never_imports_torch(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.argv = ['clocs', 'prepare', 'synthetic', '--patients', '2', "
+        f"'--out', {str(tmp_path / 's')!r}, '--json']\n"
+        "from clocs.cli.main import app\n"
+        "app(standalone_mode=False)\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

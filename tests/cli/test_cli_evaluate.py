@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import clocs
+from clocs.cli.main import app
+from clocs.errors import SettingError
+from clocs.evaluation import Predictions, compare
+from clocs.store.store import Store
+from clocs.training.loop import Settings
+
+QUICK = ("--epochs", 2, "--batch-size", 64, "--resamples", 50)
+
+
+def evaluate(*arguments: object) -> str:
+    done = CliRunner().invoke(app, ["evaluate", *map(str, arguments)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def runs(small_store: Store, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("runs")
+    for method in ("cmsc", "simclr"):
+        settings = Settings(epochs=2, batch_size=64)
+        clocs.pretrain(
+            small_store, method=method, out=folder / method, embedding_dim=16, settings=settings
+        )
+    return [folder / "cmsc", folder / "simclr"]
+
+
+def test_one_checkpoint_is_one_object_that_knows_the_untrained(
+    runs: list[Path], small_store: Store
+) -> None:
+    found: dict[str, Any] = json.loads(
+        evaluate(runs[0], small_store.path, *QUICK, "--labels", 20, "--json")
+    )
+    assert found["method"] == "cmsc"
+    assert found["labels_count"] == 20
+    assert found["random_method"] in ("random", "random-bn")
+    assert found["beats_random"] in (True, False)
+    for name in ("ap_mean", "f1_mean", "accuracy_mean", "thresholds", "by_sex", "by_age"):
+        assert found[name] is not None
+
+
+def test_several_checkpoints_are_a_list_with_the_untrained_at_the_end(
+    runs: list[Path], small_store: Store, tmp_path: Path
+) -> None:
+    words = evaluate(
+        *runs, small_store.path, *QUICK, "--json", "--plots", tmp_path / "figures",
+        "--predictions", tmp_path / "said",
+    )  # fmt: skip
+    found = json.loads(words)
+    assert [row["method"] for row in found] == ["cmsc", "simclr", "random", "random-bn"]
+    assert found[0]["better_than"] is not None
+    figures = sorted(path.name for path in (tmp_path / "figures").iterdir())
+    assert figures == [
+        f"{method}-synthetic-{kind}.png"
+        for method in ("cmsc", "simclr")
+        for kind in ("calibration", "confusion", "roc")
+    ]
+    said = {path.stem: Predictions.load(path) for path in (tmp_path / "said").iterdir()}
+    assert len(said) == 4
+    comparison = compare(said["cmsc-synthetic"], said["random"], resamples=50)
+    expected = found[0]["auc_mean"] - found[2]["auc_mean"]
+    assert comparison.difference == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("protocol", ["finetune", "knn", "linear-converged"])
+def test_every_protocol_prints_a_table_and_a_verdict(
+    runs: list[Path], small_store: Store, protocol: str
+) -> None:
+    words = evaluate(*runs, small_store.path, *QUICK, "--protocol", protocol)
+    assert "simclr (synthetic)" in words
+    assert ("random-bn" in words) == (protocol != "finetune")
+    assert ("beat" in words) == (protocol != "finetune")
+    assert "No AUC for SVT" in words
+
+
+def test_one_method_is_shown_in_full(runs: list[Path], small_store: Store) -> None:
+    words = evaluate(runs[0], small_store.path, *QUICK)
+    for expected in ("against untrained", "random-bn (untrained)", "female", "accuracy", "AUC of"):
+        assert expected in words
+
+
+def test_a_fraction_and_a_count_of_labels_are_one_too_many(
+    runs: list[Path], small_store: Store
+) -> None:
+    with pytest.raises(SettingError, match="--labels counts recordings"):
+        evaluate(runs[0], small_store.path, "--labels", 9, "--fraction", 0.5)

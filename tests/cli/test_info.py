@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import io
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+from rich.console import Console
+
+from clocs.cli.info import format_info, store_info
+from clocs.frames.make import make_frames
+from clocs.frames.splits import split_of
+from clocs.recording import Episode, FrameSpec, Recording
+from clocs.store.prepare import prepare_dataset
+from clocs.store.store import Store
+from fake_dataset import FakeDataset
+
+
+def slow_frames(store: Store, spec: FrameSpec) -> list[tuple[str, int, tuple[str, ...]]]:
+    """(recording, frame, labels) of every frame that is kept, one at a time."""
+    found = []
+    for recording in store.iter_recordings():
+        width = round(spec.seconds * recording.rate)
+        for frame in range(recording.samples // width):
+            labels = recording.labels
+            if recording.episodes:
+                at = frame * width
+                labels = tuple(e.label for e in recording.episodes if e.start <= at < e.stop)
+                if not set(labels) & set(store.manifest.labels):
+                    continue
+            found.append((recording.id, frame, labels))
+    return found
+
+
+def episodes(number: int, recording: Recording) -> Recording:
+    """Every second recording labelled in stretches, some of them by a label that does not count."""
+    if number % 2:
+        return recording
+    edges = (0, 900, 2600, 2600 + 400 * (number % 9), recording.samples - 100)
+    stretches = zip(edges, edges[1:], ("A", "B", "C", "A"), strict=False)
+    return replace(
+        recording, labels=(), episodes=tuple(Episode(*one) for one in stretches if one[0] < one[1])
+    )
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    fake = FakeDataset(
+        count=60, samples=7600, change=episodes, frame=FrameSpec(2.0), segment_frame=FrameSpec(1.5)
+    )
+    return prepare_dataset(fake, tmp_path_factory.mktemp("info") / "store")
+
+
+def test_counts_equal_those_of_a_slow_twin(store: Store) -> None:
+    info = store_info(store, leads=["II", "aVR"])
+    patients = dict(store.table.select("id", "patient").iter_rows())
+    frames = slow_frames(store, store.manifest.frame)
+    assert info["frames"] == 2 * len(frames)
+    for label in store.manifest.labels:
+        assert info["label_frames"][label] == 2 * sum(label in labels for _, _, labels in frames)
+    per_part = Counter(split_of(patients[name], dataset="fake") for name, _, _ in frames)
+    segments = {(name, i) for name, i, _ in slow_frames(store, store.manifest.segment_frame)}
+    pairs = [name for name, i in segments if i % 2 == 0 and (name, i + 1) in segments]
+    pairs_per_part = Counter(split_of(patients[name], dataset="fake") for name in pairs)
+    for part in ("train", "validation", "test"):
+        assert info["splits"][part]["frames"] == 2 * per_part[part]
+        assert info["instances"]["simclr"][part] == 2 * per_part[part]
+        assert info["instances"]["cmlc"][part] == per_part[part]
+        assert info["instances"]["cmsc"][part] == 2 * pairs_per_part[part]
+        assert info["instances"]["cmsmlc"][part] == pairs_per_part[part]
+    assert info["instances"]["cmsc"]["total"] == 2 * len(pairs)
+    every = sum(
+        r.samples // round(store.manifest.frame.seconds * r.rate) for r in store.iter_recordings()
+    )
+    assert sum(info["left_out_frames"].values()) == every - len(frames) > 0
+    assert info["left_out_frames"]["C"] > 0
+
+
+def test_frames_bear_the_labels_that_info_counts(store: Store) -> None:
+    """Recordings with labels, with episodes and with both."""
+    kinds = {(bool(r.labels), bool(r.episodes)) for r in store.iter_recordings()}
+    assert kinds == {(True, False), (False, True), (True, True)}
+    info, frames = store_info(store), make_frames(store)
+    assert info["frames"] == len(frames.starts) * 4
+    counted = dict(zip(frames.labels, (frames.target.sum(axis=0) * 4).tolist(), strict=True))
+    assert info["label_frames"] == counted
+    assert (frames.target.sum(axis=1) == 1).all()
+
+
+def test_parts_add_up_to_the_whole(store: Store) -> None:
+    info = store_info(store)
+    for what in ("patients", "recordings", "frames"):
+        assert sum(part[what] for part in info["splits"].values()) == info[what]
+    assert info["recordings"] == len(store) == 48
+    assert info["quarantined"] == len(info["quarantine_list"]) == 13
+    assert info["quarantine"] == {"flat": 6, "unreadable": 6, "no label": 1}
+    assert info["rows_without_recording"] == len(info["rows_without_recording_list"]) == 2
+
+
+def test_info_is_json_and_says_what_the_command_promises(store: Store) -> None:
+    info = json.loads(json.dumps(store_info(store)))
+    promised = "dataset recordings patients frames leads rate labels splits instances quarantined"
+    assert set(promised.split()) <= set(info)
+    assert info["rate"] == 500.0
+    assert info["leads"] == ["II", "V2", "aVL", "aVR"]
+
+
+def test_recordings_without_a_chosen_lead_are_not_counted(tmp_path: Path) -> None:
+    def fewer(number: int, recording: Recording) -> Recording:
+        return recording.select(["II"]) if number % 2 else recording
+
+    store = prepare_dataset(FakeDataset(change=fewer), tmp_path / "store")
+    info = store_info(store, leads=["II", "V2"])
+    assert info["recordings_without_leads"] == 15
+    assert info["frames"] == 2 * 25
+    assert store_info(store)["frames"] == 40
+
+
+def test_a_person_reads_the_counts_and_the_first_of_the_quarantined(tmp_path: Path) -> None:
+    info = store_info(prepare_dataset(FakeDataset(count=150), tmp_path / "store"))
+    page = io.StringIO()
+    Console(file=page, width=100).print(format_info(info))
+    text = page.getvalue()
+    assert "120 of 75 patients" in text
+    assert "cmsmlc" in text
+    assert "r13" in text
+    assert "… and 11 more (--json lists all)" in text
+
+
+def test_a_hundred_thousand_recordings_count_as_their_parts_do(store: Store) -> None:
+    copies = 100_000 // len(store)
+    table = pl.concat([store.table] * copies)
+    number = pl.int_range(pl.len()).cast(pl.String)
+    table = table.with_columns(patient=pl.col("patient") + "-" + number)
+    large = Store(store.path, store.manifest, table)
+    assert store_info(large)["frames"] == copies * store_info(store)["frames"]

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import csv
+import io
+import re
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, settings
+
+from clocs.explorer import server
+from clocs.explorer.packing import unpack
+from clocs.explorer.session import Session
+from explorer.conftest import Served
+
+schemathesis = pytest.importorskip("schemathesis")
+from schemathesis.specs.openapi.checks import response_schema_conformance  # noqa: E402
+
+# A description needs no session: nothing is asked of it before a request comes.
+schema = schemathesis.openapi.from_dict(server.make_api(cast("Session", None)).openapi())
+
+
+@schema.parametrize()  # type: ignore[untyped-decorator]
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+def test_no_endpoint_fails_on_what_its_description_allows_or_forbids(
+    case: Any, served: Served
+) -> None:
+    code = served.session.codes[0]
+    if case.path_parameters and "/patients/" in case.path and hash(str(case.query)) % 2:
+        case.path_parameters["code"] = code  # by chance it would never be anybody's
+    answer = case.call(base_url=served.url)
+    assert answer.status_code < 500
+    if answer.status_code >= 400 and answer.headers["content-type"] == "application/json":
+        assert answer.json()["message"]
+    if answer.status_code < 300:
+        case.validate_response(answer, checks=(response_schema_conformance,))
+
+
+def test_the_description_names_every_endpoint(session: Session) -> None:
+    paths = server.make_api(session).openapi()["paths"]
+    assert {
+        "/api/session",
+        "/api/map",
+        "/api/positions",
+        "/api/projection",
+        "/api/distances",
+        "/api/names",
+        "/api/patients/{code}",
+        "/api/patients/{code}/recordings/{number}",
+        "/api/patients/{code}/neighbours",
+        "/api/patients/{code}/neighbours.csv",
+        "/api/uploads",
+        "/api/uploads/{code}",
+        "/api/uploads/{code}/signal",
+    } == set(paths)
+
+
+def test_errors_are_json_with_a_message(served: Served) -> None:
+    code = served.session.codes[0]
+    for path, status in (
+        ("/api/patients/0000000000", 404),
+        ("/api/patients/nobody", 422),
+        (f"/api/patients/{code}/recordings/99", 404),
+        (f"/api/patients/{code}/recordings/0?lead=V99", 422),
+        (f"/api/patients/{code}/recordings/0?seconds=inf", 422),
+        (f"/api/patients/{code}/neighbours?k=0", 422),
+        ("/api/uploads/0000000000000000", 404),
+        ("/api/nothing", 404),
+    ):
+        answer = httpx.get(served.url + path)
+        assert answer.status_code == status, path
+        assert answer.json()["message"]
+    assert httpx.put(f"{served.url}/api/session").status_code == 405
+
+
+def test_the_map_holds_everybody_once(served: Served) -> None:
+    facts, arrays = unpack(httpx.get(f"{served.url}/api/map").content)
+    n = len(served.session.embeddings)
+    assert arrays["positions"].shape == (n, 2)
+    assert {bytes(code).hex() for code in arrays["codes"]} == set(served.session.codes)
+    assert all(len(array) == n for array in arrays.values())
+    assert facts["projection"]["state"] == "ready"
+
+
+def test_neighbours_obey_conditions_in_the_page_and_in_the_table(served: Served) -> None:
+    session = served.session
+    code = session.codes[2]
+    near = httpx.get(f"{served.url}/api/patients/{code}/neighbours?k=5&sex=female").json()
+    assert near["neighbours"]
+    assert {n["sex"] for n in near["neighbours"]} == {"female"}
+    answer = httpx.get(f"{served.url}/api/patients/{code}/neighbours.csv?k=5&sex=female")
+    assert "attachment" in answer.headers["content-disposition"]
+    rows = list(csv.DictReader(io.StringIO(answer.text)))
+    assert [row["code"] for row in rows] == [n["code"] for n in near["neighbours"]]
+
+
+def test_a_table_is_no_formula() -> None:
+    row = dict.fromkeys(("code", "dataset", "split", "age", "sex", "cosine", "distance"))
+    text = server._table([{**row, "name": "=1+1", "labels": ["@x"]}])
+    assert "'=1+1" in text and "'@x" in text
+
+
+def test_the_histogram_integrates_to_one(served: Served) -> None:
+    h = httpx.get(f"{served.url}/api/distances").json()
+    width = h["edges"][1] - h["edges"][0]
+    for kind in ("intra", "inter"):
+        assert sum(h[kind]) * width == pytest.approx(1, abs=1e-2)
+    assert 0 <= h["separability"] <= 1
+
+
+def test_the_page_asks_for_all_its_modules_at_once() -> None:
+    static = Path(server.__file__).parent / "static"
+    page = (static / "index.html").read_text(encoding="utf-8")
+    for file in static.glob("*.js"):
+        assert f'"/static/{file.name}"' in page, file.name
+
+
+def test_the_page_loads_nothing_from_elsewhere() -> None:
+    static = Path(server.__file__).parent / "static"
+    for file in static.iterdir():
+        text = file.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
+        assert not re.search(r"https?://|//cdn|@import", text), file.name
+        if file.suffix == ".html":
+            assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?![^>]*src=)", text)
+        assert "innerHTML" not in text and "eval(" not in text

@@ -1,0 +1,370 @@
+"""What a person does, in headless Chromium."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from clocs import Store
+from explorer.conftest import Served
+from explorer.files import wfdb_files
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Locator, Page
+
+# How many pixels of a canvas differ from its most common colour, and how many colours it has.
+INK = """canvas => {
+  const copy = document.createElement("canvas");
+  copy.width = canvas.width; copy.height = canvas.height;
+  const pen = copy.getContext("2d");
+  pen.drawImage(canvas, 0, 0);
+  const data = new Uint32Array(pen.getImageData(0, 0, copy.width, copy.height).data.buffer);
+  const counts = new Map();
+  for (const v of data) counts.set(v, (counts.get(v) ?? 0) + 1);
+  return {ink: data.length - Math.max(...counts.values()), colours: counts.size};
+}"""
+# The same for the map, drawn now: a WebGL buffer is gone after its frame.
+MAP_INK = """() => {
+  const { scatter } = clocs.map;
+  scatter.draw();
+  const copy = document.createElement("canvas");
+  copy.width = scatter.canvas.width; copy.height = scatter.canvas.height;
+  const pen = copy.getContext("2d");
+  pen.drawImage(scatter.canvas, 0, 0);
+  const { data } = pen.getImageData(0, 0, copy.width, copy.height);
+  return data.filter((v, i) => i % 4 === 3 && v).length;
+}"""
+
+
+@pytest.fixture
+def page(browser: Browser, served: Served) -> Iterator[Page]:
+    """The explorer, open; any error in the page fails the test."""
+    context = browser.new_context(viewport={"width": 1280, "height": 800}, accept_downloads=True)
+    page = context.new_page()
+    page.set_default_timeout(20_000)
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("console", lambda said: problems.append(said.text) if said.type == "error" else None)
+    page.goto(served.url)
+    page.wait_for_selector("html[data-ready=all]")
+    yield page
+    context.close()
+    assert [p for p in problems if "status of 4" not in p] == []
+
+
+def settle(page: Page) -> None:
+    """Wait until what was asked for is drawn: everything is drawn in the next frame."""
+    page.evaluate("() => new Promise(go => requestAnimationFrame(() => requestAnimationFrame(go)))")
+
+
+def choose(page: Page, row: int) -> None:
+    """Click a patient's point, once the map has its size."""
+    settle(page)
+    at: Any = page.evaluate(
+        "row => { const s = clocs.map.scatter; "
+        "return s.toScreen(s.places[2 * row], s.places[2 * row + 1]); }",
+        row,
+    )
+    page.locator("#map").click(position={"x": at[0], "y": at[1]})
+    page.wait_for_selector("#ecg[data-drawn=yes]")
+
+
+def ink(canvas: Locator) -> int:
+    return int(canvas.evaluate(INK)["ink"])
+
+
+def test_the_map_is_drawn_and_its_legend_filters(page: Page, served: Served) -> None:
+    everybody = page.evaluate(MAP_INK)
+    assert everybody > 40 * 10
+    first = page.locator("#legend button").first
+    name, count = first.get_attribute("data-value"), int(first.locator("small").inner_text())
+    first.click()
+    assert first.get_attribute("aria-pressed") == "false"
+    shown = "() => clocs.look.filter((v, i) => i % 4 === 3 && v).length"
+    assert page.evaluate(shown) == len(served.session.embeddings) - count
+    assert page.evaluate(MAP_INK) < everybody
+    assert f"hide=labels%3A{name}" in page.url
+    page.click("#show-all")
+    assert page.evaluate(shown) == len(served.session.embeddings)
+    for field in ("split", "age", "sex"):
+        page.click(f"#colour-by [data-value={field}]")
+        assert page.evaluate(MAP_INK) > 40 * 10
+        assert f"colour={field}" in page.url
+
+
+# The map drawn by each painter: what share of the pixels, and how different the two pictures are.
+BOTH = """async () => {
+  const { Scatter } = await import("/static/scatter.js");
+  const drawn = ["webgl2", "pixels"].map(kind => {
+    const scatter = new Scatter(document.createElement("canvas"), kind);
+    scatter.resize(500, 400);
+    const place = i => [Math.sin(i) * (i % 70), Math.cos(i * 7) * (i % 50)];
+    const ink = i => i % 4 === 3 ? (i >> 2) % 6 : (i * 37) % 256;
+    scatter.setPlaces(Float32Array.from(Array.from({length: 3000}, (_, i) => place(i)).flat()));
+    scatter.setLook(Uint8Array.from({length: 12000}, (_, i) => ink(i)));
+    scatter.fit();
+    scatter.draw();
+    const copy = document.createElement("canvas");
+    copy.width = 500; copy.height = 400;
+    const pen = copy.getContext("2d");
+    pen.fillStyle = "white";
+    pen.fillRect(0, 0, 500, 400);
+    pen.drawImage(scatter.canvas, 0, 0);
+    return [scatter.kind, pen.getImageData(0, 0, 500, 400).data];
+  });
+  const [[one, a], [other, b]] = drawn;
+  let ink = 0, apart = 0;
+  a.forEach((v, i) => { ink += 255 - v; apart += Math.abs(v - b[i]); });
+  return {kinds: [one, other], ink: ink / a.length, apart: apart / ink};
+}"""
+
+
+def test_both_painters_draw_the_same_picture(page: Page) -> None:
+    drawn = page.evaluate(BOTH)
+    assert drawn["kinds"] == ["webgl2", "pixels"]
+    assert drawn["ink"] > 5
+    assert drawn["apart"] < 0.12  # edges alone
+
+
+def test_hovering_says_who(page: Page) -> None:
+    at = page.evaluate("clocs.map.scatter.toScreen(...clocs.columns.positions.slice(0, 2))")
+    page.locator("#map").hover(position={"x": at[0], "y": at[1]})
+    page.wait_for_selector("#tip:not([hidden])")
+    assert "patient " in page.locator("#tip").inner_text()
+
+
+def test_a_click_shows_the_ecg_and_the_neighbours(page: Page, served: Served) -> None:
+    choose(page, 4)
+    code = page.evaluate("clocs.state.patient")
+    row = served.session.row(code)
+    labels = served.session.embeddings.rows["labels"][row].to_list()
+    assert labels[0] in page.locator("#detail .who").inner_text()
+    assert ink(page.locator("#ecg")) > 5000
+    assert page.locator("#neighbours li").count() == 10
+    page.wait_for_selector("#neighbours li:last-child canvas[data-drawn=yes]")
+    assert ink(page.locator("#neighbours canvas").first) > 100
+    assert "Not a diagnosis" in page.locator("#predictions").inner_text()
+    expected = served.session.neighbours(code)["neighbours"]
+    listed = page.locator("#neighbours .open").evaluate_all("all => all.map(b => b.dataset.code)")
+    assert listed == [n["code"] for n in expected]
+
+
+def test_layouts_zoom_and_pan_change_the_paper(page: Page) -> None:
+    choose(page, 1)
+    paper = page.locator("#ecg")
+    shot = "c => c.toDataURL()"
+    clinical = paper.evaluate(shot)
+    page.click("#detail [data-value=stacked]")
+    page.wait_for_function(
+        "before => document.getElementById('ecg').toDataURL() !== before", arg=clinical
+    )
+    assert "layout=stacked" in page.url
+    stacked = paper.evaluate(shot)
+    paper.focus()
+    page.keyboard.press("+")
+    page.wait_for_function(
+        "before => document.getElementById('ecg').toDataURL() !== before", arg=stacked
+    )
+    larger = paper.evaluate(shot)
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function(
+        "before => document.getElementById('ecg').toDataURL() !== before", arg=larger
+    )
+    assert "10 mm/mV" in page.locator(".scale").inner_text()
+
+
+def test_a_millimetre_is_a_millimetre(page: Page) -> None:
+    choose(page, 1)
+    page.click("#detail [data-value=stacked]")
+    page.get_by_role("button", name="1:1").click()
+    page.wait_for_function("/mV *true size/.test(document.querySelector('.scale').textContent)")
+    settle(page)
+    # A calibration pulse is 10 mm high: find the longest dark vertical run in its columns.
+    run = page.locator("#ecg").evaluate(
+        """canvas => {
+          const pen = canvas.getContext("2d"), ratio = devicePixelRatio, mm = 96 / 25.4 * ratio;
+          const x = Math.round(5 * mm), width = 3;
+          let best = 0;
+          for (let dx = -width; dx <= width; dx++) {
+            const column = pen.getImageData(x + dx, 0, 1, canvas.height).data;
+            let length = 0;
+            for (let y = 0; y < canvas.height; y++) {
+              length = column[4 * y] < 140 ? length + 1 : 0;
+              best = Math.max(best, length);
+            }
+          }
+          return best / mm;
+        }"""
+    )
+    assert run == pytest.approx(10, abs=0.5)
+
+
+def test_paper_is_shown_pixel_by_pixel(page: Page) -> None:
+    """A canvas that the browser scales, be it by half a pixel, is blurred."""
+    choose(page, 1)
+    page.wait_for_selector("#ecg[data-drawn=yes]")
+    shown = page.locator("#ecg").evaluate(
+        "c => { const box = c.getBoundingClientRect(), r = devicePixelRatio; "
+        "return [box.width * r - c.width, box.height * r - c.height]; }"
+    )
+    assert shown == pytest.approx([0, 0], abs=1e-3)
+
+
+def test_a_neighbour_is_compared_side_by_side_and_escape_goes_back(page: Page) -> None:
+    choose(page, 7)
+    other = page.locator("#neighbours .open").first.get_attribute("data-code")
+    page.locator("#neighbours .open").first.click()
+    page.wait_for_selector("canvas.side[data-drawn=yes] >> nth=1")
+    assert f"with={other}" in page.url
+    sides = page.locator("canvas.side")
+    assert sides.count() == 2
+    assert all(ink(sides.nth(i)) > 5000 for i in (0, 1))
+    boxes = [sides.nth(i).bounding_box() for i in (0, 1)]
+    assert boxes[0] is not None and boxes[1] is not None
+    assert boxes[0]["y"] == boxes[1]["y"] and boxes[0]["height"] == boxes[1]["height"]
+    assert "Distance" in page.locator("#compare").inner_text()
+    page.keyboard.press("Escape")
+    assert page.locator("#compare").is_hidden()
+    assert page.locator("#neighbours li").count() == 10
+
+
+def test_a_lasso_counts_a_group(page: Page) -> None:
+    page.click("#lasso")
+    box = page.locator("#map").bounding_box()
+    assert box is not None
+    corners = [(0.02, 0.02), (0.98, 0.02), (0.98, 0.98), (0.02, 0.98)]
+    places = [(box["x"] + box["width"] * x, box["y"] + box["height"] * y) for x, y in corners]
+    page.mouse.move(*places[0])
+    page.mouse.down()
+    for place in places[1:]:
+        page.mouse.move(*place, steps=5)
+    page.mouse.up()
+    page.wait_for_selector("table.counts")
+    assert page.locator("#detail h2").inner_text() == "40 patients"
+    counts = page.locator("table.counts").first.locator("tbody tr td:nth-child(2)")
+    assert sum(int(text) for text in counts.all_inner_texts()) == 40
+    again = page.url
+    page.goto(again)
+    page.wait_for_selector("html[data-ready=all]")
+    assert page.locator("#detail h2").inner_text() == "40 patients"
+
+
+def test_everything_can_be_done_by_keyboard(page: Page) -> None:
+    page.keyboard.press("?")
+    assert page.locator("#keys").is_visible()
+    page.keyboard.press("Escape")
+    assert page.locator("#keys").is_hidden()
+    page.keyboard.press("/")
+    page.keyboard.type(page.evaluate("clocs.codeOf(9)")[:6])
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#ecg[data-drawn=yes]")
+    assert page.evaluate("clocs.state.patient") == page.evaluate("clocs.codeOf(9)")
+    page.keyboard.press("n")
+    page.keyboard.press("ArrowDown")
+    second = page.locator("#neighbours .open").nth(1).get_attribute("data-code")
+    assert page.evaluate("document.activeElement.dataset.code") == second
+    page.keyboard.press("g")
+    page.wait_for_function("code => clocs.state.patient === code", arg=second)
+    page.wait_for_selector("#ecg[data-drawn=yes]")
+    page.keyboard.press("n")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("canvas.side[data-drawn=yes] >> nth=1")
+    page.keyboard.press("Escape")
+    page.keyboard.press("Escape")
+    assert page.evaluate("clocs.state.patient") is None
+    page.keyboard.press("m")
+    before = page.evaluate("clocs.map.scatter.centre")
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("+")
+    assert page.evaluate("clocs.map.scatter.centre") != before
+
+
+def test_a_shared_address_brings_the_same_view(page: Page, served: Served) -> None:
+    choose(page, 11)
+    page.click("#colour-by [data-value=sex]")
+    page.locator("#legend button").first.click()
+    page.locator("#neighbours .open").nth(2).click()
+    page.wait_for_selector("canvas.side[data-drawn=yes] >> nth=1")
+    before = page.evaluate(
+        "[clocs.state.patient, clocs.state.other, clocs.state.colour, clocs.shown]"
+    )
+    patient = served.session.embeddings.rows["patient"][11]
+    assert patient not in page.url.partition("?")[2]
+    page.goto(page.url)
+    page.wait_for_selector("canvas.side[data-drawn=yes] >> nth=1")
+    after = page.evaluate(
+        "[clocs.state.patient, clocs.state.other, clocs.state.colour, clocs.shown]"
+    )
+    assert before == after
+    page.go_back()
+    page.goto(f"{served.url}/?patient=0000000000&colour=nothing&lasso=x&recording=-5&with=..")
+    page.wait_for_selector("#detail .error")
+    assert "no patient" in page.locator("#detail .error").inner_text()
+
+
+def test_a_good_and_a_bad_file(page: Page, small_store: Store, tmp_path: Path) -> None:
+    for name, data in wfdb_files(small_store.recording(2)).items():
+        (tmp_path / name).write_bytes(data)
+    (tmp_path / "letter.txt").write_text("Dear colleague", encoding="utf-8")
+    page.keyboard.press("u")
+    page.set_input_files("#files", tmp_path / "letter.txt")
+    page.wait_for_selector("#upload-error:not([hidden])")
+    assert "letter.txt is no recording" in page.locator("#upload-error").inner_text()
+    page.set_input_files("#files", [tmp_path / "own.hea", tmp_path / "own.dat"])
+    page.wait_for_selector("#ecg[data-drawn=yes]", timeout=60_000)
+    assert page.locator("#upload").is_hidden()
+    assert ink(page.locator("#ecg")) > 5000
+    assert page.locator("#neighbours li").count() == 10
+    assert page.locator("#predictions").is_visible()
+    assert page.evaluate("clocs.map.visitor.every(Number.isFinite)")
+    page.goto(page.url)
+    page.wait_for_selector("#ecg[data-drawn=yes]")
+    page.locator("#neighbours .open").first.click()
+    page.wait_for_selector("canvas.side[data-drawn=yes] >> nth=1")
+
+
+def test_views_leave_as_pictures_and_tables(page: Page) -> None:
+    with page.expect_download() as saved:
+        page.click("#map-png")
+    assert saved.value.suggested_filename == "map.png"
+    assert saved.value.path().read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    choose(page, 3)
+    with page.expect_download() as saved:
+        page.locator("#detail").get_by_role("button", name="PNG").click()
+    assert saved.value.path().stat().st_size > 10_000
+    with page.expect_download() as saved:
+        page.get_by_role("link", name="CSV").click()
+    lines = saved.value.path().read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 11 and lines[0].startswith("rank,code,name")
+
+
+def test_results_are_shown_and_shut_in(page: Page) -> None:
+    page.click("#open-report")
+    frame = page.frame_locator("#report-frame")
+    assert frame.locator("h1").inner_text() == "Results of a run"
+    assert page.evaluate("document.getElementById('report-frame').contentDocument") is None
+    page.keyboard.press("Escape")
+    assert page.locator("#explore").is_visible()
+
+
+@pytest.mark.parametrize("size", [(1280, 800), (1024, 1366), (800, 1100)])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_nothing_sticks_out_on_a_laptop_or_a_tablet(
+    browser: Browser, served: Served, size: tuple[int, int], theme: Any
+) -> None:
+    context = browser.new_context(
+        viewport={"width": size[0], "height": size[1]}, color_scheme=theme
+    )
+    page = context.new_page()
+    page.goto(f"{served.url}/?patient={served.session.codes[5]}")
+    page.wait_for_selector("#ecg[data-drawn=yes]")
+    assert page.evaluate("document.documentElement.dataset.theme") == theme
+    assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+    for selector in ("#detail", "#map-panel", "header"):
+        wide = page.locator(selector).evaluate("e => e.scrollWidth - e.clientWidth")
+        assert wide <= 0, selector
+    context.close()

@@ -1,0 +1,202 @@
+"""Figures that explain show what they claim, from Python and from the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+from matplotlib.patches import Polygon, Rectangle
+from typer.testing import CliRunner
+
+import clocs
+from clocs import Checkpoint, Frames, FrameSpec, Store, keyed_random
+from clocs.cli.show import app
+from clocs.errors import SettingError
+from clocs.figures import plots, show
+from clocs.figures.similarity import show_similarity
+from clocs.frames.make import make_frames
+from clocs.pretraining import perturbations
+from clocs.training.loop import Settings
+
+SPEC = FrameSpec(5.0, 2500)
+
+
+@pytest.fixture(scope="module")
+def folder(small_store: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An encoder after one epoch."""
+    out = tmp_path_factory.mktemp("show") / "cmsc"
+    settings = Settings(epochs=1, batch_size=64)
+    clocs.pretrain(small_store, out=out, embedding_dim=16, settings=settings, device="cpu")
+    return out
+
+
+@pytest.fixture(scope="module")
+def checkpoint(folder: Path) -> Checkpoint:
+    return clocs.load(folder)
+
+
+@pytest.fixture(scope="module")
+def frames(small_store: Store) -> Frames:
+    return make_frames(small_store, spec=small_store.manifest.segment_frame)
+
+
+def run(*arguments: object, code: int = 0) -> str:
+    group = typer.Typer()
+    group.add_typer(app)
+    result = CliRunner().invoke(group, ["show", *map(str, arguments)])
+    assert result.exit_code == code, result.output
+    return result.stdout
+
+
+def drawn(path: Path) -> bool:
+    """Whether the file is a picture with ink on much of it."""
+    pixels = imread(path)[..., :3]
+    return bool(pixels.shape[0] > 300 and (pixels.min(axis=-1) < 0.9).mean() > 0.03)
+
+
+def panel(figure: Figure, title: str) -> Axes:
+    (found,) = [a for a in figure.axes if a.get_title() == title or a.get_title("left") == title]
+    return found
+
+
+def test_a_frame_is_the_recordings_own_samples_where_the_rates_agree(small_store: Store) -> None:
+    recording = small_store.recording(0)
+    assert recording.rate == SPEC.rate
+    np.testing.assert_array_equal(
+        show.frame_of(recording, SPEC, "V2"), recording.select(["V2"]).signal[0, :2500]
+    )
+    slow = show.frame_of(recording, FrameSpec(10.0, 2500), "V2")
+    assert slow.size == 2500
+    assert np.corrcoef(slow[:1250], recording.select(["V2"]).signal[0, :2500:2])[0, 1] > 0.99
+    with pytest.raises(SettingError, match="holds no frame of 11 s"):
+        show.frame_of(recording, FrameSpec(11.0, 2500), "V2")
+
+
+def test_perturbations_are_drawn_a_row_each_as_they_are_computed(small_store: Store) -> None:
+    x = show.frame_of(small_store.recording(0), SPEC, "II")
+    figure = show.show_perturbations(x, SPEC, chains=("flip_x(always=true)", "gaussian>sa_t"))
+    titles = ("Original", "Flip$_X$: negated", "Gaussian noise, then SpecAugment in time, SA$_t$")
+    traces = [np.asarray(panel(figure, title).lines[0].get_ydata()) for title in titles]
+    np.testing.assert_array_equal(traces[0], x)
+    np.testing.assert_array_equal(traces[1], -x)
+    assert np.std(traces[2] - x) > 0.01
+    assert [round(y) for y in panel(figure, "Original").get_xlim()] == [0, 5]
+
+
+@pytest.mark.parametrize(("name", "bins"), [("sa_t", 21), ("sa_f", 129)])
+def test_the_hatched_mask_is_the_one_that_was_drawn(
+    small_store: Store, name: str, bins: int
+) -> None:
+    x = show.frame_of(small_store.recording(0), SPEC, "II")
+    spectrogram = show.show_perturbations(x, SPEC, chains=(name,), seed=3).axes[5]
+    (mask,) = [p for p in spectrogram.patches if p.get_hatch()]
+    assert isinstance(mask, Rectangle | Polygon)
+    corners = mask.get_path().vertices if isinstance(mask, Polygon) else mask.get_corners()
+    along = np.asarray(corners)[:, 0 if name == "sa_t" else 1]
+    bin_size = 128 / 500 if name == "sa_t" else 500 / 256
+    chain = perturbations.parse(name)
+    key = chain.keys_at(0, keyed_random.member_keys([3]))
+    hidden = np.flatnonzero(perturbations.mask(key, 1, bins, w=0.2, r=1)[0, 0].numpy())
+    assert np.ptp(along) == pytest.approx(round(0.2 * bins) * bin_size)
+    assert along.min() == pytest.approx((hidden[0] - 0.5) * bin_size)
+
+
+def test_views_are_framed_as_each_method_takes_them(small_store: Store) -> None:
+    figure = show.show_views(
+        small_store.recording(0), frame=SPEC, segment_frame=SPEC, leads=("II", "V2", "aVL")
+    )
+    for name, letters in (("CMSC", "AB"), ("CMLC", "ABC"), ("CMSMLC", "ABCDEF")):
+        axes = panel(figure, name)
+        assert sorted(text.get_text() for text in axes.texts) == list(letters)
+        frames = [p for p in axes.patches if isinstance(p, Rectangle) and not p.get_fill()]
+        assert len(frames) == 6
+        solid = [p for p in frames if p.get_linestyle() in ("-", "solid")]
+        assert len(solid) == len(letters)
+        assert len(axes.lines) == 3
+
+
+def test_a_recording_too_short_for_the_views_is_refused(small_store: Store) -> None:
+    long = FrameSpec(6.0, 2500)
+    with pytest.raises(SettingError, match="shorter than the 12 s"):
+        show.show_views(
+            small_store.recording(0), frame=SPEC, segment_frame=long, leads=("II", "V2")
+        )
+
+
+@pytest.mark.parametrize("method", ["cmsc", "cmlc", "cmsmlc"])
+def test_similarities_are_marked_by_the_kind_of_their_pair(
+    checkpoint: Checkpoint, frames: Frames, method: str
+) -> None:
+    figure = show_similarity(checkpoint, frames, method=method, batch=10)
+    matrix = next(axes for axes in figure.axes if axes.images)
+    spread = next(a for a in figure.axes if a.get_ylabel() == "cosine similarity")
+    marked = [p for p in matrix.patches if isinstance(p, Rectangle)]
+    places = {(round(p.get_y() + 0.5), round(p.get_x() + 0.5)) for p in marked}
+    assert {(i, i) for i in range(10)} <= places
+    assert len(places) > 10  # some patients come more than once
+    assert {(k, i) for i, k in places} == places
+    dots = [np.asarray(line.get_ydata()) for line in spread.lines if line.get_marker() == "o"]
+    assert [len(values) for values in dots] == [10, len(places) - 10, 100 - len(places)]
+    assert all(np.abs(values).max() <= 1 + 1e-9 for values in dots)
+    np.testing.assert_allclose(
+        [float(text.get_text()) for text in matrix.texts][::11], dots[0], atol=0.006
+    )
+
+
+def test_a_batch_that_cannot_be_drawn_is_refused(checkpoint: Checkpoint, frames: Frames) -> None:
+    with pytest.raises(SettingError, match="one view"):
+        show_similarity(checkpoint, frames, method="random")
+    with pytest.raises(SettingError, match="the batch is 5000"):
+        show_similarity(checkpoint, frames, batch=5000)
+
+
+def test_a_flat_frame_can_be_drawn(tmp_path: Path) -> None:
+    plots.save(
+        show.show_perturbations(np.zeros(2500), SPEC, chains=("sa_f",)), tmp_path / "flat.png"
+    )
+    assert (tmp_path / "flat.png").stat().st_size > 0
+
+
+def test_every_command_writes_its_figure_and_says_where(
+    small_store: Store, folder: Path, tmp_path: Path
+) -> None:
+    path = small_store.path
+    png = tmp_path / "new" / "p.png"
+    assert str(png) in run("perturbations", path, "--out", png, "--perturb", "gaussian>sa_f")
+    assert drawn(png)
+    png = tmp_path / "v.png"
+    facts = json.loads(run("views", path, "--out", png, "--leads", "II,V1", "--json"))
+    assert facts == {
+        "file": str(png),
+        "recording": small_store.recording(0).id,
+        "leads": ["II", "V1"],
+    }
+    assert drawn(png)
+    png = tmp_path / "s.png"
+    facts = json.loads(
+        run("similarity", path, "--checkpoint", folder, "--out", png, "--batch", 8, "--json")
+    )
+    assert facts == {"file": str(png), "method": "cmsc", "batch": 8, "seed": 0}
+    assert drawn(png)
+
+
+def test_a_command_refuses_what_it_cannot_draw(small_store: Store, tmp_path: Path) -> None:
+    group = typer.Typer()
+    group.add_typer(app)
+    for arguments, words in (
+        (["views", "--out", "views.jpg"], "ends in .png"),
+        (["views", "--out", str(tmp_path / "v.png"), "--leads", "X9"], "no lead X9"),
+        (["perturbations", "--out", str(tmp_path / "p.png"), "--perturb", "blur"], "choose from"),
+        (["perturbations", "--out", str(tmp_path / "p.png"), "--recording", "nobody"], "nobody"),
+    ):
+        command = ["show", arguments[0], str(small_store.path), *arguments[1:]]
+        error = CliRunner().invoke(group, command).exception
+        assert isinstance(error, SettingError)
+        assert words in str(error)
+    assert not list(tmp_path.iterdir())

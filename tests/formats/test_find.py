@@ -1,0 +1,98 @@
+"""Files, folders and zips of recordings: each is read or named, and none stops the others."""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import wfdb
+
+from clocs.errors import ClocsError
+from clocs.formats.find import find_recordings, read_several
+from clocs.recording import Recording
+
+
+def write_record(folder: Path, name: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    signal = np.sin(np.arange(5000)[:, None] / [17.0, 23.0])
+    wfdb.wrsamp(
+        name,
+        fs=500,
+        units=["mV"] * 2,
+        sig_name=["II", "V2"],
+        p_signal=signal,
+        write_dir=str(folder),
+    )
+
+
+def write_csv(path: Path) -> None:
+    rows = np.random.default_rng(0).normal(size=(5000, 12)).round(2)
+    path.write_text("\n".join(",".join(map(str, row)) for row in rows))
+
+
+def read(*paths: Path) -> list[Recording | tuple[str, ClocsError]]:
+    return list(read_several(find_recordings(paths)))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_record(tmp_path / "in", "one")
+    write_csv(tmp_path / "in" / "two.csv")
+    (tmp_path / "in" / "three.ecg").write_bytes(np.arange(6000, dtype="<i2").tobytes())
+    (tmp_path / "in" / "notes.txt").write_text("not a recording")
+    return tmp_path / "in"
+
+
+def ids(results: list[Recording | tuple[str, ClocsError]]) -> list[str]:
+    return [one.id if isinstance(one, Recording) else f"bad {one[0]}" for one in results]
+
+
+def test_files_a_folder_and_a_zip_hold_the_same(folder: Path, tmp_path: Path) -> None:
+    by_file = read(folder / "one.dat", folder / "three.ecg", folder / "two.csv")
+    archive = shutil.make_archive(str(tmp_path / "all"), "zip", folder)
+    for results in (by_file, read(folder), read(Path(archive))):
+        assert sorted(ids(results)) == ["one", "three", "two"]
+        for one, other in zip(by_file, results, strict=True):
+            assert isinstance(one, Recording) and isinstance(other, Recording)
+            np.testing.assert_array_equal(one.digital, other.digital)
+
+
+def test_header_and_signal_file_are_one_recording_also_by_its_bare_name(folder: Path) -> None:
+    assert ids(read(folder / "one.hea", folder / "one.dat", folder / "one")) == ["one"]
+
+
+def test_bad_files_are_named_and_the_others_read(folder: Path, tmp_path: Path) -> None:
+    (folder / "cut.ecg").write_bytes(b"odd")
+    (folder / "text.csv").write_text("a,b\nc,d\n")
+    lonely = tmp_path / "lonely.dat"
+    lonely.write_bytes(b"12")
+    (tmp_path / "broken.zip").write_bytes(b"PK but no more")
+    (tmp_path / "empty").mkdir()
+    with zipfile.ZipFile(tmp_path / "texts.zip", "w") as file:
+        file.writestr("a.txt", "text")
+    bad = ["missing.hea", "lonely.dat", "broken.zip", "empty", "texts.zip", "in/notes.txt"]
+    results = read(folder, *(tmp_path / name for name in bad))
+    assert [one for one in ids(results) if not one.startswith("bad")] == ["one", "three", "two"]
+    problems = {Path(one[0]).name: str(one[1]) for one in results if isinstance(one, tuple)}
+    assert set(problems) == {"cut.ecg", "text.csv", *(Path(name).name for name in bad)}
+    assert "not a whole number" in problems["cut.ecg"]
+    assert "has no header lonely.hea beside it" in problems["lonely.dat"]
+    assert "does not exist" in problems["missing.hea"]
+    assert "cut short or damaged" in problems["broken.zip"]
+    assert "of no known format" in problems["notes.txt"]
+
+
+def test_equal_names_in_two_folders_stay_two_recordings(tmp_path: Path) -> None:
+    write_record(tmp_path / "a", "x")
+    write_record(tmp_path / "b", "x")
+    found = ids(read(tmp_path / "a", tmp_path / "b"))
+    assert found == ["x", f"{tmp_path}/b/x.hea"]
+
+
+def test_a_csv_is_read_at_the_rate_given(folder: Path) -> None:
+    (one,) = read_several(find_recordings([folder / "two.csv"]), rate=250.0)
+    assert isinstance(one, Recording)
+    assert one.rate == 250.0 and one.seconds == 20.0

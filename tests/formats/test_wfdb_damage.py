@@ -1,0 +1,95 @@
+"""Damaged WFDB records get a reason, and never let a raw error out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clocs.errors import ClocsError, UnusableError
+from clocs.formats import read, read_wfdb
+from clocs.formats.source import open_files
+from wfdb_files import assert_equals_wfdb, signals, write
+
+
+def test_skewed_signals_lose_their_missing_end_as_nan(tmp_path: Path) -> None:
+    header = write(tmp_path, signals())
+    header.write_text(header.read_text().replace(" 16 ", " 16:2 ", 1))
+    with pytest.raises(UnusableError, match=r"nan: .*marked as missing"):
+        read(header)
+
+
+def test_a_signal_that_is_no_voltage_is_refused_unless_left_out(tmp_path: Path) -> None:
+    header = write(tmp_path, signals(), units=["mV", "mmHg", "mV"])
+    with pytest.raises(UnusableError, match=r"lead II of r\.hea is in 'mmHg', which is no voltage"):
+        read(header)
+    assert read(header, leads=["aVR", "I"]).leads == ("aVR", "I")
+
+
+@pytest.mark.parametrize("fmt", ["16", "516"])
+def test_missing_samples_are_nan(tmp_path: Path, fmt: str) -> None:
+    digital = signals()
+    digital[5, 1] = -32768
+    header = write(tmp_path, digital, fmt)
+    with pytest.raises(UnusableError, match=r"nan: r\.hea has samples marked as missing"):
+        read(header)
+
+
+@pytest.mark.parametrize("fmt", ["16", "516", "212"])
+def test_less_than_the_header_says_is_truncated(tmp_path: Path, fmt: str) -> None:
+    header = write(tmp_path, signals() // 2, fmt)
+    header.write_text(header.read_text().replace(" 700", " 701"))
+    with pytest.raises(UnusableError) as caught:
+        read(header)
+    assert caught.value.reason == "truncated"
+
+
+def test_more_than_the_header_says_is_cut_and_no_length_is_taken_from_the_file(
+    tmp_path: Path,
+) -> None:
+    header = write(tmp_path, signals())
+    text = header.read_text()
+    header.write_text(text.replace(" 700", " 600"))
+    assert_equals_wfdb(header)
+    header.write_text(text.replace(" 700", ""))
+    assert_equals_wfdb(header)
+    assert read(header).samples == 700
+
+
+def test_a_header_without_its_signal_file_is_unreadable_by_name(tmp_path: Path) -> None:
+    header = write(tmp_path, signals())
+    (tmp_path / "r.dat").unlink()
+    with pytest.raises(UnusableError, match=r"r\.hea names r\.dat, which is not beside it"):
+        read(header)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.sampled_from(["16", "516", "212"]),
+    st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=6),
+    st.lists(st.tuples(st.integers(0, 4000), st.integers(0, 255)), max_size=6),
+    st.integers(0, 40),
+)
+def test_no_mutation_of_a_record_escapes_as_another_error(
+    tmp_path_factory: pytest.TempPathFactory,
+    fmt: str,
+    in_header: list[tuple[int, int]],
+    in_signal: list[tuple[int, int]],
+    cut: int,
+) -> None:
+    folder = tmp_path_factory.mktemp("fuzz")
+    write(folder, np.arange(600).reshape(300, 2) % 997, fmt)
+    for name, changes in (("r.hea", in_header), ("r.dat", in_signal)):
+        data = bytearray((folder / name).read_bytes())
+        for place, value in changes:
+            data[place % len(data)] = value
+        (folder / name).write_bytes(bytes(data[: len(data) - cut]))
+    try:
+        recording = read_wfdb(open_files(folder), "r.hea")
+    except ClocsError as error:
+        assert "\n" not in str(error)
+    else:
+        assert np.isfinite(recording.signal).all()

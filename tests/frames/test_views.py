@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from clocs.errors import SettingError
+from clocs.frames.frames import Frames
+from clocs.frames.views import instances, leads, segments, single
+
+
+def test_cmsc_pairs_are_consecutive_segments_of_one_lead(small_frames: Frames) -> None:
+    pairs = instances(small_frames, of="lead", views=segments(2))
+    assert len(pairs) == 80 * 4  # 80 recordings, one pair each, four leads
+    assert (pairs.windows[:, 1] - pairs.windows[:, 0] == small_frames.spec.samples).all()
+    assert (small_frames.segment[pairs.frame] == 0).all()
+
+
+def test_cmlc_views_are_all_leads_of_one_frame(small_frames: Frames) -> None:
+    frames = instances(small_frames, of="frame", views=leads())
+    assert frames.windows.shape == (160, 4)
+    assert np.array_equal(frames.windows, small_frames.starts)
+
+
+def test_cmsmlc_views_are_segments_times_leads(small_frames: Frames) -> None:
+    both = instances(small_frames, of="frame", views=segments(2) * leads())
+    assert both.windows.shape == (80, 8)
+    assert np.array_equal(both.windows[:, :4], small_frames.starts[::2])
+    assert np.array_equal(both.windows[:, 4:], small_frames.starts[1::2])
+
+
+def test_a_gap_breaks_a_pair(small_frames: Frames) -> None:
+    keep = np.ones(len(small_frames), bool)
+    keep[1] = False  # the second frame of the first recording
+    cut = {
+        name: getattr(small_frames, name)[keep]
+        for name in ("starts", "scale", "recording", "patient", "segment", "split", "target")
+    }
+    gapped = Frames(**{**small_frames.__dict__, **cut})
+    assert len(instances(gapped, of="lead", views=segments(2))) == 79 * 4
+
+
+def test_parts_together_are_the_whole(small_frames: Frames) -> None:
+    parts = [len(instances(small_frames, of="lead", views=single(), split=s)) for s in range(3)]
+    assert sum(parts) == len(instances(small_frames, of="lead", views=single())) == 640
+
+
+def test_an_instance_of_a_frame_needs_all_leads(small_frames: Frames) -> None:
+    with pytest.raises(SettingError):
+        instances(small_frames, of="frame", views=segments(2))

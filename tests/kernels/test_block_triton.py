@@ -1,0 +1,103 @@
+"""The Triton kernels against the plain block, in Triton's interpreter: no GPU is needed."""
+
+from __future__ import annotations
+
+import os
+from types import ModuleType
+
+import pytest
+import torch
+
+from clocs import keyed_random
+from clocs.encoders.conv_block import EPSILON, conv_block, conv_block_eval
+from clocs.pretraining.perturbations import normals
+from clocs.training.signals import min_max
+
+
+@pytest.fixture(scope="module", autouse=True)
+def interpreter() -> None:
+    os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported
+    pytest.importorskip("triton", reason="needs triton: pip install triton")
+
+
+@pytest.fixture(scope="module")
+def gpu(interpreter: None) -> ModuleType:
+    from clocs.encoders import fused
+
+    return fused
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize(
+    ("length", "c_in", "c_out", "n"), [(100, 1, 4, 3), (41, 4, 16, 3), (29, 16, 32, 2)]
+)
+def test_the_fused_block_and_its_gradient_equal_the_plain_one(
+    gpu: ModuleType, length: int, c_in: int, c_out: int, n: int, dropout: float
+) -> None:
+    torch.manual_seed(length)
+    inputs = [
+        (torch.randn(shape) * scale).requires_grad_()
+        for shape, scale in (
+            ((2, n, length, c_in), 1.0),
+            ((2, 7 * c_in, c_out), 0.3),
+            ((2, c_out), 1.0),
+            ((2, c_out), 1.0),
+        )
+    ]
+    keys = keyed_random.member_keys([3, 4])
+    fused = gpu.FusedBlock.apply(*inputs, keys, dropout)
+    plain = conv_block(inputs[0], inputs[1], inputs[2], inputs[3], keys, dropout)
+    weight = torch.randn_like(fused[0])
+    by_fused = torch.autograd.grad((fused[0] * weight).sum(), inputs)
+    by_plain = torch.autograd.grad((plain[0] * weight).sum(), inputs)
+    for a, b in zip((*fused, *by_fused), (*plain, *by_plain), strict=True):
+        assert torch.allclose(a, b, rtol=1e-4, atol=1e-5 * float(b.detach().abs().max()))
+
+
+def test_the_fused_block_with_activations_in_bfloat16_is_the_same_but_for_rounding(
+    gpu: ModuleType,
+) -> None:
+    torch.manual_seed(1)
+    shapes = ((2, 3, 100, 1), (2, 7, 4), (2, 4), (2, 4))  # the interpreter has no such products
+    exact = [torch.randn(shape).requires_grad_() for shape in shapes]
+    half = [exact[0].detach().bfloat16(), *exact[1:]]
+    keys = keyed_random.member_keys([3, 4])
+    fused = gpu.FusedBlock.apply(*half, keys, 0.1)
+    assert [tensor.dtype for tensor in fused] == [torch.bfloat16, torch.float32, torch.float32]
+    plain = conv_block(exact[0], exact[1], exact[2], exact[3], keys, 0.1)
+    weight = torch.randn_like(plain[0])
+    by_fused = torch.autograd.grad((fused[0].float() * weight).sum(), half[1:])
+    by_plain = torch.autograd.grad((plain[0] * weight).sum(), exact[1:])
+    for a, b in zip((*fused, *by_fused), (*plain, *by_plain), strict=True):
+        apart = (a.float() - b).norm() / b.norm()
+        assert apart < 0.03, apart
+
+
+def test_the_fused_block_in_evaluation_equals_the_plain_one(gpu: ModuleType) -> None:
+    torch.manual_seed(0)
+    h, weight, scale, shift = (
+        torch.randn(shape) for shape in ((2, 3, 41, 4), (2, 28, 16), (2, 16), (2, 16))
+    )
+    mean, variance = torch.zeros(2, 16), torch.full((2, 16), 1 - EPSILON)
+    expected = conv_block_eval(h, weight, scale, shift, mean, variance)
+    assert torch.allclose(gpu.fused_block_eval(h, weight, scale, shift), expected, atol=1e-5)
+
+
+def test_gathered_windows_are_normalised_and_flat_ones_are_zero() -> None:
+    from clocs.kernels.windows_triton import normalised_windows
+
+    flat = torch.randint(-500, 500, (1000,), dtype=torch.int16)
+    flat[100:200] = 7
+    starts = torch.tensor([[0, 5], [100, 300]])
+    windows = normalised_windows(flat, starts, 90)
+    assert torch.equal(windows, min_max(flat.unfold(0, 90, 1)[starts].float()))
+    assert (windows[1, 0] == 0).all()
+
+
+def test_noise_is_the_same_function_of_key_and_element() -> None:
+    from clocs.kernels.noise_triton import normal_noise
+
+    keys = keyed_random.member_keys([3, 4])
+    noise = normal_noise(keys, 3001)
+    expected = normals(keyed_random.bits(keys, 1501), torch.float32)[:, :3001]
+    assert torch.allclose(noise, expected, rtol=1e-4, atol=1e-5)

@@ -1,0 +1,78 @@
+"""The compiled parts of a training step beside the encoder against torch's: loss and Adam."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from clocs.encoders.conv_block import kernel
+from clocs.pretraining import losses
+from clocs.training.fleet import Fleet
+
+needs_a_compiler = pytest.mark.skipif(
+    kernel(torch.device("cpu")) != "native", reason="needs a C compiler (cc, gcc or clang)"
+)
+
+
+def stepped(steps: int) -> Fleet:
+    """Four members: one trains, one has no batch, one gets no number, one an infinite loss."""
+    torch.manual_seed(0)
+    fleet = Fleet.start(torch.randn(4, 1003), torch.randn(4, 7))
+    for step in range(steps):
+        gradient, loss = torch.randn(4, 1003) * 10.0**-step, torch.zeros(4)
+        if step == 2:
+            gradient[2, 1002], loss[3] = torch.nan, torch.inf
+        on = torch.tensor([True, False, True, True])
+        moved = fleet.step(gradient, torch.randn(4, 7), loss, 1e-2, on)
+        assert moved[:, 0].tolist() == [True, False, step < 2, step < 2]
+    return fleet
+
+
+@needs_a_compiler
+def test_the_compiled_step_equals_torchs_and_leaves_others_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours = stepped(5)
+    monkeypatch.setenv("CLOCS_KERNEL", "torch")
+    theirs, start = stepped(5), stepped(0)
+    for name in ("theta", "moment1", "moment2", "buffers"):
+        a, b = getattr(ours, name), getattr(theirs, name)
+        assert torch.allclose(a, b, rtol=1e-5, atol=1e-6), name
+        assert torch.equal(a[1], getattr(start, name)[1])
+    for name in ("steps", "live", "broken"):
+        assert torch.equal(getattr(ours, name), getattr(theirs, name))
+
+
+@needs_a_compiler
+@pytest.mark.parametrize("some_are_neither", [False, True])
+@pytest.mark.parametrize(("views", "batch"), [(2, 64), (3, 37), (4, 2)])
+def test_the_compiled_loss_and_its_gradient_equal_torchs(
+    views: int, batch: int, some_are_neither: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(batch)
+    z = torch.randn(2, views, batch, 16)
+    z[0, 0, 0] = 0  # a dead embedding
+    positives = losses.same_patient_pairs(torch.randint(0, 9, (2, batch)))
+    neither = None
+    if some_are_neither:
+        far = torch.rand(2, batch, batch) < 0.5
+        far = far | far.transpose(1, 2)
+        positives, neither = positives & ~far, positives & far
+
+    def both(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+        leaf = z.to(dtype).requires_grad_()
+        loss = losses.patient_nce(leaf, positives, neither, temperature=0.02)
+        return loss.detach().double(), torch.autograd.grad(loss.sum(), leaf)[0].double()
+
+    ours = both(torch.float32)
+    monkeypatch.setenv("CLOCS_KERNEL", "torch")
+    for a, b in zip(ours, both(torch.float64), strict=True):
+        assert float((a - b).abs().max()) < 2e-5 * float(b.abs().max())
+
+
+@needs_a_compiler
+def test_a_loss_that_is_no_number_stays_none() -> None:
+    z = torch.randn(2, 2, 8, 4)
+    z[1, 0, 3, 2] = torch.nan
+    loss = losses.patient_nce(z, torch.zeros(2, 8, 8, dtype=torch.bool))
+    assert loss.isfinite().tolist() == [True, False]

@@ -1,0 +1,248 @@
+"""Embedding streams what frames in memory would give, bit for bit, and drops nobody in silence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+import clocs
+from clocs import Checkpoint, Frames, Recording, Store
+from clocs.errors import CheckpointError, SettingError, StoreError
+from clocs.frames.views import instances, single
+from clocs.patients import Embeddings, PatientIndex
+from clocs.patients.embed import embed_levels, embed_recordings, embed_store, encoded
+from clocs.recording import FrameSpec
+from clocs.training.embed import AT_ONCE, embed_instances
+
+
+def test_the_stream_gives_the_bits_of_frames_in_memory(
+    checkpoint: Checkpoint, small_store: Store, small_frames: Frames
+) -> None:
+    for split, part in ((None, None), ("test", 2)):
+        rows = instances(small_frames, of="lead", views=single(), split=part)
+        expected = embed_instances([checkpoint], small_frames, rows)[0].numpy()
+        made = embed_store(checkpoint, small_store, level="frame", split=split)
+        np.testing.assert_array_equal(made.vectors, expected)
+        owner = [small_frames.patient_ids[small_frames.patient[row]] for row in rows.frame]
+        assert made.rows["patient"].to_list() == owner
+        assert made.rows["segment"].to_list() == small_frames.segment[rows.frame].tolist()
+        assert made.rows["lead"].to_list() == [small_frames.leads[lead] for lead in rows.lead]
+        names = np.array(small_frames.labels)
+        labels = [names[small_frames.target[row] > 0].tolist() for row in rows.frame]
+        assert made.rows["labels"].to_list() == labels
+
+
+def test_a_vector_does_not_depend_on_its_company(checkpoint: Checkpoint) -> None:
+    draw = np.random.default_rng(0)
+    windows = draw.integers(-500, 500, size=(AT_ONCE + 5, 2500)).astype(np.int16)
+    whole = np.concatenate(list(encoded(checkpoint, [windows], 2500)))
+    for size in (1, 2, 7, 700):
+        pieces = np.array_split(windows[:1400], 1400 // size)
+        np.testing.assert_array_equal(
+            np.concatenate(list(encoded(checkpoint, pieces, 2500))), whole[:1400]
+        )
+    for row in (0, AT_ONCE - 1, AT_ONCE + 4):
+        alone = next(encoded(checkpoint, [windows[row : row + 1]], 2500))
+        np.testing.assert_array_equal(alone[0], whole[row])
+
+
+def test_recordings_and_patients_are_means_of_unit_vectors(
+    checkpoint: Checkpoint, small_store: Store
+) -> None:
+    made = embed_levels(checkpoint, small_store, levels=["frame", "recording", "patient"])
+    frames = made["frame"]
+    for level in ("recording", "patient"):
+        coarse = made[level]
+        own = frames.rows[level].to_numpy()
+        for vector, row in zip(
+            coarse.vectors[:10], coarse.rows.iter_rows(named=True), strict=False
+        ):
+            mine = frames.vectors[own == row[level]].astype(np.float64)
+            mean = (mine / np.linalg.norm(mine, axis=1, keepdims=True)).mean(axis=0)
+            np.testing.assert_allclose(vector, mean / np.linalg.norm(mean), atol=1e-6)
+            assert row["views"] == len(mine)
+    again = frames.to("patient")
+    np.testing.assert_array_equal(again.vectors, made["patient"].vectors)
+    assert again.rows.equals(made["patient"].rows)
+    assert made["patient"].rows.height == 40
+    assert made["recording"].rows.height == 80
+
+
+def test_dead_vectors_count_in_no_mean_and_their_patients_are_listed() -> None:
+    rows = Embeddings.make_rows(
+        {
+            "dataset": ["d"] * 5,
+            "patient": ["a", "a", "b", "b", "c"],
+            "recording": ["a1", "a1", "b1", "b1", "c1"],
+            "segment": [0, 1, 0, 1, 0],
+            "lead": ["II"] * 5,
+        },
+        5,
+    )
+    vectors = np.array([[3, 0], [0, 0], [0, 0], [0, 0], [1, 1]], np.float32)
+    made = Embeddings(vectors, rows, "frame", "e").to("patient")
+    assert made.rows["patient"].to_list() == ["a", "c"]
+    np.testing.assert_allclose(made.vectors[0], [1, 0])
+    assert made.rows["views"].to_list() == [1, 1]
+    assert made.dead == (("d", "b", ""),)
+    assert made.dead_views == 3
+
+
+def test_a_dead_encoder_lists_all_its_patients(checkpoint: Checkpoint, small_store: Store) -> None:
+    silent = {k: torch.zeros_like(v) for k, v in checkpoint.weights.items()}
+    dead = replace(checkpoint, weights=silent)
+    made = embed_store(dead, small_store, level="patient", split="test")
+    assert len(made) == 0
+    assert {patient for _, patient, _ in made.dead} == set(small_store.frames().patients_of(2))
+
+
+def test_labels_of_frames_count_where_they_hold_for_half_of_a_recording() -> None:
+    labels = [["N"], ["N"], ["N", "V"], ["V"], ["A"], []]
+    rows = Embeddings.make_rows(
+        {
+            "dataset": ["d"] * 6,
+            "patient": ["p"] * 6,
+            "recording": ["r1"] * 4 + ["r2"] * 2,
+            "segment": [0, 1, 2, 3, 0, 1],
+            "lead": ["I"] * 6,
+            "labels": labels,
+            "age": [None] * 4 + [60.0] * 2,
+        },
+        6,
+    )
+    frames = Embeddings(np.ones((6, 2), np.float32), rows, "frame", "e")
+    assert frames.to("recording").rows["labels"].to_list() == [["N", "V"], ["A"]]
+    patient = frames.to("patient").rows.row(0, named=True)
+    assert sorted(patient["labels"]) == ["A", "N", "V"]
+    assert patient["age"] == 60.0
+
+
+@pytest.mark.parametrize("unnamed", [False, True])
+def test_rows_without_a_dataset_or_recording_still_have_their_groups(unnamed: bool) -> None:
+    columns = {
+        "patient": ["a", "a", "b"],
+        "recording": ["1", "2", "3"],
+        "labels": [["x"], ["y"], []],
+        "age": [50.0, float("nan"), float("nan")],
+    }
+    rows = Embeddings.make_rows(columns, 3)
+    if unnamed:  # made by other hands
+        nothing = pl.lit(None, pl.String)
+        rows = rows.with_columns(nothing.alias("dataset"), nothing.alias("recording"))
+    frames = Embeddings(np.eye(3, dtype=np.float32), rows, "frame", "e")
+    made = frames.to("patient")
+    np.testing.assert_allclose(made.vectors, [[0.5**0.5, 0.5**0.5, 0], [0, 0, 1]], atol=1e-7)
+    assert made.rows["labels"].to_list() == [["x", "y"], []]
+    assert made.rows["age"].to_list() == [50.0, None]
+    assert PatientIndex.build(made).similar("a", 5)["patient"].to_list() == ["b"]
+
+
+def test_parquet_keeps_everything(
+    checkpoint: Checkpoint, small_store: Store, tmp_path: Path
+) -> None:
+    made = embed_store(checkpoint, small_store, level="recording")
+    told = replace(made, dead=(("d", "p", "r"),), dead_views=4, problems=(("x", "is bad"),))
+    told.save(tmp_path / "e.parquet")
+    back = Embeddings.load(tmp_path / "e.parquet")
+    np.testing.assert_array_equal(back.vectors, told.vectors)
+    assert back.rows.equals(told.rows)
+    facts = ("level", "encoder", "dead", "dead_views", "problems")
+    assert all(getattr(back, name) == getattr(told, name) for name in facts)
+    assert pl.read_parquet(tmp_path / "e.parquet").columns[-1] == "vector"  # for anybody's tools
+    assert back.arrays()["patient"].tolist() == told.rows["patient"].to_list()
+    told.where(np.zeros(len(told), bool)).save(tmp_path / "none.parquet")
+    assert Embeddings.load(tmp_path / "none.parquet").vectors.shape == (0, told.dim)
+    (tmp_path / "bad.parquet").write_bytes(b"no")
+    with pytest.raises(StoreError, match="holds no embeddings"):
+        Embeddings.load(tmp_path / "bad.parquet")
+
+
+def test_recordings_without_the_leads_or_too_short_are_named(
+    checkpoint: Checkpoint, small_store: Store
+) -> None:
+    whole = [small_store.recording(i) for i in range(3)]
+    short = replace(whole[1], digital=whole[1].digital[:, :100])
+    bare = whole[2].select(["I", "II"])
+    made = embed_recordings(checkpoint, [whole[0], short, bare])
+    assert made.rows["recording"].to_list() == [whole[0].id]
+    (first, why), (second, because) = made.problems
+    assert (first, second) == (short.id, bare.id)
+    assert "too short" in why
+    assert (
+        "has the leads I, II, but II, V2, aVL, aVR are needed; name others with --leads" in because
+    )
+    chosen = embed_recordings(checkpoint, [bare], leads=["II"])
+    assert len(chosen) == 1 and not chosen.problems
+
+
+def test_rows_of_files_say_frame_by_frame_what_the_store_says(
+    checkpoint: Checkpoint, small_store: Store
+) -> None:
+    stored = embed_store(checkpoint, small_store, level="frame")
+    own = stored.rows["recording"].is_in(small_store.table["id"][:3].implode()).to_numpy()
+    made = embed_recordings(checkpoint, [small_store.recording(i) for i in range(3)], level="frame")
+    np.testing.assert_array_equal(made.vectors, stored.vectors[own])
+    same = ["patient", "recording", "segment", "lead", "age", "sex", "digest", "views"]
+    assert made.rows.select(same).equals(stored.where(own).rows.select(same))
+    assert embed_recordings(checkpoint, []).rows.height == 0
+
+
+def test_a_recording_gets_the_vector_it_has_in_its_store(
+    checkpoint: Checkpoint, small_store: Store
+) -> None:
+    stored = embed_store(checkpoint, small_store, level="recording")
+    made = embed_recordings(checkpoint, [small_store.recording(i) for i in range(5)])
+    assert checkpoint.card.frame == small_store.manifest.frame
+    np.testing.assert_array_equal(made.vectors, stored.vectors[:5])
+
+
+def test_a_file_at_another_rate_comes_close_to_the_original(
+    checkpoint: Checkpoint, small_store: Store
+) -> None:
+    import scipy.signal
+
+    one = small_store.recording(0)
+    half = scipy.signal.resample(one.signal, one.samples // 2, axis=1)
+    slow = Recording(
+        id="slow",
+        patient="slow",
+        leads=one.leads,
+        rate=one.rate / 2,
+        digital=np.rint(half * 1000).astype(np.int16),
+        gain=np.full(len(one.leads), 1000.0),
+        baseline=np.zeros(len(one.leads), np.int32),
+    )
+    made = embed_recordings(checkpoint, [one, slow])
+    assert float(made.vectors[0] @ made.vectors[1]) > 0.99
+
+
+def test_leads_default_to_the_checkpoints_and_left_out_recordings_are_said(
+    checkpoint: Checkpoint, small_store: Store
+) -> None:
+    other = replace(checkpoint, card=replace(checkpoint.card, leads=("V6", "I")))
+    made = embed_store(other, small_store, level="frame")
+    assert made.rows["lead"].unique().sort().to_list() == ["I", "V6"]
+    long = FrameSpec(small_store.recording(0).seconds + 1)
+    with pytest.raises(SettingError, match="has no frame"):
+        embed_store(checkpoint, small_store, spec=long)
+
+
+def test_another_number_of_samples_and_a_wrong_level_get_sentences(
+    checkpoint: Checkpoint, small_store: Store
+) -> None:
+    with pytest.raises(CheckpointError, match="sees frames of 2500 samples, not 1000"):
+        embed_store(checkpoint, small_store, spec=FrameSpec(2.0, 1000))
+    with pytest.raises(SettingError, match="choose one of frame, recording, patient"):
+        embed_store(checkpoint, small_store, level="person")  # type: ignore[arg-type]
+    with pytest.raises(SettingError, match="no part 'tset'"):
+        embed_store(checkpoint, small_store, split="tset")
+
+
+def test_stores_join_but_nobody_twice(checkpoint: Checkpoint, small_store: Store) -> None:
+    with pytest.raises(SettingError, match="stands in two of the sources"):
+        clocs.embed(checkpoint, small_store, small_store)

@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import clocs
+from clocs import Frames, Store, keyed_random
+from clocs.encoders import make_encoder
+from clocs.errors import LeakError, SettingError
+from clocs.frames.join import join
+from clocs.frames.make import make_frames
+from clocs.pretraining.batches import Choices
+from clocs.pretraining.methods import adapt
+from clocs.pretraining.objectives import PatientNCE, make_task
+from clocs.pretraining.plan import Plan
+from clocs.pretraining.run import pretrain_frames
+from clocs.recording import FrameSpec
+from clocs.store.prepare import prepare_dataset
+from clocs.training import leak_guard
+from clocs.training.checkpoint import load_checkpoint
+from clocs.training.loop import Settings
+from fake_dataset import FakeDataset
+
+QUICK = Settings(epochs=1, batch_size=32, lr=1e-3)
+CPU = torch.device("cpu")
+
+
+def task_of(frames: Frames, choices: Choices, members: int = 1) -> PatientNCE:
+    task = make_task(
+        frames,
+        adapt("cmsc", dataset=frames.dataset),
+        make_encoder("cnn", embedding_dim=8, samples=frames.spec.samples),
+        members=members,
+        batch_size=32,
+        choices=choices,
+        device=CPU,
+    )
+    assert isinstance(task, PatientNCE)
+    return task
+
+
+@pytest.fixture(scope="module")
+def other_store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """The same kind of recordings under another name, and of other patients."""
+    return prepare_dataset(
+        FakeDataset(name="other", count=60, frame=FrameSpec(5.0)),
+        tmp_path_factory.mktemp("other") / "store",
+    )
+
+
+def test_a_patient_gives_at_most_so_many_instances_and_everybody_gives_some(
+    small_frames: Frames,
+) -> None:
+    task = task_of(small_frames, Choices(instances_per_patient=3), members=2)
+    every = torch.bincount(task.train.patients)
+    keys = keyed_random.member_keys([0, 1])
+    orders = [task.epoch_order(keyed_random.fold(keys, epoch)) for epoch in range(2)]
+    for order in orders:
+        assert order.shape[1] == int(task.counts[0]) == int(every.clamp(max=3).sum())
+        for rows in order:
+            assert len(rows.unique()) == len(rows)
+            counts = torch.bincount(task.train.patients[rows], minlength=len(every))
+            assert torch.equal(counts, every.clamp(max=3))
+    assert not torch.equal(orders[0].sort(dim=1)[0], orders[1].sort(dim=1)[0])  # drawn anew
+    assert not torch.equal(orders[0][0], orders[0][1])
+
+
+def test_a_cap_that_caps_nobody_changes_nothing(small_frames: Frames) -> None:
+    keys = keyed_random.member_keys([5])
+    free, capped = (
+        task_of(small_frames, Choices(instances_per_patient=most)) for most in (None, 10_000)
+    )
+    assert torch.equal(free.epoch_order(keys), capped.epoch_order(keys))
+
+
+def test_recordings_further_apart_than_asked_are_no_pair(small_frames: Frames) -> None:
+    days = np.zeros_like(small_frames.day)
+    days[1::2] = 400  # the second visit of each patient
+    days[2] = np.nan
+    frames = replace(small_frames, day=days)
+    task = task_of(frames, Choices(positives_within=365))
+    rows = torch.arange(len(task.train.windows))[None]
+    batch = task.batch(task.train, rows, keyed_random.member_keys([0]))
+    positives, neither = (pairs[0] for pairs in task._pairs(batch) if pairs is not None)
+    patients, recordings = batch.patients[0], batch.recordings[0]
+    for i in range(0, len(patients), 3):
+        for k in range(len(patients)):
+            if i != k and patients[i] == patients[k]:
+                assert bool(positives[i, k]) == bool(recordings[i] == recordings[k])
+                assert bool(neither[i, k]) != bool(positives[i, k])
+            else:
+                assert not positives[i, k] and not neither[i, k]
+    within = task_of(frames, Choices(positives_within=1000))
+    near = within._pairs(batch)[0][0]
+    assert int(near.sum()) > int(positives.sum())
+
+
+def test_positives_within_without_dates_or_pairs_is_refused(
+    small_frames: Frames, tmp_path: Path
+) -> None:
+    undated = replace(small_frames, day=np.full_like(small_frames.day, np.nan))
+    with pytest.raises(SettingError, match="no recording of synthetic says when it was taken"):
+        pretrain_frames(undated, Plan("cmsc", positives_within=30), tmp_path / "a")
+    with pytest.raises(SettingError, match="simclr has no pairs of a patient"):
+        Plan("simclr", positives_within=30)
+
+
+def test_several_stores_are_learned_from_at_once_and_the_guard_knows_all_of_them(
+    small_store: Store, other_store: Store, tmp_path: Path
+) -> None:
+    (checkpoint,) = clocs.pretrain(
+        [small_store, other_store],
+        method="cmsc",
+        out=tmp_path / "both",
+        embedding_dim=8,
+        settings=QUICK,
+    )
+    assert checkpoint.card.dataset == "synthetic+other"
+    for store in (small_store, other_store):
+        frames = make_frames(store)
+        leak_guard.check_no_leak(checkpoint, frames)  # the same split: no test patient was seen
+        seen = leak_guard.hashed_patients(frames, checkpoint.card.salt, (0, 1))
+        assert np.isin(seen, checkpoint.patients).all()
+        with pytest.raises(LeakError, match="were used to train or validate"):
+            leak_guard.check_no_leak(checkpoint, make_frames(store, split_seed=1))
+
+
+def test_joined_frames_are_the_frames_of_their_parts(
+    small_store: Store, other_store: Store
+) -> None:
+    parts = [make_frames(store) for store in (small_store, other_store)]
+    both = join(parts)
+    assert len(both) == len(parts[0]) + len(parts[1])
+    assert both.labels == () and not both.has_label.any()
+    at = len(parts[0])
+    for part, rows in ((parts[0], np.arange(5)), (parts[1], np.arange(at, at + 5))):
+        own = rows - (at if part is parts[1] else 0)
+        assert np.array_equal(both.windows(rows, lead=2), part.windows(own, lead=2))
+        names = [both.patient_ids[p] for p in both.patient[rows]]
+        assert names == [f"{part.dataset}:{part.patient_ids[p]}" for p in part.patient[own]]
+        assert np.array_equal(both.split[rows], part.split[own])
+        assert np.array_equal(both.day[both.recording[rows]], part.day[part.recording[own]],
+                              equal_nan=True)  # fmt: skip
+    twice = join([parts[0], parts[0]])
+    assert twice.patient_ids == tuple(parts[0].keyed(parts[0].patient_ids))
+
+
+def test_joined_signals_beyond_the_given_memory_are_mapped_from_a_nameless_file(
+    small_store: Store, other_store: Store, tmp_path: Path
+) -> None:
+    parts = [make_frames(store) for store in (small_store, other_store)]
+    size = sum(part.signals.nbytes for part in parts)
+    held, mapped = (join(parts, beside=tmp_path, memory=most) for most in (size, size - 1))
+    assert not isinstance(held.signals, np.memmap)
+    assert isinstance(mapped.signals, np.memmap)
+    assert not list(tmp_path.iterdir())
+    for field in fields(Frames):
+        ours, theirs = getattr(mapped, field.name), getattr(held, field.name)
+        assert np.array_equal(ours, theirs, equal_nan=field.name in ("age", "day")), field.name
+
+
+def test_training_goes_on_from_a_checkpoint_and_remembers_whom_that_had_seen(
+    small_frames: Frames, other_store: Store, tmp_path: Path
+) -> None:
+    frames = make_frames(other_store)
+    plan = Plan("cmsc", seeds=(0, 1), embedding_dim=8, settings=QUICK)
+    first = pretrain_frames(small_frames, plan, tmp_path / "first")
+    saved = [load_checkpoint(tmp_path / "first" / f"seed-{seed}.safetensors") for seed in (0, 1)]
+    still = replace(plan, settings=Settings(epochs=1, batch_size=32, lr=1e-12))
+    second = pretrain_frames(frames, still, tmp_path / "second", init=saved)
+    for before, after in zip(first, second, strict=True):
+        for name, tensor in before.weights.items():
+            assert torch.allclose(tensor, after.weights[name], atol=1e-9), name
+        assert np.isin(before.patients, after.patients).all()
+        assert len(after.patients) > len(before.patients)
+        assert after.card.dataset == "synthetic+other"
+        assert after.card.training["init"]["seed"] == after.card.seed
+    leak_guard.check_no_leak(second[0], small_frames)
+    with pytest.raises(LeakError):
+        leak_guard.check_no_leak(second[0], make_frames(other_store, split_seed=1))
+    wider = replace(plan, embedding_dim=16)
+    with pytest.raises(SettingError, match="E = 8, not 'cnn' of 2500 samples and E = 16"):
+        pretrain_frames(frames, wider, tmp_path / "third", init=saved)
+    with pytest.raises(SettingError, match="no checkpoint of seed 2"):
+        pretrain_frames(frames, replace(plan, seeds=(2,)), tmp_path / "fourth", init=saved)
+
+
+@pytest.mark.parametrize("method", ["simclr", "cmsc", "byol"])
+def test_a_fleet_over_perturbations_equals_one_training_for_each(
+    small_frames: Frames, tmp_path: Path, method: str
+) -> None:
+    chains = ("gaussian", "flip_y", "gaussian>sa_t")
+    plan = Plan(method, seeds=(0, 2), embedding_dim=8, perturb=chains, settings=QUICK)
+    pretrain_frames(small_frames, plan, tmp_path / "all")
+    for chain in chains:
+        folder = chain.replace(">", "-")
+        pretrain_frames(small_frames, replace(plan, perturb=chain), tmp_path / folder)
+        for seed in (0, 2):
+            alone = load_checkpoint(tmp_path / folder / f"seed-{seed}.safetensors")
+            fleet = load_checkpoint(tmp_path / "all" / folder / f"seed-{seed}.safetensors")
+            assert fleet.card.training["views"] == alone.card.training["views"]
+            for name, tensor in alone.weights.items():
+                assert torch.allclose(tensor, fleet.weights[name], atol=1e-5), (chain, name)
+
+
+def test_other_channels_can_stand_for_leads(tmp_path: Path) -> None:
+    store = prepare_dataset(FakeDataset(lead_names=("II", "PLETH")), tmp_path / "store")
+    (checkpoint,) = clocs.pretrain(
+        store,
+        method="cmlc",
+        out=tmp_path / "run",
+        leads=["II", "PLETH"],
+        embedding_dim=8,
+        settings=QUICK,
+    )
+    assert checkpoint.card.leads == ("II", "PLETH")
+
+
+def test_bfloat16_activations_train_to_nearly_the_same_encoder(
+    small_frames: Frames, tmp_path: Path
+) -> None:
+    plan = Plan("cmsc", embedding_dim=8, settings=Settings(epochs=3, batch_size=32, lr=1e-3))
+    (exact,) = pretrain_frames(small_frames, plan, tmp_path / "exact")
+    (half,) = pretrain_frames(small_frames, replace(plan, precision="bfloat16"), tmp_path / "half")
+    assert half.card.training["precision"] == "bfloat16"
+    assert all(tensor.dtype == torch.float32 for tensor in half.weights.values())
+    losses = [c.card.metrics["validation_loss"] for c in (exact, half)]
+    assert losses[0] != losses[1] and losses[0] == pytest.approx(losses[1], rel=0.02)

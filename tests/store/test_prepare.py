@@ -1,0 +1,244 @@
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from clocs.datasets.base import Entry, Listing
+from clocs.errors import StoreError, UnusableError
+from clocs.recording import Recording
+from clocs.store import chunks
+from clocs.store.prepare import prepare_dataset
+from clocs.store.store import open_store
+from fake_dataset import FakeDataset
+
+FAKE = Path(__file__).resolve().parents[1] / "fake_dataset.py"
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "CHUNK_SAMPLES", 50_000)
+    monkeypatch.setattr(chunks, "CHUNKS_PER_PART", 2)
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_content_is_the_same_for_any_number_of_workers(tmp_path: Path) -> None:
+    stores = [prepare_dataset(FakeDataset(), tmp_path / str(n), workers=n) for n in (1, 2, 5)]
+    assert len({store.manifest.content_hash for store in stores}) == 1
+    assert len({(store.path / "table.parquet").read_bytes() for store in stores}) == 1
+    ids = stores[0].table["id"].to_list()
+    assert ids == sorted(ids, key=lambda name: int(name[1:]))
+
+
+def test_content_hash_changes_with_a_sample_or_a_label(tmp_path: Path) -> None:
+    def sample(number: int, recording: Recording) -> Recording:
+        recording.digital[0, 0] += number == 5
+        return recording
+
+    stores = [
+        prepare_dataset(FakeDataset(), tmp_path / "a"),
+        prepare_dataset(FakeDataset(change=sample), tmp_path / "b"),
+        prepare_dataset(FakeDataset(labels=("A", "C")), tmp_path / "c"),
+    ]
+    assert len({store.manifest.content_hash for store in stores}) == 3
+
+
+def test_every_entry_is_stored_or_in_quarantine_with_its_reason(tmp_path: Path) -> None:
+    store = prepare_dataset(FakeDataset(), tmp_path / "store")
+    quarantine = store.quarantine
+    found = set(store.table["id"]) | set(quarantine["id"])
+    assert found == {f"r{i}" for i in range(50)} | {"listed"}
+    assert store.manifest.quarantined == quarantine.height == 11
+    reasons = {name: why for name, *why in quarantine.rows()}
+    assert reasons["listed"] == ["no label", "not in the table"]
+    assert reasons["r13"] == ["flat", "all leads are flat"]
+    assert reasons["r17"] == ["unreadable", "KeyError: 'a bug in a reader'"]
+    assert store.rows_without_recording == ("x1", "x2")
+
+
+def test_a_second_entry_of_the_same_id_goes_to_quarantine(tmp_path: Path) -> None:
+    class Twice(FakeDataset):
+        def list(self) -> Listing:
+            entries = super().list().entries
+            return Listing(entries=(*entries, Entry("r2", "other", "again.dat")))
+
+    store = prepare_dataset(Twice(), tmp_path / "store")
+    assert store.recording("r2").patient == "p1"
+    assert store.quarantine.filter(reason="duplicate id").rows() == [
+        ("r2", "duplicate id", "again.dat repeats r2.dat")
+    ]
+
+
+def test_a_recording_that_is_not_sound_goes_to_quarantine(tmp_path: Path) -> None:
+    def broken(number: int, recording: Recording) -> Recording:
+        match number:
+            case 0:
+                object.__setattr__(recording, "digital", recording.digital.astype(np.int32))
+            case 1:
+                object.__setattr__(recording, "gain", recording.gain[:2])
+            case 2:
+                object.__setattr__(recording, "leads", ("II", "II", "aVL", "aVR"))
+            case 4:
+                object.__setattr__(recording, "digital", recording.digital[:, :0])
+        return recording
+
+    store = prepare_dataset(FakeDataset(count=6, change=broken), tmp_path / "store")
+    assert store.table["id"].to_list() == ["r5"]
+    reasons = dict(zip(store.quarantine["id"], store.quarantine["reason"], strict=True))
+    assert [reasons[f"r{i}"] for i in (0, 1, 2, 4)] == ["unreadable"] * 3 + ["too short"]
+
+
+def test_a_complete_store_is_returned_without_reading_again(tmp_path: Path) -> None:
+    first = prepare_dataset(FakeDataset(), tmp_path / "store")
+    again = FakeDataset()
+    assert prepare_dataset(again, tmp_path / "store").manifest == first.manifest
+    assert again.seen == []
+
+
+@pytest.mark.parametrize(
+    ("other", "what"),
+    [
+        (FakeDataset(fingerprint="two"), "source"),
+        (FakeDataset(settings={"version": "2"}), "settings"),
+        (FakeDataset(name="other"), "dataset"),
+    ],
+)
+def test_a_complete_store_of_something_else_is_never_overwritten(
+    tmp_path: Path, other: FakeDataset, what: str
+) -> None:
+    first = prepare_dataset(FakeDataset(), tmp_path / "store")
+    with pytest.raises(StoreError, match=rf"another {what}.*choose another --out"):
+        prepare_dataset(other, tmp_path / "store")
+    assert open_store(tmp_path / "store").manifest == first.manifest
+
+
+def test_a_folder_with_foreign_files_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(StoreError, match="exists and is not a store; choose another --out"):
+        prepare_dataset(FakeDataset(), tmp_path)
+    with pytest.raises(StoreError, match="exists and is not a store"):
+        prepare_dataset(FakeDataset(), tmp_path / "thesis.tex")
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_no_usable_recording_gives_no_store_but_the_reasons(tmp_path: Path) -> None:
+    class Hopeless(FakeDataset):
+        def read(self, entry: Entry) -> Recording:
+            raise UnusableError("nan", "all of it")
+
+    with pytest.raises(StoreError, match=r"no recording of fake is usable \(nan: 50, no la"):
+        prepare_dataset(Hopeless(), tmp_path / "store")
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_a_full_disk_stops_with_a_sentence_and_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(folder: Path, index: int, encoded: bytes) -> None:
+        if index == 9:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(folder, index, encoded)
+
+    real = chunks.write_chunk
+    monkeypatch.setattr(chunks, "write_chunk", full)
+    with pytest.raises(StoreError, match=r"No space left on device\); make room"):
+        prepare_dataset(FakeDataset(), tmp_path / "store")
+    with pytest.raises(StoreError, match=r"incomplete: \d+ of 50 recordings; run the same"):
+        open_store(tmp_path / "store")
+    monkeypatch.setattr(chunks, "write_chunk", real)
+    again = FakeDataset()
+    store = prepare_dataset(again, tmp_path / "store")
+    store.verify()
+    assert len(again.seen) < 50
+    assert store.manifest == prepare_dataset(FakeDataset(), tmp_path / "whole").manifest
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_an_unfinished_store_of_another_source_is_not_continued(tmp_path: Path) -> None:
+    class Interrupted(FakeDataset):
+        def read(self, entry: Entry) -> Recording:
+            if entry.id == "r40":
+                raise KeyboardInterrupt
+            return super().read(entry)
+
+    with pytest.raises(KeyboardInterrupt):
+        prepare_dataset(Interrupted(), tmp_path / "store")
+    with pytest.raises(StoreError, match=r"unfinished store of something else \(another fin"):
+        prepare_dataset(FakeDataset(fingerprint="two"), tmp_path / "store")
+    seen: list[tuple[int, int]] = []
+    prepare_dataset(
+        FakeDataset(), tmp_path / "store", progress=lambda *now: seen.append(now)
+    ).verify()
+    assert 0 < seen[0][0] <= 40
+    assert seen[-1] == (50, 50)
+    assert seen == sorted(seen)
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_killed_at_any_moment_it_resumes_to_the_same_content(tmp_path: Path) -> None:
+    out, log = tmp_path / "store", tmp_path / "read.log"
+    kills = 0
+    for enough in (0, 60, 130):
+        child = subprocess.Popen([sys.executable, FAKE, out, log])
+        while child.poll() is None and (not log.exists() or log.read_text().count("\n") <= enough):
+            time.sleep(0.005)
+        os.kill(child.pid, signal.SIGKILL)
+        kills += child.wait() == -signal.SIGKILL
+        with pytest.raises(StoreError, match=r"incomplete: \d+ of 200 recordings"):
+            open_store(out)
+    assert kills == 3
+    done = int(str(_error(out)).split("incomplete: ")[1].split()[0])
+    assert 20 < done < 200
+    last = FakeDataset(count=200)
+    store = prepare_dataset(last, out)
+    store.verify()
+    assert sorted(last.seen) == sorted(f"r{i}" for i in range(done, 200))
+    whole = prepare_dataset(FakeDataset(count=200), tmp_path / "whole")
+    assert store.manifest == whole.manifest
+    assert sorted(p.name for p in out.iterdir()) == sorted(p.name for p in whole.path.iterdir())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_memory_does_not_grow_with_the_dataset(tmp_path: Path) -> None:
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[2])\n"
+        "from pathlib import Path\n"
+        "from fake_dataset import FakeDataset\n"
+        "from clocs.store.prepare import prepare_dataset\n"
+        "fake = FakeDataset(count=int(sys.argv[3]), samples=100_000)\n"
+        "prepare_dataset(fake, Path(sys.argv[1]), workers=2)\n"
+        # not ru_maxrss, which begins with what the starting process held
+        "status = Path('/proc/self/status').read_text()\n"
+        "peak = next(line for line in status.splitlines() if line.startswith('VmHWM'))\n"
+        "print(int(peak.split()[1]) // 1024, 'torch' in sys.modules)"
+    )
+
+    def peak(count: int) -> int:
+        args = ["-c", script, f"{tmp_path / str(count)}", f"{FAKE.parent}", f"{count}"]
+        mib, torch = _python(*args).split()
+        assert torch == "False"
+        return int(mib)
+
+    small, large = peak(50), peak(500)  # 40 and 400 MB of samples
+    assert large < small + 120  # what is in flight: 24 chunks, the slots, the journal
+    assert large < 400
+
+
+def _python(*args: str) -> str:
+    return subprocess.run(
+        [sys.executable, *args], capture_output=True, text=True, check=True
+    ).stdout
+
+
+def _error(out: Path) -> StoreError:
+    with pytest.raises(StoreError) as caught:
+        open_store(out)
+    return caught.value

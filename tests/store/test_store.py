@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+from zarr.codecs import BloscCodec
+
+from clocs.datasets.base import Entry
+from clocs.errors import SettingError, StoreError
+from clocs.recording import Episode, Recording
+from clocs.store import chunks
+from clocs.store.prepare import prepare_dataset
+from clocs.store.store import Store, open_store
+from fake_dataset import FakeDataset
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    monkeypatch.setattr(chunks, "CHUNK_SAMPLES", 30_000)
+    return prepare_dataset(FakeDataset(), tmp_path / "store")
+
+
+def same(one: Recording, other: Recording) -> bool:
+    return all(
+        np.array_equal(a, b) and a.dtype == b.dtype if isinstance(a, np.ndarray) else a == b
+        for a, b in ((getattr(one, f.name), getattr(other, f.name)) for f in fields(Recording))
+    )
+
+
+def test_recordings_come_back_exactly_by_row_by_id_and_in_turn(store: Store) -> None:
+    fake = FakeDataset()
+    in_turn = list(store.iter_recordings())
+    assert len(in_turn) == len(store) == 40
+    for row, recording in enumerate(in_turn):
+        wanted = fake.recording(int(recording.id[1:]), recording.patient)
+        assert same(recording, wanted)
+        assert same(store.recording(row), wanted)
+        assert same(store.recording(recording.id), wanted)
+
+
+recordings = st.builds(
+    lambda digital, **rest: Recording(
+        digital=digital,
+        leads=tuple(f"L{i}" for i in range(digital.shape[0])),
+        gain=np.linspace(0.1, 1e4, digital.shape[0]),
+        baseline=np.arange(digital.shape[0], dtype=np.int32) - 7,
+        **rest,
+    ),
+    digital=npst.arrays(np.int16, npst.array_shapes(min_dims=2, max_dims=2, max_side=50)),
+    id=st.just(""),
+    patient=st.text(max_size=5),
+    rate=st.floats(1, 1e4),
+    unit=st.sampled_from(["mV", "adu"]),
+    labels=st.lists(st.text(max_size=3), max_size=3).map(tuple),
+    episodes=st.lists(
+        st.builds(Episode, st.integers(0, 9), st.integers(0, 99), st.text(max_size=3)), max_size=3
+    ).map(tuple),
+    age=st.none() | st.floats(0, 120),
+    sex=st.sampled_from([None, "male", "female"]),
+    extra=st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=2),
+)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(recordings, min_size=1, max_size=8), st.integers(1, 300))
+def test_any_recording_survives_the_store(
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    given_: list[Recording],
+    chunk: int,
+) -> None:
+    kept = {name: f for name, f in ((f.name, f) for f in fields(Recording)) if name != "id"}
+    wanted = [
+        Recording(id=f"r{i}", **{name: getattr(recording, name) for name in kept})
+        for i, recording in enumerate(given_)
+    ]
+
+    class Given(FakeDataset):
+        def read(self, entry: Entry) -> Recording:
+            return wanted[int(entry.id[1:])]
+
+    monkeypatch.setattr(chunks, "CHUNK_SAMPLES", chunk)
+    store = prepare_dataset(Given(count=len(wanted)), tmp_path_factory.mktemp("any") / "store")
+    store.verify()
+    assert all(same(a, b) for a, b in zip(store.iter_recordings(), wanted, strict=True))
+
+
+def test_leads_come_by_name_in_the_order_asked_for(store: Store) -> None:
+    for row, digital in store.iter_signals(leads=("aVR", "II")):
+        assert np.array_equal(digital, store.recording(row).digital[[3, 0]])
+    assert [r.leads for r in store.iter_recordings(leads=("V2",))] == [("V2",)] * 40
+    with pytest.raises(SettingError, match="no lead V6"):
+        list(store.iter_signals(leads=("V6",)))
+
+
+def test_iterating_decodes_every_chunk_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[int] = []
+    real = chunks.decompress
+
+    def counting(encoded: bytes, samples: int) -> np.ndarray:
+        decoded.append(samples)
+        return real(encoded, samples)
+
+    monkeypatch.setattr(chunks, "decompress", counting)
+    assert sum(1 for _ in store.iter_recordings()) == 40
+    assert len(decoded) == store.manifest.chunks > 20
+
+
+def test_zarr_opens_the_signals_as_one_flat_array(store: Store) -> None:
+    array = zarr.open_array(store.path / "signals", mode="r")
+    assert array.shape == (store.manifest.samples,)
+    assert array.dtype == np.int16
+    assert np.array_equal(array[:], store.signals(0, store.manifest.samples))
+    zarr.create_array(
+        store.path.parent / "made",
+        shape=array.shape,
+        chunks=array.chunks,
+        dtype="int16",
+        fill_value=0,
+        compressors=BloscCodec(cname="lz4", clevel=1, shuffle="shuffle"),
+    )
+    folders = (store.path.parent / "made", store.path / "signals")
+    headers = [json.loads((folder / "zarr.json").read_text()) for folder in folders]
+    assert headers[0] == headers[1]
+
+
+def test_default_leads_are_the_papers_four_or_else_all_common_ones(
+    store: Store, tmp_path: Path
+) -> None:
+    assert store.choose_leads() == ("II", "V2", "aVL", "aVR")
+    assert store.choose_leads(["avr", "II"]) == ("aVR", "II")
+    with pytest.raises(SettingError, match="no lead V5; choose from II"):
+        store.choose_leads(["V5"])
+
+    def fewer(number: int, recording: Recording) -> Recording:
+        return recording.select(["V2", "II"]) if number % 2 else recording
+
+    mixed = prepare_dataset(FakeDataset(change=fewer), tmp_path / "mixed")
+    assert mixed.leads == ("II", "V2", "aVL", "aVR")
+    assert mixed.choose_leads() == ("II", "V2")
+    assert mixed.rows_with(["aVR"]).size == 25
+    assert mixed.rows_with(["II"]).size == 40
+
+
+def test_no_absolute_path_is_in_the_manifest(store: Store) -> None:
+    assert str(store.path.parent) not in (store.path / "manifest.json").read_text()
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def change_last_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", ["table.parquet", "signals/c/3", "signals/zarr.json"])
+@pytest.mark.parametrize("damage", [truncate, Path.unlink])
+def test_opening_notices_files_that_are_missing_or_cut_short(
+    store: Store, name: str, damage: Callable[[Path], None]
+) -> None:
+    damage(store.path / name)
+    with pytest.raises(StoreError, match=r"(damaged|missing).*run `clocs prepare` again"):
+        open_store(store.path)
+
+
+@pytest.mark.parametrize(
+    "name", ["table.parquet", "quarantine.parquet", "rows_without_recording.json"]
+)
+def test_verify_notices_a_changed_byte_in_a_file(store: Store, name: str) -> None:
+    store.verify()
+    change_last_byte(store.path / name)
+    with pytest.raises(StoreError, match=f"{name} is damaged"):
+        store.verify()
+
+
+def test_verify_names_the_recording_whose_samples_changed(store: Store) -> None:
+    path = store.path / "signals" / "c" / "0"
+    changed = chunks.decompress(path.read_bytes(), 30_000).copy()
+    changed[20_010] += 1
+    path.write_bytes(chunks.compress(changed))
+    with pytest.raises(StoreError, match="samples of recording r1 have changed"):
+        store.verify()
+
+
+def test_a_chunk_that_is_no_chunk_is_named(store: Store) -> None:
+    path = store.path / "signals" / "c" / "2"
+    path.write_bytes(bytes(path.stat().st_size))
+    with pytest.raises(StoreError, match=r"c/2 is damaged"):
+        open_store(store.path).verify()
+
+
+def test_a_store_of_another_format_says_so(store: Store) -> None:
+    path = store.path / "manifest.json"
+    path.write_text(path.read_text().replace('"format": 2', '"format": 99'))
+    with pytest.raises(StoreError, match="format 99, but this version of clocs reads format 2"):
+        open_store(store.path)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 2}'])
+def test_a_manifest_that_is_none_says_so(store: Store, text: str) -> None:
+    (store.path / "manifest.json").write_text(text)
+    with pytest.raises(StoreError, match=r"manifest\.json is damaged"):
+        open_store(store.path)
+
+
+def test_an_edited_manifest_says_so(store: Store) -> None:
+    path = store.path / "manifest.json"
+    path.write_text(path.read_text().replace('"batch_size": 256', '"batch_size": 255'))
+    with pytest.raises(StoreError, match="differs from its own hash"):
+        open_store(store.path)
+
+
+def test_what_is_no_store_gets_a_sentence_with_the_remedy(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="does not exist; make a store with `clocs prepare"):
+        open_store(tmp_path / "nowhere")
+    with pytest.raises(StoreError, match="is not a store"):
+        open_store(tmp_path)
