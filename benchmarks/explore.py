@@ -27,8 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from clocs.explorer.map import Projection
 from clocs.explorer.packing import pack, unpack
+from clocs.explorer.patient_map import Projection
 from clocs.files import write_atomic
 from clocs.patients.embeddings import Embeddings
 

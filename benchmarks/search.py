@@ -25,8 +25,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from clocs.patients import Embeddings, PatientIndex
+from clocs.patients.embeddings import Embeddings
 from clocs.patients.faiss_engines import KindOrAuto, scan
+from clocs.patients.index import PatientIndex
 
 DIM, FACTORS, K, QUERIES = 128, 24, 10, 200
 BLOCK = 100_000

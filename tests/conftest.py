@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 import clocs
-from clocs import Frames, Store
+from clocs import Checkpoint, Frames, Store
 from clocs.frames.make import make_frames
+from clocs.pretraining.plan import Plan
+from clocs.pretraining.run import pretrain_frames
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -42,6 +44,14 @@ def small_store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 def small_frames(small_store: Store) -> Frames:
     """The same, cut into frames of four leads."""
     return make_frames(small_store)
+
+
+@pytest.fixture(scope="session")
+def checkpoint(small_frames: Frames, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    """An untrained encoder with fitted batch norm: enough to tell vectors apart."""
+    folder = tmp_path_factory.mktemp("random-bn")
+    plan = Plan(method="random-bn", seeds=(0,))
+    return pretrain_frames(small_frames, plan, folder, frame_to_use=small_frames.spec)[0]
 
 
 # of a module: while playwright runs, nothing else in this thread can start an event loop

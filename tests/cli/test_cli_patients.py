@@ -22,11 +22,12 @@ from clocs import Checkpoint, Store, open_store
 from clocs.cli.main import app
 from clocs.errors import ClocsError
 from clocs.frames.splits import PARTS
-from clocs.patients import LEVELS, Embeddings
 from clocs.patients.build_search_folder import make_archive
 from clocs.patients.distances import METRICS
 from clocs.patients.embed import embed_store
+from clocs.patients.embeddings import Embeddings
 from clocs.patients.faiss_engines import KindOrAuto
+from clocs.patients.rows import LEVELS
 from clocs.patients.search_folder import INDEXED, open_index
 from clocs.recording import FrameSpec
 

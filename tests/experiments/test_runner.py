@@ -13,7 +13,7 @@ import pytest
 
 from clocs.errors import ClocsError, SettingError
 from clocs.evaluation import score_against_random
-from clocs.experiments import scoring
+from clocs.experiments import score_step
 from clocs.experiments.data import Library
 from clocs.experiments.grid import Cell, Pretraining, grid, only
 from clocs.experiments.ledger import Ledger, Run
@@ -111,7 +111,7 @@ def test_a_failed_run_keeps_its_error_and_the_rest_goes_on(
             raise SettingError("cmlc is not welcome")
         return real(groups, *rest, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(scoring, "score_against_random", refuses_cmlc)
+    monkeypatch.setattr(score_step, "score_against_random", refuses_cmlc)
     outcome = work(tmp_path, cells, library)
     assert (outcome.done, outcome.failed, outcome.left) == (len(cells) - 1, 1, 0)
     failed = [run for run in runs_of(tmp_path).values() if run.state == "failed"]

@@ -15,14 +15,14 @@ from rich.console import Console
 
 from clocs import FrameSpec, Store
 from clocs.errors import CheckpointError, ClocsError, SettingError
-from clocs.explorer import classifier, map
+from clocs.explorer import classifier, patient_map
 from clocs.explorer.material import embed_all, half_distances, halves_of
 from clocs.explorer.open import open_session
 from clocs.explorer.packing import DTYPES, pack, unpack
 from clocs.explorer.placing import embed_upload
 from clocs.explorer.pseudonyms import key_of, pseudonyms
 from clocs.explorer.session import Session
-from clocs.patients import Embeddings
+from clocs.patients.embeddings import Embeddings
 from clocs.training.checkpoint import load_checkpoint
 
 
@@ -65,22 +65,22 @@ def test_pca_keeps_the_two_directions_of_largest_spread() -> None:
     generator = np.random.default_rng(0)
     x = generator.normal(size=(500, 6)) * [9, 5, 1, 0.5, 0.2, 0.1]
     turned = (x @ np.linalg.qr(generator.normal(size=(6, 6)))[0]).astype(np.float32)
-    places = map.pca(turned)
+    places = patient_map.pca(turned)
     assert abs(np.corrcoef(places[:, 0], x[:, 0])[0, 1]) > 0.99
     assert abs(np.corrcoef(places[:, 1], x[:, 1])[0, 1]) > 0.99
 
 
 def test_a_map_is_kept_and_a_damaged_one_is_made_again(tmp_path: Path) -> None:
     vectors = np.random.default_rng(0).normal(size=(30, 8)).astype(np.float32)
-    first = map.Projection(vectors, tmp_path)
+    first = patient_map.Projection(vectors, tmp_path)
     assert first.now()[1].kind == "pca"
     places = np.ones((30, 2), np.float32)
     first.file.write_bytes(pack({}, {"positions": places}))
-    assert map.Projection(vectors, tmp_path).now()[1].kind == "umap"
-    other = map.Settings(neighbours=5)
-    assert map.Projection(vectors, tmp_path, other).now()[1].kind == "pca"
+    assert patient_map.Projection(vectors, tmp_path).now()[1].kind == "umap"
+    other = patient_map.Settings(neighbours=5)
+    assert patient_map.Projection(vectors, tmp_path, other).now()[1].kind == "pca"
     first.file.write_bytes(first.file.read_bytes()[:-9])
-    assert map.Projection(vectors, tmp_path).now()[1].kind == "pca"
+    assert patient_map.Projection(vectors, tmp_path).now()[1].kind == "pca"
 
 
 def test_a_map_that_cannot_be_computed_says_so_and_pca_stays(
@@ -88,7 +88,7 @@ def test_a_map_that_cannot_be_computed_says_so_and_pca_stays(
 ) -> None:
     vectors = np.zeros((30, 8), np.float32)
     monkeypatch.setattr("sys.executable", "/bin/false")
-    made = map.Projection(vectors, tmp_path)
+    made = patient_map.Projection(vectors, tmp_path)
     made._compute()
     assert made.now()[1].state == "failed"
     assert "PCA" in made.now()[1].words
@@ -111,11 +111,11 @@ def test_what_a_library_prints_between_progress_is_passed_over_and_a_full_disk_c
     vectors = np.random.default_rng(0).normal(size=(30, 8)).astype(np.float32)
     lines = ("NumbaWarning: hello", "[1]", '{"progress": 0.5, "words": "half"}')
     monkeypatch.setattr("sys.executable", worker(tmp_path, *lines))
-    made = map.Projection(vectors, tmp_path / "cache")
+    made = patient_map.Projection(vectors, tmp_path / "cache")
     made._compute()
     assert made.now()[1].kind == "umap" and made.file.is_file()
     (tmp_path / "file").write_text("no folder")
-    other = map.Projection(vectors, tmp_path / "file" / "cache")
+    other = patient_map.Projection(vectors, tmp_path / "file" / "cache")
     other._compute()
     assert other.now()[1].kind == "umap"
 
@@ -124,7 +124,7 @@ def test_a_map_that_cannot_even_be_begun_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.executable", str(tmp_path / "nowhere"))
-    made = map.Projection(np.eye(8, dtype=np.float32), tmp_path)
+    made = patient_map.Projection(np.eye(8, dtype=np.float32), tmp_path)
     made._compute()
     assert made.now()[1].state == "failed" and "No such file" in made.now()[1].words
 
@@ -144,7 +144,7 @@ def test_nobody_to_show_gets_a_sentence(session: Session, tmp_path: Path) -> Non
 
 def test_a_newcomer_lies_between_its_neighbours_and_nearer_to_the_nearest() -> None:
     places = np.array([[0, 0], [10, 0], [99, 99]], np.float32)
-    at = map.between(places, np.array([0, 1]), np.array([0.1, 0.3], np.float32))
+    at = patient_map.between(places, np.array([0, 1]), np.array([0.1, 0.3], np.float32))
     np.testing.assert_allclose(at, [2.5, 0], atol=1e-5)
 
 

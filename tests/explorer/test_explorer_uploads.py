@@ -200,7 +200,7 @@ def test_what_takes_too_much_memory_is_ended(
     script = (
         "import resource, sys; from clocs.explorer import upload_worker;"
         "upload_worker.MOST_MEMORY = 600 << 20\n"
-        "upload_worker.read_upload = lambda files, rate: bytearray(2 << 30)\nreading.main()"
+        "upload_worker.read_upload = lambda files, rate: bytearray(2 << 30)\nupload_worker.main()"
     )
     import subprocess
 

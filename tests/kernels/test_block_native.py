@@ -182,7 +182,8 @@ def test_float64_and_odd_channels_are_left_to_torch() -> None:
 def in_a_fresh_process(tmp_path: Path, **variables: str) -> str:
     """Which kernel serves there, and the sum of an encoding."""
     code = (
-        "import torch; from clocs import counter; from clocs.encoders.conv_block import kernel;"
+        "import torch; from clocs import keyed_random as counter;"
+        "from clocs.encoders.conv_block import kernel;"
         "from clocs.encoders.cnn import CNN; c = CNN(embedding_dim=4, samples=400);"
         "k = counter.member_keys([0]); x = torch.linspace(0, 1, 800).sin().view(1, 2, 400);"
         "z, _ = c.encode_training(c.parameters(k), c.buffers(1), x, k);"

@@ -22,7 +22,7 @@ def interpreter() -> None:
 
 @pytest.fixture(scope="module")
 def gpu(interpreter: None) -> ModuleType:
-    from clocs.encoders import fused
+    from clocs.kernels import block_triton as fused
 
     return fused
 

@@ -12,9 +12,10 @@ import pytest
 from clocs import Checkpoint, Store
 from clocs.errors import BusyError, ClocsError, SettingError
 from clocs.locks import locked
-from clocs.patients import Embeddings, Level
 from clocs.patients.build_search_folder import _add, make_archive
+from clocs.patients.embeddings import Embeddings
 from clocs.patients.index import PatientIndex
+from clocs.patients.rows import Level
 from clocs.patients.search_folder import INDEXED, open_index, similar_to_patient
 from clocs.store.manifest import MANIFEST
 

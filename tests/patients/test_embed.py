@@ -14,8 +14,9 @@ import clocs
 from clocs import Checkpoint, Frames, Recording, Store
 from clocs.errors import CheckpointError, SettingError, StoreError
 from clocs.frames.views import instances, single
-from clocs.patients import Embeddings, PatientIndex
 from clocs.patients.embed import embed_levels, embed_recordings, embed_store, encoded
+from clocs.patients.embeddings import Embeddings
+from clocs.patients.index import PatientIndex
 from clocs.recording import FrameSpec
 from clocs.training.embed import AT_ONCE, embed_instances
 

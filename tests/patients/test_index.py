@@ -15,15 +15,16 @@ import pytest
 from numpy.typing import NDArray
 
 from clocs.errors import CheckpointError, ClocsError, SettingError, StoreError
-from clocs.patients import Embeddings, PatientIndex, Where, index_folder
-from clocs.patients import engines as engines_module
-from clocs.patients.embeddings import joined
+from clocs.patients import faiss_engines as engines_module
+from clocs.patients import index_files
+from clocs.patients.embeddings import Embeddings, joined
+from clocs.patients.filters import Where
+from clocs.patients.index import PatientIndex
 from clocs.patients.index_files import VECTORS, verify_index
 from clocs.patients.means import in_units
 from clocs.patients.unit_vectors import units
 from clocs.store.manifest import MANIFEST, own_hash
-
-from .conftest import random_embeddings
+from embedding_parts import random_embeddings
 
 Kind = Literal["exact", "hnsw", "ivf"]
 KINDS: tuple[Kind, ...] = ("exact", "hnsw", "ivf")
@@ -375,17 +376,17 @@ def test_an_index_that_is_added_to_while_it_is_opened_opens_as_the_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     PatientIndex.build(random_embeddings(10)).save(tmp_path)
-    read = index_folder._read_manifest
+    read = index_files._read_manifest
 
     def read_and_add(folder: Path) -> dict[str, Any]:
         found = read(folder)
-        monkeypatch.setattr(index_folder, "_read_manifest", read)
+        monkeypatch.setattr(index_files, "_read_manifest", read)
         other = PatientIndex.load(folder)
         other.add(random_embeddings(5, start=10))
         other.save(folder)
         return found
 
-    monkeypatch.setattr(index_folder, "_read_manifest", read_and_add)
+    monkeypatch.setattr(index_files, "_read_manifest", read_and_add)
     assert len(PatientIndex.load(tmp_path)) == 15
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from clocs import Checkpoint, Frames, Store
 from clocs.errors import LeakError
-from clocs.patients import Embeddings
+from clocs.patients.embeddings import Embeddings
 from clocs.patients.retrieval import (
     Retrieval,
     _same_patient,
@@ -23,8 +23,7 @@ from clocs.patients.retrieval import (
 from clocs.patients.retrieval_table import retrieval_table
 from clocs.patients.unseen import unseen
 from clocs.recording import FrameSpec
-
-from .conftest import random_embeddings
+from embedding_parts import random_embeddings
 
 
 def test_precision_equals_a_count_by_hand_and_chance_is_the_base_rate() -> None:

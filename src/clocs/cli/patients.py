@@ -241,7 +241,8 @@ def similar(
     as_json: Json = False,
 ) -> None:
     """Find the most similar patients or recordings; never the one who asks."""
-    from clocs.patients import Where, api
+    from clocs.patients import api
+    from clocs.patients.filters import Where
 
     found = api.similar(
         folder,

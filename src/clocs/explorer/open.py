@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from clocs.cli.terminal import bar
 from clocs.errors import CheckpointError, SettingError
-from clocs.explorer.map import Projection
 from clocs.explorer.material import Distances, embed_all, expect_file, patient_distances
+from clocs.explorer.patient_map import Projection
 from clocs.explorer.pseudonyms import key_of
 from clocs.explorer.session import Session
 from clocs.files import cache_folder, seed_files, sha256_of

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from clocs.errors import ClocsError, SettingError
 from clocs.explorer.columns import UNKNOWN_AGE, columns_of, label_names
 from clocs.explorer.describing import described, packed_signal
-from clocs.explorer.map import Projection
 from clocs.explorer.material import Distances
 from clocs.explorer.packing import pack
+from clocs.explorer.patient_map import Projection
 from clocs.explorer.predictors import Predictors
 from clocs.explorer.pseudonyms import pseudonyms
 from clocs.frames.frames import SEXES

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from clocs.errors import ClocsError, SettingError
 from clocs.explorer.describing import described, packed_signal
-from clocs.explorer.map import between
+from clocs.explorer.patient_map import between
 from clocs.explorer.session import NEIGHBOURS, Session, UnknownPatientError
 from clocs.explorer.uploads import Upload, Uploads
 from clocs.recording import Recording

@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from clocs.errors import SettingError
 from clocs.store.store import as_store
-from clocs.training.checkpoint import as_checkpoint, as_checkpoints
 from clocs.training.device import pick_device
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from clocs.patients import Embeddings, Level, Where
     from clocs.patients.build_search_folder import Indexed
     from clocs.patients.distance_report import DistanceReport
     from clocs.patients.distances import Metric
+    from clocs.patients.embeddings import Embeddings
+    from clocs.patients.filters import Where
     from clocs.patients.retrieval import Retrieval
+    from clocs.patients.rows import Level
     from clocs.store.store import Store
     from clocs.training.checkpoint import Checkpoint
 
@@ -57,6 +58,7 @@ def embed(
     from clocs.patients.embeddings import joined
     from clocs.store.manifest import MANIFEST
     from clocs.store.store import Store
+    from clocs.training.checkpoint import as_checkpoint
 
     if not sources:
         raise SettingError("there is nothing to embed; give at least one store or file")
@@ -123,6 +125,7 @@ def patient_distances(
         progress: Called with (recordings done, recordings in all).
     """
     from clocs.patients.distance_report import report_distances
+    from clocs.training.checkpoint import as_checkpoint
 
     return report_distances(
         as_checkpoint(checkpoint),
@@ -145,6 +148,7 @@ def index(
 ) -> Indexed:
     """Index the patients and recordings of stores; the options of `archiving.make_archive`."""
     from clocs.patients.build_search_folder import make_archive
+    from clocs.training.checkpoint import as_checkpoint
 
     return make_archive(
         as_checkpoint(checkpoint),
@@ -199,6 +203,7 @@ def retrieval(
 ) -> list[Retrieval]:
     """Scores of the search on unseen patients; the options of `retrieval.score_retrieval`."""
     from clocs.patients.retrieval import score_retrieval
+    from clocs.training.checkpoint import as_checkpoints
 
     encoders = [encoder for one in checkpoints for encoder in as_checkpoints(one)]
     return score_retrieval(encoders, as_store(store), device=pick_device(device), **options)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-import torch
+from typing import TYPE_CHECKING
 
 from clocs.errors import SettingError
+
+if TYPE_CHECKING:  # torch takes a second to import
+    import torch
 
 
 def pick_device(name: str | None) -> torch.device:
     """The device of that name, or the best at hand."""
+    import torch
+
     if name is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

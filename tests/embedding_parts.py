@@ -1,22 +1,11 @@
-"""Encoders and embeddings for the tests of patients."""
+"""Embeddings for tests."""
 
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
-from clocs import Checkpoint, Frames
-from clocs.patients import Embeddings, Level
-from clocs.pretraining.plan import Plan
-from clocs.pretraining.run import pretrain_frames
-
-
-@pytest.fixture(scope="session")
-def checkpoint(small_frames: Frames, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
-    """An untrained encoder with fitted batch norm: enough to tell vectors apart."""
-    folder = tmp_path_factory.mktemp("random-bn")
-    plan = Plan(method="random-bn", seeds=(0,))
-    return pretrain_frames(small_frames, plan, folder, frame_to_use=small_frames.spec)[0]
+from clocs.patients.embeddings import Embeddings
+from clocs.patients.rows import Level
 
 
 def random_embeddings(n: int, *, dim: int = 16, seed: int = 0, start: int = 0) -> Embeddings:
