@@ -1,0 +1,47 @@
+"""Rows are found by putting a module into a package."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from clocs.registry import rows_in
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str
+
+
+def package(folder: Path, name: str, **modules: str) -> str:
+    (folder / name).mkdir()
+    for module in ("__init__", *modules):
+        text = f"from {__name__} import Row\n" + modules.get(module, "")
+        (folder / name / f"{module}.py").write_text(text)
+    return name
+
+
+@pytest.fixture(autouse=True)
+def importable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setitem(sys.modules, __name__, sys.modules[__name__])
+
+
+def test_every_module_of_a_package_adds_its_rows(tmp_path: Path) -> None:
+    made = package(tmp_path, "rows_a", second="c = Row('c')", first="a = Row('a')\nb = Row('b')")
+    assert list(rows_in(made, Row)) == ["a", "b", "c"]
+
+
+def test_an_imported_row_counts_once(tmp_path: Path) -> None:
+    made = package(tmp_path, "rows_b", first="a = Row('a')", second="from rows_b.first import a")
+    assert list(rows_in(made, Row)) == ["a"]
+
+
+def test_two_rows_of_one_name_are_refused(tmp_path: Path) -> None:
+    made = package(tmp_path, "rows_c", first="a = Row('a')", second="b = Row('a')\nc = b.name")
+    # equal rows declared twice are two rows all the same
+    with pytest.raises(ValueError, match="two rows of rows_c are called 'a'"):
+        rows_in(made, Row)
