@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.signal
+from safetensors import safe_open
 
 import clocs
 from clocs.errors import StoreError
@@ -41,6 +42,14 @@ def test_labels_and_splits_are_those_of_the_recording(
         assert (label,) == recording.labels
         part = ("train", "validation", "test")[small_frames.split[row]]
         assert part == split_of(recording.patient, dataset="synthetic")
+
+
+def test_frames_saved_by_earlier_versions_have_their_facts_under_the_same_key(
+    small_frames: Frames, tmp_path: Path
+) -> None:
+    small_frames.save(tmp_path / "frames.safetensors")
+    with safe_open(tmp_path / "frames.safetensors", framework="numpy") as file:
+        assert list(file.metadata()) == ["clocs.frames"]
 
 
 def test_saved_frames_come_back_bit_for_bit(small_frames: Frames, tmp_path: Path) -> None:

@@ -148,14 +148,14 @@ class Frames:
         }
         arrays["signals.bytes"] = np.frombuffer(b"".join(pieces), np.uint8)
         arrays["signals.sizes"] = np.array([len(piece) for piece in pieces], np.int64)
-        write_atomic(path, save(arrays, metadata={"clocs.frames.frames": json.dumps(facts)}))
+        write_atomic(path, save(arrays, metadata={"clocs.frames": json.dumps(facts)}))
 
     @staticmethod
     def facts(path: Path) -> dict[str, Any]:
         """What a saved file says about itself, without reading its arrays."""
         try:
             with safe_open(path, framework="numpy") as file:
-                facts: dict[str, Any] = json.loads((file.metadata() or {})["clocs.frames.frames"])
+                facts: dict[str, Any] = json.loads((file.metadata() or {})["clocs.frames"])
         except (OSError, SafetensorError, KeyError, ValueError) as error:
             raise StoreError(
                 f"{path} is not a readable Frames file ({error}); make it again from its store"
