@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from clocs.registry import rows_in
+from clocs.errors import SettingError
+from clocs.registry import Number, complete_numbers, rows_in
 
 
 @dataclass(frozen=True)
@@ -45,3 +46,24 @@ def test_two_rows_of_one_name_are_refused(tmp_path: Path) -> None:
     # equal rows declared twice are two rows all the same
     with pytest.raises(ValueError, match="two rows of rows_c are called 'a'"):
         rows_in(made, Row)
+
+
+NUMBERS = (Number("k", 20, "Neighbors.", minimum=1), Number("scale", 0.5, "Scale."))
+
+
+def test_numbers_that_are_not_given_have_their_defaults() -> None:
+    assert complete_numbers("knn", NUMBERS, {"scale": 2}) == {"k": 20, "scale": 2}
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"margin": 1}, "knn has no setting `margin`; it has `k`, `scale`"),
+        ({"k": 0}, "`k` of knn is 0; give at least 1"),
+        ({"k": 1.5}, "`k` of knn should be a whole number, not 1.5"),
+        ({"scale": "x"}, "`scale` of knn should be a number, not 'x'"),
+    ],
+)
+def test_a_number_without_meaning_is_refused(given: dict[str, float], words: str) -> None:
+    with pytest.raises(SettingError, match=words):
+        complete_numbers("knn", NUMBERS, given)
