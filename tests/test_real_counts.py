@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clocs.cli.info import store_info
+from clocs.cli.info import store_facts
 from clocs.datasets import open_dataset
 from clocs.store.prepare import prepare_dataset
 
@@ -15,7 +15,7 @@ from clocs.store.prepare import prepare_dataset
 def counted(name: str, source: Path, out: Path) -> dict[str, Any]:
     store = prepare_dataset(open_dataset(name, source), out)
     store.verify()
-    return store_info(store)
+    return store_facts(store)
 
 
 def instances(info: dict[str, Any]) -> tuple[int, ...]:

@@ -10,7 +10,8 @@ import polars as pl
 import pytest
 from rich.console import Console
 
-from clocs.cli.info import format_info, store_info
+from clocs.cli.info import store_facts
+from clocs.cli.tables.stores import store_tables
 from clocs.frames.make import make_frames
 from clocs.frames.splits import split_of
 from clocs.recording import Episode, FrameSpec, Recording
@@ -55,7 +56,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 
 def test_counts_equal_those_of_a_slow_twin(store: Store) -> None:
-    info = store_info(store, leads=["II", "aVR"])
+    info = store_facts(store, leads=["II", "aVR"])
     patients = dict(store.table.select("id", "patient").iter_rows())
     frames = slow_frames(store, store.manifest.frame)
     assert info["frames"] == 2 * len(frames)
@@ -83,7 +84,7 @@ def test_frames_bear_the_labels_that_info_counts(store: Store) -> None:
     """Recordings with labels, with episodes and with both."""
     kinds = {(bool(r.labels), bool(r.episodes)) for r in store.iter_recordings()}
     assert kinds == {(True, False), (False, True), (True, True)}
-    info, frames = store_info(store), make_frames(store)
+    info, frames = store_facts(store), make_frames(store)
     assert info["frames"] == len(frames.starts) * 4
     counted = dict(zip(frames.labels, (frames.target.sum(axis=0) * 4).tolist(), strict=True))
     assert info["label_frames"] == counted
@@ -91,7 +92,7 @@ def test_frames_bear_the_labels_that_info_counts(store: Store) -> None:
 
 
 def test_parts_add_up_to_the_whole(store: Store) -> None:
-    info = store_info(store)
+    info = store_facts(store)
     for what in ("patients", "recordings", "frames"):
         assert sum(part[what] for part in info["splits"].values()) == info[what]
     assert info["recordings"] == len(store) == 48
@@ -101,7 +102,7 @@ def test_parts_add_up_to_the_whole(store: Store) -> None:
 
 
 def test_info_is_json_and_says_what_the_command_promises(store: Store) -> None:
-    info = json.loads(json.dumps(store_info(store)))
+    info = json.loads(json.dumps(store_facts(store)))
     promised = "dataset recordings patients frames leads rate labels splits instances quarantined"
     assert set(promised.split()) <= set(info)
     assert info["rate"] == 500.0
@@ -113,16 +114,16 @@ def test_recordings_without_a_chosen_lead_are_not_counted(tmp_path: Path) -> Non
         return recording.select(["II"]) if number % 2 else recording
 
     store = prepare_dataset(FakeDataset(change=fewer), tmp_path / "store")
-    info = store_info(store, leads=["II", "V2"])
+    info = store_facts(store, leads=["II", "V2"])
     assert info["recordings_without_leads"] == 15
     assert info["frames"] == 2 * 25
-    assert store_info(store)["frames"] == 40
+    assert store_facts(store)["frames"] == 40
 
 
 def test_a_person_reads_the_counts_and_the_first_of_the_quarantined(tmp_path: Path) -> None:
-    info = store_info(prepare_dataset(FakeDataset(count=150), tmp_path / "store"))
+    info = store_facts(prepare_dataset(FakeDataset(count=150), tmp_path / "store"))
     page = io.StringIO()
-    Console(file=page, width=100).print(format_info(info))
+    Console(file=page, width=100).print(store_tables(info))
     text = page.getvalue()
     assert "120 of 75 patients" in text
     assert "cmsmlc" in text
@@ -136,4 +137,4 @@ def test_a_hundred_thousand_recordings_count_as_their_parts_do(store: Store) -> 
     number = pl.int_range(pl.len()).cast(pl.String)
     table = table.with_columns(patient=pl.col("patient") + "-" + number)
     large = Store(store.path, store.manifest, table)
-    assert store_info(large)["frames"] == copies * store_info(store)["frames"]
+    assert store_facts(large)["frames"] == copies * store_facts(store)["frames"]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import clocs
-from clocs.cli import terminal, terminal_scores
+from clocs.cli import progress
 from clocs.cli.options import (
     BatchSize,
     Device,
@@ -139,11 +139,13 @@ def evaluate(
         found = [result.json() for result in results]
         print_json(found[0] if len(checkpoints) == 1 else found)
         return
+    from clocs.cli.tables import scores
+
     if len(checkpoints) == 1:
-        out.print(terminal_scores.evaluation_table(results[0], results[1:]))
+        out.print(scores.evaluation_table(results[0], results[1:]))
     else:
-        out.print(terminal_scores.evaluations_table(results))
-        for words in terminal_scores.verdicts(results):
+        out.print(scores.evaluations_table(results))
+        for words in scores.verdicts(results):
             out.print(words)
     if written:
         out.print(f"The figures are in {plots}: {', '.join(written)}.", markup=False)
@@ -175,7 +177,7 @@ def _named(scored: list[Scored]) -> dict[str, Scored]:
 def _watched(protocol: ProtocolName, epochs: int) -> Iterator[Callable[[Epoch], None]]:
     """A bar over epochs where there are any, else a sign that something is going on."""
     if protocol in (ProtocolName.linear, ProtocolName.finetune):
-        with terminal.training(err, "Evaluating", epochs) as watch:
+        with progress.training(err, "Evaluating", epochs) as watch:
             yield watch.epoch
     elif err.is_terminal:
         with err.status("Evaluating …"):

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from clocs.cli import terminal
 from clocs.cli.options import Device, Json, err, print_json
 from clocs.cli.options import out as console
+from clocs.cli.progress import bar
 from clocs.experiments import api
 from clocs.training.device import pick_device
 
@@ -83,11 +83,11 @@ def reproduce(
         else:
             console.print("\n".join(price_lines(found)), markup=False)
         return
-    with terminal.bar(err, "Reproducing", "runs") as bar:
+    with bar(err, "Reproducing", "runs") as tick:
 
         def tell(progress: Progress) -> None:
             err.print(f"[{progress.done}/{progress.total}] {progress.words}", markup=False)
-            bar(progress.done, progress.total)
+            tick(progress.done, progress.total)
 
         outcome = api.reproduce(
             *names,
@@ -132,7 +132,7 @@ def frames(
     """Save a store's frames for a machine without zarr and polars; `reproduce` takes either."""
     from clocs.experiments.data import save_frames
 
-    with terminal.bar(err, "Cutting", "files") as progress:
+    with bar(err, "Cutting", "files") as progress:
         written = save_frames(store, out, progress=progress)
     if as_json:
         print_json({"files": [str(path) for path in written]})

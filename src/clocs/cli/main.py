@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import Annotated, TextIO
 
 import typer
+from rich.markup import escape
 
 from clocs._version import __version__
 from clocs.cli import (
     evaluate,
     experiments,
     explore,
-    info_command,
+    info,
     patients,
     prepare,
     pretrain,
     show,
-    terminal,
 )
 from clocs.cli.options import (
     Json,
@@ -41,7 +41,7 @@ app = typer.Typer(
     help="Learning from unlabelled ECGs: contrastive learning across time, leads and patients.",
 )
 app.command(epilog=prepare.EXAMPLE)(prepare.prepare)
-app.command(epilog=info_command.EXAMPLE)(info_command.info)
+app.command(epilog=info.EXAMPLE)(info.info)
 app.command(epilog=pretrain.EXAMPLE)(pretrain.pretrain)
 app.add_typer(show.app)
 app.add_typer(patients.app)
@@ -84,11 +84,11 @@ def _one_sentence() -> Iterator[None]:
     try:
         yield
     except ClocsError as error:
-        err.print(f"[red]clocs:[/red] {terminal.escape(str(error))}")
+        err.print(f"[red]clocs:[/red] {escape(str(error))}")
         sys.exit(1)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        err.print(f"[red]clocs:[/red] {terminal.escape(f'{where}{error.strerror or error}')}")
+        err.print(f"[red]clocs:[/red] {escape(f'{where}{error.strerror or error}')}")
         sys.exit(1)
     except KeyboardInterrupt:
         err.print(
@@ -108,7 +108,7 @@ def _show_warning(
     """Our own in one sentence, others with where they come from."""
     ours = issubclass(category, ClocsWarning)
     words = str(message) if ours else f"{filename}:{lineno}: {category.__name__}: {message}"
-    err.print(f"[yellow]clocs:[/yellow] {terminal.escape(words)}")
+    err.print(f"[yellow]clocs:[/yellow] {escape(words)}")
 
 
 def main() -> None:

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
-from clocs.cli import terminal
 from clocs.cli.choices import IndexedName, KindName, LevelName, MetricName, PartName, SexName
 from clocs.cli.options import Device, Json, SplitSeed, err, names_of, print_json
 from clocs.cli.options import out as console
+from clocs.cli.progress import bar
 from clocs.errors import SettingError
 
 app = typer.Typer(rich_markup_mode="rich")
@@ -59,7 +60,7 @@ def embed(
     from clocs.store.manifest import MANIFEST
 
     expect_replaceable(out)
-    with terminal.bar(err, "Embedding", "recordings") as progress:
+    with bar(err, "Embedding", "recordings") as progress:
         made = api.embed(
             checkpoint,
             *sources,
@@ -127,7 +128,7 @@ def distances(
         raise SettingError(f"--plot is {plot}; give a name that ends in .png")
     if plot is not None and (plot.is_dir() or not plot.parent.is_dir()):
         raise SettingError(f"--plot is {plot}; give a name in a folder that exists")
-    with terminal.bar(err, "Embedding", "recordings") as progress:
+    with bar(err, "Embedding", "recordings") as progress:
         found = api.patient_distances(
             checkpoint,
             store,
@@ -178,7 +179,7 @@ def index(
     """Build an index of patients and of recordings, or add to one without rebuilding it."""
     from clocs.patients import api
 
-    with terminal.bar(err, "Embedding", "recordings") as progress:
+    with bar(err, "Embedding", "recordings") as progress:
         done = api.index(
             checkpoint,
             *stores,
@@ -267,7 +268,7 @@ def similar(
         query = patient if patient is not None else file
         print_json({"query": str(query), "level": level.value, "neighbours": rows.to_dicts()})
         return
-    from clocs.cli.terminal_patients import neighbours_table
+    from clocs.cli.tables.patients import neighbours_table
 
     console.print(neighbours_table(rows.drop("split"), f"Nearest to {patient or file}"))
     if not rows.height:
@@ -291,7 +292,7 @@ def retrieval(
 
     if len(checkpoints) < 2:
         raise SettingError("give at least one checkpoint, and then a store")
-    with terminal.bar(err, "Scoring", "encoders") as progress:
+    with bar(err, "Scoring", "encoders") as progress:
         scores = api.retrieval(
             checkpoints[:-1],
             checkpoints[-1],
@@ -311,7 +312,7 @@ def retrieval(
 
 def index_info(path: Path, verify: bool, as_json: bool) -> None:
     """What `clocs info` says of an index."""
-    from clocs.cli.terminal_patients import index_table
+    from clocs.cli.tables.patients import index_table
     from clocs.patients.search_folder import archive_facts
 
     facts = archive_facts(path, verify=verify)
@@ -338,4 +339,4 @@ def _say_dead(views: int, dead: tuple[tuple[str, str, str], ...]) -> None:
 def _say_problems(problems: tuple[tuple[str, str], ...]) -> None:
     for name, words in problems:
         said = words if words.startswith(name) else f"{name}: {words}"
-        err.print(f"[yellow]clocs:[/yellow] {terminal.escape(said)}")
+        err.print(f"[yellow]clocs:[/yellow] {escape(said)}")

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import clocs
-from clocs.cli import terminal
+from clocs.cli import progress
 from clocs.cli.options import (
     Json,
     err,
@@ -56,13 +56,14 @@ def prepare(
         "seed": seed,
     }
     given = {key: value for key, value in options.items() if value is not None}
-    with terminal.bar(err, f"Preparing {name}", "recordings") as progress:
-        made = clocs.prepare(name, source, out=store, workers=workers, progress=progress, **given)
-    from clocs.cli.info import format_info, store_info
+    with progress.bar(err, f"Preparing {name}", "recordings") as tick:
+        made = clocs.prepare(name, source, out=store, workers=workers, progress=tick, **given)
+    from clocs.cli.info import store_facts
+    from clocs.cli.tables.stores import store_tables
 
-    facts = store_info(made)
+    facts = store_facts(made)
     if as_json:
         print_json(facts)
         return
-    out.print(format_info(facts))
+    out.print(store_tables(facts))
     out.print(f"\nThe store is {store}. Next: clocs pretrain {store} --method cmsc --out runs/cmsc")

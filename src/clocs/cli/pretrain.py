@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import clocs
-from clocs.cli import terminal
+from clocs.cli import progress
 from clocs.cli.options import (
     BatchSize,
     Device,
@@ -110,7 +110,7 @@ def pretrain(
 
     opened = [open_store(store) for store in stores]
     settings = settings_of(epochs, patience, batch_size or opened[0].manifest.batch_size, lr)
-    with terminal.training(err, f"Pre-training {method}", epochs) as watch:
+    with progress.training(err, f"Pre-training {method}", epochs) as watch:
         checkpoints = clocs.pretrain(
             opened,
             method=method,
@@ -137,9 +137,11 @@ def pretrain(
             on_step=watch.step,
             on_epoch=watch.epoch,
         )
-    cards = [terminal.card_facts(c) for c in checkpoints]
+    from clocs.cli.tables.checkpoints import card_facts, cards_summary
+
+    cards = [card_facts(c) for c in checkpoints]
     if as_json:
         print_json(cards)
         return
-    out.print(terminal.cards_summary(cards))
+    out.print(cards_summary(cards))
     out.print(f"\nThe checkpoints are in {folder}. Next: clocs evaluate {folder} {stores[0]}")

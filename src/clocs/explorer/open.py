@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clocs.cli.terminal import bar
+from clocs.cli.progress import bar
 from clocs.errors import CheckpointError, SettingError
 from clocs.explorer.material import Distances, embed_all, expect_file, patient_distances
 from clocs.explorer.patient_map import Projection
@@ -135,7 +135,7 @@ def demo_material(folder: Path, console: Console) -> tuple[Path, Path]:
     encoder = folder / f"encoders-{DEMO_PATIENTS}" / "cmsc"
     if not (store / "manifest.json").is_file() or not (encoder / "seed-0.safetensors").is_file():
         import clocs
-        from clocs.cli.terminal import training
+        from clocs.cli.progress import training
         from clocs.experiments import demo
 
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,23 +1,23 @@
-"""Evaluations in the terminal: one in full, or several as rows. Nothing is computed here."""
+"""Evaluations in the terminal: one in full, or one row per method."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from rich.table import Table
+from rich.table import Table
 
+from clocs.cli.tables import columns, plus_minus
+
+if TYPE_CHECKING:
     from clocs.evaluation import Evaluation
 
 
 def evaluation_table(result: Evaluation, others: Sequence[Evaluation] = ()) -> Table:
     """One evaluation, for a person; `others` are the untrained encoders beside it."""
-    from rich.table import Table
-
     table = Table(title=_title(result, result.method), show_header=False)
-    spread = "" if result.auc_std is None else f" ± {result.auc_std:.3f}"
-    table.add_row("AUC per frame", f"[bold]{result.auc_mean:.3f}[/bold]{spread}")
+    auc = plus_minus(result.auc_mean, result.auc_std)
+    table.add_row("AUC per frame", f"[bold]{auc}[/bold]")
     if result.ci95 is not None:
         table.add_row("  95 % interval (patients)", _range(result.ci95))
     for other in others:
@@ -51,18 +51,13 @@ def evaluation_table(result: Evaluation, others: Sequence[Evaluation] = ()) -> T
 
 def evaluations_table(results: Sequence[Evaluation]) -> Table:
     """Several methods, a row each."""
-    from rich.table import Table
-
     words = "AUC per frame, its 95 % interval over patients, AUC per recording, AP, F1"
     table = Table(title=_title(results[0], "Test scores"), caption=words)
-    table.add_column("encoder", overflow="fold")
-    for name in ("AUC", "95 %", "rec.", "AP", "F1"):
-        table.add_column(name, justify="right", no_wrap=True)
+    columns(table, ("encoder", "AUC", "95 %", "rec.", "AP", "F1"), left=("encoder",))
     for name, result in zip(_names(results), results, strict=True):
-        spread = "" if result.auc_std is None else f" ± {result.auc_std:.3f}"
         table.add_row(
             name,
-            f"{result.auc_mean:.3f}{spread}",
+            plus_minus(result.auc_mean, result.auc_std),
             "–" if result.ci95 is None else "{:.3f}…{:.3f}".format(*result.ci95),
             f"{result.auc_recording_mean:.3f}",
             f"{result.ap_mean:.3f}",

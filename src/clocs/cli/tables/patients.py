@@ -1,4 +1,4 @@
-"""Patients in the terminal: neighbours, and what is in an index. Nothing is computed here."""
+"""Patients in the terminal: neighbours, and what is in an index."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from clocs.cli.terminal import escape
+from clocs.cli.tables import escape
 
 if TYPE_CHECKING:
     import polars as pl

@@ -1,0 +1,62 @@
+"""Checkpoints in the terminal: one card in full, or one row per seed."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from clocs.cli.tables import columns, escape, facts_table
+
+if TYPE_CHECKING:
+    from clocs.training.checkpoint import Checkpoint
+
+
+def card_facts(checkpoint: Checkpoint) -> dict[str, Any]:
+    """A checkpoint's card and sizes, ready for JSON."""
+    return asdict(checkpoint.card) | {
+        "weights": sum(tensor.numel() for tensor in checkpoint.weights.values()),
+        "hashed_patients": len(checkpoint.patients),
+    }
+
+
+def card_table(card: dict[str, Any]) -> Table:
+    """All facts of one checkpoint."""
+    frame, trained = card["frame"], card["frame_trained"]
+    encoder = card["encoder"]
+    rows = {
+        "trained on": card["dataset"] or "nothing",
+        "leads": ", ".join(card["leads"]),
+        "frame to use": f"{frame['seconds']:g} s as {frame['samples']} samples",
+        "frame in training": f"{trained['seconds']:g} s as {trained['samples']} samples",
+        "encoder": f"{encoder['name']}, {encoder['embedding_dim']} dimensions, "
+        f"{card['weights']:,} weights",
+        "normalisation": card["normalisation"],
+        "training": ", ".join(f"{k} {v}" for k, v in card["training"].items()),
+        "outcome": ", ".join(f"{k} {v}" for k, v in card["metrics"].items()),
+        "hashed patients": f"{card['hashed_patients']:,} (split seed {card['split_seed']})",
+        "written by": f"clocs {card['clocs']}",
+        "notice": card["notice"],
+    }
+    return facts_table(
+        f"{card['method']}, seed {card['seed']}",
+        ((name, escape(str(value))) for name, value in rows.items()),
+    )
+
+
+def cards_summary(cards: list[dict[str, Any]]) -> Table:
+    """One row per seed of a pre-training."""
+    table = Table(title=f"{cards[0]['method']} on {cards[0]['dataset'] or 'nothing'}")
+    columns(table, ("seed", "status", "epochs", "best epoch", "validation loss"), left=("status",))
+    for card in cards:
+        metrics = card["metrics"]
+        loss = metrics["validation_loss"]
+        table.add_row(
+            str(card["seed"]),
+            metrics["status"],
+            str(metrics["epochs"]),
+            str(metrics["best_epoch"]),
+            "–" if loss is None else f"{loss:.4f}",
+        )
+    return table

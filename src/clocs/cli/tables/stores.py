@@ -1,0 +1,100 @@
+"""Stores in the terminal: what `store_info` counts, with long lists shortened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from clocs.frames.splits import PARTS
+
+_MOST_LISTED = 20
+_MOST_NAMED = 4
+
+
+def store_tables(info: Mapping[str, Any]) -> RenderableType:
+    """The tables of `clocs info`, from what `store_info` returns."""
+    return Group(_facts(info), Text(), _parts(info), Text(), _labels(info), *_quarantine(info))
+
+
+def _facts(info: Mapping[str, Any]) -> Table:
+    def several(value: Any) -> str:
+        return ", ".join(map(str, value)) if isinstance(value, list) else f"{value}"
+
+    settings = ", ".join(f"{name}={value}" for name, value in info["settings"].items())
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column()
+    for name, value in (
+        ("dataset", info["dataset"] + (f" ({settings})" if settings else "")),
+        ("recordings", f"{info['recordings']:,} of {info['patients']:,} patients"),
+        ("length", f"{info['hours']:,.1f} hours at {several(info['rate'])} Hz"),
+        ("leads", f"{several(info['leads'])} of {several(info['all_leads'])}"),
+        ("frames × leads", f"{info['frames']:,} of {info['frame']['seconds']:.4g} s"),
+        ("unit", several(info["unit"])),
+        ("on disk", f"{info['bytes'] / 1e6:,.1f} MB"),
+        ("content", f"{info['content_hash'][:16]} (clocs {info['version']})"),
+    ):
+        table.add_row(name, value)
+    return table
+
+
+def _parts(info: Mapping[str, Any]) -> Table:
+    title = f"Parts (split seed {info['split_seed']}) and instances"
+    table = Table(title=title, title_justify="left")
+    table.add_column("")
+    for name in (*PARTS, "total"):
+        table.add_column(name, justify="right")
+    for row in ("patients", "recordings", "frames"):
+        counts = [info["splits"][name][row] for name in PARTS]
+        table.add_row(row, *(f"{count:,}" for count in (*counts, sum(counts))))
+    table.add_section()
+    for method, per_part in info["instances"].items():
+        table.add_row(method, *(f"{per_part[name]:,}" for name in (*PARTS, "total")))
+    return table
+
+
+def _labels(info: Mapping[str, Any]) -> Table:
+    table = Table(title="Labels", title_justify="left")
+    table.add_column("")
+    table.add_column("recordings", justify="right")
+    table.add_column("frames × leads", justify="right")
+    for name, count in info["labels"].items():
+        table.add_row(name, f"{count:,}", f"{info['label_frames'][name]:,}")
+    for name, count in info["left_out_frames"].items():
+        table.add_row(f"{name} (left out)", "", f"{count * len(info['leads']):,}")
+    return table
+
+
+def _quarantine(info: Mapping[str, Any]) -> list[RenderableType]:
+    shown: list[RenderableType] = []
+    if info["recordings_without_leads"]:
+        count = info["recordings_without_leads"]
+        shown.append(Text(f"\n{count:,} recordings lack one of these leads and are not counted."))
+    if info["copies"]:
+        words = f"\n{info['copies']:,} duplicate recordings: the same samples under several names."
+        shown.append(Text(words))
+    if info["rows_without_recording"]:
+        count = info["rows_without_recording"]
+        names = ", ".join(info["rows_without_recording_list"][:_MOST_NAMED])
+        more = (
+            f" … and {count - _MOST_NAMED:,} more (--json lists all)" if count > _MOST_NAMED else ""
+        )
+        shown.append(Text(f"\n{count:,} rows of the label table have no recording: {names}{more}"))
+    if not info["quarantined"]:
+        return shown
+    reasons = ", ".join(f"{reason} {count:,}" for reason, count in info["quarantine"].items())
+    title = f"Quarantined: {info['quarantined']:,} ({reasons})"
+    table = Table(title=title, title_justify="left")
+    for column in ("recording", "reason", "detail"):
+        table.add_column(column, overflow="fold")
+    for one in info["quarantine_list"][:_MOST_LISTED]:
+        table.add_row(Text(one["id"]), Text(one["reason"]), Text(one["detail"]))
+    shown += [Text(), table]
+    more = info["quarantined"] - _MOST_LISTED
+    if more > 0:
+        shown.append(Text(f"… and {more:,} more (--json lists all)"))
+    return shown
