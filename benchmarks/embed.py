@@ -28,6 +28,7 @@ from torch import nn
 import clocs
 from clocs import Checkpoint, FrameSpec, Store
 from clocs.formats.find import find_recordings, read_several
+from clocs.frames.make import make_frames
 from clocs.patients.embed import embed_recordings, embed_store
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.run import pretrain_frames
@@ -104,7 +105,7 @@ def main() -> None:
             f"{len(store):,} recordings: {len(one.leads)} leads, {one.seconds:g} s, {one.rate:g} Hz"
         )
         plan = Plan(method="random-bn", seeds=(0,))
-        frames = store.frames(spec=SPEC, leads=LEADS)
+        frames = make_frames(store, spec=SPEC, leads=LEADS)
         checkpoint = pretrain_frames(frames, plan, place / "run", frame_to_use=SPEC)[0]
         (place / "files").mkdir()
         names = write_files(store, place / "files")

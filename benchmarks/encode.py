@@ -18,8 +18,8 @@ from torch.utils.data import DataLoader
 
 import train_baseline as baseline
 from clocs import keyed_random
-from clocs.encoders import make_encoder
-from clocs.encoders.conv_block import kernel
+from clocs.encoders.conv_block import block_implementation
+from clocs.encoders.make import make_encoder
 from clocs.frames.frames import Frames
 from clocs.training.signals import Signals
 from train import make_frames
@@ -78,7 +78,7 @@ def main() -> None:
     frames, device = make_frames(given.patients), torch.device(given.device)
     fast = ours(frames, device, given.seconds)
     slow = max(theirs(frames, device, given.seconds, workers) for workers in (0, 2))
-    print(f"{device}, {torch.get_num_threads()} threads, kernel {kernel(device)}: "
+    print(f"{device}, {torch.get_num_threads()} threads, kernel {block_implementation(device)}: "
           f"{fast:,.0f} views/s, ordinary {slow:,.0f}, {fast / slow:.1f}×")  # fmt: skip
 
 

@@ -25,7 +25,7 @@ from torch.profiler import profile as torch_profile
 
 import train_baseline as baseline
 from clocs import keyed_random
-from clocs.encoders import ENCODERS, make_encoder
+from clocs.encoders.make import ENCODERS, make_encoder
 from clocs.frames.frames import Frames
 from clocs.pretraining.batches import Choices
 from clocs.pretraining.methods import adapt

@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from clocs import keyed_random
-from clocs.encoders import make_encoder
 from clocs.encoders.cnn import CNN
-from clocs.encoders.conv_block import conv_block, plain_block
+from clocs.encoders.conv_block import conv_block
+from clocs.encoders.make import make_encoder
 from clocs.errors import SettingError
+from clocs.kernels.block_torch import plain_block
 
 
 def as_torch_modules(encoder: CNN, weights: dict[str, Tensor]) -> nn.Sequential:

@@ -11,7 +11,8 @@ from typer.main import get_command
 
 from clocs import keyed_random
 from clocs.cli.main import app
-from clocs.encoders import ENCODERS, Encoder, Weights, make_encoder
+from clocs.encoders.base import Encoder, Weights
+from clocs.encoders.make import ENCODERS, make_encoder
 from clocs.errors import CheckpointError, SettingError
 from clocs.evaluation import evaluate_frames
 from clocs.frames.frames import Frames
@@ -56,7 +57,7 @@ def test_it_is_made_as_asked(name: str) -> None:
     encoder = make_encoder(name, embedding_dim=5, samples=600, dropout=0.2)
     assert (encoder.name, encoder.embedding_dim, encoder.samples) == (name, 5, 600)
     assert encoder == make_encoder(name, embedding_dim=5, samples=600, dropout=0.2)
-    with pytest.raises(SettingError, match="at least 1 dimension, not 0"):
+    with pytest.raises(SettingError, match="`embedding_dim` must be at least 1, not 0"):
         make_encoder(name, embedding_dim=0, samples=600)
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
-from clocs.encoders import Weights
+from clocs.encoders.base import Weights
 from clocs.evaluation import evaluate_frames, metrics, score_groups
 from clocs.evaluation.device_auc import DeviceAUC
 from clocs.evaluation.finetune import Finetune, Windows, fleets

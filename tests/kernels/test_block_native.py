@@ -16,10 +16,11 @@ from torch import Tensor
 
 from clocs import keyed_random
 from clocs.encoders.cnn import CNN
-from clocs.encoders.conv_block import conv_block, conv_block_eval, kernel, plain_block
+from clocs.encoders.conv_block import block_implementation, conv_block, conv_block_eval
 from clocs.kernels import compiler
 from clocs.kernels.block_native import NativeBlock
-from clocs.kernels.windows import native_windows
+from clocs.kernels.block_torch import plain_block
+from clocs.kernels.windows_native import native_windows
 from clocs.training.signals import min_max
 
 CPU = torch.device("cpu")
@@ -28,7 +29,7 @@ SHAPES = [(1, 4), (4, 16), (16, 32)]
 compiled_block: Callable[..., tuple[Tensor, ...]] = NativeBlock.apply
 
 needs_a_compiler = pytest.mark.skipif(
-    kernel(CPU) != "native", reason="needs a C compiler (cc, gcc or clang)"
+    block_implementation(CPU) != "native", reason="needs a C compiler (cc, gcc or clang)"
 )
 
 
@@ -183,11 +184,11 @@ def in_a_fresh_process(tmp_path: Path, **variables: str) -> str:
     """Which kernel serves there, and the sum of an encoding."""
     code = (
         "import torch; from clocs import keyed_random as counter;"
-        "from clocs.encoders.conv_block import kernel;"
+        "from clocs.encoders.conv_block import block_implementation;"
         "from clocs.encoders.cnn import CNN; c = CNN(embedding_dim=4, samples=400);"
         "k = counter.member_keys([0]); x = torch.linspace(0, 1, 800).sin().view(1, 2, 400);"
         "z, _ = c.encode_training(c.parameters(k), c.buffers(1), x, k);"
-        "print(kernel(torch.device('cpu')), f'{float(z.sum()):.4f}')"
+        "print(block_implementation(torch.device('cpu')), f'{float(z.sum()):.4f}')"
     )
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)} | variables
     done = subprocess.run(

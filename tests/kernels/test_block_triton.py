@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from clocs import keyed_random
-from clocs.encoders.conv_block import EPSILON, conv_block, conv_block_eval
+from clocs.encoders.conv_block import conv_block, conv_block_eval
+from clocs.kernels.block_torch import EPSILON
 from clocs.pretraining.perturbations import normals
 from clocs.training.signals import min_max
 
@@ -45,7 +46,7 @@ def test_the_fused_block_and_its_gradient_equal_the_plain_one(
         )
     ]
     keys = keyed_random.member_keys([3, 4])
-    fused = gpu.FusedBlock.apply(*inputs, keys, dropout)
+    fused = gpu.TritonBlock.apply(*inputs, keys, dropout)
     plain = conv_block(inputs[0], inputs[1], inputs[2], inputs[3], keys, dropout)
     weight = torch.randn_like(fused[0])
     by_fused = torch.autograd.grad((fused[0] * weight).sum(), inputs)
@@ -62,7 +63,7 @@ def test_the_fused_block_with_activations_in_bfloat16_is_the_same_but_for_roundi
     exact = [torch.randn(shape).requires_grad_() for shape in shapes]
     half = [exact[0].detach().bfloat16(), *exact[1:]]
     keys = keyed_random.member_keys([3, 4])
-    fused = gpu.FusedBlock.apply(*half, keys, 0.1)
+    fused = gpu.TritonBlock.apply(*half, keys, 0.1)
     assert [tensor.dtype for tensor in fused] == [torch.bfloat16, torch.float32, torch.float32]
     plain = conv_block(exact[0], exact[1], exact[2], exact[3], keys, 0.1)
     weight = torch.randn_like(plain[0])
@@ -80,7 +81,7 @@ def test_the_fused_block_in_evaluation_equals_the_plain_one(gpu: ModuleType) -> 
     )
     mean, variance = torch.zeros(2, 16), torch.full((2, 16), 1 - EPSILON)
     expected = conv_block_eval(h, weight, scale, shift, mean, variance)
-    assert torch.allclose(gpu.fused_block_eval(h, weight, scale, shift), expected, atol=1e-5)
+    assert torch.allclose(gpu.triton_block_eval(h, weight, scale, shift), expected, atol=1e-5)
 
 
 def test_gathered_windows_are_normalised_and_flat_ones_are_zero() -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from clocs.encoders.conv_block import kernel
+from clocs.encoders.conv_block import block_implementation
 from clocs.pretraining import losses
 from clocs.training.fleet import Fleet
 
 needs_a_compiler = pytest.mark.skipif(
-    kernel(torch.device("cpu")) != "native", reason="needs a C compiler (cc, gcc or clang)"
+    block_implementation(torch.device("cpu")) != "native",
+    reason="needs a C compiler (cc, gcc or clang)",
 )
 
 

@@ -13,6 +13,7 @@ import torch
 import clocs
 from clocs import Checkpoint, Frames, Recording, Store
 from clocs.errors import CheckpointError, SettingError, StoreError
+from clocs.frames.make import make_frames
 from clocs.frames.views import instances, single
 from clocs.patients.embed import embed_levels, embed_recordings, embed_store, encoded
 from clocs.patients.embeddings import Embeddings
@@ -99,7 +100,7 @@ def test_a_dead_encoder_lists_all_its_patients(checkpoint: Checkpoint, small_sto
     dead = replace(checkpoint, weights=silent)
     made = embed_store(dead, small_store, level="patient", split="test")
     assert len(made) == 0
-    assert {patient for _, patient, _ in made.dead} == set(small_store.frames().patients_of(2))
+    assert {patient for _, patient, _ in made.dead} == set(make_frames(small_store).patients_of(2))
 
 
 def test_labels_of_frames_count_where_they_hold_for_half_of_a_recording() -> None:

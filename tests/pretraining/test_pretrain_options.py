@@ -9,7 +9,7 @@ import torch
 
 import clocs
 from clocs import Frames, Store, keyed_random
-from clocs.encoders import make_encoder
+from clocs.encoders.make import make_encoder
 from clocs.errors import LeakError, SettingError
 from clocs.frames.join import join
 from clocs.frames.make import make_frames

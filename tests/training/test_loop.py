@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 
 from clocs import keyed_random
-from clocs.encoders import make_encoder
+from clocs.encoders.base import Weights
+from clocs.encoders.make import make_encoder
 from clocs.errors import CheckpointError, SettingError
 from clocs.frames.frames import Frames
 from clocs.pretraining.batches import Choices, Pretext
 from clocs.pretraining.methods import adapt
 from clocs.pretraining.objectives import make_task
-from clocs.training.fleet import Fleet, Weights
+from clocs.training.fleet import Fleet
 from clocs.training.loop import Epoch, Settings, Trained, epoch_order, fit
 from clocs.training.signals import min_max
 

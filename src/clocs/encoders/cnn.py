@@ -1,4 +1,4 @@
-"""The paper's encoder (appendix C.1), for a fleet. Knows nothing about training or data.
+"""The paper's encoder (appendix C.1), for a fleet.
 
 Three blocks of convolution (kernel 7, stride 3, no bias before batch norm), batch norm, ReLU,
 max-pool 2 and dropout, then a linear layer and ReLU; the block itself is in `block.py`.
@@ -13,20 +13,18 @@ import torch
 from torch import Tensor
 
 from clocs import keyed_random
-from clocs.encoders.conv_block import KERNEL, POOL, conv_block, conv_block_eval, convolved
+from clocs.encoders.base import Encoder, EncoderRow, Weights
+from clocs.encoders.conv_block import conv_block, conv_block_eval
 from clocs.errors import SettingError
+from clocs.kernels.block_torch import KERNEL, POOL, convolved
 
 CHANNELS = (1, 4, 16, 32)
-MOMENTUM = 0.1  # of batch norm's running statistics
 
 
 @dataclass(frozen=True)
-class CNN:
+class CNN(Encoder):
     """The paper's CNN: 45 thousand weights at 2,500 samples and E = 128."""
 
-    embedding_dim: int = 128
-    samples: int = 2500
-    dropout: float = 0.1
     name: str = "cnn"
 
     def __post_init__(self) -> None:
@@ -42,7 +40,7 @@ class CNN:
         """Samples that are left after the three blocks: 10 for a frame of 2,500."""
         return _pooled(self.samples)
 
-    def parameters(self, keys: Tensor) -> dict[str, Tensor]:
+    def parameters(self, keys: Tensor) -> Weights:
         """Uniform in ±1/√fan-in, as torch initialises its layers; keys: (members,)."""
         shapes = {
             f"conv{i}.weight": (c_in * KERNEL, c_out)
@@ -64,14 +62,14 @@ class CNN:
         )
         return weights
 
-    def buffers(self, members: int) -> dict[str, Tensor]:
+    def buffers(self, members: int) -> Weights:
         buffers = {}
         for i, channels in enumerate(CHANNELS[1:], start=1):
             buffers[f"norm{i}.mean"] = torch.zeros(members, channels)
             buffers[f"norm{i}.variance"] = torch.ones(members, channels)
         return buffers
 
-    def encode(self, weights: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor) -> Tensor:
+    def encode(self, weights: Weights, buffers: Weights, x: Tensor) -> Tensor:
         """x: (members, n, samples) -> (members, n, embedding_dim), in evaluation mode."""
         h = x.unsqueeze(-1)
         for i in range(1, len(CHANNELS)):
@@ -80,13 +78,8 @@ class CNN:
         return self._head(weights, h)
 
     def encode_training(
-        self,
-        weights: dict[str, Tensor],
-        buffers: dict[str, Tensor],
-        x: Tensor,
-        keys: Tensor,
-        momentum: float = MOMENTUM,
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+        self, weights: Weights, buffers: Weights, x: Tensor, keys: Tensor, momentum: float = 0.1
+    ) -> tuple[Tensor, Weights]:
         """The same with batch statistics and dropout, and the buffers as they are afterwards."""
         h = x.unsqueeze(-1)
         layers = torch.arange(1, len(CHANNELS), device=keys.device)
@@ -101,7 +94,7 @@ class CNN:
                 updated[f"norm{i}.{statistic}"] = torch.lerp(before, now, momentum)
         return self._head(weights, h), updated
 
-    def _head(self, weights: dict[str, Tensor], h: Tensor) -> Tensor:
+    def _head(self, weights: Weights, h: Tensor) -> Tensor:
         weight, bias = weights["linear.weight"], weights["linear.bias"][:, None]
         if h.is_cuda:  # matrix units take the lower precision
             z = torch.baddbmm(bias.to(h.dtype), h.flatten(2), weight.to(h.dtype)).to(weight.dtype)
@@ -110,7 +103,10 @@ class CNN:
         return torch.relu(z)
 
 
-def _layer(weights: dict[str, Tensor], i: int) -> tuple[Tensor, Tensor, Tensor]:
+ENCODER = EncoderRow("cnn", CNN)
+
+
+def _layer(weights: Weights, i: int) -> tuple[Tensor, Tensor, Tensor]:
     return weights[f"conv{i}.weight"], weights[f"norm{i}.weight"], weights[f"norm{i}.bias"]
 
 

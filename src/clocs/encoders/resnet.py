@@ -1,4 +1,4 @@
-"""A small 1-D ResNet (He et al. 2016) for a fleet. Knows nothing about training or data.
+"""A small 1-D ResNet (He et al. 2016) for a fleet.
 
 A stem (convolution 15 at stride 4, max-pool 2), three stages of two residual blocks with 16, 32 and
 64 channels, each stage but the first halving the length; the mean over what is left, a linear layer
@@ -18,13 +18,13 @@ import torch
 from torch import Tensor
 
 from clocs import keyed_random
+from clocs.encoders.base import Encoder, EncoderRow, Weights
 from clocs.errors import SettingError
 
 STAGES = (16, 32, 64)  # channels
 BLOCKS = 2  # a stage
 STEM_KERNEL, STEM_STRIDE, POOL, KERNEL = 15, 4, 2, 3
 EPSILON = 1e-5
-MOMENTUM = 0.1  # of batch norm's running statistics
 
 
 @dataclass(frozen=True)
@@ -73,12 +73,9 @@ Drop = Callable[[int, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class ResNet:
+class ResNet(Encoder):
     """A ResNet of 15 convolutions: 69 thousand weights at E = 128, whatever the frame."""
 
-    embedding_dim: int = 128
-    samples: int = 2500
-    dropout: float = 0.1
     name: str = "resnet"
 
     def __post_init__(self) -> None:
@@ -88,7 +85,7 @@ class ResNet:
                 f"use frames of at least {SHORTEST}"
             )
 
-    def parameters(self, keys: Tensor) -> dict[str, Tensor]:
+    def parameters(self, keys: Tensor) -> Weights:
         """Uniform in ±1/√fan-in, as torch initialises its layers; keys: (members,)."""
         weights = {}
         for conv in _CONVS:
@@ -101,14 +98,14 @@ class ResNet:
         weights["linear.bias"] = keyed_random.symmetric(keys, "linear.bias", (dim,), flat)
         return weights
 
-    def buffers(self, members: int) -> dict[str, Tensor]:
+    def buffers(self, members: int) -> Weights:
         buffers = {}
         for conv in _CONVS:
             buffers[f"{conv.name}.norm.mean"] = torch.zeros(members, conv.c_out)
             buffers[f"{conv.name}.norm.variance"] = torch.ones(members, conv.c_out)
         return buffers
 
-    def encode(self, weights: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor) -> Tensor:
+    def encode(self, weights: Weights, buffers: Weights, x: Tensor) -> Tensor:
         """x: (members, n, samples) -> (members, n, embedding_dim), in evaluation mode."""
 
         def norm(conv: _Conv, y: Tensor) -> Tensor:
@@ -118,13 +115,8 @@ class ResNet:
         return _forward(weights, x, norm, lambda block, h: h)
 
     def encode_training(
-        self,
-        weights: dict[str, Tensor],
-        buffers: dict[str, Tensor],
-        x: Tensor,
-        keys: Tensor,
-        momentum: float = MOMENTUM,
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+        self, weights: Weights, buffers: Weights, x: Tensor, keys: Tensor, momentum: float = 0.1
+    ) -> tuple[Tensor, Weights]:
         """The same with batch statistics and dropout, and the buffers as they are afterwards."""
         updated = {}
 
@@ -144,7 +136,10 @@ class ResNet:
         return _forward(weights, x, norm, drop), updated
 
 
-def _forward(weights: dict[str, Tensor], x: Tensor, norm: Norm, drop: Drop) -> Tensor:
+ENCODER = EncoderRow("resnet", ResNet)
+
+
+def _forward(weights: Weights, x: Tensor, norm: Norm, drop: Drop) -> Tensor:
     """Activations are of the precision of x, which may be lower than that of the weights."""
 
     def convolved(conv: _Conv, h: Tensor) -> Tensor:
@@ -180,9 +175,7 @@ def _product(rows: Tensor, weight: Tensor) -> Tensor:
     return torch.bmm(rows.to(weight.dtype), weight)
 
 
-def _scaled(
-    y: Tensor, weights: dict[str, Tensor], name: str, mean: Tensor, variance: Tensor
-) -> Tensor:
+def _scaled(y: Tensor, weights: Weights, name: str, mean: Tensor, variance: Tensor) -> Tensor:
     """Batch norm by these statistics, as one multiplication and one addition an element."""
     scale = weights[f"{name}.weight"] * (variance + EPSILON).rsqrt()
     shift = weights[f"{name}.bias"] - mean * scale

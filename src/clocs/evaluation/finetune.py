@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from clocs import keyed_random
-from clocs.encoders import Encoder, Weights, make_encoder
+from clocs.encoders.base import Encoder, Weights
+from clocs.encoders.make import make_encoder
 from clocs.errors import CheckpointError
 from clocs.evaluation.class_weights import classifier_loss, summed_loss
 from clocs.evaluation.device_auc import DeviceAUC

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from clocs import keyed_random
-from clocs.encoders import Weights
+from clocs.encoders.base import Weights
 from clocs.evaluation.class_weights import classifier_loss
 from clocs.evaluation.device_auc import DeviceAUC
 

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from clocs.encoders import Weights
+from clocs.encoders.base import Weights
 from clocs.evaluation.class_weights import class_weights
 from clocs.evaluation.finetune import Classifiers, Finetune, Windows, fleets
 from clocs.evaluation.knn import votes

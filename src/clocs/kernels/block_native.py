@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clocs.encoders.conv_block import EPSILON, KERNEL, POOL, STRIDE, convolved
-from clocs.kernels import compiler
+from clocs.kernels.block_torch import EPSILON, KERNEL, POOL, STRIDE, convolved
+from clocs.kernels.compiler import compiled_library
 
 _PIECE = 16  # instances, as in block.c
 _POINTERS = (
@@ -33,7 +33,7 @@ class _Arguments(ctypes.Structure):
     )
 
 
-def serves(h: Tensor, weight: Tensor) -> bool:
+def can_use_native_block(h: Tensor, weight: Tensor) -> bool:
     """Whether compiled code does this block: by device, type and shape alone."""
     return (
         h.device.type == "cpu"
@@ -102,7 +102,7 @@ def native_block_eval(h: Tensor, weight: Tensor, scale: Tensor, shift: Tensor) -
 
 def _call(name: str, h: Tensor, weight: Tensor, dropout: float, **tensors: Tensor | None) -> None:
     library = _library(h, weight)
-    assert library is not None  # `serves` has asked
+    assert library is not None  # `can_use_native_block` has checked
     members, n, length, _ = h.shape
     c_out, threads = weight.shape[2], torch.get_num_threads()
     threshold = round(dropout * 65536)
@@ -128,7 +128,7 @@ def _call(name: str, h: Tensor, weight: Tensor, dropout: float, **tensors: Tenso
 
 def _library(h: Tensor, weight: Tensor) -> ctypes.CDLL | None:
     assert weight.shape[1] == KERNEL * h.shape[3] and STRIDE == 3  # as block.c has it
-    return compiler.library("block", f"C_IN={h.shape[3]}", f"C_OUT={weight.shape[2]}")
+    return compiled_library("block", f"C_IN={h.shape[3]}", f"C_OUT={weight.shape[2]}")
 
 
 def _packed(h: Tensor) -> Tensor:

@@ -11,13 +11,13 @@ import torch
 import triton
 from torch import Tensor
 
-from clocs.encoders import kernels
-from clocs.encoders.conv_block import EPSILON, KERNEL, POOL, STRIDE, convolved
+from clocs.kernels import block_triton_kernels as kernels
+from clocs.kernels.block_torch import EPSILON, KERNEL, POOL, STRIDE, convolved
 
 ROWS = 128  # positions a program works on at a time
 
 
-class FusedBlock(torch.autograd.Function):
+class TritonBlock(torch.autograd.Function):
     """h, weight, gamma, beta, keys, dropout -> output, batch mean, batch variance."""
 
     @staticmethod
@@ -90,7 +90,7 @@ class FusedBlock(torch.autograd.Function):
         return d_h, parts.sum(dim=1), d_gamma, d_beta, None, None
 
 
-def fused_block_eval(h: Tensor, weight: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+def triton_block_eval(h: Tensor, weight: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     """The block with a given scale and shift a channel, (members, c_out) each, without dropout."""
     h, weight = h.contiguous(), weight.contiguous()
     y, _ = _convolved(h, weight)

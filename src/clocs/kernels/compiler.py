@@ -1,7 +1,7 @@
 """C sources of this package, compiled for the CPU at hand when first used, and kept.
 
 With a C compiler (`cc`, `gcc` or `clang`) the hot loops run as machine code; without one, or with
-CLOCS_KERNEL=torch, `library` gives None and torch does the same work. Knows nothing about encoders.
+CLOCS_KERNEL=torch, `compiled_library` gives None and torch does the same work.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HERE = Path(__file__).parent
 _DIGEST = hashlib.sha256().digest_size
 
 
-def library(source: str, *defines: str) -> ctypes.CDLL | None:
+def compiled_library(source: str, *defines: str) -> ctypes.CDLL | None:
     """`source`.c with these -D…, compiled or from the cache; None where torch has to do."""
     return None if os.environ.get("CLOCS_KERNEL") == "torch" else _library(source, *defines)
 

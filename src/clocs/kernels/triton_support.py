@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 
-def serves(x: Tensor, dtype: torch.dtype) -> bool:
+def can_use_triton(x: Tensor, dtype: torch.dtype) -> bool:
     """Whether Triton kernels serve: a choice by device and type alone, so runs stay repeatable."""
     served = dtype in (torch.float32, torch.bfloat16)
     return x.is_cuda and served and find_spec("triton") is not None

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from clocs import keyed_random
-from clocs.encoders import Encoder, Weights
+from clocs.encoders.base import Encoder, Weights
 from clocs.errors import SettingError
 from clocs.frames import views
 from clocs.frames.frames import Frames

@@ -13,8 +13,8 @@ from dataclasses import asdict
 import numpy as np
 import torch
 
-from clocs.encoders import Encoder
-from clocs.encoders.conv_block import kernel
+from clocs.encoders.base import Encoder
+from clocs.encoders.conv_block import block_implementation
 from clocs.frames.frames import SEVERAL, Frames
 from clocs.pretraining.plan import Plan
 from clocs.recording import FrameSpec
@@ -88,7 +88,7 @@ def make_checkpoint(
             "device": device.type,
             "threads": torch.get_num_threads(),
             "machine": platform.machine(),
-            "kernel": kernel(device, getattr(torch, plan.precision)),
+            "kernel": block_implementation(device, getattr(torch, plan.precision)),
         },
         salt=salt,
     )

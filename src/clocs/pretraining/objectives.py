@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from clocs import keyed_random
-from clocs.encoders import Encoder, Weights
+from clocs.encoders.base import Encoder, Weights
 from clocs.errors import SettingError
 from clocs.frames.frames import Frames
 from clocs.frames.views import Instances

@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from clocs import keyed_random
 from clocs.errors import SettingError
-from clocs.kernels import triton_support
+from clocs.kernels.triton_support import can_use_triton
 
 WINDOW: Final = 256  # samples of the Hann window of SpecAugment
 HOP: Final = 128
@@ -192,7 +192,7 @@ def _coins(x: Tensor, keys: Tensor) -> Tensor:
 
 def _noise(x: Tensor, keys: Tensor) -> Tensor:
     size = x.shape[1] * x.shape[2]
-    if triton_support.serves(x, x.dtype) and x.dtype == torch.float32:
+    if can_use_triton(x, x.dtype) and x.dtype == torch.float32:
         from clocs.kernels.noise_triton import normal_noise
 
         return normal_noise(keys, size).view(x.shape)

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 
 from clocs import keyed_random
-from clocs.encoders import Encoder, Weights, make_encoder
+from clocs.encoders.base import Encoder, Weights
+from clocs.encoders.make import make_encoder
 from clocs.errors import CheckpointError, SettingError
 from clocs.files import partial_path, write_atomic
 from clocs.frames.frames import Frames

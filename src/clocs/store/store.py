@@ -17,7 +17,7 @@ import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -29,9 +29,6 @@ from clocs.recording import PAPER_LEADS, Episode, Recording, canonical_lead
 from clocs.store.chunks import ChunkReader, bytes_on_disk
 from clocs.store.journal import progress_of
 from clocs.store.manifest import MANIFEST, Manifest
-
-if TYPE_CHECKING:
-    from clocs.frames.frames import Frames
 
 SIGNALS = "signals"
 TABLE = "table.parquet"
@@ -189,12 +186,6 @@ class Store:
             for row in rows.iter_rows(named=True):
                 recording = _recording(row, reader.read(row["offset"], _end(row)))
                 yield recording if leads is None else recording.select(leads)
-
-    def frames(self, **options: Any) -> Frames:
-        """Cut into frames, in memory; the options of `clocs.frames.make.make_frames`."""
-        from clocs.frames.make import make_frames
-
-        return make_frames(self, **options)
 
     def verify(self, progress: Callable[[int, int], None] | None = None) -> None:
         """Read everything and compare it with its hashes; StoreError names the first difference."""

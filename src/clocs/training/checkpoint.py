@@ -19,7 +19,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from clocs._version import __version__
-from clocs.encoders import Encoder, Weights, make_encoder
+from clocs.encoders.base import Encoder, Weights
+from clocs.encoders.make import make_encoder
 from clocs.errors import CheckpointError
 from clocs.files import seed_files, write_atomic
 from clocs.recording import FrameSpec

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clocs.encoders import Weights
+from clocs.encoders.base import Weights
 from clocs.errors import CheckpointError
 from clocs.frames.frames import Frames
 from clocs.frames.views import Instances

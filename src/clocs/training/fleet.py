@@ -16,11 +16,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
+from clocs.encoders.base import Weights
 from clocs.errors import CheckpointError, ClocsWarning
 from clocs.files import partial_path, write_atomic
-from clocs.kernels.adam import adam
-
-Weights = dict[str, Tensor]  # name -> (members, …)
+from clocs.kernels.adam_native import adam
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # Adam's
 _STEPPED = ("theta", "moment1", "moment2", "buffers", "steps", "live", "broken")

@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 
 from clocs import keyed_random
+from clocs.encoders.base import Weights
 from clocs.errors import SettingError
 from clocs.training.cuda_graph import Captured, Direct
-from clocs.training.fleet import Fleet, Layout, Weights, is_saved
+from clocs.training.fleet import Fleet, Layout, is_saved
 
 SAVE_EVERY = 5.0  # seconds
 

@@ -1,21 +1,26 @@
-"""Signals on a device: int16, gathered window by window, normalised there.
+"""Signals on a device: int16, gathered window by window and normalised there.
 
-Knows nothing about methods or training.
+Signals too large for the device are streamed: a thread gathers the windows of a batch on the host
+into a pinned buffer, which is copied to one of two slots on the device while the step before still
+reads the other. Which windows make up a batch is decided elsewhere, so it is the same either way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from clocs.frames.frames import Frames
-from clocs.kernels import triton_support
-from clocs.kernels.windows import native_windows
+from clocs.kernels.triton_support import can_use_triton
+from clocs.kernels.windows_native import native_windows
 
 FLAT = 1e-6  # floor of a frame's range: a flat frame becomes zeros, not a division by zero
+SLOTS = 2  # one is filled while the other is read
 
 
 def min_max(x: Tensor) -> Tensor:
@@ -51,10 +56,10 @@ class Signals:
         """All of them on the device, or streamed to it where they are too large.
 
         Args:
-            frames: What holds them.
-            device: Where they are wanted.
+            frames: The dataset that holds them.
+            device: Where they are needed.
             dtype: Of the windows that come out.
-            windows: The most that are wanted at once.
+            windows: The most that are needed at once.
             stream: Whether to stream; where None, if they would take half of a GPU's free memory.
         """
         host = torch.from_numpy(frames.signals)
@@ -62,17 +67,15 @@ class Signals:
             on_gpu = device.type == "cuda"
             stream = on_gpu and host.nbytes > torch.cuda.mem_get_info(device)[0] // 2
         if stream:
-            from clocs.training.streaming import Streamed
-
-            return Streamed(host, frames.spec.samples, dtype, device, windows)
+            return StreamedSignals(host, frames.spec.samples, dtype, device, windows)
         return cls(host.to(device), frames.spec.samples, dtype)
 
     def located(self, starts: Tensor) -> Tensor:
-        """Where windows lie in `flat`."""
+        """Where the windows are in `flat`."""
         return starts
 
     def staged(self, batches: Iterable[Tensor]) -> Iterator[Tensor]:
-        """Batches of starts, on the host -> where their windows lie in `flat`, ready to be read."""
+        """Batches of starts, on the host -> where their windows are in `flat`, ready to be read."""
         for starts in batches:
             yield starts.to(self.flat.device)
 
@@ -83,8 +86,8 @@ class Signals:
         return steps * scale.to(exact)[..., None]
 
     def normalised(self, starts: Tensor) -> Tensor:
-        """starts: (…) -> (…, samples) in [0, 1] each, so that mV a step do not matter."""
-        if triton_support.serves(self.flat, self.dtype):
+        """starts: (…) -> (…, samples) in [0, 1] each, so the scale in mV does not matter."""
+        if can_use_triton(self.flat, self.dtype):
             from clocs.kernels.windows_triton import normalised_windows
 
             return normalised_windows(self.flat, starts, self.samples, self.dtype)
@@ -92,5 +95,81 @@ class Signals:
             windows = native_windows(self.flat, starts, self.samples)
             if windows is not None:
                 return windows
-        exact = torch.promote_types(self.dtype, torch.float32)  # of values in the thousands
+        exact = torch.promote_types(self.dtype, torch.float32)  # values are in the thousands
         return min_max(self.flat.unfold(0, self.samples, 1)[starts].to(exact)).to(self.dtype)
+
+
+class StreamedSignals(Signals):
+    """Signals of which the device holds the windows of two batches only.
+
+    `flat` is their place on the device; `host` holds everything, in memory or mapped from a file.
+    """
+
+    def __init__(
+        self, host: Tensor, samples: int, dtype: torch.dtype, device: torch.device, windows: int
+    ) -> None:
+        """windows: the most that a batch has, over all members."""
+        flat = torch.zeros(SLOTS * windows * samples, dtype=torch.int16, device=device)
+        super().__init__(flat, samples, dtype)
+        self.host, self.windows = host, windows
+        self.slot = torch.zeros((), dtype=torch.int64, device=device)
+        self._on_gpu = device.type == "cuda"
+        self._buffers = [
+            torch.empty((windows, samples), dtype=torch.int16, pin_memory=self._on_gpu)
+            for _ in range(SLOTS)
+        ]
+        if self._on_gpu:
+            self._side = torch.cuda.Stream(device)
+            self._copied = [torch.cuda.Event() for _ in range(SLOTS)]
+            self._read = [torch.cuda.Event() for _ in range(SLOTS)]
+
+    def located(self, starts: Tensor) -> Tensor:
+        """Where the windows of the current batch are in `flat`, wherever they are in `host`."""
+        number = torch.arange(starts.numel(), device=self.flat.device).view(starts.shape)
+        return (number + self.slot * self.windows) * self.samples
+
+    def staged(self, batches: Iterable[Tensor]) -> Iterator[Tensor]:
+        """For each batch of starts, on the host: copy its windows over, then yield where they are.
+
+        Whatever reads them must be enqueued before the next batch is requested.
+        """
+        with ThreadPoolExecutor(1) as pool:
+            waiting: list[tuple[int, Tensor, Future[None]]] = []
+            for number, starts in enumerate(batches):
+                slot = number % SLOTS
+                waiting.append((slot, starts, pool.submit(self._gather, slot, starts)))
+                if len(waiting) == SLOTS:
+                    yield self._bring(*waiting.pop(0))
+            for rest in waiting:
+                yield self._bring(*rest)
+
+    def _gather(self, slot: int, starts: Tensor) -> None:
+        """Host memory -> pinned buffer, once its last content has left it."""
+        if self._on_gpu:
+            self._copied[slot].synchronize()
+        windows = self.host.unfold(0, self.samples, 1)
+        out = self._buffers[slot][: starts.numel()]
+        torch.index_select(windows, 0, starts.flatten(), out=out)
+
+    def _bring(self, slot: int, starts: Tensor, gathered: Future[None]) -> Tensor:
+        """Pinned buffer -> its slot on the device."""
+        gathered.result()
+        size, begin = starts.numel() * self.samples, slot * self.windows * self.samples
+        with self._beside(slot):
+            source = self._buffers[slot].view(-1)[:size]
+            self.flat[begin : begin + size].copy_(source, non_blocking=True)
+        self.slot.fill_(slot)
+        return self.located(starts)
+
+    @contextmanager
+    def _beside(self, slot: int) -> Iterator[None]:
+        """On a side stream: after the last step that reads this slot, before the next that does."""
+        if not self._on_gpu:
+            yield
+            return
+        self._read[1 - slot].record()  # all that was enqueued until now reads the other slot
+        self._side.wait_event(self._read[slot])
+        with torch.cuda.stream(self._side):
+            yield
+            self._copied[slot].record()
+        torch.cuda.current_stream().wait_event(self._copied[slot])

@@ -7,7 +7,7 @@ import ctypes
 import torch
 from torch import Tensor
 
-from clocs.kernels import compiler
+from clocs.kernels.compiler import compiled_library
 
 _SIZES = ("members", "weights", "statistics", "threads")
 _NUMBERS = ("lr", "beta1", "beta2", "epsilon")
@@ -42,7 +42,7 @@ def adam(
     theta = state["theta"]
     floats = (theta, state["moment1"], state["moment2"], state["buffers"], loss, *given.values())
     served = theta.device.type == "cpu" and all(x.dtype == torch.float32 for x in floats)
-    library = compiler.library("adam") if served else None
+    library = compiled_library("adam") if served else None
     if library is None or not all(x.is_contiguous() for x in state.values()):
         return None
     moved = torch.empty_like(on)

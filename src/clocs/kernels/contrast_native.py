@@ -7,7 +7,7 @@ import ctypes
 import torch
 from torch import Tensor
 
-from clocs.kernels import compiler
+from clocs.kernels.compiler import compiled_library
 
 
 class _Contrast(ctypes.Structure):
@@ -33,7 +33,7 @@ def contrast(
         neither: The same: what neither sum counts.
     """
     served = similarity.device.type == "cpu" and similarity.dtype == torch.float32
-    library = compiler.library("contrast") if served else None
+    library = compiled_library("contrast") if served else None
     if library is None:
         return None
     members, pairs, batch, _ = similarity.shape

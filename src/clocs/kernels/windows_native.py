@@ -7,12 +7,12 @@ import ctypes
 import torch
 from torch import Tensor
 
-from clocs.kernels import compiler
+from clocs.kernels.compiler import compiled_library
 
 
 def native_windows(flat: Tensor, starts: Tensor, samples: int) -> Tensor | None:
     """flat: (samples,) int16, starts: (…) -> (…, samples) float32 in [0, 1] each; None: no C."""
-    library = compiler.library("gather")
+    library = compiled_library("gather")
     if library is None or not starts.numel():
         return None
     flat, starts = flat.contiguous(), starts.contiguous()

@@ -1,0 +1,156 @@
+"""The paper's block in torch: convolution, batch norm, ReLU and max-pool, with its gradient.
+
+Activations are (members, n, length, channels): with channels last the values under a kernel are
+adjacent in memory, so a convolution is one strided copy and one batched matrix product for all
+members. The gradient is written out because half of what autograd would do here is not needed:
+
+- Batch norm is a scale and a shift per channel. With the sign of γ moved into the kernel the scale
+  is never negative, so pooling commutes with it and with ReLU, and comes first, on half the
+  elements.
+- The backward of a strided view scatters element by element; a kernel of 7 at stride 3 touches
+  blocks of 3, 3 and 1 samples, so three shifted additions do.
+
+`plain_block` is the same function in ordinary torch, for the tests.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+KERNEL, STRIDE, POOL = 7, 3, 2
+EPSILON = 1e-5
+
+
+def convolved(length: int) -> int:
+    """Steps that the kernel makes over `length` samples."""
+    return (length - KERNEL) // STRIDE + 1 if length >= KERNEL else 0
+
+
+def plain_block(
+    h: Tensor, weight: Tensor, gamma: Tensor, beta: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """A slow reference for the tests: the paper's layers one after another, by autograd."""
+    y = torch.bmm(_windows(h), weight).view(*h.shape[:2], convolved(h.shape[2]), -1)
+    variance, mean = torch.var_mean(y, dim=(1, 2), correction=0)
+    normal = (y - mean[:, None, None]) * (variance + EPSILON).rsqrt()[:, None, None]
+    rectified = torch.relu(normal * gamma[:, None, None] + beta[:, None, None])
+    half = rectified.shape[2] // POOL
+    pooled = rectified[:, :, : half * POOL].unflatten(2, (half, POOL)).amax(dim=3)
+    return pooled, mean, variance
+
+
+def torch_block_eval(h: Tensor, weight: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    """The block with a given scale and shift per channel, (members, c_out) each."""
+    y = torch.bmm(_windows(h.to(weight.dtype)), weight * _sign(scale)[:, None])
+    y = _pool(y.view(*h.shape[:2], convolved(h.shape[2]), -1))[0]
+    return torch.relu(y * scale.abs()[:, None, None] + shift[:, None, None]).to(h.dtype)
+
+
+class TorchBlock(torch.autograd.Function):
+    """h, weight, gamma, beta -> output, batch mean, batch variance."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, h: Tensor, weight: Tensor, gamma: Tensor, beta: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        members, n, length, _ = h.shape
+        sign = _sign(gamma)
+        windows = _windows(h)
+        y = torch.bmm(windows, weight * sign[:, None])  # (members, n·out, c_out)
+        mean = y.mean(dim=1)
+        y -= mean[:, None]
+        variance = y.square().mean(dim=1)
+        deviation = (variance + EPSILON).rsqrt()
+        pooled, first = _pool(y.view(members, n, convolved(length), -1))
+        scale = gamma.abs() * deviation
+        out = torch.relu(pooled * scale[:, None, None] + beta[:, None, None])
+        ctx.save_for_backward(windows, weight, gamma, y, deviation, pooled, first, out)
+        ctx.shape = h.shape
+        mean = mean * sign
+        ctx.mark_non_differentiable(mean, variance)
+        return out, mean, variance
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor, Tensor, Tensor]:
+        windows, weight, gamma, y, deviation, pooled, first, out = ctx.saved_tensors
+        members, n, length, channels = ctx.shape
+        sign = _sign(gamma)
+        g = gradients[0] * (out > 0)
+        d_beta = g.sum(dim=(1, 2))
+        d_gamma = (g * pooled).sum(dim=(1, 2)) * deviation
+        scale = gamma.abs() * deviation
+        # batch norm: every element's gradient through the mean and the variance …
+        d_y = torch.addcmul(
+            (-scale * d_beta / y.shape[1])[:, None],
+            y,
+            (-scale * deviation * d_gamma / y.shape[1])[:, None],
+        )
+        # … and that of the larger of each two through the pooling
+        g = g * scale[:, None, None]
+        half = g.shape[2]
+        pairs = d_y.view(members, n, convolved(length), -1)[:, :, : half * POOL]
+        pairs = pairs.unflatten(2, (half, POOL))
+        to_first = g * first
+        pairs[:, :, :, 0] += to_first
+        pairs[:, :, :, 1] += g - to_first
+        d_weight = _products(windows, d_y, n) * sign[:, None]
+        d_h = None
+        if ctx.needs_input_grad[0]:
+            d_windows = torch.bmm(d_y, (weight * sign[:, None]).transpose(1, 2))
+            d_h = _fold(d_windows, n, length, channels)
+        return d_h, d_weight, d_gamma * sign, d_beta
+
+
+def _sign(gamma: Tensor) -> Tensor:
+    return torch.where(gamma < 0, -1, 1).to(gamma.dtype)
+
+
+def _products(windows: Tensor, d_y: Tensor, n: int) -> Tensor:
+    """Σ over rows of windows × d_y: (members, rows, k), (members, rows, c) -> (members, k, c).
+
+    On a GPU a long, thin product leaves most of the chip idle, so it is split and summed.
+    """
+    if not windows.is_cuda:
+        return torch.bmm(windows.transpose(1, 2), d_y)
+    pieces = math.gcd(n, 64)
+    k, c = windows.shape[2], d_y.shape[2]
+    many = torch.bmm(
+        windows.view(-1, windows.shape[1] // pieces, k).transpose(1, 2),
+        d_y.view(-1, d_y.shape[1] // pieces, c),
+    )
+    return many.view(-1, pieces, k, c).sum(dim=1)
+
+
+def _windows(h: Tensor) -> Tensor:
+    """(members, n, length, c) -> (members, n·out, 7·c): the values under each kernel."""
+    members, n, length, channels = h.shape
+    out = convolved(length)
+    windows = h.contiguous().as_strided(
+        (members, n, out, KERNEL * channels),
+        (n * length * channels, length * channels, STRIDE * channels, 1),
+    )
+    return windows.reshape(members, n * out, KERNEL * channels)
+
+
+def _fold(windows: Tensor, n: int, length: int, channels: int) -> Tensor:
+    """The transpose of `_windows`: every value added back to the sample it came from."""
+    out, block = convolved(length), STRIDE * channels
+    windows = windows.view(-1, n, out, KERNEL * channels)
+    h = windows.new_zeros(len(windows), n, out + 2, block)
+    h[:, :, :out] = windows[..., :block]
+    h[:, :, 1:-1] += windows[..., block : 2 * block]
+    h[:, :, 2:, :channels] += windows[..., 2 * block :]
+    h = h.view(len(windows), n, -1, channels)[:, :, :length]
+    return torch.nn.functional.pad(h, (0, 0, 0, length - h.shape[2]))
+
+
+def _pool(y: Tensor) -> tuple[Tensor, Tensor]:
+    """The larger of each two along the length, and whether it is the first of them."""
+    half = y.shape[2] // POOL
+    pairs = y[:, :, : half * POOL].unflatten(2, (half, POOL))
+    first, second = pairs[:, :, :, 0], pairs[:, :, :, 1]
+    return torch.maximum(first, second), first >= second
