@@ -14,10 +14,11 @@ import pytest
 from clocs.errors import SettingError
 from clocs.experiments import svg, tables
 from clocs.experiments.claims import claims
+from clocs.experiments.exports import open_results
 from clocs.experiments.grid import Cell, grid, only
 from clocs.experiments.ledger import Ledger
 from clocs.experiments.report import TITLES, write_report
-from clocs.experiments.results import open_results, papers
+from clocs.experiments.results import papers
 from clocs.experiments.runner import run_name
 
 BETTER = 0.01  # our invented numbers lie this much above the paper's

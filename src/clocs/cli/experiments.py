@@ -111,12 +111,20 @@ def reproduce(
 
 
 def report(
-    runs: Annotated[Path, typer.Argument(help="Made by `clocs reproduce`.")],
-    out: Annotated[Path | None, typer.Option(help="Folder of the report; RUNS/report.")] = None,
+    runs: Annotated[Path, typer.Argument(help="Folder made by `clocs reproduce`.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the report; RUNS/report by default.")
+    ] = None,
+    earlier: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--with", help="Another folder of runs or of a report to include; repeatable."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Write one HTML page, Markdown tables and JSON: ours beside the paper's."""
-    page = api.report(runs, out)
+    page = api.report(runs, out, earlier=earlier or ())
     if as_json:
         files = sorted(str(path) for path in page.parent.iterdir())
         print_json({"page": str(page), "files": files})

@@ -57,16 +57,21 @@ def reproduce(
     )
 
 
-def report(runs: Path | str, out: Path | str | None = None) -> Path:
+def report(
+    runs: Path | str, out: Path | str | None = None, *, earlier: Sequence[Path | str] = ()
+) -> Path:
     """Write the report of a folder of runs: one HTML page, Markdown tables, JSON.
 
     Args:
-        runs: Made by `reproduce`.
+        runs: The folder of the runs, or of an earlier report.
         out: The report's folder; `report` inside the runs' by default.
+        earlier: More folders of runs or reports, to include what `runs` lacks.
 
     Returns:
         The page.
     """
     from clocs.experiments.report import write_report
 
-    return write_report(Path(runs), None if out is None else Path(out))
+    return write_report(
+        Path(runs), None if out is None else Path(out), earlier=[Path(folder) for folder in earlier]
+    )

@@ -6,7 +6,6 @@ settings, data, versions and time. Needs jinja2.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,20 +19,17 @@ import jinja2
 from clocs._version import __version__
 from clocs.experiments import figures, paper, tables
 from clocs.experiments.claims import Claim, claims
+from clocs.experiments.exports import open_results, write_exports
 from clocs.experiments.figures import Figure
 from clocs.experiments.grid import ABOUT, Cell, grid
 from clocs.experiments.ledger import Run
-from clocs.experiments.results import Results, open_results
+from clocs.experiments.results import Results
 from clocs.experiments.runner import last_line
 from clocs.experiments.summary import duration
 from clocs.experiments.tables import Table, markdown, signed
 from clocs.files import write_atomic
 
 PAGE = "index.html"
-EXPORTED = (
-    *("table-1", "table-2", "linear-converged", "more-with-less", "patient-distances"),
-    *("perturbations", "byol-decay", "embedding-dim", "labelled-fraction"),
-)
 TITLES = {
     "table-1": "Table 1: linear evaluation",
     "table-2": "Table 2: transfer",
@@ -64,17 +60,18 @@ class Section:
     figures: list[Figure] = field(default_factory=list)
 
 
-def write_report(runs: Path, out: Path | None = None) -> Path:
+def write_report(runs: Path, out: Path | None = None, *, earlier: Sequence[Path] = ()) -> Path:
     """Write the report of a folder of runs.
 
     Args:
-        runs: Made by `clocs reproduce`.
+        runs: The folder of the runs, or of an earlier report.
         out: The report's folder; `report` in the runs' by default.
+        earlier: More folders of runs or reports, to include what `runs` lacks.
 
     Returns:
         The page.
     """
-    results = open_results(runs)
+    results = open_results(runs, *earlier)
     out = out or runs / "report"
     out.mkdir(parents=True, exist_ok=True)
     sections = [_section(results, name) for name in TITLES]
@@ -99,11 +96,7 @@ def write_report(runs: Path, out: Path | None = None) -> Path:
     for section in sections:
         write_atomic(out / f"{section.name}.md", _markdown(section).encode())
     write_atomic(out / "claims.md", _claims_markdown(found).encode())
-    for name in EXPORTED:
-        listed = _exported(results, grid(name))
-        if listed:
-            text = json.dumps(listed, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-            write_atomic(out / f"{name}.json", text.encode())
+    write_exports(results, out)
     write_atomic(out / PAGE, page.encode())
     return out / PAGE
 
@@ -229,8 +222,7 @@ def _simulated(results: Results) -> bool:
 
 def _facts(results: Results) -> dict[str, Any]:
     """Settings, data, versions and time."""
-    runs = list(results.runs.values())
-    done = [run for run in runs if run.state == "done"]
+    done = [run for run in results.runs.values() if run.state == "done"]
     datasets = {
         name: {
             "title": title,
@@ -241,19 +233,14 @@ def _facts(results: Results) -> dict[str, Any]:
         for name, title in paper.DATASETS.items()
         if f"data of {name}" in results.facts
     }
-    versions = sorted({json.dumps(run.versions, sort_keys=True) for run in done if run.versions})
     return {
         "profile": results.facts.get("profile") or {},
         "seeds": results.seeds,
         "datasets": datasets,
-        "versions": [json.loads(text) for text in versions],
+        "versions": results.versions,
         "times": _times(done),
         "pretrainings": [run for run in done if run.kind == "pretrain"],
-        "states": {state: sum(r.state == state for r in runs) for state in _STATES},
     }
-
-
-_STATES = ("done", "failed", "running", "waiting")
 
 
 def _times(done: Sequence[Run]) -> list[tuple[str, int, float]]:
@@ -264,11 +251,6 @@ def _times(done: Sequence[Run]) -> list[tuple[str, int, float]]:
         kinds.setdefault(what, []).append(run.seconds or 0.0)
     sums = [(what, len(seconds), sum(seconds)) for what, seconds in kinds.items()]
     return sorted(sums, key=lambda row: -row[2])
-
-
-def _exported(results: Results, cells: Sequence[Cell]) -> list[dict[str, Any]]:
-    found = [results.result(cell) for cell in cells]
-    return [result for result in found if result is not None]
 
 
 def _markdown(section: Section) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from clocs.experiments.data import leads_for
 from clocs.experiments.grid import Cell, paper_values
-from clocs.experiments.ledger import Run, open_ledger
+from clocs.experiments.ledger import Run
 from clocs.experiments.runner import last_line, run_name
 
 
@@ -30,15 +29,17 @@ class Results:
 
     Attributes:
         runs: By name.
-        facts: That hold for the whole folder: its data, its profile.
-        seeds: The largest number that was run; a cell run with fewer shows those.
+        facts: That hold for all runs: their data, their profile.
+        versions: Of the software and devices that made them, each once.
     """
 
     runs: Mapping[str, Run]
     facts: Mapping[str, Any]
+    versions: Sequence[Mapping[str, str]] = ()
 
     @property
     def seeds(self) -> list[int]:
+        """Every number of seeds that was run, the largest first."""
         return sorted({run.seeds for run in self.runs.values()}, reverse=True)
 
     def run(self, cell: Cell) -> Run | None:
@@ -79,12 +80,3 @@ def papers(cell: Cell) -> Value | None:
     """What the paper prints for a cell."""
     row = paper_values().get(cell)
     return None if row is None else Value(row.mean, row.std)
-
-
-def open_results(folder: Path) -> Results:
-    """Read the ledger of a folder of runs."""
-    ledger = open_ledger(folder, create=False)
-    try:
-        return Results(ledger.runs(), ledger.facts())
-    finally:
-        ledger.close()

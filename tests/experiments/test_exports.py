@@ -1,0 +1,99 @@
+"""Reports include runs made elsewhere, and can be made again from their own JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from clocs.cli.main import app
+from clocs.errors import SettingError
+from clocs.experiments.exports import open_results, write_exports
+from clocs.experiments.grid import Cell, grid, only
+from clocs.experiments.ledger import Ledger
+from clocs.experiments.report import write_report
+from clocs.experiments.runner import run_name
+
+from .test_report import fill, result_of
+
+
+def never(cell: Cell) -> bool:
+    return False
+
+
+@pytest.fixture
+def halves(tmp_path: Path) -> tuple[Path, Path]:
+    """Figure 3 in two ledgers: SimCLR's in one, where one cell failed, CMSC's in another."""
+    simclr, cmsc = (only(grid("perturbations"), [f"method={m}"]) for m in ("simclr", "cmsc"))
+    fill(tmp_path / "simclr", simclr, lambda cell: cell == simclr[3])
+    fill(tmp_path / "cmsc", cmsc, never)
+    return tmp_path / "simclr", tmp_path / "cmsc"
+
+
+def table(page: Path) -> str:
+    return (page.parent / "perturbations.md").read_text(encoding="utf-8")
+
+
+def test_a_report_includes_an_earlier_one(halves: tuple[Path, Path], tmp_path: Path) -> None:
+    first, second = halves
+    assert "10 of 19" in table(write_report(second, tmp_path / "earlier"))
+    out = tmp_path / "both"
+    arguments = ["report", str(first), "--with", str(tmp_path / "earlier"), "--out", str(out)]
+    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert done.exit_code == 0
+    both = (out / "perturbations.md").read_text(encoding="utf-8")
+    assert "18 of 19" in both and "failed: RuntimeError" in both
+    rows = json.loads((out / "perturbations.json").read_text(encoding="utf-8"))
+    assert len({(r["pretraining"]["method"], r["pretraining"]["perturb"]) for r in rows}) == 18
+    ledgers = table(write_report(first, tmp_path / "ledgers", earlier=[second]))
+    assert ledgers == both
+
+
+def test_a_report_made_again_from_its_own_folder_is_the_same(
+    halves: tuple[Path, Path], tmp_path: Path
+) -> None:
+    first = write_report(halves[0], tmp_path / "first")
+    again = write_report(tmp_path / "first", tmp_path / "again")
+    names = sorted(path.name for path in first.parent.iterdir())
+    assert names == sorted(path.name for path in again.parent.iterdir())
+    for name in names:
+        assert (again.parent / name).read_bytes() == (first.parent / name).read_bytes(), name
+
+
+def test_a_failed_run_gives_way_to_one_that_is_done(
+    halves: tuple[Path, Path], tmp_path: Path
+) -> None:
+    cell = only(grid("perturbations"), ["method=simclr"])[3]
+    fill(tmp_path / "retried", [cell], never)
+    for order in ((halves[0], tmp_path / "retried"), (tmp_path / "retried", halves[0])):
+        assert open_results(*order).result(cell) == result_of(cell)
+
+
+def test_two_results_of_one_cell_are_refused(halves: tuple[Path, Path], tmp_path: Path) -> None:
+    results = open_results(halves[1])
+    cell = grid("perturbations")[0]
+    name = run_name(cell, 5)
+    other = replace(results.runs[name], result=result_of(cell) | {"auc_mean": 0.1})
+    write_exports(replace(results, runs={**results.runs, name: other}), tmp_path)
+    with pytest.raises(SettingError) as refused:
+        open_results(halves[1], tmp_path)
+    for part in (str(halves[1]), str(tmp_path), name):
+        assert part in str(refused.value)
+    assert open_results(halves[1], halves[1]) == results
+
+
+def test_runs_on_other_data_are_refused(halves: tuple[Path, Path], tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "other")
+    ledger.settle("data of chapman", "fedcba9876543210", "")
+    ledger.close()
+    with pytest.raises(SettingError, match="differ in the data of chapman"):
+        open_results(halves[0], tmp_path / "other")
+
+
+def test_a_folder_with_damaged_results_is_refused_in_words(tmp_path: Path) -> None:
+    (tmp_path / "runs.json").write_text("{}")
+    with pytest.raises(SettingError, match="holds no results that can be read"):
+        open_results(tmp_path)
