@@ -14,7 +14,7 @@ from clocs.cli.main import app
 from clocs.encoders.base import Encoder, Weights
 from clocs.encoders.make import ENCODERS, make_encoder
 from clocs.errors import CheckpointError, SettingError
-from clocs.evaluation import evaluate_frames
+from clocs.evaluation.groups import evaluate_frames
 from clocs.frames.frames import Frames
 from clocs.frames.make import make_frames
 from clocs.pretraining.batches import Choices

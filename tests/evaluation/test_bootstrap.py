@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 from clocs.evaluation import bootstrap
-from clocs.evaluation.bootstrap import macro_auc_draws, weighted_auc
+from clocs.evaluation.bootstrap import macro_auc_draws
+from clocs.evaluation.device_auc import weighted_auc
 
 
 @given(st.integers(0, 1000), st.booleans())
@@ -20,7 +21,8 @@ def test_weighted_auc_equals_repeating_rows(seed: int, ties: bool) -> None:
     score = np.round(score) if ties else score
     target = draw.random(n) < 0.5
     weights = draw.integers(0, 4, size=(5, n)).astype(np.float32)
-    found = weighted_auc(*(torch.from_numpy(a) for a in (score, target, weights)))
+    arrays = (score[target], score[~target], weights[:, target], weights[:, ~target])
+    found = weighted_auc(*(torch.from_numpy(array) for array in arrays))
     for r in range(5):
         times = weights[r].astype(int)
         repeated = np.repeat(target, times)

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from clocs.errors import SettingError
-from clocs.evaluation import Predictions, compare, compare_all, holm, metrics
+from clocs.evaluation import Predictions, compare, compare_all, metrics
+from clocs.evaluation.comparison import holm
 from clocs.evaluation.result import distinct
 from evaluation_parts import predictions
 

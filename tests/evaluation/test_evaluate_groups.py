@@ -10,18 +10,13 @@ import torch
 from sklearn.neighbors import KNeighborsClassifier
 
 from clocs.errors import SettingError
-from clocs.evaluation import (
-    PROTOCOLS,
-    Protocol,
-    evaluate_frames,
-    evaluate_groups,
-    score_against_random,
-    score_groups,
-)
-from clocs.evaluation.class_weights import class_weights, classifier_loss
-from clocs.evaluation.groups import Options
+from clocs.evaluation import evaluate_groups, score_groups
+from clocs.evaluation.baseline import score_against_random
+from clocs.evaluation.classifier_loss import class_weights, classifier_loss
+from clocs.evaluation.groups import Options, evaluate_frames
 from clocs.evaluation.knn import votes
 from clocs.evaluation.labelled_rows import Share, labelled_rows, subset
+from clocs.evaluation.protocols import PROTOCOLS, Protocol
 from clocs.frames.frames import Frames
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.run import pretrain_frames, untrained

@@ -9,8 +9,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 from clocs.errors import LeakError, SettingError
-from clocs.evaluation import evaluate_frames
-from clocs.evaluation.linear import Labelled, LinearHead, converged
+from clocs.evaluation.groups import evaluate_frames
+from clocs.evaluation.linear import Labelled, LinearHead
+from clocs.evaluation.logistic import fit_logistic
 from clocs.frames.frames import Frames
 from clocs.frames.make import make_frames
 from clocs.frames.views import instances, single
@@ -133,12 +134,18 @@ def test_a_fraction_without_meaning_is_refused(
 
 def test_the_converged_solver_agrees_with_scikit_learn() -> None:
     train, validation, test = (labelled(s, n, False) for s, n in ((0, 400), (1, 200), (2, 100)))
-    (_, logits), strength = converged(train, validation, test, 0, torch.arange(400))
+    fitted = fit_logistic(
+        train.features[0],
+        train.targets,
+        validation.features[0],
+        validation.targets,
+        multilabel=False,
+    )
     scaler = StandardScaler().fit(train.features[0].numpy())
-    reference = LogisticRegression(C=1 / (strength * 400), tol=1e-10, max_iter=5000)
+    reference = LogisticRegression(C=1 / (fitted.l2 * 400), tol=1e-10, max_iter=5000)
     reference.fit(scaler.transform(train.features[0].numpy()), train.targets.argmax(1).numpy())
     expected = reference.predict_proba(scaler.transform(test.features[0].numpy()))
-    found = torch.from_numpy(logits).softmax(1).numpy()
+    found = fitted.logits(test.features[0]).softmax(1).numpy()
     assert np.allclose(found, expected, atol=2e-3)
 
 

@@ -8,10 +8,10 @@ import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
 from clocs.encoders.base import Weights
-from clocs.evaluation import evaluate_frames, metrics, score_groups
-from clocs.evaluation.device_auc import DeviceAUC
+from clocs.evaluation import metrics, score_groups
+from clocs.evaluation.device_auc import MacroAUC
 from clocs.evaluation.finetune import Finetune, Windows, fleets
-from clocs.evaluation.groups import Options
+from clocs.evaluation.groups import Options, evaluate_frames
 from clocs.evaluation.labelled_rows import labelled_rows
 from clocs.frames.frames import Frames
 from clocs.pretraining.plan import Plan
@@ -182,7 +182,7 @@ def test_the_auc_on_the_device_is_that_of_the_scores(multilabel: bool) -> None:
     draw = torch.Generator().manual_seed(0)
     logits = torch.randn(2, 90, 3, generator=draw).round().double()  # with ties
     targets = torch.nn.functional.one_hot(torch.arange(90) % 2, 3).to(torch.uint8)  # no class 2
-    found = DeviceAUC(targets, multilabel)(logits)
+    found = MacroAUC(targets, multilabel)(logits)
     scores = logits.sigmoid() if multilabel else logits.softmax(dim=-1)
     for member in range(2):
         expected = metrics.macro(metrics.auc_per_class(scores[member].numpy(), targets.numpy()))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from clocs.errors import ClocsError, SettingError
-from clocs.evaluation import score_against_random
+from clocs.evaluation.baseline import score_against_random
 from clocs.experiments import score_step
 from clocs.experiments.data import Library
 from clocs.experiments.grid import Cell, Pretraining, grid, only

@@ -69,7 +69,7 @@ def test_loading_needs_neither_zarr_nor_polars(small_frames: Frames, tmp_path: P
         "from pathlib import Path\n"
         "from clocs.frames.frames import Frames\n"
         "from clocs.pretraining.run import Plan, pretrain_frames\n"
-        "from clocs.evaluation import evaluate_frames\n"
+        "from clocs.evaluation.groups import evaluate_frames\n"
         "from clocs.training.loop import Settings\n"
         f"frames = Frames.load(Path({str(path)!r}))\n"
         "plan = Plan('cmsc', settings=Settings(epochs=1, batch_size=64))\n"

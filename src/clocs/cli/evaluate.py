@@ -31,7 +31,7 @@ from clocs.cli.options import (
 from clocs.errors import SettingError
 
 if TYPE_CHECKING:
-    from clocs.evaluation import Scored
+    from clocs.evaluation.groups import Scored
     from clocs.training.loop import Epoch
 
 EXAMPLE = "Example: clocs evaluate runs/chapman-cmsc runs/chapman-simclr chapman --fraction 0.5"

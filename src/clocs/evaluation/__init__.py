@@ -1,37 +1,36 @@
-"""Evaluation: checkpoints and labelled frames -> honest scores, and whether they differ.
+"""Evaluation: checkpoints and labelled frames -> test scores, intervals and paired tests."""
 
-A protocol (linear, linear-converged, finetune, knn) asks encoders about validation and test rows;
-scores, intervals over patients and paired tests are made of what they say.
-"""
+from __future__ import annotations
 
-from clocs.evaluation.baseline import score_against_random
-from clocs.evaluation.comparison import Comparison, compare, compare_all, holm
-from clocs.evaluation.finetune import Classifiers
-from clocs.evaluation.groups import (
-    Scored,
-    evaluate_frames,
-    evaluate_groups,
-    score_groups,
-)
-from clocs.evaluation.labelled_rows import By
-from clocs.evaluation.predictions import Predictions
-from clocs.evaluation.protocols import PROTOCOLS, Protocol
-from clocs.evaluation.result import Evaluation
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from clocs.evaluation.comparison import compare, compare_all
+    from clocs.evaluation.groups import evaluate_groups, score_groups
+    from clocs.evaluation.predictions import Predictions
+    from clocs.evaluation.result import Evaluation
+
+_MODULES = {
+    "Evaluation": "result",
+    "Predictions": "predictions",
+    "compare": "comparison",
+    "compare_all": "comparison",
+    "evaluate_groups": "groups",
+    "score_groups": "groups",
+}
 
 __all__ = [
-    "PROTOCOLS",
-    "By",
-    "Classifiers",
-    "Comparison",
     "Evaluation",
     "Predictions",
-    "Protocol",
-    "Scored",
     "compare",
     "compare_all",
-    "evaluate_frames",
     "evaluate_groups",
-    "holm",
-    "score_against_random",
     "score_groups",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'clocs.evaluation' has no attribute {name!r}")
+    return getattr(import_module(f"clocs.evaluation.{_MODULES[name]}"), name)

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from clocs.evaluation.device_auc import weighted_auc
 from clocs.evaluation.metrics import Targets
 
 _BLOCK = 64  # rows that are compared one by one; further ones by the counts of whole blocks
@@ -115,7 +116,9 @@ class _Form:
         return torch.cat(rows)
 
     def _walked(self, score: Tensor, weights: Tensor) -> Tensor:
-        return weighted_auc(score, self.positive, weights[:, self.place])
+        rows = weights[:, self.place]
+        has, lacks = self.positive, ~self.positive
+        return weighted_auc(score[has], score[lacks], rows[:, has], rows[:, lacks])
 
 
 def wins(score: Tensor, positive: Tensor, own: Tensor, shape: tuple[int, int]) -> Tensor:
@@ -164,23 +167,6 @@ def _below(positive: Tensor, own: Tensor, shape: tuple[int, int]) -> Tensor:
     at = above * shape[1] + below
     total.view(-1).scatter_add_(0, at, torch.ones_like(at, dtype=total.dtype))
     return total
-
-
-def weighted_auc(score: Tensor, positive: Tensor, weights: Tensor) -> Tensor:
-    """(resamples,) AUC of one class where row i counts weights[:, i] times: the plain way.
-
-    The slow twin of the quadratic form, and what is used for more patients than that can hold.
-    """
-    ordered, order = torch.sort(score, stable=True)
-    kinds, weights = positive[order], weights[:, order].double()
-    below = torch.where(kinds, 0, weights).cumsum(dim=1)
-    # ties count half: the mean of the negatives strictly below and of those not above
-    below = torch.nn.functional.pad(below, (1, 0))
-    first = torch.searchsorted(ordered, ordered[kinds].contiguous())
-    last = torch.searchsorted(ordered, ordered[kinds].contiguous(), right=True)
-    own = weights[:, kinds]
-    above = (own * (below[:, first] + below[:, last])).sum(dim=1) / 2
-    return above / (own.sum(dim=1) * below[:, -1])
 
 
 def _counted(place: Tensor) -> tuple[Tensor, Tensor]:

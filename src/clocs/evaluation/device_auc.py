@@ -1,7 +1,7 @@
-"""Macro AUC on the device, for a curve over epochs: no word from the host, so it can be captured.
+"""AUC of tensors, on any device: of resampled rows, and as a curve over epochs.
 
-The same number as `metrics.auc_per_class`, made of sorting and searching alone. Knows nothing about
-training.
+The same number as `metrics.auc`, made of sorting and searching alone: the host is never waited for,
+so that it can be part of a CUDA graph.
 """
 
 from __future__ import annotations
@@ -10,8 +10,28 @@ import torch
 from torch import Tensor
 
 
-class DeviceAUC:
-    """Logits of rows whose targets are known beforehand -> (members,) macro AUC."""
+def weighted_auc(
+    positives: Tensor, negatives: Tensor, positive_weights: Tensor, negative_weights: Tensor
+) -> Tensor:
+    """(resamples,) AUC where each row counts as often as its weight says; ties count half.
+
+    Args:
+        positives: (n,) scores.
+        negatives: (m,) scores.
+        positive_weights: (resamples, n).
+        negative_weights: (resamples, m).
+    """
+    ordered, order = negatives.sort()
+    below = negative_weights[:, order].double().cumsum(dim=1)
+    below = torch.nn.functional.pad(below, (1, 0))
+    own = positive_weights.double()
+    first, last = _below(ordered, positives)
+    above = (own * (below[:, first] + below[:, last])).sum(dim=1) / 2
+    return above / (own.sum(dim=1) * below[:, -1])
+
+
+class MacroAUC:
+    """Logits of rows with known targets -> (members,) macro AUC."""
 
     def __init__(self, targets: Tensor, multilabel: bool) -> None:
         """targets: (rows, classes)."""
@@ -26,8 +46,15 @@ class DeviceAUC:
         scores = logits.sigmoid() if self.multilabel else logits.softmax(dim=-1)
         total = torch.zeros_like(scores[:, 0, 0])
         for c, has, lacks in self.classes:
-            others = scores[:, lacks, c].sort(dim=1).values
-            own = scores[:, has, c].contiguous()
-            under = torch.searchsorted(others, own) + torch.searchsorted(others, own, right=True)
-            total = total + under.to(scores.dtype).mean(dim=1) / (2 * len(lacks))
+            first, last = _below(scores[:, lacks, c].sort(dim=1).values, scores[:, has, c])
+            total = total + (first + last).to(scores.dtype).mean(dim=1) / (2 * len(lacks))
         return total / len(self.classes) if self.classes else total * torch.nan
+
+
+def _below(ordered: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+    """How many of `ordered` are below each score, and how many are not above it."""
+    scores = scores.contiguous()
+    return (
+        torch.searchsorted(ordered, scores),
+        torch.searchsorted(ordered, scores, right=True),
+    )

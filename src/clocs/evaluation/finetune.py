@@ -18,8 +18,8 @@ from clocs import keyed_random
 from clocs.encoders.base import Encoder, Weights
 from clocs.encoders.make import make_encoder
 from clocs.errors import CheckpointError
-from clocs.evaluation.class_weights import classifier_loss, summed_loss
-from clocs.evaluation.device_auc import DeviceAUC
+from clocs.evaluation.classifier_loss import classifier_loss, summed_loss
+from clocs.evaluation.device_auc import MacroAUC
 from clocs.frames.frames import Frames
 from clocs.frames.views import Instances
 from clocs.training.checkpoint import Checkpoint
@@ -112,7 +112,7 @@ class Finetune:
         self.multilabel, self.weights = multilabel, weights
         self.rows = torch.nn.utils.rnn.pad_sequence(labelled, batch_first=True)
         self.counts = torch.tensor([len(rows) for rows in labelled], device=self.rows.device)
-        self.auc = DeviceAUC(validation.targets, multilabel) if curve else None
+        self.auc = MacroAUC(validation.targets, multilabel) if curve else None
 
     def parameters(self, keys: Tensor) -> Weights:
         """The checkpoints' encoders; the layer on top starts as torch's do."""

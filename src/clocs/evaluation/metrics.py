@@ -1,28 +1,38 @@
-"""Scores of predictions: AUC, average precision, thresholds, F1, accuracy. numpy only.
+"""Metrics of predictions: AUC, average precision, thresholds, F1, accuracy. numpy only.
 
-Knows nothing about encoders or protocols: scores and targets in, numbers out. A class that lacks
-positives or negatives has no AUC: it is nan, left out of the macro mean and reported as undefined.
+A class without positives or without negatives has no AUC: it is nan and left out of the macro mean.
 """
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 Scores = NDArray[np.float64]  # (rows, classes)
 Targets = NDArray[np.uint8]  # (rows, classes)
 
 
+def auc(positives: NDArray[np.floating], negatives: NDArray[np.floating]) -> float:
+    """The probability that a positive scores above a negative, ties counting half.
+
+    Args:
+        positives: (n,) scores.
+        negatives: (m,) scores.
+
+    Returns:
+        nan where there are no positives, no negatives, or scores that are nan.
+    """
+    ordered, own = np.sort(negatives), np.sort(positives)  # nan last
+    if not len(own) or not len(ordered) or np.isnan(own[-1]) or np.isnan(ordered[-1]):
+        return float("nan")
+    below = sum(int(np.searchsorted(ordered, own, side).sum()) for side in ("left", "right"))
+    return below / 2 / (len(positives) * len(negatives))
+
+
 def auc_per_class(scores: Scores, targets: Targets) -> NDArray[np.float64]:
-    """(classes,) the probability that a positive scores above a negative, ties counting half."""
-    positives = targets.astype(bool)
-    n_pos = positives.sum(axis=0)
-    n_neg = len(targets) - n_pos
-    ranks = rankdata(scores, axis=0)
-    above = (ranks * positives).sum(axis=0) - n_pos * (n_pos + 1) / 2
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where((n_pos > 0) & (n_neg > 0), above / (n_pos * n_neg), np.nan)
+    """(classes,) the AUC of each class against the rest."""
+    kinds = zip(scores.T, targets.T.astype(bool), strict=True)
+    return np.array([auc(score[has], score[~has]) for score, has in kinds])
 
 
 def macro(values: NDArray[np.float64]) -> float:

@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from clocs.encoders.base import Weights
-from clocs.evaluation.class_weights import class_weights
+from clocs.evaluation.classifier_loss import class_weights
 from clocs.evaluation.finetune import Classifiers, Finetune, Windows, fleets
 from clocs.evaluation.knn import votes
-from clocs.evaluation.linear import Labelled, LinearHead, converged, probabilities
+from clocs.evaluation.linear import Labelled, LinearHead, probabilities
+from clocs.evaluation.logistic import fit_logistic
 from clocs.frames.frames import Frames
 from clocs.frames.views import Instances
 from clocs.training.checkpoint import Checkpoint
@@ -127,19 +128,22 @@ def linear(crew: Crew) -> Answers:
 def linear_converged(crew: Crew) -> Answers:
     """Logistic regression on frozen embeddings, solved to the end, L2 chosen on validation."""
     (train, validation, test), weights = crew.embedded(), crew.weights()
-    solved = [
-        converged(
-            train,
-            validation,
-            test,
-            member,
-            own,
-            None if weights is None else weights[member],
+    fitted = [
+        fit_logistic(
+            train.features[member, own],
+            train.targets[own],
+            validation.features[member],
+            validation.targets,
+            multilabel=train.multilabel,
+            class_weights=None if weights is None else weights[member],
         )
         for member, own in enumerate(crew.labelled)
     ]
-    logits = [np.stack([z[part] for z, _ in solved]) for part in (0, 1)]
-    return _answers(logits, crew, {}, {"l2": [strength for _, strength in solved]})
+    logits = [
+        np.stack([_numpy(one.logits(part.features[m])) for m, one in enumerate(fitted)])
+        for part in (validation, test)
+    ]
+    return _answers(logits, crew, {}, {"l2": [one.l2 for one in fitted]})
 
 
 def knn(crew: Crew) -> Answers:

@@ -23,7 +23,8 @@ from rich.table import Table
 
 import clocs
 from clocs._version import __version__
-from clocs.evaluation import Evaluation, evaluate_frames
+from clocs.evaluation.groups import evaluate_frames
+from clocs.evaluation.result import Evaluation
 from clocs.figures import plots
 from clocs.files import write_atomic
 from clocs.frames.make import make_frames

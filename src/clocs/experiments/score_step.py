@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from clocs.evaluation import Protocol, score_against_random, score_groups
+from clocs.evaluation.baseline import score_against_random
+from clocs.evaluation.groups import score_groups
+from clocs.evaluation.protocols import Protocol
 from clocs.experiments.data import Library
 from clocs.experiments.grid import Cell
 from clocs.experiments.profile import Profile

@@ -1,7 +1,4 @@
-"""The loss of a classifier, with rare classes weighing as much as common ones where asked for.
-
-Knows nothing about encoders or training.
-"""
+"""The loss of a classifier, optionally with class weights, so that rare classes count as much."""
 
 from __future__ import annotations
 
