@@ -89,8 +89,10 @@ class Chapman(Published):
 
 def _taken(name: str) -> str | None:
     """The machine names its files by the moment: 'MUSE_20180111_155115_19000'."""
-    try:
-        return datetime.strptime(name[:20], "MUSE_%Y%m%d_%H%M%S").isoformat()
+    if not name.startswith("MUSE_") or name[13:14] != "_":
+        return None
+    try:  # `strptime` would take a tenth of the time of reading a recording
+        return datetime.fromisoformat(f"{name[5:13]}T{name[14:20]}").isoformat()
     except ValueError:
         return None
 
