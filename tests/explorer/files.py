@@ -21,7 +21,7 @@ def wfdb_files(recording: Recording, name: str = "own") -> dict[str, bytes]:
 
 
 def csv_file(recording: Recording) -> bytes:
-    """A recording as Chapman publishes them: µV, a column a lead."""
+    """A recording as Chapman publishes them: µV, one column per lead."""
     rows = np.round(recording.signal.T * 1000, 1)
     head = ",".join(recording.leads)
     return (head + "\n" + "\n".join(",".join(map(str, row)) for row in rows) + "\n").encode()
@@ -32,4 +32,14 @@ def zipped(files: dict[str, bytes]) -> bytes:
     with zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in files.items():
             archive.writestr(name, data)
+    return held.getvalue()
+
+
+def bomb(size: int) -> bytes:
+    """A zip whose one member unpacks to `size` zeros."""
+    held = io.BytesIO()
+    archive = zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED)
+    with archive, archive.open("own.csv", "w") as member:
+        for _ in range(size // (1 << 20)):
+            member.write(b"\0" * (1 << 20))
     return held.getvalue()

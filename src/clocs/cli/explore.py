@@ -1,15 +1,17 @@
-"""The command `clocs explore`: parse, call, print."""
+"""The command `clocs explore`."""
 
 from __future__ import annotations
 
 import json
 import sys
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from clocs.cli.options import err, out
+from clocs.cli.progress import bar
 from clocs.explorer import run
 
 if TYPE_CHECKING:
@@ -18,61 +20,92 @@ if TYPE_CHECKING:
 
 def explore(
     checkpoint: Annotated[
-        Path | None, typer.Option(help="The encoder: a file, or a folder (then its first seed).")
+        Path | None, typer.Option(help="Encoder: a file, or a folder (then its first seed).")
     ] = None,
     store: Annotated[
-        list[Path] | None, typer.Option(help="Prepared recordings; may be given again.")
+        list[Path] | None, typer.Option(help="Prepared recordings; may be repeated.")
     ] = None,
     embeddings: Annotated[
-        Path | None, typer.Option(help="Of `clocs embed --level patient`; spares the encoding.")
+        Path | None,
+        typer.Option(help="File written by `clocs embed --level patient`; avoids encoding."),
     ] = None,
-    runs: Annotated[Path | None, typer.Option(help="A folder with a report to show.")] = None,
-    port: Annotated[int, typer.Option(help="A free one by default.", min=0, max=65535)] = 0,
+    runs: Annotated[Path | None, typer.Option(help="Folder with a report to show.")] = None,
+    port: Annotated[
+        int, typer.Option(help="Port to listen on; 0 picks a free one.", min=0, max=65535)
+    ] = 0,
     host: Annotated[
-        str, typer.Option(help="Another address to listen on; needs --token.")
+        str, typer.Option(help="Address to listen on; others than this machine need --token.")
     ] = "127.0.0.1",
     token: Annotated[
         str | None,
-        typer.Option(help="That visitors must show; 'new' makes one.", envvar="CLOCS_TOKEN"),
+        typer.Option(
+            help="Secret that visitors must present; 'new' generates one.", envvar="CLOCS_TOKEN"
+        ),
     ] = None,
     show_ids: Annotated[
-        bool, typer.Option("--show-ids", help="Show patients' own IDs, not pseudonyms.")
+        bool, typer.Option("--show-ids", help="Show patients' own IDs instead of pseudonyms.")
     ] = False,
     browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
     cache: Annotated[
-        Path | None, typer.Option(help="Folder for computed things.", envvar="CLOCS_CACHE")
+        Path | None,
+        typer.Option(help="Folder for cached embeddings and maps.", envvar="CLOCS_CACHE"),
     ] = None,
-    split_seed: Annotated[int, typer.Option(help="Of the split by patient.", min=0)] = 0,
+    split_seed: Annotated[int, typer.Option(help="Random seed for the patient split.", min=0)] = 0,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the address as JSON to standard output.")
     ] = False,
 ) -> None:
-    """Open a page on patients: a map, their ECGs, who is like whom, and a place for your own ECG.
+    """Browse patients on a local page: map, ECGs, nearest patients, and your own ECG among them.
 
-    Listens on this machine alone unless --host is given, together with --token. Patients go by
-    pseudonyms. With no arguments it shows the demo's simulated patients.
+    Listens on this machine only, unless --host is given together with --token. Patients are shown
+    under pseudonyms. Without arguments it shows the demo's simulated patients.
     """
+    stages = _Stages()
 
     def opened(url: str, session: Session) -> None:
-        if as_json:  # a line, at once: who reads it waits for it
+        stages.close()
+        for name, sentence in session.embeddings.problems:
+            err.print(f"{name}: {sentence}", markup=False)
+        if as_json:  # flushed, because the reader is waiting for this line
             facts = {"url": url, "patients": len(session.embeddings), "datasets": session.datasets}
             sys.stdout.write(json.dumps(facts) + "\n")
             sys.stdout.flush()
         else:
-            out.print(f"The explorer is at {url}  (Ctrl-C stops it)", markup=False)
+            out.print(f"The explorer is running at {url}  (press Ctrl-C to stop)", markup=False)
 
-    run.explore(
-        *(store or ()),
-        checkpoint=checkpoint,
-        embeddings=embeddings,
-        runs=runs,
-        cache=cache,
-        show_ids=show_ids,
-        split_seed=split_seed,
-        host=host,
-        port=port,
-        token=token,
-        browse=browser,
-        on_open=opened,
-    )
+    with closing(stages):
+        run.explore(
+            *(store or ()),
+            checkpoint=checkpoint,
+            embeddings=embeddings,
+            runs=runs,
+            cache=cache,
+            show_ids=show_ids,
+            split_seed=split_seed,
+            host=host,
+            port=port,
+            token=token,
+            browse=browser,
+            progress=stages,
+            on_open=opened,
+        )
     err.print("The explorer has stopped.")
+
+
+class _Stages:
+    """One progress bar per stage, or one line per stage if the output is not a terminal."""
+
+    def __init__(self) -> None:
+        self._bar, self._stage = ExitStack(), ""
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        if stage != self._stage:
+            self.close()
+            self._stage = stage
+            if not err.is_terminal:
+                err.print(f"{stage} …")
+            self._show = self._bar.enter_context(bar(err, stage, ""))
+        self._show(done, total)
+
+    def close(self) -> None:
+        self._bar.close()

@@ -25,6 +25,8 @@ import clocs
 from clocs._version import __version__
 from clocs.evaluation.groups import evaluate_frames
 from clocs.evaluation.result import Evaluation
+from clocs.experiments import demo_data
+from clocs.experiments.demo_data import SEEDS
 from clocs.figures import plots
 from clocs.files import write_atomic
 from clocs.frames.make import make_frames
@@ -33,11 +35,9 @@ from clocs.store.store import Store
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.loop import Settings
 
-SEEDS = 3
 METHODS = ("random", "random-bn", "cmsc")
 FRACTIONS = (0.25, 1.0)
-# Short, so that half a minute does: the paper's settings are for tens of thousands of instances.
-PRETRAINING = Settings(epochs=30, patience=15, batch_size=128, lr=1e-3)
+PRETRAINING = Settings(**demo_data.PRETRAINING)
 EVALUATION = Settings(epochs=150, patience=15, batch_size=128, lr=3e-3)
 
 
@@ -102,14 +102,16 @@ def run_demo(folder: Path, *, patients: int, console: Console) -> Demo:
     began = time.perf_counter()
     folder.mkdir(parents=True, exist_ok=True)
     with _stage(console, f"Simulating {patients} patients with two ECGs each"):
-        store = clocs.prepare("synthetic", out=folder / f"store-{patients}", patients=patients)
+        store = clocs.prepare(
+            "synthetic", out=demo_data.store_folder(folder, patients), patients=patients
+        )
     learned: dict[str, list[Checkpoint]] = {}
     for method in METHODS:
         with _stage(console, f"Learning {SEEDS} encoders without labels: {method}"):
             learned[method] = clocs.pretrain(
                 store,
                 method=method,
-                out=folder / f"encoders-{patients}" / method,
+                out=demo_data.encoder_folder(folder, patients, method),
                 seeds=SEEDS,
                 settings=PRETRAINING,
                 resume=True,

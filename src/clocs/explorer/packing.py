@@ -1,11 +1,10 @@
-"""Packing: facts and arrays as one run of bytes, for a browser and between processes.
+"""Packing: facts and arrays as one block of bytes, for the browser and between processes.
 
     4 bytes   length of the facts, little-endian
     facts     JSON; `arrays` lists name, dtype, shape and offset (from the end of the facts) of each
-    arrays    little-endian, each at a multiple of eight bytes of the whole
+    arrays    little-endian, each at a multiple of eight bytes from the start
 
-Knows nothing about what is packed. There is no pickle in it: whoever unpacks bytes of a stranger
-gets wrong numbers at worst.
+There is no pickle: unpacking bytes from a stranger yields wrong numbers at worst.
 """
 
 from __future__ import annotations
@@ -22,11 +21,13 @@ DTYPES = ("uint8", "int16", "uint16", "int32", "uint32", "float32", "float64")
 
 
 def pack(facts: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> bytes:
-    """One run of bytes; `unpack` (and `static/packing.js`) give everything back."""
+    """One block of bytes; `unpack` (and `static/packing.js`) restore everything."""
     listed, parts, offset = [], [], 0
     for name, array in arrays.items():
         if array.dtype.name not in DTYPES:
-            raise ValueError(f"{name} is of {array.dtype}; only {', '.join(DTYPES)} are packed")
+            raise ValueError(
+                f"{name} has type {array.dtype}; only {', '.join(DTYPES)} can be packed"
+            )
         data = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes()
         listed.append(
             {"name": name, "dtype": array.dtype.name, "shape": array.shape, "offset": offset}
@@ -41,15 +42,15 @@ def pack(facts: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> bytes:
 
 
 def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Facts and arrays; ValueError where the bytes are not what `pack` makes."""
+    """Facts and arrays; ValueError if the bytes were not made by `pack`."""
     size = 4 + int.from_bytes(data[:4], "little")
     if len(data) < size:
-        raise ValueError("the bytes break off in their facts")
+        raise ValueError("the bytes end within the facts")
     facts = json.loads(data[4:size])
     arrays = {}
     for listed in facts.pop("arrays"):
         if listed["dtype"] not in DTYPES:
-            raise ValueError(f"arrays of {listed['dtype']} are never packed")
+            raise ValueError(f"arrays of type {listed['dtype']} are never packed")
         arrays[listed["name"]] = np.frombuffer(
             data,
             np.dtype(listed["dtype"]).newbyteorder("<"),

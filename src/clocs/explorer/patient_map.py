@@ -1,8 +1,7 @@
-"""Projection: embeddings -> two dimensions for a map. UMAP, once, cached; PCA until it is there.
+"""The map: patients' embeddings in two dimensions, and the columns it is coloured and filtered by.
 
-UMAP runs in a process of its own (it compiles for seconds and would hold up the pages), is kept on
-disk under a hash of the vectors and the settings, and reports its progress. Knows nothing about
-patients or pages.
+UMAP runs once, in a process of its own (it compiles for seconds, which would block the pages), and
+is cached under a hash of the vectors and the settings; the map shows PCA until it has finished.
 """
 
 from __future__ import annotations
@@ -15,24 +14,30 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from clocs.explorer.packing import pack, unpack
 from clocs.files import write_atomic
+from clocs.frames.frames import SEXES
+from clocs.frames.splits import PARTS
 
-Positions = NDArray[np.float32]
+MOST_LABELS = 31  # bits of a patient's mask; the last means all rarer ones
+UNKNOWN_AGE = 255
+OTHER = "other"
+Positions = NDArray[np.float32]  # (patients, 2)
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Of UMAP; a map is a function of these and of the vectors."""
+class UmapSettings:
+    """The map is a function of these and of the vectors."""
 
     neighbours: int = 15
     min_dist: float = 0.1
@@ -40,24 +45,24 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class State:
-    """How far the map is.
+class ProjectionState:
+    """Which projection the map shows, and the progress of UMAP.
 
     Attributes:
-        kind: What is shown now.
-        state: 'ready', 'working', or 'failed' (then PCA stays).
-        progress: 0 to 1.
-        words: What goes on, for a person.
+        kind: The projection shown now.
+        state: 'ready', 'working', or 'failed' (then PCA remains).
+        progress: Between 0 and 1.
+        description: The current step or problem, for the page.
     """
 
     kind: Literal["pca", "umap"]
     state: Literal["ready", "working", "failed"]
     progress: float
-    words: str
+    description: str
 
 
 def pca(vectors: NDArray[np.float32]) -> Positions:
-    """(n, dim) -> (n, 2): the two directions of largest spread, each sign fixed."""
+    """(n, dim) -> (n, 2): the two principal components, with fixed signs."""
     centred = vectors - vectors.mean(axis=0, dtype=np.float64).astype(np.float32)
     _, axes = np.linalg.eigh((centred.T @ centred).astype(np.float64))
     two = axes[:, :-3:-1] if axes.shape[1] > 1 else np.repeat(axes, 2, axis=1)
@@ -65,85 +70,87 @@ def pca(vectors: NDArray[np.float32]) -> Positions:
     return np.asarray(centred @ two.astype(np.float32), np.float32)
 
 
-def between(
+def position_among(
     positions: Positions, rows: NDArray[np.int64], cosine: NDArray[np.float32]
 ) -> Positions:
-    """(2,) where a newcomer lies: the mean of its neighbours' places, nearer ones counting more.
+    """(2,) position of a new recording: its neighbours' mean, weighted by inverse distance.
 
-    UMAP's own transform starts there too; it is kept out so that a map on disk is all that is
-    needed.
+    UMAP's own transform starts there too, but would need the fitted model, not just the map.
     """
     weights = 1.0 / np.maximum(cosine.astype(np.float64), 1e-4)
     return np.asarray(np.average(positions[rows], axis=0, weights=weights), np.float32)
 
 
 class Projection:
-    """A map that gets better: PCA at once, UMAP when it is done."""
+    """Patients' positions: PCA at once, UMAP when it has finished."""
 
     def __init__(
-        self, vectors: NDArray[np.float32], cache: Path, settings: Settings | None = None
+        self, vectors: NDArray[np.float32], cache: Path, settings: UmapSettings | None = None
     ) -> None:
-        self.vectors, self.settings = vectors, settings or Settings()
+        self.vectors, self.settings = vectors, settings or UmapSettings()
         self.file = cache / f"map-{_key(vectors, self.settings)}.clocs"
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = False
         self._lock = threading.Lock()
-        kept = _load(self.file, len(vectors))
-        if kept is not None:
-            self._set(kept, State("umap", "ready", 1.0, "UMAP"))
+        cached = _load(self.file, len(vectors))
+        if cached is not None:
+            self._set(cached, ProjectionState("umap", "ready", 1.0, "UMAP"))
         elif len(vectors) < 5:
-            self._set(pca(vectors), State("pca", "ready", 1.0, "PCA (too few patients for UMAP)"))
+            self._set(
+                pca(vectors),
+                ProjectionState("pca", "ready", 1.0, "PCA (too few patients for UMAP)"),
+            )
         else:
-            self._set(pca(vectors), State("pca", "working", 0.0, "waiting"))
+            self._set(pca(vectors), ProjectionState("pca", "working", 0.0, "waiting to start"))
 
-    def _set(self, positions: Positions, state: State) -> None:
+    def _set(self, positions: Positions, state: ProjectionState) -> None:
         with self._lock:
             self.positions, self.state = positions, state
 
-    def now(self) -> tuple[Positions, State]:
-        """Where everybody is, and how far the map is; the two belong together."""
+    def now(self) -> tuple[Positions, ProjectionState]:
+        """The positions and the state that belongs to them."""
         with self._lock:
             return self.positions, self.state
 
     def start(self) -> None:
-        """Compute the map in the background, unless it is there."""
+        """Compute UMAP in the background, unless it was cached."""
         if self.state.state != "working" or self._process is not None:
             return
         if importlib.util.find_spec("umap") is None:
-            words = "PCA: UMAP needs the extra `web` (pip install 'clocs[web]')"
-            self._set(self.positions, State("pca", "failed", 0.0, words))
+            problem = "The map shows PCA: UMAP needs pip install 'clocs[web]'"
+            self._set(self.positions, ProjectionState("pca", "failed", 0.0, problem))
             return
         threading.Thread(target=self._compute, name="projection", daemon=True).start()
 
     def stop(self) -> None:
-        """End the computation, if one runs or is about to."""
+        """End the computation if it is running or about to start."""
         self._stopped = True
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
 
     def _compute(self) -> None:
-        """Whatever goes wrong is said on the page: nobody should wait for a map for ever."""
+        """Every failure ends in a state that the page shows, so that it never waits in vain."""
         try:
-            made, words = self._computed()
+            made, problem = self._run_umap()
         except OSError as error:
-            made, words = None, f"UMAP failed ({error.strerror}): the map shows PCA"
+            made, problem = None, f"UMAP failed ({error.strerror}); the map shows PCA"
         if made is None:
-            self._set(self.positions, State("pca", "failed", 0.0, words))
+            self._set(self.positions, ProjectionState("pca", "failed", 0.0, problem))
             return
-        self._set(made, State("umap", "ready", 1.0, "UMAP"))
-        with suppress(OSError):  # then it is computed again next time
+        self._set(made, ProjectionState("umap", "ready", 1.0, "UMAP"))
+        with suppress(OSError):  # it will be computed again next time
             self.file.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(self.file, pack({}, {"positions": made}))
 
-    def _computed(self) -> tuple[Positions | None, str]:
-        """The map by a process of its own, or None and why not."""
+    def _run_umap(self) -> tuple[Positions | None, str]:
+        """The positions from a separate process, or None and the reason."""
         with tempfile.TemporaryDirectory(prefix="clocs-map-") as folder:
             source = Path(folder, "vectors.npy")
             np.save(source, self.vectors, allow_pickle=False)
             self._process = subprocess.Popen(
                 [
                     sys.executable,
-                    "-P",  # the folder that the explorer was started in holds no modules for it
+                    "-P",  # import nothing from the current folder
                     "-m",
                     "clocs.explorer.umap_worker",
                     str(source),
@@ -155,39 +162,78 @@ class Projection:
             )
             if self._stopped:
                 self._process.terminate()
-            words = "UMAP failed: the map shows PCA"
-            for said in _said(self._process):
-                if "error" in said:
-                    words = f"UMAP failed ({said['error']}): the map shows PCA"
+            problem = "UMAP failed; the map shows PCA"
+            for message in _messages(self._process):
+                if "error" in message:
+                    problem = f"UMAP failed ({message['error']}); the map shows PCA"
                 else:
-                    state = State("pca", "working", said["progress"], said["words"])
+                    state = ProjectionState("pca", "working", message["progress"], message["stage"])
                     self._set(self.positions, state)
             self._process.wait()
-            return _load(Path(folder, "positions.clocs"), len(self.vectors)), words
+            return _load(Path(folder, "positions.clocs"), len(self.vectors)), problem
 
 
-def _said(process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
-    """What the process says of its progress; what its libraries print between is passed over."""
+def _messages(process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
+    """The worker's JSON lines; anything else that its libraries print is ignored."""
     assert process.stdout is not None
     for line in process.stdout:
         with suppress(ValueError):
-            said = json.loads(line)
-            if isinstance(said, dict):
-                yield said
+            message = json.loads(line)
+            if isinstance(message, dict):
+                yield message
 
 
-def _key(vectors: NDArray[np.float32], settings: Settings) -> str:
-    total = hashlib.sha256(json.dumps(asdict(settings)).encode())  # processors have it built in
-    total.update(str(vectors.shape).encode())
-    total.update(np.ascontiguousarray(vectors, "<f4").data)
-    return total.hexdigest()[:24]
+def _key(vectors: NDArray[np.float32], settings: UmapSettings) -> str:
+    # sha256 because processors have instructions for it
+    key = hashlib.sha256(json.dumps(asdict(settings)).encode())
+    key.update(str(vectors.shape).encode())
+    key.update(np.ascontiguousarray(vectors, "<f4").data)
+    return key.hexdigest()[:24]
 
 
 def _load(path: Path, n: int) -> Positions | None:
-    """What the file holds, or None where it is missing, damaged or of others."""
+    """The file's positions, or None if it is missing, damaged or of other patients."""
     try:
         positions = unpack(path.read_bytes())[1]["positions"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
     good = positions.shape == (n, 2) and positions.dtype == np.float32
     return positions if good and np.isfinite(positions).all() else None
+
+
+def label_names(rows: pl.DataFrame, first: Sequence[str]) -> tuple[str, ...]:
+    """The labels in use, `first` in their order; beyond 31 the rare ones become 'other'."""
+    counts = dict(rows["labels"].explode().drop_nulls().value_counts().iter_rows())
+    known = [label for label in dict.fromkeys([*first, *sorted(counts)]) if counts.get(label)]
+    if len(known) <= MOST_LABELS:
+        return tuple(known)
+    common = set(sorted(known, key=lambda label: -counts[label])[: MOST_LABELS - 1])
+    return (*(label for label in known if label in common), OTHER)
+
+
+def map_columns(
+    rows: pl.DataFrame, labels: Sequence[str], datasets: Sequence[str]
+) -> dict[str, NDArray[Any]]:
+    """One value per patient: labels as bits; split, sex and dataset as codes; age in years."""
+    bit = {label: 1 << i for i, label in enumerate(labels)}
+    other = bit.get(OTHER, 0)
+    # Most patients have one of a few sets of labels: look up sets, not patients.
+    sets = rows["labels"].list.join("\0")
+    mask_of = {
+        text: sum({bit.get(label, other) for label in text.split("\0") if label})
+        for text in sets.unique().to_list()
+    }
+    masks = sets.replace_strict(mask_of, return_dtype=pl.UInt32).to_numpy()
+    age = rows["age"].fill_nan(None).clip(0, UNKNOWN_AGE - 1).round()
+    return {
+        "labels": np.asarray(masks, np.uint32),
+        "split": _coded(rows["split"], {str(part): i for i, part in enumerate(PARTS)}, len(PARTS)),
+        "sex": _coded(rows["sex"], {sex: i for i, sex in enumerate(SEXES)}, 0),
+        "age": age.fill_null(UNKNOWN_AGE).cast(pl.UInt8).to_numpy(),
+        "dataset": _coded(rows["dataset"], {name: i for i, name in enumerate(datasets)}, 0),
+    }
+
+
+def _coded(column: pl.Series, codes: Mapping[str, int], unknown: int) -> NDArray[np.uint8]:
+    coded = column.replace_strict(codes, default=unknown, return_dtype=pl.UInt8)
+    return coded.fill_null(unknown).to_numpy()

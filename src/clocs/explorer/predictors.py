@@ -1,64 +1,150 @@
-"""Predicting: a linear classifier a dataset, fitted once, and what they say of a vector."""
+"""Linear classifiers on patients' embeddings, one per labelled dataset.
+
+They show what a linear layer can read from a patient's vector: an aid to browsing, not a diagnosis.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
-from clocs.explorer.classifier import Classifier, fit
 from clocs.patients.embeddings import Embeddings
 from clocs.store.store import Store
 
+_STRENGTHS = (1e-1, 1e-2, 1e-3, 1e-4)  # of the L2 penalty, per training patient
+_FEWEST = 20  # labelled training patients
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """One dataset's classifier.
+
+    Attributes:
+        dataset: The dataset with these labels.
+        labels: Classes.
+        multilabel: Whether each class is predicted independently of the others.
+        model: A fitted scikit-learn pipeline.
+        trained_on: Number of training patients.
+        tested_on: Number of labelled test patients.
+        auc: Macro AUC on the test patients; None if undefined.
+    """
+
+    dataset: str
+    labels: tuple[str, ...]
+    multilabel: bool
+    model: Any
+    trained_on: int
+    tested_on: int
+    auc: float | None
+
+    def probabilities(self, vectors: NDArray[np.float32]) -> NDArray[np.float64]:
+        """(n, dim) -> (n, classes)."""
+        return np.asarray(self.model.predict_proba(vectors.astype(np.float64)), np.float64)
+
+    def describe(self, vector: NDArray[np.float32]) -> dict[str, Any]:
+        """What the page shows for a (dim,) vector; classes by descending probability."""
+        p = self.probabilities(vector[None])[0]
+        facts = ("dataset", "multilabel", "trained_on", "tested_on", "auc")
+        return {name: getattr(self, name) for name in facts} | {
+            "classes": [
+                {"label": self.labels[i], "probability": float(p[i])} for i in np.argsort(-p)
+            ]
+        }
+
 
 class Predictors:
-    """Classifiers of the datasets whose labels are known, fitted when first asked for.
+    """The classifiers of all labelled datasets, fitted when first needed.
 
     Args:
-        embeddings: Patients, labelled and split.
+        embeddings: Patients with labels and splits.
         stores: By dataset.
     """
 
     def __init__(self, embeddings: Embeddings, stores: Mapping[str, Store]) -> None:
         self._embeddings, self._stores = embeddings, stores
         self._lock = threading.Lock()
-        self._fitted: dict[str, Classifier] | None = None
+        self._fitted: dict[str, Predictor] | None = None
 
-    def fit(self) -> dict[str, Classifier]:
-        """By dataset; who asks while another does waits for the same."""
+    def fit(self) -> dict[str, Predictor]:
+        """By dataset; concurrent callers wait for the same fit."""
         with self._lock:
             if self._fitted is None:
-                self._fitted = {}
-                for dataset, store in self._stores.items():
-                    labels, multilabel = store.manifest.labels, store.manifest.multilabel
-                    made = fit(self._embeddings, dataset, labels, multilabel=multilabel)
-                    if made is not None:
-                        self._fitted[dataset] = made
+                found = {
+                    dataset: fit_predictor(
+                        self._embeddings,
+                        dataset,
+                        store.manifest.labels,
+                        multilabel=store.manifest.multilabel,
+                    )
+                    for dataset, store in self._stores.items()
+                }
+                self._fitted = {name: one for name, one in found.items() if one is not None}
             return self._fitted
 
     def predict(
         self, vector: NDArray[np.float32], datasets: Sequence[str] | None = None
     ) -> list[dict[str, Any]]:
-        """What the classifiers of these datasets, or all, say of a (dim,) vector."""
-        return [
-            _told(one, vector)
-            for dataset, one in self.fit().items()
-            if datasets is None or dataset in datasets
-        ]
+        """Predictions for a (dim,) vector by the classifiers of these datasets, or of all."""
+        chosen = self.fit().items()
+        return [one.describe(vector) for name, one in chosen if not datasets or name in datasets]
 
 
-def _told(classifier: Classifier, vector: NDArray[np.float32]) -> dict[str, Any]:
-    p = classifier.predict(vector[None])[0]
-    return {
-        "dataset": classifier.dataset,
-        "multilabel": classifier.multilabel,
-        "trained_on": classifier.trained_on,
-        "tested_on": classifier.tested_on,
-        "auc": classifier.auc,
-        "classes": [
-            {"label": classifier.labels[i], "probability": float(p[i])} for i in np.argsort(-p)
-        ],
-    }
+def fit_predictor(
+    embeddings: Embeddings, dataset: str, labels: Sequence[str], *, multilabel: bool
+) -> Predictor | None:
+    """A classifier for this dataset's patients, or None if too few of them are labelled."""
+    from clocs.evaluation.metrics import auc_per_class, macro
+
+    rows = embeddings.rows.with_row_index("row").filter(pl.col("dataset") == dataset)
+    seen = set(rows.filter(pl.col("split") == "train")["labels"].explode())
+    classes = [label for label in labels if label in seen]
+    code = {label: i for i, label in enumerate(classes)}
+    target = np.zeros((len(embeddings), len(classes)), np.uint8)
+    for row, names in rows.select("row", "labels").iter_rows():
+        target[row, [code[name] for name in names if name in code]] = 1
+    split = embeddings.rows["split"].to_numpy()
+    train, validation, test = (
+        np.flatnonzero(target.any(axis=1) & (split == name))
+        for name in ("train", "validation", "test")
+    )
+    if len(train) < _FEWEST or len(classes) < 2:
+        return None
+    x = embeddings.vectors.astype(np.float64)
+    held_out = validation if len(validation) else train
+    models = [_fit(x[train], target[train], strength, multilabel) for strength in _STRENGTHS]
+    model = min(models, key=lambda one: _loss(one.predict_proba(x[held_out]), target[held_out]))
+    auc = None
+    if len(test):
+        mean = macro(auc_per_class(model.predict_proba(x[test]), target[test]))
+        auc = None if np.isnan(mean) else mean
+    return Predictor(dataset, tuple(classes), multilabel, model, len(train), len(test), auc)
+
+
+def _fit(
+    x: NDArray[np.float64], target: NDArray[np.uint8], strength: float, multilabel: bool
+) -> Any:
+    """Standardisation and logistic regression: one over all classes, or one for each."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.multiclass import OneVsRestClassifier
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    logistic = LogisticRegression(C=1 / (strength * len(x)))
+    if multilabel:
+        return make_pipeline(StandardScaler(), OneVsRestClassifier(logistic)).fit(x, target)
+    row, label = np.nonzero(target)  # a patient with two labels counts half for each
+    weight = 1 / target.sum(axis=1)[row]
+    model = make_pipeline(StandardScaler(), logistic)
+    return model.fit(x[row], label, logisticregression__sample_weight=weight)
+
+
+def _loss(p: NDArray[np.float64], target: NDArray[np.uint8]) -> float:
+    """Cross-entropy, summed over classes."""
+    p = np.clip(p, 1e-12, 1 - 1e-12)
+    return float(-(target * np.log(p) + (1 - target) * np.log(1 - p)).sum())

@@ -1,9 +1,8 @@
-"""Pseudonyms: what a page calls patients, so that their IDs stay where they are.
+"""Pseudonyms: names for patients on the page, so that their IDs stay on the server.
 
 A pseudonym is a keyed hash of dataset and patient. The key is random, made once and kept in the
-cache folder, readable by its owner alone: the same patient keeps the same pseudonym (a shared
-address works tomorrow), and nobody without the key can go from IDs to pseudonyms. Knows nothing
-about pages.
+cache folder, readable only by its owner: a patient keeps the same pseudonym (a shared link still
+works tomorrow), and nobody without the key can compute pseudonyms from IDs.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ import secrets
 from collections.abc import Iterable
 from pathlib import Path
 
-DIGITS = 10  # hexadecimal: among 100,000 patients two meet once in 220 times, and are told apart
+DIGITS = 10  # hexadecimal; 100,000 patients collide with probability 1/220, which is resolved
 _KEY = "pseudonyms.key"
 
 
 def key_of(folder: Path) -> bytes:
-    """The folder's key, made where there is none."""
+    """The folder's key, made if there is none."""
     path = folder / _KEY
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -28,7 +27,7 @@ def key_of(folder: Path) -> bytes:
         key = path.read_bytes()
         if len(key) == 32:
             return key
-        handle = os.open(path, os.O_WRONLY | os.O_TRUNC, 0o600)  # cut short: make another
+        handle = os.open(path, os.O_WRONLY | os.O_TRUNC, 0o600)  # truncated: make another
     key = secrets.token_bytes(32)
     with os.fdopen(handle, "wb") as file:
         file.write(key)
@@ -36,7 +35,7 @@ def key_of(folder: Path) -> bytes:
 
 
 def pseudonyms(patients: Iterable[tuple[str, str]], key: bytes) -> list[str]:
-    """One a (dataset, patient), all distinct."""
+    """One per (dataset, patient), all distinct."""
     keyed = hashlib.blake2b(key=key, digest_size=DIGITS // 2)
     taken: dict[str, None] = {}
     for dataset, patient in patients:

@@ -1,25 +1,16 @@
-"""What the endpoints answer, as types: they are the OpenAPI description. Knows nothing else."""
+"""The types of the endpoints' responses, which make up the OpenAPI description."""
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import BaseModel
+
+from clocs.explorer.patient_map import ProjectionState
 
 
 class Problem(BaseModel):
-    """Every error: one sentence."""
+    """The response to every error: one sentence."""
 
     message: str
-
-
-class ProjectionState(BaseModel):
-    """How far the map is."""
-
-    kind: Literal["pca", "umap"]
-    state: Literal["ready", "working", "failed"]
-    progress: float
-    words: str
 
 
 class SessionFacts(BaseModel):
@@ -37,7 +28,8 @@ class SessionFacts(BaseModel):
     uploads: bool
     report: bool
     projection: ProjectionState
-    without_direction: int
+    not_embedded: int
+    notes: list[str]
 
 
 class Histogram(BaseModel):
@@ -49,18 +41,18 @@ class Histogram(BaseModel):
     intra_mean: float | None
     inter_mean: float | None
     separability: float | None
-    words: str
+    description: str
 
 
 class Prediction(BaseModel):
-    """A class and how likely it is."""
+    """A class and its predicted probability."""
 
     label: str
     probability: float
 
 
 class Predictions(BaseModel):
-    """What one dataset's linear classifier says."""
+    """The predictions of one dataset's linear classifier."""
 
     dataset: str
     multilabel: bool
@@ -89,7 +81,7 @@ class ListedRecording(RecordingFacts):
 
 
 class Summary(BaseModel):
-    """Who."""
+    """A patient in a list."""
 
     code: str
     row: int
@@ -102,7 +94,7 @@ class Summary(BaseModel):
 
 
 class Patient(Summary):
-    """Who, with recordings and predictions."""
+    """A patient with recordings and predictions."""
 
     recordings: list[ListedRecording]
     predictions: list[Predictions]
@@ -113,13 +105,13 @@ class Neighbour(Summary):
 
     Attributes:
         cosine: Cosine distance.
-        distance: Euclidean distance of the unit vectors.
-        closer_than: The share of pairs of different patients that lie closer together.
+        distance: Euclidean distance between unit vectors.
+        closer_pairs: The share of pairs of different patients that are closer to each other.
     """
 
     cosine: float
     distance: float
-    closer_than: float | None
+    closer_pairs: float | None
 
 
 class Neighbours(BaseModel):
@@ -131,7 +123,7 @@ class Neighbours(BaseModel):
 
 
 class Uploaded(BaseModel):
-    """A visitor's own recording, placed among the patients."""
+    """A visitor's own recording, compared with the patients."""
 
     code: str
     name: str

@@ -1,7 +1,11 @@
-"""Exploring, from Python and for the command line: paths and wishes -> a page that answers."""
+"""Run the explorer: `clocs.explore`, the address it listens on, and the server behind it."""
 
 from __future__ import annotations
 
+import re
+import secrets
+import socket
+import sys
 import threading
 from collections.abc import Callable
 from importlib import import_module
@@ -13,6 +17,10 @@ from clocs.errors import SettingError
 
 if TYPE_CHECKING:
     from clocs.explorer.session import Session
+
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_ANY_ADDRESS = ("0.0.0.0", "::")
+_TOKEN = re.compile(r"[A-Za-z0-9_-]{16,128}")
 
 
 def explore(
@@ -27,23 +35,27 @@ def explore(
     port: int = 0,
     token: str | None = None,
     browse: bool = True,
+    progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
     on_open: Callable[[str, Session], None] | None = None,
 ) -> None:
-    """Open a page on patients, on this machine alone; returns when it is interrupted.
+    """Serve a page for browsing patients on this machine until interrupted.
 
     Args:
-        stores: Prepared recordings; with nothing at all given, the demo's.
-        checkpoint: The encoder; a folder stands for its first seed.
-        embeddings: Made by `clocs.embed` at the level 'patient', instead of encoding the stores.
-        runs: A folder with a report.
-        cache: Folder for what is computed; the system's place by default.
-        show_ids: Whether patients go by their own IDs, not by pseudonyms.
-        split_seed: Of the split by patient.
-        host: Another address to listen on; needs a token.
-        port: A free one by default.
-        token: That visitors must show; 'new' makes one.
-        browse: Whether to open a browser.
-        on_open: Called with the page's address once it can be opened; printed by default.
+        stores: Folders of prepared recordings; the demo's patients if nothing at all is given.
+        checkpoint: The encoder; a folder means its first seed.
+        embeddings: A file written by `clocs.embed` at level 'patient', used instead of encoding
+            the stores.
+        runs: A folder with a report to show.
+        cache: Folder for computed embeddings and maps; the system's cache folder by default.
+        show_ids: Show patients' own IDs instead of pseudonyms.
+        split_seed: Random seed for the patient split.
+        host: Address to listen on; any other than this machine's own requires a token.
+        port: Port to listen on; 0 picks a free one.
+        token: Secret that visitors must present; 'new' generates one.
+        browse: Open the page in a browser.
+        progress: Called with the current stage, the steps done and their total.
+        on_open: Called with the page's address once it accepts connections; by default the
+            address is printed to standard error.
     """
     missing = [name for name in ("fastapi", "uvicorn", "multipart") if find_spec(name) is None]
     if missing:
@@ -51,17 +63,12 @@ def explore(
             f"`clocs explore` needs {', '.join(missing)}; install the extra with "
             "pip install 'clocs[web]'"
         )
-    from rich.console import Console
-
-    from clocs.explorer import serving
-
-    token = serving.checked_token(host, token)
-    listening = serving.listen(host, port)
+    token = checked_token(host, token)
+    listening = listen(host, port)
     from clocs.explorer.open import open_session
 
-    # The server's libraries take as long to import as a hundred thousand patients to read.
+    # Importing the server's libraries takes as long as reading a hundred thousand patients.
     threading.Thread(target=import_module, args=("clocs.explorer.server",), daemon=True).start()
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
     session = open_session(
         stores=[Path(store) for store in stores],
         checkpoint=_path(checkpoint),
@@ -70,14 +77,85 @@ def explore(
         cache=_path(cache),
         show_ids=show_ids,
         split_seed=split_seed,
-        console=console,
+        progress=progress,
     )
-    url = serving.open_door(listening, host, token)
+    listening.listen(128)  # from here on the browser may connect; `_serve` answers
+    url = _address(listening, host, token)
     if on_open is None:
-        console.print(f"The explorer is at {url}", markup=False)
+        sys.stderr.write(f"The explorer is running at {url}\n")
     else:
         on_open(url, session)
-    serving.serve(session, listening, host=host, token=token, browse=browse)
+    _serve(session, listening, host=host, token=token, open_browser=url if browse else None)
+
+
+def checked_token(host: str, token: str | None) -> str | None:
+    """The token to use, generated for 'new'; required unless the host is this machine alone."""
+    token = secrets.token_urlsafe(24) if token == "new" else token
+    if host not in _LOOPBACK and token is None:
+        raise SettingError(
+            f"`host` {host} can be reached from other machines; set `token` as well "
+            "('new' generates one)"
+        )
+    if token is not None and _TOKEN.fullmatch(token) is None:
+        raise SettingError("`token` must be 16 to 128 letters, digits, '-' or '_', or 'new'")
+    return token
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket bound to this address; to a free port if `port` is 0."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+    except OSError as error:
+        raise SettingError(
+            f"cannot listen on {host} port {port} ({error.strerror}); choose another `port`"
+        ) from None
+    return listening
+
+
+def _address(listening: socket.socket, host: str, token: str | None) -> str:
+    """The URL to open in a browser on this machine."""
+    name = "127.0.0.1" if host in _ANY_ADDRESS else f"[{host}]" if ":" in host else host
+    query = f"?token={token}" if token else ""
+    return f"http://{name}:{listening.getsockname()[1]}/{query}"
+
+
+def _serve(
+    session: Session,
+    listening: socket.socket,
+    *,
+    host: str,
+    token: str | None,
+    open_browser: str | None,
+) -> None:
+    """Answer until interrupted; the map and the predictors are computed meanwhile."""
+    import uvicorn
+
+    from clocs.explorer.server import make_app
+    from clocs.explorer.shield import LOOPBACK
+
+    bracketed = f"[{host}]" if ":" in host else host
+    hosts = None if host in _ANY_ADDRESS else LOOPBACK | {bracketed.lower()}
+    app = make_app(session, hosts=hosts, token=token)
+    server = uvicorn.Server(
+        uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
+    )
+    session.projection.start()
+    warming = threading.Timer(2.0, session.warm)  # the map comes first
+    warming.daemon = True
+    warming.start()
+    if open_browser is not None:
+        import webbrowser
+
+        threading.Timer(0.5, webbrowser.open, [open_browser]).start()
+    try:
+        server.run(sockets=[listening])
+    except KeyboardInterrupt:
+        pass
+    finally:
+        session.projection.stop()
 
 
 def _path(given: Path | str | None) -> Path | None:

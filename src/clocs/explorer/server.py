@@ -1,6 +1,6 @@
-"""The server: addresses and what answers them. Thin: every answer is made elsewhere.
+"""The server: a thin layer of endpoints over a session and its uploads.
 
-Static files are read once, at the start: no part of an address ever reaches the file system.
+Static files are read once, at the start: no part of a URL ever reaches the file system.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import io
 import mimetypes
 from collections.abc import Callable, Collection, Iterator
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -25,23 +24,22 @@ from starlette.formparsers import MultiPartException
 from clocs._version import __version__
 from clocs.errors import ClocsError
 from clocs.explorer import responses, shield
-from clocs.explorer.describing import LONGEST
-from clocs.explorer.session import NEIGHBOURS, Session, UnknownPatientError
-from clocs.explorer.uploads import FILES, read_bounded
-from clocs.explorer.visitors import Visitors
+from clocs.explorer.patient_map import ProjectionState
+from clocs.explorer.session import LONGEST, NEIGHBOURS, Session, UnknownPatientError
+from clocs.explorer.uploads import FILES, Uploads, read_in_worker
 from clocs.patients.filters import Where
 
 Code = Annotated[str, Path(pattern="^[0-9a-f]{10}$", description="A patient's pseudonym.")]
-UploadCode = Annotated[str, Path(pattern="^[0-9a-f]{16}$", description="Of an upload.")]
-Number = Annotated[int, Path(ge=0, lt=100_000, description="Of a recording, from 0.")]
-K = Annotated[int, Query(ge=1, le=100, description="How many.")]
-Start = Annotated[float, Query(ge=0, le=1e6, allow_inf_nan=False, description="In seconds.")]
-Seconds = Annotated[float, Query(gt=0, le=LONGEST, allow_inf_nan=False, description="How many.")]
-Lead = Annotated[str | None, Query(max_length=24, description="One lead alone, by name.")]
+UploadCode = Annotated[str, Path(pattern="^[0-9a-f]{16}$", description="An upload's code.")]
+Number = Annotated[int, Path(ge=0, lt=100_000, description="Number of a recording, from 0.")]
+K = Annotated[int, Query(ge=1, le=100, description="Number of neighbours.")]
+Start = Annotated[float, Query(ge=0, le=1e6, allow_inf_nan=False, description="Seconds.")]
+Seconds = Annotated[float, Query(gt=0, le=LONGEST, allow_inf_nan=False, description="Length.")]
+Lead = Annotated[str | None, Query(max_length=24, description="Only this lead.")]
 Label = Annotated[str | None, Query(max_length=100, description="Only patients with this label.")]
-Age = Annotated[float | None, Query(ge=0, le=150, allow_inf_nan=False, description="In years.")]
-Sex = Annotated[Literal["female", "male"] | None, Query(description="Only of this sex.")]
-Part = Annotated[Literal["train", "validation", "test"] | None, Query(description="Only of it.")]
+Age = Annotated[float | None, Query(ge=0, le=150, allow_inf_nan=False, description="Years.")]
+Sex = Annotated[Literal["female", "male"] | None, Query(description="Only this sex.")]
+Part = Annotated[Literal["train", "validation", "test"] | None, Query(description="Only it.")]
 
 
 def _conditions(
@@ -63,12 +61,12 @@ _BINARY: dict[int | str, dict[str, Any]] = {
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"model": responses.Problem, "description": words}
     for status, words in {
-        400: "Not understood",
-        404: "Not here",
-        405: "No such verb",
-        408: "Too slow",
-        413: "Too large",
-        422: "Out of range",
+        400: "Bad request",
+        404: "Not found",
+        405: "Method not allowed",
+        408: "Request timeout",
+        413: "Content too large",
+        422: "Invalid value",
     }.items()
 }
 _MULTIPART = {
@@ -102,7 +100,7 @@ def make_app(
     body_limit: int = shield.BODY_LIMIT,
     body_seconds: float = shield.BODY_SECONDS,
 ) -> shield.Shield:
-    """The whole application, behind its shield."""
+    """The whole application, inside its shield."""
     return shield.Shield(
         make_api(session),
         hosts=hosts,
@@ -124,32 +122,32 @@ def make_api(session: Session) -> FastAPI:
     )
     _add_errors(app)
     _add_pages(app, session)
-    _add_everybody(app, session)
+    _add_session(app, session)
     _add_patients(app, session)
-    _add_uploads(app, Visitors(session))
+    _add_uploads(app, Uploads(session))
     return app
 
 
-def _add_everybody(app: FastAPI, session: Session) -> None:
+def _add_session(app: FastAPI, session: Session) -> None:
     @app.get("/api/session")
     def facts() -> responses.SessionFacts:
-        """What this session shows."""
+        """About the session."""
         return responses.SessionFacts.model_validate(session.facts())
 
     @app.get("/api/map", responses=_BINARY, response_class=Response)
-    def everybody() -> Response:
-        """Places, pseudonyms and columns of all patients, packed (see `clocs.explorer.packing`)."""
+    def everyone() -> Response:
+        """Positions, pseudonyms and columns of all patients (see `clocs.explorer.packing`)."""
         return _binary(session.map())
 
     @app.get("/api/positions", responses=_BINARY, response_class=Response)
     def positions() -> Response:
-        """Places alone, packed."""
+        """Positions only, packed."""
         return _binary(session.positions())
 
     @app.get("/api/projection")
-    def projection() -> responses.ProjectionState:
-        """How far the map is."""
-        return responses.ProjectionState(**vars(session.projection.now()[1]))
+    def projection() -> ProjectionState:
+        """Which projection the map shows, and the progress of UMAP."""
+        return session.projection.now()[1]
 
     @app.get("/api/distances")
     def distances() -> responses.Histogram:
@@ -158,7 +156,7 @@ def _add_everybody(app: FastAPI, session: Session) -> None:
 
     @app.get("/api/names")
     def names() -> list[str]:
-        """What the page calls each patient, in the order of the map; empty without --show-ids."""
+        """Patients' own IDs, in the order of the map; empty unless `show_ids` is set."""
         if not session.show_ids:
             return []
         return [str(name) for name in session.embeddings.rows["patient"].to_list()]
@@ -167,7 +165,7 @@ def _add_everybody(app: FastAPI, session: Session) -> None:
 def _add_patients(app: FastAPI, session: Session) -> None:
     @app.get("/api/patients/{code}")
     def patient(code: Code) -> responses.Patient:
-        """Who, which recordings, and what the classifier says."""
+        """A patient's facts, recordings and predicted classes."""
         return responses.Patient.model_validate(session.patient(code))
 
     @app.get("/api/patients/{code}/recordings/{number}", responses=_BINARY, response_class=Response)
@@ -184,35 +182,35 @@ def _add_patients(app: FastAPI, session: Session) -> None:
 
     @app.get("/api/patients/{code}/neighbours.csv", response_class=Response)
     def neighbours_csv(code: Code, where: Conditions, k: K = NEIGHBOURS) -> Response:
-        """The same as a table."""
+        """The same as CSV."""
         near = session.neighbours(code, k, where)["neighbours"]
         headers = {"content-disposition": f'attachment; filename="neighbours-{code}.csv"'}
         return Response(_table(near), media_type="text/csv", headers=headers)
 
 
-def _add_uploads(app: FastAPI, visitors: Visitors) -> None:
+def _add_uploads(app: FastAPI, uploads: Uploads) -> None:
     @app.post("/api/uploads", status_code=201, openapi_extra=_MULTIPART)
     async def upload(request: Request) -> responses.Uploaded:
-        """Read one recording (WFDB pair or zip, CSV, .ecg) and place it among the patients."""
+        """Read one recording and compare it with the patients."""
         received, rate = await _form(request)
-        recording = await run_in_threadpool(read_bounded, received, rate)
-        return responses.Uploaded.model_validate(await run_in_threadpool(visitors.place, recording))
+        recording = await run_in_threadpool(read_in_worker, received, rate)
+        return responses.Uploaded.model_validate(await run_in_threadpool(uploads.add, recording))
 
     @app.get("/api/uploads/{code}")
     def uploaded(code: UploadCode) -> responses.Uploaded:
-        """An upload of this session, as long as it is kept."""
-        return responses.Uploaded.model_validate(visitors.upload(code))
+        """A recent upload to this session."""
+        return responses.Uploaded.model_validate(uploads.facts(code))
 
     @app.get("/api/uploads/{code}/signal", responses=_BINARY, response_class=Response)
     def upload_signal(
         code: UploadCode, start: Start = 0, seconds: Seconds = 60, lead: Lead = None
     ) -> Response:
         """Samples of an upload, packed."""
-        return _binary(visitors.signal(code, start=start, seconds=seconds, lead=lead))
+        return _binary(uploads.signal(code, start=start, seconds=seconds, lead=lead))
 
 
 async def _form(request: Request) -> tuple[dict[str, bytes], float | None]:
-    """Files by name, and the rate; anything else in the form is refused."""
+    """Files by name, and the sampling rate; anything else in the form is refused."""
     kind = request.headers.get("content-type", "")
     if not kind.lower().startswith("multipart/form-data"):
         raise HTTPException(422, "send the files as multipart/form-data, each as `files`")
@@ -221,16 +219,18 @@ async def _form(request: Request) -> tuple[dict[str, bytes], float | None]:
             received: dict[str, bytes] = {}
             for value in form.getlist("files"):
                 if not isinstance(value, UploadFile):
-                    raise HTTPException(422, "`files` should hold files, each with its name")
+                    raise HTTPException(422, "`files` must contain files with their names")
                 name = value.filename or "file"
                 if name in received:
-                    raise HTTPException(422, f"two files are called {name[:100]}; send each once")
+                    raise HTTPException(
+                        422, f"two files are called {name[:100]}; upload one recording at a time"
+                    )
                 received[name] = await value.read()
             text = form.get("rate")
     except (MultiPartException, StarletteHTTPException) as error:
         raise HTTPException(422, getattr(error, "detail", None) or str(error)) from None
     if not received:
-        raise HTTPException(422, "there is no file in it; send one recording")
+        raise HTTPException(422, "the form contains no file; upload one recording")
     if text is None or text == "":
         return received, None
     try:
@@ -238,7 +238,7 @@ async def _form(request: Request) -> tuple[dict[str, bytes], float | None]:
     except ValueError:
         rate = np.nan
     if not 10 <= rate <= 10_000:
-        raise HTTPException(422, "the rate should be 10 to 10,000 samples a second")
+        raise HTTPException(422, "the sampling rate must be between 10 and 10,000 Hz")
     return received, rate
 
 
@@ -252,7 +252,7 @@ def _add_pages(app: FastAPI, session: Session) -> None:
     @app.get("/static/{name:path}", include_in_schema=False)
     async def asset(name: str) -> Response:
         if name not in static:
-            raise HTTPException(404, "there is no such file")
+            raise HTTPException(404, "no such file")
         return static[name]()
 
     @app.get("/favicon.ico", include_in_schema=False)
@@ -262,25 +262,19 @@ def _add_pages(app: FastAPI, session: Session) -> None:
     @app.get("/report", include_in_schema=False)
     def report() -> Response:
         if session.report is None:
-            raise HTTPException(404, "no report was given; start with --runs RUNS")
+            raise HTTPException(404, "there is no report; start the explorer with `runs`")
         headers = {"content-security-policy": shield.REPORT_CSP}
         return Response(session.report.read_bytes(), media_type="text/html", headers=headers)
 
 
 def _static() -> Iterator[tuple[str, Callable[[], Response]]]:
-    def walk(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
-        for entry in folder.iterdir():
-            if entry.is_dir():
-                yield from walk(entry, f"{prefix}{entry.name}/")
-            else:
-                yield prefix + entry.name, entry
-
-    def answer(content: bytes, kind: str) -> Callable[[], Response]:
+    def response(content: bytes, kind: str) -> Callable[[], Response]:
         return lambda: Response(content, media_type=kind, headers={"cache-control": "no-cache"})
 
-    for name, entry in walk(files("clocs.explorer") / "static", ""):
-        kind = "text/javascript" if name.endswith(".js") else mimetypes.guess_type(name)[0]
-        yield name, answer(entry.read_bytes(), kind or "text/plain")
+    for file in (files("clocs.explorer") / "static").iterdir():
+        kind = mimetypes.guess_type(file.name)[0] or "text/plain"
+        kind = "text/javascript" if file.name.endswith(".js") else kind
+        yield file.name, response(file.read_bytes(), kind)
 
 
 def _add_errors(app: FastAPI) -> None:
@@ -308,7 +302,7 @@ def _add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> JSONResponse:
-        return _problem(500, "something went wrong here; the terminal says what")
+        return _problem(500, "internal error; see the terminal for details")
 
 
 def _problem(status: int, message: str, headers: Any = None) -> JSONResponse:
@@ -320,7 +314,7 @@ def _binary(content: bytes) -> Response:
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
-    """CSV; a text that a spreadsheet would take for a formula gets an apostrophe."""
+    """CSV; text that a spreadsheet would read as a formula is prefixed with an apostrophe."""
     text = io.StringIO()
     columns = ("code", "name", "dataset", "labels", "split", "age", "sex", "cosine", "distance")
     writer = csv.writer(text, lineterminator="\n")

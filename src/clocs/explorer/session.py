@@ -1,7 +1,6 @@
-"""Session: what one explorer shows, and the questions a page can ask. Knows nothing about HTTP.
+"""A session: everything behind one explorer's page, and the queries that the page can make.
 
-Patients go by their pseudonyms here; nothing that leaves this file says who they are, unless the
-owner of the session asked for the IDs.
+Patients are known by their pseudonyms; no result contains an ID unless `show_ids` is set.
 """
 
 from __future__ import annotations
@@ -17,25 +16,25 @@ import polars as pl
 from numpy.typing import NDArray
 
 from clocs.errors import ClocsError, SettingError
-from clocs.explorer.columns import UNKNOWN_AGE, columns_of, label_names
-from clocs.explorer.describing import described, packed_signal
-from clocs.explorer.material import Distances
 from clocs.explorer.packing import pack
-from clocs.explorer.patient_map import Projection
+from clocs.explorer.patient_map import UNKNOWN_AGE, Projection, label_names, map_columns
 from clocs.explorer.predictors import Predictors
 from clocs.explorer.pseudonyms import pseudonyms
+from clocs.explorer.reference_distances import ReferenceDistances
 from clocs.frames.frames import SEXES
 from clocs.frames.splits import PARTS
 from clocs.patients.embeddings import Embeddings
 from clocs.patients.filters import Where
 from clocs.patients.index import PatientIndex
+from clocs.recording import Recording
 from clocs.store.store import Store
 
 NEIGHBOURS = 10
+LONGEST = 600.0  # seconds of signal in one response
 
 
 class UnknownPatientError(ClocsError):
-    """No patient, recording or upload of that name is here."""
+    """This session has no such patient, recording or upload."""
 
 
 @dataclass
@@ -46,17 +45,17 @@ class Session:
         embeddings: Patients' vectors and facts.
         projection: The map.
         distances: Within and between patients.
-        stores: By dataset, for signals; may lack some or all.
-        checkpoint: The encoder's file, for visitors' recordings; None where there is none.
+        stores: By dataset, for the signals; possibly not of every dataset.
+        key: Secret key of the pseudonyms.
+        checkpoint: The encoder's file, for uploads; None disables them.
         report: A page with results, or None.
-        key: Of the pseudonyms.
-        show_ids: Whether patients go by their own IDs.
-        title: Above the page.
+        show_ids: Show patients' own IDs.
+        title: Title of the page.
     """
 
     embeddings: Embeddings
     projection: Projection
-    distances: Distances
+    distances: ReferenceDistances
     stores: Mapping[str, Store]
     key: bytes
     checkpoint: Path | None = None
@@ -67,26 +66,26 @@ class Session:
     def __post_init__(self) -> None:
         if self.embeddings.level != "patient":
             raise SettingError(
-                f"the embeddings are of the level {self.embeddings.level!r}; "
-                "make them with `clocs embed --level patient`"
+                f"the embeddings have level {self.embeddings.level!r}; "
+                "make them with `level` 'patient'"
             )
         rows = self.embeddings.rows
         self.codes = pseudonyms(rows.select("dataset", "patient").iter_rows(), self.key)
         self._rows = {code: row for row, code in enumerate(self.codes)}
         self.predictors = Predictors(self.embeddings, self.stores)
 
-    # What all patients are
+    # All patients
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        """Names for the bits of the column of labels."""
+        """Names of the bits of the label column."""
         first = [label for store in self.stores.values() for label in store.manifest.labels]
         return label_names(self.embeddings.rows, first)
 
     @cached_property
     def columns(self) -> dict[str, NDArray[Any]]:
-        """A value a patient: what a map colours and filters by."""
-        return columns_of(self.embeddings.rows, self.labels, self.datasets)
+        """One value per patient: what the map is coloured and filtered by."""
+        return map_columns(self.embeddings.rows, self.labels, self.datasets)
 
     @cached_property
     def datasets(self) -> tuple[str, ...]:
@@ -107,12 +106,13 @@ class Session:
             "signals": bool(self.stores),
             "uploads": self.checkpoint is not None,
             "report": self.report is not None,
-            "projection": vars(state),
-            "without_direction": len(self.embeddings.dead),
+            "projection": state,
+            "not_embedded": len(self.embeddings.dead),
+            "notes": [f"{name}: {sentence}" for name, sentence in self.embeddings.problems],
         }
 
     def map(self) -> bytes:
-        """Places, pseudonyms and columns of all patients, packed."""
+        """Positions, pseudonyms and columns of all patients, packed."""
         positions, state = self.projection.now()
         codes = np.frombuffer(bytes.fromhex("".join(self.codes)), np.uint8)
         own: dict[str, NDArray[Any]] = {
@@ -122,7 +122,7 @@ class Session:
         return pack({"projection": vars(state)}, {**own, **self.columns})
 
     def positions(self) -> bytes:
-        """Places alone, packed: when a better map is ready."""
+        """Positions only, packed, for when UMAP has finished."""
         positions, state = self.projection.now()
         return pack({"projection": vars(state)}, {"positions": positions})
 
@@ -131,17 +131,17 @@ class Session:
     def row(self, code: str) -> int:
         """The row of a pseudonym."""
         if code not in self._rows:
-            raise UnknownPatientError(f"there is no patient {code[:40]} here")
+            raise UnknownPatientError(f"there is no patient {code[:40]}")
         return self._rows[code]
 
     def name(self, row: int) -> str:
-        """What the page calls a patient."""
+        """The patient's name on the page."""
         if self.show_ids:
             return str(self.embeddings.rows["patient"][row])
         return f"patient {self.codes[row]}"
 
     def summary(self, row: int) -> dict[str, Any]:
-        """Who: one line of a list."""
+        """One line of a list."""
         facts = self.embeddings.rows.row(row, named=True)
         age = facts["age"]
         return {
@@ -156,14 +156,14 @@ class Session:
         }
 
     def patient(self, code: str) -> dict[str, Any]:
-        """Who, which recordings, and what the classifier says."""
+        """A patient's facts, recordings and predicted classes."""
         row = self.row(code)
         table = self._recordings(row)
         listed = []
         if table is not None:
             for number, one in enumerate(table.iter_rows(named=True)):
                 listed.append(
-                    described(one["leads"], one["samples"], one["rate"], one["unit"])
+                    recording_facts(one["leads"], one["samples"], one["rate"], one["unit"])
                     | {
                         "number": number,
                         "name": one["id"] if self.show_ids else f"recording {number + 1}",
@@ -185,7 +185,7 @@ class Session:
         row = self.row(code)
         table = self._recordings(row)
         if table is None or number >= table.height:
-            raise UnknownPatientError(f"{self.name(row)} has no recording {number + 1} here")
+            raise UnknownPatientError(f"{self.name(row)} has no recording {number + 1}")
         store = self.stores[self.embeddings.rows["dataset"][row]]
         return packed_signal(store.recording(int(table["row"][number])), start, seconds, lead)
 
@@ -203,7 +203,7 @@ class Session:
         return PatientIndex.build(self.embeddings)
 
     def warm(self) -> None:
-        """Make what the first click would wait for."""
+        """Prepare what the first click would otherwise wait for."""
         self.index  # noqa: B018
         self.predictors.fit()
 
@@ -224,20 +224,45 @@ class Session:
         where: Where | None = None,
         exclude: Sequence[tuple[str, str] | None] | None = None,
     ) -> list[dict[str, Any]]:
-        """The patients nearest to a vector, each with how near."""
+        """The patients nearest to a vector, with their distances."""
         hits = self.index.search(vector[None], k, where=where, exclude=exclude)
         inter = self.sorted_inter
         listed = []
-        for row, cosine, apart in zip(hits.rows[0], hits.cosine[0], hits.euclidean[0], strict=True):
+        for row, cosine, distance in zip(
+            hits.rows[0], hits.cosine[0], hits.euclidean[0], strict=True
+        ):
             if row < 0:
                 break
-            share = float(np.searchsorted(inter, apart) / len(inter)) if len(inter) else None
+            share = float(np.searchsorted(inter, distance) / len(inter)) if len(inter) else None
             listed.append(
                 self.summary(int(row))
-                | {"cosine": float(cosine), "distance": float(apart), "closer_than": share}
+                | {"cosine": float(cosine), "distance": float(distance), "closer_pairs": share}
             )
         return listed
 
     @cached_property
     def sorted_inter(self) -> NDArray[np.float32]:
         return np.sort(self.distances.inter)
+
+
+def recording_facts(leads: Sequence[str], samples: int, rate: float, unit: str) -> dict[str, Any]:
+    """A recording's facts, as the page gets them."""
+    return {"leads": list(leads), "seconds": samples / rate, "rate": rate, "unit": unit}
+
+
+def packed_signal(recording: Recording, start: float, seconds: float, lead: str | None) -> bytes:
+    """Digital samples with gain and baseline, from which the page computes amplitudes."""
+    if lead is not None:
+        recording = recording.select([lead])
+    first = min(recording.samples, round(start * recording.rate))
+    last = min(recording.samples, first + round(min(seconds, LONGEST) * recording.rate))
+    facts = {
+        "leads": recording.leads,
+        "rate": recording.rate,
+        "unit": recording.unit,
+        "gain": recording.gain.tolist(),
+        "baseline": recording.baseline.tolist(),
+        "start": first / recording.rate,
+        "seconds": recording.seconds,
+    }
+    return pack(facts, {"digital": recording.digital[:, first:last]})

@@ -1,8 +1,8 @@
-"""Shield: what stands between a browser and the pages. Knows nothing about patients.
+"""The shield: an ASGI application that checks every request and secures every response.
 
-Refuses requests for other hosts (a page elsewhere may let its name point to 127.0.0.1), from other
-sites, without the token where one is set, and bodies that are too large or too slow; puts the
-headers that keep a browser strict on every answer. Refusals are JSON with a message.
+It refuses requests for other host names (DNS rebinding), from other sites or without the token,
+and bodies that are too large or too slow, and adds strict security headers to every response.
+Refusals are JSON with a message.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 COOKIE = "clocs_token"
 BODY_LIMIT = 32 << 20  # bytes of an upload
-BODY_SECONDS = 30.0  # for an upload to arrive
+BODY_SECONDS = 30.0  # allowed for an upload to arrive
 
 CSP = (
     "default-src 'self'; img-src 'self' blob: data:; object-src 'none'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'"
 )
-# A report is a page of its own with its styles and scripts inside: it runs in a sandbox that has
-# no origin, so it can neither read this server nor send anything anywhere.
+# A report is a page with inline styles and scripts: it runs in a sandbox without an origin, so that
+# it can neither query this server nor send anything anywhere.
 REPORT_CSP = (
     "sandbox allow-scripts; default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
     "script-src 'unsafe-inline'; font-src data:; frame-ancestors 'self'"
@@ -47,7 +47,7 @@ HEADERS = {
 
 
 class TooMuchError(Exception):
-    """A body that is too large or too slow, with its status."""
+    """A body that is too large or too slow, with its HTTP status."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -58,11 +58,11 @@ class Shield:
     """An ASGI application around another.
 
     Args:
-        app: The other.
-        hosts: Names that a request may be for, without ports; None for any (then with a token).
-        token: That a browser must show once; None for none.
-        body_limit: In bytes.
-        body_seconds: For a body to arrive.
+        app: The application inside.
+        hosts: Accepted host names, without ports; None accepts any and requires a token.
+        token: Secret that a browser must present once, or None.
+        body_limit: Bytes of a request's body.
+        body_seconds: Seconds allowed for a body to arrive.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Shield:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
-        if scope["type"] != "http":  # a websocket: there are none
+        if scope["type"] != "http":  # websockets are not used
             await send({"type": "websocket.close", "code": 1008})
             return
         headers = {k.decode("latin-1").lower(): v.decode("latin-1") for k, v in scope["headers"]}
@@ -104,17 +104,17 @@ class Shield:
 
         refused = self._refuse(scope, headers)
         if refused is not None:
-            await _answer(send_safely, *refused)
+            await _respond(send_safely, *refused)
             return
-        if self.token is not None and (way_in := self._way_in(scope)) is not None:
-            await _answer(send_safely, 303, "", way_in)
+        if self.token is not None and (redirect := self._redirect(scope)) is not None:
+            await _respond(send_safely, 303, "", redirect)
             return
         try:
             await self.app(scope, self._bounded(receive), send_safely)
-        except Exception:  # it has been answered in words; here is what the owner should read
+        except Exception:  # the browser got a sentence; the log gets the traceback
             if not started:
-                await _answer(send_safely, 500, "something went wrong here")
-            logging.getLogger("clocs.explorer").exception("an answer failed")
+                await _respond(send_safely, 500, "internal error")
+            logging.getLogger("clocs.explorer").exception("a request failed")
 
     def _refuse(self, scope: Scope, headers: dict[str, str]) -> tuple[int, str] | None:
         host = headers.get("host", "")
@@ -123,34 +123,34 @@ class Shield:
         if headers.get("sec-fetch-site", "none") not in ("same-origin", "none") and (
             scope["method"] != "GET" or headers.get("sec-fetch-mode") != "navigate"
         ):
-            return 403, "requests from other sites are refused"
+            return 403, "requests from other sites are not allowed"
         origin = headers.get("origin")
         if origin is not None and origin.partition("://")[2].lower() != host.lower():
-            return 403, "requests from other sites are refused"
-        if self.token is not None and not self._known(scope, headers):
-            return 401, "this explorer needs its token; open the address that it printed"
+            return 403, "requests from other sites are not allowed"
+        if self.token is not None and not self._authorised(scope, headers):
+            return 401, "this explorer requires a token; open the address that it printed"
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > self.body_limit:
             return 413, self._too_large()
         return None
 
-    def _known(self, scope: Scope, headers: dict[str, str]) -> bool:
-        shown = [headers.get("authorization", "").removeprefix("Bearer ")]
+    def _authorised(self, scope: Scope, headers: dict[str, str]) -> bool:
+        presented = [headers.get("authorization", "").removeprefix("Bearer ")]
         try:
             cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-            shown.append(cookie.value if cookie else "")
+            presented.append(cookie.value if cookie else "")
         except CookieError:
             pass
         if scope["path"] == "/":
-            shown += parse_qs(scope["query_string"].decode("latin-1")).get("token", [])[:1]
-        return any(self._is_token(word) for word in shown)
+            presented += parse_qs(scope["query_string"].decode("latin-1")).get("token", [])[:1]
+        return any(self._is_token(word) for word in presented)
 
     def _is_token(self, word: str) -> bool:
         own, other = (hashlib.sha256(w.encode()).digest() for w in (self.token or "", word))
         return hmac.compare_digest(own, other)
 
-    def _way_in(self, scope: Scope) -> dict[str, str] | None:
-        """Where a browser that shows the token in the address goes on, with a cookie instead."""
+    def _redirect(self, scope: Scope) -> dict[str, str] | None:
+        """Redirect a browser with the token in its URL to the same URL with a cookie instead."""
         query = parse_qs(scope["query_string"].decode("latin-1"))
         if scope["path"] != "/" or "token" not in query:
             return None
@@ -169,19 +169,19 @@ class Shield:
                 async with asyncio.timeout_at(deadline):
                     message = await receive()
             except TimeoutError:
-                words = f"the request took more than {self.body_seconds:g} s to arrive"
-                raise TooMuchError(408, words) from None
+                sentence = f"the request took more than {self.body_seconds:g} s to arrive"
+                raise TooMuchError(408, sentence) from None
             total += len(message.get("body", b""))
             if total > self.body_limit:
                 raise TooMuchError(413, self._too_large())
             if not message.get("more_body", False):
-                total = -1  # all is here: whoever waits now waits for the browser to leave
+                total = -1  # complete: any further receive waits for a disconnect
             return message
 
         return receive_bounded
 
     def _too_large(self) -> str:
-        return f"the upload is larger than {self.body_limit >> 20} MiB; send one recording"
+        return f"the upload is larger than {self.body_limit >> 20} MiB; upload one recording"
 
 
 def _name(host: str) -> str:
@@ -189,7 +189,7 @@ def _name(host: str) -> str:
     return (name if name and port.isdigit() else host).lower()
 
 
-async def _answer(
+async def _respond(
     send: Send, status: int, message: str, headers: dict[str, str] | None = None
 ) -> None:
     body = json.dumps({"message": message}).encode()

@@ -1,8 +1,8 @@
 """The process that reads an upload: files packed on stdin, one recording packed on stdout.
 
-It has limits on memory and time of its own, so that a file made to harm harms nothing but itself.
-Names are labels here, never paths: they are cut to their last part and looked up in memory. (WFDB
-records of rarer layouts go through a temporary folder, see `readers.wfdb`.)
+It limits its own memory and time, so that a malicious file harms nothing else. File names are never
+used as paths: they are cut to their last part and looked up in memory. (WFDB records in rarer
+formats go through a temporary folder, see `clocs.formats.wfdb`.)
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from clocs.formats.wfdb import read_wfdb
 from clocs.recording import Recording
 
 MOST_FILES = 64  # in a zip
-MOST_BYTES = 64 << 20  # of all files, unpacked
-MOST_MEMORY = 2 << 30  # of the process's address space
-MOST_SECONDS = 20  # of the processor's time
+MOST_BYTES = 64 << 20  # of all files, uncompressed
+MOST_MEMORY = 2 << 30  # bytes of address space
+MOST_SECONDS = 20  # of processor time
 MOST_SAMPLES = 16_000_000  # leads × samples: twelve leads for 45 minutes at 500 Hz
 SHORTEST = 1.0  # seconds
 RATES = (10.0, 10_000.0)  # Hz
@@ -41,10 +41,10 @@ def read_upload(files: Mapping[str, bytes], rate: float | None = None) -> Record
 
     Args:
         files: By name: a WFDB header with its signal files, a CSV, an `.ecg`, or a zip of those.
-        rate: Of a CSV, in Hz, which does not say it itself; 500 by default.
+        rate: Sampling rate of a CSV in Hz; 500 by default.
 
     Raises:
-        ClocsError: One sentence that says what is wrong with them.
+        ClocsError: One sentence on what is wrong with them.
     """
     found = _unpacked(files)
     headers = [name for name in found if name.lower().endswith(".hea")]
@@ -52,7 +52,7 @@ def read_upload(files: Mapping[str, bytes], rate: float | None = None) -> Record
     if len(headers) + len(singles) > 1:
         several = headers + singles
         raise SourceError(
-            f"there are {len(several)} recordings ({', '.join(several)[:80]}); drop one at a time"
+            f"found {len(several)} recordings ({', '.join(several)[:80]}); upload one at a time"
         )
     if headers:
         recording = read_wfdb(hold_files(found), headers[0])
@@ -65,28 +65,28 @@ def read_upload(files: Mapping[str, bytes], rate: float | None = None) -> Record
             recording = read_csv(found[name], name=stem, rate=rate or 500.0, rows=1)
     elif any(name.lower().endswith((".dat", ".mat")) for name in found):
         raise SourceError(
-            "a WFDB signal file needs its header; drop the .hea file together with it"
+            "a WFDB signal file needs its header; upload the .hea file together with it"
         )
     else:
         raise SourceError(
-            f"{', '.join(found)[:80] or 'nothing'} is no recording that can be read; drop a WFDB "
-            "pair (.hea and .dat or .mat) or a zip of it, a .csv, or an .ecg"
+            f"cannot read {', '.join(found)[:80] or 'an empty upload'} as a recording; upload a "
+            "WFDB pair (.hea and .dat or .mat), a zip of one, a .csv or an .ecg file"
         )
     return _checked(recording)
 
 
 def _unpacked(files: Mapping[str, bytes]) -> dict[str, bytes]:
-    """All files by the last part of their names; the members of zips counted and sized first."""
+    """All files by the last part of their names, including the members of zip files."""
     found: dict[str, bytes] = {}
     for name, data in files.items():
         zipped = data[:4] == b"PK\x03\x04" or name.lower().endswith(".zip")
         more = _members(name, data) if zipped else {_last(name): data}
         if twice := found.keys() & more.keys():
-            raise SourceError(f"two files are called {min(twice)}; drop one recording at a time")
+            raise SourceError(f"two files are called {min(twice)}; upload one recording at a time")
         found |= more
         if sum(map(len, found.values())) > MOST_BYTES:
             raise SourceError(
-                f"the files hold more than {MOST_BYTES >> 20} MiB unpacked; drop one recording"
+                f"the files exceed {MOST_BYTES >> 20} MiB uncompressed; upload one recording"
             )
     return found
 
@@ -96,25 +96,29 @@ def _members(name: str, data: bytes) -> dict[str, bytes]:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             infos = [i for i in archive.infolist() if not i.is_dir() and _is_wanted(i.filename)]
             if len(archive.infolist()) > 10 * MOST_FILES or len(infos) > MOST_FILES:
-                raise SourceError(f"{_last(name)} holds too many files; zip one recording")
+                raise SourceError(f"{_last(name)} contains too many files; zip one recording")
             if sum(info.file_size for info in infos) > MOST_BYTES:
                 raise SourceError(
-                    f"{_last(name)} unpacks to more than {MOST_BYTES >> 20} MiB; zip one recording"
+                    f"{_last(name)} exceeds {MOST_BYTES >> 20} MiB uncompressed; zip one recording"
                 )
             found: dict[str, bytes] = {}
             for info in infos:
                 if info.flag_bits & 1:
                     raise SourceError(f"{_last(name)} is encrypted; zip it without a password")
                 with archive.open(info) as member:
-                    content = member.read(info.file_size + 1)  # a size that lies stops here
+                    content = member.read(info.file_size + 1)  # no more than its stated size
                 if len(content) != info.file_size or _last(info.filename) in found:
-                    raise SourceError(f"{_last(name)} is damaged, or holds two files of one name")
+                    raise SourceError(
+                        f"{_last(name)} is damaged, or has two files of the same name"
+                    )
                 found[_last(info.filename)] = content
             return found
     except (zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError, OSError) as error:
-        raise SourceError(f"{_last(name)} is no zip that can be read ({error})") from None
+        raise SourceError(f"{_last(name)} is not a readable zip file ({error})") from None
     except (NotImplementedError, RuntimeError, LookupError) as error:
-        raise SourceError(f"{_last(name)} is packed in an unknown way ({error})") from None
+        raise SourceError(
+            f"{_last(name)} uses an unsupported kind of compression ({error})"
+        ) from None
 
 
 def _is_wanted(name: str) -> bool:
@@ -132,16 +136,18 @@ def _checked(recording: Recording) -> Recording:
     name = recording.id
     if not recording.samples or recording.digital.size > MOST_SAMPLES:
         raise SourceError(
-            f"{name} holds {recording.digital.size:,} samples; send a shorter stretch"
+            f"{name} has {recording.digital.size:,} samples; upload a shorter recording"
         )
     if not RATES[0] <= recording.rate <= RATES[1]:
-        raise SourceError(f"{name} has {recording.rate:g} samples a second; 10 to 10,000 are read")
+        raise SourceError(
+            f"{name} has a sampling rate of {recording.rate:g} Hz; it must be 10 to 10,000 Hz"
+        )
     if recording.seconds < SHORTEST:
         raise SourceError(
-            f"{name} lasts {recording.seconds:.2f} s; at least {SHORTEST:g} s are needed"
+            f"{name} lasts {recording.seconds:.2f} s; at least {SHORTEST:g} s is needed"
         )
     if not np.isfinite(recording.gain).all() or not (recording.gain != 0).all():
-        raise SourceError(f"{name} has a gain of zero, so that its samples have no size")
+        raise SourceError(f"{name} has a gain of zero")
     flat = [
         lead
         for lead, row in zip(recording.leads, recording.digital, strict=True)
@@ -153,8 +159,8 @@ def _checked(recording: Recording) -> Recording:
     return replace(recording, id=name[:60], leads=leads)
 
 
-def packed(recording: Recording) -> bytes:
-    """A recording as bytes; `unpacked` reads them."""
+def packed_recording(recording: Recording) -> bytes:
+    """A recording as bytes; see `unpacked_recording`."""
     facts = {
         "id": recording.id,
         "leads": recording.leads,
@@ -166,8 +172,8 @@ def packed(recording: Recording) -> bytes:
     return pack(facts, {"digital": recording.digital})
 
 
-def unpacked(data: bytes) -> Recording:
-    """The recording that `packed` packed."""
+def unpacked_recording(data: bytes) -> Recording:
+    """The recording in the bytes made by `packed_recording`."""
     facts, arrays = unpack(data)
     return Recording(
         id=facts["id"],
@@ -182,10 +188,10 @@ def unpacked(data: bytes) -> Recording:
 
 
 def _limit() -> None:
-    """Bound this process, where the system knows how."""
+    """Limit this process, where the system can."""
     try:
         import resource
-    except ImportError:  # Windows: the parent's clock is the limit
+    except ImportError:  # Windows: only the parent's timeout applies
         return
     resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS, MOST_SECONDS))
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
@@ -198,12 +204,12 @@ def main() -> None:
     facts, arrays = unpack(sys.stdin.buffer.read())
     files = {name: arrays[key].tobytes() for key, name in facts["names"].items()}
     try:
-        answer = packed(read_upload(files, facts["rate"]))
+        answer = packed_recording(read_upload(files, facts["rate"]))
     except ClocsError as error:
         answer = pack({"error": str(error)}, {})
     except MemoryError:
-        answer = pack({"error": "the files need too much memory to read"}, {})
-    except Exception as error:  # a stranger's file: whatever it sets off is the file's fault
+        answer = pack({"error": "reading the files takes too much memory"}, {})
+    except Exception as error:  # whatever a stranger's file causes is the file's fault
         answer = pack({"error": f"the files cannot be read ({type(error).__name__})"}, {})
     sys.stdout.buffer.write(answer)
 

@@ -1,46 +1,60 @@
-"""Uploads: files from a browser -> a recording, read by a process with limits.
-
-Knows nothing about maps or patients.
-"""
+"""Uploads: files from a browser, read in a separate process, embedded and placed on the map."""
 
 from __future__ import annotations
 
 import os
+import secrets
 import subprocess
 import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clocs.errors import SourceError
+from clocs.errors import ClocsError, SettingError, SourceError
 from clocs.explorer.packing import pack, unpack
-from clocs.explorer.upload_worker import unpacked
+from clocs.explorer.patient_map import position_among
+from clocs.explorer.session import (
+    NEIGHBOURS,
+    Session,
+    UnknownPatientError,
+    packed_signal,
+    recording_facts,
+)
+from clocs.explorer.upload_worker import unpacked_recording
 from clocs.recording import Recording
+
+if TYPE_CHECKING:
+    from clocs.training.checkpoint import Checkpoint
 
 SECONDS = 20.0
 FILES = 8  # in one upload
-_KEPT = 16  # uploads remembered, so that a page can ask for their signals
-_AT_ONCE = threading.BoundedSemaphore(2)
+_KEPT = 16  # uploads in memory
+_WORKERS = threading.BoundedSemaphore(2)
 
 
-def read_bounded(
+def read_in_worker(
     files: Mapping[str, bytes], rate: float | None = None, seconds: float = SECONDS
 ) -> Recording:
-    """The recording in these files; SourceError with a sentence where there is none."""
+    """The recording in these files, read by a process with limits on memory and time.
+
+    Raises:
+        SourceError: A sentence for the visitor on why it cannot be read.
+    """
     names = {f"file{i}": name for i, name in enumerate(files)}
     data = {f"file{i}": np.frombuffer(data, np.uint8) for i, data in enumerate(files.values())}
-    question = pack({"names": names, "rate": rate}, data)
-    if not _AT_ONCE.acquire(timeout=seconds):
+    request = pack({"names": names, "rate": rate}, data)
+    if not _WORKERS.acquire(timeout=seconds):
         raise SourceError("too many files are being read; try again in a moment")
     try:
         done = subprocess.run(
-            # -P: the folder that the explorer was started in holds no modules for it.
+            # -P: import nothing from the current folder
             [sys.executable, "-P", "-m", "clocs.explorer.upload_worker"],
-            input=question,
+            input=request,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             timeout=seconds,
@@ -53,30 +67,74 @@ def read_bounded(
             },
         )
     except subprocess.TimeoutExpired:
-        raise SourceError(f"the files took more than {seconds:g} s to read; send less") from None
+        raise SourceError(
+            f"reading the files took more than {seconds:g} s; upload a shorter recording"
+        ) from None
     finally:
-        _AT_ONCE.release()
+        _WORKERS.release()
     try:
         if done.returncode:
-            raise ValueError(f"it ended with {done.returncode}")
+            raise ValueError(f"the worker ended with {done.returncode}")
         facts, _ = unpack(done.stdout)
         if "error" not in facts:
-            return unpacked(done.stdout)
+            return unpacked_recording(done.stdout)
     except (ValueError, KeyError, TypeError):
         raise SourceError(
-            "the files could not be read within the limits of memory and time; send less"
+            "the files could not be read within the memory and time limits; "
+            "upload a shorter recording"
         ) from None
     raise SourceError(str(facts["error"]))
 
 
+def embed_upload(
+    checkpoint: Checkpoint, recording: Recording, frame: float | None = None
+) -> tuple[NDArray[np.float32], tuple[str, ...]]:
+    """(dim,) unit vector, and notes for the visitor.
+
+    The recording is cut into frames of `frame` seconds, those of the patients on the map. Only
+    leads that the encoder was trained on are used; if the recording has none of them, all its leads
+    are (the encoder sees one lead at a time), and a note says so.
+    """
+    from clocs.patients.embed import embed_recordings, frame_of
+
+    trained = checkpoint.card.leads
+    common = [lead for lead in trained if lead in recording.leads]
+    notes = []
+    if not common:
+        notes.append(
+            f"This recording has none of the leads that the encoder was trained on "
+            f"({', '.join(trained)}). It was embedded with {', '.join(recording.leads)} instead, "
+            "so interpret its position with care."
+        )
+    elif len(common) < len(trained):
+        notes.append(
+            f"Embedded with lead{'s' * (len(common) > 1)} {', '.join(common)} only; the encoder "
+            f"was trained on {', '.join(trained)}."
+        )
+    if recording.unit != "mV":
+        notes.append("The gain is unknown: amplitudes are in arbitrary units, not mV.")
+    embedded = embed_recordings(
+        checkpoint,
+        [recording],
+        level="recording",
+        spec=frame_of(checkpoint, frame),
+        leads=common or recording.leads,
+    )
+    if embedded.problems:
+        raise SettingError(embedded.problems[0][1])
+    if not len(embedded):
+        raise SettingError("its embedding is a zero vector, which has no direction")
+    return embedded.vectors[0], tuple(notes)
+
+
 @dataclass(frozen=True)
 class Upload:
-    """A recording that a visitor gave, and where it lies.
+    """A visitor's recording.
 
     Attributes:
         recording: As read.
-        vector: (dim,) its embedding, or None where it could not be embedded.
-        notes: What the visitor should know about it.
+        vector: (dim,) its embedding, or None if it could not be embedded.
+        notes: Sentences for the visitor.
     """
 
     recording: Recording
@@ -85,18 +143,70 @@ class Upload:
 
 
 class Uploads:
-    """The latest uploads, in memory alone."""
+    """The latest uploads to a session, in memory only."""
 
-    def __init__(self, kept: int = _KEPT) -> None:
-        self._kept, self._lock = kept, threading.Lock()
+    def __init__(self, session: Session, kept: int = _KEPT) -> None:
+        self._session, self._kept = session, kept
+        self._lock = threading.Lock()
         self._held: OrderedDict[str, Upload] = OrderedDict()
+        self._encoder: Checkpoint | None = None
 
-    def add(self, code: str, upload: Upload) -> None:
+    def add(self, recording: Recording) -> dict[str, Any]:
+        """Keep a recording, place it on the map and find its neighbours."""
+        upload = self._embedded(recording)
+        code = secrets.token_hex(8)
         with self._lock:
             self._held[code] = upload
             while len(self._held) > self._kept:
                 self._held.popitem(last=False)
+        return self.facts(code)
 
-    def get(self, code: str) -> Upload | None:
+    def facts(self, code: str) -> dict[str, Any]:
+        """An upload's facts, position, neighbours and predicted classes."""
+        upload = self._get(code)
+        recording, vector = upload.recording, upload.vector
+        near = [] if vector is None else self._session.near(vector, NEIGHBOURS)
+        position = None
+        if near:
+            rows = np.array([one["row"] for one in near], np.int64)
+            cosine = np.array([one["cosine"] for one in near], np.float32)
+            position = position_among(self._session.projection.now()[0], rows, cosine).tolist()
+        return {
+            "code": code,
+            "name": recording.id,
+            "notes": upload.notes,
+            "recording": recording_facts(
+                recording.leads, recording.samples, recording.rate, recording.unit
+            ),
+            "position": position,
+            "neighbours": near,
+            "predictions": [] if vector is None else self._session.predictors.predict(vector),
+        }
+
+    def signal(self, code: str, *, start: float, seconds: float, lead: str | None) -> bytes:
+        """An upload's samples, packed."""
+        return packed_signal(self._get(code).recording, start, seconds, lead)
+
+    def _get(self, code: str) -> Upload:
         with self._lock:
-            return self._held.get(code)
+            upload = self._held.get(code)
+        if upload is None:
+            raise UnknownPatientError("this upload is no longer in memory; upload the file again")
+        return upload
+
+    def _embedded(self, recording: Recording) -> Upload:
+        """Without a vector, but with a note, if it cannot be embedded: the ECG is shown anyway."""
+        try:
+            frame = self._session.embeddings.frame
+            return Upload(recording, *embed_upload(self._loaded(), recording, frame))
+        except ClocsError as error:
+            return Upload(recording, None, (f"This ECG is not on the map: {error}.",))
+
+    def _loaded(self) -> Checkpoint:
+        from clocs.training.checkpoint import load_checkpoint
+
+        if self._session.checkpoint is None:
+            raise SettingError("no encoder is loaded; start the explorer with `checkpoint`")
+        with self._lock:
+            self._encoder = self._encoder or load_checkpoint(self._session.checkpoint)
+            return self._encoder

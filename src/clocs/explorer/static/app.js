@@ -211,12 +211,12 @@ class App {
     const note = $("map-note");
     while (projection.state === "working") {
       note.hidden = false;
-      note.textContent = `PCA for now; UMAP: ${projection.words}, ${Math.round(100 * projection.progress)} %`;
+      note.textContent = `PCA for now; UMAP: ${projection.description}, ${Math.round(100 * projection.progress)} %`;
       await new Promise((done) => { setTimeout(done, 1000); });
       projection = await api.projection().catch(() => projection);
     }
     note.hidden = projection.kind === "umap";
-    note.textContent = projection.words;
+    note.textContent = projection.description;
     document.documentElement.dataset.map = projection.kind;
     if (projection.kind !== "umap" || this.kind === "umap") return;
     this.kind = "umap";

@@ -29,7 +29,7 @@ export class Compare {
       this.box.replaceChildren(
         make("div", { class: "tools" },
           make("button", { type: "button", id: "close-compare", title: "Back (Esc)", onclick: () => this.app.compare(null) }, "← Back to the map"),
-          near && make("span", {}, `Distance ${near.distance.toFixed(3)}, ${closeness(near.closer_than)} of pairs`),
+          near && make("span", {}, `Distance ${near.distance.toFixed(3)}, ${closeness(near.closer_pairs)} of pairs`),
           make("span", { class: "spring" }), scale, kinds,
           make("button", { type: "button", class: "icon", "aria-label": "Smaller", onclick: () => view.zoom(0.8) }, "−"),
           make("button", { type: "button", class: "icon", "aria-label": "Larger", onclick: () => view.zoom(1.25) }, "+"),
@@ -81,7 +81,7 @@ export class Compare {
     const { histogram } = this.app;
     return make("section", { class: "panel between" }, make("div", {}, distancePlot(histogram, [{ distance: near.distance, on: true }])),
       make("div", {}, make("h2", {}, `Distance ${near.distance.toFixed(3)}`),
-        make("p", { class: "quiet" }, [closeness(near.closer_than) && `${closeness(near.closer_than)} of the pairs of different patients`, `cosine distance ${near.cosine.toFixed(3)}`].filter(Boolean).join("; ")),
+        make("p", { class: "quiet" }, [closeness(near.closer_pairs) && `${closeness(near.closer_pairs)} of the pairs of different patients`, `cosine distance ${near.cosine.toFixed(3)}`].filter(Boolean).join("; ")),
         distanceKey(histogram)));
   }
 

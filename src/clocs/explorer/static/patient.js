@@ -36,7 +36,7 @@ export class Detail {
         make("p", { class: "quiet" }, "Click a point to see the ECG and the ten most similar patients. Draw a lasso around a group to count its labels. Click the legend to hide a value; double-click to see it alone."),
         session.uploads && make("p", {}, make("button", { type: "button", onclick: () => $("open-upload").click() }, "Place your own ECG"))),
       this.#distances(histogram, []),
-      session.without_direction ? make("p", { class: "fine" }, `${session.without_direction} patients have no embedding and are not on the map.`) : "",
+      session.not_embedded ? make("p", { class: "fine" }, `${session.not_embedded} patients have no embedding and are not on the map.`) : "",
     );
   }
 
@@ -185,7 +185,7 @@ export class Detail {
       },
       make("span", { class: "rank" }, String(i + 1)), canvas,
       make("span", {}, make("span", { class: "name" }, `${n.name} `), make("span", { class: "facts" }, [n.labels.join(", "), factsOf(n, { dataset: this.app.session.datasets.length > 1 })].filter(Boolean).join(" · "))),
-      make("span", { class: "apart" }, n.distance.toFixed(3), make("small", {}, closeness(n.closer_than))));
+      make("span", { class: "apart" }, n.distance.toFixed(3), make("small", {}, closeness(n.closer_pairs))));
       return make("li", {}, open, make("button", { type: "button", class: "go", "aria-label": `Go to ${n.name}`, title: "Go to this patient (g)", onclick: () => this.app.choose(n.code) }, "Go"));
     }));
     list.addEventListener("keydown", (event) => {
@@ -235,7 +235,7 @@ export class Detail {
   #distances(histogram, marks, width = 660) {
     return make("section", { class: "distances" }, make("div", { class: "section-head" }, make("h3", {}, marks.length ? "How close they are" : "How far apart patients are")),
       distancePlot(histogram, marks, width), distanceKey(histogram),
-      histogram.words && make("p", { class: "fine" }, `Euclidean distance of unit vectors: ${histogram.words}.`));
+      histogram.description && make("p", { class: "fine" }, `Euclidean distance of unit vectors: ${histogram.description}.`));
   }
 
   #failed(error, stop) {

@@ -1,4 +1,4 @@
-"""What a person does, in headless Chromium."""
+"""The page in headless Chromium."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def page(browser: Browser, served: Served) -> Iterator[Page]:
 
 
 def settle(page: Page) -> None:
-    """Wait until what was asked for is drawn: everything is drawn in the next frame."""
+    """Wait until pending changes are drawn, which happens in the next frame."""
     page.evaluate("() => new Promise(go => requestAnimationFrame(() => requestAnimationFrame(go)))")
 
 
@@ -76,7 +76,7 @@ def ink(canvas: Locator) -> int:
     return int(canvas.evaluate(INK)["ink"])
 
 
-def test_the_map_is_drawn_and_its_legend_filters(page: Page, served: Served) -> None:
+def test_the_map_is_drawn_and_filtered_by_its_legend(page: Page, served: Served) -> None:
     everybody = page.evaluate(MAP_INK)
     assert everybody > 40 * 10
     first = page.locator("#legend button").first
@@ -129,7 +129,7 @@ def test_both_painters_draw_the_same_picture(page: Page) -> None:
     assert drawn["apart"] < 0.12  # edges alone
 
 
-def test_hovering_says_who(page: Page) -> None:
+def test_hovering_shows_the_patient(page: Page) -> None:
     at = page.evaluate("clocs.map.scatter.toScreen(...clocs.columns.positions.slice(0, 2))")
     page.locator("#map").hover(position={"x": at[0], "y": at[1]})
     page.wait_for_selector("#tip:not([hidden])")
@@ -176,7 +176,7 @@ def test_layouts_zoom_and_pan_change_the_paper(page: Page) -> None:
     assert "10 mm/mV" in page.locator(".scale").inner_text()
 
 
-def test_a_millimetre_is_a_millimetre(page: Page) -> None:
+def test_true_size_is_ten_millimetres_per_millivolt(page: Page) -> None:
     choose(page, 1)
     page.click("#detail [data-value=stacked]")
     page.get_by_role("button", name="1:1").click()
@@ -202,8 +202,8 @@ def test_a_millimetre_is_a_millimetre(page: Page) -> None:
     assert run == pytest.approx(10, abs=0.5)
 
 
-def test_paper_is_shown_pixel_by_pixel(page: Page) -> None:
-    """A canvas that the browser scales, be it by half a pixel, is blurred."""
+def test_the_ecg_canvas_is_not_scaled(page: Page) -> None:
+    """A canvas scaled by the browser, even by half a pixel, is blurred."""
     choose(page, 1)
     page.wait_for_selector("#ecg[data-drawn=yes]")
     shown = page.locator("#ecg").evaluate(
@@ -283,7 +283,7 @@ def test_everything_can_be_done_by_keyboard(page: Page) -> None:
     assert page.evaluate("clocs.map.scatter.centre") != before
 
 
-def test_a_shared_address_brings_the_same_view(page: Page, served: Served) -> None:
+def test_a_shared_link_restores_the_view(page: Page, served: Served) -> None:
     choose(page, 11)
     page.click("#colour-by [data-value=sex]")
     page.locator("#legend button").first.click()
@@ -306,14 +306,16 @@ def test_a_shared_address_brings_the_same_view(page: Page, served: Served) -> No
     assert "no patient" in page.locator("#detail .error").inner_text()
 
 
-def test_a_good_and_a_bad_file(page: Page, small_store: Store, tmp_path: Path) -> None:
+def test_a_bad_file_is_refused_and_a_good_one_is_shown(
+    page: Page, small_store: Store, tmp_path: Path
+) -> None:
     for name, data in wfdb_files(small_store.recording(2)).items():
         (tmp_path / name).write_bytes(data)
     (tmp_path / "letter.txt").write_text("Dear colleague", encoding="utf-8")
     page.keyboard.press("u")
     page.set_input_files("#files", tmp_path / "letter.txt")
     page.wait_for_selector("#upload-error:not([hidden])")
-    assert "letter.txt is no recording" in page.locator("#upload-error").inner_text()
+    assert "cannot read letter.txt as a recording" in page.locator("#upload-error").inner_text()
     page.set_input_files("#files", [tmp_path / "own.hea", tmp_path / "own.dat"])
     page.wait_for_selector("#ecg[data-drawn=yes]", timeout=60_000)
     assert page.locator("#upload").is_hidden()
@@ -327,7 +329,7 @@ def test_a_good_and_a_bad_file(page: Page, small_store: Store, tmp_path: Path) -
     page.wait_for_selector("canvas.side[data-drawn=yes] >> nth=1")
 
 
-def test_views_leave_as_pictures_and_tables(page: Page) -> None:
+def test_map_ecg_and_neighbours_can_be_saved(page: Page) -> None:
     with page.expect_download() as saved:
         page.click("#map-png")
     assert saved.value.suggested_filename == "map.png"
@@ -342,7 +344,7 @@ def test_views_leave_as_pictures_and_tables(page: Page) -> None:
     assert len(lines) == 11 and lines[0].startswith("rank,code,name")
 
 
-def test_results_are_shown_and_shut_in(page: Page) -> None:
+def test_the_report_is_shown_in_a_sandbox(page: Page) -> None:
     page.click("#open-report")
     frame = page.frame_locator("#report-frame")
     assert frame.locator("h1").inner_text() == "Results of a run"
@@ -353,7 +355,7 @@ def test_results_are_shown_and_shut_in(page: Page) -> None:
 
 @pytest.mark.parametrize("size", [(1280, 800), (1024, 1366), (800, 1100)])
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_nothing_sticks_out_on_a_laptop_or_a_tablet(
+def test_nothing_overflows_on_a_laptop_or_a_tablet(
     browser: Browser, served: Served, size: tuple[int, int], theme: Any
 ) -> None:
     context = browser.new_context(

@@ -18,18 +18,16 @@ from explorer.conftest import Served
 schemathesis = pytest.importorskip("schemathesis")
 from schemathesis.specs.openapi.checks import response_schema_conformance  # noqa: E402
 
-# A description needs no session: nothing is asked of it before a request comes.
+# The description needs no session: it is not used before the first request.
 schema = schemathesis.openapi.from_dict(server.make_api(cast("Session", None)).openapi())
 
 
 @schema.parametrize()  # type: ignore[untyped-decorator]
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
-def test_no_endpoint_fails_on_what_its_description_allows_or_forbids(
-    case: Any, served: Served
-) -> None:
+def test_no_endpoint_fails_on_valid_or_invalid_requests(case: Any, served: Served) -> None:
     code = served.session.codes[0]
     if case.path_parameters and "/patients/" in case.path and hash(str(case.query)) % 2:
-        case.path_parameters["code"] = code  # by chance it would never be anybody's
+        case.path_parameters["code"] = code  # random codes would never be a patient's
     answer = case.call(base_url=served.url)
     assert answer.status_code < 500
     if answer.status_code >= 400 and answer.headers["content-type"] == "application/json":
@@ -38,7 +36,7 @@ def test_no_endpoint_fails_on_what_its_description_allows_or_forbids(
         case.validate_response(answer, checks=(response_schema_conformance,))
 
 
-def test_the_description_names_every_endpoint(session: Session) -> None:
+def test_the_description_lists_every_endpoint(session: Session) -> None:
     paths = server.make_api(session).openapi()["paths"]
     assert {
         "/api/session",
@@ -75,7 +73,7 @@ def test_errors_are_json_with_a_message(served: Served) -> None:
     assert httpx.put(f"{served.url}/api/session").status_code == 405
 
 
-def test_the_map_holds_everybody_once(served: Served) -> None:
+def test_the_map_contains_every_patient_once(served: Served) -> None:
     facts, arrays = unpack(httpx.get(f"{served.url}/api/map").content)
     n = len(served.session.embeddings)
     assert arrays["positions"].shape == (n, 2)
@@ -84,7 +82,7 @@ def test_the_map_holds_everybody_once(served: Served) -> None:
     assert facts["projection"]["state"] == "ready"
 
 
-def test_neighbours_obey_conditions_in_the_page_and_in_the_table(served: Served) -> None:
+def test_neighbours_are_filtered_in_json_and_csv(served: Served) -> None:
     session = served.session
     code = session.codes[2]
     near = httpx.get(f"{served.url}/api/patients/{code}/neighbours?k=5&sex=female").json()
@@ -96,7 +94,7 @@ def test_neighbours_obey_conditions_in_the_page_and_in_the_table(served: Served)
     assert [row["code"] for row in rows] == [n["code"] for n in near["neighbours"]]
 
 
-def test_a_table_is_no_formula() -> None:
+def test_csv_values_are_never_formulas() -> None:
     row = dict.fromkeys(("code", "dataset", "split", "age", "sex", "cosine", "distance"))
     text = server._table([{**row, "name": "=1+1", "labels": ["@x"]}])
     assert "'=1+1" in text and "'@x" in text
@@ -110,7 +108,7 @@ def test_the_histogram_integrates_to_one(served: Served) -> None:
     assert 0 <= h["separability"] <= 1
 
 
-def test_the_page_asks_for_all_its_modules_at_once() -> None:
+def test_the_page_preloads_all_its_modules() -> None:
     static = Path(server.__file__).parent / "static"
     page = (static / "index.html").read_text(encoding="utf-8")
     for file in static.glob("*.js"):

@@ -1,0 +1,62 @@
+"""The demo's simulated patients and encoders: where they are kept, and making them once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+PATIENTS = 300
+SEEDS = 3
+# Short, so that half a minute does: the paper's settings are for tens of thousands of instances.
+PRETRAINING: dict[str, Any] = {"epochs": 30, "patience": 15, "batch_size": 128, "lr": 1e-3}
+
+
+def store_folder(folder: Path, patients: int) -> Path:
+    """The store below the demo's folder."""
+    return folder / f"store-{patients}"
+
+
+def encoder_folder(folder: Path, patients: int, method: str) -> Path:
+    """The encoders of a method below the demo's folder."""
+    return folder / f"encoders-{patients}" / method
+
+
+def demo_store_and_encoder(
+    folder: Path,
+    *,
+    patients: int = PATIENTS,
+    progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
+) -> tuple[Path, Path]:
+    """The demo's store and its folder of CMSC encoders, made unless they exist.
+
+    Args:
+        folder: Where `clocs demo` with this `out` keeps them, too.
+        patients: Number of simulated patients.
+        progress: Called with the current stage, the steps done and their total.
+    """
+    store, encoders = store_folder(folder, patients), encoder_folder(folder, patients, "cmsc")
+    if (store / "manifest.json").is_file() and (encoders / "seed-0.safetensors").is_file():
+        return store, encoders
+    from clocs.pretraining.pretrain import pretrain
+    from clocs.store.prepare import prepare
+    from clocs.training.loop import Settings
+
+    folder.mkdir(parents=True, exist_ok=True)
+    simulating, learning = f"Simulating {patients} patients", "Learning an encoder without labels"
+    prepare(
+        "synthetic",
+        out=store,
+        patients=patients,
+        progress=lambda done, total: progress(simulating, done, total),
+    )
+    pretrain(
+        store,
+        method="cmsc",
+        out=encoders,
+        seeds=SEEDS,
+        settings=Settings(**PRETRAINING),
+        resume=True,
+        on_epoch=lambda epoch: progress(learning, epoch.number, PRETRAINING["epochs"]),
+    )
+    return store, encoders

@@ -1,0 +1,128 @@
+"""Embed all patients of the stores, once: the results are kept in the cache folder."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clocs.errors import ClocsError, SettingError
+from clocs.explorer.packing import pack, unpack
+from clocs.explorer.reference_distances import ReferenceDistances, distances_of_halves, halves_of
+from clocs.files import sha256_of, write_atomic
+from clocs.patients.embeddings import Embeddings, joined
+from clocs.recording import FrameSpec
+from clocs.store.store import Store
+
+_FORMAT = 4  # of the cached files
+
+
+def embed_stores(
+    checkpoint: Path,
+    stores: Sequence[Store],
+    cache: Path,
+    *,
+    split_seed: int = 0,
+    progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
+) -> tuple[Embeddings, ReferenceDistances]:
+    """Patients of all stores, and the distances between halves of test patients' recordings.
+
+    Args:
+        checkpoint: The encoder's file; loaded only if something must be encoded.
+        stores: Prepared recordings.
+        cache: Folder with the results of earlier calls.
+        split_seed: Random seed for the patient split.
+        progress: Called with the current stage, recordings done and their total.
+    """
+    encoder = sha256_of(checkpoint)
+    lasting = np.concatenate([store.table["samples"] / store.table["rate"] for store in stores])
+    half = float(np.median(lasting)) / 2
+    parts, halves = [], []
+    for store in stores:
+        key = hashlib.blake2b(digest_size=12)
+        for word in (_FORMAT, encoder, store.manifest.content_hash, split_seed, half):
+            key.update(f"{word}\0".encode())
+        patients_file = cache / f"patients-{key.hexdigest()}.parquet"
+        halves_file = cache / f"halves-{key.hexdigest()}.clocs"
+        cached = _cached(patients_file, halves_file)
+        if cached is None:
+            stage = f"Encoding {store.manifest.dataset}"
+            progress(stage, 0, len(store))
+            cache.mkdir(parents=True, exist_ok=True, mode=0o700)
+            patients, both = _embed(
+                checkpoint,
+                store,
+                half,
+                split_seed,
+                lambda done, total, stage=stage: progress(stage, done, total),  # type: ignore[misc]
+            )
+            write_atomic(halves_file, pack({}, {"halves": both}))
+            patients.save(patients_file)
+            cached = patients, both
+        parts.append(cached[0])
+        halves.append(cached[1])
+    return joined(parts), distances_of_halves(np.concatenate(halves))
+
+
+def _cached(
+    patients_file: Path, halves_file: Path
+) -> tuple[Embeddings, NDArray[np.float32]] | None:
+    """The results of an earlier call; None if missing, damaged or of another version."""
+    try:
+        halves = np.asarray(unpack(halves_file.read_bytes())[1]["halves"], np.float32)
+        return Embeddings.load(patients_file), halves
+    except (ClocsError, OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _embed(
+    checkpoint: Path,
+    store: Store,
+    half: float,
+    split_seed: int,
+    progress: Callable[[int, int], None],
+) -> tuple[Embeddings, NDArray[np.float32]]:
+    """Patients, and (patients, 2, dim) halves of the test patients' recordings.
+
+    All stores are cut into the checkpoint's frame, as uploads are: vectors of different frames are
+    not comparable. Halves are frames of `half` seconds, or of the checkpoint's frame if shorter.
+    """
+    from clocs.patients.embed import embed_store
+    from clocs.training.checkpoint import load_checkpoint
+
+    encoder = load_checkpoint(checkpoint)
+    frame, trained = encoder.card.frame, encoder.card.leads
+    leads = [lead for lead in trained if lead in store.leads] or list(store.leads)
+    patients = embed_store(
+        encoder,
+        store,
+        level="patient",
+        spec=frame,
+        leads=leads,
+        split_seed=split_seed,
+        progress=progress,
+    )
+    if tuple(leads) != tuple(trained):
+        sentence = (
+            f"the encoder was trained on leads {', '.join(trained)}; this store is embedded with "
+            f"{', '.join(leads)}, so interpret its distances to other stores with care"
+        )
+        problems = (*patients.problems, (store.manifest.dataset, sentence))
+        patients = replace(patients, problems=problems)
+    try:
+        frames = embed_store(
+            encoder,
+            store,
+            level="frame",
+            spec=FrameSpec(min(half, frame.seconds), frame.samples),
+            leads=leads,
+            split="test",
+            split_seed=split_seed,
+        )
+    except SettingError:  # no recording is long enough for two frames
+        return patients, np.zeros((0, 2, patients.dim), np.float32)
+    return patients, halves_of(frames)

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clocs import Store
+from clocs.errors import ClocsError, SourceError
+from clocs.explorer import upload_worker
+from clocs.explorer.packing import pack, unpack
+from clocs.explorer.shield import BODY_LIMIT
+from clocs.explorer.upload_worker import read_upload
+from explorer.files import bomb, wfdb_files, zipped
+
+MB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({}, "empty upload"),
+        ({"letter.txt": b"hello"}, "letter.txt"),
+        ({"own.dat": b"\0" * 100}, "header"),
+        ({"own.hea": b"own 1 500 1000\nown.dat 16 200 16 0 0 0 0 II\n"}, "own.dat"),
+        ({"own.hea": b"\xff\xfe not a header"}, "own.hea"),
+        ({"own.csv": b"I,II\n1,2\n3"}, "row"),
+        ({"own.csv": b"I,II\n" + b"1,2\n" * 2000}, "flat"),
+        ({"own.csv": b"I,II\n" + b"1,2\n3,1\n" * 20}, "0.08 s"),
+        ({"own.ecg": b"abc"}, "3 bytes"),
+        ({"a.csv": b"1", "b.csv": b"1"}, "2 recordings"),
+        ({"own.zip": b"PK\x03\x04 cut short"}, "own.zip"),
+        ({"own.zip": b"no zip"}, "own.zip"),
+        (
+            {
+                "own.hea": b"own 1 1e9 1000\nown.dat 16 200 16 0 0 0 0 II\n",
+                "own.dat": b"\0\1" * 1000,
+            },
+            "",
+        ),
+    ],
+)
+def test_a_bad_file_is_refused_with_a_sentence(files: dict[str, bytes], words: str) -> None:
+    with pytest.raises(ClocsError) as error:
+        read_upload(files)
+    assert words in str(error.value)
+    assert "Traceback" not in str(error.value)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.sampled_from(["own.hea", "own.csv", "own.zip", "own.mat"]),
+    st.binary(max_size=400) | st.text(alphabet="I,1.-\n x/()V", max_size=300).map(str.encode),
+)
+def test_random_bytes_are_read_or_refused_with_a_sentence(name: str, data: bytes) -> None:
+    try:
+        read = read_upload({name: data, "own.dat": data})
+    except ClocsError as error:
+        assert str(error)
+    else:
+        assert read.samples
+
+
+def lying_bomb(size: int) -> bytes:
+    """The same, but its directory states that the member has ten bytes."""
+    data = bytearray(bomb(size))
+    at = data.rindex(b"PK\x01\x02")
+    data[at + 24 : at + 28] = struct.pack("<I", 10)
+    return bytes(data)
+
+
+def test_zip_bombs_are_refused_before_they_unpack() -> None:
+    with pytest.raises(SourceError, match="MiB"):
+        read_upload({"own.zip": bomb(200 * MB)})
+    with pytest.raises(SourceError, match=r"own\.zip"):
+        read_upload({"own.zip": lying_bomb(200 * MB)})
+    many = zipped({f"{i}.dat": b"" for i in range(500)})
+    with pytest.raises(SourceError, match="too many"):
+        read_upload({"own.zip": many})
+
+
+def test_member_names_are_never_used_as_paths(small_store: Store, tmp_path: Path) -> None:
+    recording = small_store.recording(0)
+    pair = wfdb_files(recording)
+    evil = {f"../../../{tmp_path}/{name}": data for name, data in pair.items()}
+    read = read_upload({"..\\..\\own.zip": zipped(evil)})
+    assert read.leads == recording.leads
+    assert not list(tmp_path.iterdir())
+    for file in ("../own.dat", "/etc/passwd", "..", ""):
+        header = pair["own.hea"].replace(b"own.dat", file.encode() or b"~")
+        with pytest.raises(ClocsError):
+            read_upload({"own.hea": header, "own.dat": pair["own.dat"]})
+
+
+def test_reading_that_needs_too_much_memory_is_stopped() -> None:
+    script = (
+        "import resource, sys; from clocs.explorer import upload_worker;"
+        "upload_worker.MOST_MEMORY = 600 << 20\n"
+        "upload_worker.read_upload = lambda files, rate: bytearray(2 << 30)\nupload_worker.main()"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        input=pack({"names": {}, "rate": None}, {}),
+        capture_output=True,
+        env=environment,
+        check=False,
+    )
+    assert "memory" in unpack(done.stdout)[0]["error"]
+
+
+def test_the_page_states_the_actual_limits() -> None:
+    static = Path(upload_worker.__file__).parent / "static"
+    page = (static / "index.html").read_text(encoding="utf-8")
+    script = (static / "upload.js").read_text(encoding="utf-8")
+    assert f"up to {BODY_LIMIT // MB} MiB" in " ".join(page.split())
+    assert f"{BODY_LIMIT // MB} * 2 ** 20" in script
