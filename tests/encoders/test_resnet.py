@@ -7,7 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from clocs import keyed_random
+from clocs.encoders.make import make_encoder
 from clocs.encoders.resnet import ResNet
+from clocs.errors import SettingError
 
 Tensors = dict[str, Tensor]
 
@@ -148,3 +150,12 @@ def test_no_convolution_has_a_bias() -> None:
     names = ResNet().parameters(keyed_random.member_keys([0])).keys()
     assert not [name for name in names if name.endswith("conv.bias")]
     assert sum(name.endswith("conv.weight") for name in names) == 15
+
+
+def test_a_frame_too_short_says_how_long_it_must_be() -> None:
+    with pytest.raises(SettingError, match=r"4 samples is too short .*'resnet'") as caught:
+        make_encoder("resnet", embedding_dim=8, samples=4)
+    shortest = int(str(caught.value).rpartition(" ")[2])
+    assert make_encoder("resnet", embedding_dim=8, samples=shortest).samples == shortest
+    with pytest.raises(SettingError, match=f"at least {shortest}"):
+        make_encoder("resnet", embedding_dim=8, samples=shortest - 1)

@@ -16,8 +16,9 @@ from clocs.pretraining.batches import Choices, Pretext
 from clocs.pretraining.methods import adapt
 from clocs.pretraining.objectives import make_task
 from clocs.training.fleet import Fleet
-from clocs.training.loop import Epoch, Settings, Trained, epoch_order, fit
+from clocs.training.loop import Epoch, Settings, Trained, fit
 from clocs.training.signals import min_max
+from clocs.training.task import Task, shuffled_rows
 
 CPU = torch.device("cpu")
 
@@ -55,7 +56,7 @@ def train(
     )
 
 
-class Hill:
+class Hill(Task):
     """A task with a known validation loss: |w − goal| after gradient steps on it."""
 
     def __init__(self, goals: list[float], broken_at: float = float("inf")) -> None:
@@ -215,7 +216,7 @@ def test_steps_are_adams() -> None:
 
 def test_members_with_fewer_rows_get_padding_not_repeats() -> None:
     keys, counts = keyed_random.member_keys([0, 1]), torch.tensor([3, 6])
-    order = epoch_order(keys, counts)
+    order = shuffled_rows(keys, counts)
     assert sorted(order[0].tolist()) == [-1, -1, -1, 0, 1, 2]
     assert order[0, 3:].tolist() == [-1, -1, -1]
     assert sorted(order[1].tolist()) == [0, 1, 2, 3, 4, 5]

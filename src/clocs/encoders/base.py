@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from torch import Tensor
+from torch import Tensor, nn
 
 Weights = dict[str, Tensor]  # name -> (members, …); batch-norm statistics have the same form
 
@@ -66,8 +66,9 @@ class EncoderRow:
 
     Attributes:
         name: By which it is chosen, and which checkpoints carry.
-        make: Called with `embedding_dim`, `samples` and `dropout` by keyword.
+        make: Called with `embedding_dim`, `samples` and `dropout` by keyword; makes an `Encoder` or
+            any module that maps (batch, leads, samples) to (batch, embedding_dim).
     """
 
     name: str
-    make: Callable[..., Encoder]
+    make: Callable[..., Encoder | nn.Module]

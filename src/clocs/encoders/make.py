@@ -1,14 +1,17 @@
-"""Encoders by name."""
+"""Encoders by name. `ENCODERS["mine"] = MyModule` adds one; so does a file in this folder."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from torch import nn
+
 from clocs.encoders.base import Encoder, EncoderRow
+from clocs.encoders.module_encoder import as_encoder
 from clocs.errors import SettingError
 from clocs.registry import rows_in
 
-ENCODERS: dict[str, Callable[..., Encoder]] = {
+ENCODERS: dict[str, Callable[..., Encoder | nn.Module]] = {
     row.name: row.make for row in rows_in("clocs.encoders", EncoderRow).values()
 }
 
@@ -19,4 +22,6 @@ def make_encoder(name: str, *, embedding_dim: int, samples: int, dropout: float 
         raise SettingError(f"there is no encoder {name!r}; choose one of {', '.join(ENCODERS)}")
     if embedding_dim < 1:
         raise SettingError(f"`embedding_dim` must be at least 1, not {embedding_dim}")
-    return ENCODERS[name](embedding_dim=embedding_dim, samples=samples, dropout=dropout)
+    return as_encoder(
+        name, ENCODERS[name], embedding_dim=embedding_dim, samples=samples, dropout=dropout
+    )

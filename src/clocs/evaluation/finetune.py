@@ -25,6 +25,7 @@ from clocs.frames.views import Instances
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.embed import stack
 from clocs.training.signals import Signals
+from clocs.training.task import Task
 
 # Views in evaluation mode encoded at a time, over all members: bounds the memory.
 _AT_ONCE = {"cpu": 2048, "cuda": 16384}
@@ -74,7 +75,7 @@ class Windows:
         return cls(torch.from_numpy(starts).to(device), torch.from_numpy(targets).to(device))
 
 
-class Finetune:
+class Finetune(Task):
     """All weights trained, dropout on; stopped by the loss on the whole validation part."""
 
     def __init__(
@@ -113,6 +114,10 @@ class Finetune:
         self.rows = torch.nn.utils.rnn.pad_sequence(labelled, batch_first=True)
         self.counts = torch.tensor([len(rows) for rows in labelled], device=self.rows.device)
         self.auc = MacroAUC(validation.targets, multilabel) if curve else None
+
+    @property
+    def capturable(self) -> bool:
+        return self.encoder.capturable
 
     def parameters(self, keys: Tensor) -> Weights:
         """The checkpoints' encoders; the layer on top starts as torch's do."""

@@ -13,6 +13,7 @@ from clocs import keyed_random
 from clocs.encoders.base import Weights
 from clocs.evaluation.classifier_loss import classifier_loss
 from clocs.evaluation.device_auc import MacroAUC
+from clocs.training.task import Task
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ def probabilities(logits: NDArray[np.float64], multilabel: bool) -> NDArray[np.f
     return np.asarray((z.sigmoid() if multilabel else z.softmax(dim=-1)).numpy())
 
 
-class LinearHead:
+class LinearHead(Task):
     """One linear layer a member on its own embeddings and its own labelled rows."""
 
     def __init__(

@@ -24,6 +24,7 @@ from clocs.frames.views import Instances
 from clocs.pretraining.methods import Method
 from clocs.pretraining.perturbations import Chain, parse
 from clocs.training.signals import Signals, min_max
+from clocs.training.task import Task
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ class Batch:
         return z.view(len(z), -1, self.size, z.shape[-1])
 
 
-class Pretext:
+class Pretext(Task):
     """The task of one method on one dataset; subclasses say what is asked of the embeddings."""
 
     def __init__(
@@ -158,6 +159,10 @@ class Pretext:
     def streamed(self) -> bool:
         """Whether windows are brought to the device batch by batch."""
         return type(self.signals) is not Signals
+
+    @property
+    def capturable(self) -> bool:
+        return self.encoder.capturable
 
     def check(self, frames: Frames) -> None:
         """Refuse frames that the method cannot learn from."""

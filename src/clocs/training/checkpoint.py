@@ -20,7 +20,7 @@ from safetensors.torch import load, save
 
 from clocs._version import __version__
 from clocs.encoders.base import Encoder, Weights
-from clocs.encoders.make import make_encoder
+from clocs.encoders.make import ENCODERS, make_encoder
 from clocs.errors import CheckpointError
 from clocs.files import seed_files, write_atomic
 from clocs.recording import FrameSpec
@@ -193,21 +193,27 @@ def _named(tensors: Weights, prefix: str) -> Weights:
 
 def _check_shapes(path: Path, checkpoint: Checkpoint) -> None:
     """The tensors must be those of the encoder that the card names."""
+    name = checkpoint.card.encoder.get("name")
+    if name not in ENCODERS:
+        raise CheckpointError(
+            f"{path} is of the encoder {name!r}, which is not known here; add it to "
+            f"`clocs.encoders.make.ENCODERS` first (known: {', '.join(ENCODERS)})"
+        )
     try:
         encoder = checkpoint.encoder
     except TypeError as error:
         raise CheckpointError(f"{path}: its card describes no known encoder ({error})") from error
-    expected = {
-        "weights": encoder.parameters(torch.zeros(1, dtype=torch.int64)),
-        "buffers": encoder.buffers(1),
-    }
+    no_keys = torch.zeros(0, dtype=torch.int64)
+    expected = {"weights": encoder.parameters(no_keys), "buffers": encoder.buffers(0)}
     for kind, tensors in expected.items():
-        found = getattr(checkpoint, kind)
-        shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-        if {name: tuple(tensor.shape) for name, tensor in found.items()} != shapes:
+        if _shapes(getattr(checkpoint, kind)) != _shapes(tensors):
             raise CheckpointError(
                 f"{path} does not hold the {kind} of the encoder {checkpoint.card.encoder}"
             )
+
+
+def _shapes(tensors: Weights) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(tensor.shape[1:]) for name, tensor in tensors.items()}
 
 
 def as_checkpoint(checkpoint: Checkpoint | Path | str) -> Checkpoint:

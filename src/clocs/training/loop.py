@@ -1,4 +1,4 @@
-"""Training: one engine for every task. Knows a task only by its losses.
+"""Training: one loop for every task.
 
 Everything random is a function of (seed, epoch, step, …), so that a fleet of S members equals S
 single trainings, and a resumed run an uninterrupted one.
@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -20,6 +19,7 @@ from clocs.encoders.base import Weights
 from clocs.errors import SettingError
 from clocs.training.cuda_graph import Captured, Direct
 from clocs.training.fleet import Fleet, Layout, is_saved
+from clocs.training.task import Task
 
 SAVE_EVERY = 5.0  # seconds
 
@@ -39,37 +39,6 @@ class Settings:
                 raise SettingError(f"{name} must be at least 1, not {getattr(self, name)}")
         if not self.lr > 0:
             raise SettingError(f"the learning rate must be above 0, not {self.lr}")
-
-
-class Task(Protocol):
-    """What is learned: initial weights, a loss on training rows, a loss on validation data.
-
-    A task may have more, and is asked for it: `after_step(weights, buffers)` gives the buffers
-    after the optimiser's step; `epoch_order(key)` its own order of rows; `stage(order, size,
-    steps)` yields once a step when its data are at hand; `streamed` tells that validation waits
-    for the host.
-    """
-
-    @property
-    def counts(self) -> Tensor:
-        """(members,) training rows of each member."""
-        ...
-
-    def parameters(self, keys: Tensor) -> Weights: ...
-    def buffers(self, members: int) -> Weights: ...
-    def train_loss(
-        self, weights: Weights, buffers: Weights, rows: Tensor, keys: Tensor
-    ) -> tuple[Tensor, Weights]:
-        """rows: (members, batch) -> (members,) losses, and the buffers after this batch.
-
-        A row of −1 is padding, for members with fewer rows than a batch; it never occurs where all
-        members have equally many.
-        """
-        ...
-
-    def validate(self, weights: Weights, buffers: Weights, keys: Tensor) -> dict[str, Tensor]:
-        """'loss' and any other metric, (members,) each, in evaluation mode."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -193,10 +162,10 @@ class Engine:
         self.epoch = torch.zeros((), dtype=torch.int64, device=keys.device)
         self.total = torch.zeros_like(fleet.best_loss)
         self.fleet.theta.requires_grad_()
-        capture = Captured if keys.device.type == "cuda" else Direct
-        self._step = capture(self._one_step, fleet)
-        held = not getattr(task, "streamed", False)  # what waits for the host cannot be captured
-        self._validate = (capture if held else Direct)(self._all_validation, fleet)
+        captured = keys.device.type == "cuda" and task.capturable
+        self._step = (Captured if captured else Direct)(self._one_step, fleet)
+        captured = captured and not task.streamed  # what waits for the host cannot be captured
+        self._validate = (Captured if captured else Direct)(self._all_validation, fleet)
 
     def instances(self, live: list[bool]) -> int:
         """Instances that the live members see in an epoch."""
@@ -209,21 +178,15 @@ class Engine:
         self.number.zero_()
         self.total.zero_()
         key = keyed_random.fold(self.keys, keyed_random.stream("order"), self.epoch)
-        self.order.copy_(self._ordered(key))
+        self.order.copy_(self.task.epoch_order(key))
         every = torch.arange(self.longest, device=self.keys.device)[:, None]
         self.step_keys.copy_(
             keyed_random.fold(self.keys, keyed_random.stream("step"), self.epoch, every)
         )
-        stage = getattr(self.task, "stage", None)
-        ready = stage(self.order, self.size, self.longest) if stage else range(self.longest)
-        for step, _ in enumerate(ready):
+        for step, _ in enumerate(self.task.stage(self.order, self.size, self.longest)):
             self._step()
             on_step(step + 1, self.longest)
         return self.total / self.steps
-
-    def _ordered(self, key: Tensor) -> Tensor:
-        own = getattr(self.task, "epoch_order", None)
-        return own(key) if own else epoch_order(key, self.task.counts)
 
     def validate(self) -> dict[str, Tensor]:
         """The task's metrics of the weights as they are."""
@@ -239,31 +202,18 @@ class Engine:
         (gradient,) = torch.autograd.grad(losses.sum(), fleet.theta)
         on = fleet.live & (self.number < self.steps)
         moved = fleet.step(gradient, self.layouts[1].pack(after), losses.detach(), self.lr, on)
-        if hasattr(self.task, "after_step"):
-            self._after_step(moved)
+        with torch.no_grad():  # weights and buffers are views: as they are after the step
+            later = self.task.after_step(weights, before)
+            if later is not None:
+                fleet.buffers.copy_(torch.where(moved, self.layouts[1].pack(later), fleet.buffers))
         self.total += torch.where(on, losses.detach(), 0)
         self.number += 1
         return {}
 
     @torch.no_grad()
-    def _after_step(self, moved: Tensor) -> None:
-        fleet = self.fleet
-        later = self.task.after_step(*_unpack(self.layouts, fleet.theta, fleet.buffers))  # type: ignore[attr-defined]
-        fleet.buffers.copy_(torch.where(moved, self.layouts[1].pack(later), fleet.buffers))
-
-    @torch.no_grad()
     def _all_validation(self) -> dict[str, Tensor]:
         weights, buffers = _unpack(self.layouts, self.fleet.theta, self.fleet.buffers)
         return self.task.validate(weights, buffers, self.keys)
-
-
-def epoch_order(keys: Tensor, counts: Tensor) -> Tensor:
-    """(members, rows): a random order of each member's rows, then −1 up to the longest."""
-    longest = int(counts.max())
-    beyond = torch.arange(longest, device=keys.device) >= counts[:, None]
-    last = torch.iinfo(torch.int64).max
-    order = keyed_random.bits(keys, longest).masked_fill(beyond, last).argsort(dim=1, stable=True)
-    return order.masked_fill(beyond, -1)
 
 
 def _batches(counts: Tensor, batch_size: int) -> tuple[int, Tensor]:

@@ -1,0 +1,187 @@
+"""Any `torch.nn.Module` as an encoder: one forward pass per member, with that member's weights.
+
+Slower than an encoder written for a fleet, but there is nothing to write: the module maps (batch,
+leads, samples) to (batch, embedding_dim), today with one lead. It is initialised and drops out by
+torch's own generator, seeded from the member's key, so that runs are repeatable and a member does
+not depend on the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from threading import RLock
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.modules.batchnorm import _NormBase
+
+from clocs.encoders.base import Encoder, Weights
+from clocs.errors import ClocsError, SettingError
+
+PREFIX = "module."  # keeps a module's names apart from those of heads and target networks
+# the generators are torch's own, and a module holds one member's weights at a time
+_ONE_AT_A_TIME = RLock()
+
+
+@dataclass(frozen=True)
+class ModuleEncoder(Encoder):
+    """A fleet of modules of one kind.
+
+    Trainable parameters are weights; other parameters and floating-point buffers are buffers, and
+    start the same for every member. Integer buffers are constants.
+
+    Attributes:
+        make_module: Called with `embedding_dim`, `samples` and `dropout` by keyword.
+        outline: The module without memory, on the meta device, where it can be made there.
+    """
+
+    make_module: Callable[..., Any] = nn.Identity
+    outline: nn.Module = field(default_factory=nn.Identity, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        shape = (2, 1, self.samples)
+        try:
+            with torch.no_grad():
+                found = self.outline.eval()(torch.empty(shape, device="meta")).shape
+        except Exception:  # not every module can do without data
+            try:
+                with torch.no_grad():
+                    found = self._module.eval()(torch.zeros(shape)).shape
+            except Exception as error:
+                raise _failed(self.name, self.samples, error) from error
+        if found != (2, self.embedding_dim):
+            raise SettingError(
+                f"the encoder {self.name!r} turns a batch of {shape} into {tuple(found)}, not "
+                f"{(2, self.embedding_dim)}; its module must map (batch, leads, samples) to "
+                "(batch, embedding_dim)"
+            )
+
+    @property
+    def capturable(self) -> bool:
+        return False  # seeding waits for the host
+
+    def parameters(self, keys: Tensor) -> Weights:
+        """As the module initialises itself, seeded by each member's key; keys: (members,)."""
+        if not len(keys):
+            return {n: torch.empty(0, *p.shape) for n, p in _weights(self.outline).items()}
+        members = [_weights(self._made(key)) for key in keys.tolist()]
+        return {name: torch.stack([own[name] for own in members]) for name in members[0]}
+
+    def buffers(self, members: int) -> Weights:
+        return {
+            name: tensor.cpu().expand(members, *tensor.shape).clone()
+            for name, tensor in self._initial_buffers.items()
+        }
+
+    def encode(self, weights: Weights, buffers: Weights, x: Tensor) -> Tensor:
+        """x: (members, n, samples) -> (members, n, embedding_dim), in evaluation mode."""
+        with _ONE_AT_A_TIME:
+            self._module.to(x.device).eval()
+            return torch.stack(
+                [self._forward(_member(weights | buffers, i), own) for i, own in enumerate(x)]
+            )
+
+    def encode_training(
+        self, weights: Weights, buffers: Weights, x: Tensor, keys: Tensor, momentum: float = 0.1
+    ) -> tuple[Tensor, Weights]:
+        """The same with batch statistics and dropout, and the buffers as they are afterwards."""
+        z, after = [], []
+        with _ONE_AT_A_TIME:
+            self._module.to(x.device).train()
+            for layer in self._module.modules():
+                if isinstance(layer, _NormBase):
+                    layer.momentum = momentum
+            for i, key in enumerate(keys.tolist()):
+                state = _member(weights, i) | {
+                    name: tensor.clone() for name, tensor in _member(buffers, i).items()
+                }
+                with _seeded(key, x.device):
+                    z.append(self._forward(state, x[i]))  # buffers change in `state`
+                after.append(state)
+        updated = {
+            name: torch.stack([state[name.removeprefix(PREFIX)].detach() for state in after])
+            for name in buffers
+            if name.startswith(PREFIX)
+        }
+        return torch.stack(z), updated
+
+    def _forward(self, state: dict[str, Tensor], x: Tensor) -> Tensor:
+        """x: (n, samples) -> (n, embedding_dim), by one member's weights and buffers."""
+        dtype = next((t.dtype for t in state.values()), x.dtype)
+        z: Tensor = functional_call(self._module, state, (x.to(dtype)[:, None],))
+        return z.to(dtype)
+
+    def _made(self, key: int) -> nn.Module:
+        with _seeded(key):
+            module: nn.Module = self.make_module(
+                embedding_dim=self.embedding_dim, samples=self.samples, dropout=self.dropout
+            )
+        return module
+
+    @cached_property
+    def _module(self) -> nn.Module:
+        """The module that all members' weights are put into; its own are never used."""
+        return self._made(0)
+
+    @cached_property
+    def _initial_buffers(self) -> Weights:
+        module, trained = self._module, _weights(self._module)
+        named = {PREFIX + n: t for n, t in (*module.named_parameters(), *module.named_buffers())}
+        return {
+            name: tensor.detach().clone()
+            for name, tensor in named.items()
+            if name not in trained and tensor.is_floating_point()
+        }
+
+
+def as_encoder(name: str, make: Callable[..., Encoder | nn.Module], **arguments: Any) -> Encoder:
+    """What `make` makes of these arguments, as an encoder."""
+    try:
+        with torch.device("meta"):  # shapes without memory
+            made = make(**arguments)
+    except ClocsError:
+        raise
+    except Exception:  # not every module can be made without data
+        try:
+            with _seeded(0):
+                made = make(**arguments)
+        except Exception as error:
+            raise _failed(name, arguments["samples"], error) from error
+    if isinstance(made, Encoder):
+        return made
+    return ModuleEncoder(**arguments, name=name, make_module=make, outline=made)
+
+
+def _failed(name: str, samples: int, error: Exception) -> SettingError:
+    reason = (str(error).splitlines() or [type(error).__name__])[0]
+    return SettingError(f"the encoder {name!r} fails on frames of {samples} samples ({reason})")
+
+
+def _weights(module: nn.Module) -> Weights:
+    return {PREFIX + n: p.detach() for n, p in module.named_parameters() if p.requires_grad}
+
+
+def _member(tensors: Weights, member: int) -> dict[str, Tensor]:
+    """A member's own tensors, by the module's names for them."""
+    return {
+        name.removeprefix(PREFIX): tensor[member]
+        for name, tensor in tensors.items()
+        if name.startswith(PREFIX)
+    }
+
+
+@contextmanager
+def _seeded(key: int, device: torch.device | None = None) -> Iterator[None]:
+    """Torch's generators seeded by a key, and as they were before afterwards."""
+    gpus = [device] if device is not None and device.type == "cuda" else []
+    with _ONE_AT_A_TIME, torch.random.fork_rng(devices=gpus):
+        torch.default_generator.manual_seed(key)
+        for gpu in gpus:
+            with torch.cuda.device(gpu):
+                torch.cuda.manual_seed(key)
+        yield

@@ -1,0 +1,75 @@
+"""What is learned, as far as the training loop needs to know it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from clocs import keyed_random
+from clocs.encoders.base import Weights
+
+
+class Task(ABC):
+    """Initial weights, a loss on training rows, and a loss on validation data.
+
+    Attributes:
+        counts: (members,) training rows of each member.
+    """
+
+    counts: Tensor
+
+    @abstractmethod
+    def parameters(self, keys: Tensor) -> Weights:
+        """Initial weights, (members, …) each; keys: (members,)."""
+
+    @abstractmethod
+    def buffers(self, members: int) -> Weights:
+        """Initial values of what changes without a gradient, (members, …) each."""
+
+    @abstractmethod
+    def train_loss(
+        self, weights: Weights, buffers: Weights, rows: Tensor, keys: Tensor
+    ) -> tuple[Tensor, Weights]:
+        """rows: (members, batch) -> (members,) losses, and the buffers after this batch.
+
+        A row of −1 is padding, for members with fewer rows than a batch; it never occurs where all
+        members have equally many.
+        """
+
+    @abstractmethod
+    def validate(self, weights: Weights, buffers: Weights, keys: Tensor) -> dict[str, Tensor]:
+        """'loss' and any other metric, (members,) each, in evaluation mode."""
+
+    def after_step(self, weights: Weights, buffers: Weights) -> Weights | None:
+        """The buffers after the optimiser's step; None where it changes none."""
+        return None
+
+    def epoch_order(self, keys: Tensor) -> Tensor:
+        """(members, rows): a random order of each member's rows, then −1 up to the longest."""
+        return shuffled_rows(keys, self.counts)
+
+    def stage(self, order: Tensor, size: int, steps: int) -> Iterable[object]:
+        """Yields once per step, when the data of that step are ready."""
+        return range(steps)
+
+    @property
+    def streamed(self) -> bool:
+        """Whether validation waits for data from the host."""
+        return False
+
+    @property
+    def capturable(self) -> bool:
+        """Whether a step can be captured as a CUDA graph."""
+        return True
+
+
+def shuffled_rows(keys: Tensor, counts: Tensor) -> Tensor:
+    """(members, rows): each member's rows in an order given by its key, padded with −1."""
+    longest = int(counts.max())
+    beyond = torch.arange(longest, device=keys.device) >= counts[:, None]
+    last = torch.iinfo(torch.int64).max
+    order = keyed_random.bits(keys, longest).masked_fill(beyond, last).argsort(dim=1, stable=True)
+    return order.masked_fill(beyond, -1)
