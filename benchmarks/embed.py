@@ -29,7 +29,8 @@ import clocs
 from clocs import Checkpoint, FrameSpec, Store
 from clocs.formats.find import find_recordings, read_several
 from clocs.frames.make import make_frames
-from clocs.patients.embed import embed_recordings, embed_store
+from clocs.patients.embed_files import embed_recordings
+from clocs.patients.embed_store import embed_store
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.run import pretrain_frames
 

@@ -18,7 +18,11 @@ if TYPE_CHECKING:
     from clocs.explorer.run import explore
     from clocs.formats import read
     from clocs.frames.frames import Frames
-    from clocs.patients.api import embed, index, patient_distances, retrieval, similar
+    from clocs.patients.build_index import index
+    from clocs.patients.embed import embed
+    from clocs.patients.patient_distances import patient_distances
+    from clocs.patients.retrieval import retrieval
+    from clocs.patients.similar import similar
     from clocs.pretraining.pretrain import pretrain
     from clocs.recording import FrameSpec, Recording
     from clocs.store.prepare import prepare
@@ -30,13 +34,13 @@ _WHERE = {
     "prepare": ("clocs.store.prepare", "prepare"),
     "open_store": ("clocs.store.store", "open_store"),
     "pretrain": ("clocs.pretraining.pretrain", "pretrain"),
-    "embed": ("clocs.patients.api", "embed"),
+    "embed": ("clocs.patients.embed", "embed"),
     "evaluate": ("clocs.evaluation.evaluate", "evaluate"),
     "explore": ("clocs.explorer.run", "explore"),
-    "patient_distances": ("clocs.patients.api", "patient_distances"),
-    "index": ("clocs.patients.api", "index"),
-    "retrieval": ("clocs.patients.api", "retrieval"),
-    "similar": ("clocs.patients.api", "similar"),
+    "patient_distances": ("clocs.patients.patient_distances", "patient_distances"),
+    "index": ("clocs.patients.build_index", "index"),
+    "retrieval": ("clocs.patients.retrieval", "retrieval"),
+    "similar": ("clocs.patients.similar", "similar"),
     "evaluate_many": ("clocs.evaluation.evaluate", "evaluate_many"),
     "reproduce": ("clocs.experiments.api", "reproduce"),
     "report": ("clocs.experiments.api", "report"),

@@ -22,13 +22,12 @@ from clocs import Checkpoint, Store, open_store
 from clocs.cli.main import app
 from clocs.errors import ClocsError
 from clocs.frames.splits import PARTS
-from clocs.patients.build_search_folder import make_archive
 from clocs.patients.distances import METRICS
-from clocs.patients.embed import embed_store
+from clocs.patients.embed_store import embed_store
 from clocs.patients.embeddings import Embeddings
 from clocs.patients.faiss_engines import KindOrAuto
+from clocs.patients.index_folder import INDEXED, open_index
 from clocs.patients.rows import LEVELS
-from clocs.patients.search_folder import INDEXED, open_index
 from clocs.recording import FrameSpec
 
 
@@ -109,14 +108,17 @@ def test_a_bad_file_is_listed_and_the_rest_embedded(
     facts = as_json("embed", run, *files, "--level", "recording", "--out", out, code=1)
     assert facts["vectors"] == 1
     assert [Path(name).name for name, _ in facts["problems"]] == ["bad.csv", "holter"]
-    assert "has the leads ECG, but II, V2, aVL, aVR" in facts["problems"][1][1]
+    assert (
+        "has no lead II, V2, aVL, aVR of II, V2, aVL, aVR; choose from ECG"
+        in facts["problems"][1][1]
+    )
     assert Embeddings.load(out).rows["recording"].to_list() == ["mine"]
     nothing = clocs("embed", run, tmp_path / "nowhere.hea", "--out", tmp_path / "n.parquet", code=1)
     assert "does not exist" in nothing.stderr
     assert not (tmp_path / "n.parquet").exists()
 
 
-def test_embed_refuses_nonsense_before_it_reads_and_writes_over_nothing_else(
+def test_embed_refuses_wrong_arguments_before_reading_and_overwrites_nothing_else(
     run: Path, record: Path, small_store: Store, tmp_path: Path
 ) -> None:
     mine, folder = tmp_path / "mine.parquet", tmp_path / "folder.parquet"
@@ -125,11 +127,11 @@ def test_embed_refuses_nonsense_before_it_reads_and_writes_over_nothing_else(
     before = mine.read_bytes()
     out = ("--out", tmp_path / "e.parquet")
     for words, arguments in {
-        "holds no embeddings; give another --out": (run, record, "--out", mine),
-        "a folder; give a name": (run, record, "--out", folder),
-        "--rate is nan": (run, record, "--rate", "nan", *out),
-        "--rate is inf": (run, record, "--rate", "inf", *out),
-        "files belong to no part": (run, record, "--split", "test", *out),
+        "holds no embeddings; give another `out`": (run, record, "--out", mine),
+        "a folder; give the name": (run, record, "--out", folder),
+        "`rate` is nan": (run, record, "--rate", "nan", *out),
+        "`rate` is inf": (run, record, "--rate", "inf", *out),
+        "files belong to no split": (run, record, "--split", "test", *out),
         "distinct names": (run, record, "--leads", "avl,aVL", *out),
         "is no checkpoint": (record, run, *out),
     }.items():
@@ -141,20 +143,20 @@ def test_embed_refuses_nonsense_before_it_reads_and_writes_over_nothing_else(
     assert as_json("embed", run, record, "--leads", "avl", *out)["vectors"] == 1
 
 
-def test_a_part_with_nobody_in_it_gets_a_sentence(run: Path, tmp_path: Path) -> None:
+def test_a_split_without_patients_is_refused(run: Path, tmp_path: Path) -> None:
     store = clocs_package.prepare("synthetic", out=tmp_path / "store", patients=1, seed=1).path
     for words, arguments in {
-        "nobody is in the part test": ("embed", run, store, "--split", "test"),
-        "0 pairs within and 0 between patients; give another part": ("distances", run, store),
-        "nobody of synthetic is in the part 'test'": ("retrieval", run, store),
+        "the split test has no patient": ("embed", run, store, "--split", "test"),
+        "0 pairs within and 0 between patients; give another `split`": ("distances", run, store),
+        "synthetic has no patient in the split 'test'": ("retrieval", run, store),
     }.items():
         assert words in clocs(*arguments, code=1).stderr
     as_json("index", run, store, "--out", tmp_path / "index")
     alone = clocs("similar", tmp_path / "index", "--patient", open_store(store).table["patient"][0])
-    assert "Nobody else is in the index" in alone.stdout
+    assert "The index holds no other patient" in alone.stdout
 
 
-def test_a_file_finds_its_like_but_never_itself(
+def test_a_file_finds_similar_recordings_but_never_itself(
     index: Path, record: Path, small_store: Store, tmp_path: Path
 ) -> None:
     own = small_store.table["patient"][0]
@@ -180,7 +182,7 @@ def changed_copy(record: Path, folder: Path) -> Path:
     return folder / record.name
 
 
-def test_an_index_is_of_one_frame_which_files_are_cut_into_too(
+def test_an_index_has_one_frame_and_files_are_cut_into_it(
     checkpoint: Checkpoint, record: Path, small_store: Store, tmp_path: Path
 ) -> None:
     whole = replace(checkpoint.card, frame=FrameSpec(10.0))
@@ -196,7 +198,7 @@ def test_an_index_is_of_one_frame_which_files_are_cut_into_too(
         assert facts["neighbours"][0]["recording"] == small_store.table["id"][0]
         assert facts["neighbours"][0]["cosine"] < 1e-4
         done = clocs("index", run, store, "--out", folder, "--add", "--frame", 7, code=1)
-        assert f"made of frames of {seconds:g} s" in done.stderr
+        assert f"made from frames of {seconds:g} s" in done.stderr
     both = (run, store, nearly, "--out", tmp_path / "e.parquet")
     assert "frames of 5 s and 10 s" in clocs("embed", *both, code=1).stderr
     assert "such as 5" in clocs("embed", *both, "--frame", "nan", code=1).stderr
@@ -215,11 +217,11 @@ def test_a_patient_is_never_their_own_neighbour(index: Path, small_store: Store)
         assert distances == sorted(distances)
 
 
-def test_all_patients_of_a_recording_that_stands_twice_are_those_who_ask(
+def test_no_patient_of_a_duplicate_recording_is_returned_for_its_file(
     checkpoint: Checkpoint, record: Path, small_store: Store, tmp_path: Path
 ) -> None:
     folder = tmp_path / "index"
-    make_archive(checkpoint, [small_store], folder)
+    clocs_package.index(checkpoint, small_store, out=folder)
     index = open_index(folder, "recording")
     # The same samples under another patient's name, as published datasets have them.
     first, other = small_store.table["digest"][0], small_store.table["patient"][10]
@@ -233,7 +235,7 @@ def test_all_patients_of_a_recording_that_stands_twice_are_those_who_ask(
         assert not found & {small_store.table["patient"][0], other}
 
 
-def test_asking_for_a_patient_never_imports_torch(index: Path, small_store: Store) -> None:
+def test_searching_for_a_patient_never_imports_torch(index: Path, small_store: Store) -> None:
     code = (
         "import sys; from clocs.cli.main import app\n"
         f"sys.argv = ['clocs', 'similar', {str(index)!r}, '--patient', "
@@ -246,7 +248,7 @@ def test_asking_for_a_patient_never_imports_torch(index: Path, small_store: Stor
     assert "Nearest to" in done.stdout
 
 
-def test_conditions_hold(index: Path, small_store: Store) -> None:
+def test_filters_hold(index: Path, small_store: Store) -> None:
     row = small_store.table.row(0, named=True)
     label = small_store.table["labels"].explode().drop_nulls()[5]
     facts = as_json(
@@ -262,30 +264,30 @@ def test_conditions_hold(index: Path, small_store: Store) -> None:
     assert {one["patient"] for one in facts["neighbours"]} == set(people)
 
 
-def test_who_asks_badly_gets_a_sentence(
+def test_wrong_arguments_get_one_sentence(
     index: Path, run: Path, small_store: Store, tmp_path: Path
 ) -> None:
     store = small_store.path
     (tmp_path / "bad.csv").write_text("not,numbers\nat,all\n")
     for words, arguments in {
-        "give one of --patient and --file": ("similar", index),
+        "give one of `patient` and `file`": ("similar", index),
         "holds no patient 'nobody'": ("similar", index, "--patient", "nobody"),
-        "is a recording; ask about it with --level recording": (
+        "is a recording; search among recordings with 'recording' as `level`": (
             "similar", index, "--patient", small_store.table["id"][0],
         ),
-        "nobody here has the label 'nonsense'": (
+        "no patient has the label 'nonsense'": (
             "similar", index, "--patient", small_store.table["patient"][0], "--label", "nonsense",
         ),
         "cannot be used: unreadable": ("similar", index, "--file", tmp_path / "bad.csv"),
-        "is no index": ("similar", tmp_path, "--patient", "x"),
-        "is an index already; add to it with --add": ("index", run, store, "--out", index),
-        "40 of 40 patients stand in the index already": (
+        "is not an index": ("similar", tmp_path, "--patient", "x"),
+        "is an index already; give another `out`, or `add` to it": ("index", run, store, "--out", index),
+        "40 of 40 patients are in the index already": (
             "index", run, store, "--out", index, "--add",
         ),
         "ends in .parquet": ("embed", run, store, "--out", "x.csv"),
         "at least one checkpoint": ("retrieval", store),
         "ends in .png": ("distances", run, store, "--plot", tmp_path / "d.pdf"),
-        "a folder that exists": ("distances", run, store, "--plot", tmp_path / "no" / "d.png"),
+        "an existing folder": ("distances", run, store, "--plot", tmp_path / "no" / "d.png"),
     }.items():  # fmt: skip
         done = clocs(*arguments, code=1)
         assert words in done.stderr.replace("\n", " "), (words, done.stderr)
@@ -318,7 +320,7 @@ def test_help_lists_the_choices_and_a_wrong_one_is_named(
     assert f"'{choices[-1]}'" in said and "nonsense" in said and "Traceback" not in said
 
 
-def test_info_tells_of_an_index_and_verifies_it(
+def test_info_describes_an_index_and_verifies_it(
     index: Path, run: Path, small_store: Store, tmp_path: Path
 ) -> None:
     facts = as_json("info", index, "--verify")
@@ -332,7 +334,7 @@ def test_info_tells_of_an_index_and_verifies_it(
     data[100] ^= 1
     vectors.write_bytes(data)
     clocs("info", copy)
-    assert "another hash" in clocs("info", copy, "--verify", code=1).stderr
+    assert "its hash differs" in clocs("info", copy, "--verify", code=1).stderr
     done = clocs("distances", run, index / "patient", code=1)
     assert "the manifest of something else" in done.stderr
 

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from clocs.explorer.reference_distances import distances_of_halves, halves_of
+from clocs.explorer.reference_distances import distances_of_halves
 from clocs.patients.embeddings import Embeddings
+from clocs.patients.halves import patient_halves
 
 
 def test_halves_of_one_patient_are_compared_with_each_other() -> None:
@@ -19,7 +20,7 @@ def test_halves_of_one_patient_are_compared_with_each_other() -> None:
         9,
     )
     vectors = np.array([[1, 0]] * 4 + [[0, 3]] * 4 + [[1, 1]], np.float32)
-    halves = halves_of(Embeddings(vectors, rows, "frame", "e"))
+    halves = patient_halves(Embeddings(vectors, rows, "frame", "e"))
     assert halves.shape == (2, 2, 2)  # a patient with one frame has no halves
     found = distances_of_halves(halves)
     np.testing.assert_allclose(found.intra, 0, atol=1e-6)

@@ -11,8 +11,8 @@ from scipy.spatial.distance import cosine, euclidean
 
 from clocs import Checkpoint, Frames, Store
 from clocs.errors import SettingError
-from clocs.patients.distance_report import report_distances
-from clocs.patients.distances import _Blocks, distances_between, patient_distances
+from clocs.patients.distances import _Blocks, distances_between, frame_distances
+from clocs.patients.patient_distances import patient_distances
 
 Metric = Literal["euclidean", "cosine"]
 
@@ -35,7 +35,7 @@ def test_all_pairs_equal_a_loop(metric: Metric) -> None:
     assert (found.intra_pairs, found.inter_pairs) == (len(slow[True]), len(slow[False]))
 
 
-def test_patients_apart_overlap_in_nothing_and_alike_in_all() -> None:
+def test_distant_patients_do_not_overlap_and_random_ones_do() -> None:
     draw = np.random.default_rng(1)
     patient = np.repeat(np.arange(50), 4)
     noise = draw.normal(size=(200, 8)).astype(np.float32)
@@ -45,7 +45,7 @@ def test_patients_apart_overlap_in_nothing_and_alike_in_all() -> None:
     assert abs(alike.separability - 0.5) < 0.05 and alike.overlap > 0.8
 
 
-def test_many_pairs_are_drawn_the_same_each_time_and_tell_the_same() -> None:
+def test_sampled_pairs_are_the_same_each_time_and_represent_all() -> None:
     draw = np.random.default_rng(2)
     patient = np.repeat(np.arange(100), 10)
     vectors = (draw.normal(size=(1000, 4)) + patient[:, None] / 50).astype(np.float32)
@@ -69,7 +69,7 @@ def test_every_pair_has_its_number() -> None:
     assert last.tolist() == [[0, 1], [2_999_998, 2_999_999]]
 
 
-def test_nobody_to_compare_gets_a_sentence() -> None:
+def test_too_few_patients_to_compare_are_refused() -> None:
     with pytest.raises(SettingError, match="0 pairs within and 3 between"):
         distances_between(np.eye(3, dtype=np.float32), np.arange(3), np.zeros(3, int))
 
@@ -77,11 +77,11 @@ def test_nobody_to_compare_gets_a_sentence() -> None:
 def test_the_report_on_a_store_equals_the_distances_of_its_frames(
     checkpoint: Checkpoint, small_store: Store, small_frames: Frames
 ) -> None:
-    report = report_distances(checkpoint, small_store)
-    expected = patient_distances(checkpoint, small_frames)
+    report = patient_distances(checkpoint, small_store)
+    expected = frame_distances(checkpoint, small_frames)
     np.testing.assert_allclose(np.sort(report.distances.intra), np.sort(expected.intra), atol=1e-5)
     assert report.distances.separability == pytest.approx(expected.separability)
     assert report.patients == len(small_frames.patients_of(2))
     assert report.patients_seen == 0
-    trained = report_distances(checkpoint, small_store, split="all")
+    trained = patient_distances(checkpoint, small_store, split="all")
     assert trained.patients_seen == len(small_frames.patients_of(0, 1))

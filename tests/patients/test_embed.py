@@ -15,8 +15,10 @@ from clocs import Checkpoint, Frames, Recording, Store
 from clocs.errors import CheckpointError, SettingError, StoreError
 from clocs.frames.make import make_frames
 from clocs.frames.views import instances, single
-from clocs.patients.embed import embed_levels, embed_recordings, embed_store, encoded
+from clocs.patients.embed_files import embed_recordings
+from clocs.patients.embed_store import embed_levels, embed_store
 from clocs.patients.embeddings import Embeddings
+from clocs.patients.encode import encoded
 from clocs.patients.index import PatientIndex
 from clocs.recording import FrameSpec
 from clocs.training.embed import AT_ONCE, embed_instances
@@ -39,7 +41,7 @@ def test_the_stream_gives_the_bits_of_frames_in_memory(
         assert made.rows["labels"].to_list() == labels
 
 
-def test_a_vector_does_not_depend_on_its_company(checkpoint: Checkpoint) -> None:
+def test_a_vector_does_not_depend_on_its_batch(checkpoint: Checkpoint) -> None:
     draw = np.random.default_rng(0)
     windows = draw.integers(-500, 500, size=(AT_ONCE + 5, 2500)).astype(np.int16)
     whole = np.concatenate(list(encoded(checkpoint, [windows], 2500)))
@@ -75,7 +77,7 @@ def test_recordings_and_patients_are_means_of_unit_vectors(
     assert made["recording"].rows.height == 80
 
 
-def test_dead_vectors_count_in_no_mean_and_their_patients_are_listed() -> None:
+def test_zero_vectors_count_in_no_mean_and_patients_without_others_are_listed() -> None:
     rows = Embeddings.make_rows(
         {
             "dataset": ["d"] * 5,
@@ -91,16 +93,17 @@ def test_dead_vectors_count_in_no_mean_and_their_patients_are_listed() -> None:
     assert made.rows["patient"].to_list() == ["a", "c"]
     np.testing.assert_allclose(made.vectors[0], [1, 0])
     assert made.rows["views"].to_list() == [1, 1]
-    assert made.dead == (("d", "b", ""),)
-    assert made.dead_views == 3
+    assert made.only_zeros == (("d", "b", ""),)
+    assert made.zero_vectors == 3
 
 
-def test_a_dead_encoder_lists_all_its_patients(checkpoint: Checkpoint, small_store: Store) -> None:
+def test_an_encoder_of_zeros_lists_all_patients(checkpoint: Checkpoint, small_store: Store) -> None:
     silent = {k: torch.zeros_like(v) for k, v in checkpoint.weights.items()}
     dead = replace(checkpoint, weights=silent)
     made = embed_store(dead, small_store, level="patient", split="test")
     assert len(made) == 0
-    assert {patient for _, patient, _ in made.dead} == set(make_frames(small_store).patients_of(2))
+    test = set(make_frames(small_store).patients_of(2))
+    assert {patient for _, patient, _ in made.only_zeros} == test
 
 
 def test_labels_of_frames_count_where_they_hold_for_half_of_a_recording() -> None:
@@ -148,12 +151,12 @@ def test_parquet_keeps_everything(
     checkpoint: Checkpoint, small_store: Store, tmp_path: Path
 ) -> None:
     made = embed_store(checkpoint, small_store, level="recording")
-    told = replace(made, dead=(("d", "p", "r"),), dead_views=4, problems=(("x", "is bad"),))
+    told = replace(made, only_zeros=(("d", "p", "r"),), zero_vectors=4, problems=(("x", "is bad"),))
     told.save(tmp_path / "e.parquet")
     back = Embeddings.load(tmp_path / "e.parquet")
     np.testing.assert_array_equal(back.vectors, told.vectors)
     assert back.rows.equals(told.rows)
-    facts = ("level", "encoder", "dead", "dead_views", "problems")
+    facts = ("level", "encoder", "only_zeros", "zero_vectors", "problems", "frame", "leads")
     assert all(getattr(back, name) == getattr(told, name) for name in facts)
     assert pl.read_parquet(tmp_path / "e.parquet").columns[-1] == "vector"  # for anybody's tools
     assert back.arrays()["patient"].tolist() == told.rows["patient"].to_list()
@@ -175,16 +178,12 @@ def test_recordings_without_the_leads_or_too_short_are_named(
     (first, why), (second, because) = made.problems
     assert (first, second) == (short.id, bare.id)
     assert "too short" in why
-    assert (
-        "has the leads I, II, but II, V2, aVL, aVR are needed; name others with --leads" in because
-    )
+    assert "has no lead V2, aVL, aVR of II, V2, aVL, aVR; choose from I, II with `leads`" in because
     chosen = embed_recordings(checkpoint, [bare], leads=["II"])
     assert len(chosen) == 1 and not chosen.problems
 
 
-def test_rows_of_files_say_frame_by_frame_what_the_store_says(
-    checkpoint: Checkpoint, small_store: Store
-) -> None:
+def test_rows_of_files_equal_those_of_the_store(checkpoint: Checkpoint, small_store: Store) -> None:
     stored = embed_store(checkpoint, small_store, level="frame")
     own = stored.rows["recording"].is_in(small_store.table["id"][:3].implode()).to_numpy()
     made = embed_recordings(checkpoint, [small_store.recording(i) for i in range(3)], level="frame")
@@ -223,7 +222,7 @@ def test_a_file_at_another_rate_comes_close_to_the_original(
     assert float(made.vectors[0] @ made.vectors[1]) > 0.99
 
 
-def test_leads_default_to_the_checkpoints_and_left_out_recordings_are_said(
+def test_leads_default_to_those_the_encoder_was_trained_on(
     checkpoint: Checkpoint, small_store: Store
 ) -> None:
     other = replace(checkpoint, card=replace(checkpoint.card, leads=("V6", "I")))
@@ -234,17 +233,17 @@ def test_leads_default_to_the_checkpoints_and_left_out_recordings_are_said(
         embed_store(checkpoint, small_store, spec=long)
 
 
-def test_another_number_of_samples_and_a_wrong_level_get_sentences(
+def test_another_number_of_samples_and_a_wrong_level_are_refused(
     checkpoint: Checkpoint, small_store: Store
 ) -> None:
-    with pytest.raises(CheckpointError, match="sees frames of 2500 samples, not 1000"):
+    with pytest.raises(CheckpointError, match="takes frames of 2500 samples, not 1000"):
         embed_store(checkpoint, small_store, spec=FrameSpec(2.0, 1000))
     with pytest.raises(SettingError, match="choose one of frame, recording, patient"):
         embed_store(checkpoint, small_store, level="person")  # type: ignore[arg-type]
-    with pytest.raises(SettingError, match="no part 'tset'"):
+    with pytest.raises(SettingError, match="no split 'tset'"):
         embed_store(checkpoint, small_store, split="tset")
 
 
-def test_stores_join_but_nobody_twice(checkpoint: Checkpoint, small_store: Store) -> None:
-    with pytest.raises(SettingError, match="stands in two of the sources"):
+def test_a_store_given_twice_is_refused(checkpoint: Checkpoint, small_store: Store) -> None:
+    with pytest.raises(SettingError, match="is given twice"):
         clocs.embed(checkpoint, small_store, small_store)

@@ -21,8 +21,7 @@ from clocs.patients.embeddings import Embeddings, joined
 from clocs.patients.filters import Where
 from clocs.patients.index import PatientIndex
 from clocs.patients.index_files import VECTORS, verify_index
-from clocs.patients.means import in_units
-from clocs.patients.unit_vectors import units
+from clocs.patients.unit_vectors import as_units, normalised
 from clocs.store.manifest import MANIFEST, own_hash
 from embedding_parts import random_embeddings
 
@@ -59,7 +58,7 @@ def slow_search(
         (Where(label="nowhere"), lambda row: False),
     ],
 )
-def test_conditions_are_exact_in_every_kind(
+def test_filters_are_exact_in_every_kind(
     kind: Kind, where: Where, passes: Callable[[dict[str, object]], bool]
 ) -> None:
     embeddings, queries = random_embeddings(2000), random_embeddings(5, seed=9).vectors
@@ -100,7 +99,7 @@ def test_approximate_search_finds_most_and_states_true_distances(kind: Kind) -> 
     np.testing.assert_allclose(near.cosine, true, atol=1e-5)
 
 
-def test_a_condition_passed_by_more_than_can_be_scanned_goes_through_the_engine(
+def test_a_filter_passed_by_too_many_rows_to_scan_uses_the_engine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("clocs.patients.index.EXACT_UP_TO", 100)
@@ -119,7 +118,7 @@ def test_a_condition_passed_by_more_than_can_be_scanned_goes_through_the_engine(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_one_who_asks_is_never_returned(kind: Kind) -> None:
+def test_the_query_itself_is_never_returned(kind: Kind) -> None:
     embeddings = random_embeddings(300)
     index = PatientIndex.build(embeddings, kind)
     hits = index.search(embeddings, 10)
@@ -130,7 +129,7 @@ def test_the_one_who_asks_is_never_returned(kind: Kind) -> None:
     assert found["cosine"].is_sorted() and found.height == 10
 
 
-def test_all_recordings_of_the_patient_who_asks_are_left_out() -> None:
+def test_no_recording_of_the_query_patient_is_returned() -> None:
     made = random_embeddings(60)
     rows = made.rows.with_columns(
         pl.Series("patient", [f"p{i // 6}" for i in range(60)]),
@@ -143,7 +142,7 @@ def test_all_recordings_of_the_patient_who_asks_are_left_out() -> None:
     assert index.row_of("r20").tolist() == [20]
 
 
-def test_ids_of_two_datasets_are_told_apart() -> None:
+def test_an_id_in_two_datasets_needs_the_dataset() -> None:
     made = random_embeddings(20)
     names = pl.Series("dataset", ["a"] * 10 + ["b"] * 10)
     twice = pl.Series("patient", [f"p{i % 10}" for i in range(20)])
@@ -202,7 +201,7 @@ def test_more_neighbours_than_rows_are_all_rows_and_cost_no_memory() -> None:
     assert alone.search(made.vectors[:2], 5).rows.tolist() == [[0], [0]]
 
 
-def test_equal_vectors_hide_nobody_and_return_not_the_one_who_asks() -> None:
+def test_equal_vectors_are_all_found_and_the_query_is_not_returned() -> None:
     made = random_embeddings(50)
     made.vectors[:] = made.vectors[0]
     for kind in KINDS:
@@ -211,7 +210,7 @@ def test_equal_vectors_hide_nobody_and_return_not_the_one_who_asks() -> None:
         assert near["cosine"].to_numpy().max() < 1e-6
 
 
-def test_conditions_without_meaning_get_a_sentence_and_unknown_ages_never_pass() -> None:
+def test_meaningless_filters_are_refused_and_unknown_ages_never_pass() -> None:
     rows = Embeddings.make_rows({"age": [float("nan"), None, 50.0, 90.0]}, 4)
     for where in (Where(min_age=60), Where(min_age=60, max_age=float("inf"))):
         mask = where.mask(rows)
@@ -219,8 +218,8 @@ def test_conditions_without_meaning_get_a_sentence_and_unknown_ages_never_pass()
     for words, wrong in (
         ("choose one of male, female", {"sex": "Female"}),
         ("choose one of train", {"split": "tset"}),
-        ("greatest age is no number", {"max_age": float("nan")}),
-        ("at least 90 and at most 20", {"min_age": 90, "max_age": 20}),
+        ("highest age is not a number", {"max_age": float("nan")}),
+        ("lowest age 90 is above the highest age 20", {"min_age": 90, "max_age": 20}),
     ):
         with pytest.raises(SettingError, match=words):
             Where(**wrong)
@@ -232,11 +231,11 @@ def test_conditions_without_meaning_get_a_sentence_and_unknown_ages_never_pass()
         Where(dataset="Made").expect_known(known)
 
 
-def test_who_is_there_already_is_named_and_can_be_replaced(tmp_path: Path) -> None:
+def test_a_known_patient_is_named_and_can_be_replaced(tmp_path: Path) -> None:
     embeddings = random_embeddings(100)
     index = PatientIndex.build(embeddings)
     other = Embeddings(-embeddings.vectors[:3], embeddings.rows[:3], "patient", embeddings.encoder)
-    with pytest.raises(SettingError, match="3 of 3 stand in the index already, such as p0 of made"):
+    with pytest.raises(SettingError, match="3 of 3 are in the index already, such as p0 of made"):
         index.add(other)
     assert index.add(other, replace=True) == 3
     assert len(index) == 100
@@ -273,14 +272,14 @@ def test_a_vector_of_another_frame_is_refused(tmp_path: Path) -> None:
     index = PatientIndex.build(made[0])
     index.save(tmp_path)
     for one in (index, PatientIndex.load(tmp_path)):
-        with pytest.raises(SettingError, match="frames of 10 s, the embeddings of 5 s"):
+        with pytest.raises(SettingError, match="frames of 10 s, the embeddings from 5 s"):
             one.search(made[1])
     with pytest.raises(SettingError, match="frames of 5 s and 10 s"):
         joined(made)
     assert index.add(random_embeddings(5, start=10)) == 5  # of an unknown one
 
 
-def test_dead_vectors_are_not_indexed_and_cannot_ask() -> None:
+def test_zero_vectors_are_not_indexed_and_cannot_be_queries() -> None:
     made = random_embeddings(10)
     made.vectors[4] = 0
     index = PatientIndex.build(made)
@@ -297,18 +296,18 @@ def test_a_vector_that_is_not_finite_is_refused_by_name() -> None:
             PatientIndex.build(made)
 
 
-def test_units_are_made_block_by_block_and_kept_where_they_are(
+def test_vectors_are_normalised_block_by_block_and_unit_vectors_are_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("clocs.patients.means._AT_ONCE", 7)
+    monkeypatch.setattr("clocs.patients.unit_vectors._AT_ONCE", 7)
     made = random_embeddings(30).vectors
     made[11] = 0
-    unit, alive = in_units(made)
+    unit, alive = normalised(made)
     assert np.flatnonzero(~alive).tolist() == [11]
     length = np.linalg.norm(made.astype(np.float64), axis=1, keepdims=True)
     np.testing.assert_array_equal(unit[alive], (made[alive] / length[alive]).astype(np.float32))
     assert not unit[11].any()
-    assert units(unit[alive]) is not unit and units(kept := unit[alive]) is kept
+    assert as_units(unit[alive]) is not unit and as_units(kept := unit[alive]) is kept
 
 
 def test_an_index_that_cannot_be_written_leaves_the_old_one(
@@ -337,8 +336,8 @@ def test_an_index_that_cannot_be_written_leaves_the_old_one(
         (lambda folder: (folder / VECTORS).write_bytes(b"short"), "damaged"),
         (lambda folder: (folder / "rows-0.parquet").unlink(), "missing"),
         (lambda folder: (folder / "engine-0.faiss").write_bytes(b"x" * 10), "damaged"),
-        (lambda folder: (folder / MANIFEST).write_text("{}"), "no manifest"),
-        (lambda folder: (folder / MANIFEST).write_text("[1]"), "no manifest"),
+        (lambda folder: (folder / MANIFEST).write_text("{}"), "not a manifest"),
+        (lambda folder: (folder / MANIFEST).write_text("[1]"), "not a manifest"),
         (lambda folder: change_manifest(folder, "count", 3), "differs from its own hash"),
     ],
 )
@@ -356,7 +355,7 @@ def change_manifest(folder: Path, name: str, value: object) -> None:
     (folder / MANIFEST).write_text(json.dumps(fields | {name: value}))
 
 
-def test_the_manifest_of_a_stranger_names_no_file_outside(tmp_path: Path) -> None:
+def test_a_forged_manifest_cannot_name_a_file_outside_the_folder(tmp_path: Path) -> None:
     folder, mine = tmp_path / "index", tmp_path / "mine.txt"
     mine.write_text("mine")
     PatientIndex.build(random_embeddings(10)).save(folder)
@@ -390,7 +389,9 @@ def test_an_index_that_is_added_to_while_it_is_opened_opens_as_the_new_one(
     assert len(PatientIndex.load(tmp_path)) == 15
 
 
-def test_a_handful_of_vectors_is_indexed_without_a_word(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_handful_of_vectors_is_indexed_without_warnings(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     for n in (1, 5, 30):
         index = PatientIndex.build(random_embeddings(n), "ivf")
         assert index.search(index.vectors[:1], 1).rows.tolist() == [[0]]
@@ -399,11 +400,11 @@ def test_a_handful_of_vectors_is_indexed_without_a_word(capfd: pytest.CaptureFix
 
 def test_another_index_is_not_overwritten(tmp_path: Path) -> None:
     PatientIndex.build(random_embeddings(10)).save(tmp_path)
-    with pytest.raises(SettingError, match="holds an index already"):
+    with pytest.raises(SettingError, match="already holds an index"):
         PatientIndex.build(random_embeddings(20)).save(tmp_path)
 
 
-def test_kinds_go_by_size_and_nonsense_gets_a_sentence() -> None:
+def test_the_kind_depends_on_the_size_and_wrong_arguments_are_refused() -> None:
     sizes = {10: "exact", 1_000_000: "exact", 1_000_001: "hnsw", 10_000_000: "ivf"}
     assert {n: engines_module.pick_kind("auto", n) for n in sizes} == sizes
     index = PatientIndex.build(random_embeddings(10))
@@ -425,7 +426,7 @@ def test_without_faiss_a_sentence_names_the_extra(monkeypatch: pytest.MonkeyPatc
         PatientIndex.build(random_embeddings(10)).search(random_embeddings(1).vectors)
 
 
-def test_torch_and_faiss_live_in_one_process() -> None:
+def test_torch_and_faiss_work_in_one_process() -> None:
     import torch
 
     x = torch.rand(2000, 64)

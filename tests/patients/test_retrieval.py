@@ -11,17 +11,12 @@ import pytest
 from rich.console import Console
 
 from clocs import Checkpoint, Frames, Store
+from clocs.cli.tables.patients import retrieval_table
 from clocs.errors import LeakError
 from clocs.patients.embeddings import Embeddings
-from clocs.patients.retrieval import (
-    Retrieval,
-    _same_patient,
-    diagnosis,
-    halves,
-    score_retrieval,
-)
-from clocs.patients.retrieval_table import retrieval_table
-from clocs.patients.unseen import unseen
+from clocs.patients.halves import halves
+from clocs.patients.retrieval import Retrieval, _same_patient, diagnosis, retrieval
+from clocs.patients.unseen_recordings import unseen_recordings
 from clocs.recording import FrameSpec
 from embedding_parts import random_embeddings
 
@@ -81,7 +76,7 @@ def test_halves_share_no_frame_and_leave_out_the_middle() -> None:
 def test_a_store_is_scored_on_its_unseen_patients(
     checkpoint: Checkpoint, small_store: Store, small_frames: Frames
 ) -> None:
-    (score,) = score_retrieval([checkpoint], small_store)
+    (score,) = retrieval([checkpoint], small_store)
     test = len(small_frames.patients_of(2))
     assert score.patients == test and score.patients_seen == 0
     assert score.halves is not None and score.recordings is not None
@@ -93,10 +88,10 @@ def test_a_store_is_scored_on_its_unseen_patients(
     assert 0 <= score.recordings.top1 <= score.recordings.top10 <= 1
 
 
-def test_the_table_has_a_row_a_method_with_mean_and_spread_over_seeds(
+def test_the_table_has_one_row_per_method_with_mean_and_spread_over_seeds(
     checkpoint: Checkpoint, small_store: Store
 ) -> None:
-    (score,) = score_retrieval([checkpoint], small_store)
+    (score,) = retrieval([checkpoint], small_store)
     assert score.halves is not None and score.diagnosis is None  # of too few patients
     seeds = [
         replace(score, seed=seed, halves=replace(score.halves, top1=top1, top10=0.5))
@@ -108,8 +103,8 @@ def test_the_table_has_a_row_a_method_with_mean_and_spread_over_seeds(
     assert "0.233 ± 0.153" in own and "0.500 ± 0.000" in own
     (other,) = [line for line in lines if line.startswith("cmsc")]
     assert "0.100" in other and "±" not in other
-    assert "mean ± sd of the seeds 0, 1, 2" in " ".join(lines)
-    # Two pre-trainings by one method are two rows, told apart by how they were trained.
+    assert "mean ± sd over seeds 0, 1, 2" in " ".join(lines)
+    # Two pre-trainings by one method are two rows, named by how they were trained.
     lines = shown([seeds[0], replace(seeds[0], run="another", embedding_dim=16)])
     assert sum("E = 128" in line for line in lines) == sum("E = 16" in line for line in lines) == 1
 
@@ -127,7 +122,7 @@ def test_seeds_of_one_pre_training_share_its_run(
         replace(checkpoint, card=replace(checkpoint.card, **changed))
         for changed in ({"seed": 7}, {"split_seed": 3}, {"training": {"lr": 0.5}})
     ]
-    first, *rest = score_retrieval([checkpoint, *others], small_store)
+    first, *rest = retrieval([checkpoint, *others], small_store)
     assert [one.run == first.run for one in rest] == [True, False, False]
 
 
@@ -144,7 +139,7 @@ def test_chance_of_ten_is_what_drawing_gives() -> None:
 def test_seen_patients_are_left_out_and_counted(
     checkpoint: Checkpoint, small_store: Store, small_frames: Frames
 ) -> None:
-    everyone = unseen([checkpoint], small_store, split="all")
+    everyone = unseen_recordings([checkpoint], small_store, split="all")
     assert everyone.patients == len(small_frames.patients_of(2))
     assert everyone.seen == len(small_frames.patients_of(0, 1))
     fresh = replace(
@@ -152,8 +147,8 @@ def test_seen_patients_are_left_out_and_counted(
         patients=np.zeros(0, np.uint64),
         recordings=np.zeros(0, np.uint64),
     )
-    assert unseen([fresh], small_store, split="all").seen == 0
-    both = unseen([fresh, checkpoint], small_store, split="all")
+    assert unseen_recordings([fresh], small_store, split="all").seen == 0
+    both = unseen_recordings([fresh, checkpoint], small_store, split="all")
     assert both.seen == everyone.seen
-    with pytest.raises(LeakError, match="has seen every patient of the part 'train'"):
-        unseen([checkpoint], small_store, split="train")
+    with pytest.raises(LeakError, match="has seen every patient in the split 'train'"):
+        unseen_recordings([checkpoint], small_store, split="train")

@@ -1,4 +1,4 @@
-"""Words that options of the commands about patients take: `--help` lists them."""
+"""Choices of the options of the commands about patients, as `--help` lists them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class LevelName(StrEnum):
-    """What a vector stands for."""
+    """What a vector represents."""
 
     frame = "frame"
     recording = "recording"
@@ -14,7 +14,7 @@ class LevelName(StrEnum):
 
 
 class IndexedName(StrEnum):
-    """Levels that an index has."""
+    """Levels of an index."""
 
     patient = "patient"
     recording = "recording"
@@ -30,14 +30,14 @@ class PartName(StrEnum):
 
 
 class MetricName(StrEnum):
-    """Distances of two vectors."""
+    """Distances between two vectors."""
 
     euclidean = "euclidean"
     cosine = "cosine"
 
 
 class KindName(StrEnum):
-    """Ways to search."""
+    """Kinds of index."""
 
     auto = "auto"
     exact = "exact"
@@ -46,7 +46,7 @@ class KindName(StrEnum):
 
 
 class SexName(StrEnum):
-    """As stores have it."""
+    """Sexes, as stores name them."""
 
     female = "female"
     male = "male"

@@ -33,9 +33,9 @@ def info(
     as_json: Json = False,
 ) -> None:
     """Say what is in a store, a checkpoint or an index."""
-    from clocs.patients.search_folder import is_archive
+    from clocs.patients.index_folder import is_index_folder
 
-    if is_archive(path):
+    if is_index_folder(path):
         patients.index_info(path, verify, as_json)
         return
     if path.suffix == ".safetensors" or any(path.glob("seed-*.safetensors")):

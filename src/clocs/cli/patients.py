@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.markup import escape
 
+import clocs
 from clocs.cli.choices import IndexedName, KindName, LevelName, MetricName, PartName, SexName
 from clocs.cli.options import Device, Json, SplitSeed, err, names_of, print_json
 from clocs.cli.options import out as console
@@ -20,10 +22,11 @@ CheckpointPath = Annotated[
     Path, typer.Argument(help="A checkpoint's file, or a folder (then its first seed).")
 ]
 Leads = Annotated[
-    str | None, typer.Option(help="Leads by name, such as II,V2; the checkpoint's by default.")
+    str | None,
+    typer.Option(help="Leads by name, such as II,V2; those the encoder was trained on by default."),
 ]
-Rate = Annotated[float, typer.Option(help="Of CSV files, in Hz.", min=1)]
-Split = Annotated[PartName, typer.Option(help="Which patients.")]
+Rate = Annotated[float, typer.Option(help="Sampling rate of CSV files in Hz.", min=1)]
+Split = Annotated[PartName, typer.Option(help="Part of the store, by patient.")]
 
 
 @app.command(epilog="Example: clocs embed runs/chapman-cmsc chapman --level patient")
@@ -31,37 +34,43 @@ def embed(
     checkpoint: CheckpointPath,
     sources: Annotated[
         list[Path],
-        typer.Argument(help="Stores; or files (.hea .dat .mat .csv .ecg), folders, zips."),
+        typer.Argument(help="Stores; or files (.hea .dat .mat .csv .ecg), folders and zips."),
     ],
-    out: Annotated[Path, typer.Option(help="The parquet file to write.")] = Path(
-        "embeddings.parquet"
-    ),
-    level: Annotated[LevelName, typer.Option(help="What a vector stands for.")] = LevelName.patient,
+    out: Annotated[Path, typer.Option(help="Parquet file to write.")] = Path("embeddings.parquet"),
+    level: Annotated[LevelName, typer.Option(help="What a vector represents.")] = LevelName.patient,
     leads: Leads = None,
-    split: Annotated[PartName, typer.Option(help="Of stores, this part alone.")] = PartName.all,
+    split: Annotated[
+        PartName, typer.Option(help="Embed only this part of the stores, by patient.")
+    ] = PartName.all,
     split_seed: SplitSeed = 0,
     frame: Annotated[
         float | None,
         typer.Option(
-            help="Seconds of a frame; a store's own, of files the checkpoint's, by default."
+            help="Seconds of a frame; by default a store's own, and the checkpoint's for files."
         ),
     ] = None,
     rate: Rate = 500.0,
+    patients: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="TABLE",
+            help="Patients of the files: a CSV or parquet table with the columns file and patient.",
+        ),
+    ] = None,
     device: Device = None,
     as_json: Json = False,
 ) -> None:
-    """Turn recordings into vectors, with ids, labels, age and sex.
+    """Turn recordings into vectors, with IDs, labels, age and sex.
 
-    Per frame (and lead), per recording or per patient: the mean of unit vectors, made a unit vector
-    again. Files that cannot be embedded are listed, and the exit code is then 1.
+    One vector per frame and lead, per recording or per patient: the mean of unit vectors,
+    normalised again. Files that cannot be embedded are listed, and the exit code is then 1.
     """
-    from clocs.patients import api
     from clocs.patients.embeddings import expect_replaceable
     from clocs.store.manifest import MANIFEST
 
     expect_replaceable(out)
     with bar(err, "Embedding", "recordings") as progress:
-        made = api.embed(
+        made = clocs.embed(
             checkpoint,
             *sources,
             level=level.value,
@@ -70,39 +79,41 @@ def embed(
             split_seed=split_seed,
             frame=frame,
             rate=rate,
+            patients=patients,
             device=device,
             progress=progress,
         )
     files = any(not (source / MANIFEST).is_file() for source in sources)
     if len(made):
         made.save(out)
-    patients = made.rows.select("dataset", "patient").n_unique()
-    facts = {
-        "file": str(out) if len(made) else None,
-        "level": made.level,
-        "vectors": len(made),
-        "dim": made.dim,
-        "patients": patients,
-        "encoder": made.encoder,
-        "dead_views": made.dead_views,
-        "dead": [list(one) for one in made.dead],
-        "problems": [list(one) for one in made.problems],
-    }
+    count = made.rows.select("dataset", "patient").n_unique()
     if as_json:
-        print_json(facts)
+        print_json(
+            {
+                "file": str(out) if len(made) else None,
+                "level": made.level,
+                "vectors": len(made),
+                "dim": made.dim,
+                "patients": count,
+                "leads": made.leads,
+                "encoder": made.encoder,
+                "zero_vectors": made.zero_vectors,
+                "only_zeros": made.only_zeros,
+                "problems": made.problems,
+            }
+        )
     else:
         console.print(
-            f"{_counted(len(made), 'vector')} of {made.dim} dimensions, one a {made.level}, of "
-            f"{_counted(patients, 'patient')}.",
+            f"{_counted(len(made), 'vector')} of {made.dim} dimensions, one per {made.level}, from "
+            f"{_counted(count, 'patient')}."
         )
-        _say_dead(made.dead_views, made.dead)
+        _print_leads(made.leads, given=leads)
+        _print_zeros(made.zero_vectors, made.only_zeros)
         if len(made):
-            console.print(f"They are in {out}.", markup=False)
-    _say_problems(made.problems)
-    if not len(made) and not made.problems and not made.dead:
-        raise SettingError(
-            f"nobody is in the part {split.value} of the store; give another --split"
-        )
+            console.print(f"Written to {out}.", markup=False)
+    _print_problems(made.problems)
+    if not len(made) and not made.problems and not made.only_zeros:
+        raise SettingError(f"the split {split.value} has no patient; give another `split`")
     if not len(made) or (files and made.problems):
         raise typer.Exit(1)
 
@@ -110,9 +121,10 @@ def embed(
 @app.command(epilog="Example: clocs distances runs/chapman-cmsc physionet2020 --plot distances.png")
 def distances(
     checkpoint: CheckpointPath,
-    store: Annotated[Path, typer.Argument(help="Made by `clocs prepare`.")],
+    store: Annotated[Path, typer.Argument(help="Store made by `clocs prepare`.")],
     metric: Annotated[
-        MetricName, typer.Option(help="Of vectors as they are, as in the paper; or by direction.")
+        MetricName,
+        typer.Option(help="Euclidean distance of vectors as they are, as in the paper; or cosine."),
     ] = MetricName.euclidean,
     split: Split = PartName.test,
     leads: Leads = None,
@@ -122,14 +134,12 @@ def distances(
     as_json: Json = False,
 ) -> None:
     """Compare distances between frames of one patient and of different patients (figure 6)."""
-    from clocs.patients import api
-
     if plot is not None and plot.suffix.lower() != ".png":
-        raise SettingError(f"--plot is {plot}; give a name that ends in .png")
+        raise SettingError(f"`plot` is {plot}; give a file name that ends in .png")
     if plot is not None and (plot.is_dir() or not plot.parent.is_dir()):
-        raise SettingError(f"--plot is {plot}; give a name in a folder that exists")
+        raise SettingError(f"`plot` is {plot}; give a file name in an existing folder")
     with bar(err, "Embedding", "recordings") as progress:
-        found = api.patient_distances(
+        found = clocs.patient_distances(
             checkpoint,
             store,
             metric=metric.value,
@@ -150,22 +160,26 @@ def distances(
     if as_json:
         print_json(found.json() | {"plot": None if plot is None else str(plot)})
         return
-    console.print(found.table())
+    from clocs.cli.tables.patients import distances_table
+
+    console.print(distances_table(found))
     if plot is not None:
-        console.print(f"The figure is {plot}.", markup=False)
+        console.print(f"Figure written to {plot}.", markup=False)
 
 
 @app.command(epilog="Example: clocs index runs/chapman-cmsc chapman physionet2020 --out index")
 def index(
     checkpoint: CheckpointPath,
-    stores: Annotated[list[Path], typer.Argument(help="Made by `clocs prepare`.")],
+    stores: Annotated[list[Path], typer.Argument(help="Stores made by `clocs prepare`.")],
     out: Annotated[Path, typer.Option(help="Folder of the index.")] = Path("index"),
-    add: Annotated[bool, typer.Option("--add", help="To an index that is there.")] = False,
+    add: Annotated[bool, typer.Option("--add", help="Add to an existing index.")] = False,
     replace: Annotated[
-        bool, typer.Option("--replace", help="With --add: patients that are there already.")
+        bool,
+        typer.Option("--replace", help="With --add: replace patients that are in the index."),
     ] = False,
     kind: Annotated[
-        KindName, typer.Option(help="How to search; auto goes by size, exact up to a million.")
+        KindName,
+        typer.Option(help="How to search; auto depends on the size, exact up to a million."),
     ] = KindName.auto,
     frame: Annotated[
         float | None,
@@ -176,11 +190,9 @@ def index(
     device: Device = None,
     as_json: Json = False,
 ) -> None:
-    """Build an index of patients and of recordings, or add to one without rebuilding it."""
-    from clocs.patients import api
-
+    """Build an index of patients and recordings, or add to one without rebuilding it."""
     with bar(err, "Embedding", "recordings") as progress:
-        done = api.index(
+        done = clocs.index(
             checkpoint,
             *stores,
             out=out,
@@ -194,58 +206,53 @@ def index(
             progress=progress,
         )
     if as_json:
-        print_json(
-            {
-                "index": str(out),
-                "added": done.added,
-                "total": done.total,
-                "kind": done.kind,
-                "dead_views": done.dead_views,
-                "dead": [list(one) for one in done.dead],
-                "problems": [list(one) for one in done.problems],
-            }
-        )
+        print_json({"index": str(out), **vars(done)})
         return
     for level, total in done.total.items():
         console.print(
-            f"{_counted(done.added[level], level)} added; {total:,} in all, {done.kind[level]}."
+            f"{_counted(done.added[level], level)} added; {total:,} in total, {done.kind[level]}."
         )
-    _say_dead(done.dead_views, done.dead)
-    _say_problems(done.problems)
-    console.print(f"The index is {out}. Next: clocs similar {out} --patient ID", markup=False)
+    _print_leads(done.leads, given=leads)
+    _print_zeros(done.zero_vectors, done.only_zeros)
+    _print_problems(done.problems)
+    console.print(f"Index written to {out}. Next: clocs similar {out} --patient ID", markup=False)
 
 
 @app.command(epilog="Example: clocs similar index --patient physionet2020:A0003 -k 5")
 def similar(
-    folder: Annotated[Path, typer.Argument(metavar="INDEX", help="Made by `clocs index`.")],
+    folder: Annotated[Path, typer.Argument(metavar="INDEX", help="Index made by `clocs index`.")],
     patient: Annotated[
         str | None, typer.Option(help="ID or dataset:ID of a patient or recording in the index.")
     ] = None,
     file: Annotated[
-        Path | None, typer.Option(help="A recording (.hea .dat .mat .csv .ecg).")
+        Path | None, typer.Option(help="File of a recording (.hea .dat .mat .csv .ecg).")
     ] = None,
-    k: Annotated[int, typer.Option("-k", help="How many.", min=1)] = 10,
-    level: Annotated[IndexedName, typer.Option(help="Whom to find.")] = IndexedName.patient,
-    label: Annotated[str | None, typer.Option(help="Only those with it.")] = None,
+    k: Annotated[int, typer.Option("-k", help="Number of neighbours.", min=1)] = 10,
+    level: Annotated[
+        IndexedName, typer.Option(help="Return patients or recordings.")
+    ] = IndexedName.patient,
+    label: Annotated[str | None, typer.Option(help="Return only those with this label.")] = None,
     min_age: Annotated[
-        float | None, typer.Option(help="In years; unknown ages do not pass.")
+        float | None, typer.Option(help="Lowest age in years; unknown ages do not pass.")
     ] = None,
     max_age: Annotated[
-        float | None, typer.Option(help="In years; unknown ages do not pass.")
+        float | None, typer.Option(help="Highest age in years; unknown ages do not pass.")
     ] = None,
     sex: Annotated[
-        SexName | None, typer.Option(help="Only of this sex; unknown does not pass.")
+        SexName | None, typer.Option(help="Return only this sex; unknown does not pass.")
     ] = None,
-    dataset: Annotated[str | None, typer.Option(help="Only of this one.")] = None,
-    leads: Leads = None,
+    dataset: Annotated[str | None, typer.Option(help="Return only those of this dataset.")] = None,
+    leads: Annotated[
+        str | None,
+        typer.Option(help="Leads of the file by name; the index's, and no others are accepted."),
+    ] = None,
     rate: Rate = 500.0,
     as_json: Json = False,
 ) -> None:
-    """Find the most similar patients or recordings; never the one who asks."""
-    from clocs.patients import api
+    """Find the most similar patients or recordings; the query itself is never returned."""
     from clocs.patients.filters import Where
 
-    found = api.similar(
+    found = clocs.similar(
         folder,
         patient=patient,
         file=file,
@@ -269,11 +276,14 @@ def similar(
         print_json({"query": str(query), "level": level.value, "neighbours": rows.to_dicts()})
         return
     from clocs.cli.tables.patients import neighbours_table
+    from clocs.patients.index_folder import open_index
 
     console.print(neighbours_table(rows.drop("split"), f"Nearest to {patient or file}"))
     if not rows.height:
-        asked = any((label, min_age is not None, max_age is not None, sex, dataset))
-        console.print("Nobody passes the conditions." if asked else "Nobody else is in the index.")
+        filtered = any((label, min_age is not None, max_age is not None, sex, dataset))
+        console.print("No patient passes." if filtered else "The index holds no other patient.")
+    if file is not None and (used := open_index(folder, level.value).leads):
+        console.print(f"Leads: {', '.join(used)}, those of the index.")
 
 
 @app.command(epilog="Example: clocs retrieval runs/chapman-cmsc runs/chapman-random-bn chapman")
@@ -287,13 +297,11 @@ def retrieval(
     device: Device = None,
     as_json: Json = False,
 ) -> None:
-    """Score the search on patients never seen: is the nearest the same patient, same diagnosis?"""
-    from clocs.patients import api
-
+    """Score the search on unseen patients: does it find the same patient, the same diagnosis?"""
     if len(checkpoints) < 2:
         raise SettingError("give at least one checkpoint, and then a store")
     with bar(err, "Scoring", "encoders") as progress:
-        scores = api.retrieval(
+        scores = clocs.retrieval(
             checkpoints[:-1],
             checkpoints[-1],
             split=split.value,
@@ -305,38 +313,43 @@ def retrieval(
     if as_json:
         print_json([score.json() for score in scores])
         return
-    from clocs.patients.retrieval_table import retrieval_table
+    from clocs.cli.tables.patients import retrieval_table
 
     console.print(retrieval_table(scores))
 
 
 def index_info(path: Path, verify: bool, as_json: bool) -> None:
-    """What `clocs info` says of an index."""
+    """What `clocs info` prints about an index."""
     from clocs.cli.tables.patients import index_table
-    from clocs.patients.search_folder import archive_facts
+    from clocs.patients.index_folder import index_facts
 
-    facts = archive_facts(path, verify=verify)
+    facts = index_facts(path, verify=verify)
     if as_json:
         print_json(facts)
         return
     console.print(index_table(facts))
     if verify:
-        console.print("Verified: every vector and row is as it was indexed.")
+        console.print("Verified: all vectors and rows match their hashes.")
 
 
 def _counted(n: int, noun: str) -> str:
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
-def _say_dead(views: int, dead: tuple[tuple[str, str, str], ...]) -> None:
-    if views:
-        console.print(f"{views:,} frames × leads have a vector of zeros and count in no mean.")
-    for dataset, patient, recording in dead:
-        whose = f"{dataset}:{patient}" + (f", recording {recording}" if recording else "")
-        console.print(f"  {whose} has only such vectors, and so none.", markup=False)
+def _print_leads(leads: Sequence[str] | None, *, given: str | None) -> None:
+    why = "" if given else ", those the encoder was trained on"
+    console.print(f"Leads: {', '.join(leads or ())}{why}.", markup=False)
 
 
-def _say_problems(problems: tuple[tuple[str, str], ...]) -> None:
-    for name, words in problems:
-        said = words if words.startswith(name) else f"{name}: {words}"
-        err.print(f"[yellow]clocs:[/yellow] {escape(said)}")
+def _print_zeros(count: int, only_zeros: Sequence[tuple[str, str, str]]) -> None:
+    if count:
+        console.print(f"{count:,} frames × leads have a zero vector and are left out of means.")
+    for dataset, patient, recording in only_zeros:
+        name = f"{dataset}:{patient}" + (f", recording {recording}" if recording else "")
+        console.print(f"  {name} has zero vectors only and is left out.", markup=False)
+
+
+def _print_problems(problems: Sequence[tuple[str, str]]) -> None:
+    for name, reason in problems:
+        line = reason if reason.startswith(name) else f"{name}: {reason}"
+        err.print(f"[yellow]clocs:[/yellow] {escape(line)}")

@@ -30,7 +30,7 @@ from clocs.experiments.demo_data import SEEDS
 from clocs.figures import plots
 from clocs.files import write_atomic
 from clocs.frames.make import make_frames
-from clocs.patients.distances import PatientDistances, patient_distances
+from clocs.patients.distances import PatientDistances, frame_distances
 from clocs.store.store import Store
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.loop import Settings
@@ -133,8 +133,7 @@ def run_demo(folder: Path, *, patients: int, console: Console) -> Demo:
                 )
     with _stage(console, "Measuring how far patients lie from each other"):
         distances = {
-            method: patient_distances(learned[method][0], frames)
-            for method in ("random-bn", "cmsc")
+            method: frame_distances(learned[method][0], frames) for method in ("random-bn", "cmsc")
         }
     demo = Demo(folder, patients, evaluations, distances, time.perf_counter() - began)
     with _stage(console, "Drawing"):

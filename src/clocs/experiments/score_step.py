@@ -16,7 +16,7 @@ from clocs.experiments.data import Library
 from clocs.experiments.grid import Cell
 from clocs.experiments.profile import Profile
 from clocs.frames.frames import Frames
-from clocs.patients.distances import patient_distances
+from clocs.patients.distances import frame_distances
 from clocs.training.checkpoint import Checkpoint, load_checkpoints
 
 VALIDATION = 1
@@ -67,7 +67,7 @@ def score(
 
 def distances(group: Sequence[Checkpoint], frames: Frames, device: torch.device) -> dict[str, Any]:
     """Distances between validation patients: means and separability a seed, and a histogram."""
-    found = [patient_distances(one, frames, split=VALIDATION, device=device) for one in group]
+    found = [frame_distances(one, frames, split=VALIDATION, device=device) for one in group]
     reach = float(max(np.quantile(d.inter, 0.999) for d in found)) or 1.0
     edges = np.linspace(0, reach, BINS + 1)
     densities = {

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from clocs.errors import ClocsError, SettingError
 from clocs.explorer.packing import pack, unpack
-from clocs.explorer.reference_distances import ReferenceDistances, distances_of_halves, halves_of
+from clocs.explorer.reference_distances import ReferenceDistances, distances_of_halves
 from clocs.files import sha256_of, write_atomic
 from clocs.patients.embeddings import Embeddings, joined
 from clocs.recording import FrameSpec
 from clocs.store.store import Store
 
-_FORMAT = 4  # of the cached files
+_FORMAT = 5  # of the cached files
 
 
 def embed_stores(
@@ -91,7 +91,8 @@ def _embed(
     All stores are cut into the checkpoint's frame, as uploads are: vectors of different frames are
     not comparable. Halves are frames of `half` seconds, or of the checkpoint's frame if shorter.
     """
-    from clocs.patients.embed import embed_store
+    from clocs.patients.embed_store import embed_store
+    from clocs.patients.halves import patient_halves
     from clocs.training.checkpoint import load_checkpoint
 
     encoder = load_checkpoint(checkpoint)
@@ -112,7 +113,8 @@ def _embed(
             f"{', '.join(leads)}, so interpret its distances to other stores with care"
         )
         problems = (*patients.problems, (store.manifest.dataset, sentence))
-        patients = replace(patients, problems=problems)
+        # Without its leads, so that it can be joined with stores of other leads all the same.
+        patients = replace(patients, problems=problems, leads=None)
     try:
         frames = embed_store(
             encoder,
@@ -125,4 +127,4 @@ def _embed(
         )
     except SettingError:  # no recording is long enough for two frames
         return patients, np.zeros((0, 2, patients.dim), np.float32)
-    return patients, halves_of(frames)
+    return patients, patient_halves(frames)

@@ -6,10 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
-
-from clocs.patients.embeddings import Embeddings
 
 _PAIRS = 20_000  # of different patients
 _BINS = (24, 60)  # for fewer than 1,000 distances, and for more
@@ -55,33 +52,6 @@ class ReferenceDistances:
         means = {f"{name}_mean": float(x.mean()) if len(x) else None for name, x in both.items()}
         facts = {"edges": edges.round(5).tolist(), "description": self.description}
         return facts | {"separability": self.separability} | density | means
-
-
-def halves_of(frames: Embeddings) -> NDArray[np.float32]:
-    """(patients, 2, dim): each patient's frames in order, the mean of either half, unit vectors.
-
-    Patients with a single frame have no halves and are left out.
-    """
-    length = np.linalg.norm(frames.vectors, axis=1)
-    table = (
-        frames.rows.select("dataset", "patient", "recording", "segment")
-        .with_row_index("row")
-        .filter(pl.Series(length > 0))
-        .with_columns(
-            place=pl.struct("recording", "segment").rank("dense").over("dataset", "patient")
-        )
-        .with_columns(places=pl.col("place").max().over("dataset", "patient"))
-        .filter(pl.col("places") > 1)
-        .with_columns(half=(2 * (pl.col("place") - 1) >= pl.col("places")).cast(pl.Int32))
-        .with_columns(number=pl.struct("dataset", "patient").rank("dense") - 1)
-    )
-    count = int(table["number"].n_unique())
-    sums = np.zeros((count, 2, frames.dim), np.float64)
-    rows = table["row"].to_numpy()
-    at = (table["number"].to_numpy().astype(np.int64), table["half"].to_numpy())
-    np.add.at(sums, at, frames.vectors[rows] / length[rows, None])
-    norms = np.linalg.norm(sums, axis=2, keepdims=True)
-    return np.asarray((sums / np.maximum(norms, 1e-12))[(norms > 0).all(axis=(1, 2))], np.float32)
 
 
 def distances_of_halves(halves: NDArray[np.float32]) -> ReferenceDistances:

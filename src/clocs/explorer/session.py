@@ -107,7 +107,7 @@ class Session:
             "uploads": self.checkpoint is not None,
             "report": self.report is not None,
             "projection": state,
-            "not_embedded": len(self.embeddings.dead),
+            "not_embedded": len(self.embeddings.only_zeros),
             "notes": [f"{name}: {sentence}" for name, sentence in self.embeddings.problems],
         }
 

@@ -95,7 +95,8 @@ def embed_upload(
     leads that the encoder was trained on are used; if the recording has none of them, all its leads
     are (the encoder sees one lead at a time), and a note says so.
     """
-    from clocs.patients.embed import embed_recordings, frame_of
+    from clocs.patients.embed_files import embed_recordings
+    from clocs.patients.encode import frame_of
 
     trained = checkpoint.card.leads
     common = [lead for lead in trained if lead in recording.leads]

@@ -1,7 +1,6 @@
-"""Distances between embeddings: of one patient, and of different patients (the paper's figure 6).
+"""Distances between embeddings of one patient, and of different patients (the paper's figure 6).
 
-All pairs where they are few enough to hold; beyond that, pairs drawn by counters, the same ones
-each time, and it is said. Knows nothing about drawing or stores.
+All pairs where memory allows; beyond that, a random sample of pairs, the same each time.
 """
 
 from __future__ import annotations
@@ -24,24 +23,24 @@ from clocs.training.embed import embed_instances
 Metric = Literal["euclidean", "cosine"]
 METRICS: tuple[Metric, ...] = get_args(Metric)
 MOST_PAIRS = 8_000_000
-_AT_ONCE = 262_144  # pairs whose vectors are gathered at a time
-_MOST_BINS = 100  # of each distribution, when their overlap is measured
+_AT_ONCE = 262_144  # pairs computed together
+_MOST_BINS = 100  # of each distribution, to measure their overlap
 
 Pairs = NDArray[np.int64]  # (pairs, 2)
 
 
 @dataclass(frozen=True)
 class PatientDistances:
-    """Distances of embeddings; Euclidean ones of embeddings as they are, not normalised.
+    """Distances between embeddings; for 'euclidean' these are not normalised.
 
     Attributes:
         intra: Between two embeddings of one patient.
         inter: Between embeddings of two patients.
-        separability: The probability that an intra-patient distance is the smaller one (AUC).
-        overlap: The area that the two distributions share: 0 apart, 1 the same.
+        separability: Probability (AUC) that an intra-patient distance is the smaller one.
+        overlap: Area shared by the two distributions: 0 for disjoint, 1 for identical ones.
         metric: 'euclidean' or 'cosine'.
-        intra_pairs: How many there are, of which `intra` may be a sample.
-        inter_pairs: The same of `inter`.
+        intra_pairs: Number of intra-patient pairs, of which `intra` may be a sample.
+        inter_pairs: Number of inter-patient pairs, of which `inter` may be a sample.
     """
 
     intra: NDArray[np.float32]
@@ -53,10 +52,10 @@ class PatientDistances:
     inter_pairs: int = 0
 
 
-def patient_distances(
+def frame_distances(
     checkpoint: Checkpoint, frames: Frames, split: int = 2, device: torch.device | str = "cpu"
 ) -> PatientDistances:
-    """Distances between a part's frames, of the same lead where there are several."""
+    """Distances between the frames of a split, lead by lead."""
     rows = instances(frames, of="lead", views=single(), split=split)
     z = embed_instances([checkpoint], frames, rows, device)[0].cpu().numpy()
     return distances_between(z, frames.patient[rows.frame], rows.lead)
@@ -71,19 +70,19 @@ def distances_between(
     most: int = MOST_PAIRS,
     seed: int = 0,
 ) -> PatientDistances:
-    """Distances within and between patients, of vectors of one group (a lead).
+    """Distances within and between patients, among vectors of the same group (a lead).
 
     Args:
         vectors: (n, dim).
-        patient: (n,) whose each is.
-        group: (n,) only vectors of one group are compared.
-        metric: 'euclidean' of the vectors as they are, or 'cosine'.
-        most: Pairs of each kind; where there are more, so many are drawn.
-        seed: Of the draws.
+        patient: (n,) the patient of each vector.
+        group: (n,) only vectors of the same group are compared.
+        metric: 'euclidean' between the vectors as they are, or 'cosine'.
+        most: The most pairs of each kind; where there are more, this many are sampled.
+        seed: Random seed for sampling.
     """
     if metric not in METRICS:
-        raise SettingError(f"the metric is {metric!r}; choose one of {', '.join(METRICS)}")
-    # Vectors of one group, and in it of one patient, lie side by side.
+        raise SettingError(f"`metric` is {metric!r}; choose one of {', '.join(METRICS)}")
+    # Sorted, so that vectors of one group, and in it of one patient, are adjacent.
     order = np.lexsort((patient, group))
     vectors, patient, group = vectors[order], patient[order], group[order]
     if metric == "cosine":
@@ -93,7 +92,7 @@ def distances_between(
     within, between = _Blocks.of(people), _Blocks.of(group[:, None])
     intra = within.pairs(_drawn(within.total, most, seed, "intra pairs"))
     inter_total = between.total - within.total
-    # Pairs of one group are mostly of two patients; the others are dropped.
+    # Most pairs of a group are of two patients; the others are dropped.
     share = inter_total / max(between.total, 1)
     chosen = _drawn(between.total, round(most / max(share, 1e-9)), seed, "inter pairs")
     inter = between.pairs(chosen)
@@ -102,7 +101,7 @@ def distances_between(
         raise SettingError(
             "distances need two embeddings of one patient and two patients; "
             f"there are {within.total} pairs within and {inter_total} between patients; "
-            "give another part, or a larger store"
+            "give another `split`, or a larger store"
         )
     near, far = (_apart(vectors, pairs, metric) for pairs in (intra, inter))
     scores = -np.concatenate([near, far]).astype(np.float64)[:, None]
@@ -120,14 +119,14 @@ def distances_between(
 
 @dataclass(frozen=True)
 class _Blocks:
-    """Runs of rows that are compared with each other; all their pairs, numbered."""
+    """Runs of rows to be compared with each other; all their pairs are numbered."""
 
     start: NDArray[np.int64]
-    before: NDArray[np.int64]  # (blocks + 1,) pairs of the blocks before
+    before: NDArray[np.int64]  # (blocks + 1,) pairs of the preceding blocks
 
     @classmethod
     def of(cls, keys: NDArray[np.integer]) -> _Blocks:
-        """keys: (n, columns), equal ones side by side."""
+        """keys: (n, columns), equal ones adjacent."""
         new = np.ones(len(keys), bool)
         new[1:] = (keys[1:] != keys[:-1]).any(axis=1)
         start = np.flatnonzero(new)
@@ -150,7 +149,7 @@ class _Blocks:
 
 
 def _drawn(total: int, most: int, seed: int, name: str) -> NDArray[np.int64]:
-    """All of 0…total−1, or `most` of them drawn with replacement, sorted."""
+    """All of 0…total−1, or `most` of them sampled with replacement; sorted."""
     if total <= most:
         return np.arange(total)
     key = keyed_random.fold(keyed_random.member_keys([seed]), keyed_random.stream(name))
@@ -171,9 +170,9 @@ def _apart(vectors: NDArray[np.float32], pairs: Pairs, metric: Metric) -> NDArra
 
 
 def _overlap(a: NDArray[np.float32], b: NDArray[np.float32]) -> float:
-    """Shared area, by bins at the quantiles of both: fine where either has many values.
+    """Shared area, with bins at the quantiles of both: narrow where either has many values.
 
-    With too many bins for the fewer of the two, noise would pass for a difference.
+    With too many bins for the smaller of the two, noise would count as a difference.
     """
     steps = np.linspace(0, 1, min(_MOST_BINS, max(5, round(min(len(a), len(b)) ** 0.5))))
     inner = np.unique(np.concatenate([np.quantile(a, steps), np.quantile(b, steps)]))

@@ -1,9 +1,9 @@
-"""Embeddings: vectors, and whose they are; one parquet file. Knows nothing about encoders.
+"""Embeddings: vectors with one row of facts each, saved as one parquet file.
 
 At the level 'frame' a vector is what the encoder made of one lead of one frame. A recording's is
-the mean of the unit vectors of its frames and leads, made a unit vector again; a patient's likewise
-over all frames and leads of all recordings. A vector of zeros (a dead one) has no direction: it is
-counted and left out of means; whoever has only such vectors is listed in `dead`.
+the mean of the unit vectors of its frames and leads, normalised again; a patient's is the same over
+all frames and leads of all recordings. A zero vector has no direction: it is counted and left out
+of means; recordings and patients with zero vectors only are listed in `only_zeros`.
 """
 
 from __future__ import annotations
@@ -20,41 +20,42 @@ from numpy.typing import NDArray
 
 from clocs.errors import SettingError, StoreError
 from clocs.files import replacing
-from clocs.patients.means import Means, group_rows
-from clocs.patients.rows import ID_COLUMNS, ROW_SCHEMA, Level, check_level, make_rows
+from clocs.patients.rows import ID_COLUMNS, ROW_SCHEMA, Level, check_level, group_rows, make_rows
+from clocs.patients.unit_vectors import UnitMeans, lengths
 
 FORMAT = 1
-_FACTS = "clocs.embeddings"
+_METADATA_KEY = "clocs.embeddings"
 
 
 @dataclass(frozen=True, eq=False)
 class Embeddings:
-    """Vectors and whose they are.
+    """Vectors and their rows.
 
     Attributes:
-        vectors: (n, dim) float32; unit vectors above the level 'frame', as the encoder gave them
-            there.
-        rows: One a vector, of the columns of `ROW_SCHEMA`.
-        level: What a vector stands for.
-        encoder: The sha256 of the weights that made them; vectors of two encoders have nothing to
-            do with each other.
-        dead: (dataset, patient, recording) of those without any direction; recording is '' at the
-            level 'patient'. They have no row, except at the level 'frame'.
-        dead_views: Frames × leads with a vector of zeros.
-        problems: (name, sentence) of the files that could not be embedded.
-        frame: Seconds of the frames that the encoder saw. It sees as many samples whatever their
-            length, so vectors of two lengths have nothing to do with each other either; None where
+        vectors: (n, dim) float32; unit vectors above the level 'frame', the encoder's own output at
+            that level.
+        rows: One per vector, with the columns of `ROW_SCHEMA`.
+        level: What a vector represents.
+        encoder: The sha256 of the encoder's weights; vectors of two encoders are not comparable.
+        only_zeros: (dataset, patient, recording) of those with zero vectors only; recording is ''
+            at the level 'patient'. They have no row, except at the level 'frame'.
+        zero_vectors: Number of frames × leads with a zero vector.
+        problems: (name, reason) of files that could not be embedded.
+        frame: Seconds of the frames that the encoder saw. Frames of any length are resampled to the
+            same number of samples, so vectors of two frame lengths are not comparable; None where
             unknown.
+        leads: The leads that the vectors were made of; None where unknown.
     """
 
     vectors: NDArray[np.float32]
     rows: pl.DataFrame
     level: Level
     encoder: str
-    dead: tuple[tuple[str, str, str], ...] = ()
-    dead_views: int = 0
+    only_zeros: tuple[tuple[str, str, str], ...] = ()
+    zero_vectors: int = 0
     problems: tuple[tuple[str, str], ...] = ()
     frame: float | None = None
+    leads: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         check_level(self.level)
@@ -76,8 +77,16 @@ class Embeddings:
         """Only these rows."""
         return replace(self, vectors=self.vectors[kept], rows=self.rows.filter(pl.Series(kept)))
 
+    def nonzero(self) -> Embeddings:
+        """Without zero vectors, which have no direction."""
+        length = lengths(self.vectors)
+        if not np.isfinite(length).all():
+            patient = self.rows["patient"][int(np.flatnonzero(~np.isfinite(length))[0])]
+            raise SettingError(f"the vector of {patient} is not finite; embed it again")
+        return self if (length > 0).all() else self.where(length > 0)
+
     def to(self, level: Level) -> Embeddings:
-        """Means of the unit vectors of frames, for each recording or patient."""
+        """Means of the unit vectors of frames, one per recording or patient."""
         if self.level == level:
             return self
         if self.level != "frame":
@@ -86,17 +95,17 @@ class Embeddings:
                 "over frames; embed at the level 'frame' first"
             )
         group, rows = group_rows(self.rows, level)
-        means = Means(rows.height, self.dim)
+        means = UnitMeans(rows.height, self.dim)
         means.add(group, self.vectors)
-        return from_means(means, rows, level, self.encoder, self.problems, self.frame)
+        return from_means(means, rows, replace(self, level=level))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Everything as plain arrays, by name: `vectors` and a column each (labels as lists)."""
+        """Everything as plain arrays by name: `vectors` and every column (labels as lists)."""
         columns = {name: self.rows[name].to_numpy() for name in ROW_SCHEMA}
         return {"vectors": self.vectors, **columns}
 
     def save(self, path: Path | str) -> None:
-        """Write one parquet file, whole or not at all: the rows, and a column `vector`."""
+        """Write one parquet file, complete or not at all: the rows, and a column `vector`."""
         path = Path(path)
         vector = pl.Series(
             "vector", np.ascontiguousarray(self.vectors), dtype=pl.Array(pl.Float32, self.dim)
@@ -105,15 +114,16 @@ class Embeddings:
             "format": FORMAT,
             "level": self.level,
             "encoder": self.encoder,
-            "dead": self.dead,
-            "dead_views": self.dead_views,
+            "dead": self.only_zeros,
+            "dead_views": self.zero_vectors,
             "problems": self.problems,
             "frame": self.frame,
+            "leads": self.leads,
         }
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary:
             self.rows.with_columns(vector).write_parquet(
-                temporary, metadata={_FACTS: json.dumps(facts)}
+                temporary, metadata={_METADATA_KEY: json.dumps(facts)}
             )
 
     @classmethod
@@ -127,15 +137,17 @@ class Embeddings:
             if not isinstance(kind, pl.Array):
                 raise ValueError("its column `vector` holds no arrays")
             vectors = table["vector"].to_numpy().astype(np.float32, copy=False)
+            leads = facts.get("leads")  # absent from files of early versions, as is `frame`
             return cls(
                 vectors=vectors.reshape(table.height, kind.size),
                 rows=table.drop("vector"),
                 level=facts["level"],
                 encoder=facts["encoder"],
-                dead=tuple((d, p, r) for d, p, r in facts["dead"]),
-                dead_views=facts["dead_views"],
-                problems=tuple((name, words) for name, words in facts["problems"]),
+                only_zeros=tuple((d, p, r) for d, p, r in facts["dead"]),
+                zero_vectors=facts["dead_views"],
+                problems=tuple((name, reason) for name, reason in facts["problems"]),
                 frame=facts.get("frame"),
+                leads=None if leads is None else tuple(leads),
             )
         except (OSError, KeyError, ValueError, TypeError, pl.exceptions.PolarsError) as error:
             raise _no_embeddings(path, error) from error
@@ -144,14 +156,14 @@ class Embeddings:
 
 
 def _read_facts(path: Path) -> dict[str, Any]:
-    """What a file says of its embeddings, without reading them; StoreError where it has none."""
+    """What a file says about its embeddings, without reading them; StoreError if it has none."""
     try:
-        facts: dict[str, Any] = json.loads(pl.read_parquet_metadata(path)[_FACTS])
+        facts: dict[str, Any] = json.loads(pl.read_parquet_metadata(path)[_METADATA_KEY])
         if facts["format"] == FORMAT:
             return facts
     except (OSError, KeyError, ValueError, TypeError, pl.exceptions.PolarsError) as error:
         raise _no_embeddings(path, error) from error
-    raise StoreError(f"{path} holds embeddings of another format; make them again")
+    raise StoreError(f"{path} holds embeddings of another format; embed again with `clocs embed`")
 
 
 def _no_embeddings(path: Path, error: Exception) -> StoreError:
@@ -160,45 +172,45 @@ def _no_embeddings(path: Path, error: Exception) -> StoreError:
 
 
 def expect_replaceable(path: Path) -> None:
-    """SettingError where embeddings should not be written: over something else."""
+    """SettingError where embeddings would be written over something else."""
     if path.suffix != ".parquet":
-        raise SettingError(f"--out is {path}; give a name that ends in .parquet")
+        raise SettingError(f"`out` is {path}; give a file name that ends in .parquet")
     if path.is_dir():
-        raise SettingError(f"--out is {path}, a folder; give a name of a file in it")
+        raise SettingError(f"`out` is {path}, a folder; give the name of a file in it")
     if path.exists():
         try:
             _read_facts(path)
         except StoreError:
             raise SettingError(
-                f"{path} is there and holds no embeddings; give another --out, or delete it"
+                f"{path} exists and holds no embeddings; give another `out`, or delete it"
             ) from None
 
 
-def from_means(
-    means: Means,
-    rows: pl.DataFrame,
-    level: Level,
-    encoder: str,
-    problems: tuple[tuple[str, str], ...] = (),
-    frame: float | None = None,
-) -> Embeddings:
-    """Embeddings of groups; those without a direction are listed instead."""
-    vectors, alive = means.finish()
-    without = rows.filter(pl.Series(~alive)).select("dataset", "patient", "recording")
-    return Embeddings(
-        vectors=vectors[alive],
-        rows=rows.with_columns(pl.Series("views", means.views)).filter(pl.Series(alive)),
-        level=level,
-        encoder=encoder,
-        dead=tuple((d, p, r or "") for d, p, r in without.iter_rows()),
-        dead_views=means.dead,
-        problems=problems,
-        frame=frame,
+def from_means(means: UnitMeans, rows: pl.DataFrame, like: Embeddings) -> Embeddings:
+    """Embeddings of groups; facts other than vectors and rows are taken from `like`."""
+    vectors, nonzero = means.finish()
+    without = rows.filter(pl.Series(~nonzero)).select("dataset", "patient", "recording")
+    return replace(
+        like,
+        vectors=vectors[nonzero],
+        rows=rows.with_columns(pl.Series("views", means.views)).filter(pl.Series(nonzero)),
+        only_zeros=tuple((d, p, r or "") for d, p, r in without.iter_rows()),
+        zero_vectors=means.zeros,
     )
 
 
+def expect_distinct(rows: pl.DataFrame, level: Level) -> None:
+    """SettingError where two rows of a level have the same ID."""
+    twice = rows.filter(rows.select(ID_COLUMNS[level]).is_duplicated())
+    if twice.height:
+        dataset, patient = twice.row(0)[:2]
+        raise SettingError(
+            f"{patient} of {dataset or 'the files'} is among the embeddings twice; give it once"
+        )
+
+
 def joined(parts: Sequence[Embeddings]) -> Embeddings:
-    """Several embeddings of one encoder, frame and level as one; nobody may stand in two."""
+    """Several embeddings of one encoder, frame, level and choice of leads as one."""
     first = parts[0]
     if len(parts) == 1:
         return first
@@ -207,25 +219,23 @@ def joined(parts: Sequence[Embeddings]) -> Embeddings:
     frames = sorted({part.frame for part in parts if part.frame is not None})
     if len(frames) > 1:
         raise SettingError(
-            f"the sources are cut into frames of {' and '.join(f'{one:g} s' for one in frames)}, "
-            "whose vectors cannot be compared; cut all alike with --frame SECONDS, or embed them "
-            "one by one"
+            f"the sources have frames of {' and '.join(f'{one:g} s' for one in frames)}, whose "
+            "vectors cannot be compared; give the seconds of a frame for all as `frame`, or embed "
+            "them one by one"
+        )
+    leads = sorted({tuple(sorted(part.leads)) for part in parts if part.leads is not None})
+    if len(leads) > 1:
+        raise SettingError(
+            f"the sources were embedded from different leads ({', '.join(leads[0])} and "
+            f"{', '.join(leads[1])}), whose vectors cannot be compared; choose `leads` for all"
         )
     rows = pl.concat([part.rows for part in parts])
-    ids = list(ID_COLUMNS[first.level])
-    twice = rows.filter(rows.select(ids).is_duplicated())
-    if twice.height:
-        dataset, patient = twice.row(0)[:2]
-        raise SettingError(
-            f"{patient} of {dataset or 'the files'} stands in two of the sources; give it once"
-        )
-    return Embeddings(
-        np.concatenate([part.vectors for part in parts]),
-        rows,
-        first.level,
-        first.encoder,
-        tuple(one for part in parts for one in part.dead),
-        sum(part.dead_views for part in parts),
-        tuple(one for part in parts for one in part.problems),
-        first.frame,
+    expect_distinct(rows, first.level)
+    return replace(
+        first,
+        vectors=np.concatenate([part.vectors for part in parts]),
+        rows=rows,
+        only_zeros=tuple(one for part in parts for one in part.only_zeros),
+        zero_vectors=sum(part.zero_vectors for part in parts),
+        problems=tuple(one for part in parts for one in part.problems),
     )

@@ -1,8 +1,8 @@
-"""Engines: ways to find candidates among unit vectors, by FAISS. Knows nothing about patients.
+"""Ways to find candidates among unit vectors with FAISS.
 
-'exact' scans the vectors themselves; 'hnsw' walks a graph; 'ivf' looks into the nearest of many
-lists of vectors kept in 8 bits a dimension. Candidates of the last two are ranked again by exact
-distances, so that they can only miss a neighbour, never misstate one.
+'exact' scans the vectors themselves; 'hnsw' walks a graph; 'ivf' searches the nearest of many lists
+of vectors stored with 8 bits per dimension. Candidates of the last two are ranked again by exact
+distances: they may miss a neighbour, but every distance is exact.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ Rows = NDArray[np.int64]
 EXACT_UP_TO = 1_000_000
 HNSW_UP_TO = 4_000_000  # its graph and vectors must be in memory: 0.65 kB each at 128 dimensions
 _LINKS, _BUILD_EFFORT, _EFFORT = 16, 64, 128  # of HNSW
-_PROBES = 64  # lists of IVF that a query looks into
-_TRAINING = 64  # vectors a list, that IVF's lists are learned from
-_REFINE = 10  # candidates fetched for every neighbour asked for, at least
+_PROBES = 64  # lists of IVF that a query searches
+_TRAINING = 64  # vectors per list, from which IVF's lists are learned
+_REFINE = 10  # candidates fetched per neighbour, at least
 _AT_ONCE = 65_536  # vectors gathered at a time
 
 
 def load_faiss() -> Any:
-    """The library, or a sentence that says how to get it."""
+    """The library; SettingError says how to install it."""
     try:
         import faiss
     except ImportError as error:
         raise SettingError(
-            "searching needs faiss, which is not installed; pip install 'clocs[search]'"
+            "search needs faiss, which is not installed; pip install 'clocs[search]'"
         ) from error
     return faiss
 
 
 class Approximate:
-    """HNSW or IVF, in FAISS's own memory and file."""
+    """An HNSW or IVF index, in FAISS's own memory and file."""
 
     def __init__(self, index: Any, kind: Kind) -> None:
         self._faiss, self._index, self.kind = load_faiss(), index, kind
 
     @classmethod
     def build(cls, vectors: Vectors, kind: Kind) -> Approximate:
-        """Learn from vectors, and take them; (n, dim), perhaps memory-mapped."""
+        """Train on vectors and add them; (n, dim), perhaps memory-mapped."""
         faiss, (n, dim) = load_faiss(), vectors.shape
         if kind == "hnsw":
             index = faiss.IndexHNSWFlat(dim, _LINKS, faiss.METRIC_INNER_PRODUCT)
@@ -57,8 +57,8 @@ class Approximate:
         else:
             lists = max(1, min(round(math.sqrt(n)), n // 39))
             index = faiss.index_factory(dim, f"IVF{lists},SQ8", faiss.METRIC_INNER_PRODUCT)
-            index.cp.seed = 0  # equal vectors make equal lists
-            index.cp.min_points_per_centroid = 1  # or a handful of vectors gets a warning
+            index.cp.seed = 0  # equal vectors give equal lists
+            index.cp.min_points_per_centroid = 1  # no warning for a handful of vectors
             index.cp.max_points_per_centroid = _TRAINING
             sample = np.linspace(0, n - 1, min(n, lists * _TRAINING)).astype(np.int64)
             index.train(np.ascontiguousarray(vectors[sample]))
@@ -68,24 +68,28 @@ class Approximate:
 
     @classmethod
     def read(cls, path: Path, kind: Kind, shape: tuple[int, int]) -> Approximate:
-        """The engine of vectors of this shape."""
+        """The engine for vectors of this shape (n, dim)."""
         faiss = load_faiss()
         try:
             index = faiss.read_index(str(path))
         except (RuntimeError, MemoryError) as error:
-            raise StoreError(f"{path} is damaged (FAISS cannot read it); index again") from error
+            raise StoreError(
+                f"{path} is damaged (FAISS cannot read it); run `clocs index` again"
+            ) from error
         if (index.ntotal, index.d) != shape:
             held, wanted = (f"{n} vectors of {dim}" for n, dim in ((index.ntotal, index.d), shape))
-            raise StoreError(f"{path} holds {held} dimensions instead of {wanted}; index again")
+            raise StoreError(
+                f"{path} holds {held} dimensions instead of {wanted}; run `clocs index` again"
+            )
         return cls(index, kind)
 
     def add(self, vectors: Vectors) -> None:
-        """Take (n, dim) further unit vectors, numbered on."""
+        """Append (n, dim) unit vectors."""
         for start in range(0, len(vectors), _AT_ONCE):
             self._index.add(np.ascontiguousarray(vectors[start : start + _AT_ONCE]))
 
     def candidates(self, queries: Vectors, k: int, allowed: NDArray[np.bool_] | None) -> Rows:
-        """(queries, about 10 k) rows that may be nearest, -1 for none; only allowed ones."""
+        """(queries, about 10 k) allowed rows that may be nearest; -1 for none."""
         faiss = self._faiss
         k = min(k * _REFINE, self._index.ntotal)
         chosen: dict[str, Any] = {}
@@ -104,18 +108,18 @@ class Approximate:
 
 
 def pick_kind(kind: KindOrAuto, count: int) -> Kind:
-    """The kind asked for, or the one for so many vectors."""
+    """The kind given, or for 'auto' the one that suits this many vectors."""
     kinds: tuple[Kind, ...] = get_args(Kind)
     if kind == "auto":
         return kinds[int(count > EXACT_UP_TO) + int(count > HNSW_UP_TO)]
     if kind not in kinds:
         choices = ", ".join(get_args(KindOrAuto))
-        raise SettingError(f"there is no index of the kind {kind!r}; choose one of {choices}")
+        raise SettingError(f"there is no `kind` {kind!r} of index; choose one of {choices}")
     return kind
 
 
 def scan(vectors: Vectors, queries: Vectors, k: int, rows: Rows | None) -> tuple[Rows, Vectors]:
-    """The k nearest of all vectors, or of some rows, by looking at each: (queries, k) and cosines.
+    """The k nearest of all vectors, or of some rows, by a full scan: (queries, k) rows and cosines.
 
     -1 and -inf where there are fewer.
     """

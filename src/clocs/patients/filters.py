@@ -1,4 +1,4 @@
-"""Where: which rows may be returned by a search: by label, age, sex, dataset or split."""
+"""Filters: which rows a search may return, by label, age, sex, dataset or split."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from clocs.frames.splits import PARTS
 
 @dataclass(frozen=True)
 class Where:
-    """All conditions that are given must hold; a row whose age or sex is unknown fails them.
+    """All given conditions must hold; an unknown age or sex does not pass.
 
     Attributes:
-        label: Among the row's labels.
-        min_age: In years, inclusive.
-        max_age: In years, inclusive.
+        label: One of the row's labels.
+        min_age: Lowest age in years, inclusive.
+        max_age: Highest age in years, inclusive.
         sex: 'male' or 'female'.
-        dataset: Its name.
+        dataset: Name of the dataset.
         split: 'train', 'validation' or 'test'.
     """
 
@@ -37,39 +37,39 @@ class Where:
         for name, choices in (("sex", ("male", "female")), ("split", PARTS)):
             if (value := getattr(self, name)) is not None and value not in choices:
                 raise SettingError(f"the {name} is {value!r}; choose one of {', '.join(choices)}")
-        for name, age in (("least", self.min_age), ("greatest", self.max_age)):
+        for name, age in (("lowest", self.min_age), ("highest", self.max_age)):
             if age is not None and math.isnan(age):
-                raise SettingError(f"the {name} age is no number; give years")
+                raise SettingError(f"the {name} age is not a number; give years")
         if self.min_age is not None and self.max_age is not None and self.min_age > self.max_age:
             raise SettingError(
-                f"nobody is at least {self.min_age:g} and at most {self.max_age:g} years old; "
-                "exchange the two"
+                f"the lowest age {self.min_age:g} is above the highest age {self.max_age:g}; "
+                "swap the two"
             )
 
     def expect_known(self, rows: pl.DataFrame) -> None:
-        """SettingError where no row has the label, or is of the dataset: a typing error."""
+        """SettingError for a label or dataset that no row has, most likely a typing error."""
         for name, known in (("label", rows["labels"].explode()), ("dataset", rows["dataset"])):
             wanted = getattr(self, name)
             if wanted is not None and wanted not in known:
-                there = ", ".join(known.drop_nulls().unique().sort().to_list())
+                choices = ", ".join(known.drop_nulls().unique().sort().to_list())
                 raise SettingError(
-                    f"nobody here has the {name} {wanted!r}; choose one of {there or 'none'}"
+                    f"no patient has the {name} {wanted!r}; choose one of {choices or 'none'}"
                 )
 
     def mask(self, rows: pl.DataFrame) -> NDArray[np.bool_] | None:
-        """(n,) which rows pass; None where nothing is asked."""
-        asked = []
-        age = pl.col("age").fill_nan(None)  # not a number would pass for older than anybody
+        """(n,) which rows pass; None where no condition is given."""
+        conditions = []
+        age = pl.col("age").fill_nan(None)  # NaN would compare as the highest age
         if self.label is not None:
-            asked.append(pl.col("labels").list.contains(self.label))
+            conditions.append(pl.col("labels").list.contains(self.label))
         if self.min_age is not None:
-            asked.append(age >= self.min_age)
+            conditions.append(age >= self.min_age)
         if self.max_age is not None:
-            asked.append(age <= self.max_age)
+            conditions.append(age <= self.max_age)
         for name in ("sex", "dataset", "split"):
             if (value := getattr(self, name)) is not None:
-                asked.append(pl.col(name) == value)
-        if not asked:
+                conditions.append(pl.col(name) == value)
+        if not conditions:
             return None
-        passes = rows.select(pl.all_horizontal(asked).fill_null(value=False).alias("passes"))
+        passes = rows.select(pl.all_horizontal(conditions).fill_null(value=False).alias("passes"))
         return np.asarray(passes["passes"].to_numpy(), np.bool_)

@@ -1,13 +1,13 @@
 """An index on disk: plain vectors, a table of rows, FAISS's own file and a manifest; no pickle.
 
     vectors.f32         (n, dim) unit vectors, little-endian float32; only ever appended to
-    rows-N.parquet      whose they are, and which were replaced
-    engine-N.faiss      of the kinds 'hnsw' and 'ivf'
-    manifest.json       what the index is and how large each file; written last
+    rows-N.parquet      one row per vector, and which were replaced
+    engine-N.faiss      for the kinds 'hnsw' and 'ivf'
+    manifest.json       what the index is and the size of each file; written last
 
-Saving writes files of the next number N, then the manifest that names them, then deletes the old
-ones: whenever it is interrupted, the folder opens as the old index or as the new one. Vectors past
-the manifest's count are what an interrupted addition left, and are overwritten by the next.
+Saving writes files with the next number N, then the manifest that names them, then deletes the old
+ones: if it is interrupted, the folder opens as the old index or as the new one. Vectors beyond the
+manifest's count are left over from an interrupted addition and overwritten by the next.
 """
 
 from __future__ import annotations
@@ -15,35 +15,75 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from clocs._version import __version__
 from clocs.errors import SettingError, StoreError
 from clocs.files import replacing, sha256_of, sync_folder, write_atomic
-from clocs.patients.faiss_engines import Approximate
-from clocs.patients.rows import ROW_SCHEMA
+from clocs.patients.faiss_engines import Approximate, Kind
+from clocs.patients.rows import ROW_SCHEMA, Level
 from clocs.store.manifest import MANIFEST, own_hash
 
-if TYPE_CHECKING:
-    from clocs.patients.index import PatientIndex
-
-FORMAT = 2
+FORMAT = 3
 VECTORS = "vectors.f32"
-_AGAIN = "delete the folder and run `clocs index` again"
+_REBUILD = "delete the folder and run `clocs index` again"
 _BLOCK = 65_536  # vectors written at a time
 
 
-def save_index(index: PatientIndex, folder: Path) -> None:
-    """Write a new index, or what was added to one that was loaded from this very folder."""
+@dataclass(eq=False)
+class IndexContents:
+    """What an index holds.
+
+    Attributes:
+        parts: (n, dim) unit vectors in one or more pieces, perhaps memory-mapped.
+        rows: One per vector, with the columns of `ROW_SCHEMA`.
+        live: (n,) False where a row was replaced by a later one.
+        level: 'patient' or 'recording' (or 'frame').
+        encoder: The sha256 of the weights of the encoder that made the vectors.
+        frame: Seconds of the frames that the vectors were made of; None where unknown.
+        leads: The leads that the vectors were made of; None where unknown.
+        kind: How it is searched.
+        engine: The FAISS index; None for the kind 'exact'.
+        saved_as: The hash of the manifest that it was loaded from or saved with; '' before that.
+    """
+
+    parts: list[NDArray[np.float32]]
+    rows: pl.DataFrame
+    live: NDArray[np.bool_]
+    level: Level
+    encoder: str
+    frame: float | None
+    leads: tuple[str, ...] | None
+    kind: Kind
+    engine: Approximate | None = None
+    saved_as: str = ""
+
+    @property
+    def dim(self) -> int:
+        return int(self.parts[0].shape[1])
+
+    def blocks(self, start: int, size: int) -> Iterator[NDArray[np.float32]]:
+        """The vectors from `start` on, at most `size` at a time."""
+        for part in self.parts:
+            for first in range(min(start, len(part)), len(part), size):
+                yield part[first : first + size]
+            start = max(0, start - len(part))
+
+
+def save_index(index: IndexContents, folder: Path) -> None:
+    """Write a new index, or the additions to one that was loaded from the same folder."""
     before = _read_manifest(folder) if (folder / MANIFEST).is_file() else None
     if before is not None and before["sha256"] != index.saved_as:
         raise SettingError(
-            f"{folder} holds an index already, or it has changed since it was opened; "
-            "give another folder, or add to that index with --add"
+            f"{folder} already holds an index, or it has changed since it was opened; "
+            "give another folder, or add to that index with `add`"
         )
     folder.mkdir(parents=True, exist_ok=True)
     number = 0 if before is None else before["number"] + 1
@@ -63,11 +103,12 @@ def save_index(index: PatientIndex, folder: Path) -> None:
         "level": index.level,
         "encoder": index.encoder,
         "frame": index.frame,
+        "leads": index.leads,
         "metric": "cosine",
         "kind": index.kind,
         "dim": index.dim,
         "count": len(index.live),
-        "live": len(index),
+        "live": int(index.live.sum()),
         "vectors": [*parts, part] if part["bytes"] else parts,
         "files": {
             role: {
@@ -87,10 +128,10 @@ def save_index(index: PatientIndex, folder: Path) -> None:
             (folder / file["name"]).unlink(missing_ok=True)
 
 
-def load_index(folder: Path) -> PatientIndex:
+def load_index(folder: Path) -> IndexContents:
     """Open an index and check its manifest and the sizes of its files; see `verify_index`.
 
-    Somebody may be adding to it: where its files have gone meanwhile, the new ones are read.
+    If another process adds to it meanwhile and replaces files, the new ones are read.
     """
     while True:
         manifest = _read_manifest(folder)
@@ -101,9 +142,7 @@ def load_index(folder: Path) -> PatientIndex:
                 raise
 
 
-def _load(folder: Path, manifest: dict[str, Any]) -> PatientIndex:
-    from clocs.patients.index import PatientIndex
-
+def _load(folder: Path, manifest: dict[str, Any]) -> IndexContents:
     count, dim = manifest["count"], manifest["dim"]
     for file in manifest["files"].values():
         _expect(folder / file["name"], file["bytes"], at_least=False)
@@ -112,26 +151,26 @@ def _load(folder: Path, manifest: dict[str, Any]) -> PatientIndex:
         table = pl.read_parquet(folder / manifest["files"]["rows"]["name"])
         rows, live = table.drop("live"), table["live"].to_numpy().copy()
     except (OSError, pl.exceptions.PolarsError) as error:
-        raise StoreError(f"the rows of {folder} are damaged; {_AGAIN}") from error
+        raise StoreError(f"the rows of {folder} are damaged; {_REBUILD}") from error
     if dict(rows.schema) != ROW_SCHEMA or rows.height != count:
-        raise StoreError(f"the rows of {folder} do not fit its manifest; {_AGAIN}")
+        raise StoreError(f"the rows of {folder} do not match its manifest; {_REBUILD}")
     vectors = np.memmap(folder / VECTORS, "<f4", mode="r", shape=(count, dim))
     engine = None
     if "engine" in manifest["files"]:
         path = folder / manifest["files"]["engine"]["name"]
         engine = Approximate.read(path, manifest["kind"], (count, dim))
-    index = PatientIndex(
-        vectors,
-        rows,
+    return IndexContents(
+        parts=[vectors],
+        rows=rows,
+        live=live,
         level=manifest["level"],
         encoder=manifest["encoder"],
         frame=manifest["frame"],
+        leads=None if manifest["leads"] is None else tuple(manifest["leads"]),
         kind=manifest["kind"],
         engine=engine,
-        live=live,
+        saved_as=manifest["sha256"],
     )
-    index.saved_as = manifest["sha256"]
-    return index
 
 
 def verify_index(folder: Path) -> None:
@@ -139,7 +178,7 @@ def verify_index(folder: Path) -> None:
     manifest = _read_manifest(folder)
     for file in manifest["files"].values():
         if sha256_of(folder / file["name"]) != file["sha256"]:
-            raise StoreError(f"{folder / file['name']} is damaged (another hash); {_AGAIN}")
+            raise StoreError(f"{folder / file['name']} is damaged (its hash differs); {_REBUILD}")
     with (folder / VECTORS).open("rb") as stream:
         for part in manifest["vectors"]:
             total, left = hashlib.sha256(), part["bytes"]
@@ -147,10 +186,10 @@ def verify_index(folder: Path) -> None:
                 total.update(block)
                 left -= len(block)
             if total.hexdigest() != part["sha256"]:
-                raise StoreError(f"{folder / VECTORS} is damaged (another hash); {_AGAIN}")
+                raise StoreError(f"{folder / VECTORS} is damaged (its hash differs); {_REBUILD}")
 
 
-def _append(path: Path, index: PatientIndex, written: int) -> dict[str, Any]:
+def _append(path: Path, index: IndexContents, written: int) -> dict[str, Any]:
     """Write the vectors from `written` on; their size and hash."""
     total, size = hashlib.sha256(), 0
     with path.open("r+b" if written else "wb") as file:
@@ -169,20 +208,23 @@ def _append(path: Path, index: PatientIndex, written: int) -> dict[str, Any]:
 def _read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     if not path.is_file():
-        raise StoreError(f"{folder} is no index; make one with `clocs index`")
+        raise StoreError(f"{folder} is not an index; make one with `clocs index`")
     try:
         manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         version = manifest["format"]
         fields = {name: value for name, value in manifest.items() if name != "sha256"}
         sound = manifest["sha256"] == own_hash(fields)
-        # Saving deletes the files of the manifest before: no name may lead out of the folder.
+        # Saving deletes the files of the previous manifest: no name may point out of the folder.
         sound &= all(Path(file["name"]).name == file["name"] for file in manifest["files"].values())
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise StoreError(f"{path} is damaged (it is no manifest); {_AGAIN}") from error
+        raise StoreError(f"{path} is damaged (not a manifest); {_REBUILD}") from error
     if not sound:
-        raise StoreError(f"{path} is damaged (it differs from its own hash); {_AGAIN}")
+        raise StoreError(f"{path} is damaged (it differs from its own hash); {_REBUILD}")
     if version != FORMAT or manifest.get("metric") != "cosine":
-        raise StoreError(f"{folder} is an index of another format; {_AGAIN}")
+        raise StoreError(
+            f"{folder} is an index of format {version}, and this version reads format {FORMAT}, "
+            f"which keeps the leads; {_REBUILD}"
+        )
     return manifest
 
 
@@ -190,6 +232,6 @@ def _expect(path: Path, size: int, *, at_least: bool) -> None:
     try:
         found = path.stat().st_size
     except OSError as error:
-        raise StoreError(f"{path} is missing from the index; {_AGAIN}") from error
+        raise StoreError(f"{path} is missing from the index; {_REBUILD}") from error
     if found < size or (found > size and not at_least):
-        raise StoreError(f"{path} is damaged ({found} bytes instead of {size}); {_AGAIN}")
+        raise StoreError(f"{path} is damaged ({found} bytes instead of {size}); {_REBUILD}")

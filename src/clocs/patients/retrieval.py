@@ -1,8 +1,8 @@
-"""Does the search work? Scores of retrieval on patients that the encoder has never seen.
+"""`clocs.retrieval`: scores of the search on patients that the encoder has never seen.
 
-Two questions. Is the nearest neighbour the same patient: of a recording's first half among all
-second halves, and, where patients have several recordings, of a recording among all others? And do
-the ten nearest other patients have the diagnosis, more often than chance? Knows no files.
+Two questions. Is the nearest neighbour the same patient: for a recording's first half among all
+second halves and, where patients have several recordings, for a recording among all others? And do
+the ten nearest other patients share the diagnosis more often than chance?
 """
 
 from __future__ import annotations
@@ -11,37 +11,39 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 import torch
 from numpy.typing import NDArray
 
-from clocs.frames.positions import frame_count
-from clocs.patients.embed import embed_levels, embed_store
+from clocs.errors import SettingError
+from clocs.patients.embed_store import StoreOptions, embed_levels, embed_store, store_leads
 from clocs.patients.embeddings import Embeddings
+from clocs.patients.halves import frame_with_halves, halves
 from clocs.patients.index import PatientIndex
-from clocs.patients.unseen import Unseen, unseen
+from clocs.patients.unseen_recordings import UnseenRecordings, unseen_recordings
 from clocs.recording import FrameSpec
-from clocs.store.store import Store
-from clocs.training.checkpoint import Card, Checkpoint
+from clocs.store.store import Store, as_store
+from clocs.training.checkpoint import Card, Checkpoint, as_checkpoints
+from clocs.training.device import pick_device
 
 NEAREST = 10
 
 
 @dataclass(frozen=True)
 class SamePatient:
-    """How often the nearest is the same patient's.
+    """How often the nearest neighbour is of the same patient.
 
     Attributes:
-        top1: Share of queries whose nearest is.
-        top10: Share of queries with one among the ten nearest.
-        chance: Of top1, for vectors drawn at random.
-        chance10: Of top10, likewise.
-        queries: How many.
-        among: Vectors to choose from.
-        frame: Seconds of the frames.
+        top1: Share of queries whose nearest neighbour is of the same patient.
+        top10: Share of queries with the same patient among the ten nearest.
+        chance: Expected top1 of random vectors.
+        chance10: Expected top10 of random vectors.
+        queries: Number of queries.
+        among: Number of vectors searched.
+        frame: Seconds of a frame.
     """
 
     top1: float
@@ -58,11 +60,11 @@ class Diagnosis:
     """How many of the ten nearest other patients share a label.
 
     Attributes:
-        precision: Mean share among the ten nearest.
-        base_rate: The same for ten drawn at random.
-        per_label: For patients of each label: the share of neighbours with it, the share of all
-            others with it, and how many patients.
-        queries: Patients with a label.
+        precision: Mean share among the ten nearest (precision at 10).
+        base_rate: The same for ten random patients.
+        per_label: For the patients of each label: the share of neighbours with it, the share of all
+            other patients with it, and the number of patients.
+        queries: Number of patients with a label.
     """
 
     precision: float
@@ -76,19 +78,20 @@ class Retrieval:
     """Scores of one encoder on one store.
 
     Attributes:
-        method: Of the encoder.
-        seed: Of the encoder.
-        run: Equal for the seeds of one pre-training, and for no others.
-        embedding_dim: E.
-        pretrain: What it was pre-trained on; None where no data was seen.
-        trained: How long, and at which learning rate.
-        store: The dataset that it is scored on.
-        split: The part.
-        patients: How many, all of them unseen.
-        patients_seen: Left out, because one of the encoders has seen them.
-        copies: Recordings left out, because their very samples stand in the part before them.
-        halves: First halves of recordings among second halves.
-        recordings: Recordings of patients with several among all others.
+        method: The encoder's method.
+        seed: The encoder's seed.
+        run: Equal for the seeds of one pre-training only.
+        embedding_dim: Dimensions of an embedding.
+        pretrain: The dataset it was pre-trained on; None where it saw no data.
+        trained: Epochs and learning rate.
+        store: The dataset it is scored on.
+        split: The part of it.
+        leads: The leads it is scored on.
+        patients: Number of patients, all of them unseen.
+        patients_seen: Number of patients left out because one of the encoders has seen them.
+        copies: Number of recordings left out because an earlier one has the same samples.
+        halves: First halves of recordings searched among second halves.
+        recordings: Recordings of patients with several searched among all others.
         diagnosis: Labels of the nearest other patients.
     """
 
@@ -100,6 +103,7 @@ class Retrieval:
     trained: str
     store: str
     split: str
+    leads: tuple[str, ...]
     patients: int
     patients_seen: int
     copies: int
@@ -111,67 +115,63 @@ class Retrieval:
         return asdict(self)
 
 
-def score_retrieval(
-    checkpoints: Sequence[Checkpoint],
-    store: Store,
+def retrieval(
+    checkpoints: Sequence[Checkpoint | Path | str],
+    store: Store | Path | str,
     *,
     split: str = "test",
     split_seed: int = 0,
     leads: Sequence[str] | None = None,
-    device: torch.device | str = "cpu",
+    device: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Retrieval]:
     """Scores of each encoder, all on the same patients: those that none of them has seen.
 
     Args:
-        checkpoints: The encoders.
+        checkpoints: Checkpoints, their files, or folders (then all seeds).
         store: Prepared recordings.
-        split: 'test', another part, or 'all'.
-        split_seed: Of the split by patient.
-        leads: By name; the first checkpoint's where the store has them, else the default.
-        device: Where to encode.
-        progress: Called with (encoders done, encoders in all).
+        split: 'test', 'validation', 'train' or 'all'.
+        split_seed: Random seed for the patient split.
+        leads: Leads by name; those that the encoders were trained on by default.
+        device: 'cpu', 'cuda', …; the best available by default.
+        progress: Called with (encoders done, encoders in total).
     """
-    usable = unseen(checkpoints, store, split=split, split_seed=split_seed)
-    if leads is None and set(checkpoints[0].card.leads) <= set(store.leads):
-        leads = checkpoints[0].card.leads
-    found = []
-    for done, checkpoint in enumerate(checkpoints):
-        progress(done, len(checkpoints))
-        found.append(_score(checkpoint, store, usable, split, leads, device))
-    progress(len(checkpoints), len(checkpoints))
-    return found
+    encoders = [encoder for one in checkpoints for encoder in as_checkpoints(one)]
+    opened, where = as_store(store), pick_device(device)
+    if not encoders:
+        raise SettingError("there is nothing to score; give at least one checkpoint")
+    if leads is None and len({one.card.leads for one in encoders}) > 1:
+        different = sorted({", ".join(one.card.leads) for one in encoders})
+        raise SettingError(
+            f"the encoders were trained on different leads ({' and '.join(different)}); choose "
+            "those to score them on with `leads`"
+        )
+    chosen = store_leads(encoders[0], opened, leads)
+    usable = unseen_recordings(encoders, opened, split=split, split_seed=split_seed)
+    scores = []
+    for done, encoder in enumerate(encoders):
+        progress(done, len(encoders))
+        scores.append(_score(encoder, opened, usable, split, chosen, where))
+    progress(len(encoders), len(encoders))
+    return scores
 
 
 def _score(
     checkpoint: Checkpoint,
     store: Store,
-    usable: Unseen,
+    usable: UnseenRecordings,
     split: str,
-    leads: Sequence[str] | None,
-    device: torch.device | str,
+    leads: tuple[str, ...],
+    device: torch.device,
 ) -> Retrieval:
     frame = store.manifest.frame
-    made = embed_levels(
-        checkpoint,
-        store,
-        levels=["frame", "recording", "patient"],
-        only=usable.only,
-        leads=leads,
-        device=device,
-    )
+    options: StoreOptions = {"only": usable.only, "leads": leads, "device": device}
+    made = embed_levels(checkpoint, store, levels=["frame", "recording", "patient"], **options)
     spec = frame_with_halves(store)
     frames = made["frame"]
     if spec != frame:
-        frames = embed_store(
-            checkpoint,
-            store,
-            level="frame",
-            spec=spec,
-            only=usable.only,
-            leads=leads,
-            device=device,
-        )
+        options["spec"] = spec
+        frames = embed_store(checkpoint, store, level="frame", **options)
     card = checkpoint.card
     return Retrieval(
         method=card.method,
@@ -182,6 +182,7 @@ def _score(
         trained=_trained(checkpoint),
         store=store.manifest.dataset,
         split=split,
+        leads=leads,
         patients=usable.patients,
         patients_seen=usable.seen,
         copies=usable.copies,
@@ -192,27 +193,19 @@ def _score(
 
 
 def _run(card: Card) -> str:
-    """A hash of all that the seeds of a pre-training share."""
+    """A hash of everything that the seeds of a pre-training share."""
     shared = (card.method, card.content, card.split_seed, card.leads, card.encoder, card.training)
     return hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def _trained(checkpoint: Checkpoint) -> str:
-    """What tells two encoders of one method and seed apart."""
+    """What distinguishes two encoders of one method and seed."""
     done, settings = checkpoint.card.metrics.get("epochs"), checkpoint.card.training
     return f"{done} epochs, lr {settings['lr']:g}" if done and "lr" in settings else ""
 
 
-def frame_with_halves(store: Store) -> FrameSpec:
-    """The dataset's frame where most recordings hold two, else that of its segments."""
-    manifest = store.manifest
-    samples, rate = store.table["samples"].to_numpy(), store.table["rate"].to_numpy()
-    two = frame_count(samples, rate, manifest.frame) >= 2
-    return manifest.frame if two.mean() > 0.5 else manifest.segment_frame
-
-
 def _halves(frames: Embeddings, spec: FrameSpec) -> SamePatient | None:
-    """First halves of recordings ask among second halves; a middle frame belongs to neither."""
+    """Top-1 and top-10 match of first halves of recordings among second halves."""
     first, second = halves(frames)
     known = set(second.rows["recording"])
     first = first.where(np.array([one in known for one in first.rows["recording"]], bool))
@@ -230,9 +223,9 @@ def _halves(frames: Embeddings, spec: FrameSpec) -> SamePatient | None:
 def _same_patient(
     same: NDArray[np.bool_], own: NDArray[np.int64], among: int, frame: FrameSpec
 ) -> SamePatient:
-    """same: (queries, up to 10) whether a neighbour is right; own: (queries,) how many could be."""
+    """same: (queries, up to 10) whether a neighbour matches; own: (queries,) how many could."""
     step = np.arange(min(NEAREST, among))
-    # That none of ten drawn without replacement is right.
+    # Probability that none of ten drawn without replacement matches.
     missed = np.maximum(among - own[:, None] - step, 0) / (among - step)
     return SamePatient(
         top1=float(same[:, 0].mean()),
@@ -245,21 +238,8 @@ def _same_patient(
     )
 
 
-def halves(frames: Embeddings) -> tuple[Embeddings, Embeddings]:
-    """Frames -> recordings by their first and by their second halves."""
-    place = pl.col("segment").rank("dense").over("dataset", "recording") - 1
-    count = pl.col("segment").n_unique().over("dataset", "recording")
-    both = frames.rows.select(place.alias("place"), count.alias("count"))
-    at, total = both["place"].to_numpy(), both["count"].to_numpy()
-    half = total // 2
-    return (
-        frames.where(at < half).to("recording"),
-        frames.where((at >= total - half) & (half > 0)).to("recording"),
-    )
-
-
 def _recordings(recordings: Embeddings, frame: FrameSpec) -> SamePatient | None:
-    """Recordings of patients with several ask among all other recordings."""
+    """Top-1 and top-10 match of recordings, of patients with several, among all others."""
     patient = recordings.rows["patient"].to_numpy()
     _, group, count = np.unique(patient, return_inverse=True, return_counts=True)
     several = count[group] > 1
@@ -269,27 +249,27 @@ def _recordings(recordings: Embeddings, frame: FrameSpec) -> SamePatient | None:
     k = min(NEAREST + 1, len(index))
     near = index.search(recordings.vectors[several], k).rows
     own = np.flatnonzero(several)[:, None]
-    # The query itself is there too, nearly always first.
+    # The query itself is among them, nearly always first.
     others = np.array([line[line != me][: k - 1] for line, me in zip(near, own[:, 0], strict=True)])
     same = group[others] == group[own]
     return _same_patient(same, count[group[several]] - 1, len(index) - 1, frame)
 
 
 def diagnosis(patients: Embeddings) -> Diagnosis | None:
-    """Labels of the nearest other patients; patients without a label neither ask nor answer."""
+    """Labels of the nearest other patients, among patients with a label."""
     labelled = patients.where(patients.rows["labels"].list.len().to_numpy() > 0)
     if len(labelled) <= NEAREST:
         return None
     index = PatientIndex.build(labelled, "exact")
-    near = index.search(labelled, NEAREST).rows  # never the patient who asks
+    near = index.search(labelled, NEAREST).rows  # never the query's own patient
     names = sorted({label for labels in labelled.rows["labels"] for label in labels})
     target = np.zeros((len(labelled), len(names)), np.float32)
     for row, labels in enumerate(labelled.rows["labels"]):
         target[row, [names.index(label) for label in labels]] = 1
     shared = (target[near] * target[:, None]).any(axis=2)
     kinds, kind, count = np.unique(target, axis=0, return_inverse=True, return_counts=True)
-    meets = (kinds @ kinds.T > 0) @ count  # patients, oneself too, who share a label
-    base = (meets[kind.ravel()] - 1) / (len(labelled) - 1)
+    sharing = (kinds @ kinds.T > 0) @ count  # patients who share a label, oneself included
+    base = (sharing[kind.ravel()] - 1) / (len(labelled) - 1)
     return Diagnosis(
         precision=float(shared.mean()),
         base_rate=float(base.mean()),

@@ -1,29 +1,41 @@
-"""Rows: whose a vector is. The columns that embeddings and indexes share; knows no vectors."""
+"""Rows: what is known about each vector, shared by embeddings and indexes; their groups.
+
+Frames -> recordings -> patients: a recording has the labels of at least half of its frames, a
+patient those of all recordings.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
+from clocs.datasets.checks import parse_age, parse_sex
 from clocs.errors import SettingError
+from clocs.files import digest
+from clocs.frames.splits import PARTS
+
+if TYPE_CHECKING:
+    from clocs.frames.make import FramePlan
+    from clocs.recording import Recording
 
 Level = Literal["frame", "recording", "patient"]
 LEVELS: tuple[Level, ...] = get_args(Level)
 
 ROW_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
-    "dataset": pl.String,  # '' for a file that belongs to none
-    "patient": pl.String,  # the dataset's own id; a file's name where it has no other
+    "dataset": pl.String,  # '' for files
+    "patient": pl.String,  # the dataset's own ID; a file's name unless a table names the patient
     "recording": pl.String,  # null at the level 'patient'
     "segment": pl.Int32,  # null above the level 'frame'
     "lead": pl.String,  # null above the level 'frame'
-    "labels": pl.List(pl.String),  # a patient's: those of all recordings
+    "labels": pl.List(pl.String),  # of a patient: those of all recordings
     "split": pl.String,  # train, validation, test; null for files
-    "age": pl.Float64,  # in years, null where unknown; a patient's at the first recording
+    "age": pl.Float64,  # years, null where unknown; of a patient: at the first recording
     "sex": pl.String,  # male, female or null
-    "views": pl.Int32,  # unit vectors in the mean; 1 for a frame, 0 for a dead one
+    "views": pl.Int32,  # unit vectors in the mean; 1 for a frame, 0 for a zero vector
     "digest": pl.UInt64,  # content key of the recording's samples; null at the level 'patient'
 }
 ID_COLUMNS: dict[Level, tuple[str, ...]] = {
@@ -36,7 +48,7 @@ ID_COLUMNS: dict[Level, tuple[str, ...]] = {
 def make_rows(columns: Mapping[str, Any], n: int) -> pl.DataFrame:
     """(n) rows of all columns, from sequences or arrays by name; null where not given.
 
-    A dataset that is not given is ''; an age that is no number is null, as unknown ones are.
+    A missing dataset is ''; an age that is not a number is null.
     """
     unknown = set(columns) - set(ROW_SCHEMA)
     if unknown:
@@ -57,6 +69,126 @@ def make_rows(columns: Mapping[str, Any], n: int) -> pl.DataFrame:
 
 
 def check_level(level: str) -> None:
-    """SettingError where there is no such level."""
+    """SettingError for an unknown level."""
     if level not in LEVELS:
         raise SettingError(f"the level is {level!r}; choose one of {', '.join(LEVELS)}")
+
+
+def frame_rows(plan: FramePlan, chosen: NDArray[np.int64]) -> pl.DataFrame:
+    """One row per frame and lead of the chosen recordings, frame by frame."""
+    keep = np.flatnonzero(plan.kept & np.isin(plan.cuts.recording, chosen))
+    recording, leads = plan.cuts.recording[keep], len(plan.leads)
+    # There are few distinct sets of labels: make each once and look it up.
+    kinds, kind = np.unique(plan.target[keep], axis=0, return_inverse=True)
+    names = np.array(plan.store.manifest.labels)
+    sets = pl.Series([names[row > 0].tolist() for row in kinds], dtype=pl.List(pl.String))
+    table = plan.table[recording.repeat(leads)]
+    return make_rows(
+        {
+            "dataset": pl.Series([plan.store.manifest.dataset]).new_from_index(0, table.height),
+            "patient": table["patient"],
+            "recording": table["id"],
+            "segment": plan.cuts.frame[keep].astype(np.int32).repeat(leads),
+            "lead": list(plan.leads) * len(keep),
+            "labels": sets[kind.ravel().repeat(leads)],
+            "split": np.array(PARTS)[plan.split[plan.patient[recording]]].repeat(leads),
+            "age": table["age"],
+            "sex": table["sex"],
+            "digest": table["digest"],
+        },
+        table.height,
+    )
+
+
+def file_row(recording: Recording) -> dict[str, object]:
+    """What a file says about its patient; PhysioNet headers have age and sex as comments."""
+    comments = {key.lower(): value for key, value in recording.extra.items()}
+    age = recording.age if recording.age is not None else parse_age(comments.get("age"))
+    return {
+        "dataset": "",
+        "patient": recording.patient,
+        "recording": recording.id,
+        "labels": list(recording.labels),
+        "age": age,
+        "sex": recording.sex or parse_sex(comments.get("sex")),
+        "digest": digest(recording.digital),
+    }
+
+
+def rows_of_files(
+    recordings: Sequence[Mapping[str, object]], frames: Sequence[int], leads: Sequence[str]
+) -> pl.DataFrame:
+    """One row per frame and lead, from one row per recording and its number of frames."""
+    columns = (
+        {name: [row[name] for row in recordings] for name in recordings[0]} if recordings else {}
+    )
+    owner = np.repeat(np.arange(len(recordings)), np.asarray(frames, np.int64) * len(leads))
+    segment = [np.arange(count, dtype=np.int32).repeat(len(leads)) for count in frames]
+    return make_rows(columns, len(recordings))[owner].with_columns(
+        pl.Series("segment", np.concatenate(segment) if segment else [], pl.Int32),
+        pl.Series("lead", list(leads) * sum(frames), pl.String),
+    )
+
+
+def group_rows(frames: pl.DataFrame, level: Level) -> tuple[NDArray[np.int64], pl.DataFrame]:
+    """Rows of frames -> the (n,) group of each, and one row per group, in order.
+
+    A patient has the age and sex of the first recording in which they are known.
+    """
+    if level == "frame":
+        return np.arange(frames.height), frames
+    labels = _majority_labels(frames)
+    recordings = _first(frames, "recording").with_columns(
+        pl.lit(None, pl.Int32).alias("segment"), pl.lit(None, pl.String).alias("lead")
+    )
+    ids = list(ID_COLUMNS["recording"])
+    recordings = _left_join(recordings.drop("labels"), labels, ids)
+    recordings = recordings.with_columns(pl.col("labels").fill_null([])).select(list(ROW_SCHEMA))
+    groups = recordings
+    if level == "patient":
+        ids = list(ID_COLUMNS["patient"])
+        union = pl.col("labels").explode().drop_nulls().unique(maintain_order=True)
+        groups = recordings.group_by(ids, maintain_order=True).agg(
+            pl.lit(None, pl.String).alias("recording"),
+            pl.lit(None, pl.Int32).alias("segment"),
+            pl.lit(None, pl.String).alias("lead"),
+            union.alias("labels"),
+            pl.col("split").first(),
+            pl.col("age").drop_nulls().first(),
+            pl.col("sex").drop_nulls().first(),
+            pl.col("views").sum(),
+            pl.lit(None, pl.UInt64).alias("digest"),
+        )
+        groups = groups.select(list(ROW_SCHEMA))
+    places = groups.select(ids).with_row_index("group")
+    group = _left_join(frames.select(ids), places, ids)["group"]
+    return group.to_numpy().astype(np.int64), groups
+
+
+def _left_join(left: pl.DataFrame, right: pl.DataFrame, ids: list[str]) -> pl.DataFrame:
+    """Left join in which missing IDs are equal to each other."""
+    return left.join(right, on=ids, how="left", maintain_order="left", nulls_equal=True)
+
+
+def _first(frames: pl.DataFrame, level: Level) -> pl.DataFrame:
+    """The first row of each group, with the number of views of all."""
+    ids = list(ID_COLUMNS[level])
+    others = [name for name in ROW_SCHEMA if name not in (*ids, "views")]
+    return frames.group_by(ids, maintain_order=True).agg(
+        *(pl.col(name).first() for name in others), pl.col("views").sum()
+    )
+
+
+def _majority_labels(frames: pl.DataFrame) -> pl.DataFrame:
+    """The labels of at least half of a recording's rows."""
+    ids = list(ID_COLUMNS["recording"])
+    rows = frames.group_by(ids).agg(pl.len().alias("rows"))
+    counts = (
+        frames.select(*ids, "labels")
+        .explode("labels")
+        .drop_nulls("labels")
+        .group_by([*ids, "labels"], maintain_order=True)
+        .agg(pl.len().alias("count"))
+    )
+    most = _left_join(counts, rows, ids).filter(pl.col("count") * 2 >= pl.col("rows"))
+    return most.group_by(ids, maintain_order=True).agg(pl.col("labels"))

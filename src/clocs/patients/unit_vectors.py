@@ -1,36 +1,72 @@
-"""What of embeddings can be indexed: distinct rows with a direction, as unit vectors."""
+"""Unit vectors, and running means of them: how vectors of frames become those of patients.
+
+Sums are kept in float64 and grow view by view in order, so that they do not depend on how views
+are batched.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clocs.errors import SettingError
-from clocs.patients.embeddings import Embeddings
-from clocs.patients.means import in_units, lengths
-from clocs.patients.rows import ID_COLUMNS
+_AT_ONCE = 65_536  # vectors processed together
 
 
-def units(vectors: NDArray[np.floating]) -> NDArray[np.float32]:
-    """(n, dim) of length 1: the very same array where they are, perhaps memory-mapped."""
+class UnitMeans:
+    """Running sums of unit vectors, one per group.
+
+    Attributes:
+        sums: (groups, dim).
+        views: (groups,) number of unit vectors added.
+        zeros: Number of zero vectors, which are left out.
+    """
+
+    def __init__(self, groups: int, dim: int) -> None:
+        self.sums = np.zeros((groups, dim))
+        self.views = np.zeros(groups, np.int32)
+        self.zeros = 0
+
+    def add(self, group: NDArray[np.int64], vectors: NDArray[np.float32]) -> None:
+        """group: (n,); vectors: (n, dim)."""
+        unit, nonzero = _unit(vectors)
+        self.zeros += int((~nonzero).sum())
+        np.add.at(self.sums, group[nonzero], unit[nonzero])
+        np.add.at(self.views, group[nonzero], 1)
+
+    def finish(self) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """(groups, dim) unit vectors, and (groups,) which of them are not zero."""
+        return normalised(self.sums)
+
+
+def _unit(vectors: NDArray[np.floating]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """(n, dim) -> the same with length 1, and (n,) which are not zero (zeros stay zero)."""
+    wide = vectors.astype(np.float64)
+    length = lengths(wide)
+    nonzero = length > 0
+    return wide / np.where(nonzero, length, 1.0)[:, None], nonzero
+
+
+def normalised(vectors: NDArray[np.floating]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """(n, dim) -> unit vectors, and (n,) which are not zero; in bounded extra memory."""
+    unit, nonzero = np.empty(vectors.shape, np.float32), np.empty(len(vectors), bool)
+    for start in range(0, len(vectors), _AT_ONCE):
+        some = slice(start, start + _AT_ONCE)
+        unit[some], nonzero[some] = _unit(vectors[some])
+    return unit, nonzero
+
+
+def as_units(vectors: NDArray[np.floating]) -> NDArray[np.float32]:
+    """(n, dim) unit vectors: the same array where they are already, perhaps memory-mapped."""
     length = lengths(vectors)
     if vectors.dtype == np.float32 and np.allclose(length, 1, rtol=0, atol=1e-6):
         return vectors if vectors.flags.c_contiguous else np.ascontiguousarray(vectors, np.float32)
-    return in_units(vectors)[0]
+    return normalised(vectors)[0]
 
 
-def living(embeddings: Embeddings) -> Embeddings:
-    """Without vectors of zeros, which have no direction; `Embeddings` counts them."""
-    length = lengths(embeddings.vectors)
-    if not np.isfinite(length).all():
-        whose = embeddings.rows.row(int(np.flatnonzero(~np.isfinite(length))[0]))[1]
-        raise SettingError(f"the vector of {whose} is not finite; embed it again")
-    alive = length > 0
-    return embeddings if alive.all() else embeddings.where(alive)
-
-
-def expect_distinct(embeddings: Embeddings) -> None:
-    ids = embeddings.rows.select(ID_COLUMNS[embeddings.level])
-    twice = embeddings.rows.filter(ids.is_duplicated())
-    if twice.height:
-        raise SettingError(f"{twice.row(0)[1]} stands twice among the embeddings; give it once")
+def lengths(vectors: NDArray[np.floating]) -> NDArray[np.float64]:
+    """(n, dim) -> (n,), in bounded memory."""
+    found = np.empty(len(vectors))
+    for start in range(0, len(vectors), _AT_ONCE):
+        some = vectors[start : start + _AT_ONCE].astype(np.float64)
+        found[start : start + len(some)] = np.sqrt(np.einsum("nd,nd->n", some, some))
+    return found

@@ -1,4 +1,4 @@
-"""Which recordings of a store may be used to judge encoders: of patients that none has seen."""
+"""Recordings of patients that no encoder has seen: those on which retrieval may be scored."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from clocs.training.leak_guard import seen_by
 
 
 @dataclass(frozen=True)
-class Unseen:
-    """Recordings to judge by.
+class UnseenRecordings:
+    """Recordings of a store to score encoders on.
 
     Attributes:
         only: (recordings of the store,) which.
-        patients: How many patients they are of.
-        seen: Patients of the part that were left out because an encoder has seen them.
-        copies: Recordings left out because their very samples stand in the part before them.
+        patients: Number of their patients.
+        seen: Number of patients left out because an encoder has seen them.
+        copies: Number of recordings left out because an earlier one has the same samples.
     """
 
     only: NDArray[np.bool_]
@@ -33,16 +33,16 @@ class Unseen:
     copies: int
 
 
-def unseen(
+def unseen_recordings(
     checkpoints: Sequence[Checkpoint], store: Store, *, split: str = "test", split_seed: int = 0
-) -> Unseen:
-    """Recordings of a part ('all' for all parts) of patients whom no encoder has seen.
+) -> UnseenRecordings:
+    """Recordings of a split (or 'all') of patients whom no encoder has seen.
 
     Raises:
-        LeakError: There is none.
+        LeakError: There are none.
     """
     if split not in (*PARTS, "all"):
-        raise SettingError(f"there is no part {split!r}; choose one of {', '.join(PARTS)} or all")
+        raise SettingError(f"there is no split {split!r}; choose one of {', '.join(PARTS)} or all")
     table, dataset = store.table, store.manifest.dataset
     patients = table["patient"].to_list()
     digests = table["digest"].to_numpy().astype(np.uint64)
@@ -52,25 +52,26 @@ def unseen(
         only = np.asarray(parts == split, np.bool_)
         if not only.any():
             raise SettingError(
-                f"nobody of {dataset} is in the part {split!r}; judge by another part, or by a "
+                f"{dataset} has no patient in the split {split!r}; give another `split`, or a "
                 "larger store"
             )
-    met = np.zeros(len(store), bool)
+    trained_on = np.zeros(len(store), bool)
     for checkpoint in checkpoints:
-        met |= seen_by(checkpoint, dataset, patients, digests)
-    # One known recording makes the whole patient known.
-    known = table["patient"].is_in(table.filter(pl.Series(met))["patient"].implode()).to_numpy()
+        trained_on |= seen_by(checkpoint, dataset, patients, digests)
+    # One seen recording makes its patient a seen one.
+    seen_patients = table.filter(pl.Series(trained_on))["patient"].implode()
+    known = table["patient"].is_in(seen_patients).to_numpy()
     seen = table.filter(pl.Series(only & known))["patient"].n_unique()
     only = only & ~known
     if not only.any():
         raise LeakError(
-            f"the encoder has seen every patient of the part {split!r} of {dataset}; "
-            "judge it by the test part of its own split seed, or by another dataset"
+            f"the encoder has seen every patient in the split {split!r} of {dataset}; "
+            "score it on the test split of its own split seed, or on another dataset"
         )
-    first = np.zeros(len(store), bool)
+    first = np.zeros(len(store), bool)  # not a copy of an earlier recording
     rows = np.flatnonzero(only)
     first[rows[np.unique(digests[rows], return_index=True)[1]]] = True
-    return Unseen(
+    return UnseenRecordings(
         only=only & first,
         patients=table.filter(pl.Series(only & first))["patient"].n_unique(),
         seen=seen,

@@ -1,4 +1,4 @@
-"""An archive is made whole or not at all, by one process, and its two levels tell the same."""
+"""An index is made complete or not at all, by one process, and its two levels agree."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ import pytest
 from clocs import Checkpoint, Store
 from clocs.errors import BusyError, ClocsError, SettingError
 from clocs.locks import locked
-from clocs.patients.build_search_folder import _add, make_archive
+from clocs.patients.build_index import _add, index
 from clocs.patients.embeddings import Embeddings
 from clocs.patients.index import PatientIndex
+from clocs.patients.index_folder import INDEXED, open_index
 from clocs.patients.rows import Level
-from clocs.patients.search_folder import INDEXED, open_index, similar_to_patient
+from clocs.patients.similar import similar
 from clocs.store.manifest import MANIFEST
 
 
 @dataclass
 class Levels:
-    """Two patients with two recordings each, as an archive's two indexes."""
+    """Two patients with two recordings each, as the two levels of an index."""
 
     opened: dict[Level, PatientIndex]
 
@@ -65,16 +66,16 @@ def test_a_replaced_patient_keeps_no_old_recording(levels: Levels) -> None:
     assert levels.patients("recording") == ["b1", "b2", "a2", "a3"]
 
 
-def test_a_replaced_patient_without_any_direction_is_gone(levels: Levels) -> None:
+def test_a_patient_replaced_by_zero_vectors_is_removed(levels: Levels) -> None:
     made = embedded(["c"], ["c1"])
-    made["patient"] = replace(made["patient"], dead=(("d", "a", ""),))
+    made["patient"] = replace(made["patient"], only_zeros=(("d", "a", ""),))
     _add(levels.opened, made, replace=True)
     assert levels.patients("patient") == ["b", "c"]
     assert levels.patients("recording") == ["b1", "b2", "c1"]
 
 
-def test_a_further_recording_of_a_patient_who_is_there_is_no_half_addition(levels: Levels) -> None:
-    with pytest.raises(SettingError, match="1 of 2 patients stand in the index already, such as a"):
+def test_another_recording_of_a_known_patient_is_refused(levels: Levels) -> None:
+    with pytest.raises(SettingError, match="1 of 2 patients are in the index already, such as a"):
         _add(levels.opened, embedded(["a", "c"], ["a3", "c1"]), replace=False)
     assert levels.patients("recording") == ["a1", "a2", "b1", "b2"]
 
@@ -89,19 +90,19 @@ def test_an_addition_interrupted_between_the_levels_is_completed(levels: Levels)
 def test_an_interrupted_first_run_is_made_again(
     checkpoint: Checkpoint, small_store: Store, tmp_path: Path
 ) -> None:
-    make_archive(checkpoint, [small_store], tmp_path / "index")
+    index(checkpoint, small_store, out=tmp_path / "index")
     (tmp_path / "index" / "recording" / MANIFEST).unlink()
-    done = make_archive(checkpoint, [small_store], tmp_path / "index")
+    done = index(checkpoint, small_store, out=tmp_path / "index")
     assert done.total == {"patient": 40, "recording": 80}
     assert len(open_index(tmp_path / "index", "recording")) == 80
 
 
-def test_what_makes_no_sense_is_said_before_anything_is_encoded_or_written(
+def test_wrong_arguments_are_refused_before_anything_is_encoded_or_written(
     checkpoint: Checkpoint, small_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    index = tmp_path / "index"
-    make_archive(checkpoint, [small_store], index)
-    before = {path: path.read_bytes() for path in index.rglob("*") if path.is_file()}
+    made = tmp_path / "index"
+    index(checkpoint, small_store, out=made)
+    before = {path: path.read_bytes() for path in made.rglob("*") if path.is_file()}
     (tmp_path / "file").write_text("mine")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "letter.txt").write_text("mine")
@@ -109,34 +110,34 @@ def test_what_makes_no_sense_is_said_before_anything_is_encoded_or_written(
     def never(*_: object, **__: object) -> None:
         raise AssertionError("encoded in vain")
 
-    monkeypatch.setattr("clocs.patients.build_search_folder.embed_levels", never)
+    monkeypatch.setattr("clocs.patients.build_index.embed_levels", never)
     for words, folder, options in (
-        ("give it with --add", tmp_path / "new", {"replace": True}),
+        ("give it with `add`", tmp_path / "new", {"replace": True}),
         ("is a file", tmp_path / "file", {}),
         ("other things, such as letter.txt", tmp_path / "full", {}),
         ("other things, such as manifest.json", small_store.path, {}),
-        ("is an index already", index, {}),
-        ("leave out --kind", index, {"add": True, "kind": "hnsw"}),
-        ("no index that could be added to", tmp_path / "new", {"add": True}),
-        ("no index of the kind 'magic'", tmp_path / "new", {"kind": "magic"}),
+        ("is an index already", made, {}),
+        ("leave out `kind`", made, {"add": True, "kind": "hnsw"}),
+        ("is not an index to add to", tmp_path / "new", {"add": True}),
+        ("no `kind` 'magic' of index", tmp_path / "new", {"kind": "magic"}),
         ("such as 5", tmp_path / "new", {"frame": -1.0}),
     ):
         with pytest.raises(ClocsError, match=words):
-            make_archive(checkpoint, [small_store], folder, **options)
+            index(checkpoint, small_store, out=folder, **options)
     with pytest.raises(SettingError, match="at least one"):
-        make_archive(checkpoint, [], tmp_path / "new")
+        index(checkpoint, out=tmp_path / "new")
     assert not (tmp_path / "new").exists()
-    assert before == {path: path.read_bytes() for path in index.rglob("*") if path.is_file()}
+    assert before == {path: path.read_bytes() for path in made.rglob("*") if path.is_file()}
 
 
 def test_a_failure_leaves_no_folder_and_two_processes_do_not_write_one(
     checkpoint: Checkpoint, small_store: Store, tmp_path: Path
 ) -> None:
     with pytest.raises(ClocsError, match="no lead V9"):
-        make_archive(checkpoint, [small_store], tmp_path / "new", leads=["V9"])
+        index(checkpoint, small_store, out=tmp_path / "new", leads=["V9"])
     assert not (tmp_path / "new").exists()
     with locked(tmp_path / "busy"), pytest.raises(BusyError, match="is being written"):
-        make_archive(checkpoint, [small_store], tmp_path / "busy")
-    make_archive(checkpoint, [small_store], tmp_path / "busy")
+        index(checkpoint, small_store, out=tmp_path / "busy")
+    index(checkpoint, small_store, out=tmp_path / "busy")
     patient = small_store.table["patient"][0]
-    assert similar_to_patient(tmp_path / "busy", patient, k=3).height == 3
+    assert similar(tmp_path / "busy", patient=patient, k=3).height == 3

@@ -1,0 +1,233 @@
+"""`clocs.index`: stores -> an index of their patients and recordings, or additions to one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from clocs.errors import CheckpointError, SettingError, StoreError
+from clocs.locks import LOCK, locked
+from clocs.patients.embed_store import embed_levels, expect_different_stores, store_leads
+from clocs.patients.embeddings import Embeddings, joined
+from clocs.patients.encode import frame_of, leads_of
+from clocs.patients.faiss_engines import KindOrAuto, load_faiss, pick_kind
+from clocs.patients.index import PatientIndex, expect_same_leads
+from clocs.patients.index_folder import (
+    ENCODER,
+    INDEXED,
+    index_encoder,
+    is_index_folder,
+    open_index,
+)
+from clocs.patients.rows import Level
+from clocs.store.manifest import MANIFEST
+from clocs.store.store import Store, as_store
+from clocs.training.checkpoint import Checkpoint, as_checkpoint
+from clocs.training.device import pick_device
+
+
+@dataclass(frozen=True)
+class Indexed:
+    """What indexing did.
+
+    Attributes:
+        added: Vectors added, by level.
+        total: Vectors that a search can return, by level.
+        kind: How each level is searched.
+        leads: The leads that the vectors were made of.
+        only_zeros: (dataset, patient, recording) of patients with zero vectors only; they have no
+            row.
+        zero_vectors: Number of frames × leads with a zero vector.
+        problems: (name, reason) of what could not be embedded.
+    """
+
+    added: dict[str, int]
+    total: dict[str, int]
+    kind: dict[str, str]
+    leads: tuple[str, ...] | None
+    only_zeros: tuple[tuple[str, str, str], ...]
+    zero_vectors: int
+    problems: tuple[tuple[str, str], ...]
+
+
+def index(
+    checkpoint: Checkpoint | Path | str,
+    *stores: Store | Path | str,
+    out: Path | str,
+    add: bool = False,
+    replace: bool = False,
+    kind: KindOrAuto = "auto",
+    frame: float | None = None,
+    leads: Sequence[str] | None = None,
+    split_seed: int = 0,
+    device: str | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Indexed:
+    """Index all patients and recordings of stores, or add them to an index.
+
+    All stores are cut into one frame, whatever their own: their patients are compared with each
+    other, and with files.
+
+    Args:
+        checkpoint: A checkpoint, its file, or a folder (then its first seed).
+        stores: Prepared recordings.
+        out: Folder of the index.
+        add: Add to an existing index.
+        replace: Replace patients that are in the index already, with all their recordings.
+        kind: 'auto', 'exact', 'hnsw' or 'ivf'; for a new index.
+        frame: Seconds of a frame; the checkpoint's, or that of the index added to, by default.
+        leads: Leads by name; those that the encoder was trained on, or those of the index added
+            to, by default.
+        split_seed: Random seed for the patient split.
+        device: 'cpu', 'cuda', …; the best available by default.
+        progress: Called with (recordings done, recordings in total), store by store.
+    """
+    encoder, opened = as_checkpoint(checkpoint), [as_store(one) for one in stores]
+    folder, where = Path(out), pick_device(device)
+    if not opened:
+        raise SettingError("an index is made of stores; give at least one")
+    if replace and not add:
+        raise SettingError("`replace` is for an existing index; give it with `add`")
+    expect_different_stores(opened)
+    _expect_place(folder, add=add)
+    fresh = not folder.exists()
+    try:
+        with locked(folder):
+            indexes = _open_to_add(folder, encoder, kind, frame, leads) if add else {}
+            if add:
+                frame, leads = indexes["patient"].frame, indexes["patient"].leads
+            if pick_kind(kind, sum(map(len, opened))) != "exact":
+                load_faiss()  # before hours of encoding, not after
+            spec = frame_of(encoder, frame)
+            for store in opened:
+                store_leads(encoder, store, leads)
+            made = [
+                embed_levels(
+                    encoder,
+                    store,
+                    levels=INDEXED,
+                    spec=spec,
+                    leads=leads,
+                    split_seed=split_seed,
+                    device=where,
+                    progress=progress,
+                )
+                for store in opened
+            ]
+            found = {level: joined([one[level] for one in made]) for level in INDEXED}
+            if add:
+                added = _add(indexes, found, replace=replace)
+            else:
+                indexes = {level: PatientIndex.build(found[level], kind) for level in INDEXED}
+                added = {level: len(indexes[level]) for level in INDEXED}
+                encoder.save(folder / ENCODER)
+            for level, one in indexes.items():
+                if not add:  # left over from an interrupted first run
+                    (folder / level / MANIFEST).unlink(missing_ok=True)
+                one.save(folder / level)
+    except BaseException:
+        if fresh:
+            with suppress(OSError):  # it is not empty
+                folder.rmdir()
+        raise
+    patients = found["patient"]
+    return Indexed(
+        added={level: added[level] for level in INDEXED},
+        total={level: len(one) for level, one in indexes.items()},
+        kind={level: one.kind for level, one in indexes.items()},
+        leads=patients.leads,
+        only_zeros=patients.only_zeros,
+        zero_vectors=patients.zero_vectors,
+        problems=patients.problems,
+    )
+
+
+def _expect_place(folder: Path, *, add: bool) -> None:
+    """SettingError where the folder cannot take an index, or is not the one meant."""
+    if folder.exists() and not folder.is_dir():
+        raise SettingError(f"{folder} is a file; give a folder for the index as `out`")
+    complete = is_index_folder(folder)
+    if add and not complete:
+        raise StoreError(f"{folder} is not an index to add to; make it without `add`")
+    if complete and not add:
+        raise SettingError(f"{folder} is an index already; give another `out`, or `add` to it")
+    own = {ENCODER.parts[0], *INDEXED, LOCK}
+    others = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    if others := [name for name in others if name not in own]:
+        raise SettingError(
+            f"{folder} holds other things, such as {others[0]}; give an empty folder as `out`"
+        )
+
+
+def _open_to_add(
+    folder: Path,
+    checkpoint: Checkpoint,
+    kind: KindOrAuto,
+    frame: float | None,
+    leads: Sequence[str] | None,
+) -> dict[Level, PatientIndex]:
+    """The indexes to add to, of this encoder, kind, frame and choice of leads."""
+    own = index_encoder(folder)
+    if own.fingerprint != checkpoint.fingerprint:
+        raise CheckpointError(
+            f"{folder} was made by another encoder ({own.card.method}, seed {own.card.seed}), and "
+            "vectors of two encoders cannot be compared; use that one, or make a new index"
+        )
+    opened = {level: open_index(folder, level) for level in INDEXED}
+    first = opened["patient"]
+    if kind not in ("auto", first.kind):
+        raise SettingError(
+            f"{folder} is of the kind {first.kind}, which adding does not change; leave out `kind`"
+        )
+    if frame not in (None, first.frame):
+        raise SettingError(
+            f"{folder} was made from frames of {first.frame:g} s, and vectors of other frames "
+            "cannot be compared with it; leave out `frame`"
+        )
+    if leads is not None:
+        expect_same_leads(str(folder), first.leads, leads_of(checkpoint, leads))
+    return opened
+
+
+def _add(
+    indexes: dict[Level, PatientIndex], found: dict[Level, Embeddings], *, replace: bool
+) -> dict[Level, int]:
+    """Append what is new, or replace what is there; returns how many were added at each level."""
+    if replace:
+        patients = pl.concat(
+            [
+                found["patient"].rows.select("dataset", "patient"),
+                pl.DataFrame(
+                    [one[:2] for one in found["patient"].only_zeros],
+                    schema={"dataset": pl.String, "patient": pl.String},
+                    orient="row",
+                ),
+            ]
+        )
+        for one in indexes.values():
+            one.retire(patients)
+    else:
+        _expect_new(indexes, found)
+        found = {level: found[level].where(indexes[level].missing(found[level])) for level in found}
+    return {level: indexes[level].add(found[level]) for level in INDEXED}
+
+
+def _expect_new(indexes: dict[Level, PatientIndex], found: dict[Level, Embeddings]) -> None:
+    """SettingError where a patient is in the index already.
+
+    An addition interrupted between the levels leaves patients without recordings: running it again
+    completes them.
+    """
+    known = found["patient"].rows.select("dataset", "patient")
+    for one in indexes.values():
+        known = known.join(one.patients(), on=["dataset", "patient"], how="semi")
+    if known.height:
+        dataset, patient = known.row(0)
+        raise SettingError(
+            f"{known.height} of {len(found['patient'])} patients are in the index already, such "
+            f"as {patient} of {dataset}; replace them with `replace`"
+        )

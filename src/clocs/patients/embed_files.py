@@ -1,0 +1,220 @@
+"""Embedding recordings that are not in a store: files, in threads ahead of the encoder.
+
+A table of patients says whose file is whose; without one, each file is a patient of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path, PurePath
+from typing import TypeAlias
+
+import numpy as np
+import polars as pl
+import torch
+from numpy.typing import NDArray
+
+from clocs.datasets.checks import check_signal
+from clocs.errors import ClocsError, SettingError
+from clocs.formats.find import Found, find_recordings, read_several
+from clocs.frames.positions import frame_count
+from clocs.frames.resample import LONG, TOGETHER, cut_windows
+from clocs.parallel import ahead, alike
+from clocs.patients.embeddings import Embeddings
+from clocs.patients.encode import collect, encoded, leads_of
+from clocs.patients.rows import Level, check_level, file_row, rows_of_files
+from clocs.recording import FrameSpec, Recording
+from clocs.training.checkpoint import Checkpoint
+
+_AHEAD = 4  # times `TOGETHER` recordings cut ahead of the encoder
+_SUFFIXES = (".hea", ".mat", ".dat", ".csv", ".ecg")
+
+ReadResult: TypeAlias = Recording | tuple[str, ClocsError]  # or its name and what is wrong with it
+_Frames: TypeAlias = tuple[Recording, NDArray[np.int16]]  # (frames, leads, samples)
+
+
+def read_files(
+    paths: Sequence[Path | str],
+    *,
+    rate: float = 500.0,
+    patients: Mapping[str, str] | Path | str | None = None,
+) -> tuple[int, Iterator[ReadResult]]:
+    """The number of recordings in files, folders and zips, and the recordings one by one.
+
+    Args:
+        paths: Files, folders and zips.
+        rate: Sampling rate of CSV files in Hz.
+        patients: File -> patient, or a CSV or parquet table with the columns `file` and `patient`.
+            Files are matched by path or by name, with or without their suffix.
+    """
+    if not 0 < rate < math.inf:
+        raise SettingError(f"`rate` is {rate:g}; give the sampling rate of CSV files, such as 500")
+    found = find_recordings(paths)
+    owners = _owners(found, patients)
+
+    def recordings() -> Iterator[ReadResult]:
+        for result, owner in zip(read_several(found, rate), owners, strict=True):
+            if isinstance(result, Recording) and owner is not None:
+                yield replace(result, patient=owner)
+            else:
+                yield result
+
+    return len(found), recordings()
+
+
+def _owners(
+    found: Sequence[Found | tuple[str, ClocsError]],
+    patients: Mapping[str, str] | Path | str | None,
+) -> list[str | None]:
+    """The patient of each file; None where no table is given, or the file cannot be read."""
+    if patients is None:
+        return [None] * len(found)
+    table = _without_suffixes(
+        patients if isinstance(patients, Mapping) else _read_patients(Path(patients))
+    )
+    owners, unknown = [], []
+    for one in found:
+        owner = None
+        if isinstance(one, Found):
+            names = (_stem(one.name), _stem(one.member), _stem(PurePath(one.member).name))
+            owner = next((table[name] for name in names if name in table), None)
+            unknown += [one.name] if owner is None else []
+        owners.append(owner)
+    if unknown:
+        raise SettingError(
+            f"{len(unknown)} of {len(found)} files are not in the table of patients, such as "
+            f"{unknown[0]}; add them to `patients`"
+        )
+    return owners
+
+
+def _read_patients(path: Path) -> dict[str, str]:
+    """The columns `file` and `patient` of a CSV or parquet table, as text."""
+    try:
+        if path.suffix.lower() == ".parquet":
+            table = pl.read_parquet(path)
+        else:
+            table = pl.read_csv(path, infer_schema=False)
+        columns = table.select(pl.col("file", "patient").cast(pl.String).str.strip_chars())
+    except (OSError, pl.exceptions.PolarsError) as error:
+        why = (str(error).splitlines() or [type(error).__name__])[0]
+        raise SettingError(
+            f"`patients` is {path}, which cannot be read ({why}); give a CSV or parquet table with "
+            "the columns file and patient"
+        ) from error
+    return dict(columns.drop_nulls().iter_rows())
+
+
+def _without_suffixes(patients: Mapping[str, str]) -> dict[str, str]:
+    table: dict[str, str] = {}
+    for file, patient in patients.items():
+        if table.setdefault(_stem(file), patient) != patient:
+            raise SettingError(
+                f"`patients` has two patients for {_stem(file)}: {table[_stem(file)]} and {patient}"
+            )
+    return table
+
+
+def _stem(name: str) -> str:
+    """A path without the suffix of a recording's file."""
+    path = PurePath(name)
+    return str(path.with_suffix("") if path.suffix.lower() in _SUFFIXES else path)
+
+
+def embed_recordings(
+    checkpoint: Checkpoint,
+    recordings: Iterable[ReadResult],
+    *,
+    level: Level = "recording",
+    spec: FrameSpec | None = None,
+    leads: Sequence[str] | None = None,
+    device: torch.device | str = "cpu",
+    progress: Callable[[int], None] = lambda done: None,
+) -> Embeddings:
+    """Embeddings of recordings outside a store, in the checkpoint's frame or another.
+
+    A recording that cannot be embedded (too short, without the leads, unreadable) is listed in
+    `problems` with the reason.
+    """
+    check_level(level)
+    frame = spec or checkpoint.card.frame
+    wanted = leads_of(checkpoint, leads)
+    rows: list[dict[str, object]] = []  # one per recording
+    counts: list[int] = []  # frames of each
+    problems: list[tuple[str, str]] = []
+
+    def windows() -> Iterator[NDArray[np.int16]]:
+        done = 0
+        runs = alike(recordings, _shape, TOGETHER)
+        for made in ahead(lambda run: _cut(run, frame, wanted), runs, _AHEAD):
+            done += len(made)
+            progress(done)
+            for one, values in made:
+                if isinstance(one, str) or isinstance(values, str):
+                    problems.append((str(one), str(values)))
+                    continue
+                rows.append(file_row(one))
+                counts.append(len(values))
+                yield values.reshape(-1, frame.samples)
+
+    vectors = list(encoded(checkpoint, windows(), frame.samples, device))
+    frames = rows_of_files(rows, counts, wanted)
+    made = collect(
+        checkpoint, vectors, frames, [level], spec=frame, leads=wanted, problems=problems
+    )
+    return made[level]
+
+
+def _shape(one: ReadResult) -> object:
+    """Recordings of equal shape are cut together, unless they are long."""
+    if not isinstance(one, Recording):
+        return None
+    return one.rate, one.samples, one.id if one.samples > LONG else ""
+
+
+def _cut(
+    run: list[ReadResult], spec: FrameSpec, leads: Sequence[str]
+) -> list[_Frames | tuple[str, str]]:
+    """The resampled frames of each recording; or its name and why it has none."""
+    made: list[_Frames | tuple[str, str]] = []
+    usable: list[tuple[int, Recording]] = []
+    for one in run:
+        if not isinstance(one, Recording):
+            made.append((one[0], str(one[1])))
+            continue
+        try:
+            usable.append((len(made), _with_leads(one, spec, leads)))
+            made.append((one, np.zeros(0, np.int16)))
+        except ClocsError as error:
+            made.append((one.id, str(error)))
+    if usable:
+        own = [recording for _, recording in usable]
+        values, _ = cut_windows(
+            np.stack([one.digital for one in own]),
+            np.stack([one.gain for one in own]),
+            np.stack([one.baseline for one in own]).astype(np.int64),
+            own[0].rate,
+            int(frame_count(own[0].samples, own[0].rate, spec)),
+            spec,
+            "recording",
+        )
+        for (place, _), windows in zip(usable, values, strict=True):
+            whole = run[place]
+            assert isinstance(whole, Recording)
+            made[place] = (whole, windows.transpose(1, 0, 2))
+    return made
+
+
+def _with_leads(recording: Recording, spec: FrameSpec, leads: Sequence[str]) -> Recording:
+    """The recording with these leads; ClocsError says why it cannot be used."""
+    missing = [lead for lead in leads if lead not in recording.leads]
+    if missing:
+        raise SettingError(
+            f"{recording.id} has no lead {', '.join(missing)} of {', '.join(leads)}; choose from "
+            f"{', '.join(recording.leads)} with `leads`"
+        )
+    own = recording.select(leads)
+    check_signal(own, frame=spec, known_leads=own.leads)
+    return own

@@ -1,0 +1,106 @@
+"""`clocs.similar`: the patients or recordings of an index nearest to one of its own or a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+
+from clocs.errors import SettingError
+from clocs.patients.filters import Where
+from clocs.patients.index import expect_same_leads
+from clocs.patients.index_folder import index_encoder, open_index
+from clocs.patients.rows import Level
+
+
+def similar(
+    index: Path | str,
+    *,
+    patient: str | None = None,
+    file: Path | str | None = None,
+    k: int = 10,
+    level: Level = "patient",
+    where: Where | None = None,
+    leads: Sequence[str] | None = None,
+    rate: float = 500.0,
+) -> pl.DataFrame:
+    """The most similar patients or recordings of an index, nearest first, without the query itself.
+
+    Args:
+        index: Folder made by `index`.
+        patient: The query: an ID in the index, or 'dataset:ID'.
+        file: Or a recording's file, embedded by the index's own encoder.
+        k: Number of neighbours.
+        level: 'patient' or 'recording'.
+        where: Which patients may be returned.
+        leads: Leads of the file to use; the index's by default, and no others can be compared.
+        rate: Sampling rate of a CSV file in Hz.
+    """
+    if (patient is None) == (file is None):
+        raise SettingError("the query is a patient or a file; give one of `patient` and `file`")
+    folder = Path(index)
+    if file is not None:
+        return _similar_to_file(
+            folder, Path(file), k=k, level=level, where=where, leads=leads, rate=rate
+        )
+    return _similar_to_patient(folder, str(patient), k=k, level=level, where=where)
+
+
+def _similar_to_patient(
+    folder: Path, patient: str, *, k: int, level: Level, where: Where | None
+) -> pl.DataFrame:
+    index = open_index(folder, level)
+    if where is not None:
+        where.expect_known(index.rows)
+    prefix, colon, rest = patient.partition(":")
+    dataset = prefix if colon and prefix in index.rows["dataset"] else None
+    name = patient if dataset is None else rest
+    try:
+        return index.similar(name, k, where=where, dataset=dataset)
+    except SettingError:
+        if level == "patient" and name in open_index(folder, "recording").rows["recording"]:
+            raise SettingError(
+                f"{name!r} is a recording; search among recordings with 'recording' as `level`"
+            ) from None
+        raise
+
+
+def _similar_to_file(
+    folder: Path,
+    file: Path,
+    *,
+    k: int,
+    level: Level,
+    where: Where | None,
+    leads: Sequence[str] | None,
+    rate: float,
+) -> pl.DataFrame:
+    """If the index holds the same recording, its patients are the query and are not returned.
+
+    Published data hold some recordings twice, under two patients.
+    """
+    from clocs.patients.embed_files import embed_recordings, read_files
+    from clocs.patients.encode import frame_of, leads_of
+
+    index = open_index(folder, level)
+    if where is not None:
+        where.expect_known(index.rows)
+    total, recordings = read_files([file], rate=rate)
+    if total > 1:
+        raise SettingError(f"{file} holds {total} recordings; give the file of one")
+    encoder = index_encoder(folder)
+    if leads is not None:
+        expect_same_leads(str(folder), index.leads, leads_of(encoder, leads))
+    embedded = embed_recordings(
+        encoder, recordings, spec=frame_of(encoder, index.frame), leads=leads or index.leads
+    )
+    if embedded.problems:
+        reason = embedded.problems[0][1]
+        raise SettingError(reason if str(file) in reason else f"{file} cannot be used: {reason}")
+    if not len(embedded):
+        raise SettingError(f"{file} gives only zero vectors, which have no neighbours")
+    known = index.rows if level == "recording" else open_index(folder, "recording").rows
+    own = index.rows_of(known.filter(pl.col("digest") == embedded.rows["digest"][0]))
+    others = None if where is None else where.mask(index.rows)
+    return index.table(index.search(embedded, k, where=~own if others is None else others & ~own))
