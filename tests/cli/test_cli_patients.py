@@ -280,7 +280,7 @@ def test_wrong_arguments_get_one_sentence(
         ),
         "cannot be used: unreadable": ("similar", index, "--file", tmp_path / "bad.csv"),
         "is not an index": ("similar", tmp_path, "--patient", "x"),
-        "is an index already; give another `out`, or `add` to it": ("index", run, store, "--out", index),
+        "is an index already; give another `out`": ("index", run, store, "--out", index),
         "40 of 40 patients are in the index already": (
             "index", run, store, "--out", index, "--add",
         ),

@@ -389,7 +389,7 @@ def test_an_index_that_is_added_to_while_it_is_opened_opens_as_the_new_one(
     assert len(PatientIndex.load(tmp_path)) == 15
 
 
-def test_a_handful_of_vectors_is_indexed_without_warnings(
+def test_few_vectors_are_indexed_without_warnings(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     for n in (1, 5, 30):

@@ -101,7 +101,7 @@ class Manifest:
             version = fields["format"]
         except (ValueError, KeyError, TypeError) as error:
             raise StoreError(f"{path} is damaged (it is no manifest); {again}") from error
-        if version != FORMAT:
+        if version != FORMAT and "dataset" in fields:  # and so a store
             raise StoreError(
                 f"{folder} is a store of format {version}, but this version of clocs reads format "
                 f"{FORMAT}; {again} with this version"
