@@ -59,6 +59,8 @@ def uniform(key: Tensor, count: int, dtype: torch.dtype = torch.float64) -> Tens
 
 def symmetric(keys: Tensor, name: str, shape: tuple[int, ...], fan_in: int) -> Tensor:
     """keys: (members,) -> (members, *shape) uniform in ±1/√fan_in, as torch starts its layers."""
+    if not len(keys):  # shapes alone, however large
+        return torch.empty(0, *shape, device=keys.device)
     draws = uniform(fold(keys, stream(name)), torch.Size(shape).numel(), torch.float32)
     return (draws * 2 - 1).mul(fan_in**-0.5).view(len(keys), *shape)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -107,9 +108,13 @@ def test_the_hatched_mask_is_the_one_that_was_drawn(
     assert along.min() == pytest.approx((hidden[0] - 0.5) * bin_size)
 
 
+def manifest(frame: FrameSpec, segment_frame: FrameSpec) -> SimpleNamespace:
+    return SimpleNamespace(frame=frame, segment_frame=segment_frame)
+
+
 def test_views_are_framed_as_each_method_takes_them(small_store: Store) -> None:
     figure = show.show_views(
-        small_store.recording(0), frame=SPEC, segment_frame=SPEC, leads=("II", "V2", "aVL")
+        small_store.recording(0), dataset=manifest(SPEC, SPEC), leads=("II", "V2", "aVL")
     )
     for name, letters in (("CMSC", "AB"), ("CMLC", "ABC"), ("CMSMLC", "ABCDEF")):
         axes = panel(figure, name)
@@ -124,9 +129,7 @@ def test_views_are_framed_as_each_method_takes_them(small_store: Store) -> None:
 def test_a_recording_too_short_for_the_views_is_refused(small_store: Store) -> None:
     long = FrameSpec(6.0, 2500)
     with pytest.raises(SettingError, match="shorter than the 12 s"):
-        show.show_views(
-            small_store.recording(0), frame=SPEC, segment_frame=long, leads=("II", "V2")
-        )
+        show.show_views(small_store.recording(0), dataset=manifest(SPEC, long), leads=("II", "V2"))
 
 
 @pytest.mark.parametrize("method", ["cmsc", "cmlc", "cmsmlc"])

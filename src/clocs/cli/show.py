@@ -87,14 +87,14 @@ def views(
 ) -> None:
     """Draw how CMSC, CMLC and CMSMLC take views of one recording (the paper's figure 1)."""
     from clocs.figures import show
+    from clocs.frames.views import frame_for
     from clocs.store.store import open_store
 
     opened = open_store(store)
     names = opened.choose_leads(_names(leads))
-    frame, segment_frame = opened.manifest.frame, opened.manifest.segment_frame
-    seconds = max(frame.seconds, 2 * segment_frame.seconds)
+    seconds = max(n * frame_for(opened.manifest, segments=n).seconds for n in (1, 2))
     chosen = _recording(opened, recording, names, seconds)
-    figure = show.show_views(chosen, frame=frame, segment_frame=segment_frame, leads=names)
+    figure = show.show_views(chosen, dataset=opened.manifest, leads=names)
     _finish(figure, out, as_json, recording=chosen.id, leads=list(names))
 
 
@@ -116,6 +116,7 @@ def similarity(
     """Draw the similarities of a batch of test patients (the paper's figure 2)."""
     from clocs.figures.similarity import show_similarity
     from clocs.frames.make import make_frames
+    from clocs.frames.views import frame_for
     from clocs.pretraining.methods import METHODS, find_method
     from clocs.store.store import open_store
     from clocs.training.checkpoint import load_checkpoint
@@ -124,8 +125,7 @@ def similarity(
     own = METHODS.get(loaded.card.method)
     several = own is not None and (own.views.all_leads or own.views.segments > 1)
     name = method or (loaded.card.method if several else "cmsc")
-    of_segments = find_method(name).views.segments > 1
-    spec = opened.manifest.segment_frame if of_segments else opened.manifest.frame
+    spec = frame_for(opened.manifest, segments=find_method(name).views.segments)
     with _err.status("Cutting frames …"):
         frames = make_frames(opened, spec=spec, split_seed=split_seed)
     figure = show_similarity(loaded, frames, method=name, batch=batch, seed=seed)

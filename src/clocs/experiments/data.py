@@ -15,6 +15,7 @@ from threading import Lock
 from clocs.errors import SettingError
 from clocs.experiments.paper import DATASETS
 from clocs.frames.frames import Frames
+from clocs.frames.views import frame_for
 from clocs.recording import PAPER_LEADS, STANDARD_LEADS, FrameSpec
 
 
@@ -177,7 +178,7 @@ def _of_store(path: Path) -> _Source:
     manifest = store.manifest
 
     def load(pair: bool, leads: tuple[str, ...]) -> Frames:
-        spec = manifest.segment_frame if pair else manifest.frame
+        spec = frame_for(manifest, segments=2 if pair else 1)
         return make_frames(store, spec=spec, leads=leads)
 
     return _Source(

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from clocs import keyed_random
 from clocs.errors import SettingError
 from clocs.figures.plots import COLOURS
+from clocs.frames.views import FramesOfDataset, frame_for
 from clocs.pretraining import perturbations
 from clocs.pretraining.methods import find_method
 from clocs.recording import FrameSpec, Recording
@@ -124,8 +125,7 @@ def show_perturbations(
 def show_views(
     recording: Recording,
     *,
-    frame: FrameSpec,
-    segment_frame: FrameSpec,
+    dataset: FramesOfDataset,
     leads: Sequence[str],
     methods: Sequence[str] = ("cmsc", "cmlc", "cmsmlc"),
 ) -> Figure:
@@ -135,13 +135,12 @@ def show_views(
 
     Args:
         recording: A real one, at least as long as the views of every method.
-        frame: Of methods that look at one segment.
-        segment_frame: Of methods that look at consecutive segments.
+        dataset: Its manifest, which has the frame of each method.
         leads: By name; where an instance is one lead, it is the first.
         methods: Of `METHODS`.
     """
     found = [find_method(name) for name in methods]
-    specs = [segment_frame if method.views.segments > 1 else frame for method in found]
+    specs = [frame_for(dataset, segments=method.views.segments) for method in found]
     seconds = max(s.seconds * m.views.segments for s, m in zip(specs, found, strict=True))
     if recording.seconds < seconds - 1e-6:
         raise SettingError(

@@ -7,13 +7,14 @@ whatever the method, an instance is a row of window starts, and a batch is a gat
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clocs.errors import SettingError
 from clocs.frames.frames import Frames
+from clocs.recording import FrameSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,20 @@ def perturbed(chain: str, copies: int = 2) -> Views:
 def transformed(*chains: str) -> Views:
     """A normalised frame of one lead as it is, and once for every chain."""
     return Views(copies=("", *chains), normalised_first=True)
+
+
+class FramesOfDataset(Protocol):
+    """The two frames of a dataset, as its manifest has them."""
+
+    @property
+    def frame(self) -> FrameSpec: ...
+    @property
+    def segment_frame(self) -> FrameSpec: ...
+
+
+def frame_for(dataset: FramesOfDataset, *, segments: int) -> FrameSpec:
+    """The frame of a method whose views are so many consecutive segments of a recording."""
+    return dataset.segment_frame if segments > 1 else dataset.frame
 
 
 @dataclass(frozen=True, slots=True)

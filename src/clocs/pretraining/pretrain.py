@@ -8,6 +8,7 @@ from pathlib import Path
 from clocs.frames.join import join
 from clocs.frames.make import common_leads, make_frames
 from clocs.frames.signal_memory import memory_for_signals
+from clocs.frames.views import frame_for
 from clocs.pretraining.methods import find_method
 from clocs.pretraining.plan import Plan, Precision
 from clocs.pretraining.run import pretrain_frames
@@ -81,7 +82,6 @@ def pretrain(
     given = [store] if isinstance(store, Store | Path | str) else list(store)
     stores = [as_store(one) for one in given]
     manifest = stores[0].manifest
-    of_segments = find_method(method).views.segments > 1
     plan = Plan(
         method=method,
         seeds=tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds),
@@ -98,7 +98,7 @@ def pretrain(
         precision=precision,
         settings=settings or Settings(batch_size=manifest.batch_size),
     )
-    spec = frame or (manifest.segment_frame if of_segments else manifest.frame)
+    spec = frame or frame_for(manifest, segments=find_method(method).views.segments)
     chosen = common_leads(stores, leads)
     # of several, half of the memory is for the parts and half for all of them joined
     share = memory_for_signals() // (2 * len(stores)) if len(stores) > 1 else None

@@ -33,6 +33,7 @@ from clocs.training.checkpoint import Checkpoint, load_checkpoint
 from clocs.training.embed import stack
 from clocs.training.fleet import epochs_done, remove_state
 from clocs.training.loop import SAVE_EVERY, Epoch, Trained, fit
+from clocs.training.memory import TRAINED, require_memory_to_encode
 from clocs.training.signals import Signals
 
 STATE, PLAN = "state.safetensors", "settings.json"
@@ -80,6 +81,13 @@ def pretrain_frames(
     origins, files = _origins(init, plan, encoder), plan.files(out)
     if tensorboard:
         require_tensorboard()
+    require_memory_to_encode(
+        encoder,
+        members=len(plan.members),
+        batch=min(plan.settings.batch_size, len(frames)),
+        device=device,
+        copies=1 if method.asks is None else TRAINED,
+    )
     if out.exists() and not out.is_dir():
         raise CheckpointError(f"{out} is a file; give a folder for the checkpoints")
     with locked(out):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import load, save
 from torch import Tensor
 
 from clocs.encoders.base import Weights
@@ -178,14 +178,18 @@ class Fleet:
         damaged = ""
         for file in filter(Path.exists, (path, _previous(path))):
             try:
-                state = load_file(file)
+                content = file.read_bytes()
+            except OSError as error:
+                raise CheckpointError(f"{file} cannot be read ({error.strerror})") from error
+            try:
+                state = load(content)
                 epoch = state.pop("epoch")
                 fleet = cls(**{k: v.to(device) for k, v in state.items()}, epoch=epoch)
-            except (OSError, SafetensorError, TypeError, KeyError) as error:
+            except (SafetensorError, TypeError, KeyError) as error:
                 damaged = damaged or f"{file} is not a training state that can be resumed ({error})"
                 continue
             if damaged:
-                before = f"going on from {file.name}, epoch {int(epoch)}"
+                before = f"resuming from {file.name}, epoch {int(epoch)}"
                 # from here, not from the caller: however often it is loaded, it is said once
                 warnings.warn(f"{damaged}; {before}", ClocsWarning, stacklevel=1)
             return fleet

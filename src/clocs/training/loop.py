@@ -19,6 +19,7 @@ from clocs.encoders.base import Weights
 from clocs.errors import SettingError
 from clocs.training.cuda_graph import Captured, Direct
 from clocs.training.fleet import Fleet, Layout, is_saved
+from clocs.training.memory import require_memory
 from clocs.training.task import Task
 
 SAVE_EVERY = 5.0  # seconds
@@ -92,6 +93,7 @@ def fit(
         on_epoch: Called after each epoch, before the state is written.
     """
     keys = keyed_random.member_keys(seeds, device)
+    require_memory(task.parameters(keys[:0]), task.buffers(0), members=len(seeds), device=device)
     parameters = {k: v.to(device, dtype) for k, v in task.parameters(keys).items()}
     buffers = {k: v.to(device, dtype) for k, v in task.buffers(len(seeds)).items()}
     layouts = Layout.of(parameters), Layout.of(buffers)

@@ -1,0 +1,94 @@
+"""Whether a training fits into memory, estimated before anything is allocated."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+import torch
+
+from clocs.encoders.base import Encoder, Weights
+from clocs.errors import SettingError
+
+TRAINED = 5  # weights, their gradient, Adam's two moments and the best weights so far
+_NUMBER = 4  # bytes
+_CONTAINER = ("memory.max", "memory/memory.limit_in_bytes")  # under /sys/fs/cgroup
+
+
+def require_memory_to_encode(
+    encoder: Encoder, *, members: int, batch: int, device: torch.device, copies: int = TRAINED
+) -> None:
+    """Refuse an encoder that cannot be trained here for want of memory.
+
+    Args:
+        encoder: Its weights and embeddings count; what is between them does not.
+        members: Trained at once.
+        batch: Frames that a member encodes at once.
+        device: Where.
+        copies: Of the weights; 1 where nothing is trained.
+    """
+    no_keys = torch.zeros(0, dtype=torch.int64)
+    activations = batch * (encoder.samples + 2 * encoder.embedding_dim)  # and their gradient
+    require_memory(
+        encoder.parameters(no_keys),
+        encoder.buffers(0),
+        members=members,
+        device=device,
+        activations=activations,
+        copies=copies,
+    )
+
+
+def require_memory(
+    weights: Weights,
+    buffers: Weights,
+    *,
+    members: int,
+    device: torch.device,
+    activations: int = 0,
+    copies: int = TRAINED,
+) -> None:
+    """Refuse weights and buffers that cannot be trained here; only the shapes (…, *shape) count.
+
+    The estimate is the least that is needed, so that nothing is refused that would have worked.
+    """
+    numbers = copies * _numbers(weights) + 2 * _numbers(buffers) + activations
+    needed, free = _NUMBER * members * numbers, free_memory(device)
+    if needed > free:
+        raise SettingError(
+            f"training needs at least {needed / 1e9:,.0f} GB of memory on {device.type}, where "
+            f"{free / 1e9:,.0f} GB are free; choose a smaller `embedding_dim`, or fewer `seeds` or "
+            "a smaller `batch_size`"
+        )
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that can be allocated there, as far as the system says."""
+    if device.type == "cuda":
+        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + cached
+    limits = [_available()]
+    for name in _CONTAINER:
+        try:
+            limits.append(int((Path("/sys/fs/cgroup") / name).read_text()))
+        except (OSError, ValueError):  # no container, or one without a limit
+            continue
+    return min(limits)
+
+
+def _available() -> int:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        (kilobytes,) = (line.split()[1] for line in lines if line.startswith("MemAvailable:"))
+        return int(kilobytes) * 1024
+    except (OSError, ValueError):
+        pass
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # Windows
+        return 1 << 62
+
+
+def _numbers(tensors: Weights) -> int:
+    return sum(math.prod(tensor.shape[1:]) for tensor in tensors.values())

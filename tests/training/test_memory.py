@@ -1,0 +1,50 @@
+"""What cannot fit is refused in words, before it is allocated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from clocs.encoders.make import ENCODERS, make_encoder
+from clocs.errors import CheckpointError, SettingError
+from clocs.frames.frames import Frames
+from clocs.pretraining.plan import Plan
+from clocs.pretraining.run import pretrain_frames
+from clocs.training.fleet import Fleet
+from clocs.training.memory import free_memory, require_memory_to_encode
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+@pytest.mark.parametrize("method", ["cmsc", "byol", "random"])
+def test_an_embedding_larger_than_memory_is_refused_and_leaves_no_folder(
+    small_frames: Frames, tmp_path: Path, method: str, encoder: str
+) -> None:
+    plan = Plan(method, encoder=encoder, embedding_dim=1_000_000_000)
+    with pytest.raises(SettingError, match=r"needs at least .* GB .* smaller `embedding_dim`"):
+        pretrain_frames(small_frames, plan, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_predictor_larger_than_memory_is_refused(small_frames: Frames, tmp_path: Path) -> None:
+    """BYOL's is the square of the embedding: the encoder alone would fit."""
+    plan = Plan("byol", encoder="resnet", embedding_dim=200_000)
+    with pytest.raises(SettingError, match="smaller `embedding_dim`"):
+        pretrain_frames(small_frames, plan, tmp_path / "run")
+
+
+def test_a_usual_encoder_fits() -> None:
+    encoder = make_encoder("cnn", embedding_dim=320, samples=2500)
+    require_memory_to_encode(encoder, members=5, batch=256, device=CPU)
+    assert free_memory(CPU) > 1e6
+
+
+def test_a_state_that_may_not_be_read_is_not_called_damaged(tmp_path: Path) -> None:
+    state = tmp_path / "state.safetensors"
+    state.mkdir()  # as unreadable as a file without permission, for root, too
+    with pytest.raises(CheckpointError, match="cannot be read") as caught:
+        Fleet.load(state, CPU)
+    assert "delete" not in str(caught.value)
