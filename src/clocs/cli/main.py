@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from clocs._version import __version__
 from clocs.cli import (
@@ -24,13 +22,9 @@ from clocs.cli import (
     pretrain,
     show,
 )
-from clocs.cli.options import (
-    Json,
-    err,
-    out,
-    print_json,
-)
-from clocs.errors import ClocsError, ClocsWarning
+from clocs.cli.console import accept_all_characters, err, out, print_json
+from clocs.cli.messages import in_one_sentence, running_command, show_warning
+from clocs.cli.options import Json
 
 app = typer.Typer(
     name="clocs",
@@ -78,46 +72,17 @@ def _version(
         raise typer.Exit
 
 
-@contextmanager
-def _one_sentence() -> Iterator[None]:
-    """Errors in words: one sentence and exit code 1, without a traceback."""
-    try:
-        yield
-    except ClocsError as error:
-        err.print(f"[red]clocs:[/red] {escape(str(error))}")
-        sys.exit(1)
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        err.print(f"[red]clocs:[/red] {escape(f'{where}{error.strerror or error}')}")
-        sys.exit(1)
-    except KeyboardInterrupt:
-        err.print(
-            "clocs: interrupted; the same command (pretrain: with --resume) goes on from there"
-        )
-        sys.exit(130)
-
-
-def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
-    """Our own in one sentence, others with where they come from."""
-    ours = issubclass(category, ClocsWarning)
-    words = str(message) if ours else f"{filename}:{lineno}: {category.__name__}: {message}"
-    err.print(f"[yellow]clocs:[/yellow] {escape(words)}")
-
-
 def main() -> None:
     """Run the command line."""
+    root = typer.main.get_command(app)
+    command = running_command(root, sys.argv[1:])
+    accept_all_characters()
+    warnings.showwarning = partial(show_warning, command)
     code = 0
-    warnings.showwarning = _show_warning
     try:
-        with _one_sentence():
-            app()
+        with in_one_sentence(command):
+            root()
+        sys.stdout.flush()
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     sys.stdout.flush()

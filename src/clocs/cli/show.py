@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
+from clocs.cli import console
 from clocs.errors import SettingError
 
 if TYPE_CHECKING:
@@ -25,8 +23,6 @@ app = typer.Typer(
     rich_markup_mode="rich",
     help="Draw what the methods do: perturbations, views, similarities.",
 )
-_out = Console(highlight=False, soft_wrap=True)
-_err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def _png(path: Path) -> Path:
@@ -126,7 +122,7 @@ def similarity(
     several = own is not None and (own.views.all_leads or own.views.segments > 1)
     name = method or (loaded.card.method if several else "cmsc")
     spec = frame_for(opened.manifest, segments=find_method(name).views.segments)
-    with _err.status("Cutting frames …"):
+    with console.err.status("Cutting frames …"):
         frames = make_frames(opened, spec=spec, split_seed=split_seed)
     figure = show_similarity(loaded, frames, method=name, batch=batch, seed=seed)
     _finish(figure, out, as_json, method=name, batch=batch, seed=seed)
@@ -156,6 +152,6 @@ def _finish(figure: Figure, out: Path, as_json: bool, **facts: Any) -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
     plots.save(figure, out)
     if as_json:
-        sys.stdout.write(json.dumps({"file": str(out), **facts}, ensure_ascii=False) + "\n")
+        console.print_json({"file": str(out), **facts})
     else:
-        _out.print(f"The figure is {out}.", markup=False)
+        console.out.print(f"The figure is {out}.", markup=False)

@@ -37,7 +37,7 @@ def _library(source: str, *defines: str) -> ctypes.CDLL | None:
     compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
     native = "-mcpu=native" if platform.machine() in ("aarch64", "arm64") else "-march=native"
     named = [f"-D{define}" for define in defines]
-    texts = [(_HERE / file).read_text() for file in (f"{source}.c", "threads.h")]
+    texts = [(_HERE / file).read_text("utf-8") for file in (f"{source}.c", "threads.h")]
     name = hashlib.sha256(repr((texts, _FLAGS, native, named, _processor())).encode()).hexdigest()
     path = _folder() / f"{source}-{name[:20]}.so"
     if not _whole(path):
@@ -103,7 +103,7 @@ def _processor() -> tuple[str, ...]:
     """What code for this very CPU depends on: a home may be shared by different machines."""
     about = [sys.platform, platform.machine()]
     try:
-        first = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
+        first = Path("/proc/cpuinfo").read_text("utf-8", "replace").split("\n\n")[0].splitlines()
         keep = ("model", "cpu family", "flags", "Features", "CPU part", "CPU variant")
         about += [line for line in first if line.startswith(keep)]
     except OSError:

@@ -1,0 +1,103 @@
+"""Errors, warnings and interruptions in one sentence, in the words of the command line."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+import click
+from rich.markup import escape
+
+from clocs.cli.console import err
+from clocs.errors import ClocsError, ClocsWarning
+
+INTERRUPTED = 130
+_AGAIN = "run the same command again to continue"
+_AFTER_INTERRUPTION = {
+    "prepare": _AGAIN,
+    "pretrain": "add --resume to the same command to continue",
+    "reproduce": _AGAIN,
+    "demo": _AGAIN,
+}
+_PARAMETER = re.compile(r"`([a-z]\w*)(?:=([^`]*))?`")
+
+
+def running_command(root: click.Command, arguments: list[str]) -> click.Command:
+    """The command that these arguments call."""
+    command = root
+    for word in arguments:
+        if not isinstance(command, click.Group):
+            break
+        command = command.commands.get(word, command)
+    return command
+
+
+def in_options(message: str, command: click.Command) -> str:
+    """A library's message with parameters in backticks spelled as this command's options.
+
+    Args:
+        message: Such as "give another folder as `out`".
+        command: Its options and arguments are replaced; all else in backticks stays.
+    """
+    spelled: dict[str, tuple[str, bool]] = {}  # name -> how to type it, and whether it is a flag
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            option = max(parameter.opts, key=len)
+            names = {str(parameter.name), option.lstrip("-").replace("-", "_")}
+            spelled |= dict.fromkeys(names, (option, parameter.is_flag))
+        else:
+            spelled[str(parameter.name)] = (
+                parameter.human_readable_name.strip("[].").upper(),
+                False,
+            )
+
+    def replaced(found: re.Match[str]) -> str:
+        name, value = found.groups()
+        if name not in spelled:
+            return found.group()
+        option, flag = spelled[name]
+        return option if value is None or flag else f"{option} {value.strip(chr(34))}"
+
+    return _PARAMETER.sub(replaced, message)
+
+
+@contextmanager
+def in_one_sentence(command: click.Command) -> Iterator[None]:
+    """Turn errors on purpose and those of the system into a sentence and exit code 1."""
+    try:
+        yield
+    except ClocsError as error:
+        _say("red", in_options(str(error), command))
+        sys.exit(1)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        _say("red", f"{where}{error.strerror or error}")
+        sys.exit(1)
+    except SystemExit as stop:  # how typer passes on a Ctrl-C
+        if stop.code == INTERRUPTED:
+            after = _AFTER_INTERRUPTION.get(str(command.name), "nothing was written")
+            err.print(f"clocs: interrupted; {after}")
+        raise
+
+
+def show_warning(
+    command: click.Command,
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Print our own warnings in one sentence, others with their origin; see `warnings`."""
+    if issubclass(category, ClocsWarning):
+        _say("yellow", in_options(str(message), command))
+    else:
+        _say("yellow", f"{filename}:{lineno}: {category.__name__}: {message}")
+
+
+def _say(colour: str, words: str) -> None:
+    err.print(f"[{colour}]clocs:[/{colour}] {escape(words)}")

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from clocs.cli.console import PlainConsole, plain, print_json
+from clocs.cli.tables import facts_table
+from clocs.store.store import Store
+
+ASCII = {"LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+
+def in_ascii(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[bytes]:
+    done = subprocess.run(
+        [sys.executable, "-m", "clocs", *map(str, arguments)],
+        capture_output=True, check=False, env=os.environ | ASCII,
+    )  # fmt: skip
+    assert done.returncode == code, done.stderr.decode("latin-1")
+    assert (done.stdout + done.stderr).isascii()
+    return done
+
+
+def stream(encoding: str) -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.BytesIO(), encoding=encoding, write_through=True)
+
+
+def written(file: io.TextIOWrapper) -> bytes:
+    buffer = file.buffer
+    assert isinstance(buffer, io.BytesIO)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("0.910 ± 0.022 …", "0.910 +/- 0.022 ..."),
+        ("frames × leads → τ", "frames x leads -> tau"),
+        ("Müller", "Muller"),
+        ("心電図", "???"),
+        ("odd\udce9.hea", "odd\\xe9.hea"),
+    ],
+)
+def test_characters_that_ascii_lacks_become_readable_ones(given: str, expected: str) -> None:
+    assert plain(given, "ascii") == expected
+
+
+def test_utf8_keeps_every_character_but_bytes_of_odd_file_names() -> None:
+    assert plain("Müller … ±", "utf-8") == "Müller … ±"
+    assert plain("odd\udce9.hea", "utf-8") == "odd\\xe9.hea"
+
+
+def test_a_table_in_ascii_is_still_aligned() -> None:
+    file = stream("ascii")
+    console = PlainConsole(file=file, width=60)
+    console.print(facts_table("A → B", [("AUC", "0.9 ± 0.1"), ("frames × leads", "1 … 2")]))
+    lines = written(file).decode().splitlines()
+    assert lines[0].strip() == "A -> B"
+    assert len({len(line) for line in lines[1:]}) == 1
+
+
+def test_json_in_ascii_means_the_same() -> None:
+    value = {"Müller": ["±", "odd\udce9.hea"]}
+    for encoding in ("ascii", "utf-8"):
+        file = stream(encoding)
+        print_json(value, file)
+        assert json.loads(written(file)) == value
+
+
+def test_every_command_works_in_an_ascii_terminal(small_store: Store, tmp_path: Path) -> None:
+    store, run = small_store.path, tmp_path / "run"
+    assert b"frames x leads" in in_ascii("info", store).stdout
+    few = ("--epochs", 1, "--embedding-dim", 8, "--seeds", 2)
+    in_ascii("pretrain", store, "--out", run, *few)
+    scores = in_ascii("evaluate", run, store, "--epochs", 1, "--resamples", 20)
+    assert b" +/- " in scores.stdout
+    in_ascii("embed", run, store, "--out", tmp_path / "vectors.parquet")
+    in_ascii("distances", run, store)
+    in_ascii("retrieval", run, store)
+    in_ascii("show", "views", store, "--out", tmp_path / "views.png")
+
+
+@pytest.mark.parametrize("command", ["pretrain", "evaluate", "reproduce", "explore", "similar"])
+def test_help_is_printed_in_an_ascii_terminal(command: str) -> None:
+    assert b"Example: clocs" in in_ascii(command, "--help").stdout

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import typer
+
+from clocs.cli.main import app
+from clocs.cli.messages import in_options, running_command
+from clocs.store.store import Store
+
+ROOT = typer.main.get_command(app)
+
+
+def words(message: str, *arguments: str) -> str:
+    return in_options(message, running_command(ROOT, list(arguments)))
+
+
+def test_the_command_is_found_below_its_group() -> None:
+    assert running_command(ROOT, ["show", "views", "pretrain"]).name == "views"
+    assert running_command(ROOT, ["evaluate", "info"]).name == "evaluate"
+    assert running_command(ROOT, []) is ROOT
+
+
+@pytest.mark.parametrize(
+    ("library", "printed"),
+    [
+        ("give another folder as `out`", "give another folder as --out"),
+        ("`leads` are II, `batch_size` is 1", "--leads are II, --batch-size is 1"),
+        ("continue with `resume=True`", "continue with --resume"),
+        ("raise `patience=15`", "raise --patience 15"),
+        ("`stores` share no lead", "STORES share no lead"),
+        ("`fraction` is for another command", "`fraction` is for another command"),
+        ("made by `clocs pretrain`", "made by `clocs pretrain`"),
+    ],
+)
+def test_parameters_in_backticks_become_options_of_the_command(library: str, printed: str) -> None:
+    assert words(library, "pretrain", "store") == printed
+
+
+def test_an_error_of_the_library_names_the_option(small_store: Store, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "clocs", "pretrain", str(small_store.path), "--out"]
+    folder = tmp_path / "run"
+    same = [*command, str(folder), "--epochs", "1", "--embedding-dim", "8"]
+    subprocess.run(same, check=True, capture_output=True)
+    done = subprocess.run([*same, "--seeds", "2"], check=False, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "--out" in done.stderr
+    assert "`out`" not in done.stderr
+
+
+def interrupted(
+    arguments: list[str], ready: Callable[[], bool], cwd: Path
+) -> subprocess.CompletedProcess[str]:
+    """The command after a Ctrl-C, which reaches all its processes, as from a terminal."""
+    running = subprocess.Popen(
+        [sys.executable, "-m", "clocs", *arguments],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd, start_new_session=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while not ready() and running.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert running.poll() is None, running.communicate()[1]
+    os.killpg(running.pid, signal.SIGINT)
+    printed, said = running.communicate(timeout=60)
+    return subprocess.CompletedProcess(arguments, running.returncode, printed, said)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="process groups are a matter of POSIX")
+class TestCtrlC:
+    def test_prepare_says_that_the_same_command_continues(self, tmp_path: Path) -> None:
+        arguments = ["prepare", "synthetic", "--patients", "4000", "--out", "store"]
+        done = interrupted(arguments, lambda: any((tmp_path / "store").rglob("*")), tmp_path)
+        assert done.returncode == 130
+        assert done.stderr == "clocs: interrupted; run the same command again to continue\n"
+
+    def test_pretrain_says_that_resume_continues(self, small_store: Store, tmp_path: Path) -> None:
+        log = tmp_path / "run" / "log.jsonl"
+        arguments = ["pretrain", str(small_store.path), "--out", "run", "--epochs", "100000"]
+        arguments += ["--embedding-dim", "8", "--patience", "100000", "--save-every", "0"]
+        done = interrupted(arguments, lambda: log.is_file() and log.stat().st_size > 0, tmp_path)
+        assert done.returncode == 130
+        assert done.stderr == "clocs: interrupted; add --resume to the same command to continue\n"
+
+    def test_other_commands_say_that_nothing_was_written(
+        self, small_store: Store, tmp_path: Path
+    ) -> None:
+        mark = tmp_path / "started"
+        code = (
+            "import pathlib, sys, time; from clocs.cli import info, main; "
+            f"def_ = lambda *a, **k: (pathlib.Path({str(mark)!r}).touch(), time.sleep(60)); "
+            "info.store_facts = def_; "
+            f"sys.argv = ['clocs', 'info', {str(small_store.path)!r}]; main.main()"
+        )
+        running = subprocess.Popen(
+            [sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+        while not mark.exists() and running.poll() is None:
+            time.sleep(0.02)
+        running.send_signal(signal.SIGINT)
+        assert running.communicate(timeout=60)[1] == "clocs: interrupted; nothing was written\n"
+        assert running.returncode == 130
