@@ -180,7 +180,7 @@ def test_true_size_is_ten_millimetres_per_millivolt(page: Page) -> None:
     choose(page, 1)
     page.click("#detail [data-value=stacked]")
     page.get_by_role("button", name="1:1").click()
-    page.wait_for_function("/mV *true size/.test(document.querySelector('.scale').textContent)")
+    page.wait_for_function("/mV *actual size/.test(document.querySelector('.scale').textContent)")
     settle(page)
     # A calibration pulse is 10 mm high: find the longest dark vertical run in its columns.
     run = page.locator("#ecg").evaluate(

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 from clocs.patients.embeddings import Embeddings
 from clocs.store.store import Store
 
-_STRENGTHS = (1e-1, 1e-2, 1e-3, 1e-4)  # of the L2 penalty, per training patient
+if TYPE_CHECKING:
+    from clocs.evaluation.logistic import LogisticRegression
+
 _FEWEST = 20  # labelled training patients
 
 
@@ -29,7 +31,7 @@ class Predictor:
         dataset: The dataset with these labels.
         labels: Classes.
         multilabel: Whether each class is predicted independently of the others.
-        model: A fitted scikit-learn pipeline.
+        model: Logistic regression on standardised embeddings.
         trained_on: Number of training patients.
         tested_on: Number of labelled test patients.
         auc: Macro AUC on the test patients; None if undefined.
@@ -38,14 +40,18 @@ class Predictor:
     dataset: str
     labels: tuple[str, ...]
     multilabel: bool
-    model: Any
+    model: LogisticRegression
     trained_on: int
     tested_on: int
     auc: float | None
 
     def probabilities(self, vectors: NDArray[np.float32]) -> NDArray[np.float64]:
         """(n, dim) -> (n, classes)."""
-        return np.asarray(self.model.predict_proba(vectors.astype(np.float64)), np.float64)
+        import torch
+
+        logits = self.model.logits(torch.from_numpy(vectors))
+        p = logits.sigmoid() if self.multilabel else logits.softmax(dim=1)
+        return np.asarray(p.numpy(), np.float64)
 
     def describe(self, vector: NDArray[np.float32]) -> dict[str, Any]:
         """What the page shows for a (dim,) vector; classes by descending probability."""
@@ -99,6 +105,9 @@ def fit_predictor(
     embeddings: Embeddings, dataset: str, labels: Sequence[str], *, multilabel: bool
 ) -> Predictor | None:
     """A classifier for this dataset's patients, or None if too few of them are labelled."""
+    import torch  # only now: the map does not wait for it
+
+    from clocs.evaluation.logistic import fit_logistic
     from clocs.evaluation.metrics import auc_per_class, macro
 
     rows = embeddings.rows.with_row_index("row").filter(pl.col("dataset") == dataset)
@@ -115,36 +124,12 @@ def fit_predictor(
     )
     if len(train) < _FEWEST or len(classes) < 2:
         return None
-    x = embeddings.vectors.astype(np.float64)
     held_out = validation if len(validation) else train
-    models = [_fit(x[train], target[train], strength, multilabel) for strength in _STRENGTHS]
-    model = min(models, key=lambda one: _loss(one.predict_proba(x[held_out]), target[held_out]))
-    auc = None
-    if len(test):
-        mean = macro(auc_per_class(model.predict_proba(x[test]), target[test]))
-        auc = None if np.isnan(mean) else mean
-    return Predictor(dataset, tuple(classes), multilabel, model, len(train), len(test), auc)
-
-
-def _fit(
-    x: NDArray[np.float64], target: NDArray[np.uint8], strength: float, multilabel: bool
-) -> Any:
-    """Standardisation and logistic regression: one over all classes, or one for each."""
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.multiclass import OneVsRestClassifier
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    logistic = LogisticRegression(C=1 / (strength * len(x)))
-    if multilabel:
-        return make_pipeline(StandardScaler(), OneVsRestClassifier(logistic)).fit(x, target)
-    row, label = np.nonzero(target)  # a patient with two labels counts half for each
-    weight = 1 / target.sum(axis=1)[row]
-    model = make_pipeline(StandardScaler(), logistic)
-    return model.fit(x[row], label, logisticregression__sample_weight=weight)
-
-
-def _loss(p: NDArray[np.float64], target: NDArray[np.uint8]) -> float:
-    """Cross-entropy, summed over classes."""
-    p = np.clip(p, 1e-12, 1 - 1e-12)
-    return float(-(target * np.log(p) + (1 - target) * np.log(1 - p)).sum())
+    # A patient with several labels in a single-label dataset counts in part for each.
+    share = target if multilabel else target / np.maximum(target.sum(axis=1, keepdims=True), 1)
+    x, y = torch.from_numpy(embeddings.vectors), torch.from_numpy(share.astype(np.float32))
+    model = fit_logistic(x[train], y[train], x[held_out], y[held_out], multilabel=multilabel)
+    fitted = Predictor(dataset, tuple(classes), multilabel, model, len(train), len(test), None)
+    p = fitted.probabilities(embeddings.vectors[test])
+    auc = macro(auc_per_class(p, target[test]))
+    return replace(fitted, auc=None if np.isnan(auc) else auc)

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from clocs.evaluation.metrics import auc
+
 _PAIRS = 20_000  # of different patients
 _BINS = (24, 60)  # for fewer than 1,000 distances, and for more
 _EMPTY = np.zeros(0, np.float32)
@@ -32,11 +34,7 @@ class ReferenceDistances:
         """The probability that an intra-patient distance is the smaller one (AUC)."""
         if not len(self.intra) or not len(self.inter):
             return None
-        from clocs.evaluation.metrics import auc_per_class
-
-        scores = -np.concatenate([self.intra, self.inter]).astype(np.float64)[:, None]
-        target = np.repeat(np.array([1, 0], np.uint8), [len(self.intra), len(self.inter)])
-        return float(auc_per_class(scores, target[:, None])[0])
+        return auc(-self.intra, -self.inter)
 
     def histogram(self) -> dict[str, Any]:
         """Both as densities over common bins, with their means."""

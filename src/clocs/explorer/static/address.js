@@ -1,4 +1,4 @@
-// The address bar: what is selected, so that a link brings another browser to the same view.
+// The address bar holds the selection, so that a link opens the same view.
 
 export function read() {
   const query = new URLSearchParams(location.search);

@@ -1,4 +1,4 @@
-// Everything that is asked of the server. Errors carry the server's own sentence.
+// All requests to the server. Errors carry the server's own message.
 
 import { unpack } from "./packing.js";
 
@@ -8,11 +8,11 @@ async function ask(path, options = {}) {
     answer = await fetch(path, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Error("The explorer does not answer; is it still running?");
+    throw new Error("The explorer does not respond. Is it still running?");
   }
   if (!answer.ok) {
     const words = await answer.json().catch(() => ({}));
-    throw Object.assign(new Error(words.message || `The explorer answered ${answer.status}.`), { status: answer.status });
+    throw Object.assign(new Error(words.message || `The explorer responded with status ${answer.status}.`), { status: answer.status });
   }
   return answer;
 }
@@ -38,7 +38,7 @@ export function upload(files, rate) {
   return json("/api/uploads", { method: "POST", body });
 }
 
-// A signal: leads by name, each as deflection in units (mV, or adu where the gain is unknown).
+// A signal: one trace per lead, in mV, or in adu if the gain is unknown.
 export async function signal(source, { lead, seconds = 60, abort } = {}) {
   const place = source.upload
     ? `/api/uploads/${source.upload}/signal`
@@ -51,7 +51,7 @@ export async function signal(source, { lead, seconds = 60, abort } = {}) {
   for (let i = 0; i < count; i++) {
     const digital = arrays.digital.subarray(i * samples, (i + 1) * samples);
     const values = new Float32Array(samples);
-    const { [i]: gain } = facts.gain, { [i]: zero } = facts.baseline;
+    const gain = facts.gain[i], zero = facts.baseline[i];
     for (let j = 0; j < samples; j++) values[j] = digital[j] === -32768 ? NaN : (digital[j] - zero) / gain;
     traces.set(facts.leads[i], values);
   }

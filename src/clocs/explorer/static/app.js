@@ -1,9 +1,9 @@
-// The page: what is selected, and everything that follows from it.
+// The page: the current selection, and everything that depends on it.
 
 import * as address from "./address.js";
 import * as api from "./api.js";
 import { Compare } from "./compare.js";
-import { $, make, save, segments, toast } from "./dom.js";
+import { $, make, save, segments, sentence, toast } from "./dom.js";
 import { Fields, symbol } from "./fields.js";
 import { List } from "./list.js";
 import { PatientMap } from "./map.js";
@@ -24,9 +24,9 @@ class App {
   async start() {
     setTheme(localStorage.getItem(THEME) ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"));
     this.#listen();
-    const [session, everybody] = await Promise.all([api.session(), api.map()]);
+    const [session, everyone] = await Promise.all([api.session(), api.map()]);
     this.session = session;
-    this.columns = everybody.arrays;
+    this.columns = everyone.arrays;
     this.digits = this.columns.codes.shape[1];
     this.rows = null;
     this.fields = new Fields(session, this.columns);
@@ -43,8 +43,8 @@ class App {
     [this.histogram, this.names] = await Promise.all([api.distances(), session.show_ids ? api.names() : null]);
     await this.show();
     document.documentElement.dataset.ready = "all";
-    this.kind = everybody.facts.projection.kind;
-    this.#follow(everybody.facts.projection);
+    this.kind = everyone.facts.projection.kind;
+    this.#follow(everyone.facts.projection);
   }
 
   // Names and facts of a row
@@ -69,11 +69,11 @@ class App {
     const { age, sex, split, dataset } = this.columns, { session } = this;
     return [
       age[row] === session.unknown_age ? null : `${age[row]} years`, session.sexes[sex[row]] === "unknown" ? null : session.sexes[sex[row]],
-      session.splits[split[row]] === "unknown" ? null : session.splits[split[row]], session.datasets.length > 1 ? session.datasets[dataset[row]] : null,
+      session.splits[split[row]] === "unknown" ? null : `${session.splits[split[row]]} set`, session.datasets.length > 1 ? session.datasets[dataset[row]] : null,
     ].filter(Boolean).join(" · ");
   }
 
-  // What is selected
+  // The selection
 
   choose(code, { focus = false } = {}) {
     Object.assign(this.state, { patient: code, upload: null, other: null, number: 0, lasso: null, report: false });
@@ -187,9 +187,9 @@ class App {
     const listed = field.values.map((value, i) => ({ value, count: field.counts[i] })).filter(({ count }) => count);
     const before = document.activeElement?.closest("#legend") && document.activeElement.dataset.value;
     $("legend").replaceChildren(...listed.map(({ value, count }) => make("button", {
-      type: "button", "data-value": value.value, "aria-pressed": String(!off.has(value.value)), title: "Click: show or hide. Double-click: this one alone.",
+      type: "button", "data-value": value.value, "aria-pressed": String(!off.has(value.value)), title: "Click to show or hide. Double-click to show only this.",
       onclick: (event) => {
-        if (event.detail === 2) { // the second click of a double one: this value alone, or all again
+        if (event.detail === 2) { // double click: show only this value, or all again
           const others = listed.map((one) => one.value.value).filter((name) => name !== value.value);
           const alone = others.every((name) => off.has(name));
           off.clear();
@@ -201,17 +201,17 @@ class App {
     ...(Object.values(fields.off).some((set) => set.size) ? [make("button", { type: "button", id: "show-all", onclick: () => {
       for (const set of Object.values(fields.off)) set.clear();
       this.recolour();
-    } }, `Show all (${this.shown.toLocaleString()} of ${this.session.patients.toLocaleString()} now)`)] : []));
+    } }, `Show all (now ${this.shown.toLocaleString()} of ${this.session.patients.toLocaleString()})`)] : []));
     if (before) $("legend").querySelector(`[data-value="${CSS.escape(before)}"]`)?.focus();
   }
 
-  // UMAP when it is ready
+  // Switch to UMAP when it is ready
 
   async #follow(projection) {
     const note = $("map-note");
     while (projection.state === "working") {
       note.hidden = false;
-      note.textContent = `PCA for now; UMAP: ${projection.description}, ${Math.round(100 * projection.progress)} %`;
+      note.textContent = `Showing PCA while UMAP is running: ${projection.description} (${Math.round(100 * projection.progress)} %)`;
       await new Promise((done) => { setTimeout(done, 1000); });
       projection = await api.projection().catch(() => projection);
     }
@@ -250,7 +250,7 @@ class App {
     $("copy-link").addEventListener("click", async () => {
       try {
         await navigator.clipboard.writeText(location.href);
-        toast("The link to this view is copied.");
+        toast("Link to this view copied.");
       } catch {
         toast(location.href);
       }
@@ -308,8 +308,8 @@ class App {
 function setTheme(theme) { document.documentElement.dataset.theme = theme; }
 
 const app = new App();
-globalThis.clocs = app; // for tests, and for the curious
+globalThis.clocs = app; // for tests and debugging
 app.start().catch((error) => {
-  $("detail").replaceChildren(make("p", { class: "error", role: "alert" }, error.message));
+  $("detail").replaceChildren(make("p", { class: "error", role: "alert" }, sentence(error.message)));
   $("summary").textContent = "";
 });

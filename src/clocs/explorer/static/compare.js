@@ -1,7 +1,7 @@
-// Two ECGs side by side: the same leads in the same rows, the same scale, moving together.
+// Two ECGs side by side: same leads per row, same scale, scrolling together.
 
 import * as api from "./api.js";
-import { $, factsOf, make, save, segments } from "./dom.js";
+import { $, factsOf, make, save, segments, sentence } from "./dom.js";
 import { closeness, distanceKey, distancePlot } from "./distances.js";
 import { View, Viewer } from "./ecg.js";
 import { hasClinical } from "./paper.js";
@@ -12,12 +12,12 @@ export class Compare {
     this.box = $("compare");
   }
 
-  // left, right: {patient, number} or {upload}; near: what the neighbour search said, or undefined.
+  // left, right: {patient, number} or {upload}; near: the neighbour search's result, or undefined.
   async show(left, right, near, layout) {
     this.stop?.abort();
     this.stop = new AbortController();
     const stop = this.stop.signal;
-    this.box.replaceChildren(make("p", { class: "quiet" }, "Reading the two ECGs …"));
+    this.box.replaceChildren(make("p", { class: "quiet" }, "Loading the two ECGs …"));
     try {
       const [a, b] = await Promise.all([left, right].map((one) => this.#load(one, stop)));
       if (stop.aborted) return;
@@ -28,18 +28,18 @@ export class Compare {
       const sides = [a, b].map((one, i) => this.#side(one, i ? "B" : "A"));
       this.box.replaceChildren(
         make("div", { class: "tools" },
-          make("button", { type: "button", id: "close-compare", title: "Back (Esc)", onclick: () => this.app.compare(null) }, "← Back to the map"),
-          near && make("span", {}, `Distance ${near.distance.toFixed(3)}, ${closeness(near.closer_pairs)} of pairs`),
+          make("button", { type: "button", id: "close-compare", title: "Back (Esc)", onclick: () => this.app.compare(null) }, "← Back to map"),
+          near && make("span", {}, [`Distance ${near.distance.toFixed(3)}`, closeness(near.closer_pairs) && `${closeness(near.closer_pairs)} of pairs`].filter(Boolean).join(", ")),
           make("span", { class: "spring" }), scale, kinds,
-          make("button", { type: "button", class: "icon", "aria-label": "Smaller", onclick: () => view.zoom(0.8) }, "−"),
-          make("button", { type: "button", class: "icon", "aria-label": "Larger", onclick: () => view.zoom(1.25) }, "+"),
+          make("button", { type: "button", class: "icon", "aria-label": "Zoom out", onclick: () => view.zoom(0.8) }, "−"),
+          make("button", { type: "button", class: "icon", "aria-label": "Zoom in", onclick: () => view.zoom(1.25) }, "+"),
           make("button", { type: "button", onclick: () => view.set({ scale: "fit", start: 0 }) }, "Fit"),
           make("button", { type: "button", onclick: () => this.#save(sides, [a, b]) }, "PNG")),
         make("div", { class: "pair" }, ...sides.map((side) => side.panel)),
         near ? this.#between(near) : "");
       sides.forEach((side, i) => { side.viewer = new Viewer(side.canvas, [a, b][i].signal, view); });
       const draw = () => {
-        scale.textContent = view.words().join(", ");
+        scale.textContent = view.description().join(", ");
         segments(kinds, shared ? [["stacked", "Stacked"], ["clinical", "3 × 4"]] : [["stacked", "Stacked"]], view.layout, (value) => {
           view.set({ layout: value });
           this.app.setLayout(value);
@@ -51,8 +51,8 @@ export class Compare {
       this.box.focus({ preventScroll: true });
     } catch (error) {
       if (stop.aborted) return;
-      this.box.replaceChildren(make("div", { class: "tools" }, make("button", { type: "button", onclick: () => this.app.compare(null) }, "← Back to the map")),
-        make("p", { class: "error" }, error.message));
+      this.box.replaceChildren(make("div", { class: "tools" }, make("button", { type: "button", onclick: () => this.app.compare(null) }, "← Back to map")),
+        make("p", { class: "error" }, sentence(error.message)));
     }
   }
 
@@ -63,7 +63,7 @@ export class Compare {
 
   async #load(one, stop) {
     const facts = one.upload ? await api.uploaded(one.upload, { signal: stop }) : await api.patient(one.patient, { signal: stop });
-    if (!one.upload && !facts.recordings.length) throw new Error(`The recordings of ${facts.name} are not loaded; start with --store to see them.`);
+    if (!one.upload && !facts.recordings.length) throw new Error(`The recordings of ${facts.name} are not loaded. Start the explorer with --store to see them.`);
     return { ...facts, own: one.upload, signal: await api.signal(one, { seconds: 60, abort: stop }) };
   }
 
@@ -71,8 +71,8 @@ export class Compare {
     const canvas = make("canvas", { class: "side" });
     const panel = make("section", { class: "panel", "aria-label": letter },
       make("div", { class: "who" }, make("h2", {}, one.name), ...(one.labels ?? []).map((label) => this.app.detail.chip(label)),
-        make("span", { class: "end" }, !one.own && make("button", { type: "button", onclick: () => this.app.choose(one.code) }, "Go to")),
-        make("p", { class: "quiet" }, one.own ? "your own ECG" : factsOf(one))),
+        make("span", { class: "end" }, !one.own && make("button", { type: "button", onclick: () => this.app.choose(one.code) }, "Open")),
+        make("p", { class: "quiet" }, one.own ? "Your own ECG" : factsOf(one))),
       make("div", { class: "ecg" }, canvas));
     return { panel, canvas };
   }
@@ -81,7 +81,7 @@ export class Compare {
     const { histogram } = this.app;
     return make("section", { class: "panel between" }, make("div", {}, distancePlot(histogram, [{ distance: near.distance, on: true }])),
       make("div", {}, make("h2", {}, `Distance ${near.distance.toFixed(3)}`),
-        make("p", { class: "quiet" }, [closeness(near.closer_pairs) && `${closeness(near.closer_pairs)} of the pairs of different patients`, `cosine distance ${near.cosine.toFixed(3)}`].filter(Boolean).join("; ")),
+        make("p", { class: "quiet" }, [closeness(near.closer_pairs) && `${closeness(near.closer_pairs)} of pairs of different patients`, `cosine distance ${near.cosine.toFixed(3)}`].filter(Boolean).join("; ")),
         distanceKey(histogram)));
   }
 

@@ -4,7 +4,7 @@ import { make, svg } from "./dom.js";
 
 // marks: [{distance, on}]
 export function distancePlot(histogram, marks = [], width = 420) {
-  if (!histogram.inter.length) return make("p", { class: "quiet" }, "Distances are not known here.");
+  if (!histogram.inter.length) return make("p", { class: "quiet" }, "No reference distances are available.");
   const height = 118, foot = 22, top = 8;
   const { edges } = histogram, reach = Math.max(edges.at(-1), ...marks.map((m) => m.distance * 1.03));
   const most = Math.max(...histogram.intra, ...histogram.inter);
@@ -36,17 +36,17 @@ export function distanceKey(histogram) {
   return make("div", { class: "keys-row" },
     histogram.intra.length && key("intra", `same patient${mean("intra")}`),
     histogram.inter.length && key("inter", `different patients${mean("inter")}`),
-    histogram.separability !== null && make("span", {}, `a pair of one patient is the closer one in ${(100 * histogram.separability).toFixed(0)} %`));
+    histogram.separability !== null && make("span", {}, `same patient closer in ${(100 * histogram.separability).toFixed(0)} % of comparisons`));
 }
 
 export function words(histogram) {
-  const parts = ["Distances of embeddings"];
-  if (histogram.intra_mean !== null) parts.push(`within patients ${histogram.intra_mean.toFixed(2)} on average`);
-  if (histogram.inter_mean !== null) parts.push(`between patients ${histogram.inter_mean.toFixed(2)}`);
+  const parts = ["Distances between embeddings"];
+  if (histogram.intra_mean !== null) parts.push(`same patient: mean ${histogram.intra_mean.toFixed(2)}`);
+  if (histogram.inter_mean !== null) parts.push(`different patients: mean ${histogram.inter_mean.toFixed(2)}`);
   return parts.join(", ");
 }
 
-// "closer than 99.1 %": of pairs of different patients
+// "closer than 99.1 %": share of pairs of different patients that are further apart
 export function closeness(share) {
   if (share === null) return "";
   const closer = 100 * (1 - share);

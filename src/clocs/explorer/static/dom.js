@@ -1,4 +1,4 @@
-// Small helpers for elements. Text is always text: nothing here parses HTML.
+// Small helpers for elements. Nothing here parses HTML.
 
 export const $ = (id) => document.getElementById(id);
 
@@ -19,6 +19,9 @@ export function svg(tag, attributes = {}, ...children) {
   element.append(...children);
   return element;
 }
+
+// A server's message as a sentence: "cannot read x" -> "Cannot read x."
+export const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1) + (/[.?!]$/.test(text) ? "" : ".");
 
 export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
@@ -53,10 +56,10 @@ export function segments(box, choices, chosen, choose) {
   };
 }
 
-// Names of a patient in words: "63 years · female · test · chapman".
+// A patient's facts as one line: "63 years · female · test set · chapman".
 export function factsOf(patient, { dataset = true } = {}) {
   return [
     patient.age === null ? null : `${Math.round(patient.age)} years`,
-    patient.sex, patient.split, dataset ? patient.dataset : null,
+    patient.sex, patient.split && `${patient.split} set`, dataset ? patient.dataset : null,
   ].filter(Boolean).join(" · ");
 }

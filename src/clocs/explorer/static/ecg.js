@@ -1,10 +1,10 @@
-// A canvas with one ECG on paper that can be zoomed and moved. Several can move together.
+// A canvas with one ECG that can be zoomed and scrolled. Several can move together.
 
 import { drawPaper, heightOf, MM, PULSE, rowsOf, secondsIn, stripsOf } from "./paper.js";
 
 const SMALLEST = 0.2, LARGEST = 4, FIT_SECONDS = 10;
 
-// What viewers that move together share.
+// The state shared by viewers that move together.
 export class View extends EventTarget {
   constructor({ layout = "clinical" } = {}) {
     super();
@@ -18,7 +18,7 @@ export class View extends EventTarget {
 
   get shown() { return Math.min(...this.viewers.map((viewer) => secondsIn(viewer.width, this.real))); }
 
-  // The scale in use: 1 is true size.
+  // The scale in use: 1 is actual size.
   get real() {
     if (this.scale !== "fit") return this.scale;
     const width = Math.min(...this.viewers.map((viewer) => viewer.width));
@@ -53,13 +53,13 @@ export class View extends EventTarget {
     });
   }
 
-  // In words: what a millimetre is worth.
-  words() {
+  // The scale as text.
+  description() {
     const units = this.viewers.every((viewer) => viewer.signal.unit === "mV") ? "10 mm/mV" : "arbitrary units, not mV";
     const end = Math.min(this.start + this.shown, this.seconds);
     const size = Math.round(100 * this.real);
     return [
-      `25 mm/s, ${units}`, size === 100 ? "true size" : `${size} % of true size`,
+      `25 mm/s, ${units}`, size === 100 ? "actual size" : `${size} % of actual size`,
       `${this.start.toFixed(1)}–${end.toFixed(1)} of ${this.seconds.toFixed(1)} s`,
     ];
   }
@@ -88,7 +88,7 @@ export class Viewer {
     const width = this.width, height = heightOf(rows) * MM * scale;
     canvas.width = Math.round(width * ratio);
     canvas.height = Math.round(height * ratio);
-    canvas.style.width = `${canvas.width / ratio}px`; // whole pixels: a browser that scales them blurs them
+    canvas.style.width = `${canvas.width / ratio}px`; // whole pixels, because scaling blurs
     canvas.style.height = `${canvas.height / ratio}px`;
     drawPaper(this.pen, { signal: this.signal, strips, rows, width, scale, start: view.start, ratio });
     canvas.dataset.drawn = "yes";
@@ -133,7 +133,7 @@ export class Viewer {
     });
   }
 
-  // The paper as a picture, with a line above that says whose it is.
+  // The ECG as an image, with a title line.
   picture(title) {
     const ratio = window.devicePixelRatio || 1, head = 34, canvas = document.createElement("canvas");
     canvas.width = this.canvas.width;
@@ -145,7 +145,7 @@ export class Viewer {
     pen.scale(ratio, ratio);
     pen.fillStyle = getComputedStyle(document.documentElement).getPropertyValue("--ink");
     pen.font = "600 13px system-ui, sans-serif";
-    pen.fillText(`${title}   ${this.view.words().join("   ")}`, 10, 22);
+    pen.fillText(`${title}   ${this.view.description().join("   ")}`, 10, 22);
     return new Promise((done) => { canvas.toBlob(done, "image/png"); });
   }
 }

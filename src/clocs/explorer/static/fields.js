@@ -1,9 +1,9 @@
-// What patients can be coloured and filtered by, and how each value looks.
+// The fields that patients can be coloured and filtered by, and the look of each value.
 
 import { colour, svg } from "./dom.js";
 
 const AGES = [[0, 20], [20, 30], [30, 40], [40, 50], [50, 60], [60, 70], [70, 80], [80, 255]];
-// Viridis, whose order the colour-blind see too; without its pale end, and lifted on dark ground.
+// Viridis, which is safe for colour blindness; without its pale end, and lighter on dark backgrounds.
 const RAMP = ["#440154", "#472f7d", "#39568c", "#2a788e", "#1f988b", "#35b779", "#73d055", "#b5cc18"];
 const DARK_RAMP = ["#9a72e0", "#7585d8", "#4f97cf", "#35a9c0", "#2fbda2", "#4fcf83", "#8ade5c", "#d4e93a"];
 const SHAPES = ["disc", "diamond", "square", "triangle", "ring"];
@@ -49,14 +49,14 @@ export class Fields {
   }
 
   #codes(name) {
-    if (name === "labels") return null; // several a patient: bits
+    if (name === "labels") return null; // several per patient: bits
     if (name !== "age") return this.columns[name];
     const unknown = this.session.unknown_age;
     const band = Array.from({ length: 256 }, (_, age) => (age === unknown ? AGES.length : AGES.findIndex(([low, high]) => age >= low && age < high)));
     return this.columns.age.map((age) => band[age]);
   }
 
-  // How many of the chosen rows, or of everybody, have each value of a field.
+  // The number of the given rows, or of all, with each value of a field.
   countOf(name, rows) {
     const field = this.all[name], counts = new Uint32Array(field.values.length);
     const length = rows?.length ?? this.columns.age.length;
@@ -72,8 +72,8 @@ export class Fields {
 
   paint(value) { return value.paint ?? colour(value.ink); }
 
-  // (4n) bytes for the scatter, and how many are shown. A patient with several labels is shown
-  // while one of them is, in the colour of the first that is.
+  // (4n) bytes for the scatter plot, and the number of patients shown. A patient with several labels
+  // is shown if any of them is, in the colour of the first that is.
   look(by) {
     const n = this.columns.age.length, look = new Uint8Array(4 * n);
     const field = this.all[by], last = field.values.length - 1;

@@ -1,4 +1,4 @@
-// Points by WebGL2, where a graphics card draws. Knows nothing about views or picking.
+// Draws points with WebGL2, on machines with a graphics card.
 
 const VERTEX = `#version 300 es
 in vec2 place; in vec3 rgb; in float kind;
@@ -34,7 +34,7 @@ export class GlPainter {
     return gl && new GlPainter(gl);
   }
 
-  // Whether a graphics card would draw: in software `pixels.js` is faster.
+  // Whether there is a graphics card: without one `pixels.js` is faster.
   static get pays() {
     const gl = document.createElement("canvas").getContext("webgl2", OPTIONS);
     const info = gl?.getExtension("WEBGL_debug_renderer_info");
@@ -81,7 +81,7 @@ export class GlPainter {
     if (places) this.fill(places, looks);
   }
 
-  // places: (2n) floats; looks: (n) words of red, green, blue, and 0 for hidden or 1 + shape.
+  // places: (2n) floats; looks: (n) 32-bit numbers of red, green, blue, and 0 for hidden or 1 + shape.
   fill(places, looks) {
     const { gl } = this;
     gl.bindBuffer(gl.ARRAY_BUFFER, this.buffers.place);
@@ -90,7 +90,7 @@ export class GlPainter {
     gl.bufferData(gl.ARRAY_BUFFER, looks, gl.DYNAMIC_DRAW);
   }
 
-  // The first `count` points. size: of a point, in pixels of the canvas.
+  // The first `count` points. size: of a point, in canvas pixels.
   draw(count, { centre, zoom, width, height, size, opacity }) {
     const { gl, uniform } = this;
     gl.viewport(0, 0, gl.canvas.width, gl.canvas.height);

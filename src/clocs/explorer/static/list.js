@@ -1,4 +1,4 @@
-// The patients as a list: the map for keyboards and screen readers. A page at a time.
+// The list of patients: the map for keyboards and screen readers, one page at a time.
 
 import { $, make } from "./dom.js";
 
@@ -33,7 +33,7 @@ export class List {
     this.#draw();
   }
 
-  // Those that the map shows and the search finds.
+  // The patients shown on the map that match the search.
   update() {
     if (!$("list-box").open || !this.app.look) return;
     const { app } = this, words = $("list-search").value.trim().toLowerCase();
@@ -48,7 +48,7 @@ export class List {
 
   #draw() {
     const { app } = this, first = this.page * PAGE;
-    $("list-count").textContent = this.rows.length ? `${(first + 1).toLocaleString()}–${Math.min(first + PAGE, this.rows.length).toLocaleString()} of ${this.rows.length.toLocaleString()}` : "none";
+    $("list-count").textContent = this.rows.length ? `${(first + 1).toLocaleString()}–${Math.min(first + PAGE, this.rows.length).toLocaleString()} of ${this.rows.length.toLocaleString()}` : "no matches";
     $("list-back").disabled = !this.page;
     $("list-next").disabled = first + PAGE >= this.rows.length;
     $("list").replaceChildren(...this.rows.slice(first, first + PAGE).map((i) => make("li", {},

@@ -1,12 +1,12 @@
-// The map: everybody as a point; hover, click, lasso, zoom and pan; marks above the points.
+// The map: one point per patient; hover, click, lasso, zoom and pan; marks above the points.
 
 import { Scatter } from "./scatter.js";
 import { colour } from "./dom.js";
 
 const STEP = 60; // pixels that an arrow key moves
-const LATE = 34; // ms: a frame that takes longer is felt
+const LATE = 34; // ms: longer frames are noticeable
 const REST = 160; // ms without a movement
-const LEAST = 3000; // points that every frame shows
+const LEAST = 3000; // points drawn in every frame
 
 export class PatientMap extends EventTarget {
   constructor(box, points, marks, tip) {
@@ -18,11 +18,11 @@ export class PatientMap extends EventTarget {
     this.pen = marks.getContext("2d");
     this.selected = -1;
     this.near = [];
-    this.visitor = null; // place of an upload
+    this.visitor = null; // position of an upload
     this.hovered = -1;
     this.polygon = null;
     this.lassoing = false;
-    this.touched = false; // whether the visitor has moved the map
+    this.touched = false; // whether the user has moved the map
     this.pointers = new Map();
     this.describe = () => [];
     new ResizeObserver(() => this.#resize()).observe(box);
@@ -73,13 +73,13 @@ export class PatientMap extends EventTarget {
     });
   }
 
-  // When what was asked for is on the screen.
+  // Resolves when pending changes are on the screen.
   drawn() {
     return new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
   }
 
-  // The same while the map moves: where frames come late, they show a fair sample of the points,
-  // so large that they come in time; all of them once it rests.
+  // The same while the map moves: if frames are late, draw a sample of the points small enough to
+  // keep up, and all of them once the map is at rest.
   move() {
     this.touched = true;
     clearTimeout(this.resting);
@@ -92,13 +92,13 @@ export class PatientMap extends EventTarget {
       else if (gap < 0.6 * LATE) scatter.share = Math.min(1, scatter.share * 1.15);
       scatter.draw(scatter.share);
       this.#drawMarks(this.pen);
-      // Longer than a late frame, or the whole map would be drawn between two of them.
+      // Longer than a late frame, or the whole map would be drawn in between.
       clearTimeout(this.resting);
       this.resting = setTimeout(() => { this.last = 0; this.redraw(); }, Math.max(REST, 3 * gap));
     });
   }
 
-  // Keeps a patient in view where the selection came from elsewhere.
+  // Keeps a patient in view who was not selected on the map.
   reveal(row) {
     const { scatter } = this;
     const [x, y] = scatter.toScreen(scatter.places[2 * row], scatter.places[2 * row + 1]);
@@ -108,7 +108,7 @@ export class PatientMap extends EventTarget {
     this.redraw();
   }
 
-  // The map as a picture with its legend: [[words, paint], …].
+  // The map as an image with its legend: [[text, paint], …].
   async picture(title, legend) {
     const { scatter } = this, ratio = window.devicePixelRatio || 1;
     const side = 190, canvas = document.createElement("canvas"), pen = canvas.getContext("2d");
@@ -116,7 +116,7 @@ export class PatientMap extends EventTarget {
     canvas.height = (scatter.height + 40) * ratio;
     pen.fillStyle = colour("panel");
     pen.fillRect(0, 0, canvas.width, canvas.height);
-    scatter.draw(); // a drawing buffer is gone after its frame
+    scatter.draw(); // a drawing buffer is cleared after its frame
     pen.drawImage(scatter.canvas, 0, 40 * ratio);
     pen.drawImage(this.marks, 0, 40 * ratio);
     pen.scale(ratio, ratio);
@@ -124,13 +124,13 @@ export class PatientMap extends EventTarget {
     pen.font = "600 14px system-ui, sans-serif";
     pen.fillText(title, 16, 26);
     pen.font = "12px system-ui, sans-serif";
-    legend.forEach(([words, paint], i) => {
+    legend.forEach(([text, paint], i) => {
       pen.fillStyle = paint;
       pen.beginPath();
       pen.arc(scatter.width + 12, 56 + 20 * i, 5, 0, 7);
       pen.fill();
       pen.fillStyle = colour("ink");
-      pen.fillText(words, scatter.width + 24, 60 + 20 * i, side - 30);
+      pen.fillText(text, scatter.width + 24, 60 + 20 * i, side - 30);
     });
     return new Promise((done) => { canvas.toBlob(done, "image/png"); });
   }
@@ -288,7 +288,7 @@ export class PatientMap extends EventTarget {
   }
 }
 
-// A lasso short enough for an address: every k-th corner.
+// A lasso short enough for a URL: every k-th corner.
 function thinned(path, most = 48) {
   const step = Math.ceil(path.length / most);
   return path.filter((_, i) => i % step === 0).map((p) => p.map((v) => Number(v.toPrecision(5))));

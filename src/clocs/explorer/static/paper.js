@@ -1,13 +1,13 @@
 // ECG paper: strips of leads at 25 mm/s and 10 mm/mV on a grid of 1 and 5 mm. Draws on any canvas.
-// A unit that is not mV is scaled to fit and never drawn against a calibration pulse.
+// Units other than mV are scaled to fit and have no calibration pulse.
 
 import { colour } from "./dom.js";
 
-export const MM = 96 / 25.4; // CSS pixels a millimetre
+export const MM = 96 / 25.4; // CSS pixels per millimetre
 const MM_PER_SECOND = 25, MM_PER_MV = 10;
-const TALLEST = 60; // mm that a trace may rise or fall before its row cuts it off
-const NAME = 4.6; // mm that a lead's name is high, at the least scale that is usual
-const BESIDE = 1.2; // mm from a strip's left end to its lead's name
+const TALLEST = 60; // mm above or below the baseline at which a trace is cut off
+const NAME = 4.6; // height of a lead's name in mm
+const BESIDE = 1.2; // mm between a strip's left edge and its lead's name
 export const PULSE = 14; // mm left of the traces
 const CLINICAL = [["I", "aVR", "V1", "V4"], ["II", "aVL", "V2", "V5"], ["III", "aVF", "V3", "V6"]];
 const STANDARD = ["I", "II", "III", "aVR", "aVL", "aVF", "V1", "V2", "V3", "V4", "V5", "V6"];
@@ -26,8 +26,8 @@ export function stripsOf(leads, layout) {
   return [...strips, { row: 3, from: 0, to: 1, lead: "II" }];
 }
 
-// Deflection of each lead in mm about its median, kept with the signal; and how far down and up it
-// goes, but for a thousandth of the samples: a single spike of noise does not claim a page.
+// Deflection of each lead in mm about its median, cached with the signal, and its range without the
+// extreme thousandth of the samples, so that a single spike does not need a whole page.
 export function deflections(signal) {
   if (signal.mm) return signal.mm;
   signal.mm = new Map();
@@ -44,7 +44,7 @@ export function deflections(signal) {
   return signal.mm;
 }
 
-// Room above and below each row's baseline, mm, for all of these signals at once.
+// Space in mm above and below each row's baseline, enough for all of these signals.
 export function rowsOf(signals, strips) {
   const rows = [];
   for (const { row, lead } of strips) {
@@ -63,7 +63,7 @@ export const heightOf = (rows) => 5 * Math.ceil((rows.reduce((sum, r) => sum + r
 
 export const secondsIn = (width, scale) => Math.max(0.2, (width / (MM * scale) - PULSE - 2) / MM_PER_SECOND);
 
-// Draws one page. width in CSS pixels, scale 1 for true size, start in seconds.
+// Draws one page. width: CSS pixels; scale: 1 for actual size; start: seconds.
 export function drawPaper(pen, { signal, strips, rows, width, scale, start, ratio = 1 }) {
   const mm = MM * scale, height = heightOf(rows) * mm;
   const ink = { minor: colour("minor"), major: colour("major"), trace: colour("trace") };
@@ -71,8 +71,8 @@ export function drawPaper(pen, { signal, strips, rows, width, scale, start, rati
   pen.fillStyle = colour("paper");
   pen.fillRect(0, 0, width, height);
   for (const [step, paint, line] of [[1, ink.minor, 0.6], [5, ink.major, 0.8]]) {
-    if (step * mm < 2.2) continue; // finer than the eye
-    // The 5 mm lines lie on whole pixels, all equally sharp; the fine ones would then lie unevenly.
+    if (step * mm < 2.2) continue; // too fine to see
+    // The 5 mm lines are on whole pixels, all equally sharp; the fine ones would then be uneven.
     const at = step === 5 ? (v) => (Math.round(v * mm * ratio) + 0.5) / ratio : (v) => v * mm;
     pen.beginPath();
     for (let x = 0; x <= width / mm; x += step) { pen.moveTo(at(x), 0); pen.lineTo(at(x), height); }
@@ -103,7 +103,7 @@ export function drawPaper(pen, { signal, strips, rows, width, scale, start, rati
     const words = values ? lead : `${lead} –`;
     pen.font = `600 ${Math.max(10, Math.min(14, 13 * Math.sqrt(scale)))}px system-ui, sans-serif`;
     const wide = BESIDE + pen.measureText(words).width / mm + 1;
-    const peak = values ? highest(values, signal, start + from * seconds, wide / MM_PER_SECOND) : 0; // a name never hides a QRS
+    const peak = values ? highest(values, signal, start + from * seconds, wide / MM_PER_SECOND) : 0; // a name never covers a QRS complex
     label(pen, words, x0 + BESIDE * mm, base - Math.min(rows[row].above - NAME / 2, Math.max(6.2, peak + NAME / 2 + 0.4)) * mm);
   }
   return height;
@@ -115,7 +115,7 @@ function trace(pen, values, signal, { x0, base, mm, from, seconds }) {
   const first = Math.max(0, Math.ceil((from - offset) * rate));
   const last = Math.min(values.length - 1, Math.floor((from + seconds - offset) * rate));
   const x = (i) => x0 + (i / rate + offset - from) * MM_PER_SECOND * mm;
-  const each = rate / (MM_PER_SECOND * mm); // samples a pixel
+  const each = rate / (MM_PER_SECOND * mm); // samples per pixel
   pen.beginPath();
   let open = false;
   const point = (px, v) => {
@@ -158,7 +158,7 @@ function label(pen, words, x, y) {
   pen.fillText(words, x, y);
 }
 
-// A small picture of one lead, without grid or scale: for lists.
+// A small image of one lead, without grid or scale, for lists.
 export function drawThumbnail(canvas, signal, lead, seconds = 10) {
   const ratio = window.devicePixelRatio || 1, width = canvas.clientWidth || 184, height = canvas.clientHeight || 48;
   canvas.width = Math.round(width * ratio);

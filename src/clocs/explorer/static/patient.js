@@ -1,7 +1,7 @@
-// The panel on the right: a patient, a visitor's own ECG, a group, or what to do.
+// The panel on the right: a patient, an uploaded ECG, a group, or the introduction.
 
 import * as api from "./api.js";
-import { $, factsOf, make, save, segments, toast } from "./dom.js";
+import { $, factsOf, make, save, segments, sentence, toast } from "./dom.js";
 import { closeness, distanceKey, distancePlot } from "./distances.js";
 import { View, Viewer } from "./ecg.js";
 import { symbol } from "./fields.js";
@@ -31,12 +31,13 @@ export class Detail {
     const { session, histogram } = this.app;
     this.box.replaceChildren(
       make("div", { class: "intro" },
-        make("h2", {}, "Who is like whom?"),
-        make("p", {}, "Every point is a patient. An encoder that has never seen a label put those whose ECGs look alike close together."),
-        make("p", { class: "quiet" }, "Click a point to see the ECG and the ten most similar patients. Draw a lasso around a group to count its labels. Click the legend to hide a value; double-click to see it alone."),
-        session.uploads && make("p", {}, make("button", { type: "button", onclick: () => $("open-upload").click() }, "Place your own ECG"))),
+        make("h2", {}, "Explore patients by their ECGs"),
+        make("p", {}, "Each point is a patient. Patients with similar ECGs are close together, according to an encoder trained without labels."),
+        make("p", { class: "quiet" }, "Click a point to see the ECG and the ten nearest patients. Use the lasso to summarise a group. Click a legend entry to hide it; double-click to show only that one."),
+        session.uploads && make("p", {}, make("button", { type: "button", onclick: () => $("open-upload").click() }, "Upload your own ECG"))),
       this.#distances(histogram, []),
-      session.not_embedded ? make("p", { class: "fine" }, `${session.not_embedded} patients have no embedding and are not on the map.`) : "",
+      ...session.notes.map((note) => make("p", { class: "notice" }, note)),
+      session.not_embedded ? make("p", { class: "fine" }, `${session.not_embedded.toLocaleString()} ${session.not_embedded === 1 ? "patient has" : "patients have"} no embedding and ${session.not_embedded === 1 ? "is" : "are"} not on the map.`) : "",
     );
   }
 
@@ -53,7 +54,7 @@ export class Detail {
         ...this.#neighbours(near.neighbours, { code }, this.#predictions(patient.predictions, patient.labels)),
       );
       if (patient.recordings.length) this.#ecg(ecg, patient, number, layout, stop);
-      else ecg.append(make("p", { class: "quiet" }, "The recordings of this patient are not loaded; start with --store to see them."));
+      else ecg.append(make("p", { class: "quiet" }, "This patient's recordings are not loaded. Start the explorer with --store to see them."));
       return { patient, near: near.neighbours };
     } catch (error) {
       this.#failed(error, stop);
@@ -68,7 +69,7 @@ export class Detail {
       if (stop.aborted) return null;
       const ecg = make("div", {});
       this.box.replaceChildren(
-        this.#who(upload.name, [], "your own ECG, kept in memory until the explorer stops"),
+        this.#who(upload.name, [], "Your own ECG, kept in memory until the explorer stops"),
         ...upload.notes.map((note) => make("p", { class: "notice" }, note)),
         ecg,
         ...(upload.neighbours.length ? this.#neighbours(upload.neighbours, { upload: code }, this.#predictions(upload.predictions, [])) : []),
@@ -91,16 +92,16 @@ export class Detail {
         .sort((a, b) => (name === "labels" ? b.here - a.here : 0));
       return make("section", {}, make("h3", {}, field.title),
         make("table", { class: "counts" },
-          make("thead", {}, make("tr", {}, ...["", "patients", "of the group", "of everybody"].map((words) => make("th", { scope: "col" }, words)))),
+          make("thead", {}, make("tr", {}, ...["", "Patients", "Share of group", "Share of all"].map((words) => make("th", { scope: "col" }, words)))),
           make("tbody", {}, ...listed.map(({ value, here, all }) => make("tr", { "data-label": value.value },
             make("td", {}, symbol(value.shape, fields.paint(value)), value.value), make("td", {}, here.toLocaleString()),
             make("td", {}, percent(here / rows.length)), make("td", { class: "quiet" }, percent(all / session.patients)))))));
     };
     this.box.replaceChildren(
-      make("div", { class: "who" }, make("h2", {}, `${rows.length.toLocaleString()} patients`), this.#close(),
-        make("p", { class: "quiet" }, "inside the lasso, of those shown")),
-      ...(rows.length ? fields.names.map(table) : [make("p", {}, "Nobody is in it: draw around some points.")]),
-      make("p", { class: "fine" }, "A patient with several labels counts once for each."));
+      make("div", { class: "who" }, make("h2", {}, `${rows.length.toLocaleString()} ${rows.length === 1 ? "patient" : "patients"}`), this.#close(),
+        make("p", { class: "quiet" }, "Visible patients inside the lasso")),
+      ...(rows.length ? fields.names.map(table) : [make("p", {}, "There are no patients inside the lasso. Draw around some points.")]),
+      make("p", { class: "fine" }, "Patients with several labels are counted once per label."));
   }
 
   #who(name, labels, facts) {
@@ -124,16 +125,16 @@ export class Detail {
         `${one.name}: ${one.seconds.toFixed(0)} s${one.labels.length ? `, ${one.labels.join(", ")}` : ""}`)));
     const head = make("div", { class: "section-head" }, make("h3", {}, "ECG"), choose,
       make("span", { class: "spring" }), kinds,
-      ...[["−", "Smaller", 0.8], ["+", "Larger", 1.25]].map(([sign, words, factor]) => make("button", { type: "button", class: "icon", "aria-label": words, onclick: () => view.zoom(factor) }, sign)),
+      ...[["−", "Zoom out", 0.8], ["+", "Zoom in", 1.25]].map(([sign, words, factor]) => make("button", { type: "button", class: "icon", "aria-label": words, onclick: () => view.zoom(factor) }, sign)),
       make("button", { type: "button", onclick: () => view.set({ scale: "fit", start: 0 }) }, "Fit"),
-      make("button", { type: "button", title: "True size by CSS millimetres", onclick: () => view.set({ scale: 1 }) }, "1:1"),
-      make("button", { type: "button", title: "Save the ECG as a picture", onclick: async () => save(`ecg-${patient.code ?? patient.name}.png`, await viewer.picture(patient.name)) }, "PNG"));
+      make("button", { type: "button", title: "Actual size (25 mm/s, 10 mm/mV)", onclick: () => view.set({ scale: 1 }) }, "1:1"),
+      make("button", { type: "button", title: "Save the ECG as an image", onclick: async () => save(`ecg-${patient.code ?? patient.name}.png`, await viewer.picture(patient.name)) }, "PNG"));
     box.replaceChildren(head, make("div", { class: "ecg" }, canvas), scale);
     let signal;
     try {
       signal = await api.signal(source, { seconds: 600, abort: stop });
     } catch (error) {
-      if (!stop.aborted) box.replaceChildren(head, make("p", { class: "error" }, error.message));
+      if (!stop.aborted) box.replaceChildren(head, make("p", { class: "error" }, sentence(error.message)));
       return;
     }
     if (stop.aborted) return;
@@ -145,9 +146,9 @@ export class Detail {
         view.set({ layout: value });
         this.app.setLayout(value);
       });
-      const words = view.words();
-      const cut = signal.samples / signal.rate < signal.seconds - 0.01 ? [`the first ${(signal.samples / signal.rate).toFixed(0)} s`] : [];
-      scale.replaceChildren(...[...words, ...cut, differ ? `labelled ${[...own].join(", ")}` : null].filter(Boolean).map((text) => make("span", {}, text)));
+      const words = view.description();
+      const cut = signal.samples / signal.rate < signal.seconds - 0.01 ? [`first ${(signal.samples / signal.rate).toFixed(0)} s`] : [];
+      scale.replaceChildren(...[...words, ...cut, differ ? `labels: ${[...own].join(", ")}` : null].filter(Boolean).map((text) => make("span", {}, text)));
     };
     view.addEventListener("change", draw);
     view.set({});
@@ -159,13 +160,13 @@ export class Detail {
     return make("section", { id: "predictions" }, ...predictions.map((one) => {
       const known = one.classes.filter((c) => c.probability >= 0.01 || labels.includes(c.label)).slice(0, 6);
       return make("div", {},
-        make("div", { class: "section-head" }, make("h3", {}, predictions.length > 1 ? `Predicted classes, ${one.dataset}` : "Predicted classes")),
+        make("div", { class: "section-head" }, make("h3", {}, predictions.length > 1 ? `Predicted probability, ${one.dataset}` : "Predicted probability")),
         make("div", { class: "bars" }, ...known.flatMap((c) => {
           const fill = make("i");
           fill.style.width = `${100 * c.probability}%`;
           return [make("span", {}, this.chip(c.label)), make("span", { class: "track" }, fill), make("span", {}, percent(c.probability))];
         })),
-        make("p", { class: "fine" }, `By a linear layer on this embedding, fitted to ${one.trained_on.toLocaleString()} training patients`
+        make("p", { class: "fine" }, `Logistic regression on the embedding, trained on ${one.trained_on.toLocaleString()} patients`
           + (one.auc === null ? "" : `; AUC ${one.auc.toFixed(2)} on ${one.tested_on.toLocaleString()} test patients`) + ". Not a diagnosis."));
     }));
   }
@@ -180,13 +181,13 @@ export class Detail {
       const canvas = make("canvas", { "aria-hidden": "true" });
       canvases.push(canvas);
       const open = make("button", {
-        type: "button", class: "open", "data-code": n.code, title: "Compare the two ECGs",
+        type: "button", class: "open", "data-code": n.code, title: "Compare the two ECGs (Enter)",
         onclick: () => this.app.compare(n.code), onmouseenter: () => draw(i), onmouseleave: () => draw(-1), onfocus: () => draw(i), onblur: () => draw(-1),
       },
       make("span", { class: "rank" }, String(i + 1)), canvas,
       make("span", {}, make("span", { class: "name" }, `${n.name} `), make("span", { class: "facts" }, [n.labels.join(", "), factsOf(n, { dataset: this.app.session.datasets.length > 1 })].filter(Boolean).join(" · "))),
       make("span", { class: "apart" }, n.distance.toFixed(3), make("small", {}, closeness(n.closer_pairs))));
-      return make("li", {}, open, make("button", { type: "button", class: "go", "aria-label": `Go to ${n.name}`, title: "Go to this patient (g)", onclick: () => this.app.choose(n.code) }, "Go"));
+      return make("li", {}, open, make("button", { type: "button", class: "go", "aria-label": `Open ${n.name}`, title: "Open this patient (g)", onclick: () => this.app.choose(n.code) }, "Open"));
     }));
     list.addEventListener("keydown", (event) => {
       const rows = [...list.querySelectorAll(".open")], at = rows.indexOf(event.target.closest("li")?.querySelector(".open"));
@@ -201,10 +202,10 @@ export class Detail {
     });
     if (this.app.session.signals) this.#thumbnails(near, canvases, this.stop.signal);
     return [beside ? make("div", { class: "columns" }, beside, plot) : plot, make("section", {},
-      make("div", { class: "section-head" }, make("h3", {}, "Most similar patients"), make("span", { class: "spring" }),
+      make("div", { class: "section-head" }, make("h3", {}, "Nearest patients"), make("span", { class: "spring" }),
         from.code && make("a", { href: api.csvOf(from.code), download: `neighbours-${from.code}.csv` }, "Save as CSV")),
       list,
-      make("p", { class: "fine" }, "Distance of the unit vectors: 0 is the same direction, 1.41 nothing in common. “Closer than” counts pairs of different patients. Click a row to compare the ECGs."))];
+      make("p", { class: "fine" }, "Euclidean distance between unit vectors: 0 means the same direction, 1.41 orthogonal. The percentage is the share of pairs of different patients that are further apart. Click a row to compare the ECGs."))];
   }
 
   async #thumbnails(near, canvases, stop) {
@@ -233,15 +234,15 @@ export class Detail {
   }
 
   #distances(histogram, marks, width = 660) {
-    return make("section", { class: "distances" }, make("div", { class: "section-head" }, make("h3", {}, marks.length ? "How close they are" : "How far apart patients are")),
+    return make("section", { class: "distances" }, make("div", { class: "section-head" }, make("h3", {}, marks.length ? "Distances in context" : "Distances between patients")),
       distancePlot(histogram, marks, width), distanceKey(histogram),
-      histogram.description && make("p", { class: "fine" }, `Euclidean distance of unit vectors: ${histogram.description}.`));
+      histogram.description && make("p", { class: "fine" }, `Euclidean distances ${histogram.description}.`));
   }
 
   #failed(error, stop) {
     if (stop.aborted || error.name === "AbortError") return;
-    this.box.replaceChildren(make("p", { class: "error" }, error.message));
-    toast(error.message);
+    this.box.replaceChildren(make("p", { class: "error" }, sentence(error.message)));
+    toast(sentence(error.message));
   }
 }
 

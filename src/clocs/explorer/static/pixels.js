@@ -1,7 +1,6 @@
-// Points pixel by pixel, where no graphics card draws: stamps blended into an image.
-// Knows nothing about views or picking.
+// Draws points without a graphics card: blends small stamps of each shape into an image.
 
-const STEPS = 4; // stamps of a shape an axis: points lie between pixels
+const STEPS = 4; // stamps per shape and axis, for positions between pixels
 const LITTLE = new Uint8Array(new Uint32Array([1]).buffer)[0] === 1;
 
 export class PixelPainter {
@@ -11,7 +10,7 @@ export class PixelPainter {
     this.pen = canvas.getContext("2d");
   }
 
-  // places: (2n) floats; looks: (n) words of red, green, blue, and 0 for hidden or 1 + shape.
+  // places: (2n) floats; looks: (n) 32-bit numbers of red, green, blue, and 0 for hidden or 1 + shape.
   fill(places, looks) {
     this.places = places;
     this.kinds = new Uint8Array(looks.length);
@@ -22,9 +21,9 @@ export class PixelPainter {
     });
   }
 
-  // The first `count` points. size: of a point, in pixels of the canvas.
+  // The first `count` points. size: of a point, in canvas pixels.
   draw(count, { centre, zoom, width, height, size, opacity }) {
-    const { canvas, pen } = this, margin = Math.ceil(size) + 2; // a stamp never leaves the image
+    const { canvas, pen } = this, margin = Math.ceil(size) + 2; // a stamp never exceeds the image
     const across = canvas.width + 2 * margin, down = canvas.height + 2 * margin;
     if (this.image?.width !== across || this.image.height !== down) {
       this.image = new ImageData(across, down);
@@ -45,7 +44,7 @@ export class PixelPainter {
       const stamp = this.stamps[((kind - 1) * STEPS + Math.floor((y - row) * STEPS)) * STEPS + Math.floor((x - column) * STEPS)];
       const { offsets, weights } = stamp, at = row * across + column;
       const even = inks[k] & 0xff00ff, odd = (inks[k] >>> 8) & 0xff00ff;
-      for (let p = 0; p < offsets.length; p++) { // two of the four channels in a word at once
+      for (let p = 0; p < offsets.length; p++) { // two of the four channels at once
         const place = at + offsets[p], weight = weights[p], old = words[place];
         const a = old & 0xff00ff, b = (old >>> 8) & 0xff00ff;
         words[place] = ((a + (Math.imul(even - a, weight) >>> 8)) & 0xff00ff) | (((b + (Math.imul(odd - b, weight) >>> 8)) & 0xff00ff) << 8);
@@ -56,7 +55,7 @@ export class PixelPainter {
     pen.putImageData(this.image, -margin, -margin);
   }
 
-  // Blending leaves colours times opacity; an image wants them by themselves.
+  // Blending yields colours multiplied by opacity; an image needs them unmultiplied.
   #divide() {
     const { data } = this.image;
     for (let i = 3; i < data.length; i += 4) {
@@ -69,7 +68,7 @@ export class PixelPainter {
     }
   }
 
-  // For each shape and place between pixels: the pixels it covers, and by how much of 256.
+  // For each shape and position between pixels: the pixels covered, and their weights out of 256.
   #cut(size, opacity, across) {
     const key = `${size} ${opacity} ${across}`;
     if (this.key === key) return;

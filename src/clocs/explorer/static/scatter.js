@@ -1,19 +1,18 @@
-// Points on a plane: what is in view, picking by a grid; a painter draws them.
-// Knows nothing about patients: places, colours and shapes in, pixels and nearest points out.
+// A scatter plot: the visible part of the plane, and finding points; a painter draws them.
 
 import { GlPainter } from "./gl.js";
 import { PixelPainter } from "./pixels.js";
 
 export class Scatter {
-  // kind: "webgl2" or "pixels"; the faster of them on this machine where none is asked for.
+  // kind: "webgl2" or "pixels"; by default the faster of the two on this machine.
   constructor(canvas, kind) {
     this.canvas = canvas;
     this.count = 0;
     this.centre = [0, 0];
-    this.zoom = 1; // pixels (of CSS) a unit
+    this.zoom = 1; // CSS pixels per unit
     this.home = 1;
     this.width = this.height = 1;
-    this.share = 1; // of the points that a frame shows while the map moves
+    this.share = 1; // share of the points drawn while the map moves
     kind ??= GlPainter.pays ? "webgl2" : "pixels";
     this.painter = (kind === "webgl2" && GlPainter.on(canvas)) || new PixelPainter(canvas);
     canvas.addEventListener("webglcontextrestored", () => { this.painter.restart(...(this.shuffled ?? [])); this.draw(); });
@@ -39,9 +38,9 @@ export class Scatter {
   #fill() {
     if (!this.places || !this.look) return;
     const { order } = this, n = this.count;
-    // In an order of chance: any first part of the points is a fair sample of all.
+    // In random order, so that any first part of the points is a fair sample of all.
     const places = new Float32Array(2 * n), looks = new Uint32Array(n);
-    const paints = new Uint32Array(this.look.slice().buffer); // four bytes, one word
+    const paints = new Uint32Array(this.look.slice().buffer); // four bytes as one number
     for (let k = 0; k < n; k++) {
       const i = order[k];
       places[2 * k] = this.places[2 * i];
@@ -60,7 +59,7 @@ export class Scatter {
     this.canvas.height = Math.round(this.height * ratio);
   }
 
-  // Everybody in view, but for the outermost few where they lie far out.
+  // Shows all points, except for a few extreme outliers.
   fit() {
     if (!this.count) return;
     const step = Math.max(1, Math.floor(this.count / 20000));
@@ -97,21 +96,21 @@ export class Scatter {
     this.centre = [this.centre[0] + before[0] - after[0], this.centre[1] + before[1] - after[1]];
   }
 
-  get size() { // of a point, in pixels of CSS
+  get size() { // of a point, in CSS pixels
     const base = Math.min(9, Math.max(2.8, 24 * (this.count + 1) ** -0.18));
     return base * Math.min(2.5, Math.max(0.8, (this.zoom / this.home) ** 0.3));
   }
 
   get opacity() { return this.count > 30000 ? 0.72 : 0.88; }
 
-  // share: how many of the points, 1 for all; fewer while a slow machine moves the map.
+  // share: of the points; below 1 while a slow machine moves the map.
   draw(share = 1) {
     const { centre, zoom, width, height, opacity } = this, size = this.size * (window.devicePixelRatio || 1);
     this.painter.draw(this.look ? Math.ceil(this.count * share) : 0, { centre, zoom, width, height, size, opacity });
   }
 
-  // Points by cells of a grid, in one array: cell c holds order[starts[c] … starts[c + 1]]. Made
-  // when first asked for: the map is there sooner.
+  // Points by grid cell, in one array: cell c contains order[starts[c] … starts[c + 1]]. Made when
+  // first needed, so that the map appears sooner.
   #index() {
     if (this.grid) return this.grid;
     const n = this.count, side = Math.max(1, Math.min(512, Math.round(Math.sqrt(n / 3))));
@@ -134,7 +133,7 @@ export class Scatter {
     return (this.grid = { side, at, starts, order });
   }
 
-  // The nearest point that is shown, within `reach` pixels of the screen; or -1.
+  // The nearest visible point within `reach` pixels on the screen, or -1.
   pick(x, y, reach = 12) {
     if (!this.count || !this.look) return -1;
     const { side, at, starts, order } = this.#index();
@@ -152,7 +151,7 @@ export class Scatter {
     return best;
   }
 
-  // All points that are shown inside a polygon of the plane [[x, y], …].
+  // All visible points inside a polygon [[x, y], …].
   inside(polygon) {
     const found = [];
     const xs = polygon.map((p) => p[0]), ys = polygon.map((p) => p[1]);
@@ -171,7 +170,7 @@ export class Scatter {
   }
 }
 
-// 0 … n − 1 in an order of chance that is the same every time.
+// 0 … n − 1 in a fixed random order.
 function shuffled(n) {
   const order = new Uint32Array(n);
   for (let i = 0; i < n; i++) order[i] = i;

@@ -1,7 +1,7 @@
-// The dialog for a visitor's own ECG, and files dropped anywhere on the page.
+// The dialog for uploading an ECG, and files dropped anywhere on the page.
 
 import * as api from "./api.js";
-import { $ } from "./dom.js";
+import { $, sentence } from "./dom.js";
 
 const LIMIT = 32 * 2 ** 20;
 
@@ -38,12 +38,12 @@ async function send(app, dialog, files) {
   problem.hidden = true;
   busy.hidden = false;
   try {
-    if (files.reduce((sum, file) => sum + file.size, 0) > LIMIT) throw new Error("The files are larger than 32 MiB; send one recording.");
+    if (files.reduce((sum, file) => sum + file.size, 0) > LIMIT) throw new Error("The files are larger than 32 MiB. Upload one recording at a time.");
     const made = await api.upload(files, $("rate").value);
     dialog.close();
     app.showUpload(made.code);
   } catch (error) {
-    problem.textContent = error.message;
+    problem.textContent = sentence(error.message);
     problem.hidden = false;
   } finally {
     busy.hidden = true;
