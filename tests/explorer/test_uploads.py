@@ -213,3 +213,14 @@ def test_an_upload_is_cut_into_the_frame_of_the_map(
     short = replace(small_store.recording(0), digital=small_store.recording(0).digital[:, :2000])
     with pytest.raises(SettingError, match="too short"):  # rather than: it is zero
         embed_upload(whole, short, everybody.frame)
+
+
+def test_an_upload_uses_the_leads_of_the_map(small_store: Store, encoder: Path) -> None:
+    loaded, recording = load_checkpoint(encoder), small_store.recording(0)
+    assert loaded.card.leads == ("II", "V2", "aVL", "aVR")
+    whole, notes = embed_upload(loaded, recording, leads=["II"])
+    alone, _ = embed_upload(loaded, recording.select(["II"]), leads=["II"])
+    assert notes == ()
+    np.testing.assert_array_equal(whole, alone)
+    _, notes = embed_upload(loaded, recording.select(["II"]))
+    assert notes == ("Embedded with II only; the patients were embedded with II, V2, aVL, aVR.",)

@@ -38,13 +38,21 @@ def embed_stores(
         split_seed: Random seed for the patient split.
         progress: Called with the current stage, recordings done and their total.
     """
-    encoder = sha256_of(checkpoint)
+    # The card holds the encoder's frame and leads; the same weights may have another card.
+    files = (checkpoint, checkpoint.with_suffix(".json"))
+    encoder = [sha256_of(file) for file in files if file.is_file()]
+    leads = [lead for lead in stores[0].leads if all(lead in store.leads for store in stores)]
+    if not leads:
+        raise SettingError(
+            "the stores have no lead in common, so their patients cannot be compared; "
+            "give stores with common leads"
+        )
     lasting = np.concatenate([store.table["samples"] / store.table["rate"] for store in stores])
     half = float(np.median(lasting)) / 2
     parts, halves = [], []
     for store in stores:
         key = hashlib.blake2b(digest_size=12)
-        for word in (_FORMAT, encoder, store.manifest.content_hash, split_seed, half):
+        for word in (_FORMAT, encoder, store.manifest.content_hash, split_seed, half, leads):
             key.update(f"{word}\0".encode())
         patients_file = cache / f"patients-{key.hexdigest()}.parquet"
         halves_file = cache / f"halves-{key.hexdigest()}.clocs"
@@ -56,6 +64,7 @@ def embed_stores(
             patients, both = _embed(
                 checkpoint,
                 store,
+                leads,
                 half,
                 split_seed,
                 lambda done, total, stage=stage: progress(stage, done, total),  # type: ignore[misc]
@@ -82,6 +91,7 @@ def _cached(
 def _embed(
     checkpoint: Path,
     store: Store,
+    available: Sequence[str],
     half: float,
     split_seed: int,
     progress: Callable[[int, int], None],
@@ -89,7 +99,9 @@ def _embed(
     """Patients, and (patients, 2, dim) halves of the test patients' recordings.
 
     All stores are cut into the checkpoint's frame, as uploads are: vectors of different frames are
-    not comparable. Halves are frames of `half` seconds, or of the checkpoint's frame if shorter.
+    not comparable. For the same reason all use the same leads: those of the encoder that are
+    `available` in every store. Halves are frames of `half` seconds, or of the checkpoint's frame if
+    shorter.
     """
     from clocs.patients.embed_store import embed_store
     from clocs.patients.halves import patient_halves
@@ -97,7 +109,7 @@ def _embed(
 
     encoder = load_checkpoint(checkpoint)
     frame, trained = encoder.card.frame, encoder.card.leads
-    leads = [lead for lead in trained if lead in store.leads] or list(store.leads)
+    leads = [lead for lead in trained if lead in available] or list(available)
     patients = embed_store(
         encoder,
         store,
@@ -107,14 +119,13 @@ def _embed(
         split_seed=split_seed,
         progress=progress,
     )
-    if tuple(leads) != tuple(trained):
+    if set(leads) != set(trained):
         sentence = (
-            f"the encoder was trained on leads {', '.join(trained)}; this store is embedded with "
-            f"{', '.join(leads)}, so interpret its distances to other stores with care"
+            f"embedded with {', '.join(leads)} because not every store has all leads that the "
+            f"encoder was trained on ({', '.join(trained)})"
         )
         problems = (*patients.problems, (store.manifest.dataset, sentence))
-        # Without its leads, so that it can be joined with stores of other leads all the same.
-        patients = replace(patients, problems=problems, leads=None)
+        patients = replace(patients, problems=problems)
     try:
         frames = embed_store(
             encoder,

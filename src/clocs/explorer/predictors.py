@@ -49,7 +49,7 @@ class Predictor:
         """(n, dim) -> (n, classes)."""
         import torch
 
-        logits = self.model.logits(torch.from_numpy(vectors))
+        logits = self.model.logits(torch.tensor(vectors))
         p = logits.sigmoid() if self.multilabel else logits.softmax(dim=1)
         return np.asarray(p.numpy(), np.float64)
 
@@ -127,7 +127,7 @@ def fit_predictor(
     held_out = validation if len(validation) else train
     # A patient with several labels in a single-label dataset counts in part for each.
     share = target if multilabel else target / np.maximum(target.sum(axis=1, keepdims=True), 1)
-    x, y = torch.from_numpy(embeddings.vectors), torch.from_numpy(share.astype(np.float32))
+    x, y = torch.tensor(embeddings.vectors), torch.tensor(share, dtype=torch.float32)
     model = fit_logistic(x[train], y[train], x[held_out], y[held_out], multilabel=multilabel)
     fitted = Predictor(dataset, tuple(classes), multilabel, model, len(train), len(test), None)
     p = fitted.probabilities(embeddings.vectors[test])

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -87,30 +87,33 @@ def read_in_worker(
 
 
 def embed_upload(
-    checkpoint: Checkpoint, recording: Recording, frame: float | None = None
+    checkpoint: Checkpoint,
+    recording: Recording,
+    frame: float | None = None,
+    leads: Sequence[str] | None = None,
 ) -> tuple[NDArray[np.float32], tuple[str, ...]]:
     """(dim,) unit vector, and notes for the visitor.
 
-    The recording is cut into frames of `frame` seconds, those of the patients on the map. Only
-    leads that the encoder was trained on are used; if the recording has none of them, all its leads
-    are (the encoder sees one lead at a time), and a note says so.
+    Frames last `frame` seconds and come from `leads`, as for the patients on the map; by default
+    they are the encoder's own. If the recording has none of these leads, all its leads are used
+    (the encoder sees one lead at a time), and a note says so.
     """
     from clocs.patients.embed_files import embed_recordings
     from clocs.patients.encode import frame_of
 
-    trained = checkpoint.card.leads
-    common = [lead for lead in trained if lead in recording.leads]
+    wanted = leads or checkpoint.card.leads
+    common = [lead for lead in wanted if lead in recording.leads]
     notes = []
     if not common:
         notes.append(
-            f"This recording has none of the leads that the encoder was trained on "
-            f"({', '.join(trained)}). It was embedded with {', '.join(recording.leads)} instead, "
-            "so interpret its position with care."
+            f"This recording has none of the leads used for the patients ({', '.join(wanted)}). It "
+            f"was embedded with {', '.join(recording.leads)} instead, so interpret its position "
+            "with care."
         )
-    elif len(common) < len(trained):
+    elif len(common) < len(wanted):
         notes.append(
-            f"Embedded with lead{'s' * (len(common) > 1)} {', '.join(common)} only; the encoder "
-            f"was trained on {', '.join(trained)}."
+            f"Embedded with {', '.join(common)} only; the patients were embedded with "
+            f"{', '.join(wanted)}."
         )
     if recording.unit != "mV":
         notes.append("The gain is unknown: amplitudes are in arbitrary units, not mV.")
@@ -198,8 +201,9 @@ class Uploads:
     def _embedded(self, recording: Recording) -> Upload:
         """Without a vector, but with a note, if it cannot be embedded: the ECG is shown anyway."""
         try:
-            frame = self._session.embeddings.frame
-            return Upload(recording, *embed_upload(self._loaded(), recording, frame))
+            patients = self._session.embeddings
+            embedded = embed_upload(self._loaded(), recording, patients.frame, patients.leads)
+            return Upload(recording, *embedded)
         except ClocsError as error:
             return Upload(recording, None, (f"This ECG is not on the map: {error}.",))
 
