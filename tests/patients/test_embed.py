@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,17 +14,17 @@ import pytest
 import torch
 
 import clocs
-from clocs import Checkpoint, Frames, Recording, Store
+from clocs import Checkpoint, Frames, Store
 from clocs.errors import CheckpointError, SettingError, StoreError
 from clocs.frames.make import make_frames
 from clocs.frames.views import instances, single
-from clocs.patients.embed_files import embed_recordings
 from clocs.patients.embed_store import embed_levels, embed_store
-from clocs.patients.embeddings import Embeddings
+from clocs.patients.embeddings import Embeddings, joined
 from clocs.patients.encode import encoded
 from clocs.patients.index import PatientIndex
 from clocs.recording import FrameSpec
 from clocs.training.embed import AT_ONCE, embed_instances
+from embedding_parts import random_embeddings
 
 
 def test_the_stream_gives_the_bits_of_frames_in_memory(
@@ -167,67 +170,13 @@ def test_parquet_keeps_everything(
         Embeddings.load(tmp_path / "bad.parquet")
 
 
-def test_recordings_without_the_leads_or_too_short_are_named(
-    checkpoint: Checkpoint, small_store: Store
-) -> None:
-    whole = [small_store.recording(i) for i in range(3)]
-    short = replace(whole[1], digital=whole[1].digital[:, :100])
-    bare = whole[2].select(["I", "II"])
-    made = embed_recordings(checkpoint, [whole[0], short, bare])
-    assert made.rows["recording"].to_list() == [whole[0].id]
-    (first, why), (second, because) = made.problems
-    assert (first, second) == (short.id, bare.id)
-    assert "too short" in why
-    assert "has no lead V2, aVL, aVR of II, V2, aVL, aVR; choose from I, II with `leads`" in because
-    chosen = embed_recordings(checkpoint, [bare], leads=["II"])
-    assert len(chosen) == 1 and not chosen.problems
-
-
-def test_rows_of_files_equal_those_of_the_store(checkpoint: Checkpoint, small_store: Store) -> None:
-    stored = embed_store(checkpoint, small_store, level="frame")
-    own = stored.rows["recording"].is_in(small_store.table["id"][:3].implode()).to_numpy()
-    made = embed_recordings(checkpoint, [small_store.recording(i) for i in range(3)], level="frame")
-    np.testing.assert_array_equal(made.vectors, stored.vectors[own])
-    same = ["patient", "recording", "segment", "lead", "age", "sex", "digest", "views"]
-    assert made.rows.select(same).equals(stored.where(own).rows.select(same))
-    assert embed_recordings(checkpoint, []).rows.height == 0
-
-
-def test_a_recording_gets_the_vector_it_has_in_its_store(
-    checkpoint: Checkpoint, small_store: Store
-) -> None:
-    stored = embed_store(checkpoint, small_store, level="recording")
-    made = embed_recordings(checkpoint, [small_store.recording(i) for i in range(5)])
-    assert checkpoint.card.frame == small_store.manifest.frame
-    np.testing.assert_array_equal(made.vectors, stored.vectors[:5])
-
-
-def test_a_file_at_another_rate_comes_close_to_the_original(
-    checkpoint: Checkpoint, small_store: Store
-) -> None:
-    import scipy.signal
-
-    one = small_store.recording(0)
-    half = scipy.signal.resample(one.signal, one.samples // 2, axis=1)
-    slow = Recording(
-        id="slow",
-        patient="slow",
-        leads=one.leads,
-        rate=one.rate / 2,
-        digital=np.rint(half * 1000).astype(np.int16),
-        gain=np.full(len(one.leads), 1000.0),
-        baseline=np.zeros(len(one.leads), np.int32),
-    )
-    made = embed_recordings(checkpoint, [one, slow])
-    assert float(made.vectors[0] @ made.vectors[1]) > 0.99
-
-
 def test_leads_default_to_those_the_encoder_was_trained_on(
     checkpoint: Checkpoint, small_store: Store
 ) -> None:
     other = replace(checkpoint, card=replace(checkpoint.card, leads=("V6", "I")))
     made = embed_store(other, small_store, level="frame")
     assert made.rows["lead"].unique().sort().to_list() == ["I", "V6"]
+    assert made.leads == ("V6", "I")
     long = FrameSpec(small_store.recording(0).seconds + 1)
     with pytest.raises(SettingError, match="has no frame"):
         embed_store(checkpoint, small_store, spec=long)
@@ -247,3 +196,60 @@ def test_another_number_of_samples_and_a_wrong_level_are_refused(
 def test_a_store_given_twice_is_refused(checkpoint: Checkpoint, small_store: Store) -> None:
     with pytest.raises(SettingError, match="is given twice"):
         clocs.embed(checkpoint, small_store, small_store)
+
+
+def test_a_store_without_the_leads_of_the_encoder_is_refused_by_name(
+    checkpoint: Checkpoint, small_store: Store
+) -> None:
+    other = replace(checkpoint, card=replace(checkpoint.card, leads=("II", "V9")))
+    with pytest.raises(SettingError, match=r"trained on II, V9, but .* has no lead V9; .*`leads`"):
+        clocs.embed(other, small_store)
+    assert clocs.embed(other, small_store, leads=["ii"]).leads == ("II",)
+
+
+def test_vectors_of_different_leads_cannot_be_joined(
+    checkpoint: Checkpoint, small_store: Store
+) -> None:
+    parts = [
+        embed_store(checkpoint, small_store, leads=leads, split=split)
+        for leads, split in ((["II"], "test"), (["II", "V2"], "validation"))
+    ]
+    with pytest.raises(SettingError, match=r"different leads .*; choose `leads` for all"):
+        joined(parts)
+
+
+def test_arrays_are_refused_in_one_sentence(checkpoint: Checkpoint) -> None:
+    for wrong in (np.zeros((1, 4, 2500)), [Path("a.csv")], None):
+        with pytest.raises(SettingError, match="`sources` are stores, or the paths of files"):
+            clocs.embed(checkpoint, wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES])
+def test_a_file_that_cannot_be_written_leaves_the_old_one_and_nothing_else(
+    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "e.parquet"
+    random_embeddings(5).save(path)
+    before = path.read_bytes()
+
+    def refused(self: pl.DataFrame, file: Path, **_: object) -> None:
+        file.write_bytes(b"half of it")
+        raise pl.exceptions.ComputeError(
+            f"parquet: IO error: {os.strerror(code)} (os error {code})"
+        )
+
+    monkeypatch.setattr(pl.DataFrame, "write_parquet", refused)
+    with pytest.raises(OSError, match=os.strerror(code)) as caught:
+        random_embeddings(9).save(path)
+    assert caught.value.errno == code and caught.value.filename == str(path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_embeddings_saved_at_once_to_different_files_do_not_mix(tmp_path: Path) -> None:
+    made = {tmp_path / f"{n}.parquet": random_embeddings(n) for n in range(200, 232)}
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda one: one[1].save(one[0]), made.items()))
+    for path, expected in made.items():
+        np.testing.assert_array_equal(Embeddings.load(path).vectors, expected.vectors)
+    assert set(tmp_path.iterdir()) == set(made)

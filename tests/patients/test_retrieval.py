@@ -12,9 +12,8 @@ from rich.console import Console
 
 from clocs import Checkpoint, Frames, Store
 from clocs.cli.tables.patients import retrieval_table
-from clocs.errors import LeakError
+from clocs.errors import LeakError, SettingError
 from clocs.patients.embeddings import Embeddings
-from clocs.patients.halves import halves
 from clocs.patients.retrieval import Retrieval, _same_patient, diagnosis, retrieval
 from clocs.patients.unseen_recordings import unseen_recordings
 from clocs.recording import FrameSpec
@@ -52,25 +51,6 @@ def test_clusters_of_one_label_are_found() -> None:
     assert found.precision == 1.0
     assert found.base_rate == pytest.approx(99 / 199)
     assert found.per_label["A"]["precision"] == 1.0
-
-
-def test_halves_share_no_frame_and_leave_out_the_middle() -> None:
-    rows = Embeddings.make_rows(
-        {
-            "dataset": ["d"] * 9,
-            "patient": ["a"] * 5 + ["b"] * 3 + ["c"],
-            "recording": ["a"] * 5 + ["b"] * 3 + ["c"],
-            "segment": [0, 1, 2, 4, 7, 0, 1, 2, 0],
-            "lead": ["II"] * 9,
-        },
-        9,
-    )
-    first, second = halves(Embeddings(np.eye(9, dtype=np.float32), rows, "frame", "e"))
-    assert first.rows["recording"].to_list() == second.rows["recording"].to_list() == ["a", "b"]
-    assert np.flatnonzero(first.vectors[0]).tolist() == [0, 1]
-    assert np.flatnonzero(second.vectors[0]).tolist() == [3, 4]
-    assert np.flatnonzero(first.vectors[1]).tolist() == [5]
-    assert np.flatnonzero(second.vectors[1]).tolist() == [7]
 
 
 def test_a_store_is_scored_on_its_unseen_patients(
@@ -124,6 +104,18 @@ def test_seeds_of_one_pre_training_share_its_run(
     ]
     first, *rest = retrieval([checkpoint, *others], small_store)
     assert [one.run == first.run for one in rest] == [True, False, False]
+
+
+def test_encoders_of_different_leads_need_the_leads_to_score_on(
+    checkpoint: Checkpoint, small_store: Store
+) -> None:
+    single = replace(checkpoint, card=replace(checkpoint.card, leads=("II",)))
+    with pytest.raises(SettingError, match=r"different leads \(II and II, V2, aVL, aVR\)"):
+        retrieval([checkpoint, single], small_store)
+    both = retrieval([checkpoint, single], small_store, leads=["II"])
+    assert [one.leads for one in both] == [("II",), ("II",)]
+    assert both[0].halves == both[1].halves
+    assert retrieval([checkpoint], small_store)[0].leads == checkpoint.card.leads
 
 
 def test_chance_of_ten_is_what_drawing_gives() -> None:

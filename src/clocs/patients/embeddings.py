@@ -9,6 +9,7 @@ of means; recordings and patients with zero vectors only are listed in `only_zer
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,8 +20,15 @@ import polars as pl
 from numpy.typing import NDArray
 
 from clocs.errors import SettingError, StoreError
-from clocs.files import replacing
-from clocs.patients.rows import ID_COLUMNS, ROW_SCHEMA, Level, check_level, group_rows, make_rows
+from clocs.patients.rows import (
+    ID_COLUMNS,
+    ROW_SCHEMA,
+    Level,
+    check_level,
+    group_rows,
+    make_rows,
+    write_rows,
+)
 from clocs.patients.unit_vectors import UnitMeans, lengths
 
 FORMAT = 1
@@ -121,10 +129,7 @@ class Embeddings:
             "leads": self.leads,
         }
         path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as temporary:
-            self.rows.with_columns(vector).write_parquet(
-                temporary, metadata={_METADATA_KEY: json.dumps(facts)}
-            )
+        write_rows(self.rows.with_columns(vector), path, {_METADATA_KEY: json.dumps(facts)})
 
     @classmethod
     def load(cls, path: Path | str) -> Embeddings:
@@ -177,6 +182,9 @@ def expect_replaceable(path: Path) -> None:
         raise SettingError(f"`out` is {path}; give a file name that ends in .parquet")
     if path.is_dir():
         raise SettingError(f"`out` is {path}, a folder; give the name of a file in it")
+    folder = next(one for one in path.absolute().parents if one.exists())
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise SettingError(f"{folder} cannot be written to; give another `out`")
     if path.exists():
         try:
             _read_facts(path)

@@ -7,7 +7,9 @@ distances: they may miss a neighbour, but every distance is exact.
 
 from __future__ import annotations
 
+import errno
 import math
+import os
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -104,7 +106,12 @@ class Approximate:
         return found
 
     def write(self, path: Path) -> None:
-        self._faiss.write_index(self._index, str(path))
+        """Write FAISS's own file; OSError where the system refuses it."""
+        try:
+            self._faiss.write_index(self._index, str(path))
+        except RuntimeError as error:
+            code = errno.ENOSPC if os.strerror(errno.ENOSPC) in str(error) else errno.EIO
+            raise OSError(code, os.strerror(code), str(path)) from error
 
 
 def pick_kind(kind: KindOrAuto, count: int) -> Kind:

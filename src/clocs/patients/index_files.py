@@ -28,7 +28,7 @@ from clocs._version import __version__
 from clocs.errors import SettingError, StoreError
 from clocs.files import replacing, sha256_of, sync_folder, write_atomic
 from clocs.patients.faiss_engines import Approximate, Kind
-from clocs.patients.rows import ROW_SCHEMA, Level
+from clocs.patients.rows import ROW_SCHEMA, Level, write_rows
 from clocs.store.manifest import MANIFEST, own_hash
 
 FORMAT = 3
@@ -91,8 +91,7 @@ def save_index(index: IndexContents, folder: Path) -> None:
     written = sum(part["bytes"] for part in parts) // (4 * index.dim)
     part = _append(folder / VECTORS, index, written)
     files = {"rows": f"rows-{number}.parquet"}
-    with replacing(folder / files["rows"]) as temporary:
-        index.rows.with_columns(pl.Series("live", index.live)).write_parquet(temporary)
+    write_rows(index.rows.with_columns(pl.Series("live", index.live)), folder / files["rows"])
     if index.engine is not None:
         files["engine"] = f"engine-{number}.faiss"
         with replacing(folder / files["engine"]) as temporary:

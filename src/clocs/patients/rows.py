@@ -6,7 +6,10 @@ patient those of all recordings.
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -15,7 +18,7 @@ from numpy.typing import NDArray
 
 from clocs.datasets.checks import parse_age, parse_sex
 from clocs.errors import SettingError
-from clocs.files import digest
+from clocs.files import digest, replacing
 from clocs.frames.splits import PARTS
 
 if TYPE_CHECKING:
@@ -66,6 +69,18 @@ def make_rows(columns: Mapping[str, Any], n: int) -> pl.DataFrame:
         for name, kind in ROW_SCHEMA.items()
     ]
     return pl.DataFrame(series).with_columns(pl.col("age").fill_nan(None))
+
+
+def write_rows(rows: pl.DataFrame, path: Path, metadata: dict[str, str] | None = None) -> None:
+    """Write a parquet file, complete or not at all; OSError where the system refuses it."""
+    with replacing(path) as temporary:
+        try:
+            rows.write_parquet(temporary, metadata=metadata)
+        except pl.exceptions.ComputeError as error:  # as polars reports a full disk
+            code = re.search(r"os error (\d+)", str(error))
+            if code is None:
+                raise
+            raise OSError(int(code[1]), os.strerror(int(code[1])), str(path)) from error
 
 
 def check_level(level: str) -> None:

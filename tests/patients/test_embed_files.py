@@ -1,0 +1,129 @@
+"""Files are embedded like the recordings of a store; a table names their patients."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import clocs
+from clocs import Checkpoint, Recording, Store
+from clocs.errors import ClocsWarning, SettingError
+from clocs.patients.embed_files import embed_recordings
+from clocs.patients.embed_store import embed_store
+
+
+def test_recordings_without_the_leads_or_too_short_are_named(
+    checkpoint: Checkpoint, small_store: Store
+) -> None:
+    whole = [small_store.recording(i) for i in range(3)]
+    short = replace(whole[1], digital=whole[1].digital[:, :100])
+    bare = whole[2].select(["I", "II"])
+    made = embed_recordings(checkpoint, [whole[0], short, bare])
+    assert made.rows["recording"].to_list() == [whole[0].id]
+    (first, why), (second, because) = made.problems
+    assert (first, second) == (short.id, bare.id)
+    assert "too short" in why
+    assert "has no lead V2, aVL, aVR of II, V2, aVL, aVR; choose from I, II with `leads`" in because
+    chosen = embed_recordings(checkpoint, [bare], leads=["II"])
+    assert len(chosen) == 1 and not chosen.problems
+
+
+def test_rows_of_files_equal_those_of_the_store(checkpoint: Checkpoint, small_store: Store) -> None:
+    stored = embed_store(checkpoint, small_store, level="frame")
+    own = stored.rows["recording"].is_in(small_store.table["id"][:3].implode()).to_numpy()
+    made = embed_recordings(checkpoint, [small_store.recording(i) for i in range(3)], level="frame")
+    np.testing.assert_array_equal(made.vectors, stored.vectors[own])
+    same = ["patient", "recording", "segment", "lead", "age", "sex", "digest", "views"]
+    assert made.rows.select(same).equals(stored.where(own).rows.select(same))
+    assert embed_recordings(checkpoint, []).rows.height == 0
+
+
+def test_a_recording_gets_the_vector_it_has_in_its_store(
+    checkpoint: Checkpoint, small_store: Store
+) -> None:
+    stored = embed_store(checkpoint, small_store, level="recording")
+    made = embed_recordings(checkpoint, [small_store.recording(i) for i in range(5)])
+    assert checkpoint.card.frame == small_store.manifest.frame
+    np.testing.assert_array_equal(made.vectors, stored.vectors[:5])
+
+
+def test_a_file_at_another_rate_comes_close_to_the_original(
+    checkpoint: Checkpoint, small_store: Store
+) -> None:
+    import scipy.signal
+
+    one = small_store.recording(0)
+    half = scipy.signal.resample(one.signal, one.samples // 2, axis=1)
+    slow = Recording(
+        id="slow",
+        patient="slow",
+        leads=one.leads,
+        rate=one.rate / 2,
+        digital=np.rint(half * 1000).astype(np.int16),
+        gain=np.full(len(one.leads), 1000.0),
+        baseline=np.zeros(len(one.leads), np.int32),
+    )
+    made = embed_recordings(checkpoint, [one, slow])
+    assert float(made.vectors[0] @ made.vectors[1]) > 0.99
+
+
+@pytest.fixture
+def ward(small_store: Store, tmp_path: Path) -> Path:
+    """Three recordings as CSV files: a, b and c."""
+    folder = tmp_path / "ward"
+    folder.mkdir()
+    for i, name in enumerate("abc"):
+        one = small_store.recording(i)
+        head = ",".join(one.leads)
+        microvolts = np.rint(one.signal.T * 1000)
+        np.savetxt(
+            folder / f"{name}.csv", microvolts, fmt="%d", delimiter=",", header=head, comments=""
+        )
+    return folder
+
+
+def test_without_a_table_each_file_is_a_patient_and_a_warning_says_so(
+    checkpoint: Checkpoint, ward: Path
+) -> None:
+    with pytest.warns(ClocsWarning, match="each file counts as one patient.*`patients`"):
+        made = clocs.embed(checkpoint, ward)
+    assert made.rows["patient"].to_list() == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("suffix", ["mapping", ".csv", ".parquet"])
+def test_a_table_says_which_files_belong_to_which_patient(
+    suffix: str, checkpoint: Checkpoint, ward: Path, tmp_path: Path
+) -> None:
+    names = {"a.csv": "007", str(ward / "b"): "8", "c": "007"}
+    table = pl.DataFrame({"patient": list(names.values()), "file": list(names), "age": [1, 2, 3]})
+    path = tmp_path / f"patients{suffix}"
+    if suffix == ".csv":
+        table.write_csv(path)
+    elif suffix == ".parquet":
+        table.write_parquet(path)
+    made = clocs.embed(checkpoint, ward, patients=names if suffix == "mapping" else path)
+    assert made.rows["patient"].to_list() == ["007", "8"]
+    frames = clocs.embed(checkpoint, ward, level="frame")
+    own = frames.where(frames.rows["recording"].is_in(["a", "c"]).to_numpy())
+    single = own.rows.with_columns(patient=pl.lit("007"))
+    mean = replace(own, rows=single).to("patient").vectors
+    np.testing.assert_array_equal(made.vectors[:1], mean)
+
+
+def test_a_table_that_does_not_fit_is_refused(
+    checkpoint: Checkpoint, small_store: Store, ward: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "wrong.csv").write_text("name,owner\na,1\n")
+    for words, source, patients in (
+        ("2 of 3 files are not in the table of patients, such as .*b.csv", ward, {"a": "1"}),
+        ("two patients for a: 1 and 2", ward, {"a.csv": "1", "a.hea": "2"}),
+        ("cannot be read .*columns file and patient", ward, tmp_path / "wrong.csv"),
+        ("cannot be read .*columns file and patient", ward, tmp_path / "missing.csv"),
+        ("`patients` is for files", small_store, {"a": "1"}),
+    ):
+        with pytest.raises(SettingError, match=words):
+            clocs.embed(checkpoint, source, patients=patients)
