@@ -21,7 +21,6 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-import clocs
 from clocs._version import __version__
 from clocs.evaluation.groups import evaluate_frames
 from clocs.evaluation.result import Evaluation
@@ -31,6 +30,8 @@ from clocs.figures import plots
 from clocs.files import write_atomic
 from clocs.frames.make import make_frames
 from clocs.patients.distances import PatientDistances, frame_distances
+from clocs.pretraining.pretrain import pretrain
+from clocs.store.prepare import prepare
 from clocs.store.store import Store
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.loop import Settings
@@ -102,13 +103,13 @@ def run_demo(folder: Path, *, patients: int, console: Console) -> Demo:
     began = time.perf_counter()
     folder.mkdir(parents=True, exist_ok=True)
     with _stage(console, f"Simulating {patients} patients with two ECGs each"):
-        store = clocs.prepare(
+        store = prepare(
             "synthetic", out=demo_data.store_folder(folder, patients), patients=patients
         )
     learned: dict[str, list[Checkpoint]] = {}
     for method in METHODS:
         with _stage(console, f"Learning {SEEDS} encoders without labels: {method}"):
-            learned[method] = clocs.pretrain(
+            learned[method] = pretrain(
                 store,
                 method=method,
                 out=demo_data.encoder_folder(folder, patients, method),

@@ -1,0 +1,73 @@
+"""The order of the rooms, and what keeps it: no import points upwards, none runs in a circle."""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+SRC = Path(__file__).resolve().parent.parent / "src"
+# From bottom to top. "root" are the modules directly in src/clocs, "clocs" is its public surface.
+ORDER = (
+    *("root", "formats", "datasets", "store", "frames", "kernels", "encoders", "training"),
+    *("pretraining", "evaluation", "patients", "figures", "experiments", "explorer"),
+    *("clocs", "cli", "__main__"),
+)
+MOST_ROOT_MODULES = 14
+MOST_LINES = 350
+STILL_LONG = {"patients.py", "block.c"}  # to be emptied
+
+
+@cache
+def imports() -> dict[str, set[str]]:
+    """Of every module those that it imports: anywhere in it, for types as well."""
+    files = {}
+    for path in SRC.rglob("*.py"):
+        parts = path.relative_to(SRC).with_suffix("").parts
+        files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    found: dict[str, set[str]] = {name: set() for name in files}
+    for name, path in files.items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                found[name] |= {alias.name for alias in node.names} & files.keys()
+            elif isinstance(node, ast.ImportFrom):
+                assert node.level == 0, f"{name} has a relative import"
+                inner = {f"{node.module}.{alias.name}" for alias in node.names}
+                outer = {node.module or ""} if inner - files.keys() else set()
+                found[name] |= (inner | outer) & files.keys()
+    return found
+
+
+def room(module: str) -> str:
+    """The room of a module, by its full name."""
+    first = module.split(".")[1] if "." in module else ""
+    if first in ("", "__main__"):
+        return first or "clocs"
+    return first if (SRC / "clocs" / first).is_dir() else "root"
+
+
+def test_every_room_has_its_place_in_the_order() -> None:
+    assert {room(module) for module in imports()} == set(ORDER)
+
+
+def test_no_import_points_upwards() -> None:
+    height = {name: number for number, name in enumerate(ORDER)}
+    upwards = [
+        f"{module} -> {other}"
+        for module, others in imports().items()
+        for other in others
+        if height[room(other)] > height[room(module)]
+    ]
+    assert not upwards
+
+
+def test_no_imports_run_in_a_circle() -> None:
+    TopologicalSorter(imports()).prepare()  # names the circle where there is one
+
+
+def test_few_modules_lie_loose_and_no_file_is_long() -> None:
+    assert len(list((SRC / "clocs").glob("*.py"))) <= MOST_ROOT_MODULES
+    sources = [path for path in SRC.rglob("*.*") if path.suffix in (".py", ".c", ".js", ".css")]
+    lines = {path.name: path.read_text("utf-8").count("\n") for path in sources}
+    assert {name for name, count in lines.items() if count > MOST_LINES} <= STILL_LONG
