@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from clocs.evaluation import Predictions
-from clocs.evaluation.linear import Labelled
+from clocs.evaluation.protocol_data import LabelledEmbeddings
 from clocs.training.checkpoint import Checkpoint
 
 
@@ -21,7 +21,7 @@ def fingerprint(checkpoint: Checkpoint) -> str:
     return total.hexdigest()
 
 
-def labelled(seed: int, rows: int, multilabel: bool) -> Labelled:
+def labelled(seed: int, rows: int, multilabel: bool) -> LabelledEmbeddings:
     """Embeddings from which labels can be read, roughly."""
     draw = torch.Generator().manual_seed(seed)
     x = torch.randn(1, rows, 6, generator=draw)
@@ -33,7 +33,7 @@ def labelled(seed: int, rows: int, multilabel: bool) -> Labelled:
     else:
         noise = torch.rand(rows, 3, generator=draw).log().neg().log().neg()
         targets = torch.nn.functional.one_hot((logits + noise).argmax(1), 3).to(torch.uint8)
-    return Labelled(x, targets, multilabel)
+    return LabelledEmbeddings(x, targets, multilabel)
 
 
 def predictions(
@@ -60,8 +60,11 @@ def predictions(
         probabilities=scores / scores.sum(axis=2, keepdims=True),
         targets=targets,
         thresholds=np.full((seeds, 3), 0.4),
-        patient=patient.astype(np.int32),
-        recording=patient.astype(np.int32),
-        frame=np.arange(len(patient)),
-        lead=np.zeros(len(patient), np.int64),
+        patient_ids=tuple(f"p{i}" for i in range(people)),
+        recording_ids=tuple(f"r{i}" for i in range(people)),
+        leads=("II", "V2"),
+        patient=patient,
+        recording=patient,
+        frame=np.tile(np.array([0, 0, 1, 1], np.int32), people),
+        lead=np.tile(np.array([0, 1, 0, 1]), people),
     )

@@ -91,5 +91,5 @@ def test_one_method_is_shown_in_full(runs: list[Path], small_store: Store) -> No
 def test_a_fraction_and_a_count_of_labels_are_one_too_many(
     runs: list[Path], small_store: Store
 ) -> None:
-    with pytest.raises(SettingError, match="--labels counts recordings"):
+    with pytest.raises(SettingError, match="`labels` counts recordings"):
         evaluate(runs[0], small_store.path, "--labels", 9, "--fraction", 0.5)

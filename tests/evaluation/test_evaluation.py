@@ -10,8 +10,9 @@ from sklearn.preprocessing import StandardScaler
 
 from clocs.errors import LeakError, SettingError
 from clocs.evaluation.groups import evaluate_frames
-from clocs.evaluation.linear import Labelled, LinearHead
+from clocs.evaluation.linear_head import LinearHead
 from clocs.evaluation.logistic import fit_logistic
+from clocs.evaluation.protocol_data import LabelledEmbeddings
 from clocs.frames.frames import Frames
 from clocs.frames.make import make_frames
 from clocs.frames.views import instances, single
@@ -166,8 +167,10 @@ def test_the_linear_layer_learns(multilabel: bool) -> None:
 
 def test_a_member_with_few_labels_equals_its_single() -> None:
     train, validation = labelled(0, 100, False), labelled(1, 50, False)
-    both = Labelled(train.features.repeat(2, 1, 1), train.targets, False)
-    both_validation = Labelled(validation.features.repeat(2, 1, 1), validation.targets, False)
+    both = LabelledEmbeddings(train.features.repeat(2, 1, 1), train.targets, False)
+    both_validation = LabelledEmbeddings(
+        validation.features.repeat(2, 1, 1), validation.targets, False
+    )
     few, many = torch.arange(7), torch.arange(90)
     settings = Settings(epochs=4, batch_size=32, lr=1e-2)
     together = fit(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,9 +11,9 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTens
 from clocs.encoders.base import Weights
 from clocs.evaluation import metrics, score_groups
 from clocs.evaluation.device_auc import MacroAUC
-from clocs.evaluation.finetune import Finetune, Windows, fleets
-from clocs.evaluation.groups import Options, evaluate_frames
-from clocs.evaluation.labelled_rows import labelled_rows
+from clocs.evaluation.finetune_task import FinetuneTask, LabelledWindows, members_together
+from clocs.evaluation.groups import evaluate_frames
+from clocs.evaluation.labelled_rows import rows_with_label
 from clocs.frames.frames import Frames
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.run import pretrain_frames
@@ -38,9 +39,11 @@ def task(
     dtype: torch.dtype = torch.float32,
     *,
     curve: bool = False,
-) -> Finetune:
-    train, validation = (Windows.of(frames, labelled_rows(frames, s), CPU) for s in (0, 1))
-    return Finetune(
+) -> FinetuneTask:
+    train, validation = (
+        LabelledWindows.of(frames, rows_with_label(frames, s), CPU) for s in (0, 1)
+    )
+    return FinetuneTask(
         checkpoints,
         Signals.of(frames, CPU, dtype),
         train,
@@ -70,7 +73,7 @@ def test_the_returned_classifier_says_what_was_scored(
     (one,) = score_groups(
         [random[:1]], small_frames, protocol="finetune", settings=QUICK, resamples=0
     )
-    rows = labelled_rows(small_frames, 2)
+    rows = rows_with_label(small_frames, 2)
     x = Signals.of(small_frames, CPU).normalised(torch.from_numpy(rows.windows[:, 0].copy()))
     said = one.classifiers[0].logits(x[None])[0].double().softmax(dim=1).numpy()
     assert np.allclose(said, one.predictions.probabilities[0], atol=1e-6)
@@ -112,15 +115,15 @@ def test_a_fleet_equals_its_singles_with_different_numbers_of_labels(
 
 
 def test_members_with_less_than_a_batch_train_only_with_their_equals() -> None:
-    assert fleets([300, 256, 400], 256) == [[0, 1, 2]]
-    assert fleets([300, 100, 90, 100], 256) == [[0], [1, 3], [2]]
+    assert members_together([300, 256, 400], 256) == [[0, 1, 2]]
+    assert members_together([300, 100, 90, 100], 256) == [[0], [1, 3], [2]]
 
 
 def test_few_labels_by_patient_give_the_same_alone_and_together(
     random: list[Checkpoint], small_frames: Frames
 ) -> None:
     """Recordings without a batch's worth of rows: padding would reach batch norm."""
-    how: Options = {"protocol": "finetune", "labels": 3, "settings": QUICK, "resamples": 0}
+    how: dict[str, Any] = {"protocol": "finetune", "labels": 3, "settings": QUICK, "resamples": 0}
     together = evaluate_frames(random, small_frames, **how)
     assert max(together.labelled) < QUICK.batch_size
     for member, checkpoint in enumerate(random):
@@ -135,7 +138,7 @@ def test_validation_in_pieces_is_the_loss_of_the_whole(
     keys = torch.arange(3)
     weights, buffers = made.parameters(keys), made.buffers(3)
     whole = made.validate(weights, buffers, keys)["loss"]
-    monkeypatch.setattr("clocs.evaluation.finetune._AT_ONCE", {"cpu": 30})
+    monkeypatch.setattr("clocs.evaluation.finetune_task._AT_ONCE", {"cpu": 30})
     assert torch.allclose(made.validate(weights, buffers, keys)["loss"], whole, atol=1e-6)
 
 
@@ -193,6 +196,6 @@ def test_an_encoder_of_other_frames_is_refused_with_a_sentence(
     random: list[Checkpoint], small_frames: Frames, tmp_path: Path
 ) -> None:
     signals = Signals(torch.zeros(10_000, dtype=torch.int16), 1000)
-    part = Windows(torch.arange(4), torch.ones(4, 2, dtype=torch.uint8))
+    part = LabelledWindows(torch.arange(4), torch.ones(4, 2, dtype=torch.uint8))
     with pytest.raises(Exception, match="frames of 2500 samples, not 1000"):
-        Finetune(random, signals, part, part, [torch.arange(4)] * 3, multilabel=False)
+        FinetuneTask(random, signals, part, part, [torch.arange(4)] * 3, multilabel=False)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from clocs.errors import ClocsError, SettingError
-from clocs.evaluation.baseline import score_against_random
+from clocs.evaluation.baseline import score_against_untrained
 from clocs.experiments import score_step
 from clocs.experiments.data import Library
 from clocs.experiments.grid import Cell, Pretraining, grid, only
@@ -104,14 +104,14 @@ def test_a_failed_run_keeps_its_error_and_the_rest_goes_on(
     library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cells = only(small_cells(), ["random,cmsc,cmlc", "downstream=chapman"])
-    real = score_against_random
+    real = score_against_untrained
 
     def refuses_cmlc(groups: object, *rest: object, **options: object) -> object:
         if any(group[0].card.method == "cmlc" for group in groups):  # type: ignore[attr-defined]
             raise SettingError("cmlc is not welcome")
         return real(groups, *rest, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(score_step, "score_against_random", refuses_cmlc)
+    monkeypatch.setattr(score_step, "score_against_untrained", refuses_cmlc)
     outcome = work(tmp_path, cells, library)
     assert (outcome.done, outcome.failed, outcome.left) == (len(cells) - 1, 1, 0)
     failed = [run for run in runs_of(tmp_path).values() if run.state == "failed"]

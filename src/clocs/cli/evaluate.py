@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
+import click
 import typer
 
 import clocs
@@ -18,7 +21,6 @@ from clocs.cli.options import (
     Device,
     Epochs,
     Json,
-    Leads,
     LearningRate,
     Patience,
     SplitSeed,
@@ -28,22 +30,13 @@ from clocs.cli.options import (
     print_json,
     settings_of,
 )
-from clocs.errors import SettingError
+from clocs.evaluation.protocols import PROTOCOLS
 
 if TYPE_CHECKING:
-    from clocs.evaluation.groups import Scored
+    from clocs.evaluation.groups import GroupResult
     from clocs.training.loop import Epoch
 
 EXAMPLE = "Example: clocs evaluate runs/chapman-cmsc runs/chapman-simclr chapman --fraction 0.5"
-
-
-class ProtocolName(StrEnum):
-    """Ways to evaluate."""
-
-    linear = "linear"
-    converged = "linear-converged"
-    finetune = "finetune"
-    knn = "knn"
 
 
 class ByName(StrEnum):
@@ -62,34 +55,38 @@ def evaluate(
             help="For each method a file, or a folder with all its seeds.",
         ),
     ],
-    store: Annotated[Path, typer.Argument(help="Labelled recordings.")],
-    protocol: Annotated[
-        ProtocolName,
-        typer.Option(
-            help="A linear layer as in the paper, or solved to the end; all weights fine-tuned; "
-            "or nearest neighbours."
-        ),
-    ] = ProtocolName.linear,
-    fraction: Annotated[float, typer.Option(help="Of the training part that is labelled.")] = 1.0,
+    store: Annotated[Path, typer.Argument(help="A store of labelled recordings.")],
+    protocol: str = "linear",
+    fraction: Annotated[
+        float, typer.Option(help="The labelled fraction of the training part.")
+    ] = 1.0,
     by: Annotated[
-        ByName, typer.Option(help="What the fraction counts: the paper's frames, or patients.")
+        ByName,
+        typer.Option(help="What the fraction counts: frames as in the paper, or patients."),
     ] = ByName.frame,
     labels: Annotated[
         int | None,
-        typer.Option(help="Instead of a fraction: labels of this many recordings.", min=1),
+        typer.Option(help="The number of labelled recordings, instead of a fraction.", min=1),
     ] = None,
     class_weights: Annotated[
-        bool, typer.Option("--class-weights", help="Rare classes weigh as much as common ones.")
+        bool,
+        typer.Option("--class-weights", help="Let rare classes count as much as common ones."),
     ] = False,
-    k: Annotated[int, typer.Option("-k", help="Neighbours of knn.", min=1)] = 20,
-    leads: Leads = None,
+    leads: Annotated[
+        str | None,
+        typer.Option(
+            help="Leads by name, such as II,V2,aVL,aVR; by default those the encoders were "
+            "trained on."
+        ),
+    ] = None,
     epochs: Epochs = 400,
     patience: Patience = 15,
     batch_size: BatchSize = None,
     lr: LearningRate = 1e-4,
     split_seed: SplitSeed = 0,
     resamples: Annotated[
-        int, typer.Option(help="Of patients, for 95 % intervals and paired tests.", min=0)
+        int,
+        typer.Option(help="Bootstrap resamples of patients for intervals and paired tests.", min=0),
     ] = 2000,
     device: Device = None,
     plots: Annotated[
@@ -100,34 +97,33 @@ def evaluate(
         Path | None, typer.Option(help="Folder for all test predictions (safetensors).")
     ] = None,
     as_json: Json = False,
+    **numbers: float | None,
 ) -> None:
-    """Score encoders on patients never seen, by what a classifier makes of few labels.
+    """Score encoders on test patients, with a classifier trained on few labels.
 
-    Unless encoders are fine-tuned, untrained ones are scored beside them: a method that does not
-    beat these says so. Several methods are trained at once and compared on the same patients.
+    Except when fine-tuning, untrained encoders are scored too, and every method is compared with
+    them. Several methods are evaluated at once and compared on the same patients.
     """
     from clocs.store.store import open_store
 
-    if labels is not None and (fraction != 1 or by != ByName.frame):
-        raise SettingError("--labels counts recordings; leave out --fraction and --by")
     opened = open_store(store)
     settings = settings_of(epochs, patience, batch_size or opened.manifest.batch_size, lr)
-    with _watched(protocol, epochs) as on_epoch:
+    with _progress(PROTOCOLS[protocol].trains, epochs) as on_epoch:
         scored = clocs.evaluate_many(
             checkpoints,
             opened,
-            protocol=protocol.value,
+            protocol=protocol,
             fraction=fraction,
             by=by.value,
             labels=labels,
             class_weights=class_weights,
-            k=k,
             leads=names_of(leads),
             settings=settings,
             split_seed=split_seed,
             resamples=resamples,
             device=device,
             on_epoch=on_epoch,
+            **{name: value for name, value in numbers.items() if value is not None},
         )
     results = [one.evaluation for one in scored]
     if predictions is not None:
@@ -151,7 +147,37 @@ def evaluate(
         out.print(f"The figures are in {plots}: {', '.join(written)}.", markup=False)
 
 
-def _draw(scored: list[Scored], folder: Path) -> list[str]:
+def command() -> Callable[..., None]:
+    """`evaluate` with the protocols and their numbers in its signature, where typer looks."""
+
+    @wraps(evaluate)
+    def run(**given: Any) -> None:
+        evaluate(**given)
+
+    signature = inspect.signature(evaluate, eval_str=True)
+    parameters = {p.name: p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD}
+    words = "; ".join(f"{name}: {row.help}" for name, row in PROTOCOLS.items())
+    choice = typer.Option(click_type=click.Choice(list(PROTOCOLS)), help=f"{words}.")
+    protocol = parameters["protocol"]
+    parameters["protocol"] = protocol.replace(annotation=Annotated[str, choice])
+    for name, row in PROTOCOLS.items():
+        for number in row.numbers:
+            flag = f"-{number.name}" if len(number.name) == 1 else f"--{number.name}"
+            words = f"{number.help} ({name}; default {number.default:g})."
+            option = typer.Option(flag.replace("_", "-"), help=words)
+            parameters[number.name] = protocol.replace(
+                name=number.name,
+                kind=inspect.Parameter.KEYWORD_ONLY,
+                default=None,
+                annotation=Annotated[type(number.default) | None, option],
+            )
+    run.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=list(parameters.values())
+    )
+    return run
+
+
+def _draw(scored: list[GroupResult], folder: Path) -> list[str]:
     from clocs.figures import scores
     from clocs.figures.plots import save
 
@@ -164,8 +190,8 @@ def _draw(scored: list[Scored], folder: Path) -> list[str]:
     return written
 
 
-def _named(scored: list[Scored]) -> dict[str, Scored]:
-    """A file name for each: its method and what it was trained on, numbered where they recur."""
+def _named(scored: list[GroupResult]) -> dict[str, GroupResult]:
+    """A file name for each: its method and training dataset, repeated ones numbered."""
     from clocs.evaluation.result import distinct
 
     names = distinct([one.evaluation.name for one in scored])
@@ -174,11 +200,11 @@ def _named(scored: list[Scored]) -> dict[str, Scored]:
 
 
 @contextmanager
-def _watched(protocol: ProtocolName, epochs: int) -> Iterator[Callable[[Epoch], None]]:
-    """A bar over epochs where there are any, else a sign that something is going on."""
-    if protocol in (ProtocolName.linear, ProtocolName.finetune):
-        with progress.training(err, "Evaluating", epochs) as watch:
-            yield watch.epoch
+def _progress(trains: bool, epochs: int) -> Iterator[Callable[[Epoch], None]]:
+    """A bar over epochs where there are any, else a spinner."""
+    if trains:
+        with progress.training(err, "Evaluating", epochs) as bar:
+            yield bar.epoch
     elif err.is_terminal:
         with err.status("Evaluating …"):
             yield lambda epoch: None

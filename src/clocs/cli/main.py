@@ -39,7 +39,7 @@ app.command(epilog=info.EXAMPLE)(info.info)
 app.command(epilog=pretrain.EXAMPLE)(pretrain.pretrain)
 app.add_typer(show.app)
 app.add_typer(patients.app)
-app.command(epilog=evaluate.EXAMPLE)(evaluate.evaluate)
+app.command(epilog=evaluate.EXAMPLE)(evaluate.command())
 experiments.register(app)
 app.command(epilog="Example: clocs explore --checkpoint runs/chapman-cmsc --store stores/chapman")(
     explore.explore

@@ -1,7 +1,7 @@
-"""The untrained encoders that every method must beat, made on the fly and evaluated beside it.
+"""The untrained encoders that every method must beat, made when needed and scored beside it.
 
-`random` is as initialised, `random-bn` has batch-norm statistics of the training frames; "beats
-random" means the stronger of the two, by a paired test. Knows nothing about stores.
+`random` is as initialised, `random-bn` has batch-norm statistics of the training frames; a method
+beats random where a paired test finds it better than the stronger of the two.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from clocs.evaluation.comparison import ALPHA, Comparison, compare_all, correct
-from clocs.evaluation.groups import Scored, score_groups
+from clocs.evaluation.groups import GroupResult, score_groups
+from clocs.evaluation.protocols import find_protocol
 from clocs.evaluation.result import distinct
 from clocs.frames.frames import Frames
 from clocs.pretraining.plan import Plan
@@ -25,32 +26,40 @@ from clocs.training.loop import Settings
 UNTRAINED = ("random", "random-bn")
 
 
-def score_against_random(
+def score_against_untrained(
     groups: Sequence[Sequence[Checkpoint]],
     frames: Frames,
     *,
+    protocol: str = "linear",
     resamples: int = 2000,
     device: torch.device | str = "cpu",
-    **how: Any,
-) -> list[Scored]:
-    """Score groups with the untrained encoders beside them, and say which are beaten.
+    **options: Any,
+) -> list[GroupResult]:
+    """Score groups beside the untrained encoders, where the protocol has them, and compare all.
 
     Args:
-        groups: As of `score_groups`.
+        groups: As for `score_groups`.
         frames: Labelled frames.
-        resamples: Of patients; without any, nothing is said about who beats whom.
-        device: Where.
-        how: As of `score_groups`.
+        protocol: A name in `clocs.evaluation.protocols.PROTOCOLS`.
+        resamples: Bootstrap resamples of patients; with 0, methods are not compared.
+        device: Where to compute.
+        options: As for `score_groups`.
 
     Returns:
-        One a group, in order; then the untrained ones that were added.
+        One per group, in order; then the untrained ones that were added.
     """
+    if not find_protocol(protocol).against_untrained:
+        return score_groups(
+            groups, frames, protocol=protocol, resamples=resamples, device=device, **options
+        )
     everyone = [list(group) for group in groups]
     for group in groups:
         for method in UNTRAINED:
             if not any(_is_baseline(other, method, group) for other in everyone):
                 everyone.append(_baseline(method, group, frames, device))
-    scored = score_groups(everyone, frames, resamples=resamples, device=device, **how)
+    scored = score_groups(
+        everyone, frames, protocol=protocol, resamples=resamples, device=device, **options
+    )
     against = [
         (number, _strongest(scored, everyone, group))
         for number, group in enumerate(everyone)
@@ -58,7 +67,7 @@ def score_against_random(
     ]
     for number, rival in against:
         beside = scored[rival].evaluation
-        scored[number] = _told(
+        scored[number] = _with_facts(
             scored[number], random_method=beside.method, random_auc_mean=beside.auc_mean
         )
     if not resamples:
@@ -68,7 +77,7 @@ def score_against_random(
         [one.predictions for one in scored], against + pairs, resamples=resamples, device=device
     )
     for (number, _), comparison in zip(against, correct(found[: len(against)]), strict=True):
-        scored[number] = _told(
+        scored[number] = _with_facts(
             scored[number],
             random_difference=comparison.difference,
             random_difference_ci95=comparison.ci95,
@@ -79,12 +88,12 @@ def score_against_random(
 
 
 def _ranked(
-    scored: list[Scored],
+    scored: list[GroupResult],
     count: int,
     pairs: list[tuple[int, int]],
     found: list[Comparison],
-) -> list[Scored]:
-    """Who of the first `count` is better than whom of them."""
+) -> list[GroupResult]:
+    """The first `count` results, each with the names of those it is better than; the rest as is."""
     if count < 2:
         return scored
     names = distinct([one.evaluation.name for one in scored])
@@ -94,17 +103,17 @@ def _ranked(
             winner, loser = (i, j) if comparison.difference > 0 else (j, i)
             beaten[winner].append(names[loser])
     return [
-        _told(one, better_than=beaten[number]) if number < count else one
+        _with_facts(one, better_than=beaten[number]) if number < count else one
         for number, one in enumerate(scored)
     ]
 
 
-def _told(one: Scored, **facts: Any) -> Scored:
+def _with_facts(one: GroupResult, **facts: Any) -> GroupResult:
     return replace(one, evaluation=replace(one.evaluation, **facts))
 
 
 def _strongest(
-    scored: list[Scored], everyone: list[list[Checkpoint]], of: Sequence[Checkpoint]
+    scored: list[GroupResult], everyone: list[list[Checkpoint]], of: Sequence[Checkpoint]
 ) -> int:
     """The number of the untrained group of these encoders and seeds with the higher AUC."""
     rivals = [

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from clocs.errors import SettingError
 from clocs.evaluation import metrics
 from clocs.evaluation.bootstrap import interval, macro_auc_draws
-from clocs.evaluation.predictions import Predictions, shared
+from clocs.evaluation.predictions import Predictions, shared_rows
 
 ALPHA = 0.05
 
@@ -97,7 +97,7 @@ def compare_all(
     # the least p is 2 / (resamples + 1): enough of them, or correction could leave nothing
     resamples = max(resamples, 200 * len(pairs))
     asked = sorted({number for pair in pairs for number in pair})
-    rows = dict(zip(asked, shared([methods[number] for number in asked]), strict=True))
+    rows = dict(zip(asked, shared_rows([methods[number] for number in asked]), strict=True))
     draws = {
         number: macro_auc_draws(
             p.probabilities, p.targets, p.patient, resamples=resamples, seed=seed, device=device

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from clocs.evaluation.baseline import score_against_random
-from clocs.evaluation.groups import Scored, score_groups
+from clocs.errors import ClocsWarning, SettingError
+from clocs.evaluation.baseline import score_against_untrained
+from clocs.evaluation.groups import GroupResult
 from clocs.evaluation.labelled_rows import By
-from clocs.evaluation.protocols import Protocol
 from clocs.evaluation.result import Evaluation
 from clocs.frames.make import make_frames
 from clocs.store.store import Store, as_store
@@ -22,32 +23,37 @@ def evaluate(
     checkpoint: Checkpoint | Sequence[Checkpoint] | Path | str,
     store: Store | Path | str,
     *,
-    protocol: Protocol = "linear",
+    protocol: str = "linear",
     fraction: float = 1.0,
     by: By = "frame",
+    labels: int | None = None,
+    class_weights: bool = False,
     leads: Sequence[str] | None = None,
     settings: Settings | None = None,
     split_seed: int = 0,
     resamples: int = 2000,
     device: str | None = None,
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
-    **more: Any,
+    **numbers: float,
 ) -> Evaluation:
-    """Score the seeds of one method on a labelled store; see `evaluate_many`.
+    """Score the seeds of one method on a labelled store.
 
     Args:
         checkpoint: One, several of one method, a file, or a folder (all its seeds).
-        store: Labelled recordings; their own frame is used.
+        store: Labelled recordings; the frame length is the store's.
         protocol: 'linear', 'linear-converged', 'finetune' or 'knn'.
-        fraction: Of the training part that is labelled.
-        by: 'frame', as in the paper, 'patient' or 'recording'.
-        leads: By name; II, V2, aVL, aVR where present, else all.
-        settings: Of what is trained.
-        split_seed: Of the split by patient.
-        resamples: Of the bootstrap over patients.
-        device: 'cpu', 'cuda' …; the best at hand by default.
+        fraction: The labelled fraction of the training part.
+        by: Whether `fraction` counts frames ('frame', as in the paper), 'patient' or 'recording'.
+        labels: The number of labelled recordings, instead of `fraction` and `by`.
+        class_weights: Whether rare classes count as much as common ones.
+        leads: By name; those that the encoder was trained on where None. A store that lacks them is
+            evaluated on its own leads, with a warning.
+        settings: For protocols that train; the paper's for this dataset where None.
+        split_seed: Random seed for the patient split.
+        resamples: Bootstrap resamples of patients; 0 for no intervals.
+        device: 'cpu', 'cuda' …; the best available by default.
         on_epoch: Called after each epoch.
-        more: `labels` (a number of recordings, instead of `fraction`), `class_weights`, `k`.
+        numbers: The protocol's own, such as `k` of 'knn'.
     """
     return evaluate_many(
         [checkpoint],
@@ -55,13 +61,15 @@ def evaluate(
         protocol=protocol,
         fraction=fraction,
         by=by,
+        labels=labels,
+        class_weights=class_weights,
         leads=leads,
         settings=settings,
         split_seed=split_seed,
         resamples=resamples,
         device=device,
         on_epoch=on_epoch,
-        **more,
+        **numbers,
     )[0].evaluation
 
 
@@ -69,31 +77,67 @@ def evaluate_many(
     checkpoints: Sequence[Checkpoint | Sequence[Checkpoint] | Path | str],
     store: Store | Path | str,
     *,
-    protocol: Protocol = "linear",
     leads: Sequence[str] | None = None,
     split_seed: int = 0,
     device: str | None = None,
-    **how: Any,
-) -> list[Scored]:
-    """Score several methods at once, all trained as one fleet.
+    **options: Any,
+) -> list[GroupResult]:
+    """Score several methods at once, all trained as one fleet, and compare them.
 
-    Unless encoders are fine-tuned, the untrained ones are scored beside them, and each method is
-    told whether it beats them.
+    Under most protocols the untrained encoders are scored too, and each method is compared with
+    the stronger of them.
 
     Args:
         checkpoints: For each method a file, a folder (all its seeds), one checkpoint or several.
-        store: Labelled recordings; their own frame is used.
-        protocol: 'linear', 'linear-converged', 'finetune' or 'knn'.
-        leads: By name; II, V2, aVL, aVR where present, else all.
-        split_seed: Of the split by patient.
-        device: 'cpu', 'cuda' …; the best at hand by default.
-        how: As of `clocs.evaluation.score_groups`: `fraction`, `by`, `labels`, `class_weights`,
-            `k`, `settings`, `resamples`, `curve`, `on_epoch`.
+        store: Labelled recordings; the frame length is the store's.
+        leads: By name; those that the encoders were trained on where None.
+        split_seed: Random seed for the patient split.
+        device: 'cpu', 'cuda' …; the best available by default.
+        options: As for `clocs.evaluation.score_groups`: `protocol`, `fraction`, `by`, `labels`,
+            `class_weights`, `settings`, `resamples`, `curve`, `on_epoch`, and the protocol's own
+            numbers.
 
     Returns:
-        One a method, with scores and predictions; then the untrained ones.
+        Scores and predictions, one per method; then the untrained encoders.
     """
     groups = [as_checkpoints(one) for one in checkpoints]
-    frames = make_frames(as_store(store), leads=leads, split_seed=split_seed)
-    score = score_groups if protocol == "finetune" else score_against_random
-    return score(groups, frames, protocol=protocol, device=pick_device(device), **how)
+    _check_distinct(groups)
+    store = as_store(store)
+    leads = _leads_of_encoders(groups, store) if leads is None else leads
+    frames = make_frames(store, leads=leads, split_seed=split_seed)
+    return score_against_untrained(groups, frames, device=pick_device(device), **options)
+
+
+def _check_distinct(groups: Sequence[Sequence[Checkpoint]]) -> None:
+    """Refuse the same encoder twice: it would be compared with itself, or count as two seeds."""
+    seen: set[str] = set()
+    for card, fingerprint in ((c.card, c.fingerprint) for group in groups for c in group):
+        if fingerprint in seen:
+            raise SettingError(
+                f"the same checkpoint is given twice ({card.method}, seed {card.seed}); give each "
+                "one once"
+            )
+        seen.add(fingerprint)
+
+
+def _leads_of_encoders(groups: Sequence[Sequence[Checkpoint]], store: Store) -> tuple[str, ...]:
+    """The leads that the encoders were trained on, or the store's own where it lacks them."""
+    cards = [checkpoint.card for group in groups for checkpoint in group]
+    trained = {card.leads: card for card in cards if card.dataset is not None}
+    own = store.choose_leads()
+    usable = {leads: leads if set(leads) <= set(store.leads) else own for leads in trained}
+    if len({frozenset(leads) for leads in usable.values()}) > 1:
+        named = "; ".join(f"{card.method}: {', '.join(leads)}" for leads, card in trained.items())
+        raise SettingError(
+            f"these encoders were trained on different leads ({named}); give `leads` to evaluate "
+            "all on the same ones"
+        )
+    for leads, found in usable.items():
+        if not set(leads) <= set(store.leads):
+            warnings.warn(
+                f"{store.path} lacks leads that the encoder was trained on ({', '.join(leads)}): "
+                f"it is evaluated on {', '.join(found)}",
+                ClocsWarning,
+                stacklevel=3,
+            )
+    return next(iter(usable.values()), own)

@@ -1,6 +1,6 @@
-"""Which rows an evaluation uses: labelled ones of each part, and of the training part a share.
+"""The rows of an evaluation: labelled ones of each part, and the share of training rows to use.
 
-A row is one frame of one lead. Knows nothing about encoders or protocols.
+A row is one frame of one lead.
 """
 
 from __future__ import annotations
@@ -20,22 +20,32 @@ By = Literal["frame", "patient", "recording"]
 
 
 @dataclass(frozen=True)
-class Share:
+class LabelledShare:
     """How much of the training part is labelled.
 
     Attributes:
         fraction: Of what `by` counts.
-        by: 'frame' (a row: the paper's), 'patient' (with all rows: the honest one), 'recording'.
-        labels: Or this many recordings, whatever `fraction` and `by` say: a person who labels pays
-            for recordings, not for frames and leads.
+        by: 'frame' (a row, as in the paper), 'patient' (with all rows) or 'recording'.
+        labels: The number of labelled recordings, where one was given instead.
     """
 
     fraction: float = 1.0
     by: By = "frame"
     labels: int | None = None
 
+    @classmethod
+    def of_recordings(cls, labels: int, frames: Frames, rows: Instances) -> LabelledShare:
+        """So many recordings of the training rows, as a fraction of them."""
+        available = len(np.unique(frames.recording[rows.frame]))
+        if not 1 <= labels <= available:
+            raise SettingError(
+                f"`labels` is {labels}, but the training part of {frames.dataset} has {available} "
+                f"labelled recordings; give a number from 1 to {available}"
+            )
+        return cls(labels / available, "recording", labels)
 
-def labelled_rows(frames: Frames, split: int) -> Instances:
+
+def rows_with_label(frames: Frames, split: int) -> Instances:
     """One-lead instances of a part that have a label."""
     every = instances(frames, of="lead", views=single(), split=split)
     labelled = every.where(frames.has_label[every.frame])
@@ -47,31 +57,16 @@ def labelled_rows(frames: Frames, split: int) -> Instances:
     return labelled
 
 
-def settle(frames: Frames, rows: Instances, share: Share) -> Share:
-    """The same share with a count of recordings turned into a fraction of them."""
-    if share.labels is None:
-        return share
-    available = len(np.unique(frames.recording[rows.frame]))
-    if not 1 <= share.labels <= available:
-        raise SettingError(
-            f"{share.labels} labels were asked for, but the training part of {frames.dataset} has "
-            f"{available} labelled recordings; give a number from 1 to {available}"
-        )
-    return Share(share.labels / available, "recording", share.labels)
-
-
-def subset(frames: Frames, rows: Instances, seed: int, share: Share) -> NDArray[np.bool_]:
-    """(rows,) which are labelled: the same for every method, smaller shares within larger ones."""
+def choose_rows(
+    frames: Frames, rows: Instances, seed: int, share: LabelledShare
+) -> NDArray[np.bool_]:
+    """(rows,) which to learn from: the same for every method, smaller shares within larger ones."""
     if share.by == "patient":
         keys = keys_of(frames.patient_ids)[frames.patient[rows.frame]]
-    elif share.by == "recording":
-        keys = keys_of(frames.recording_ids)[frames.recording[rows.frame]]
     else:
-        keys = row_keys(
-            keys_of(frames.recording_ids)[frames.recording[rows.frame]],
-            frames.segment[rows.frame],
-            keys_of(frames.leads)[rows.lead],
-        )
+        keys = keys_of(frames.recording_ids)[frames.recording[rows.frame]]
+        if share.by != "recording":
+            keys = row_keys(keys, frames.segment[rows.frame], keys_of(frames.leads)[rows.lead])
     return labelled_subset(
         keys,
         dataset=frames.dataset,

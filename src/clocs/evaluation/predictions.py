@@ -1,13 +1,17 @@
-"""Predictions: what each seed of a method said of every test row, and what was true.
+"""Predictions: the probabilities from each seed of a method for every test row, and the targets.
 
-All that paired tests, plots and reports need; one safetensors file. Knows nothing about encoders.
+One safetensors file holds all that paired tests, figures and reports need. Rows are identified by
+recording, frame and lead, so that they can be joined with the table of the store.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import reduce
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,34 +20,38 @@ from safetensors.numpy import save
 
 from clocs.errors import SettingError
 from clocs.files import write_atomic
+from clocs.frames.splits import keys_of, row_keys
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """Of the test part, by all seeds of one method.
+    """Predictions for the test part by all seeds of one method.
 
     Attributes:
-        method: How the encoders were learned.
-        pretrain: On what; None where no data was seen.
-        downstream: The dataset.
-        content: Content hash of its store: rows of equal numbers are the same only where it agrees.
-        protocol: How the encoders were asked.
-        fraction: Of the training part that was labelled.
+        method: How the encoders were trained.
+        pretrain: The dataset they were trained on; None where they saw no data.
+        downstream: The dataset of these rows.
+        content: Content hash of its store.
+        protocol: How the encoders were evaluated.
+        fraction: The labelled fraction of the training part.
         by: What `fraction` counts.
-        split_seed: Of the split.
-        seeds: One a member.
+        split_seed: Random seed of the patient split.
+        seeds: One per member.
         labels: Class names.
-        multilabel: Whether a row can have several.
+        multilabel: Whether a row can have several classes.
         probabilities: (members, rows, classes).
         targets: (rows, classes).
-        thresholds: (members, classes) from which on to say yes, chosen on validation; nan where
-            a class has none.
-        patient: (rows,) number of the patient.
-        recording: (rows,) number of the recording.
-        frame: (rows,) number of the frame.
-        lead: (rows,) number of the lead.
+        thresholds: (members, classes) the probability from which on a class is predicted, chosen on
+            validation; nan where a class has none.
+        patient_ids: Test patients, as the store names them.
+        recording_ids: Test recordings, as the store names them.
+        leads: Names of the leads.
+        patient: (rows,) index into `patient_ids`.
+        recording: (rows,) index into `recording_ids`.
+        frame: (rows,) number of the frame within the recording, from 0.
+        lead: (rows,) index into `leads`.
     """
 
     method: str
@@ -60,9 +68,12 @@ class Predictions:
     probabilities: NDArray[np.float64]
     targets: NDArray[np.uint8]
     thresholds: NDArray[np.float64]
-    patient: NDArray[np.int32]
-    recording: NDArray[np.int32]
-    frame: NDArray[np.int64]
+    patient_ids: tuple[str, ...]
+    recording_ids: tuple[str, ...]
+    leads: tuple[str, ...]
+    patient: NDArray[np.int64]
+    recording: NDArray[np.int64]
+    frame: NDArray[np.int32]
     lead: NDArray[np.int64]
 
     def __len__(self) -> int:
@@ -70,15 +81,27 @@ class Predictions:
 
     @property
     def name(self) -> str:
-        """The method and what it was trained on, for tables."""
+        """The method and the dataset it was trained on, for tables."""
         return self.method if self.pretrain is None else f"{self.method} ({self.pretrain})"
 
     def where(self, kept: NDArray[np.bool_]) -> Predictions:
         """Only those rows."""
-        rows = {n: getattr(self, n)[kept] for n in ("targets", "patient", "recording", "frame")}
-        return replace(
-            self, probabilities=self.probabilities[:, kept], lead=self.lead[kept], **rows
-        )
+        names = ("targets", "patient", "recording", "frame", "lead")
+        rows = {name: getattr(self, name)[kept] for name in names}
+        return replace(self, probabilities=self.probabilities[:, kept], **rows)
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """One row per frame and lead, for a data frame.
+
+        `recording`, `patient` and `lead` are names, `frame` counts from 0; one more column per
+        class holds its probability, the mean over the seeds.
+        """
+        return {
+            "recording": np.array(self.recording_ids)[self.recording],
+            "patient": np.array(self.patient_ids)[self.patient],
+            "frame": self.frame,
+            "lead": np.array(self.leads)[self.lead],
+        } | dict(zip(self.labels, self.probabilities.mean(axis=0).T, strict=True))
 
     def save(self, path: Path) -> None:
         """Write one safetensors file, whole or not at all."""
@@ -94,16 +117,25 @@ class Predictions:
         try:
             with safe_open(path, framework="np") as file:
                 facts = json.loads((file.metadata() or {})["clocs"])
-                if facts.pop("format") != FORMAT:
-                    raise SettingError(f"{path} holds predictions of another version of clocs")
+                if (version := facts.pop("format")) != FORMAT:
+                    raise SettingError(
+                        f"{path} holds predictions of format {version}, but this version of clocs "
+                        f"reads {FORMAT}; evaluate again to write it anew"
+                    )
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            facts |= {name: tuple(facts[name]) for name in ("seeds", "labels")}
+            facts = {k: tuple(v) if isinstance(v, list) else v for k, v in facts.items()}
             return cls(**facts, **arrays)
         except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
             raise SettingError(f"{path} holds no predictions of clocs ({error})") from error
 
 
-def shared(many: list[Predictions]) -> list[Predictions]:
+def numbered(name: str, rows: NDArray[np.integer], ids: Sequence[str]) -> dict[str, Any]:
+    """`NAME_ids`, those that occur in `rows`, and `NAME`, (rows,) indices into them."""
+    occurring, index = np.unique(rows, return_inverse=True)
+    return {name: index, f"{name}_ids": tuple(ids[number] for number in occurring)}
+
+
+def shared_rows(many: Sequence[Predictions]) -> list[Predictions]:
     """The same test rows of each: those that all of them have."""
     first = many[0]
     for other in many[1:]:
@@ -114,9 +146,9 @@ def shared(many: list[Predictions]) -> list[Predictions]:
                     f"{other.name} differ in {what}: {getattr(first, what)!r} and "
                     f"{getattr(other, what)!r}"
                 )
-    wide = 1 + max(int(p.lead.max(initial=0)) for p in many)
-    keys = [p.frame * wide + p.lead for p in many]
-    common = keys[0]
-    for key in keys[1:]:
-        common = np.intersect1d(common, key)
+    keys = [
+        row_keys(keys_of(p.recording_ids)[p.recording], p.frame, keys_of(p.leads)[p.lead])
+        for p in many
+    ]
+    common = reduce(np.intersect1d, keys)
     return [p.where(np.isin(key, common)) for p, key in zip(many, keys, strict=True)]

@@ -1,7 +1,4 @@
-"""Evaluation: the scores of one method on one dataset, as programs and tables read them.
-
-Knows nothing about how they are computed.
-"""
+"""Evaluation: the scores of one method on one dataset."""
 
 from __future__ import annotations
 
@@ -13,20 +10,20 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Scores of one method on one dataset; the fields are what `evaluate --json` prints.
+    """Scores of one method on one dataset; the fields are those of `evaluate --json`.
 
-    `auc` and what follows from it are per frame and lead, as in the paper; `auc_recording…` per
-    recording; `auc_logits…` of raw logits, as the authors' code computed it. `ap…` (average
-    precision), `f1…` and `accuracy…` are per frame and lead too; `thresholds` (one a seed) are
-    chosen on validation. Lists have one value a seed, `…_per_class` the mean over seeds; a class
-    that is missing where it is needed has None and is left out of the macro mean.
+    `auc`, `ap` (average precision), `f1` and `accuracy` are per frame and lead, as in the paper;
+    `auc_recording` is per recording; `auc_logits` is that of raw logits, as the authors' code
+    computed it. Lists have one value per seed, `…_per_class` is the mean over seeds; a class that
+    is missing where it is needed has None and is left out of the macro mean. `thresholds` (one per
+    seed) are chosen on validation. `by_sex` and `by_age` are scores of groups of test patients.
 
-    `labels_count` is the number of labelled recordings asked for, if one was. `by_sex` and
-    `by_age` hold the same scores of groups of test patients, where known. `random_…` compare with
-    the stronger untrained encoder: None where there was no comparison; p is corrected for the
-    number of methods. `better_than` names the methods given beside this one that it beats by a
-    paired test, corrected for all pairs: None where there was one alone. `curve` is the validation
-    AUC after every epoch, one list a seed, where asked for.
+    `leads` are those evaluated, `encoder_leads` those that the encoder was trained on.
+    `labels_count` is the number of labelled recordings, where it was given. `random_…` compare with
+    the stronger untrained encoder, p corrected for the number of methods; None where there was no
+    comparison. `better_than` names the other methods given that this one beats in a paired test,
+    corrected for all pairs; None where there was only one. `curve` is the validation AUC after
+    every epoch, one list per seed, where recorded.
     """
 
     protocol: str
@@ -54,6 +51,7 @@ class Evaluation:
     test_frames: int
     left_out_copies: int
     settings: dict[str, Any]
+    encoder_leads: list[str] = field(default_factory=list)
     labels_count: int | None = None
     class_weights: bool = False
     ap: list[float] = field(default_factory=list)
@@ -78,16 +76,16 @@ class Evaluation:
 
     @property
     def name(self) -> str:
-        """The method and what it was trained on, for tables."""
+        """The method and the dataset it was trained on, for tables."""
         return self.method if self.pretrain is None else f"{self.method} ({self.pretrain})"
 
     def json(self) -> dict[str, Any]:
-        """The same as plain values; a number that does not exist is None."""
+        """Plain values for JSON; numbers that are not finite are None."""
         return {name: _plain(value) for name, value in asdict(self).items()}
 
 
 def distinct(names: Sequence[str]) -> list[str]:
-    """The same names, numbered from the second on where they recur."""
+    """The same names, repeated ones numbered from the second on."""
     return [
         f"{name} #{n}" if (n := 1 + list(names[:place]).count(name)) > 1 else name
         for place, name in enumerate(names)

@@ -1,7 +1,4 @@
-"""Scoring: predictions -> an Evaluation, of all test patients and of groups of them.
-
-Knows nothing about encoders or how the predictions came about.
-"""
+"""Test scores: of all patients, and by sex and age."""
 
 from __future__ import annotations
 
@@ -16,12 +13,12 @@ from numpy.typing import NDArray
 from clocs.evaluation import metrics
 from clocs.evaluation.bootstrap import interval, macro_auc_draws
 from clocs.evaluation.predictions import Predictions
-from clocs.frames.frames import SEXES, Frames
+from clocs.frames.frames import SEXES
 
-AGES = (18, 40, 60, 80)  # where groups of ages begin, years
+AGES = (18, 40, 60, 80)  # years at which the next age group begins
 
 
-def scores_of(
+def test_scores(
     predictions: Predictions,
     logits: NDArray[np.float64],
     *,
@@ -31,66 +28,65 @@ def scores_of(
     """The fields of `Evaluation` that are scores.
 
     Args:
-        predictions: Of the test rows.
+        predictions: For the test rows.
         logits: (members, rows, classes) of the same rows.
-        resamples: Of patients, for the interval; 0 for none.
+        resamples: Bootstrap resamples of patients; 0 for no interval.
         device: Where to resample.
     """
     p, targets = predictions, predictions.targets
-    members = range(len(p.seeds))
-    auc = np.stack([metrics.auc_per_class(s, targets) for s in p.probabilities])
-    precision = np.stack([metrics.average_precision(s, targets) for s in p.probabilities])
-    f1 = np.stack(
-        [metrics.f1_per_class(p.probabilities[m], targets, p.thresholds[m]) for m in members]
-    )
-    right = [
-        metrics.accuracy(p.probabilities[m], targets, p.thresholds[m], multilabel=p.multilabel)
-        for m in members
-    ]
-    recording = [
-        metrics.macro(metrics.auc_per_class(*metrics.by_recording(s, targets, p.recording)))
-        for s in p.probabilities
-    ]
-    of_logits = [metrics.macro(metrics.auc_per_class(z, targets)) for z in logits]
-    macros = {
-        name: [metrics.macro(v) for v in values] for name, values in _named(auc, precision, f1)
+    per_class = {
+        "auc": [metrics.auc_per_class(s, targets) for s in p.probabilities],
+        "ap": [metrics.average_precision(s, targets) for s in p.probabilities],
+        "f1": [
+            metrics.f1_per_class(s, targets, thresholds)
+            for s, thresholds in zip(p.probabilities, p.thresholds, strict=True)
+        ],
     }
-    classes = {name: _by_label(p.labels, values) for name, values in _named(auc, precision, f1)}
+    per_seed = {name: [metrics.macro(v) for v in values] for name, values in per_class.items()} | {
+        "auc_recording": [
+            metrics.macro(metrics.auc_per_class(*metrics.by_recording(s, targets, p.recording)))
+            for s in p.probabilities
+        ],
+        "auc_logits": [metrics.macro(metrics.auc_per_class(z, targets)) for z in logits],
+        "accuracy": [
+            metrics.accuracy(s, targets, thresholds, multilabel=p.multilabel)
+            for s, thresholds in zip(p.probabilities, p.thresholds, strict=True)
+        ],
+    }
+    means = {
+        name: dict(zip(p.labels, np.mean(values, axis=0).tolist(), strict=True))
+        for name, values in per_class.items()
+    }
     return {
-        "auc": macros["auc"],
-        "auc_mean": float(np.mean(macros["auc"])),
-        "auc_std": float(np.std(macros["auc"], ddof=1)) if len(members) > 1 else None,
-        "auc_recording": recording,
-        "auc_recording_mean": float(np.mean(recording)),
-        "auc_logits": of_logits,
-        "auc_logits_mean": float(np.mean(of_logits)),
+        **per_seed,
+        **{f"{name}_mean": float(np.mean(values)) for name, values in per_seed.items()},
+        **{f"{name}_per_class": values for name, values in means.items()},
+        "auc_std": float(np.std(per_seed["auc"], ddof=1)) if len(p.seeds) > 1 else None,
         "ci95": _interval(p, resamples, device),
-        "auc_per_class": classes["auc"],
-        "undefined_classes": [label for label, v in classes["auc"].items() if math.isnan(v)],
-        "ap": macros["ap"],
-        "ap_mean": float(np.mean(macros["ap"])),
-        "ap_per_class": classes["ap"],
-        "accuracy": right,
-        "accuracy_mean": float(np.mean(right)),
-        "f1": macros["f1"],
-        "f1_mean": float(np.mean(macros["f1"])),
-        "f1_per_class": classes["f1"],
+        "undefined_classes": [label for label, v in means["auc"].items() if math.isnan(v)],
         "thresholds": dict(zip(p.labels, p.thresholds.T.tolist(), strict=True)),
         "test_patients": len(np.unique(p.patient)),
         "test_frames": len(p),
     }
 
 
-def groups_of(
+def scores_by_sex_and_age(
     predictions: Predictions,
-    frames: Frames,
+    sex: NDArray[np.int8],
+    age: NDArray[np.float32],
     *,
     resamples: int,
     device: torch.device | str = "cpu",
 ) -> dict[str, Any]:
-    """`by_sex` and `by_age`: scores of groups of the test patients, where sex or age are known."""
-    sex = frames.sex[predictions.recording]
-    age = frames.age[predictions.recording]
+    """`by_sex` and `by_age`: scores of groups of test patients.
+
+    Args:
+        predictions: For the test rows.
+        sex: (rows,) index into `SEXES`.
+        age: (rows,) in years; nan where unknown.
+        resamples: Bootstrap resamples of patients; 0 for no interval.
+        device: Where to resample.
+    """
     edges = (0, *AGES, math.inf)
     sexes = {name: sex == number for number, name in enumerate(SEXES) if number}
     ages = {
@@ -127,14 +123,3 @@ def _interval(p: Predictions, resamples: int, device: torch.device | str) -> lis
         p.probabilities, p.targets, p.patient, resamples=resamples, device=device
     )
     return interval(draws)
-
-
-def _named(
-    auc: NDArray[np.float64], ap: NDArray[np.float64], f1: NDArray[np.float64]
-) -> list[tuple[str, NDArray[np.float64]]]:
-    return [("auc", auc), ("ap", ap), ("f1", f1)]
-
-
-def _by_label(labels: tuple[str, ...], values: NDArray[np.float64]) -> dict[str, float]:
-    """(seeds, classes) -> the mean over the seeds of each class."""
-    return dict(zip(labels, values.mean(axis=0).tolist(), strict=True))

@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from clocs.evaluation.baseline import score_against_random
-from clocs.evaluation.groups import score_groups
-from clocs.evaluation.protocols import Protocol
+from clocs.evaluation.baseline import score_against_untrained
 from clocs.experiments.data import Library
 from clocs.experiments.grid import Cell
 from clocs.experiments.profile import Profile
@@ -49,13 +47,10 @@ def score(
         return [distances(group, frames, device) for group in groups]
     curve = first.task == "curve"  # a fixed number of epochs, the validation AUC after each
     make = profile.curve_settings if curve else profile.settings
-    protocol: Protocol = "finetune" if first.task == "curve" else first.task
-    # a linear layer's score means little unless it is above that of an untrained encoder
-    against = score_groups if protocol == "finetune" else score_against_random
-    scored = against(
+    scored = score_against_untrained(
         groups,
         frames,
-        protocol=protocol,
+        protocol="finetune" if curve else first.task,
         fraction=first.fraction,
         settings=make(frames.batch_size),
         resamples=profile.resamples,

@@ -2,48 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from clocs import keyed_random
 from clocs.encoders.base import Weights
 from clocs.evaluation.classifier_loss import classifier_loss
 from clocs.evaluation.device_auc import MacroAUC
+from clocs.evaluation.protocol_data import LabelledEmbeddings
 from clocs.training.task import Task
 
-
-@dataclass(frozen=True)
-class Labelled:
-    """Embeddings of one part with their targets.
-
-    Attributes:
-        features: (members, rows, dim).
-        targets: (rows, classes).
-        multilabel: Whether each class is a question of its own.
-    """
-
-    features: Tensor
-    targets: Tensor
-    multilabel: bool
-
-
-def probabilities(logits: NDArray[np.float64], multilabel: bool) -> NDArray[np.float64]:
-    """(…, classes) logits -> probabilities: a sigmoid each, or one softmax."""
-    z = torch.from_numpy(logits)
-    return np.asarray((z.sigmoid() if multilabel else z.softmax(dim=-1)).numpy())
+_SMALL = 500_000  # numbers in a batch of embeddings that one thread handles as fast as two
 
 
 class LinearHead(Task):
-    """One linear layer a member on its own embeddings and its own labelled rows."""
+    """A training task: each member has its own embeddings and its own labelled rows."""
 
     def __init__(
         self,
-        train: Labelled,
-        validation: Labelled,
+        train: LabelledEmbeddings,
+        validation: LabelledEmbeddings,
         labelled: list[Tensor],
         weights: Tensor | None = None,
         *,
@@ -52,10 +33,10 @@ class LinearHead(Task):
         """Prepare.
 
         Args:
-            train: Embeddings of rows to learn from.
-            validation: Of rows to stop by.
+            train: Embeddings to learn from.
+            validation: Embeddings whose loss stops the training.
             labelled: For each member, the rows of `train` that it may learn from.
-            weights: (members, classes) of the classes; None where all count the same.
+            weights: (members, classes) class weights; None where all count the same.
             curve: Whether to compute the validation AUC after every epoch.
         """
         self.train, self.validation, self.weights = train, validation, weights
@@ -77,7 +58,7 @@ class LinearHead(Task):
     def train_loss(
         self, weights: Weights, buffers: Weights, rows: Tensor, keys: Tensor
     ) -> tuple[Tensor, Weights]:
-        """rows: (members, batch), numbers of labelled rows, −1 where a member has no more."""
+        """rows: (members, batch), numbers of labelled rows, −1 for padding."""
         present = rows >= 0
         own = self.rows.gather(1, rows.clamp(min=0))  # rows of `train`
         member = torch.arange(len(own), device=own.device)[:, None]
@@ -96,3 +77,15 @@ class LinearHead(Task):
     def logits(weights: Weights, features: Tensor) -> Tensor:
         """features: (members, rows, dim) -> (members, rows, classes)."""
         return torch.baddbmm(weights["bias"][:, None], features, weights["weight"])
+
+
+@contextmanager
+def few_threads(device: torch.device, batch: int) -> Iterator[None]:
+    """One thread where a batch of so many numbers is too small to be worth sharing."""
+    threads = torch.get_num_threads()
+    if device.type == "cpu" and batch < _SMALL:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

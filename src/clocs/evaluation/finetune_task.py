@@ -1,7 +1,7 @@
-"""Fine-tuning: encoder and a fresh linear layer trained together on labels, a task for the engine.
+"""Encoder and a new linear layer trained together on labels: a training task.
 
 Each member starts from its own checkpoint, weights and batch-norm statistics; the checkpoint itself
-never changes. Knows nothing about how training proceeds or how predictions are scored.
+never changes.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from clocs.frames.frames import Frames
 from clocs.frames.views import Instances
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.embed import stack
+from clocs.training.loop import Trained
 from clocs.training.signals import Signals
 from clocs.training.task import Task
 
@@ -32,36 +33,50 @@ _AT_ONCE = {"cpu": 2048, "cuda": 16384}
 
 
 @dataclass(frozen=True)
-class Classifiers:
-    """Fine-tuned encoders with their linear layers, one a member: what a classifier is made of.
+class FinetunedClassifier:
+    """A fine-tuned encoder with its linear layer.
 
     Attributes:
         encoder: Arguments of `make_encoder`.
-        weights: (members, …) of the encoder, and `head.weight` and `head.bias`.
-        buffers: (members, …) batch-norm statistics.
-        seeds: One a member.
+        weights: (1, …) of the encoder, and `head.weight` and `head.bias`.
+        buffers: (1, …) batch-norm statistics.
+        seed: Of the checkpoint it started from.
         labels: Class names.
-        multilabel: Whether each class is a question of its own.
+        multilabel: Whether a row can have several classes.
     """
 
     encoder: dict[str, Any]
     weights: Weights
     buffers: Weights
-    seeds: tuple[int, ...]
+    seed: int
     labels: tuple[str, ...]
     multilabel: bool
 
+    @classmethod
+    def of(
+        cls, checkpoint: Checkpoint, frames: Frames, trained: Trained, member: int
+    ) -> FinetunedClassifier:
+        """The classifier of one member of a training."""
+        weights, buffers = (
+            {name: tensor[member : member + 1].cpu().clone() for name, tensor in tensors.items()}
+            for tensors in (trained.weights, trained.buffers)
+        )
+        card = checkpoint.card
+        return cls(
+            dict(card.encoder), weights, buffers, card.seed, tuple(frames.labels), frames.multilabel
+        )
+
     def logits(self, x: Tensor) -> Tensor:
-        """x: (members, n, samples) normalised -> (members, n, classes), in evaluation mode."""
+        """x: (1, n, samples) normalised -> (1, n, classes), in evaluation mode."""
         return _logits(make_encoder(**self.encoder), self.weights, self.buffers, x)
 
 
 @dataclass(frozen=True)
-class Windows:
-    """Labelled rows of one part, where their signals begin.
+class LabelledWindows:
+    """Labelled rows of one part.
 
     Attributes:
-        starts: (rows,).
+        starts: (rows,) where their signals begin.
         targets: (rows, classes).
     """
 
@@ -69,21 +84,21 @@ class Windows:
     targets: Tensor
 
     @classmethod
-    def of(cls, frames: Frames, rows: Instances, device: torch.device) -> Windows:
+    def of(cls, frames: Frames, rows: Instances, device: torch.device) -> LabelledWindows:
         starts = np.ascontiguousarray(rows.windows[:, 0])
         targets = frames.target[rows.frame]
         return cls(torch.from_numpy(starts).to(device), torch.from_numpy(targets).to(device))
 
 
-class Finetune(Task):
+class FinetuneTask(Task):
     """All weights trained, dropout on; stopped by the loss on the whole validation part."""
 
     def __init__(
         self,
         checkpoints: Sequence[Checkpoint],
         signals: Signals,
-        train: Windows,
-        validation: Windows,
+        train: LabelledWindows,
+        validation: LabelledWindows,
         labelled: list[Tensor],
         *,
         multilabel: bool,
@@ -166,7 +181,7 @@ class Finetune(Task):
             yield _logits(self.encoder, weights, buffers, x)
 
 
-def fleets(counts: Sequence[int], batch_size: int) -> list[list[int]]:
+def members_together(counts: Sequence[int], batch_size: int) -> list[list[int]]:
     """Which members may train together: those with a batch or more, and those with equally many.
 
     A member with less than a batch would be filled up with padding beside one that has more, and

@@ -1,0 +1,72 @@
+"""Fine-tuning, the paper's transfer: the encoder and a new linear layer trained together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clocs.evaluation.protocol import EvaluationProtocol
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from clocs.evaluation.protocol_data import ProtocolInput, ProtocolOutput
+    from clocs.training.loop import Trained
+
+
+def predict(given: ProtocolInput) -> ProtocolOutput:
+    import torch
+
+    from clocs.evaluation import finetune_task
+    from clocs.evaluation.protocol_data import CurveRecorder
+    from clocs.training.loop import fit
+    from clocs.training.signals import Signals
+
+    frames, device = given.frames, given.device
+    signals = Signals.of(frames, device, stream=False)  # a captured validation cannot wait
+    train, validation, test = (
+        finetune_task.LabelledWindows.of(frames, part, device) for part in given.rows
+    )
+    weights, recorder = given.class_weights(), CurveRecorder(given)
+    logits: dict[int, list[Tensor]] = {}
+    trained: dict[int, tuple[Trained, int]] = {}
+    counts = [len(rows) for rows in given.labelled]
+    for members in finetune_task.members_together(counts, given.settings.batch_size):
+        task = finetune_task.FinetuneTask(
+            [given.checkpoints[m] for m in members],
+            signals,
+            train,
+            validation,
+            [given.labelled[m] for m in members],
+            multilabel=frames.multilabel,
+            weights=None if weights is None else weights[members],
+            curve=given.curve,
+        )
+        recorder.members = members
+        seeds = [given.seeds[m] for m in members]
+        best = fit(task, seeds, given.settings, device=device, on_epoch=recorder)
+        parts = [task.logits(best.weights, best.buffers, p.starts) for p in (validation, test)]
+        for place, member in enumerate(members):
+            logits[member] = [part[place] for part in parts]
+            trained[member] = best, place
+    order = range(len(given.seeds))
+    return given.output(
+        *(torch.stack([logits[m][part] for m in order]) for part in (0, 1)),
+        per_member={
+            name: [getattr(trained[m][0], name)[trained[m][1]] for m in order]
+            for name in ("best_epoch", "status")
+        },
+        curves=recorder.curves,
+        classifiers=[
+            finetune_task.FinetunedClassifier.of(given.checkpoints[m], frames, *trained[m])
+            for m in order
+        ],
+    )
+
+
+FINETUNE = EvaluationProtocol(
+    name="finetune",
+    help="encoder and linear layer trained together, as in the paper's transfer",
+    predict=predict,
+    trains=True,
+    against_untrained=False,
+)

@@ -1,0 +1,37 @@
+"""The paper's linear evaluation: one linear layer on frozen embeddings, trained with Adam."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clocs.evaluation.protocol import EvaluationProtocol
+
+if TYPE_CHECKING:
+    from clocs.evaluation.protocol_data import ProtocolInput, ProtocolOutput
+
+
+def predict(given: ProtocolInput) -> ProtocolOutput:
+    import torch
+
+    from clocs.evaluation.linear_head import LinearHead, few_threads
+    from clocs.evaluation.protocol_data import CurveRecorder
+    from clocs.training.loop import fit
+
+    train, validation, test = given.embeddings()
+    head = LinearHead(train, validation, given.labelled, given.class_weights(), curve=given.curve)
+    recorder = CurveRecorder(given)
+    batch = train.features[:, : given.settings.batch_size].numel()
+    with few_threads(given.device, batch):
+        trained = fit(head, given.seeds, given.settings, device=given.device, on_epoch=recorder)
+    with torch.no_grad():
+        logits = [head.logits(trained.weights, part.features) for part in (validation, test)]
+    facts = {"best_epoch": trained.best_epoch, "status": trained.status}
+    return given.output(*logits, per_member=facts, curves=recorder.curves)
+
+
+LINEAR = EvaluationProtocol(
+    name="linear",
+    help="one linear layer on frozen embeddings, trained with Adam, as in the paper",
+    predict=predict,
+    trains=True,
+)
