@@ -25,11 +25,10 @@ from torch.profiler import profile as torch_profile
 
 import train_baseline as baseline
 from clocs import keyed_random
-from clocs.encoders.make import ENCODERS, make_encoder
+from clocs.encoders.make import ENCODERS
 from clocs.frames.frames import Frames
-from clocs.pretraining.batches import Choices
-from clocs.pretraining.methods import adapt
-from clocs.pretraining.objectives import make_task
+from clocs.pretraining.plan import Plan, Precision
+from clocs.pretraining.task import PretrainingTask
 from clocs.recording import FrameSpec
 from clocs.training.fleet import Fleet, Layout
 from clocs.training.loop import Engine, Settings
@@ -100,20 +99,17 @@ def make_engine(
     encoder: str,
     members: int,
     device: torch.device,
-    precision: str = "float32",
+    precision: Precision = "float32",
     stream: bool = False,
 ) -> Engine:
-    task = make_task(
-        frames,
-        adapt(method, dataset=frames.dataset),
-        make_encoder(encoder, embedding_dim=128, samples=frames.spec.samples),
-        members=members,
-        batch_size=BATCH,
-        choices=Choices(),
-        device=device,
-        dtype=getattr(torch, precision),
-        stream=stream,
+    plan = Plan(
+        method,
+        tuple(range(members)),
+        encoder=encoder,
+        precision=precision,
+        settings=Settings(batch_size=BATCH),
     )
+    task = PretrainingTask(frames, plan, device=device, stream=stream)
     keys = keyed_random.member_keys(list(range(members)), device)
     parameters = {k: v.to(device) for k, v in task.parameters(keys).items()}
     buffers = {k: v.to(device) for k, v in task.buffers(members).items()}

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from clocs.frames.frames import Frames
 from clocs.frames.views import instances
-from clocs.pretraining.methods import adapt
+from clocs.pretraining.methods import find_method
 
 TAU, SIGMA, TAU_D, BATCH = 0.1, 0.010, 0.9, 256
 
@@ -29,8 +29,8 @@ class Items(Dataset[tuple[Tensor, int]]):
 
     def __init__(self, frames: Frames, method: str) -> None:
         self.method, self.frames = method, frames
-        spec = adapt(method, dataset=frames.dataset)
-        self.rows = instances(frames, of=spec.of, views=spec.views, split=0)
+        row = find_method(method)
+        self.rows = instances(frames, of=row.of, views=row.views, split=0)
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -14,7 +14,7 @@ import clocs
 from clocs import Checkpoint, Frames, Store
 from clocs.frames.make import make_frames
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.run import pretrain_frames
+from clocs.pretraining.pretrain_frames import pretrain_frames
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

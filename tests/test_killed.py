@@ -17,9 +17,9 @@ import pytest
 from clocs.errors import CheckpointError, ClocsWarning
 from clocs.files import partial_path
 from clocs.frames.frames import Frames
-from clocs.pretraining.log import LOG
+from clocs.pretraining.epoch_log import LOG
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.run import STATE, pretrain_frames
+from clocs.pretraining.pretrain_frames import STATE, pretrain_frames
 from clocs.store.store import Store
 from clocs.training.loop import Epoch, Settings
 

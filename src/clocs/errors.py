@@ -63,3 +63,7 @@ class LeakError(ClocsError):
 
 class SettingError(ClocsError):
     """A setting given by the user has no meaning here."""
+
+
+class TrainingError(ClocsError):
+    """A training diverged."""

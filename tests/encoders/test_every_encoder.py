@@ -19,11 +19,9 @@ from clocs.errors import CheckpointError, SettingError
 from clocs.evaluation.groups import evaluate_frames
 from clocs.frames.frames import Frames
 from clocs.frames.make import make_frames
-from clocs.pretraining.batches import Choices
-from clocs.pretraining.methods import adapt
-from clocs.pretraining.objectives import make_task
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.run import pretrain_frames
+from clocs.pretraining.pretrain_frames import pretrain_frames
+from clocs.pretraining.task import PretrainingTask
 from clocs.recording import FrameSpec
 from clocs.store.store import Store
 from clocs.training.checkpoint import Checkpoint, load_checkpoint
@@ -158,17 +156,9 @@ def test_statistics_move_by_their_momentum(name: str) -> None:
 @pytest.mark.parametrize("method", ["cmsc", "byol"])
 def test_a_fleet_equals_its_singles_in_float64(name: str, method: str, frames: Frames) -> None:
     def trained(seeds: list[int]) -> Trained:
-        task = make_task(
-            frames,
-            adapt(method, dataset=frames.dataset),
-            make_encoder(name, embedding_dim=8, samples=frames.spec.samples),
-            members=len(seeds),
-            batch_size=32,
-            choices=Choices(),
-            device=CPU,
-            dtype=torch.float64,
-        )
         settings = Settings(epochs=1, batch_size=32, lr=1e-3)
+        plan = Plan(method, tuple(seeds), encoder=name, embedding_dim=8, settings=settings)
+        task = PretrainingTask(frames, plan, device=CPU, dtype=torch.float64)
         return fit(task, seeds, settings, device=CPU, dtype=torch.float64)
 
     fleet = trained([4, 9])

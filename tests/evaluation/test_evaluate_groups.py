@@ -18,7 +18,8 @@ from clocs.evaluation.protocols import PROTOCOLS
 from clocs.evaluation.protocols.knn import votes
 from clocs.frames.frames import Frames
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.run import pretrain_frames, untrained
+from clocs.pretraining.pretrain_frames import pretrain_frames
+from clocs.pretraining.untrained import untrained
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.loop import Settings
 from evaluation_parts import labelled

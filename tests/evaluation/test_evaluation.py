@@ -17,7 +17,7 @@ from clocs.frames.frames import Frames
 from clocs.frames.make import make_frames
 from clocs.frames.views import instances, single
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.run import pretrain_frames
+from clocs.pretraining.pretrain_frames import pretrain_frames
 from clocs.store.store import Store
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.embed import embed_instances

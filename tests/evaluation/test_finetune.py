@@ -16,7 +16,7 @@ from clocs.evaluation.groups import evaluate_frames
 from clocs.evaluation.labelled_rows import rows_with_label
 from clocs.frames.frames import Frames
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.run import pretrain_frames
+from clocs.pretraining.pretrain_frames import pretrain_frames
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.loop import Epoch, Settings, fit
 from clocs.training.signals import Signals

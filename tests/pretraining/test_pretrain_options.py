@@ -9,15 +9,13 @@ import torch
 
 import clocs
 from clocs import Frames, Store, keyed_random
-from clocs.encoders.make import make_encoder
 from clocs.errors import LeakError, SettingError
 from clocs.frames.join import join
 from clocs.frames.make import make_frames
-from clocs.pretraining.batches import Choices
-from clocs.pretraining.methods import adapt
-from clocs.pretraining.objectives import PatientNCE, make_task
+from clocs.pretraining.methods.contrastive import PatientNCE
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.run import pretrain_frames
+from clocs.pretraining.pretrain_frames import pretrain_frames
+from clocs.pretraining.task import PretrainingTask
 from clocs.recording import FrameSpec
 from clocs.store.prepare import prepare_dataset
 from clocs.training import leak_guard
@@ -29,18 +27,10 @@ QUICK = Settings(epochs=1, batch_size=32, lr=1e-3)
 CPU = torch.device("cpu")
 
 
-def task_of(frames: Frames, choices: Choices, members: int = 1) -> PatientNCE:
-    task = make_task(
-        frames,
-        adapt("cmsc", dataset=frames.dataset),
-        make_encoder("cnn", embedding_dim=8, samples=frames.spec.samples),
-        members=members,
-        batch_size=32,
-        choices=choices,
-        device=CPU,
+def task_of(frames: Frames, plan: Plan) -> PretrainingTask:
+    return PretrainingTask(
+        frames, replace(plan, embedding_dim=8, settings=Settings(batch_size=32)), device=CPU
     )
-    assert isinstance(task, PatientNCE)
-    return task
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +45,7 @@ def other_store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 def test_a_patient_gives_at_most_so_many_instances_and_everybody_gives_some(
     small_frames: Frames,
 ) -> None:
-    task = task_of(small_frames, Choices(instances_per_patient=3), members=2)
+    task = task_of(small_frames, Plan("cmsc", (0, 1), instances_per_patient=3))
     every = torch.bincount(task.train.patients)
     keys = keyed_random.member_keys([0, 1])
     orders = [task.epoch_order(keyed_random.fold(keys, epoch)) for epoch in range(2)]
@@ -72,7 +62,7 @@ def test_a_patient_gives_at_most_so_many_instances_and_everybody_gives_some(
 def test_a_cap_that_caps_nobody_changes_nothing(small_frames: Frames) -> None:
     keys = keyed_random.member_keys([5])
     free, capped = (
-        task_of(small_frames, Choices(instances_per_patient=most)) for most in (None, 10_000)
+        task_of(small_frames, Plan("cmsc", instances_per_patient=most)) for most in (None, 10_000)
     )
     assert torch.equal(free.epoch_order(keys), capped.epoch_order(keys))
 
@@ -82,10 +72,11 @@ def test_recordings_further_apart_than_asked_are_no_pair(small_frames: Frames) -
     days[1::2] = 400  # the second visit of each patient
     days[2] = np.nan
     frames = replace(small_frames, day=days)
-    task = task_of(frames, Choices(positives_within=365))
+    task = task_of(frames, Plan("cmsc", options={"positives_within": 365}))
     rows = torch.arange(len(task.train.windows))[None]
-    batch = task.batch(task.train, rows, keyed_random.member_keys([0]))
-    positives, neither = (pairs[0] for pairs in task._pairs(batch) if pairs is not None)
+    batch = task.batches.batch(task.train, rows, keyed_random.member_keys([0]))
+    assert isinstance(task.objective, PatientNCE)
+    positives, neither = (pairs[0] for pairs in task.objective.pairs(batch) if pairs is not None)
     patients, recordings = batch.patients[0], batch.recordings[0]
     for i in range(0, len(patients), 3):
         for k in range(len(patients)):
@@ -94,8 +85,9 @@ def test_recordings_further_apart_than_asked_are_no_pair(small_frames: Frames) -
                 assert bool(neither[i, k]) != bool(positives[i, k])
             else:
                 assert not positives[i, k] and not neither[i, k]
-    within = task_of(frames, Choices(positives_within=1000))
-    near = within._pairs(batch)[0][0]
+    within = task_of(frames, Plan("cmsc", options={"positives_within": 1000}))
+    assert isinstance(within.objective, PatientNCE)
+    near = within.objective.pairs(batch)[0][0]
     assert int(near.sum()) > int(positives.sum())
 
 
@@ -103,10 +95,13 @@ def test_positives_within_without_dates_or_pairs_is_refused(
     small_frames: Frames, tmp_path: Path
 ) -> None:
     undated = replace(small_frames, day=np.full_like(small_frames.day, np.nan))
-    with pytest.raises(SettingError, match="no recording of synthetic says when it was taken"):
-        pretrain_frames(undated, Plan("cmsc", positives_within=30), tmp_path / "a")
-    with pytest.raises(SettingError, match="simclr has no pairs of a patient"):
-        Plan("simclr", positives_within=30)
+    with pytest.raises(SettingError, match="no recording of synthetic has a date"):
+        pretrain_frames(undated, Plan("cmsc", options={"positives_within": 30}), tmp_path / "a")
+    with pytest.raises(
+        SettingError,
+        match="simclr does not take `positives_within`; its own options are `temperature`",
+    ):
+        Plan("simclr", options={"positives_within": 30})
 
 
 def test_several_stores_are_learned_from_at_once_and_the_guard_knows_all_of_them(

@@ -12,7 +12,7 @@ import pytest
 from clocs.errors import SettingError
 from clocs.frames.frames import Frames
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.run import pretrain_frames
+from clocs.pretraining.pretrain_frames import pretrain_frames
 from clocs.pretraining.tensorboard import Events
 from clocs.store.store import Store
 from clocs.training.loop import Epoch, Settings

@@ -11,7 +11,7 @@ import clocs
 from clocs.errors import CheckpointError
 from clocs.frames.frames import Frames
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.run import pretrain_frames
+from clocs.pretraining.pretrain_frames import pretrain_frames
 from clocs.training.checkpoint import Checkpoint, load_checkpoint, load_checkpoints
 from clocs.training.loop import Settings
 

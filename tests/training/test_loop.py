@@ -9,12 +9,10 @@ from torch import Tensor
 
 from clocs import keyed_random
 from clocs.encoders.base import Weights
-from clocs.encoders.make import make_encoder
 from clocs.errors import CheckpointError, SettingError
 from clocs.frames.frames import Frames
-from clocs.pretraining.batches import Choices, Pretext
-from clocs.pretraining.methods import adapt
-from clocs.pretraining.objectives import make_task
+from clocs.pretraining.plan import Plan
+from clocs.pretraining.task import PretrainingTask
 from clocs.training.fleet import Fleet
 from clocs.training.loop import Epoch, Settings, Trained, fit
 from clocs.training.signals import min_max
@@ -25,18 +23,9 @@ CPU = torch.device("cpu")
 
 def contrast(
     frames: Frames, members: int, method: str = "cmsc", dtype: torch.dtype = torch.float32
-) -> Pretext:
-    encoder = make_encoder("cnn", embedding_dim=16, samples=frames.spec.samples)
-    return make_task(
-        frames,
-        adapt(method, dataset=frames.dataset),
-        encoder,
-        members=members,
-        batch_size=32,
-        choices=Choices(),
-        device=CPU,
-        dtype=dtype,
-    )
+) -> PretrainingTask:
+    plan = Plan(method, tuple(range(members)), embedding_dim=16, settings=Settings(batch_size=32))
+    return PretrainingTask(frames, plan, device=CPU, dtype=dtype)
 
 
 def train(
@@ -243,7 +232,7 @@ def test_normalised_frames_span_zero_to_one_and_flat_ones_are_zero() -> None:
 def test_the_gather_gives_the_windows(small_frames: Frames) -> None:
     task = contrast(small_frames, 1)
     rows = torch.tensor([[2, 5, 11]])
-    batch = task.batch(task.train, rows, keyed_random.member_keys([0]))
+    batch = task.batches.batch(task.train, rows, keyed_random.member_keys([0]))
     starts = task.train.windows[rows[0]].numpy()  # (3, 2)
     for view in range(2):
         for i in range(3):

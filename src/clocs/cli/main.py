@@ -36,7 +36,7 @@ app = typer.Typer(
 )
 app.command(epilog=prepare.EXAMPLE)(prepare.prepare)
 app.command(epilog=info.EXAMPLE)(info.info)
-app.command(epilog=pretrain.EXAMPLE)(pretrain.pretrain)
+app.command(epilog=pretrain.EXAMPLE)(pretrain.command())
 app.add_typer(show.app)
 app.add_typer(patients.app)
 app.command(epilog=evaluate.EXAMPLE)(evaluate.command())

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+import shlex
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -23,14 +26,16 @@ from clocs.cli.options import (
     names_of,
     out,
     print_json,
-    settings_of,
 )
+from clocs.pretraining.method import Option
+from clocs.pretraining.methods import METHODS
 
 EXAMPLE = "Example: clocs pretrain chapman --method cmsc --seeds 5 --out runs/chapman-cmsc"
+PANEL = "Options of single methods"
 
 
 class PrecisionName(StrEnum):
-    """Of activations while training."""
+    """Number formats of activations during training."""
 
     float32 = "float32"
     bfloat16 = "bfloat16"
@@ -39,50 +44,31 @@ class PrecisionName(StrEnum):
 def pretrain(
     stores: Annotated[
         list[Path],
-        typer.Argument(help="Made by `clocs prepare`; several are learned from at once."),
+        typer.Argument(help="Stores made by `clocs prepare`; several are learned from together."),
     ],
     folder: Annotated[Path, typer.Option("--out", help="Folder for the checkpoints.")],
-    method: Annotated[
-        str,
-        typer.Option(
-            help="cmsc, cmlc, cmsmlc, simclr, byol, mtssl, supervised, random or random-bn."
-        ),
-    ] = "cmsc",
+    method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = "cmsc",
     seeds: Annotated[int, typer.Option(help="Train seeds 0…N−1, all at once.", min=1)] = 1,
     encoder: Annotated[str, typer.Option(help="cnn (the paper's) or resnet.")] = "cnn",
-    embedding_dim: Annotated[int, typer.Option(help="E.", min=1)] = 128,
+    embedding_dim: Annotated[int, typer.Option(help="Dimension of the embeddings.", min=1)] = 128,
     leads: Leads = None,
-    temperature: Annotated[float, typer.Option(help="τ of the loss.")] = 0.1,
-    segments: Annotated[
-        int | None, typer.Option(help="Consecutive segments that cmsc and cmsmlc compare (2).")
-    ] = None,
     perturb: Annotated[
         list[str] | None,
         typer.Option(
-            help="Chain of perturbations of the views: gaussian>sa_t. Given again, all are trained "
-            "at once, each into a folder of its own."
-        ),
-    ] = None,
-    tau_d: Annotated[
-        float, typer.Option("--tau-d", help="How much of byol's target network stays a step.")
-    ] = 0.9,
-    tasks: Annotated[
-        str | None, typer.Option(help="Of mtssl: noise,scaling,negation,inversion,…")
-    ] = None,
-    positives_within: Annotated[
-        float | None,
-        typer.Option(
-            help="Days: recordings of one patient further apart are no positive pair.", min=0
+            help="Chain of perturbations of the views, such as gaussian>sa_t. Given several times, "
+            "all chains are trained at once, each into its own folder."
         ),
     ] = None,
     instances_per_patient: Annotated[
-        int | None, typer.Option(help="The most that a patient gives to an epoch.", min=1)
+        int | None,
+        typer.Option(help="The most instances that one patient contributes to an epoch.", min=1),
     ] = None,
     init: Annotated[
-        Path | None, typer.Option(help="Go on from this checkpoint, or a folder with one a seed.")
+        Path | None,
+        typer.Option(help="Checkpoint to start from, or a folder with one per seed."),
     ] = None,
     precision: Annotated[
-        PrecisionName, typer.Option(help="Of activations; weights stay float32.")
+        PrecisionName, typer.Option(help="Number format of activations; weights stay float32.")
     ] = PrecisionName.float32,
     epochs: Epochs = 400,
     patience: Patience = 15,
@@ -90,45 +76,38 @@ def pretrain(
     lr: LearningRate = 1e-4,
     split_seed: SplitSeed = 0,
     device: Device = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with an interrupted run.")
-    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
     tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Write event files, too: tensorboard --logdir …")
+        bool, typer.Option("--tensorboard", help="Also write event files for TensorBoard.")
     ] = False,
     save_every: Annotated[
-        float, typer.Option(help="Seconds between two savings of what --resume needs.", min=0)
+        float, typer.Option(help="Seconds between two saves of what --resume needs.", min=0)
     ] = 5.0,
     as_json: Json = False,
+    **options: Any,
 ) -> None:
-    """Learn encoders from unlabelled ECGs, one a seed.
+    """Learn encoders from unlabelled ECGs, one per seed.
 
     Writes seed-0.safetensors, seed-0.json, … and log.jsonl with the metrics of every epoch.
     Interrupted, even killed, it ends with the same weights when resumed on the CPU.
     """
-    from clocs.store.store import open_store
-
-    opened = [open_store(store) for store in stores]
-    settings = settings_of(epochs, patience, batch_size or opened[0].manifest.batch_size, lr)
     with progress.training(err, f"Pre-training {method}", epochs) as watch:
         checkpoints = clocs.pretrain(
-            opened,
+            stores,
             method=method,
             out=folder,
             seeds=seeds,
             leads=names_of(leads),
             encoder=encoder,
             embedding_dim=embedding_dim,
-            temperature=temperature,
-            segments=segments,
             perturb=perturb[0] if perturb and len(perturb) == 1 else perturb,
-            tau_d=tau_d,
-            positives_within=positives_within,
             instances_per_patient=instances_per_patient,
             init=init,
             precision=precision.value,
-            tasks=[task.strip() for task in tasks.split(",")] if tasks else None,
-            settings=settings,
+            epochs=epochs,
+            patience=patience,
+            batch_size=batch_size,
+            lr=lr,
             split_seed=split_seed,
             device=device,
             resume=resume,
@@ -136,6 +115,7 @@ def pretrain(
             save_every=save_every,
             on_step=watch.step,
             on_epoch=watch.epoch,
+            **_given(options),
         )
     from clocs.cli.tables.checkpoints import card_facts, cards_summary
 
@@ -144,4 +124,55 @@ def pretrain(
         print_json(cards)
         return
     out.print(cards_summary(cards))
-    out.print(f"\nThe checkpoints are in {folder}. Next: clocs evaluate {folder} {stores[0]}")
+    trained = sorted({file.parent for file in folder.rglob("seed-*.safetensors")})[0]
+    next_command = ["clocs", "evaluate", str(trained), str(stores[0])]
+    next_command += ["--leads", leads] if leads else []
+    out.print(f"\nThe checkpoints are in {folder}. Next: {shlex.join(next_command)}", markup=False)
+
+
+def command() -> Callable[..., None]:
+    """`pretrain` with the options of all methods in its signature, where typer looks for them."""
+
+    def with_options(**given: Any) -> None:
+        pretrain(**given)
+
+    takers: dict[str, dict[str, Option]] = {}
+    for method in METHODS.values():
+        for name, option in method.options.items():
+            takers.setdefault(name, {})[method.name] = option
+    signature = inspect.signature(pretrain, eval_str=True)
+    common = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    own = [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_annotated(by)
+        )
+        for name, by in takers.items()
+    ]
+    with_options.__signature__ = signature.replace(parameters=[*common, *own])  # type: ignore[attr-defined]
+    with_options.__name__, with_options.__doc__ = pretrain.__name__, pretrain.__doc__
+    return with_options
+
+
+def _annotated(takers: Mapping[str, Option]) -> Any:
+    """An option for typer; its help says which methods take it, and their defaults."""
+    defaults: dict[tuple[str, Any], list[str]] = {}
+    for method, option in takers.items():
+        defaults.setdefault((option.meaning, option.default), []).append(method)
+    text = " ".join(
+        f"{', '.join(names)}: {words}" + (f" (default: {value})" if value is not None else "")
+        for (words, value), names in defaults.items()
+    )
+    kind: Any = next(iter(takers.values())).kind
+    return Annotated[
+        (str if kind is tuple else kind) | None, typer.Option(help=text, rich_help_panel=PANEL)
+    ]
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that were given; lists are separated by commas."""
+    lists = {name for m in METHODS.values() for name, o in m.options.items() if o.kind is tuple}
+    return {
+        name: [part.strip() for part in value.split(",")] if name in lists else value
+        for name, value in options.items()
+        if value is not None
+    }

@@ -16,7 +16,7 @@ from clocs.experiments.grid import Pretraining
 from clocs.experiments.profile import Profile
 from clocs.pretraining.methods import find_method
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.run import pretrain_frames
+from clocs.pretraining.pretrain_frames import pretrain_frames
 from clocs.training.loop import Epoch
 
 
@@ -47,7 +47,7 @@ def learn(
         method=encoder.method,
         seeds=tuple(range(seeds)),
         embedding_dim=encoder.embedding_dim,
-        tau_d=0.9 if encoder.tau_d is None else encoder.tau_d,
+        options={} if encoder.tau_d is None else {"tau_d": encoder.tau_d},
         perturb=encoder.perturb,
         settings=profile.settings(frames.batch_size),
     )

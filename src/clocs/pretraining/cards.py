@@ -1,19 +1,14 @@
-"""Cards: a trained member -> its checkpoint, with everything that must be known to use it.
-
-Knows nothing about how it was trained.
-"""
+"""A trained member to its checkpoint, with a card that says all one must know to use it."""
 
 from __future__ import annotations
 
 import math
 import platform
 from collections.abc import Sequence
-from dataclasses import asdict
 
 import numpy as np
 import torch
 
-from clocs.encoders.base import Encoder
 from clocs.encoders.conv_block import block_implementation
 from clocs.frames.frames import SEVERAL, Frames
 from clocs.pretraining.plan import Plan
@@ -27,34 +22,32 @@ _NO_KEYS = torch.zeros(0, dtype=torch.int64)
 
 
 def finite(value: float) -> float | None:
-    """JSON has no word for numbers that are none."""
+    """The value, or None where it is NaN or infinite, which JSON cannot express."""
     return value if math.isfinite(value) else None
 
 
 def make_checkpoint(
     frames: Frames,
     plan: Plan,
-    encoder: Encoder,
     trained: Trained,
     member: int,
     *,
     frame: FrameSpec,
     device: torch.device,
-    init: Checkpoint | None,
+    init: Checkpoint | None = None,
 ) -> Checkpoint:
     """The checkpoint of one member.
 
     Args:
         frames: What it was trained on.
-        plan: How.
-        encoder: What kind it is.
+        plan: How it was trained.
         trained: All members' weights.
-        member: Which of them.
-        frame: To use it with.
+        member: Number of the member.
+        frame: The frame to use it with.
         device: Where it was trained.
-        init: What it went on from; whoever that had seen, this one has seen too.
+        init: What its training started from; patients whom that has seen, this one has seen too.
     """
-    saw_data = plan.method != "random"
+    encoder, saw_data = plan.encoder_for(frames.spec.samples), plan.row.sees_data
     splits = TRAINED_ON if saw_data else ()
     # one list of hashes needs one salt: the older one
     salt = init.card.salt if init else leak_guard.salt_of(frames)
@@ -76,7 +69,7 @@ def make_checkpoint(
             "dropout": plan.dropout,
         },
         labels=frames.labels,
-        training=asdict(plan.settings) | plan.told(frames.dataset, chain) | _told_of(init),
+        training=plan.for_card(frames.dataset, chain) | _about(init),
         metrics={
             "status": trained.status[member],
             "epochs": trained.epochs,
@@ -96,7 +89,7 @@ def make_checkpoint(
     recordings = leak_guard.hashed_recordings(frames, salt, splits)
     return Checkpoint(
         card=card,
-        # the encoder's own: heads and BYOL's target network have served
+        # the encoder's own: heads and a target network are dropped
         weights={name: trained.weights[name][row].cpu() for name in encoder.parameters(_NO_KEYS)},
         buffers={name: trained.buffers[name][row].cpu() for name in encoder.buffers(0)},
         patients=np.union1d(patients, init.patients) if init else patients,
@@ -115,7 +108,7 @@ def _datasets(dataset: str | None, init: Checkpoint | None) -> str | None:
     return SEVERAL.join(dict.fromkeys(names)) or None
 
 
-def _told_of(init: Checkpoint | None) -> dict[str, object]:
+def _about(init: Checkpoint | None) -> dict[str, object]:
     if init is None:
         return {}
     card = init.card

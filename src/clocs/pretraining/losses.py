@@ -129,37 +129,6 @@ def nt_xent(z: Tensor, temperature: float = 0.1) -> Tensor:
     return -log_p.masked_fill(~positives, 0).sum(dim=(1, 2)) / positives.sum()
 
 
-def byol(predicted: Tensor, target: Tensor) -> Tensor:
-    """BYOL's loss: each view's prediction against the target's embedding of the other, both ways.
-
-    Args:
-        predicted: (members, 2, batch, dim) by the online network.
-        target: (members, 2, batch, dim) by the target network; gets no gradient.
-
-    Returns:
-        (members,) squared distances of unit vectors, summed over both ways, mean over the batch.
-    """
-    apart = unit(predicted) - unit(target.detach().flip(1))
-    return apart.square().sum(dim=(1, 3)).mean(dim=1)
-
-
-def multitask(z: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """MT-SSL's loss: head t tells the original (view 0) from the copy of task t (view t + 1).
-
-    Args:
-        z: (members, 1 + tasks, batch, dim).
-        weight: (members, tasks, dim).
-        bias: (members, tasks).
-
-    Returns:
-        (members,) mean binary cross-entropy over tasks.
-    """
-    original = torch.einsum("mbd,mtd->mtb", z[:, 0], weight) + bias[..., None]
-    copy = torch.einsum("mtbd,mtd->mtb", z[:, 1:], weight) + bias[..., None]
-    each = functional.softplus(original) + functional.softplus(-copy)
-    return each.mean(dim=(1, 2)) / 2
-
-
 def classification(logits: Tensor, targets: Tensor, multilabel: bool) -> Tensor:
     """(…, classes) logits and targets -> (…) cross-entropy; multi-label: mean of yes/no ones."""
     targets = targets.to(logits.dtype)

@@ -319,13 +319,3 @@ FIGURE_3: Final = (
     *("gaussian", "flip_y", "flip_x", "sa_t", "sa_f"),
     *("gaussian>flip_y", "gaussian>flip_x", "gaussian>sa_t", "gaussian>sa_f"),
 )
-
-# The tasks of MT-SSL (Sarkar and Etemad, 2020): which of these was done to a copy?
-TASKS: Final = {
-    "noise": parse("noise_snr(db=15)"),
-    "scaling": parse("scaling(factor=1.1)"),
-    "negation": parse("flip_x(always=true)"),
-    "inversion": parse("flip_y(always=true)"),
-    "permutation": parse("permutation(pieces=20)"),
-    "time_warp": parse("time_warp(pieces=9, factor=1.05)"),
-}

@@ -1,14 +1,20 @@
-"""Plan: everything that decides what a pre-training gives, besides the data."""
+"""Plan: everything that determines the result of a pre-training, besides the data."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from clocs.encoders.base import Encoder
+from clocs.encoders.make import make_encoder
 from clocs.errors import SettingError
-from clocs.pretraining.batches import Choices
-from clocs.pretraining.methods import Method, adapt, find_method
+from clocs.frames.views import Views
+from clocs.pretraining.method import Method, Objective
+from clocs.pretraining.methods import METHODS, find_method
+from clocs.pretraining.perturbations import parse
 from clocs.training.loop import Settings
 
 Precision = Literal["float32", "bfloat16"]
@@ -22,18 +28,14 @@ class Plan:
     Attributes:
         method: One of `clocs.pretraining.methods.METHODS`.
         seeds: One training each.
-        encoder: One of `clocs.encoders.ENCODERS`.
-        embedding_dim: E.
+        encoder: One of `clocs.encoders.make.ENCODERS`.
+        embedding_dim: Dimension of the embeddings.
         dropout: Probability.
-        temperature: τ of the contrastive losses.
-        tau_d: How much of BYOL's target network stays at each step.
-        segments: How many consecutive segments CMSC and CMSMLC compare.
+        options: The method's own options that differ from their defaults, by name.
         perturb: A chain of perturbations; several are trained at once, each with all seeds.
-        tasks: Of MT-SSL.
-        positives_within: Days; recordings of one patient further apart are no positive pair.
-        instances_per_patient: The most that a patient gives to an epoch.
+        instances_per_patient: The most instances that one patient contributes to an epoch.
         precision: Of activations; weights and statistics are always float32.
-        settings: How long and how fast.
+        settings: Epochs, patience, batch size and learning rate.
     """
 
     method: str
@@ -41,49 +43,46 @@ class Plan:
     encoder: str = "cnn"
     embedding_dim: int = 128
     dropout: float = 0.1
-    temperature: float = 0.1
-    tau_d: float = 0.9
-    segments: int | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
     perturb: str | tuple[str, ...] | None = None
-    tasks: tuple[str, ...] | None = None
-    positives_within: float | None = None
     instances_per_patient: int | None = None
     precision: Precision = "float32"
     settings: Settings = field(default_factory=Settings)
 
     def __post_init__(self) -> None:
         if not self.seeds or len(set(self.seeds)) != len(self.seeds) or min(self.seeds) < 0:
-            raise SettingError(f"seeds must be distinct numbers from 0, not {self.seeds}")
+            raise SettingError(f"`seeds` must be distinct numbers from 0, not {self.seeds}")
         if not 0 <= self.dropout < 1:
-            raise SettingError(f"dropout must be at least 0 and below 1, not {self.dropout}")
+            raise SettingError(f"`dropout` must be at least 0 and below 1, not {self.dropout}")
         if self.precision not in PRECISIONS:
-            raise SettingError(f"the precision is {' or '.join(PRECISIONS)}, not {self.precision}")
+            raise SettingError(f"`precision` is {' or '.join(PRECISIONS)}, not {self.precision}")
         if len(set(self.chains)) != len(self.chains):
-            raise SettingError(f"the perturbations {self.chains} should be distinct")
-        if self.positives_within is not None and find_method(self.method).asks != "patient_nce":
-            raise SettingError(
-                f"{self.method} has no pairs of a patient; --positives-within is for cmsc, cmlc "
-                "and cmsmlc"
-            )
-        _ = self.choices  # checks them
+            raise SettingError(f"the chains of `perturb` should be distinct, not {self.chains}")
+        if self.perturb is not None and not self.row.perturbable:
+            able = ", ".join(name for name, row in METHODS.items() if row.perturbable)
+            raise SettingError(f"{self.method} does not take `perturb`, which is for {able}")
+        limit = self.instances_per_patient
+        if limit is not None and self.objective is None:
+            raise SettingError(f"{self.method} does not take `instances_per_patient`")
+        if limit is not None and limit < 1:
+            raise SettingError(f"`instances_per_patient` must be at least 1, not {limit}")
+        if self.objective and self.objective.compares_views and self.settings.batch_size < 2:
+            raise SettingError(f"`batch_size` must be at least 2 for {self.method}")
 
     @property
-    def choices(self) -> Choices:
-        return Choices(
-            temperature=self.temperature,
-            tau_d=self.tau_d,
-            positives_within=self.positives_within,
-            instances_per_patient=self.instances_per_patient,
-        )
+    def row(self) -> Method:
+        """The method's row in the table."""
+        return find_method(self.method)
+
+    @cached_property
+    def objective(self) -> Objective | None:
+        """What is optimised, with this plan's options; None where nothing is learned."""
+        return self.row.configured(self.options)
 
     @property
     def chains(self) -> tuple[str | None, ...]:
-        """Perturbations, each trained with all seeds; None where the method's own are meant."""
-        return (
-            (self.perturb,)
-            if self.perturb is None or isinstance(self.perturb, str)
-            else (self.perturb)
-        )
+        """Perturbations, each trained with all seeds; None means the method's own."""
+        return self.perturb if isinstance(self.perturb, tuple) else (self.perturb,)
 
     @property
     def members(self) -> list[tuple[str | None, int]]:
@@ -91,7 +90,7 @@ class Plan:
         return [(chain, seed) for chain in self.chains for seed in self.seeds]
 
     def files(self, out: Path) -> list[Path]:
-        """Where each member's checkpoint goes: a folder a perturbation where there are several."""
+        """Each member's checkpoint file; several perturbations have one folder each."""
         several = len(self.chains) > 1
         return [
             (out / (chain or "none").replace(">", "-") if several else out)
@@ -99,27 +98,43 @@ class Plan:
             for chain, seed in self.members
         ]
 
-    def method_on(self, dataset: str, chain: str | None = None) -> Method:
-        """The method with the views that this plan asks for."""
-        return adapt(
-            self.method,
-            dataset=dataset,
-            segments=self.segments,
-            perturb=chain or self.chains[0],
-            tasks=self.tasks,
+    def encoder_for(self, samples: int) -> Encoder:
+        """The encoder of frames with this many samples."""
+        return make_encoder(
+            self.encoder, embedding_dim=self.embedding_dim, samples=samples, dropout=self.dropout
         )
 
-    def told(self, dataset: str, chain: str | None) -> dict[str, Any]:
-        """What the method was told, for a member's card."""
-        method = self.method_on(dataset, chain)
-        contrastive = method.asks in ("patient_nce", "nt_xent")
-        given: dict[str, Any] = {"temperature": self.temperature} if contrastive else {}
-        given |= {"tau_d": self.tau_d} if method.asks == "byol" else {}
-        for name, usual in (
-            ("positives_within", None),
-            ("instances_per_patient", None),
-            ("precision", "float32"),
-        ):
-            value = getattr(self, name)
-            given |= {name: value} if value != usual else {}
-        return given | {"views": asdict(method.views)}
+    def views_on(self, dataset: str, chain: str | None = None) -> Views:
+        """The method's views with this plan's options and perturbations."""
+        views, chain = self.row.views, chain or self.chains[0]
+        views = self.objective.views(views, dataset) if self.objective else views
+        if chain is None:
+            return views
+        return replace(views, copies=(str(parse(chain)),) * len(views.copies))
+
+    def check_leads(self, leads: Sequence[str], dataset: str) -> None:
+        """Refuse leads of which an instance has no two views to compare."""
+        views = self.views_on(dataset)
+        count = views.segments * len(views.copies) * (len(leads) if views.all_leads else 1)
+        if self.objective and self.objective.compares_views and count < 2:
+            raise SettingError(
+                f"{self.method} compares views of an instance, but with {', '.join(leads)} alone "
+                "there is only one; choose at least two `leads`"
+            )
+
+    def for_settings_file(self) -> dict[str, Any]:
+        """All values by name, the method's own options among them."""
+        own = asdict(self.objective) if self.objective else {}
+        return {k: v for k, v in asdict(self).items() if k != "options"} | own
+
+    def for_card(self, dataset: str, chain: str | None) -> dict[str, Any]:
+        """What a member's card says of its training; defaults that change nothing are left out."""
+        own = asdict(self.objective) if self.objective else {}
+        given = own | {"instances_per_patient": self.instances_per_patient}
+        if self.precision != PRECISIONS[0]:
+            given["precision"] = self.precision
+        return (
+            asdict(self.settings)
+            | {name: value for name, value in given.items() if value is not None}
+            | {"views": asdict(self.views_on(dataset, chain))}
+        )

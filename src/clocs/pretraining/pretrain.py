@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
+from clocs.errors import SettingError
 from clocs.frames.join import join
 from clocs.frames.make import common_leads, make_frames
 from clocs.frames.signal_memory import memory_for_signals
 from clocs.frames.views import frame_for
-from clocs.pretraining.methods import find_method
 from clocs.pretraining.plan import Plan, Precision
-from clocs.pretraining.run import pretrain_frames
+from clocs.pretraining.pretrain_frames import pretrain_frames
 from clocs.recording import FrameSpec
 from clocs.store.store import Store, as_store
 from clocs.training.checkpoint import Checkpoint, as_checkpoints
@@ -29,15 +30,14 @@ def pretrain(
     embedding_dim: int = 128,
     encoder: str = "cnn",
     dropout: float = 0.1,
-    temperature: float = 0.1,
-    tau_d: float = 0.9,
-    segments: int | None = None,
     perturb: str | Sequence[str] | None = None,
-    tasks: Sequence[str] | None = None,
-    positives_within: float | None = None,
     instances_per_patient: int | None = None,
     precision: Precision = "float32",
     init: Path | str | Sequence[Checkpoint] | None = None,
+    epochs: int | None = None,
+    patience: int | None = None,
+    batch_size: int | None = None,
+    lr: float | None = None,
     settings: Settings | None = None,
     split_seed: int = 0,
     frame: FrameSpec | None = None,
@@ -47,59 +47,71 @@ def pretrain(
     save_every: float | None = None,
     on_step: Callable[[int, int], None] = lambda step, steps: None,
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
+    **options: Any,
 ) -> list[Checkpoint]:
-    """Learn encoders without labels, one a seed; write them to `out` and return them.
+    """Learn encoders without labels, one per seed; write them to `out` and return them.
 
     Args:
-        store: What to learn from; several are learned from together, with the first's frame.
+        store: What to learn from; several are learned from together, with the first one's frame.
         method: One of `clocs.pretraining.methods.METHODS`.
         out: Folder for the checkpoints.
         seeds: How many (seeds 0…N−1), or which.
         leads: By name; II, V2, aVL, aVR where present, else all.
-        embedding_dim: E.
-        encoder: One of `clocs.encoders.ENCODERS`.
+        embedding_dim: Dimension of the embeddings.
+        encoder: One of `clocs.encoders.make.ENCODERS`.
         dropout: Probability.
-        temperature: τ of the loss.
-        tau_d: How much of BYOL's target network stays at each step.
-        segments: How many consecutive segments CMSC and CMSMLC compare.
         perturb: A chain of perturbations of the views, such as 'gaussian>sa_t'; several are trained
-            at once, each with all seeds and into a folder of its own in `out`.
-        tasks: Of MT-SSL; the paper's for the dataset by default.
-        positives_within: Days; recordings of one patient further apart are no positive pair.
-        instances_per_patient: The most that a patient gives to an epoch, drawn anew for each.
+            at once, each with all seeds and into its own folder in `out`.
+        instances_per_patient: The most instances that one patient contributes to an epoch; they are
+            drawn anew for each.
         precision: Of activations: 'float32' or 'bfloat16'.
-        init: Encoders to go on from: a checkpoint for all seeds, or a folder with one a seed.
-        settings: Epochs, patience, batch size and learning rate; the paper's by default.
-        split_seed: Of the split by patient.
-        frame: Another frame than the dataset's own.
-        device: 'cpu', 'cuda' …; the best at hand by default.
-        resume: Go on with an interrupted run in `out`.
-        tensorboard: Write event files, too, into `out/tensorboard`.
-        save_every: Seconds between two savings of the state to resume from; 5 by default.
-        on_step: Called with the steps done and the steps of an epoch.
+        init: Encoders to start from: a checkpoint for all seeds, or a folder with one per seed.
+        epochs: At most this many; 400 by default.
+        patience: Epochs without a lower validation loss before a seed stops; 15 by default.
+        batch_size: Instances per step; the paper's for the dataset by default.
+        lr: Adam's learning rate; 1e-4 by default.
+        settings: The last four as one object, in place of them.
+        split_seed: Random seed for the patient split.
+        frame: A frame other than the dataset's own.
+        device: 'cpu', 'cuda' …; the best available by default.
+        resume: Continue an interrupted run in `out`.
+        tensorboard: Also write event files to `out/tensorboard`.
+        save_every: Seconds between two saves of the state to resume from; 5 by default.
+        on_step: Called with the number of steps done and the steps per epoch.
         on_epoch: Called after each epoch.
+        options: The method's own, such as `temperature` of cmsc or `tau_d` of byol; the modules of
+            `clocs.pretraining.methods` declare them.
     """
     given = [store] if isinstance(store, Store | Path | str) else list(store)
     stores = [as_store(one) for one in given]
+    _check_distinct(stores)
     manifest = stores[0].manifest
+    training: dict[str, Any] = {
+        "epochs": epochs,
+        "patience": patience,
+        "batch_size": batch_size,
+        "lr": lr,
+    }
+    training = {name: value for name, value in training.items() if value is not None}
+    if settings and training:
+        raise SettingError(
+            f"give `settings` or {' and '.join(f'`{n}`' for n in training)}, not both"
+        )
     plan = Plan(
         method=method,
         seeds=tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds),
         encoder=encoder,
         embedding_dim=embedding_dim,
         dropout=dropout,
-        temperature=temperature,
-        tau_d=tau_d,
-        segments=segments,
+        options=options,
         perturb=perturb if perturb is None or isinstance(perturb, str) else tuple(perturb),
-        tasks=tuple(tasks) if tasks is not None else None,
-        positives_within=positives_within,
         instances_per_patient=instances_per_patient,
         precision=precision,
-        settings=settings or Settings(batch_size=manifest.batch_size),
+        settings=settings or Settings(**{"batch_size": manifest.batch_size} | training),
     )
-    spec = frame or frame_for(manifest, segments=find_method(method).views.segments)
+    spec = frame or frame_for(manifest, segments=plan.row.views.segments)
     chosen = common_leads(stores, leads)
+    plan.check_leads(chosen, manifest.dataset)
     # of several, half of the memory is for the parts and half for all of them joined
     share = memory_for_signals() // (2 * len(stores)) if len(stores) > 1 else None
     frames = join(
@@ -122,3 +134,14 @@ def pretrain(
         on_step=on_step,
         on_epoch=on_epoch,
     )
+
+
+def _check_distinct(stores: Sequence[Store]) -> None:
+    """Refuse a store that is given twice, also under another path."""
+    paths: dict[str, Path] = {}
+    for store in stores:
+        other = paths.setdefault(store.manifest.content_hash, store.path)
+        if other is not store.path:
+            raise SettingError(
+                f"{other} and {store.path} hold the same recordings; give each store once"
+            )

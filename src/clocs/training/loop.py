@@ -23,6 +23,7 @@ from clocs.training.memory import require_memory
 from clocs.training.task import Task
 
 SAVE_EVERY = 5.0  # seconds
+NOT_FINITE = "not finite"
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,11 @@ class Trained:
     best_epoch: list[int]
     epochs: int
     status: list[str]
+
+    @property
+    def diverged(self) -> list[bool]:
+        """(members,) whether training ended because a loss was not finite."""
+        return [status == NOT_FINITE for status in self.status]
 
 
 def fit(
@@ -130,7 +136,7 @@ def fit(
         best_epoch=fleet.best_epoch.tolist(),
         epochs=int(fleet.epoch),
         status=[
-            "not finite" if broken else "all epochs" if live else "stopped early"
+            NOT_FINITE if broken else "all epochs" if live else "stopped early"
             for broken, live in zip(fleet.broken.tolist(), fleet.live.tolist(), strict=True)
         ],
     )

@@ -1,7 +1,4 @@
-"""The log of a pre-training: one JSON line a member and epoch and, where wanted, event files.
-
-Knows nothing about how training proceeds.
-"""
+"""The log of a pre-training: one JSON line per member and epoch and, where wanted, event files."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ LOG, EVENTS = "log.jsonl", "tensorboard"
 
 
 @contextmanager
-def recorded(
+def logged(
     out: Path,
     plan: Plan,
     on_epoch: Callable[[Epoch], None],
@@ -29,14 +26,14 @@ def recorded(
     epochs: int,
     tensorboard: bool,
 ) -> Iterator[Callable[[Epoch], None]]:
-    """What to call after each epoch: it writes the log, then the event files, then calls on.
+    """A function to call after each epoch: it writes the log, then event files, then calls back.
 
     Args:
-        out: The folder of the pre-training.
+        out: Folder of the pre-training.
         plan: What is trained.
         on_epoch: Called last.
-        epochs: That are done; what the log says of later ones is dropped, they are done again.
-        tensorboard: Whether event files are written.
+        epochs: Epochs done; lines of later ones are dropped, as these are computed again.
+        tensorboard: Whether to write event files.
     """
     log, known = out / LOG, _cut(out / LOG, epochs)
     several = len(plan.chains) > 1
@@ -59,7 +56,7 @@ def recorded(
 
 
 def _cut(log: Path, epochs: int) -> list[dict[str, Any]]:
-    """Keep what the log says of the first epochs, and return it."""
+    """Keep the lines of the first epochs, and return them."""
     if not log.exists():
         return []
     text = log.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -70,7 +67,7 @@ def _cut(log: Path, epochs: int) -> list[dict[str, Any]]:
 
 
 def _lines(epoch: Epoch, plan: Plan) -> list[dict[str, Any]]:
-    """One line a live member."""
+    """One line per live member."""
     return [
         {
             "epoch": epoch.number,

@@ -1,0 +1,29 @@
+"""The methods: one module each, or one for a close family; `METHODS` holds all their rows.
+
+| method     | an instance | its views                     | objective                            |
+| ---------- | ----------- | ----------------------------- | ------------------------------------ |
+| cmsc       | one lead    | consecutive segments          | `PatientNCE` with `segments`         |
+| cmlc       | a frame     | all leads                     | `PatientNCE`                         |
+| cmsmlc     | a frame     | segments × leads              | `PatientNCE` with `segments`         |
+| simclr     | one lead    | two perturbed copies          | `NTXent`                             |
+| byol       | one lead    | two perturbed copies          | `BYOL`                               |
+| mtssl      | one lead    | the frame and its transforms  | `MultiTask`                          |
+| supervised | one lead    | the frame                     | `Labels`                             |
+| random     | one lead    | the frame                     | nothing is learned                   |
+| random-bn  | one lead    | the frame                     | batch norm sees the training frames  |
+"""
+
+from __future__ import annotations
+
+from clocs.errors import SettingError
+from clocs.pretraining.method import Method
+from clocs.registry import rows_in
+
+METHODS = rows_in(__name__, Method)
+
+
+def find_method(name: str) -> Method:
+    """A method by its name."""
+    if name not in METHODS:
+        raise SettingError(f"there is no method {name!r}; choose one of {', '.join(METHODS)}")
+    return METHODS[name]

@@ -1,0 +1,113 @@
+"""BYOL: an online network predicts a slowly moving target network's embedding of the other copy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from clocs.frames.views import perturbed
+from clocs.pretraining.method import Method, Objective, option
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from clocs.encoders.base import Encoder, Weights
+    from clocs.pretraining.batches import Batch
+
+TARGET = "target."
+
+
+def byol_loss(predicted: Tensor, target: Tensor) -> Tensor:
+    """Each view's prediction against the target's embedding of the other view.
+
+    Args:
+        predicted: (members, 2, batch, dim) by the online network.
+        target: (members, 2, batch, dim) by the target network; gets no gradient.
+
+    Returns:
+        (members,) squared distances of unit vectors, summed over both directions, mean over the
+        batch.
+    """
+    from clocs.pretraining.losses import unit
+
+    apart = unit(predicted) - unit(target.detach().flip(1))
+    return apart.square().sum(dim=(1, 3)).mean(dim=1)
+
+
+@dataclass(frozen=True)
+class BYOL(Objective):
+    """The target network is a moving average of the online one, kept among the buffers.
+
+    The predictor is the encoder's last layer repeated (Linear(E, E) and ReLU); the embedding is
+    taken before it.
+    """
+
+    tau_d: float = option(
+        0.9, "Share of the target network that is kept at each step.", least=0, most=1
+    )
+
+    def heads(self, *, dim: int, classes: int, copies: int) -> dict[str, tuple[int, ...]]:
+        return {"predictor.weight": (dim, dim), "predictor.bias": (dim,)}
+
+    def extra_buffers(self, weights: Weights, buffers: Weights) -> Weights:
+        return {f"{TARGET}{name}": tensor for name, tensor in (weights | buffers).items()}
+
+    def train_loss(
+        self, encoder: Encoder, weights: Weights, buffers: Weights, batch: Batch, keys: Tensor
+    ) -> tuple[Tensor, Weights]:
+        import torch
+
+        from clocs import keyed_random
+
+        z, updated = encoder.encode_training(weights, buffers, batch.x, keys)
+        with torch.no_grad():
+            key = keyed_random.fold(keys, keyed_random.stream("target"))
+            target, _ = encoder.encode_training(*_target(encoder, buffers), batch.x, key)
+        loss = byol_loss(batch.by_view(_predict(z, weights)), batch.by_view(target))
+        return loss, buffers | updated
+
+    def validation_loss(
+        self, encoder: Encoder, weights: Weights, buffers: Weights, batch: Batch
+    ) -> tuple[Tensor, Tensor]:
+        z = encoder.encode(weights, buffers, batch.x)
+        target = batch.by_view(encoder.encode(*_target(encoder, buffers), batch.x))
+        return byol_loss(batch.by_view(_predict(z, weights)), target), batch.by_view(z)
+
+    def after_step(self, weights: Weights, buffers: Weights) -> Weights:
+        """The target network moves towards the online one, statistics included."""
+        online = weights | {k: v for k, v in buffers.items() if not k.startswith(TARGET)}
+        return buffers | {
+            name: online[name.removeprefix(TARGET)].lerp(tensor, self.tau_d)
+            for name, tensor in buffers.items()
+            if name.startswith(TARGET)
+        }
+
+    def metrics(self, z: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """Spread and effective rank: the loss also falls when the embeddings collapse.
+
+        The rank is the participation ratio of the covariance's eigenvalues, (Σλ)² / Σλ²: from its
+        trace and its norm, without computing them.
+        """
+        from clocs.pretraining.losses import unit
+
+        u = unit(z).flatten(1, 2)
+        centred = u - u.mean(dim=1, keepdim=True)
+        covariance = centred.transpose(1, 2) @ centred / centred.shape[1]
+        trace = covariance.diagonal(dim1=1, dim2=2).sum(dim=1)
+        squares = covariance.square().sum(dim=(1, 2))
+        return {"spread": trace.sqrt(), "rank": trace.square() / squares.clamp(min=1e-12)}
+
+
+def _target(encoder: Encoder, buffers: Weights) -> tuple[Weights, Weights]:
+    """Weights and buffers of the target network."""
+    own = {k.removeprefix(TARGET): v for k, v in buffers.items() if k.startswith(TARGET)}
+    names = encoder.buffers(1).keys()
+    return {k: v for k, v in own.items() if k not in names}, {k: own[k] for k in names}
+
+
+def _predict(z: Tensor, weights: Weights) -> Tensor:
+    """z: (members, n, dim) -> the same shape."""
+    return weights["predictor.bias"][:, None].baddbmm(z, weights["predictor.weight"]).relu()
+
+
+byol = Method("byol", of="lead", views=perturbed("gaussian"), objective=BYOL)

@@ -1,0 +1,204 @@
+"""Pre-training: frames and a plan to checkpoints in a folder, with a log and a resumable state."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+
+from clocs.encoders.base import Encoder
+from clocs.errors import CheckpointError, SettingError, TrainingError
+from clocs.files import partial_path, write_atomic
+from clocs.frames.frames import Frames
+from clocs.locks import LOCK, locked
+from clocs.pretraining.cards import make_checkpoint
+from clocs.pretraining.epoch_log import logged
+from clocs.pretraining.plan import Plan
+from clocs.pretraining.task import PretrainingTask, learnable_parts
+from clocs.pretraining.tensorboard import require_tensorboard
+from clocs.pretraining.untrained import initial_weights
+from clocs.recording import FrameSpec
+from clocs.training.checkpoint import Checkpoint, load_checkpoint
+from clocs.training.embed import stack
+from clocs.training.fleet import epochs_done, remove_state
+from clocs.training.loop import SAVE_EVERY, Epoch, Trained, fit
+from clocs.training.memory import TRAINED, require_memory_to_encode
+
+STATE, SETTINGS = "state.safetensors", "settings.json"
+
+
+def pretrain_frames(
+    frames: Frames,
+    plan: Plan,
+    out: Path,
+    *,
+    frame_to_use: FrameSpec | None = None,
+    init: Sequence[Checkpoint] = (),
+    device: torch.device | str = "cpu",
+    stream: bool | None = None,
+    resume: bool = False,
+    tensorboard: bool = False,
+    save_every: float = SAVE_EVERY,
+    on_step: Callable[[int, int], None] = lambda step, steps: None,
+    on_epoch: Callable[[Epoch], None] = lambda epoch: None,
+) -> list[Checkpoint]:
+    """Train one encoder per seed and write `out/seed-N.safetensors` with their cards.
+
+    Args:
+        frames: The data, cut as the method sees it.
+        plan: What to train.
+        out: Folder for checkpoints, the log and, during training, the state to resume from.
+        frame_to_use: The frame to evaluate with, where it differs from the training frame.
+        init: Encoders to start from: one for all seeds, or one per seed.
+        device: Where to train.
+        stream: Whether signals are brought to the device batch by batch; None: if they are too
+            large for it.
+        resume: Continue an interrupted run in `out`.
+        tensorboard: Also write event files to `out/tensorboard`.
+        save_every: Seconds between two saves of the state.
+        on_step: Called with the number of steps done and the steps per epoch.
+        on_epoch: Called after each epoch.
+
+    Raises:
+        TrainingError: Members diverged; the checkpoints of the others have been written.
+    """
+    device = torch.device(device)
+    encoder = plan.encoder_for(frames.spec.samples)
+    origins, files = _origins(init, plan, encoder), plan.files(out)
+    if plan.objective:
+        learnable_parts(frames, plan)  # refuses before the folder is touched
+    if tensorboard:
+        require_tensorboard()
+    require_memory_to_encode(
+        encoder,
+        members=len(plan.members),
+        batch=min(plan.settings.batch_size, len(frames)),
+        device=device,
+        copies=TRAINED if plan.objective else 1,
+    )
+    if out.exists() and not out.is_dir():
+        raise CheckpointError(f"{out} is a file; give a folder as `out`")
+    with locked(out):
+        _claim(out, plan, frames, init, resume=resume)
+        if all(file.with_suffix(".json").exists() for file in files):
+            remove_state(out / STATE)  # left by an interruption after the very last step
+            return [load_checkpoint(file) for file in files]  # finished before
+        if plan.objective is None:
+            trained = initial_weights(frames, plan, device)
+        else:
+            start = stack(origins) if origins else None
+            task = PretrainingTask(frames, plan, device=device, start=start, stream=stream)
+            done = epochs_done(out / STATE)
+            with logged(out, plan, on_epoch, epochs=done, tensorboard=tensorboard) as report:
+                try:
+                    trained = fit(
+                        task,
+                        [seed for _, seed in plan.members],
+                        plan.settings,
+                        device=device,
+                        state=out / STATE,
+                        save_every=save_every,
+                        on_step=on_step,
+                        on_epoch=report,
+                    )
+                except KeyboardInterrupt as stop:
+                    stop.add_note("run the same command with `resume` to continue this training")
+                    raise
+        checkpoints = []
+        for member, file in enumerate(files):
+            if not trained.diverged[member]:
+                checkpoint = make_checkpoint(
+                    frames,
+                    plan,
+                    trained,
+                    member,
+                    frame=frame_to_use or frames.spec,
+                    device=device,
+                    init=origins[member] if origins else None,
+                )
+                checkpoint.save(file)
+                checkpoints.append(checkpoint)
+        remove_state(out / STATE)
+        _check_converged(trained, plan, out)
+    return checkpoints
+
+
+def _check_converged(trained: Trained, plan: Plan, out: Path) -> None:
+    """Name the members that diverged, if any."""
+    names = [
+        f"seed {seed}" + (f" of {chain}" if len(plan.chains) > 1 else "")
+        for chain, seed in plan.members
+    ]
+    failed = [name for name, lost in zip(names, trained.diverged, strict=True) if lost]
+    if not failed:
+        return
+    kept = [name for name in names if name not in failed]
+    raise TrainingError(
+        f"the training of {', '.join(failed)} diverged: the loss is no longer a finite number; "
+        "try a lower `lr` or other options of the method, with a new folder as `out`"
+        + (f" (the checkpoints of {', '.join(kept)} are in {out})" if kept else "")
+    )
+
+
+def _origins(init: Sequence[Checkpoint], plan: Plan, encoder: Encoder) -> list[Checkpoint]:
+    """The checkpoint that each member starts from."""
+    if not init:
+        return []
+    if plan.objective is None:
+        raise SettingError(f"{plan.method} learns nothing, so it does not take `init`")
+    by_seed = {checkpoint.card.seed: checkpoint for checkpoint in init}
+    missing = [seed for seed in plan.seeds if seed not in by_seed]
+    if missing and len(init) > 1:
+        raise SettingError(
+            f"`init` has no checkpoint of seed {missing[0]}; give one in all, or one per seed"
+        )
+    shape = _shape(encoder)
+    for checkpoint in init:
+        if _shape(checkpoint.encoder) != shape:
+            raise SettingError(
+                f"`init` is an encoder {_shape(checkpoint.encoder)}, not {shape}; train with the "
+                "same encoder, embedding dimension and frame"
+            )
+    return [init[0] if len(init) == 1 else by_seed[seed] for _, seed in plan.members]
+
+
+def _shape(encoder: Encoder) -> str:
+    """What must agree for weights to fit."""
+    return f"{encoder.name!r} of {encoder.samples} samples and E = {encoder.embedding_dim}"
+
+
+def _claim(
+    out: Path, plan: Plan, frames: Frames, init: Sequence[Checkpoint], *, resume: bool
+) -> None:
+    """Make `out` the folder of this run, or refuse: nothing is overwritten."""
+    data = {
+        "data": frames.content,
+        "split_seed": frames.split_seed,
+        "leads": frames.leads,
+        "frame": asdict(frames.spec),
+        "init": [checkpoint.card.weights_sha256 for checkpoint in init],
+    }
+    want = json.loads(json.dumps(plan.for_settings_file() | data))
+    ours = {LOCK, partial_path(out / SETTINGS).name}  # left by a run killed in its first moments
+    if any(path.name not in ours for path in out.iterdir()):
+        if not (out / SETTINGS).is_file():
+            raise CheckpointError(f"{out} holds other files; give a new folder as `out`")
+        try:
+            have = json.loads((out / SETTINGS).read_text(encoding="utf-8"))
+        except ValueError:
+            have = {}
+        differing = sorted(name for name in want if have.get(name) != want[name])
+        if differing:
+            raise CheckpointError(
+                f"{out} holds a pre-training with other settings ({', '.join(differing)}); "
+                "give a new folder as `out`"
+            )
+        if not resume:
+            raise CheckpointError(
+                f"{out} already holds this pre-training; add `resume` to continue it, or give a "
+                "new folder as `out`"
+            )
+    write_atomic(out / SETTINGS, json.dumps(want, indent=2).encode())

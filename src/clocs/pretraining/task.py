@@ -1,0 +1,165 @@
+"""The training task of a method on one dataset: its objective, computed on batches of views."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from clocs import keyed_random
+from clocs.encoders.base import Weights
+from clocs.errors import SettingError
+from clocs.frames.frames import Frames
+from clocs.frames.views import Instances, instances
+from clocs.pretraining.batches import BatchMaker, Part, PatientLimit
+from clocs.pretraining.plan import Plan
+from clocs.training.signals import Signals
+from clocs.training.task import Task
+
+
+class PretrainingTask(Task):
+    """What the training loop learns: initial weights and losses of all members of a plan."""
+
+    def __init__(
+        self,
+        frames: Frames,
+        plan: Plan,
+        *,
+        device: torch.device,
+        dtype: torch.dtype | None = None,
+        start: tuple[Weights, Weights] | None = None,
+        stream: bool | None = None,
+    ) -> None:
+        """Put the data where it is needed.
+
+        Args:
+            frames: The data.
+            plan: What to train.
+            device: Where to train.
+            dtype: Of signals and activations; the plan's precision by default.
+            start: Weights and buffers of the encoders to start from, (members, …) each.
+            stream: See `Signals.of`.
+        """
+        if plan.objective is None:
+            raise SettingError(f"{plan.method} has nothing to train")
+        self.objective, self.encoder = plan.objective, plan.encoder_for(frames.spec.samples)
+        self.batch_size, members = plan.settings.batch_size, len(plan.members)
+        views = plan.views_on(frames.dataset)
+        parts = learnable_parts(frames, plan)
+        size = min(self.batch_size, max(len(part) for part in parts))
+        self.signals = Signals.of(
+            frames,
+            device,
+            dtype or getattr(torch, plan.precision),
+            windows=members * size * parts[0].windows.shape[1],
+            stream=stream,
+        )
+        self.train, self.validation = (Part.of(frames, part, device) for part in parts)
+        chains = [chain for chain in plan.chains if chain for _ in plan.seeds]
+        self.batches = BatchMaker(self.signals, views, members, chains, frames.multilabel)
+        self._heads = self.objective.heads(
+            dim=self.encoder.embedding_dim, classes=len(frames.labels), copies=len(views.copies)
+        )
+        self._start = start or ({}, {})
+        self._limit = PatientLimit.of(self.train.patients, plan.instances_per_patient)
+        count = self._limit.count if self._limit else len(self.train.windows)
+        self.counts = torch.full((members,), count, device=device)
+
+    @property
+    def streamed(self) -> bool:
+        """Whether windows are brought to the device batch by batch."""
+        return type(self.signals) is not Signals
+
+    @property
+    def capturable(self) -> bool:
+        return self.encoder.capturable
+
+    def parameters(self, keys: Tensor) -> Weights:
+        """The encoder's initial weights and those of the heads."""
+        own = self.encoder.parameters(keys) | self._start[0]
+        self._initial = own  # where a target network starts, too
+        dim = self.encoder.embedding_dim
+        return own | {
+            name: keyed_random.symmetric(keys, name, shape, dim)
+            for name, shape in self._heads.items()
+        }
+
+    def buffers(self, members: int) -> Weights:
+        """The encoder's initial batch-norm statistics, and what the objective keeps beside them."""
+        own = self.encoder.buffers(members) | self._start[1]
+        return own | self.objective.extra_buffers(self._initial, own)
+
+    def epoch_order(self, key: Tensor) -> Tensor:
+        """(members, count): the rows of an epoch in a random order."""
+        order = keyed_random.permutation(key, len(self.train.windows))
+        return self._limit.applied(order) if self._limit else order
+
+    def stage(self, order: Tensor, size: int, steps: int) -> Iterator[object]:
+        """Yields once per step, when the windows of its rows are on the device."""
+        if not self.streamed:
+            return iter(range(steps))
+        rows = order.cpu()
+        batches = (self.train.host_starts(rows[:, i * size : (i + 1) * size]) for i in range(steps))
+        return iter(self.signals.staged(batches))
+
+    def train_loss(
+        self, weights: Weights, buffers: Weights, rows: Tensor, keys: Tensor
+    ) -> tuple[Tensor, Weights]:
+        """rows: (members, batch) -> (members,) losses, and the buffers after this batch."""
+        batch = self.batches.batch(self.train, rows, keys)
+        return self.objective.train_loss(self.encoder, weights, buffers, batch, keys)
+
+    def after_step(self, weights: Weights, buffers: Weights) -> Weights | None:
+        """The buffers after an optimiser step, where the objective changes them."""
+        return self.objective.after_step(weights, buffers)
+
+    def validate(self, weights: Weights, buffers: Weights, keys: Tensor) -> dict[str, Tensor]:
+        """Means over full batches, the same every epoch; the last is filled by wrapping around.
+
+        A contrastive loss depends on the batch's size and mix, so these must not change.
+        """
+        keys = keyed_random.fold(keys, keyed_random.stream("validation"))
+        count = len(self.validation.windows)
+        size = min(self.batch_size, count)
+        steps = -(-count // size)
+        order = keyed_random.permutation(keys, count)
+        order = order[:, torch.arange(steps * size, device=order.device) % count]
+        parts = order.split(size, dim=1)
+        if self.streamed:
+            staged = self.signals.staged(self.validation.host_starts(rows.cpu()) for rows in parts)
+        sums: dict[str, Tensor] = {}
+        for step, rows in enumerate(parts):
+            if self.streamed:
+                next(staged)
+            batch = self.batches.batch(self.validation, rows, keyed_random.fold(keys, step))
+            loss, z = self.objective.validation_loss(self.encoder, weights, buffers, batch)
+            dead = (z == 0).all(dim=-1).to(z.dtype).mean(dim=(1, 2))
+            found = {"loss": loss, "dead": dead, **self.objective.metrics(z, batch)}
+            for name, value in found.items():
+                sums[name] = sums.get(name, torch.zeros_like(value)) + value / steps
+        return sums
+
+
+def learnable_parts(frames: Frames, plan: Plan) -> list[Instances]:
+    """The instances to train on and those to validate on; refuses data that teach nothing."""
+    if plan.objective is None:
+        raise SettingError(f"{plan.method} has nothing to train")
+    plan.check_leads(frames.leads, frames.dataset)
+    plan.objective.check(frames)
+    views, parts = plan.views_on(frames.dataset), []
+    for split, name in enumerate(("training", "validation")):
+        part = instances(frames, of=plan.row.of, views=views, split=split)
+        part = plan.objective.usable(frames, part)
+        patients = len(np.unique(frames.patient[part.frame]))
+        few = f"{len(part)} instances" if len(part) < 2 else ""
+        if plan.objective.compares_patients and patients < 2:
+            few = f"{patients} patients"
+        if few:
+            raise SettingError(
+                f"the {name} part of {frames.dataset} has {few} for {plan.method}, which needs at "
+                "least 2; prepare more patients or longer recordings"
+            )
+        parts.append(part)
+    return parts
