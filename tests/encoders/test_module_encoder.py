@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from clocs.pretraining.pretrain_frames import pretrain_frames
 from torch import Tensor, nn
 
 from clocs import keyed_random
@@ -15,6 +14,7 @@ from clocs.encoders.make import ENCODERS, make_encoder
 from clocs.errors import SettingError
 from clocs.frames.frames import Frames
 from clocs.pretraining.plan import Plan
+from clocs.pretraining.pretrain_frames import pretrain_frames
 from clocs.training.loop import Settings
 
 KEYS = keyed_random.member_keys([0, 1])

@@ -152,14 +152,15 @@ def learnable_parts(frames: Frames, plan: Plan) -> list[Instances]:
     for split, name in enumerate(("training", "validation")):
         part = instances(frames, of=plan.row.of, views=views, split=split)
         part = plan.objective.usable(frames, part)
-        patients = len(np.unique(frames.patient[part.frame]))
-        few = f"{len(part)} instances" if len(part) < 2 else ""
-        if plan.objective.compares_patients and patients < 2:
-            few = f"{patients} patients"
-        if few:
-            raise SettingError(
-                f"the {name} part of {frames.dataset} has {few} for {plan.method}, which needs at "
-                "least 2; prepare more patients or longer recordings"
-            )
+        counts = {"instances": len(part)}
+        if plan.objective.compares_patients:
+            counts["patients"] = len(np.unique(frames.patient[part.frame]))
+        for what, count in counts.items():
+            if count < 2:
+                raise SettingError(
+                    f"the {name} part of {frames.dataset} has too few {what} ({count}) for "
+                    f"{plan.method}, which needs at least 2; prepare more patients or longer "
+                    "recordings"
+                )
         parts.append(part)
     return parts
