@@ -11,7 +11,7 @@ from clocs.encoders.make import ENCODERS, make_encoder
 from clocs.errors import CheckpointError, SettingError
 from clocs.frames.frames import Frames
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.run import pretrain_frames
+from clocs.pretraining.pretrain_frames import pretrain_frames
 from clocs.training.fleet import Fleet
 from clocs.training.memory import free_memory, require_memory_to_encode
 
