@@ -12,7 +12,7 @@ import clocs
 from clocs.errors import ClocsWarning, SettingError
 from clocs.frames.make import make_frames
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.run import pretrain_frames
+from clocs.pretraining.pretrain_frames import pretrain_frames
 from clocs.store.store import Store
 from clocs.training.checkpoint import Checkpoint
 
