@@ -14,7 +14,8 @@ from clocs._version import __version__
 if TYPE_CHECKING:
     from clocs.errors import ClocsError
     from clocs.evaluation.evaluate import evaluate, evaluate_many
-    from clocs.experiments.api import report, reproduce
+    from clocs.experiments.report import report
+    from clocs.experiments.reproduce import reproduce
     from clocs.explorer.run import explore
     from clocs.formats import read
     from clocs.frames.frames import Frames
@@ -42,8 +43,8 @@ _WHERE = {
     "retrieval": ("clocs.patients.retrieval", "retrieval"),
     "similar": ("clocs.patients.similar", "similar"),
     "evaluate_many": ("clocs.evaluation.evaluate", "evaluate_many"),
-    "reproduce": ("clocs.experiments.api", "reproduce"),
-    "report": ("clocs.experiments.api", "report"),
+    "reproduce": ("clocs.experiments.reproduce", "reproduce"),
+    "report": ("clocs.experiments.report", "report"),
     "load": ("clocs.training.checkpoint", "load_checkpoint"),
     "read": ("clocs.formats", "read"),
     "Checkpoint": ("clocs.training.checkpoint", "Checkpoint"),

@@ -40,7 +40,7 @@ def _take(path: Path) -> int:
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            _flock(handle)
+            flock(handle)
             if _is(path, handle):
                 os.ftruncate(handle, 0)
                 os.write(handle, str(os.getpid()).encode())
@@ -59,7 +59,7 @@ def _take(path: Path) -> int:
         os.close(handle)  # released and removed between our opening it and locking it: once more
 
 
-def _flock(handle: int) -> None:
+def flock(handle: int) -> None:
     try:
         import fcntl
     except ImportError:

@@ -9,7 +9,7 @@ from clocs.experiments.data import Library, library_of
 from clocs.experiments.grid import Cell, grid, only
 from clocs.experiments.ledger import Ledger
 from clocs.experiments.profile import Profile
-from clocs.experiments.runner import Outcome, Runner
+from clocs.experiments.runner import GridStatus, Runner
 from clocs.experiments.simulated import simulated_frames
 
 TINY = Profile(
@@ -27,7 +27,7 @@ def small_cells() -> list[Cell]:
     return only(grid("table-1"), ["method=random,random-bn,cmsc,cmlc"])
 
 
-def work(folder: Path, cells: list[Cell], library: Library, **options: float) -> Outcome:
+def work(folder: Path, cells: list[Cell], library: Library, **options: float) -> GridStatus:
     """Run cells in this process."""
     ledger = Ledger(folder)
     seconds = options.get("seconds")
@@ -42,6 +42,6 @@ if __name__ == "__main__":
         Ledger(Path(sys.argv[1])),
         small_library("chapman", "physionet2020"),
         TINY,
-        on_progress=lambda progress: print(progress.words, flush=True),  # noqa: T201
+        on_progress=lambda progress: print(progress.message, flush=True),  # noqa: T201
     )
     sys.exit(0 if runner.work(small_cells()).complete else 1)

@@ -71,7 +71,7 @@ def test_folders_without_data_or_with_wrong_names_are_refused(
     shutil.copytree(small_store.path, tmp_path / "chapman")
     with pytest.raises(SettingError, match="synthetic under the name of chapman"):
         open_library(tmp_path)
-    with pytest.raises(SettingError, match="is no folder"):
+    with pytest.raises(SettingError, match="is not a folder"):
         open_library(tmp_path / "nowhere")
 
 

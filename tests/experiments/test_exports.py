@@ -14,7 +14,7 @@ from clocs.errors import SettingError
 from clocs.experiments.exports import open_results, write_exports
 from clocs.experiments.grid import Cell, grid, only
 from clocs.experiments.ledger import Ledger
-from clocs.experiments.report import write_report
+from clocs.experiments.report import report
 from clocs.experiments.runner import run_name
 
 from .test_report import fill, result_of
@@ -39,7 +39,7 @@ def table(page: Path) -> str:
 
 def test_a_report_includes_an_earlier_one(halves: tuple[Path, Path], tmp_path: Path) -> None:
     first, second = halves
-    assert "10 of 19" in table(write_report(second, tmp_path / "earlier"))
+    assert "10 of 19" in table(report(second, tmp_path / "earlier"))
     out = tmp_path / "both"
     arguments = ["report", str(first), "--with", str(tmp_path / "earlier"), "--out", str(out)]
     done = CliRunner().invoke(app, arguments, catch_exceptions=False)
@@ -48,15 +48,15 @@ def test_a_report_includes_an_earlier_one(halves: tuple[Path, Path], tmp_path: P
     assert "18 of 19" in both and "failed: RuntimeError" in both
     rows = json.loads((out / "perturbations.json").read_text(encoding="utf-8"))
     assert len({(r["pretraining"]["method"], r["pretraining"]["perturb"]) for r in rows}) == 18
-    ledgers = table(write_report(first, tmp_path / "ledgers", earlier=[second]))
+    ledgers = table(report(first, tmp_path / "ledgers", earlier=[second]))
     assert ledgers == both
 
 
 def test_a_report_made_again_from_its_own_folder_is_the_same(
     halves: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    first = write_report(halves[0], tmp_path / "first")
-    again = write_report(tmp_path / "first", tmp_path / "again")
+    first = report(halves[0], tmp_path / "first")
+    again = report(tmp_path / "first", tmp_path / "again")
     names = sorted(path.name for path in first.parent.iterdir())
     assert names == sorted(path.name for path in again.parent.iterdir())
     for name in names:

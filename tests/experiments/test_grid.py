@@ -85,22 +85,22 @@ def test_figure_3_has_nine_perturbations_of_each_method() -> None:
 def test_every_experiment_uses_known_methods_and_datasets(name: str) -> None:
     for cell in grid(name):
         assert cell.pretraining.method in METHODS
-        assert {cell.pretraining.dataset, cell.downstream} <= set(paper.DATASETS)
+        assert {cell.pretraining.dataset, cell.downstream} <= set(paper.DATASET_TITLES)
 
 
-def test_wishes_narrow_a_grid() -> None:
+def test_filters_narrow_a_grid() -> None:
     cells = only(grid("table-2"), ["method=cmsc,simclr", "cardiology", "split=0"])
     assert {c.pretraining.method for c in cells} == {"cmsc", "simclr"}
     assert {c.downstream for c in cells} == {"cardiology"}
-    with pytest.raises(SettingError, match="leaves nothing"):
+    with pytest.raises(SettingError, match="no cell passes"):
         only(grid("table-1"), ["cmscc"])
-    with pytest.raises(SettingError, match="knows method"):
+    with pytest.raises(SettingError, match="accepts method"):
         only(grid("table-1"), ["methods=cmsc"])
     with pytest.raises(SettingError, match="no experiment 'table-3'"):
         grid("table-3")
 
 
-def test_the_recount_of_the_papers_tables_is_ours_to_repeat() -> None:
+def test_the_recount_of_the_papers_tables_can_be_repeated() -> None:
     found = {claim.about: claim for claim in claims(Results({}, {}))}
     transfer = [c.recount for about, c in found.items() if "4 leads" in about]
     twelve = [c.recount for about, c in found.items() if "12 leads" in about]

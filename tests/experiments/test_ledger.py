@@ -98,10 +98,10 @@ def test_the_seconds_of_all_attempts_are_counted(tmp_path: Path) -> None:
 
 def test_a_folder_of_runs_is_of_one_kind_of_data(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path)
-    ledger.settle("data of chapman", "abc", "give a new folder with --out")
-    ledger.settle("data of chapman", "abc", "give a new folder with --out")
-    with pytest.raises(SettingError, match="another data of chapman; give a new folder"):
-        ledger.settle("data of chapman", "abd", "give a new folder with --out")
+    ledger.settle("data of chapman", "abc", "give a new folder as `out`")
+    ledger.settle("data of chapman", "abc", "give a new folder as `out`")
+    with pytest.raises(SettingError, match="differ in the data of chapman; give a new folder"):
+        ledger.settle("data of chapman", "abd", "give a new folder as `out`")
 
 
 def test_what_is_no_ledger_is_refused_in_words(tmp_path: Path) -> None:

@@ -12,14 +12,15 @@ from typing import Any
 import pytest
 
 from clocs.errors import SettingError
-from clocs.experiments import svg, tables
+from clocs.experiments import tables
 from clocs.experiments.claims import claims
 from clocs.experiments.exports import open_results
 from clocs.experiments.grid import Cell, grid, only
 from clocs.experiments.ledger import Ledger
-from clocs.experiments.report import TITLES, write_report
+from clocs.experiments.report import TITLES, report
 from clocs.experiments.results import papers
 from clocs.experiments.runner import run_name
+from clocs.figures.svg import ticks
 
 BETTER = 0.01  # our invented numbers lie this much above the paper's
 
@@ -89,7 +90,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return where == ("byol", "chapman", "physionet2017", 0.5, 128) and p.tau_d is None
 
     fill(folder, cells, failing)
-    write_report(folder)
+    report(folder)
     return folder
 
 
@@ -135,9 +136,9 @@ def test_claims_are_counted_in_our_runs_as_in_the_papers(filled: Path) -> None:
     gain = found["Linear (table 1): CMSC's gain over SimCLR on Chapman"]
     assert (gain.text, gain.recount, gain.ours, gain.holds) == ("+0.158", "+0.158", "+0.158", True)
     few = found[
-        "PhysioNet 2020 → Cardiology: CMSC with 25 % of the labels is above random with all of them"
+        "PhysioNet 2020 → Cardiology: CMSC with 25 % of the labels is above random with all labels"
     ]
-    assert few.holds and few.ours.startswith("0.700 against 0.600")
+    assert few.holds and few.ours.startswith("0.700 vs 0.600")
     below = found["Transfer (table 2): CMLC is below CMSC and below CMSMLC"]
     assert below.ours == below.recount == "11 of 12" and below.holds is False
     apart = [claim for about, claim in found.items() if about.startswith("Patients")]
@@ -156,12 +157,12 @@ def test_cardiology_over_splits_needs_all_of_them(tmp_path: Path) -> None:
 
 def test_an_empty_folder_is_refused_in_words(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="holds no runs; make some with `clocs reproduce`"):
-        write_report(tmp_path)
+        report(tmp_path)
 
 
 def test_a_report_can_be_written_before_anything_has_run(tmp_path: Path) -> None:
     Ledger(tmp_path).close()
-    page = write_report(tmp_path).read_text(encoding="utf-8")
+    page = report(tmp_path).read_text(encoding="utf-8")
     assert "clocs reproduce table-1" in page and f"0 of {len(grid('all')):,}" in page
 
 
@@ -169,6 +170,6 @@ def test_a_report_can_be_written_before_anything_has_run(tmp_path: Path) -> None
     ("low", "high"), [(0.0, 1.0), (0.612, 0.655), (1, 100), (0.9, 0.9001), (3.0, 3.0)]
 )
 def test_ticks_are_few_and_inside(low: float, high: float) -> None:
-    found = svg.ticks(low, high)
+    found = ticks(low, high)
     assert len(found) <= 12
     assert all(low - 1e-6 <= value <= high + 1e-6 for value in found)

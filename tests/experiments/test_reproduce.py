@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 
 from clocs.cli.main import app
 from clocs.experiments.__main__ import main
+from clocs.experiments.dry_run import estimate
 from clocs.experiments.grid import Pretraining, grid
 from clocs.experiments.ledger import Ledger
 from clocs.experiments.pricing import Rates
 from clocs.experiments.profile import PAPER
-from clocs.experiments.reproduce import price
 
 # what a machine with torch, numpy, scipy and safetensors alone does not have
 ABSENT = ["fastexcel", "jinja2", "matplotlib", "miniaudio", "pandas", "polars", "rich"]
@@ -66,7 +66,7 @@ def test_table_1_runs_small_end_to_end_on_a_bare_machine(
     assert {run.state for run in runs.values()} == {"done"}
     scored = [run.result or {} for run in runs.values() if run.kind == "linear"]
     assert {result["protocol"] for result in scored} == {"linear"}
-    assert "16 numbers done" in told["words"]
+    assert "16 results computed" in told["words"]
     fleets = [line for line in told["words"].splitlines() if "scored 8 encoders" in line]
     assert len(fleets) == 2  # one for each dataset, all encoders at once
 
@@ -86,7 +86,7 @@ def test_a_dry_run_prices_what_is_left_by_measured_rates(
     table_1: tuple[Path, dict[str, Any]],
 ) -> None:
     folder = table_1[0]
-    found = price(["table-1", "table-2"], out=folder, dataset="synthetic", seeds=1)
+    found = estimate(["table-1", "table-2"], out=folder, dataset="synthetic", seeds=1)
     assert found.measured and found.cells_done == 16
     done = {unit.name for unit in found.units if unit.state == "done"}
     assert "chapman-4leads-e128-cmsc" in done
@@ -94,7 +94,7 @@ def test_a_dry_run_prices_what_is_left_by_measured_rates(
 
 
 def test_a_dry_run_of_everything_says_what_needs_twelve_leads(tmp_path: Path) -> None:
-    found = price(["all"], out=tmp_path / "none", device="cpu")
+    found = estimate(["all"], out=tmp_path / "none", device="cpu")
     assert found.cells == len(grid("all")) and not found.measured
     assert not (tmp_path / "none").exists()  # a dry run writes nothing
     assert found.json()["seconds"] > 3600
@@ -102,8 +102,8 @@ def test_a_dry_run_of_everything_says_what_needs_twelve_leads(tmp_path: Path) ->
 
 def test_simulated_datasets_are_priced_as_small_as_they_are(tmp_path: Path) -> None:
     names = ["table-1", "table-2"]
-    small = price(names, out=tmp_path / "none", dataset="synthetic", device="cpu")
-    assert small.seconds < price(names, out=tmp_path / "none", device="cpu").seconds / 1000
+    small = estimate(names, out=tmp_path / "none", dataset="synthetic", device="cpu")
+    assert small.seconds < estimate(names, out=tmp_path / "none", device="cpu").seconds / 1000
 
 
 def test_a_gpu_is_priced_in_minutes_for_tables_1_and_2() -> None:
@@ -122,7 +122,7 @@ def test_bad_input_gets_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixtu
     for arguments, words in (
         (["table-9", "--dataset", "synthetic"], "no experiment 'table-9'"),
         (["table-1"], "--stores"),
-        (["table-1", "--stores", str(tmp_path / "nowhere")], "is no folder"),
+        (["table-1", "--stores", str(tmp_path / "nowhere")], "is not a folder"),
         (["table-1", "--dataset", "mnist"], "can only be synthetic"),
     ):
         assert main([*arguments, "--out", str(tmp_path / "runs")]) == 1

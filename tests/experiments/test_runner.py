@@ -13,7 +13,7 @@ import pytest
 
 from clocs.errors import ClocsError, SettingError
 from clocs.evaluation.baseline import score_against_untrained
-from clocs.experiments import score_step
+from clocs.experiments import steps
 from clocs.experiments.data import Library
 from clocs.experiments.grid import Cell, Pretraining, grid, only
 from clocs.experiments.ledger import Ledger, Run
@@ -49,7 +49,7 @@ def test_a_killed_grid_loses_at_most_the_run_in_hand(tmp_path: Path) -> None:
     words = [process.stdout.readline() for _ in range(3)]
     process.kill()
     process.wait()
-    assert all("learned" in line for line in words)
+    assert all("trained" in line for line in words)
     before = {name for name, run in runs_of(tmp_path).items() if run.state == "done"}
     assert len(before) >= 3
     again = start(tmp_path)
@@ -59,7 +59,7 @@ def test_a_killed_grid_loses_at_most_the_run_in_hand(tmp_path: Path) -> None:
     assert {run.state for run in runs.values()} == {"done"}
     attempts = Counter(run.attempts for run in runs.values())
     assert attempts[1] >= len(runs) - 1 and attempts[2] <= 1  # one was in hand, or none
-    assert output.count("learned") <= len(small_cells()) - len(before)
+    assert output.count("trained") <= len(small_cells()) - len(before)
 
 
 def test_two_processes_never_do_the_same_run(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_two_processes_never_do_the_same_run(tmp_path: Path) -> None:
     assert {run.state for run in runs.values()} == {"done"}
     assert {run.attempts for run in runs.values()} == {1}
     learned = [
-        line.split()[1] for text in outputs for line in text.splitlines() if "learned" in line
+        line.split()[1] for text in outputs for line in text.splitlines() if "trained" in line
     ]
     assert len(learned) == len(set(learned)) == len(small_cells())
 
@@ -111,7 +111,7 @@ def test_a_failed_run_keeps_its_error_and_the_rest_goes_on(
             raise SettingError("cmlc is not welcome")
         return real(groups, *rest, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(score_step, "score_against_untrained", refuses_cmlc)
+    monkeypatch.setattr(steps, "score_against_untrained", refuses_cmlc)
     outcome = work(tmp_path, cells, library)
     assert (outcome.done, outcome.failed, outcome.left) == (len(cells) - 1, 1, 0)
     failed = [run for run in runs_of(tmp_path).values() if run.state == "failed"]
@@ -178,5 +178,5 @@ def test_when_the_time_is_over_the_next_call_goes_on(library: Library, tmp_path:
 def test_other_data_or_settings_need_another_folder(library: Library, tmp_path: Path) -> None:
     cells = only(small_cells(), ["random", "downstream=chapman"])
     work(tmp_path, cells, library)
-    with pytest.raises(ClocsError, match="another data of chapman"):
+    with pytest.raises(ClocsError, match="differ in the data of chapman"):
         work(tmp_path, cells, small_library("chapman", patients=20))

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from clocs.cli.options import Device, Json, err, print_json
 from clocs.cli.options import out as console
 from clocs.cli.progress import bar
-from clocs.experiments import api
-from clocs.training.device import pick_device
 
-UNFINISHED = 3  # exit code: nothing went wrong, but not all is done
+if TYPE_CHECKING:
+    from clocs.experiments.runner import GridProgress
+
+UNFINISHED = 3  # exit code: no error, but not everything is done
 
 
 def register(app: typer.Typer) -> None:
@@ -34,79 +35,81 @@ def reproduce(
             "appendix-transfer, or all."
         ),
     ],
-    out: Annotated[Path, typer.Option(help="Folder of the runs.")],
+    out: Annotated[Path, typer.Option(help="Folder for the runs.")],
     stores: Annotated[
         Path | None, typer.Option(help="Folder of stores or saved frames, named by dataset.")
     ] = None,
     dataset: Annotated[
         str | None, typer.Option(help="synthetic: small simulated datasets instead of --stores.")
     ] = None,
-    seeds: Annotated[int | None, typer.Option(help="Seeds 0…N−1; five.", min=1)] = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="Number of seeds, from 0; five by default.", min=1)
+    ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(help="cmsc, downstream=cardiology, fraction=0.25,0.5 …; may be given again."),
+        typer.Option(help="Filter: cmsc, downstream=cardiology, fraction=0.25,0.5 …; repeatable."),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="List what would run and how long it should take.")
     ] = False,
     seconds: Annotated[
-        float | None, typer.Option(help="Stop after these; the same command goes on.", min=1)
+        float | None,
+        typer.Option(help="Time limit in seconds; the same command resumes.", min=1),
     ] = None,
     parallel: Annotated[
-        int, typer.Option(help="Threads at work on the grid; 3 or 4 fill a large GPU.", min=1)
+        int, typer.Option(help="Worker threads; 3 or 4 keep a large GPU busy.", min=1)
     ] = 1,
-    retry: Annotated[bool, typer.Option("--retry", help="Try again what failed.")] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="Run again what failed.")] = False,
     device: Device = None,
     as_json: Json = False,
 ) -> None:
-    """Run the paper's tables and figures; what is done is never done twice.
+    """Run the paper's tables and figures; finished runs are never repeated.
 
-    Exit code 0: all done; 1: an error; 3: something is left or failed.
+    Exit code 0: everything is done; 1: an error; 3: some runs are left or failed.
     """
-    from clocs.experiments import reproduce as room
-    from clocs.experiments.runner import Progress
-    from clocs.experiments.summary import outcome_words, price_lines
+    from clocs.experiments import dry_run as dry
+    from clocs.experiments.reproduce import reproduce as run
+    from clocs.training.device import pick_device
 
-    wishes = only or []
     if dry_run:
-        found = room.price(
+        found = dry.estimate(
             names,
             out=out,
             stores=stores,
             dataset=dataset,
             seeds=seeds,
-            wishes=wishes,
-            device=device or pick_device(None),  # it need not be at hand
+            only=only or (),
+            device=device or pick_device(None),  # it need not be available
         )
         if as_json:
             print_json(found.json())
         else:
-            console.print("\n".join(price_lines(found)), markup=False)
+            console.print("\n".join(found.lines()), markup=False)
         return
-    with bar(err, "Reproducing", "runs") as tick:
+    with bar(err, "Reproducing", "runs") as advance:
 
-        def tell(progress: Progress) -> None:
-            err.print(f"[{progress.done}/{progress.total}] {progress.words}", markup=False)
-            tick(progress.done, progress.total)
+        def show(progress: GridProgress) -> None:
+            err.print(f"[{progress.done}/{progress.total}] {progress.message}", markup=False)
+            advance(progress.done, progress.total)
 
-        outcome = api.reproduce(
+        status = run(
             *names,
             out=out,
             stores=stores,
             dataset=dataset,
             seeds=seeds,
-            only=wishes,
+            only=only or (),
             device=device,
             seconds=seconds,
             parallel=parallel,
             retry=retry,
-            on_progress=tell,
+            on_progress=show,
         )
     if as_json:
-        print_json(asdict(outcome))
+        print_json(asdict(status))
     else:
-        console.print(f"{outcome_words(outcome)}. Next: clocs report {out}", markup=False)
-    if not outcome.complete:
+        console.print(f"{status}. Next: clocs report {out}", markup=False)
+    if not status.complete:
         raise typer.Exit(UNFINISHED)
 
 
@@ -123,8 +126,10 @@ def report(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write one HTML page, Markdown tables and JSON: ours beside the paper's."""
-    page = api.report(runs, out, earlier=earlier or ())
+    """Write one HTML page, Markdown tables and JSON: our results beside the paper's."""
+    from clocs.experiments.report import report as write
+
+    page = write(runs, out, earlier=earlier or ())
     if as_json:
         files = sorted(str(path) for path in page.parent.iterdir())
         print_json({"page": str(page), "files": files})
@@ -133,14 +138,14 @@ def report(
 
 
 def frames(
-    store: Annotated[Path, typer.Argument(help="Made by `clocs prepare`.")],
+    store: Annotated[Path, typer.Argument(help="Store made by `clocs prepare`.")],
     out: Annotated[Path, typer.Option(help="Folder for NAME-frame.safetensors …")],
     as_json: Json = False,
 ) -> None:
-    """Save a store's frames for a machine without zarr and polars; `reproduce` takes either."""
+    """Save a store's frames for a machine without polars; `reproduce` accepts either."""
     from clocs.experiments.data import save_frames
 
-    with bar(err, "Cutting", "files") as progress:
+    with bar(err, "Cutting frames", "files") as progress:
         written = save_frames(store, out, progress=progress)
     if as_json:
         print_json({"files": [str(path) for path in written]})

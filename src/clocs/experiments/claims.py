@@ -1,7 +1,7 @@
-"""Claims: what the paper's text says, what its own tables say, and what our runs say.
+"""Claims: what the paper's text says, what its tables say, and what our runs say.
 
 Each claim is a function of a lookup (a cell's AUC); the same function counts in the paper's tables
-and in ours, so the columns cannot differ in what they count.
+and in ours.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Claim:
     Attributes:
         about: What is claimed.
         text: What the paper's text says.
-        recount: What its tables say; empty where it prints no numbers.
-        ours: What our runs say; says so where they are missing.
-        holds: Whether ours agrees with what is claimed; None where it cannot be told.
+        recount: What its tables say; empty if it prints no numbers.
+        ours: What our runs say, or 'not run'.
+        holds: Whether our runs agree with the claim; None if they do not suffice.
     """
 
     about: str
@@ -45,21 +45,21 @@ class Claim:
 
 @dataclass(frozen=True)
 class _Count:
-    """In how many of the comparisons that can be made something holds."""
+    """In how many of the possible comparisons a claim holds."""
 
     held: int
     made: int
-    wanted: int
+    planned: int
 
     def __str__(self) -> str:
         if not self.made:
             return "not run"
-        words = f"{self.held} of {self.made}"
-        return words if self.made == self.wanted else f"{words} ({self.wanted - self.made} not run)"
+        missing = self.planned - self.made
+        return f"{self.held} of {self.made}" + (f" ({missing} not run)" if missing else "")
 
     @property
     def all_hold(self) -> bool | None:
-        return self.held == self.made if self.made == self.wanted else None
+        return self.held == self.made if self.made == self.planned else None
 
 
 def claims(results: Results) -> list[Claim]:
@@ -103,10 +103,10 @@ def _worst_cmsc(ours: Lookup) -> Claim:
     words, holds = "not run", None
     if len(known) == 2 * len(PERTURBATIONS):
         low, high = min(known[: len(worst)]), max(known[len(worst) :])
-        words, holds = f"{low:.3f} against {high:.3f}", low > high
+        words, holds = f"{low:.3f} vs {high:.3f}", low > high
     return Claim(
         "Perturbations: the worst CMSC is above the best SimCLR (PhysioNet 2020, linear)",
-        "0.661 against 0.636",
+        "0.661 vs 0.636",
         "",
         words,
         holds,
@@ -155,7 +155,7 @@ def _table_1(ours: Lookup, theirs: Lookup) -> Iterable[Claim]:
         return _above(pairs)
 
     yield Claim(
-        "Linear: a pre-trained encoder is above the stronger of the two random ones",
+        "Linear: pre-trained encoders are above the stronger of the two random ones",
         "not reported",
         "",
         str(beats_random(ours)),
@@ -220,7 +220,7 @@ def _table_2(ours: Lookup, theirs: Lookup) -> Iterable[Claim]:
 
 
 def _above_simclr(who: str, leads: int, e: int, text: int, ours: Lookup, theirs: Lookup) -> Claim:
-    """who: A key of `_WHO`; text: in how many of the 24 transfers the paper says it is above."""
+    """who: a key of `_WHO`; text: how many of the 24 transfers the paper claims."""
     cells = _simclr_transfers(leads=leads, embedding_dim=e)
 
     def count(value: Lookup) -> _Count:
@@ -253,22 +253,22 @@ def _few_labels(results: Results) -> Iterable[Claim]:
         if all(curves):
             above = sum(a > b for a, b in zip(*curves, strict=True))
             words = (
-                f"{curves[0][-1]:.3f} against {curves[1][-1]:.3f} on validation after the last "
-                f"epoch; above in {above} of {len(curves[0])} epochs"
+                f"{curves[0][-1]:.3f} vs {curves[1][-1]:.3f} on validation after the last epoch; "
+                f"above in {above} of {len(curves[0])} epochs"
             )
             holds = curves[0][-1] > curves[1][-1]
         yield Claim(
-            f"{paper.DATASETS[dataset]} → {paper.DATASETS[downstream]}: CMSC with 25 % of the "
-            "labels is above random with all of them",
-            "above during and at the end of training, on validation",
-            " against ".join(f"{value.mean:.3f}" for value in printed if value) + " on test",
+            f"{paper.DATASET_TITLES[dataset]} → {paper.DATASET_TITLES[downstream]}: CMSC with 25 % "
+            "of the labels is above random with all labels",
+            "above throughout training and at its end, on validation",
+            " vs ".join(f"{value.mean:.3f}" for value in printed if value) + " on test",
             words,
             holds,
         )
 
 
 def _mean_curve(result: dict[str, Any] | None) -> list[float]:
-    """The validation AUC after each epoch, mean over seeds; empty where there is none."""
+    """The validation AUC after each epoch, mean over seeds; empty if there is none."""
     if result is None or not result.get("curve"):
         return []
     return [fmean(values) for values in zip(*result["curve"], strict=True)]
@@ -282,12 +282,12 @@ def _distances(results: Results) -> Iterable[Claim]:
     cmsc, simclr = at("cmsc"), at("simclr")
     for what, key, sign in (
         ("the mean distance within a patient is smaller", "intra_mean", -1),
-        ("patients can be told apart better", "separability", 1),
+        ("patients are more separable", "separability", 1),
     ):
         words, holds = "not run", None
         if cmsc is not None and simclr is not None:
             a, b = (sum(found[key]) / len(found[key]) for found in (cmsc, simclr))
-            words, holds = f"{a:.3f} against {b:.3f}", sign * (a - b) > 0
+            words, holds = f"{a:.3f} vs {b:.3f}", sign * (a - b) > 0
         yield Claim(
             f"Patients (PhysioNet 2020): with CMSC {what} than with SimCLR", "yes", "", words, holds
         )
@@ -315,7 +315,7 @@ def _max(*values: float | None) -> float | None:
 
 
 def _above(pairs: list[tuple[float | None, list[float | None]]]) -> _Count:
-    """How often a value is above all of the others it is compared with."""
+    """How often a value is above all those that it is compared with."""
     held = made = 0
     for value, others in pairs:
         known = [v for v in others if v is not None]

@@ -1,8 +1,8 @@
-"""Library: the experiments' data. Frames of a dataset from its store, or from saved Frames files.
+"""The experiments' data: frames of each dataset, from its store or from saved Frames files.
 
-A machine without zarr and polars needs `NAME-frame.safetensors` and, where segments are cut
-otherwise, `NAME-pair.safetensors` (`clocs frames` writes them); one file serves every split and
-every choice of its leads. Knows nothing about methods or runs.
+A machine without polars needs `NAME-frame.safetensors` and, where segments have another length,
+`NAME-pair.safetensors` (`clocs frames` writes them); one file works for every split and every
+choice of its leads.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from pathlib import Path
 from threading import Lock
 
 from clocs.errors import SettingError
-from clocs.experiments.paper import DATASETS
+from clocs.experiments.paper import DATASET_TITLES
 from clocs.frames.frames import Frames
 from clocs.frames.views import frame_for
 from clocs.recording import PAPER_LEADS, STANDARD_LEADS, FrameSpec
 
 
 def leads_for(count: int, present: tuple[str, ...]) -> tuple[str, ...] | None:
-    """Which of the leads present are the four of the paper, or all twelve; None where they lack.
+    """The paper's four leads, or all twelve, if they are present; else None.
 
-    A recording of a single lead is used as it is, whatever the encoder was trained on.
+    A single-lead recording is used as it is, whatever the encoder was trained on.
     """
     if len(present) == 1:
         return present
@@ -43,11 +43,11 @@ class Library:
         return tuple(self._sources)
 
     def leads(self, dataset: str) -> tuple[str, ...]:
-        """All leads that its recordings have."""
+        """All leads of its recordings."""
         return self._sources[dataset].leads
 
     def why_not(self, dataset: str, leads: int) -> str | None:
-        """Why frames of this dataset in so many leads cannot be had; None where they can."""
+        """Why frames of this dataset in so many leads are not available; None if they are."""
         if dataset not in self._sources:
             return f"needs a store of {dataset}"
         if leads_for(leads, self._sources[dataset].leads) is None:
@@ -62,13 +62,15 @@ class Library:
         Args:
             dataset: Its name.
             leads: 4 or 12; a dataset of a single lead has that one.
-            pair: Cut for views that are consecutive segments.
-            split_seed: Of the split by patient.
+            pair: Cut into frames for methods whose views are consecutive segments.
+            split_seed: Random seed for the patient split.
         """
         why_not = self.why_not(dataset, leads)
         names = leads_for(leads, self._sources[dataset].leads) if why_not is None else None
         if names is None:
-            raise SettingError(f"this experiment {why_not}; prepare one and name it in --stores")
+            raise SettingError(
+                f"this experiment {why_not}; prepare one in the folder given as `stores`"
+            )
         source = self._sources[dataset]
         key = (dataset, pair and source.has_pairs, names)
         with self._one_at_a_time:
@@ -87,7 +89,7 @@ class Library:
 
 
 class _Source:
-    """Where one dataset's frames come from."""
+    """The source of one dataset's frames."""
 
     def __init__(
         self,
@@ -106,12 +108,12 @@ class _Source:
 def open_library(folder: Path) -> Library:
     """The stores and saved Frames files of a folder, named by dataset.
 
-    Stores come first, where this machine can read them.
+    Stores take precedence, where polars is installed to read them.
     """
     if not folder.is_dir():
-        raise SettingError(f"{folder} is no folder; give the one that holds the prepared stores")
+        raise SettingError(f"{folder} is not a folder; give the one that holds the prepared stores")
     sources = {}
-    for name in DATASETS:
+    for name in DATASET_TITLES:
         saved = folder / f"{name}-frame.safetensors"
         if (folder / name / "manifest.json").is_file() and find_spec("polars") is not None:
             sources[name] = _of_store(folder / name)
@@ -132,7 +134,7 @@ def open_library(folder: Path) -> Library:
 
 
 def library_of(frames: dict[str, Frames]) -> Library:
-    """Frames that are in memory already."""
+    """Frames that are already in memory."""
     return Library({name: _of_frames(own) for name, own in frames.items()})
 
 
@@ -192,10 +194,10 @@ def _of_store(path: Path) -> _Source:
 
 
 def save_frames(store: Path, out: Path, *, progress: Callable[[int, int], None]) -> list[Path]:
-    """Write a store's Frames files into the folder `out`: all leads, one split serves all.
+    """Write a store's Frames files, with all leads, into the folder `out`.
 
     Returns:
-        The files: one, or two where segments are cut otherwise.
+        The files: one, or two where segments have another length.
     """
     from clocs.frames.make import make_frames
     from clocs.store.store import open_store

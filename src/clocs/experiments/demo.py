@@ -36,7 +36,7 @@ from clocs.store.store import Store
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.loop import Settings
 
-METHODS = ("random", "random-bn", "cmsc")
+DEMO_METHODS = ("random", "random-bn", "cmsc")
 FRACTIONS = (0.25, 1.0)
 PRETRAINING = Settings(**demo_data.PRETRAINING)
 EVALUATION = Settings(epochs=150, patience=15, batch_size=128, lr=3e-3)
@@ -69,7 +69,7 @@ class Demo:
         for fraction in FRACTIONS:
             table.add_column(f"{fraction:.0%} of the labels", justify="right")
         table.add_column("tells patients apart", justify="right")
-        for method in METHODS:
+        for method in DEMO_METHODS:
             scores = [_score(self._of(method, fraction)) for fraction in FRACTIONS]
             apart = self.distances.get(method)
             table.add_row(method, *scores, f"{apart.separability:.2f}" if apart else "")
@@ -107,7 +107,7 @@ def run_demo(folder: Path, *, patients: int, console: Console) -> Demo:
             "synthetic", out=demo_data.store_folder(folder, patients), patients=patients
         )
     learned: dict[str, list[Checkpoint]] = {}
-    for method in METHODS:
+    for method in DEMO_METHODS:
         with _stage(console, f"Learning {SEEDS} encoders without labels: {method}"):
             learned[method] = pretrain(
                 store,
@@ -167,7 +167,7 @@ def _write_page(demo: Demo, store: Store) -> None:
         patients=demo.patients,
         recordings=len(store),
         seeds=SEEDS,
-        methods=METHODS,
+        methods=DEMO_METHODS,
         fractions=FRACTIONS,
         score=lambda method, fraction: _score(demo._of(method, fraction)),
         interval=lambda method, fraction: demo._of(method, fraction).ci95,

@@ -20,7 +20,7 @@ from clocs.experiments.results import Results
 from clocs.files import write_atomic
 
 RUNS = "runs.json"
-TABLES = (
+EXPORTED = (
     *("table-1", "table-2", "linear-converged", "more-with-less", "patient-distances"),
     *("perturbations", "byol-decay", "embedding-dim", "labelled-fraction"),
 )
@@ -41,7 +41,7 @@ def open_results(folder: Path, *more: Path) -> Results:
 def write_exports(results: Results, out: Path) -> None:
     """Write `runs.json` and one file per table that has results."""
     listed: set[str] = set()
-    for name in TABLES:
+    for name in EXPORTED:
         rows = list(_rows(results, name))
         listed.update(row["run"] for row in rows)
         if rows:
@@ -81,7 +81,7 @@ def _read_exports(folder: Path) -> Results:
     try:
         content = json.loads((folder / RUNS).read_text(encoding="utf-8"))
         scores: dict[str, dict[str, Any]] = {}
-        for path in (folder / f"{name}.json" for name in TABLES):
+        for path in (folder / f"{name}.json" for name in EXPORTED):
             for row in json.loads(path.read_text(encoding="utf-8")) if path.is_file() else ():
                 del row["pretraining"]
                 scores[row.pop("run")] = row

@@ -1,7 +1,7 @@
-"""The grid: which encoders to learn and where to score them, for every table and figure.
+"""The grid: which encoders to train and where to score them, for every table and figure.
 
-The tables' cells come from the paper's own numbers, one for one; the figures' settings, which the
-paper gives in words, are the short lists below. Knows nothing about data or how runs are made.
+The tables' cells come from the paper's numbers, one for one; the figures' settings, which the paper
+gives in its text, are the short lists below.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from clocs.errors import SettingError
 from clocs.experiments import paper
 from clocs.experiments.paper import Printed
 
-Task = Literal["linear", "linear-converged", "finetune", "curve", "distances"]
+CellTask = Literal["linear", "linear-converged", "finetune", "curve", "distances"]
 
 SINGLE = ("gaussian", "flip_y", "flip_x", "sa_t", "sa_f")
 PERTURBATIONS = (*SINGLE, *(f"gaussian>{name}" for name in SINGLE[1:]))
-CURVE_EPOCHS = 100  # of more-with-less: a fixed number, without stopping
+CURVE_EPOCHS = 100  # of more-with-less: a fixed number, without early stopping
 SPLIT_SEEDS = (1, 2, 3, 4)  # besides 0: 313 patients move by about 0.05 from split to split
 
 
 @dataclass(frozen=True)
 class Pretraining:
-    """One encoder to learn, all seeds at once.
+    """One encoder to train, all seeds at once.
 
     Attributes:
         method: Its id.
-        dataset: What it learns from; for `random`, where its shapes come from.
+        dataset: Its training data; for `random`, the dataset that sets its shape.
         leads: 4 or 12.
         embedding_dim: E.
-        tau_d: Of BYOL, else None.
-        perturb: A chain of perturbations instead of the method's own, or None.
+        tau_d: BYOL's decay rate; None for the default, and for other methods.
+        perturb: A chain of perturbations that replaces the method's own, or None.
     """
 
     method: str
@@ -44,14 +44,14 @@ class Pretraining:
     perturb: str | None = None
 
     def __post_init__(self) -> None:
-        # without training and in front of a single lead, 4 and 12 leads are one run (and the paper
-        # prints one number for both)
+        # untrained and given a single lead, 4 and 12 leads are one run (and the paper prints one
+        # number for both)
         if self.method == "random" and self.dataset in paper.SINGLE_LEAD:
             object.__setattr__(self, "leads", 4)
 
     @property
     def name(self) -> str:
-        """Stable, readable and fit for a folder's name."""
+        """Stable, readable, and usable as a folder name."""
         parts = [self.dataset, f"{self.leads}leads", f"e{self.embedding_dim}", self.method]
         parts += [f"tau{self.tau_d:g}"] if self.tau_d is not None else []
         parts += [self.perturb.replace(">", "+")] if self.perturb else []
@@ -67,19 +67,19 @@ class Cell:
         downstream: Where it is scored.
         task: How: a protocol of `clocs evaluate`, a `curve` over epochs of fine-tuning, or the
             `distances` between patients.
-        fraction: F.
-        split_seed: Of the downstream split.
+        fraction: F, the labelled fraction.
+        split_seed: Random seed for the downstream patient split.
     """
 
     pretraining: Pretraining
     downstream: str
-    task: Task
+    task: CellTask
     fraction: float = 0.5
     split_seed: int = 0
 
     @property
     def job(self) -> str:
-        """What can be trained together: cells of one job differ in their encoders alone."""
+        """What can be trained together: cells of one job differ only in their encoders."""
         p = self.pretraining
         return (
             f"{self.task}-{self.downstream}-{p.leads}leads-e{p.embedding_dim}"
@@ -105,13 +105,13 @@ def cell_of(row: Printed) -> Cell:
         embedding_dim=row.embedding_dim,
         tau_d=tau_d,
     )
-    task: Task = "linear" if row.scenario == "linear" else "finetune"
+    task: CellTask = "linear" if row.scenario == "linear" else "finetune"
     return Cell(encoder, row.downstream, task, row.fraction)
 
 
 @lru_cache(maxsize=1)
 def paper_values() -> dict[Cell, Printed]:
-    """What the paper prints for each cell; where two tables hold it, they agree."""
+    """What the paper prints for each cell; where two tables contain it, they agree."""
     return {cell_of(row): row for row in paper.printed()}
 
 
@@ -120,7 +120,7 @@ def _of_tables(*prefixes: str) -> list[Cell]:
 
 
 def _untrained(cells: Sequence[Cell]) -> list[Cell]:
-    """The random encoders beside these cells: an honest table always has both."""
+    """The random encoders to compare these cells with: a fair table always has both."""
     found = []
     for cell in cells:
         p = cell.pretraining
@@ -181,7 +181,7 @@ FEW = (0.25, 0.5, 0.75)
 
 
 def _of_figure(*, embedding_dim: int | None = None, fraction: float | None = None) -> list[Cell]:
-    """Chapman → Cardiology, all methods, along the other setting."""
+    """Chapman → Cardiology, all methods, over the setting that is not given."""
     return [
         cell
         for cell in _of_tables("test_auc_finetuning_E_")
@@ -215,8 +215,8 @@ GRIDS: dict[str, Callable[[], list[Cell]]] = {
 ABOUT = {
     "table-1": "linear evaluation, E = 128, F = 0.5, four leads",
     "table-2": "transfer by fine-tuning, E = 128, F = 0.5, four leads",
-    "linear-converged": "table 1 with the linear layer solved to the end",
-    "more-with-less": "validation AUC over epochs: CMSC with few labels, random with all",
+    "linear-converged": "table 1 with the linear layer solved to convergence",
+    "more-with-less": "validation AUC over epochs: CMSC with few labels, random with all labels",
     "patient-distances": "distances between embeddings within and between patients",
     "perturbations": "linear evaluation under nine perturbations",
     "byol-decay": "BYOL with τ_d = 0.5, 0.9 and 0.99",
@@ -236,29 +236,35 @@ def grid(name: str) -> list[Cell]:
     return list(dict.fromkeys(cell for one in chosen for cell in GRIDS[one]()))
 
 
-def only(cells: Iterable[Cell], wishes: Sequence[str]) -> list[Cell]:
-    """Those that fit every wish: 'cmsc', 'cardiology', or 'fraction=0.25,0.5'.
+def cells_of(names: Sequence[str], filters: Sequence[str] = ()) -> list[Cell]:
+    """The cells of these tables and figures, each once, that pass the filters."""
+    return only(dict.fromkeys(cell for name in names for cell in grid(name)), filters)
 
-    A bare word is a method or a dataset (learned from or scored on); several values of one wish,
-    separated by commas, are alternatives.
+
+def only(cells: Iterable[Cell], filters: Sequence[str]) -> list[Cell]:
+    """Those that pass every filter: 'cmsc', 'cardiology', or 'fraction=0.25,0.5'.
+
+    A bare word is a method or a dataset (pre-trained on or scored on); comma-separated values are
+    alternatives.
     """
     chosen = list(cells)
-    for wish in wishes:
-        key, equals, rest = wish.partition("=")
-        values = {value.strip() for value in (rest if equals else key).split(",")}
-        chosen = [cell for cell in chosen if values & _facts(cell, key.strip() if equals else "")]
-    if wishes and not chosen:
+    for given in filters:
+        key, _, values = given.partition("=") if "=" in given else ("", "", given)
+        accepted = {value.strip() for value in values.split(",")}
+        chosen = [cell for cell in chosen if accepted & _values(cell, key.strip())]
+    if filters and not chosen:
         raise SettingError(
-            f"--only {' '.join(wishes)} leaves nothing; try a method (cmsc), a dataset "
+            f"no cell passes `only` {' '.join(filters)}; try a method (cmsc), a dataset "
             "(cardiology) or NAME=VALUE with method, pretrain, downstream, task, leads, e, "
             "fraction, split, perturb or tau"
         )
     return chosen
 
 
-def _facts(cell: Cell, key: str) -> set[str]:
+def _values(cell: Cell, key: str) -> set[str]:
+    """What a filter on `key` accepts for this cell; without a key, a method or a dataset."""
     p = cell.pretraining
-    facts: dict[str, set[str]] = {
+    values: dict[str, set[str]] = {
         "method": {p.method},
         "pretrain": {p.dataset},
         "downstream": {cell.downstream},
@@ -270,6 +276,6 @@ def _facts(cell: Cell, key: str) -> set[str]:
         "perturb": {p.perturb or "none"},
         "tau": {"none" if p.tau_d is None else f"{p.tau_d:g}"},
     }
-    if key and key not in facts:
-        raise SettingError(f"--only knows {', '.join(facts)}, not {key!r}")
-    return facts[key] if key else facts["method"] | facts["pretrain"] | facts["downstream"]
+    if key and key not in values:
+        raise SettingError(f"`only` accepts {', '.join(values)}, not {key!r}")
+    return values[key] if key else values["method"] | values["pretrain"] | values["downstream"]

@@ -1,13 +1,12 @@
 """Ledger: every run of a folder in one crash-safe place (SQLite, write-ahead log).
 
-A run is a row: what it is, how far it is, what it gave. Whoever works on a run holds a lock on a
-file of its own; the system drops the lock when the process ends, however it ends, so a killed
-process leaves nothing behind but a row that can be taken up again. Knows nothing about ECGs.
+A run is a row: its settings, its state and its result. Whoever works on a run holds a lock on its
+own file; the system releases the lock when the process ends, however it ends, so a killed process
+leaves only a row that can be claimed again.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -22,8 +21,9 @@ from typing import Any, Literal
 
 from clocs._version import __version__
 from clocs.errors import SettingError
+from clocs.locks import flock
 
-State = Literal["waiting", "running", "done", "failed"]
+RunState = Literal["waiting", "running", "done", "failed"]
 FILE = "runs.sqlite"
 
 _SCHEMA = """
@@ -34,7 +34,7 @@ CREATE TABLE IF NOT EXISTS runs (
     settings TEXT NOT NULL,          -- JSON
     seeds INTEGER NOT NULL,
     state TEXT NOT NULL DEFAULT 'waiting',
-    result TEXT,                     -- JSON: scores, curves, distances, or how the training went
+    result TEXT,                     -- JSON: scores, curves, distances, or training metrics
     error TEXT,
     checkpoint TEXT,                 -- folder below the ledger's own
     seconds REAL,
@@ -54,7 +54,7 @@ class Run:
     kind: str
     settings: dict[str, Any]
     seeds: int
-    state: State
+    state: RunState
     result: dict[str, Any] | None
     error: str | None
     checkpoint: str | None
@@ -80,12 +80,12 @@ class Ledger:
         self._db.close()
 
     def settle(self, name: str, value: Any, remedy: str) -> None:
-        """Write a fact that must hold for all runs of this folder, or refuse another value."""
+        """Record a fact that must hold for all runs of this folder, or refuse a different value."""
         text = json.dumps(value, sort_keys=True)
         self._db.execute("INSERT OR IGNORE INTO facts VALUES (?, ?)", (name, text))
         have = self.fact(name)
         if have != json.loads(text):
-            raise SettingError(f"{self.folder} holds runs with another {name}; {remedy}")
+            raise SettingError(f"{self.folder} holds runs that differ in the {name}; {remedy}")
 
     def fact(self, name: str) -> Any:
         row = self._db.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
@@ -96,7 +96,7 @@ class Ledger:
         return {name: json.loads(value) for name, value in rows}
 
     def add(self, name: str, kind: str, settings: Mapping[str, Any], seeds: int) -> None:
-        """Make sure that a run has its row; one that is there stays as it is."""
+        """Make sure that a run has a row; an existing one is left as it is."""
         self._db.execute(
             "INSERT OR IGNORE INTO runs (name, kind, settings, seeds) VALUES (?, ?, ?, ?)",
             (name, kind, json.dumps(settings, sort_keys=True), seeds),
@@ -110,23 +110,23 @@ class Ledger:
         """All of them, by name."""
         return {run.name: run for run in self._select("ORDER BY rowid")}
 
-    def states(self) -> dict[str, State]:
+    def states(self) -> dict[str, RunState]:
         return dict(self._db.execute("SELECT name, state FROM runs").fetchall())
 
     def forget_failures(self) -> int:
-        """Let failed runs be tried again; returns how many."""
+        """Queue failed runs again; returns how many."""
         changed = self._db.execute("UPDATE runs SET state = 'waiting' WHERE state = 'failed'")
         return changed.rowcount
 
     @contextmanager
     def claim(self, *names: str, limit: int | None = None) -> Iterator[tuple[str, ...]]:
-        """Take up those of these runs that wait, or that a dead process left; yields their names.
+        """Claim those of these runs that wait, or that a dead process left; yields their names.
 
-        While the context lasts no other process can take them up.
+        No other process can claim them while the context lasts.
 
         Args:
             names: In the order in which to try them.
-            limit: Take up at most so many.
+            limit: The most runs to claim.
         """
         held: dict[str, int] = {}
         try:
@@ -136,7 +136,7 @@ class Ledger:
                 handle = self._lock(name)
                 if handle is None:
                     continue
-                held[name] = handle  # what the row says can be trusted only under the lock
+                held[name] = handle  # the row can be trusted only under the lock
                 run = self.run(name)
                 if run is None or run.state in ("done", "failed"):
                     os.close(held.pop(name))
@@ -152,7 +152,7 @@ class Ledger:
                 os.close(handle)
 
     def taken(self, name: str) -> bool:
-        """Whether some process is at work on a run right now."""
+        """Whether a process is working on a run right now."""
         handle = self._lock(name)
         if handle is not None:
             os.close(handle)
@@ -167,7 +167,7 @@ class Ledger:
         versions: Mapping[str, Any],
         checkpoint: str | None = None,
     ) -> None:
-        """A run is done."""
+        """Record the result of a run."""
         self._db.execute(
             "UPDATE runs SET state = 'done', result = ?, error = NULL, versions = ?, "
             "checkpoint = ?, seconds = COALESCE(seconds, 0) + ?, ended = ? WHERE name = ?",
@@ -182,7 +182,7 @@ class Ledger:
         )
 
     def fail(self, name: str, error: str, *, seconds: float) -> None:
-        """A run failed; its error stays with it."""
+        """Record the error of a failed run."""
         self._db.execute(
             "UPDATE runs SET state = 'failed', error = ?, seconds = COALESCE(seconds, 0) + ?, "
             "ended = ? WHERE name = ?",
@@ -190,18 +190,18 @@ class Ledger:
         )
 
     def put_back(self, name: str, *, seconds: float) -> None:
-        """A run was stopped before its end; whoever comes next goes on with it."""
+        """Queue a run that was stopped early; the next process resumes it."""
         self._db.execute(
             "UPDATE runs SET state = 'waiting', seconds = COALESCE(seconds, 0) + ? WHERE name = ?",
             (seconds, name),
         )
 
     def _lock(self, name: str) -> int | None:
-        """A handle that holds the run's lock; None where another process holds it."""
+        """A handle that holds the run's lock; None if another process holds it."""
         short = hashlib.sha256(name.encode()).hexdigest()[:24]
         handle = os.open(self.folder / "locks" / short, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            flock(handle)
         except BlockingIOError:
             os.close(handle)
             return None
@@ -234,7 +234,7 @@ def _run(row: tuple[Any, ...]) -> Run:
 
 
 def open_ledger(folder: Path, *, create: bool = True) -> Ledger:
-    """The ledger of a folder, made where there is none and `create` allows it."""
+    """The ledger of a folder; a new one where there is none and `create` is set."""
     if not create and not (folder / FILE).is_file():
         raise SettingError(f"{folder} holds no runs; make some with `clocs reproduce`")
     if folder.exists() and not folder.is_dir():
@@ -246,7 +246,7 @@ def open_ledger(folder: Path, *, create: bool = True) -> Ledger:
 
 
 def versions(device: str) -> dict[str, str]:
-    """What made a number, for its row."""
+    """The software and device that made a result, for its row."""
     import numpy as np
     import torch
 

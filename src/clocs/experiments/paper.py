@@ -1,4 +1,4 @@
-"""The paper's tables as printed: `paper_results.csv`, one AUC a row. Knows nothing about runs."""
+"""The paper's tables as printed: `paper_results.csv`, one AUC per row."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 
-TAU_D = 0.9  # of a BYOL row that names none
+TAU_D = 0.9  # of BYOL rows that do not state it
 
-METHODS = {  # in the paper's order, under its names; the untrained encoders are ours to add
+METHOD_TITLES = {  # in the paper's order, with its names; random-bn is our addition
     "random": "Random init.",
     "random-bn": "Random, BN fitted",
     "supervised": "Supervised",
@@ -21,7 +21,7 @@ METHODS = {  # in the paper's order, under its names; the untrained encoders are
     "cmsmlc": "CMSMLC",
 }
 CLOCS = ("cmsc", "cmlc", "cmsmlc")
-DATASETS = {
+DATASET_TITLES = {
     "chapman": "Chapman",
     "physionet2020": "PhysioNet 2020",
     "physionet2017": "PhysioNet 2017",
@@ -29,7 +29,7 @@ DATASETS = {
 }
 SINGLE_LEAD = ("physionet2017", "cardiology")
 PRETRAIN = ("chapman", "physionet2020")
-DOWNSTREAM = {  # of the transfers, in the paper's order of columns
+DOWNSTREAM = {  # the transfers, in the paper's order of columns
     "chapman": ("cardiology", "physionet2017", "physionet2020"),
     "physionet2020": ("cardiology", "physionet2017", "chapman"),
 }
@@ -49,9 +49,9 @@ class Printed:
         embedding_dim: E.
         fraction: F.
         pretrain: None for a random encoder.
-        downstream: The dataset of the scores.
+        downstream: The dataset it is scored on.
         method: Its id.
-        tau_d: Of BYOL; 0.9 where the table names none.
+        tau_d: BYOL's decay rate; 0.9 where the table does not state it.
         mean: Test AUC over five seeds.
         std: Its standard deviation.
     """
@@ -71,7 +71,7 @@ class Printed:
 
 @lru_cache(maxsize=1)
 def printed() -> tuple[Printed, ...]:
-    """All 1,428 AUCs of the paper's tables; some stand in two tables."""
+    """All 1,428 AUCs of the paper's tables; some are in two tables."""
     text = files("clocs.experiments").joinpath("paper_results.csv").read_text(encoding="utf-8")
     return tuple(_row(row) for row in csv.DictReader(text.splitlines()))
 

@@ -1,7 +1,7 @@
-"""Pricing: how long a grid takes, from rates measured in earlier runs or, without them, assumed.
+"""Pricing: how long runs take, by rates measured in earlier runs or, without them, assumed.
 
-Counts are the paper's datasets' own, or the simulated ones'; seconds are of one process on one
-device.
+Counts are those of the paper's datasets or of the simulated ones; seconds are for one process on
+one device.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from clocs.experiments.ledger import Run
 from clocs.experiments.profile import Profile
 from clocs.experiments.simulated import PATIENTS
 
-# instances of all parts in four leads, as `clocs info` prints them; 'lead': a frame of one lead
+# instances of all splits in four leads, as `clocs info` prints them; 'lead': one frame of one lead
 INSTANCES = {
     "chapman": {"cmsc": 42_352, "cmlc": 10_588, "cmsmlc": 10_588, "lead": 42_352},
     "physionet2020": {"cmsc": 37_456, "cmlc": 20_162, "cmsmlc": 9_364, "lead": 80_648},
     "physionet2017": {"lead": 28_661},
     "cardiology": {"lead": 7_079},
 }
-TRAINED = 0.6  # the training part
+TRAINED = 0.6  # the training split
 UNTRAINED = ("random", "random-bn")
 
-# an H200's with five members, `benchmarks/train.py`; instances a second
-PRETRAINING = {
+# an H200 with five members, `benchmarks/train.py`; instances per second
+PRETRAINING_RATES = {
     "cmsc": 1.28e6,
     "cmlc": 0.80e6,
     "cmsmlc": 0.39e6,
@@ -45,17 +45,23 @@ LASTED = {
     "mtssl": 165,
     "supervised": 232,
 }
-VALIDATING = 1.25  # a validation part is a third of the training part, and goes forward only
-# assumed until measured: labelled frames a second of a whole fleet, and epochs
-DOWNSTREAM = {"linear": 20e6, "finetune": 1.2e6, "curve": 0.6e6, "linear-converged": 0.2e6}
+VALIDATING = 1.25  # the validation split is a third of the training split, forward pass only
+# assumed until measured: labelled frames per second of a whole fleet, and epochs
+DOWNSTREAM_RATES = {"linear": 20e6, "finetune": 1.2e6, "curve": 0.6e6, "linear-converged": 0.2e6}
 EPOCHS = {"linear": 150, "finetune": 40, "linear-converged": 1}
 SMALL_BATCH = {"cardiology": 4.0}  # batches of 16 leave a GPU idle between them
-SLOWER = {
-    "cuda": 1.0,
-    "cpu": 150.0,
-}  # than the H200; two cores, of which CMSC makes 110 and SimCLR 180
-SET_UP = {"cuda": 4.0, "cpu": 0.3}  # seconds for kernels, capturing and loading
+SLOWER = {"cuda": 1.0, "cpu": 150.0}  # than the H200; two cores: 110 for CMSC, 180 for SimCLR
+SET_UP = {"cuda": 4.0, "cpu": 0.3}  # seconds to compile kernels, capture graphs and load data
 SIMULATED = 4 * 2 * 2 * PATIENTS  # instances of any simulated dataset, in four leads
+
+
+def duration(seconds: float) -> str:
+    """'45 s', '12 min', '3.5 h'."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
 
 
 @dataclass(frozen=True)
@@ -64,11 +70,10 @@ class Rates:
 
     Attributes:
         device: 'cuda' or 'cpu'.
-        profile: Decides how long trainings can last.
-        rate: Instances a second, by method.
-        epochs: Of a pre-training, by method.
-        cell: Seconds a cell at F = 1, by (task, downstream, leads).
-        measured: Whether any of it was measured in this folder.
+        profile: Limits how long trainings can last.
+        rate: Instances per second, by method.
+        epochs: Per pre-training, by method.
+        cell: Seconds per cell at F = 1, by (task, downstream, leads).
     """
 
     device: str
@@ -79,11 +84,12 @@ class Rates:
 
     @property
     def measured(self) -> bool:
+        """Whether any of it was measured in this folder."""
         return bool(self.rate or self.cell)
 
     @classmethod
     def of(cls, runs: Iterable[Run], device: str, profile: Profile) -> Rates:
-        """From what the runs of a folder took, on a device of this kind."""
+        """From the times of a folder's runs on this kind of device."""
         rate: dict[str, list[float]] = {}
         epochs: dict[str, list[float]] = {}
         cell: dict[tuple[str, str, int], list[float]] = {}
@@ -120,14 +126,14 @@ class Rates:
         return counts.get(method, counts["lead"])
 
     def pretraining_seconds(self, encoder: Pretraining, seeds: int) -> float:
-        """Of one pre-training with all its seeds."""
+        """One pre-training with all its seeds."""
         if encoder.method in UNTRAINED:
             return self.set_up / 2
         slower = SLOWER.get(self.device, 1.0)
-        whole = encoder.method in ("cmlc", "cmsmlc")  # all leads make one instance
+        whole = encoder.method in ("cmlc", "cmsmlc")  # one instance contains all leads
         more = encoder.leads / 4  # views, or instances
         instances = self._instances(encoder.dataset, encoder.method) * TRAINED * seeds
-        assumed = PRETRAINING[encoder.method] / slower / VALIDATING
+        assumed = PRETRAINING_RATES[encoder.method] / slower / VALIDATING
         rate = self.rate.get(encoder.method, assumed)
         epochs = self.epochs.get(encoder.method, min(LASTED[encoder.method], self.profile.epochs))
         rate = rate / more if whole else rate
@@ -135,7 +141,7 @@ class Rates:
         return self.set_up + epochs * instances / rate
 
     def job_seconds(self, cells: Sequence[Cell], seeds: int) -> float:
-        """Of scoring the encoders of one job."""
+        """Scoring the encoders of one job."""
         first = cells[0]
         leads = first.pretraining.leads
         known = self.cell.get((first.task, first.downstream, leads))
@@ -150,5 +156,5 @@ class Rates:
         top = self.profile.curve_epochs if first.task == "curve" else self.profile.epochs
         epochs = top if first.task == "curve" else min(EPOCHS[first.task], top)
         labelled = frames * TRAINED * first.fraction * seeds * len(cells)
-        rate = DOWNSTREAM[first.task] / SMALL_BATCH.get(first.downstream, 1.0) / slower
+        rate = DOWNSTREAM_RATES[first.task] / SMALL_BATCH.get(first.downstream, 1.0) / slower
         return self.set_up + epochs * labelled / rate

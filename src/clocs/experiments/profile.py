@@ -1,4 +1,4 @@
-"""Profiles: how long the grid's trainings are: as in the paper, or small to try everything."""
+"""Profiles: how long to train: as in the paper, or briefly, to try everything."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class Profile:
     """What all runs of a folder share.
 
     Attributes:
-        name: 'paper', or 'simulated' where small simulated datasets stand for the real ones.
-        epochs: At most, of every training.
+        name: 'paper', or 'simulated' for small simulated datasets.
+        epochs: The most epochs of any training.
         patience: Epochs without a lower validation loss before a member stops.
         lr: Adam's learning rate.
-        curve_epochs: Of curves: all of them, without stopping.
-        resamples: Of patients, for the intervals.
-        seeds: Unless another number is asked for.
+        curve_epochs: The epochs of a curve, without early stopping.
+        resamples: Bootstrap samples of patients, for the confidence intervals.
+        seeds: The default number of seeds.
     """
 
     name: str = "paper"

@@ -1,4 +1,4 @@
-"""Report: a folder of runs -> one self-contained HTML page, Markdown tables and JSON lists.
+"""`clocs.report`: a folder of runs -> one self-contained HTML page, Markdown tables and JSON.
 
 Every table in the paper's layout, the claims in three columns, the figures, and at the end the
 settings, data, versions and time. Needs jinja2.
@@ -17,15 +17,15 @@ from typing import Any
 import jinja2
 
 from clocs._version import __version__
-from clocs.experiments import figures, paper, tables
+from clocs.experiments import paper, report_figures, tables
 from clocs.experiments.claims import Claim, claims
 from clocs.experiments.exports import open_results, write_exports
-from clocs.experiments.figures import Figure
 from clocs.experiments.grid import ABOUT, Cell, grid
 from clocs.experiments.ledger import Run
+from clocs.experiments.pricing import duration
+from clocs.experiments.report_figures import ReportFigure
 from clocs.experiments.results import Results
 from clocs.experiments.runner import last_line
-from clocs.experiments.summary import duration
 from clocs.experiments.tables import Table, markdown, signed
 from clocs.files import write_atomic
 
@@ -33,7 +33,7 @@ PAGE = "index.html"
 TITLES = {
     "table-1": "Table 1: linear evaluation",
     "table-2": "Table 2: transfer",
-    "linear-converged": "Table 1, solved to the end",
+    "linear-converged": "Table 1, solved to convergence",
     "more-with-less": "Doing more with fewer labels",
     "patient-distances": "Distances between patients",
     "perturbations": "Perturbations",
@@ -54,25 +54,27 @@ class Section:
     about: str
     cells: int
     done: int
-    missing: dict[str, int]  # why: how many
+    missing: dict[str, int]  # number of missing results by reason
     tables: list[Table] = field(default_factory=list)
-    folded: list[Table] = field(default_factory=list)  # many: shown on request
-    figures: list[Figure] = field(default_factory=list)
+    folded: list[Table] = field(default_factory=list)  # shown on request
+    figures: list[ReportFigure] = field(default_factory=list)
 
 
-def write_report(runs: Path, out: Path | None = None, *, earlier: Sequence[Path] = ()) -> Path:
-    """Write the report of a folder of runs.
+def report(
+    runs: Path | str, out: Path | str | None = None, *, earlier: Sequence[Path | str] = ()
+) -> Path:
+    """Write the report of a folder of runs: one HTML page, Markdown tables, JSON.
 
     Args:
         runs: The folder of the runs, or of an earlier report.
-        out: The report's folder; `report` in the runs' by default.
+        out: The folder for the report; `report` inside `runs` by default.
         earlier: More folders of runs or reports, to include what `runs` lacks.
 
     Returns:
         The page.
     """
-    results = open_results(runs, *earlier)
-    out = out or runs / "report"
+    results = open_results(Path(runs), *map(Path, earlier))
+    out = Path(runs) / "report" if out is None else Path(out)
     out.mkdir(parents=True, exist_ok=True)
     sections = [_section(results, name) for name in TITLES]
     found = claims(results)
@@ -133,30 +135,34 @@ def _section(results: Results, name: str) -> Section:
 
 def _fill(results: Results, section: Section, cells: list[Cell]) -> None:
     """Tables and figures of one experiment."""
-    drawn: list[Figure | None] = []
+    drawn: list[ReportFigure | None] = []
     own = set(cells)
     match section.name:
         case "table-1":
             table = tables.linear_table(results, title="E = 128, F = 0.5, four leads", cells=own)
             section.tables.append(table)
-            drawn.append(figures.dots(table, "Test AUC of a linear layer on frozen embeddings."))
+            drawn.append(
+                report_figures.dots(table, "Test AUC of a linear layer on frozen embeddings.")
+            )
         case "linear-converged":
-            title = "Standardised features, L-BFGS, L2 chosen on validation"
+            title = "Standardised features, L-BFGS, L2 chosen on the validation set"
             section.tables.append(
                 tables.linear_table(results, title=title, cells=own, task="linear-converged")
             )
         case "table-2":
             table = tables.transfer_table(results, title="E = 128, F = 0.5, four leads", cells=own)
             section.tables.extend([table, tables.split_table(results)])
-            drawn.append(figures.dots(table, "Test AUC after fine-tuning on another dataset."))
+            drawn.append(
+                report_figures.dots(table, "Test AUC after fine-tuning on another dataset.")
+            )
         case "perturbations":
             section.tables.append(tables.perturbation_table(results, cells))
-            drawn.append(figures.perturbations(results))
+            drawn.append(report_figures.perturbations(results))
         case "more-with-less":
-            drawn.append(figures.more_with_less(results))
+            drawn.append(report_figures.more_with_less(results))
         case "patient-distances":
             section.tables.extend(_distance_table(results, cells))
-            drawn.append(figures.distances(results, cells))
+            drawn.append(report_figures.distances(results, cells))
         case "embedding-dim":
             _add_along(results, section, cells, "E, embedding dimension", "F = 0.25")
         case "labelled-fraction":
@@ -167,12 +173,12 @@ def _fill(results: Results, section: Section, cells: list[Cell]) -> None:
 def _add_along(
     results: Results, section: Section, cells: Sequence[Cell], over: str, fixed: str
 ) -> None:
-    """A figure along E or F, and its numbers."""
-    words = f"Chapman → Cardiology, {fixed}; full lines ours, dashed the paper's."
-    figure = figures.along(results, cells, over=over, words=words)
+    """A figure over E or F, and its table."""
+    words = f"Chapman → Cardiology, {fixed}; solid lines ours, dashed lines the paper's."
+    figure = report_figures.along(results, cells, over=over, words=words)
     section.figures.extend([figure] if figure else [])
     title = f"Chapman → Cardiology, {fixed}, over {over}"
-    place = partial(figures.place, over=over)
+    place = partial(report_figures.place, over=over)
     section.tables.append(tables.along_table(results, cells, title=title, place=place))
 
 
@@ -183,19 +189,19 @@ def _distance_table(results: Results, cells: Sequence[Cell]) -> list[Table]:
         if result is not None:
             p = cell.pretraining
             entries = tuple(
-                tables.Entry(ours=tables.value_of(result[key]))
+                tables.TableEntry(ours=tables.value_of(result[key]))
                 for key in ("intra_mean", "inter_mean", "separability")
             )
-            rows.append((f"{paper.METHODS[p.method]}, E = {p.embedding_dim}", entries))
-    columns = ("within a patient, mean", "between two, mean", "told apart")
-    title = "Euclidean distances of embeddings, mean ± sd of the seeds"
+            rows.append((f"{paper.METHOD_TITLES[p.method]}, E = {p.embedding_dim}", entries))
+    columns = ("mean within patients", "mean between patients", "separability")
+    title = "Euclidean distances between embeddings, mean ± sd over seeds"
     return [Table(title, (), columns, tuple(rows))] if rows else []
 
 
 def _summary(
     results: Results, sections: Sequence[Section], found: Sequence[Claim]
 ) -> dict[str, Any]:
-    """The first lines of the page."""
+    """The key figures at the top of the page."""
     entries = [
         entry for s in sections if s.name in ("table-1", "table-2") and s.tables
         for entry in s.tables[0].entries
@@ -230,7 +236,7 @@ def _facts(results: Results) -> dict[str, Any]:
             "leads": results.facts.get(f"leads of {name}") or [],
             **(results.facts.get(f"counts of {name}") or {}),
         }
-        for name, title in paper.DATASETS.items()
+        for name, title in paper.DATASET_TITLES.items()
         if f"data of {name}" in results.facts
     }
     return {
@@ -255,11 +261,11 @@ def _times(done: Sequence[Run]) -> list[tuple[str, int, float]]:
 
 def _markdown(section: Section) -> str:
     lines = [f"# {section.title}", "", f"{section.about[0].upper()}{section.about[1:]}.", ""]
-    lines.append(f"{section.done} of {section.cells} numbers are there.")
+    lines.append(f"{section.done:,} of {section.cells:,} results computed.")
     lines += [f"{count} missing: {why}." for why, count in section.missing.items()]
     lines += [
         "",
-        "Test AUC per frame, mean ± sd over seeds; in brackets the paper's and the difference. "
+        "Test AUC per frame, mean ± sd over seeds; the paper's and the difference in parentheses. "
         "† not above the stronger untrained encoder (paired test over patients, Holm-corrected).",
         "",
     ]
@@ -271,7 +277,7 @@ def _claims_markdown(found: Sequence[Claim]) -> str:
     lines = [
         "# The paper's claims",
         "",
-        "| claim | the text | a recount of its tables | ours |",
+        "| claim | paper's text | paper's tables, recounted | ours |",
         "| --- | --- | --- | --- |",
     ]
     for claim in found:

@@ -1,4 +1,4 @@
-"""Results: what a ledger says about each cell: our value, the paper's, or why there is none."""
+"""Results: our value and the paper's for each cell, or why there is none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from clocs.experiments.runner import last_line, run_name
 
 @dataclass(frozen=True)
 class Value:
-    """An AUC as mean and standard deviation over seeds; no deviation where there is one seed."""
+    """An AUC as mean and standard deviation over seeds; no deviation for a single seed."""
 
     mean: float
     std: float | None
@@ -25,12 +25,12 @@ class Value:
 
 @dataclass(frozen=True)
 class Results:
-    """All that the report shows is read from here.
+    """Everything that the report shows.
 
     Attributes:
         runs: By name.
-        facts: That hold for all runs: their data, their profile.
-        versions: Of the software and devices that made them, each once.
+        facts: What holds for all runs: their data and their profile.
+        versions: The software and devices that made them, each once.
     """
 
     runs: Mapping[str, Run]
@@ -43,10 +43,10 @@ class Results:
         return sorted({run.seeds for run in self.runs.values()}, reverse=True)
 
     def run(self, cell: Cell) -> Run | None:
-        """Its run with the most seeds that is done, else any."""
+        """Its completed run with the most seeds, else any run."""
         found = [self.runs.get(run_name(cell, seeds)) for seeds in self.seeds]
-        there = [run for run in found if run is not None]
-        return next((run for run in there if run.state == "done"), there[0] if there else None)
+        known = [run for run in found if run is not None]
+        return next((run for run in known if run.state == "done"), known[0] if known else None)
 
     def result(self, cell: Cell) -> dict[str, Any] | None:
         run = self.run(cell)

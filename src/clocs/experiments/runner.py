@@ -1,9 +1,8 @@
-"""Runner: works through a grid. Learns what is missing, scores what is ready, writes it down.
+"""Runner: works through a grid, training and scoring what the ledger lacks.
 
 Encoders come first, one pre-training with all its seeds at a time; then, for each downstream set,
 all encoders that wait for it are scored as one fleet. Several runners can share a folder: each run
-is claimed in the ledger. A run that fails keeps its error and the rest goes on. Knows nothing about
-tables, figures or the command line.
+is claimed in the ledger. A failed run keeps its error, and the others continue.
 """
 
 from __future__ import annotations
@@ -21,33 +20,33 @@ import torch
 from clocs.errors import ClocsError
 from clocs.experiments.data import Library
 from clocs.experiments.grid import Cell, Pretraining
-from clocs.experiments.learn_step import Seen, learn
 from clocs.experiments.ledger import Ledger, versions
-from clocs.experiments.pricing import Rates
+from clocs.experiments.pricing import Rates, duration
 from clocs.experiments.profile import Profile
-from clocs.experiments.score_step import score
+from clocs.experiments.steps import Throughput, learn, score
 from clocs.training.loop import Epoch
 
 MEMBERS = 45  # trained downstream at once: nine groups of five seeds
-_POLL = 0.5  # seconds between looks at what other processes do
+_POLL = 0.5  # seconds between checks of what other processes do
+_REMEDY = "give a new folder as `out`"
 
 
 class TimeIsOver(Exception):  # noqa: N818 (it is no error)
-    """The time given is over; what was in hand is put back."""
+    """The time limit is reached; unfinished work goes back to the queue."""
 
 
 @dataclass(frozen=True)
-class Progress:
-    """What happened: `words` about a unit of work, and where the grid stands."""
+class GridProgress:
+    """What happened: a message about a unit of work, and how many units are finished."""
 
-    words: str
+    message: str
     done: int
     total: int
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """How a grid stands when its runner ends; numbers of cells."""
+class GridStatus:
+    """The state of a grid when its runner ends, in numbers of cells."""
 
     done: int
     failed: int
@@ -57,24 +56,34 @@ class Outcome:
 
     @property
     def complete(self) -> bool:
-        """Whether all that could be done is done."""
+        """Whether everything that could be done is done."""
         return not self.failed and not self.left
+
+    def __str__(self) -> str:
+        parts = [f"{self.done:,} results computed"]
+        if self.failed:
+            parts.append(f"{self.failed:,} failed (kept until you retry)")
+        if self.unavailable:
+            parts.append(f"{self.unavailable:,} need data that is missing")
+        if self.left:
+            parts.append(f"{self.left:,} left (the same command resumes)")
+        return f"{', '.join(parts)}; {duration(self.seconds)}"
 
 
 def run_name(what: Pretraining | Cell, seeds: int) -> str:
-    """The ledger's name for it: equal settings, equal name."""
+    """Its name in the ledger: equal settings, equal name."""
     kind = "pretrain" if isinstance(what, Pretraining) else "score"
     return f"{kind}/{what.name}/seeds{seeds}"
 
 
 def why_not(library: Library, cell: Cell) -> str | None:
-    """What a cell lacks to be run; None where it lacks nothing."""
+    """Which data a cell needs and the library lacks; None if it can run."""
     p = cell.pretraining
     return library.why_not(p.dataset, p.leads) or library.why_not(cell.downstream, p.leads)
 
 
 class Runner:
-    """One process at work on one folder of runs."""
+    """One worker on one folder of runs."""
 
     def __init__(
         self,
@@ -87,9 +96,9 @@ class Runner:
         seconds: float | None = None,
         members: int = MEMBERS,
         stop: Event | None = None,
-        on_progress: Callable[[Progress], None] = lambda progress: None,
+        on_progress: Callable[[GridProgress], None] = lambda progress: None,
     ) -> None:
-        """seconds, stop: when no new work begins, and a pre-training in hand is put back."""
+        """seconds, stop: when to begin no new work and put the current pre-training back."""
         self.ledger, self.library, self.profile = ledger, library, profile
         self.seeds = seeds or profile.seeds
         self.device = torch.device(device)
@@ -99,20 +108,19 @@ class Runner:
         self._stop = stop or Event()
         self._units, self._finished = 0, 0
 
-    def work(self, cells: Sequence[Cell]) -> Outcome:
-        """Do what is missing of these cells, and wait for what other processes have in hand."""
-        remedy = "give a new folder with --out"
-        self.ledger.settle("profile", {**asdict(self.profile), "seeds": None}, remedy)
+    def work(self, cells: Sequence[Cell]) -> GridStatus:
+        """Compute what these cells lack, and wait for what other processes are computing."""
+        self.ledger.settle("profile", {**asdict(self.profile), "seeds": None}, _REMEDY)
         able = [cell for cell in cells if why_not(self.library, cell) is None]
         rates = Rates.of(self.ledger.runs().values(), self.device.type, self.profile)
-        encoders = sorted(  # the longest first: where several work, nobody waits long at the end
+        encoders = sorted(  # the longest first, so that parallel workers finish together
             dict.fromkeys(cell.pretraining for cell in able),
             key=lambda encoder: -rates.pretraining_seconds(encoder, self.seeds),
         )
         for name in sorted({e.dataset for e in encoders} | {cell.downstream for cell in able}):
-            self.ledger.settle(f"data of {name}", self.library.content(name), remedy)
+            self.ledger.settle(f"data of {name}", self.library.content(name), _REMEDY)
         for name in self.library.datasets:
-            self.ledger.settle(f"leads of {name}", self.library.leads(name), remedy)
+            self.ledger.settle(f"leads of {name}", self.library.leads(name), _REMEDY)
         for encoder in encoders:
             settings = asdict(encoder)
             self.ledger.add(run_name(encoder, self.seeds), "pretrain", settings, self.seeds)
@@ -125,10 +133,10 @@ class Runner:
                 pass
         except TimeIsOver:
             pass
-        return self._outcome(cells, able)
+        return self._status(cells, able)
 
     def _learn_lost_again(self, cells: Sequence[Cell]) -> None:
-        """Encoders that a missing number needs and whose files are gone are to be learned again."""
+        """Queue again the encoders that missing results need and whose files are gone."""
         runs = self.ledger.runs()
         needed = {
             run_name(cell.pretraining, self.seeds)
@@ -141,7 +149,7 @@ class Runner:
                 self.ledger.put_back(name, seconds=0.0)
 
     def _one_more(self, encoders: list[Pretraining], cells: list[Cell]) -> bool:
-        """One unit of work, or a moment of waiting; False where nothing is left to do."""
+        """Do one unit of work, or wait a moment; False if nothing is left to do."""
         states = self.ledger.states()
         everything: list[Pretraining | Cell] = [*encoders, *cells]
         self._finished = sum(not self._open(states, what) for what in everything)
@@ -149,7 +157,7 @@ class Runner:
         for encoder in waiting:
             if self._pretrain(encoder):
                 return True
-        # an encoder that another process has in hand makes its jobs wait, so that fleets are full
+        # a job waits for encoders that another process is training, so that fleets are full
         jobs: dict[str, list[Cell]] = {}
         for cell in cells:
             jobs.setdefault(cell.job, []).append(cell)
@@ -178,17 +186,17 @@ class Runner:
             raise TimeIsOver
 
     def _pretrain(self, encoder: Pretraining) -> bool:
-        """Learn one encoder, all seeds at once; False where another process has it in hand."""
+        """Train one encoder, all seeds at once; False if another process is training it."""
         self._check_time()
         name = run_name(encoder, self.seeds)
         with self.ledger.claim(name) as claimed:
             if not claimed:
                 return False
-            began, seen = time.monotonic(), Seen()
+            began, throughput = time.monotonic(), Throughput()
             folder = Path("pretrained") / encoder.name / f"seeds{self.seeds}"
 
             def on_epoch(epoch: Epoch) -> None:
-                seen.add(epoch)
+                throughput.add(epoch)
                 self._check_time()
 
             try:
@@ -205,25 +213,25 @@ class Runner:
                 self.ledger.put_back(name, seconds=time.monotonic() - began)
                 raise
             except Exception as error:
-                self._fail(name, _words(error), time.monotonic() - began)
+                self._fail(name, _text(error), time.monotonic() - began)
             else:
                 seconds = time.monotonic() - began
                 self.ledger.finish(
                     name,
-                    result | seen.facts(),
+                    result | throughput.json(),
                     seconds=seconds,
                     versions=versions(self.device.type),
                     checkpoint=str(folder),
                 )
-                self._report(f"learned {encoder.name} in {seconds:.1f} s{seen.words()}", 1)
+                self._report(f"trained {encoder.name} in {seconds:.1f} s{throughput}", 1)
         self._tidy()
         return True
 
     def _evaluate(self, cells: Sequence[Cell]) -> bool:
-        """Score encoders on one downstream set; False where other processes have them in hand."""
+        """Score encoders on one downstream set; False if other processes are scoring them."""
         most = max(1, self.members // self.seeds)
         rates = Rates.of(self.ledger.runs().values(), self.device.type, self.profile)
-        # work that is lost when the time is over should not begin; the first may always
+        # do not begin what cannot end in time; but something may always begin
         self._check_time(rates.job_seconds(cells[:most], self.seeds) if self._worked() else 0.0)
         by_name = {run_name(cell, self.seeds): cell for cell in cells}
         with self.ledger.claim(*by_name, limit=most) as claimed:
@@ -234,7 +242,7 @@ class Runner:
         return True
 
     def _count(self, cell: Cell) -> None:
-        """Note how much data a dataset is, for the report."""
+        """Record the size of a dataset, for the report."""
         name = f"counts of {cell.downstream}"
         if self.ledger.fact(name) is None:
             frames = self.library.frames(cell.downstream, leads=cell.pretraining.leads)
@@ -244,13 +252,13 @@ class Runner:
                 "frames": len(frames),
                 "patients_by_part": [len(frames.patients_of(part)) for part in range(3)],
             }
-            self.ledger.settle(name, counts, "give a new folder with --out")
+            self.ledger.settle(name, counts, _REMEDY)
 
     def _worked(self) -> bool:
         return time.monotonic() - self._began > 60
 
     def _score(self, cells: Sequence[Cell]) -> None:
-        """One fleet; where it fails, its halves, so that one bad run spoils no other."""
+        """Score one fleet; if it fails, its halves, so that one bad run spoils no other."""
         names = [run_name(cell, self.seeds) for cell in cells]
         began, failure = time.monotonic(), ""
         try:
@@ -266,7 +274,7 @@ class Runner:
                 self.ledger.put_back(name, seconds=0.0)
             raise
         except Exception as error:
-            failure = _words(error)  # what it holds on the device goes with it
+            failure = _text(error)  # keeps no reference to memory on the device
         self._tidy()
         if failure and len(cells) == 1:
             self._fail(names[0], failure, time.monotonic() - began)
@@ -289,21 +297,21 @@ class Runner:
         assert run is not None and run.checkpoint is not None  # cells are ready only then
         return self.ledger.folder / run.checkpoint
 
-    def _fail(self, name: str, words: str, seconds: float) -> None:
-        self.ledger.fail(name, words, seconds=seconds)
-        self._report(f"failed {name}: {last_line(words)}", 1)
+    def _fail(self, name: str, error: str, seconds: float) -> None:
+        self.ledger.fail(name, error, seconds=seconds)
+        self._report(f"failed {name}: {last_line(error)}", 1)
 
     def _tidy(self) -> None:
-        """Captured graphs hold their memory until they are collected."""
+        """Free the memory of captured graphs, which they keep until collected."""
         if self.device.type == "cuda":
             gc.collect()
             torch.cuda.empty_cache()
 
-    def _report(self, words: str, units: int) -> None:
+    def _report(self, message: str, units: int) -> None:
         self._finished += units
-        self._say(Progress(words, self._finished, self._units))
+        self._say(GridProgress(message, self._finished, self._units))
 
-    def _outcome(self, cells: Sequence[Cell], able: Sequence[Cell]) -> Outcome:
+    def _status(self, cells: Sequence[Cell], able: Sequence[Cell]) -> GridStatus:
         states = self.ledger.states()
         done = failed = 0
         for cell in able:
@@ -311,7 +319,7 @@ class Runner:
             encoder = states[run_name(cell.pretraining, self.seeds)]
             done += own == "done"
             failed += own != "done" and "failed" in (own, encoder)
-        return Outcome(
+        return GridStatus(
             done=done,
             failed=failed,
             unavailable=len(cells) - len(able),
@@ -320,12 +328,12 @@ class Runner:
         )
 
 
-def _words(error: Exception) -> str:
-    """What the ledger keeps of an error: its sentence, or all of it where it was no sentence."""
+def _text(error: Exception) -> str:
+    """What the ledger keeps of an error: the message of our own, the traceback of others."""
     return str(error) if isinstance(error, ClocsError) else traceback.format_exc()
 
 
 def last_line(text: str | None) -> str:
-    """The last line of an error, which says what it was."""
+    """The last line of an error, which says what went wrong."""
     lines = (text or "").strip().splitlines()
-    return lines[-1] if lines else "no reason is known"
+    return lines[-1] if lines else "unknown reason"

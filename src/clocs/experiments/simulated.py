@@ -1,7 +1,7 @@
-"""Small simulated datasets that stand for the paper's four, to try the whole grid in seconds.
+"""Small simulated datasets in place of the paper's four, to try the whole grid in seconds.
 
-Twelve leads where the real dataset has twelve, one where it has one. The numbers say whether the
-machinery works, nothing about patients. Made without zarr or polars.
+Twelve leads where the real dataset has twelve, one where it has one. The results show that the code
+works; they say nothing about patients.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BATCH_SIZE = 32
 
 
 def simulated_frames(name: str, seed: int, patients: int = PATIENTS) -> Frames:
-    """Frames of simulated patients under a dataset's name."""
+    """Frames of simulated patients under the name of a dataset."""
     dataset = Synthetic(patients=patients, seed=seed)
     recordings = [dataset.read(entry) for entry in dataset.list().entries]
     width = dataset.frame.samples
@@ -64,7 +64,8 @@ def simulated_frames(name: str, seed: int, patients: int = PATIENTS) -> Frames:
 
 
 def simulated_datasets(patients: int = PATIENTS) -> dict[str, Frames]:
-    """All four, each with patients of its own."""
+    """All four, each with its own patients."""
     return {
-        name: simulated_frames(name, seed, patients) for seed, name in enumerate(paper.DATASETS)
+        name: simulated_frames(name, seed, patients)
+        for seed, name in enumerate(paper.DATASET_TITLES)
     }

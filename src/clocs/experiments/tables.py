@@ -1,7 +1,4 @@
-"""Tables: results in the paper's layout, each entry ours, the paper's and the difference.
-
-Knows nothing about HTML; `markdown` is the plain form.
-"""
+"""The report's tables: results in the paper's layout, each ours, the paper's and the difference."""
 
 from __future__ import annotations
 
@@ -10,22 +7,22 @@ from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
 from clocs.experiments import paper
-from clocs.experiments.grid import PERTURBATIONS, SPLIT_SEEDS, Cell, Pretraining, Task, grid
+from clocs.experiments.grid import PERTURBATIONS, SPLIT_SEEDS, Cell, CellTask, Pretraining, grid
 from clocs.experiments.results import Results, Value, papers
 
 BYOL_DECAYS = (0.5, None, 0.99)  # None: 0.9, BYOL's own
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One place in a table."""
+class TableEntry:
+    """One result in a table."""
 
     ours: Value | None = None
     paper: Value | None = None
     why_not: str = ""
-    best: bool = False  # of ours in its column, among what was pre-trained
+    best: bool = False  # our best in its column, among encoders pre-trained without labels
     papers_best: bool = False
-    beats_random: bool | None = None  # by a paired test over patients; None where not tested
+    beats_random: bool | None = None  # by a paired test over patients; None if not tested
 
     @property
     def difference(self) -> float | None:
@@ -36,22 +33,22 @@ class Entry:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of entries under columns, which may stand in groups.
+    """Rows of entries under columns, which may be grouped.
 
     Attributes:
-        title: Above it.
-        groups: (title, number of columns) of each group; empty where there are none.
+        title: Above the table.
+        groups: (title, number of columns) of each group, or empty.
         columns: Their titles.
-        rows: (title, entries) each; an entry is None where the paper has no such place either.
+        rows: (title, entries) each; None for combinations that the paper does not have.
     """
 
     title: str
     groups: tuple[tuple[str, int], ...]
     columns: tuple[str, ...]
-    rows: tuple[tuple[str, tuple[Entry | None, ...]], ...]
+    rows: tuple[tuple[str, tuple[TableEntry | None, ...]], ...]
 
     @property
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[TableEntry]:
         return [entry for _, row in self.rows for entry in row if entry is not None]
 
     @property
@@ -67,9 +64,9 @@ def linear_table(
     leads: int = 4,
     embedding_dim: int = 128,
     fraction: float = 0.5,
-    task: Task = "linear",
+    task: CellTask = "linear",
 ) -> Table:
-    """Methods by dataset: learned from and scored on the same."""
+    """Methods by dataset, pre-trained and scored on the same."""
 
     def at(method: str, dataset: str) -> Cell:
         encoder = Pretraining(method, dataset, leads, embedding_dim)
@@ -77,9 +74,9 @@ def linear_table(
 
     rows = [
         (title, [at(method, dataset) for dataset in paper.PRETRAIN])
-        for method, title in paper.METHODS.items()
+        for method, title in paper.METHOD_TITLES.items()
     ]
-    columns = [paper.DATASETS[dataset] for dataset in paper.PRETRAIN]
+    columns = [paper.DATASET_TITLES[dataset] for dataset in paper.PRETRAIN]
     return _table(results, title, [], columns, rows, cells)
 
 
@@ -92,7 +89,7 @@ def transfer_table(
     embedding_dim: int = 128,
     fraction: float = 0.5,
 ) -> Table:
-    """Methods by pre-training set and downstream set."""
+    """Methods by pre-training and downstream dataset."""
 
     def at(method: str, dataset: str, downstream: str) -> Cell:
         source = downstream if method == "random" else dataset
@@ -104,7 +101,7 @@ def transfer_table(
 
 
 def decay_tables(results: Results) -> list[Table]:
-    """BYOL's τ_d, for each fraction, linear and by transfer."""
+    """BYOL's τ_d for each fraction, linear and transfer."""
     cells = set(grid("byol-decay"))
     tables = []
     for fraction in paper.FRACTIONS:
@@ -115,7 +112,7 @@ def decay_tables(results: Results) -> list[Table]:
             linear.append((words, [Cell(e, d, "linear", fraction) for d, e in own.items()]))
             pairs = [Cell(own[p], d, "finetune", fraction) for p, d in paper.PAIRS]
             transfer.append((words, pairs))
-        columns = [paper.DATASETS[dataset] for dataset in paper.PRETRAIN]
+        columns = [paper.DATASET_TITLES[dataset] for dataset in paper.PRETRAIN]
         at = f"F = {fraction:g}"
         tables.append(_table(results, f"Linear, {at}", [], columns, linear, cells))
         tables.append(_table(results, f"Transfer, {at}", _GROUPS, _COLUMNS, transfer, cells))
@@ -125,7 +122,7 @@ def decay_tables(results: Results) -> list[Table]:
 def along_table(
     results: Results, cells: Sequence[Cell], *, title: str, place: Callable[[Cell], float]
 ) -> Table:
-    """Methods along a setting: E or F."""
+    """Methods over a setting: E or F."""
     at = {(cell.pretraining.method, place(cell)): cell for cell in cells}
     places = sorted({where for _, where in at})
     rows: list[tuple[str, list[Cell | None]]] = [
@@ -135,14 +132,14 @@ def along_table(
 
 
 def perturbation_table(results: Results, cells: Sequence[Cell]) -> Table:
-    """Chains of perturbations by method; SimCLR's own is Gaussian noise, CMSC's none."""
+    """Chains of perturbations by method; SimCLR's default is Gaussian noise, CMSC's is none."""
     at = {(c.pretraining.method, c.pretraining.perturb or ""): c for c in cells}
     at["simclr", PERTURBATIONS[0]] = at.pop(("simclr", ""))
     rows: list[tuple[str, list[Cell | None]]] = [
         (chain.replace(">", " → ") or "none", [at.get((m, chain)) for m in ("simclr", "cmsc")])
         for chain in ("", *PERTURBATIONS)
     ]
-    columns = [paper.METHODS[method] for method in ("simclr", "cmsc")]
+    columns = [paper.METHOD_TITLES[method] for method in ("simclr", "cmsc")]
     return _table(results, "Linear on PhysioNet 2020, F = 0.5", [], columns, rows, set(cells))
 
 
@@ -166,36 +163,38 @@ def appendix_tables(results: Results, name: str) -> list[Table]:
 
 
 def split_table(results: Results) -> Table:
-    """Cardiology over split seeds: mean and deviation over splits of the mean over seeds."""
+    """Cardiology over split seeds: mean and sd over splits of the mean over seeds."""
     cells = {cell for cell in grid("table-2") if cell.downstream == "cardiology"}
     rows = []
     for method, title in _METHODS:
-        entries: list[Entry | None] = []
+        entries: list[TableEntry | None] = []
         for dataset in paper.PRETRAIN:
             source = "cardiology" if method == "random" else dataset
             cell = Cell(Pretraining(method, source), "cardiology", "finetune", 0.5)
             entries.append(_over_splits(results, cell) if cell in cells else None)
         if any(entries):
             rows.append((title, entries))
-    titles = [f"{paper.DATASETS[d]} → Cardiology" for d in paper.PRETRAIN]
-    return _marked(
-        "Cardiology over five splits of its patients: mean ± sd over splits", [], titles, rows
-    )
+    titles = [f"{paper.DATASET_TITLES[d]} → Cardiology" for d in paper.PRETRAIN]
+    return _marked("Cardiology over five patient splits: mean ± sd over splits", [], titles, rows)
 
 
-def _over_splits(results: Results, cell: Cell) -> Entry:
+def _over_splits(results: Results, cell: Cell) -> TableEntry:
     found = [results.ours(replace(cell, split_seed=seed)) for seed in (0, *SPLIT_SEEDS)]
     means = [value.mean for value in found if value is not None]
     if len(means) < len(found):
         absent = found.index(None)
         why_not = results.why_not(replace(cell, split_seed=absent))
-        return Entry(paper=papers(cell), why_not=f"{len(means)} of {len(found)} splits: {why_not}")
-    return Entry(ours=Value(fmean(means), stdev(means)), paper=papers(cell))
+        return TableEntry(
+            paper=papers(cell), why_not=f"{len(means)} of {len(found)} splits: {why_not}"
+        )
+    return TableEntry(ours=Value(fmean(means), stdev(means)), paper=papers(cell))
 
 
-_METHODS = list(paper.METHODS.items())
-_GROUPS = [(f"Pre-trained on {paper.DATASETS[p]}", len(d)) for p, d in paper.DOWNSTREAM.items()]
-_COLUMNS = [paper.DATASETS[d] for _, d in paper.PAIRS]
+_METHODS = list(paper.METHOD_TITLES.items())
+_GROUPS = [
+    (f"Pre-trained on {paper.DATASET_TITLES[p]}", len(d)) for p, d in paper.DOWNSTREAM.items()
+]
+_COLUMNS = [paper.DATASET_TITLES[d] for _, d in paper.PAIRS]
 
 
 def _table(
@@ -206,15 +205,15 @@ def _table(
     rows: Sequence[tuple[str, Sequence[Cell | None]]],
     cells: set[Cell],
 ) -> Table:
-    """Look every cell up; rows without any of the grid's cells are left out."""
+    """Look up every cell; rows without any of the grid's cells are left out."""
 
-    def entry(cell: Cell | None) -> Entry | None:
+    def entry(cell: Cell | None) -> TableEntry | None:
         if cell is None or cell not in cells:
             return None
         ours = results.ours(cell)
         beats = (results.result(cell) or {}).get("beats_random")
         why_not = "" if ours else results.why_not(cell)
-        return Entry(ours, papers(cell), why_not, beats_random=beats)
+        return TableEntry(ours, papers(cell), why_not, beats_random=beats)
 
     found = [(words, [entry(cell) for cell in row]) for words, row in rows]
     return _marked(title, groups, columns, [row for row in found if any(row[1])])
@@ -224,10 +223,10 @@ def _marked(
     title: str,
     groups: Sequence[tuple[str, int]],
     columns: Sequence[str],
-    rows: Sequence[tuple[str, Sequence[Entry | None]]],
+    rows: Sequence[tuple[str, Sequence[TableEntry | None]]],
 ) -> Table:
-    """With the best of each column marked, ours and the paper's; labels were no help to them."""
-    trained = [i for i, (words, _) in enumerate(rows) if words not in _HELPED]
+    """Mark the best of each column, ours and the paper's, of those pre-trained without labels."""
+    trained = [i for i, (words, _) in enumerate(rows) if words not in _EXCLUDED]
     marked = [[*row] for _, row in rows]
     for column in range(len(columns)):
         entries = {i: entry for i in trained if (entry := marked[i][column]) is not None}
@@ -245,20 +244,20 @@ def _marked(
     )
 
 
-_HELPED = (
-    paper.METHODS["random"],
-    paper.METHODS["random-bn"],
-    paper.METHODS["supervised"],
+_EXCLUDED = (
+    paper.METHOD_TITLES["random"],
+    paper.METHOD_TITLES["random-bn"],
+    paper.METHOD_TITLES["supervised"],
 )
 
 
 def value_of(numbers: Sequence[float]) -> Value:
-    """Mean and deviation of numbers, one a seed."""
+    """Mean and sd of numbers, one per seed."""
     return Value(fmean(numbers), stdev(numbers) if len(numbers) > 1 else None)
 
 
 def markdown(table: Table) -> str:
-    """A table as Markdown: ours, and in brackets the paper's and the difference."""
+    """A table as Markdown: ours, and in parentheses the paper's and the difference."""
     groups = [words for words, count in table.groups for _ in range(count)]
     heads = [
         f"{group}: {column}" if group else column
@@ -275,7 +274,7 @@ def markdown(table: Table) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _plain(entry: Entry | None) -> str:
+def _plain(entry: TableEntry | None) -> str:
     if entry is None:
         return ""
     ours = entry.why_not.replace("|", "\\|") if entry.ours is None else str(entry.ours)

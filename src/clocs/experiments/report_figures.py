@@ -1,4 +1,4 @@
-"""Figures: results as plots. What is drawn is decided here; how, in `svg`."""
+"""The report's figures: which results to draw; `clocs.figures.svg` draws them."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from typing import Any
 from clocs.experiments import paper
 from clocs.experiments.grid import FEW, PERTURBATIONS, TRANSFERS, Cell, Pretraining
 from clocs.experiments.results import Results, Value, papers
-from clocs.experiments.svg import Dot, Line, Panel, picture, ticks
 from clocs.experiments.tables import Table
+from clocs.figures.svg import Dot, Line, Panel, picture, ticks
 
 WIDTH = 960.0
 
 
 @dataclass(frozen=True)
-class Figure:
-    """A plot with what it says and, as a legend, who is who: (name, colour, hollow)."""
+class ReportFigure:
+    """A plot with its caption and legend: (name, colour, hollow) per entry."""
 
     svg: str
     caption: str
     legend: tuple[tuple[str, str, bool], ...] = ()
 
 
-COLOURS = {method: f"var(--{method})" for method in paper.METHODS}
-OURS_AND_PAPERS = (("ours, ± sd", "var(--ink)", False), ("the paper's, ± sd", "var(--ink)", True))
+COLOURS = {method: f"var(--{method})" for method in paper.METHOD_TITLES}
+OURS_AND_PAPERS = (("ours ± sd", "var(--ink)", False), ("paper ± sd", "var(--ink)", True))
 
 
-def dots(table: Table, words: str) -> Figure | None:
-    """Every entry of a table on a line of its own: ours filled, the paper's hollow."""
+def dots(table: Table, words: str) -> ReportFigure | None:
+    """Every entry of a table on its own line: ours filled, the paper's hollow."""
     if not table.filled:
         return None
-    colours = {title: COLOURS[method] for method, title in paper.METHODS.items()}
+    colours = {title: COLOURS[method] for method, title in paper.METHOD_TITLES.items()}
     per_row = 3 if len(table.columns) > 2 else len(table.columns)
     lines = len(table.rows)
     left, gap, tall = 130.0, 26.0, 21.0 * lines
@@ -51,14 +51,14 @@ def dots(table: Table, words: str) -> Figure | None:
         ]
         if not known:
             continue
-        reach = _reach([low for low, _ in known] + [high for _, high in known])
+        limits = _limits([low for low, _ in known] + [high for _, high in known])
         across, down = column % per_row, column // per_row
         panel = Panel(
-            left + across * (wide + gap), 40 + down * (tall + 84), wide, tall, reach, (lines, 0)
+            left + across * (wide + gap), 40 + down * (tall + 84), wide, tall, limits, (lines, 0)
         )
-        source = groups[column].removeprefix("Pre-trained on ") + " → " if groups else ""
-        panel.title(source + title)
-        panel.x_axis(ticks(*reach, about=4), "test AUC")
+        pretrained = groups[column].removeprefix("Pre-trained on ") + " → " if groups else ""
+        panel.title(pretrained + title)
+        panel.x_axis(ticks(*limits, about=4), "test AUC")
         heights = [i + 0.5 for i in range(lines)]
         panel.y_axis(heights, [row for row, _ in table.rows] if across == 0 else [""] * lines)
         for height, (name, _), entry in zip(heights, table.rows, entries, strict=True):
@@ -66,25 +66,25 @@ def dots(table: Table, words: str) -> Figure | None:
                 continue
             for value, hollow in ((entry.paper, True), (entry.ours, False)):
                 if value is not None:
-                    whose = "paper" if hollow else "ours"
+                    source = "paper" if hollow else "ours"
                     panel.dot(
                         Dot(
                             value.mean,
                             height + (0.18 if hollow else -0.12),
                             value.std,
                             colours[name],
-                            f"{name}, {title}, {whose}: {value}",
+                            f"{name}, {title}, {source}: {value}",
                             hollow,
                         )
                     )
         panels.append(panel)
     rows = -(-len(table.columns) // per_row)
     svg = picture(WIDTH, rows * (tall + 84), panels, words)
-    return Figure(svg, words, OURS_AND_PAPERS)
+    return ReportFigure(svg, words, OURS_AND_PAPERS)
 
 
-def perturbations(results: Results) -> Figure | None:
-    """Figure 3: nine perturbations of SimCLR and CMSC."""
+def perturbations(results: Results) -> ReportFigure | None:
+    """ReportFigure 3: nine perturbations of SimCLR and CMSC."""
     found: dict[str, list[Value | None]] = {}
     for method in ("simclr", "cmsc"):
         chains = [None if (method, c) == ("simclr", "gaussian") else c for c in PERTURBATIONS]
@@ -93,24 +93,23 @@ def perturbations(results: Results) -> Figure | None:
     known = [v for values in found.values() for v in values if v is not None]
     if not known:
         return None
-    spread = [v.mean + s * (v.std or 0) for v in known for s in (-1, 1)]
-    reach = _reach(spread)
+    limits = _limits([v.mean + s * (v.std or 0) for v in known for s in (-1, 1)])
     lines, tall = len(PERTURBATIONS), 23.0 * len(PERTURBATIONS)
     panels = []
     for i, (method, values) in enumerate(found.items()):
-        panel = Panel(150 + i * 410, 40, 380, tall, reach, (lines, 0))
-        panel.title(paper.METHODS[method])
-        panel.x_axis(ticks(*reach), "test AUC, linear, F = 0.5")
+        panel = Panel(150 + i * 410, 40, 380, tall, limits, (lines, 0))
+        panel.title(paper.METHOD_TITLES[method])
+        panel.x_axis(ticks(*limits), "test AUC, linear, F = 0.5")
         names = [chain.replace(">", " → ") for chain in PERTURBATIONS]
         panel.y_axis([k + 0.5 for k in range(lines)], names if i == 0 else [""] * lines)
         for k, value in enumerate(values):
             if value is not None:
                 single = ">" not in PERTURBATIONS[k]
                 colour = "var(--cmsc)" if single else "var(--cmlc)"
-                words = f"{paper.METHODS[method]}, {names[k]}: {value}"
+                words = f"{paper.METHOD_TITLES[method]}, {names[k]}: {value}"
                 panel.dot(Dot(value.mean, k + 0.5, value.std, colour, words))
         panels.append(panel)
-    return Figure(
+    return ReportFigure(
         picture(WIDTH, tall + 90, panels, "AUC under each perturbation"),
         "Linear evaluation on PhysioNet 2020 after pre-training with each perturbation, alone or "
         "after Gaussian noise.",
@@ -118,7 +117,7 @@ def perturbations(results: Results) -> Figure | None:
     )
 
 
-def more_with_less(results: Results) -> Figure | None:
+def more_with_less(results: Results) -> ReportFigure | None:
     """Validation AUC over epochs of fine-tuning."""
     shades = {0.25: "var(--cmsc)", 0.5: "var(--cmlc)", 0.75: "var(--cmsmlc)"}
     panels = []
@@ -141,8 +140,8 @@ def more_with_less(results: Results) -> Figure | None:
             for sign in (-1, 1)
         ]
         last = max(len(line.x) for line in lines)
-        panel = Panel(60 + i * 470, 40, 410, 260, (1, max(last, 2)), _reach(heights))
-        panel.title(f"{paper.DATASETS[dataset]} → {paper.DATASETS[downstream]}")
+        panel = Panel(60 + i * 470, 40, 410, 260, (1, max(last, 2)), _limits(heights))
+        panel.title(f"{paper.DATASET_TITLES[dataset]} → {paper.DATASET_TITLES[downstream]}")
         whole = [tick for tick in ticks(1, last) if tick == int(tick)]
         panel.x_axis(whole, "epoch of fine-tuning")
         panel.y_axis(ticks(*panel.y))
@@ -153,10 +152,9 @@ def more_with_less(results: Results) -> Figure | None:
     if not panels:
         return None
     legend = [(f"CMSC, F = {f:g}", c, False) for f, c in shades.items()]
-    return Figure(
+    return ReportFigure(
         picture(WIDTH, 350, panels, "Validation AUC over epochs"),
-        "Validation AUC at every epoch, mean of the seeds with one standard deviation; no early "
-        "stopping.",
+        "Validation AUC after every epoch, mean ± sd over seeds; no early stopping.",
         (*legend, ("random, F = 1", "var(--random)", False)),
     )
 
@@ -170,9 +168,9 @@ def _curve(result: dict[str, Any] | None, words: str, colour: str) -> Line | Non
     return Line(epochs, [fmean(values) for values in by_epoch], colour, words, spread)
 
 
-def along(results: Results, cells: Sequence[Cell], *, over: str, words: str) -> Figure | None:
-    """Chapman → Cardiology along E or F: ours in full lines, the paper's dashed."""
-    methods = [m for m in paper.METHODS if any(c.pretraining.method == m for c in cells)]
+def along(results: Results, cells: Sequence[Cell], *, over: str, words: str) -> ReportFigure | None:
+    """Chapman → Cardiology over E or F: ours as solid lines, the paper's dashed."""
+    methods = [m for m in paper.METHOD_TITLES if any(c.pretraining.method == m for c in cells)]
     lines: list[Line] = []
     marks: list[Dot] = []
     places = sorted({place(cell, over) for cell in cells})
@@ -183,7 +181,7 @@ def along(results: Results, cells: Sequence[Cell], *, over: str, words: str) -> 
         for look, dashed in ((papers, True), (results.ours, False)):
             known = [(places.index(place(c, over)), v) for c in own if (v := look(c))]
             if known:
-                title = paper.METHODS[method] + (", paper" if dashed else "")
+                title = paper.METHOD_TITLES[method] + (", paper" if dashed else "")
                 x, y = [k for k, _ in known], [v.mean for _, v in known]
                 lines.append(Line(x, y, COLOURS[method], title, dashed=dashed, marked=True))
                 if not dashed:
@@ -194,18 +192,18 @@ def along(results: Results, cells: Sequence[Cell], *, over: str, words: str) -> 
         return None
     heights = [v for line in lines for v in line.y]
     heights += [mark.y + sign * (mark.spread or 0) for mark in marks for sign in (-1, 1)]
-    panel = Panel(60, 20, WIDTH - 90, 300, (-0.3, len(places) - 0.7), _reach(heights))
+    panel = Panel(60, 20, WIDTH - 90, 300, (-0.3, len(places) - 0.7), _limits(heights))
     panel.x_axis(range(len(places)), over, [f"{where:g}" for where in places])
     panel.y_axis(ticks(*panel.y))
     for line in lines:
         panel.line(line)
     for mark in marks:
         panel.dot(mark, across=False)
-    legend = [(paper.METHODS[m], COLOURS[m], False) for m in methods]
-    return Figure(picture(WIDTH, 370, [panel], words), words, tuple(legend))
+    legend = [(paper.METHOD_TITLES[m], COLOURS[m], False) for m in methods]
+    return ReportFigure(picture(WIDTH, 370, [panel], words), words, tuple(legend))
 
 
-def distances(results: Results, cells: Sequence[Cell]) -> Figure | None:
+def distances(results: Results, cells: Sequence[Cell]) -> ReportFigure | None:
     """Distances within and between patients."""
     found = [(c, r) for c in cells if (r := results.result(c)) is not None]
     if not found:
@@ -220,19 +218,19 @@ def distances(results: Results, cells: Sequence[Cell]) -> Figure | None:
             20 + across * (wide + 30), 40 + down * (tall + 80), wide, tall, (0, edges[-1]), (0, top)
         )
         p = cell.pretraining
-        apart = fmean(result["separability"])
-        panel.title(f"{paper.METHODS[p.method]}, E = {p.embedding_dim}: told apart {apart:.3f}")
+        name = f"{paper.METHOD_TITLES[p.method]}, E = {p.embedding_dim}"
+        panel.title(f"{name}: separability {fmean(result['separability']):.3f}")
         panel.x_axis(ticks(0, edges[-1]), "Euclidean distance")
         panel.steps(edges, bars["inter"], "var(--inter)")
         panel.steps(edges, bars["intra"], "var(--intra)")
         panels.append(panel)
     rows = -(-len(found) // per_row)
-    return Figure(
+    return ReportFigure(
         picture(WIDTH, rows * (tall + 80), panels, "Histograms of distances"),
         "Distances between embeddings (not normalised) of validation patients of PhysioNet 2020, "
-        "same lead; “told apart” is the probability that two embeddings of one patient lie closer "
-        "than those of two: 0.5 is chance.",
-        (("within a patient", "var(--intra)", False), ("between two", "var(--inter)", False)),
+        "same lead. Separability: the probability that two embeddings of one patient are closer "
+        "than two of different patients; 0.5 is chance.",
+        (("same patient", "var(--intra)", False), ("different patients", "var(--inter)", False)),
     )
 
 
@@ -240,7 +238,7 @@ def place(cell: Cell, over: str) -> float:
     return float(cell.pretraining.embedding_dim) if over.startswith("E") else cell.fraction
 
 
-def _reach(values: Sequence[float]) -> tuple[float, float]:
+def _limits(values: Sequence[float]) -> tuple[float, float]:
     low, high = min(values), max(values)
     margin = max(0.08 * (high - low), 0.005)
     return low - margin, high + margin

@@ -1,0 +1,157 @@
+"""The two steps of every experiment: pre-train an encoder with all its seeds, score a job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from clocs.evaluation.baseline import score_against_untrained
+from clocs.experiments.data import Library
+from clocs.experiments.grid import Cell, Pretraining
+from clocs.experiments.profile import Profile
+from clocs.frames.frames import Frames
+from clocs.patients.distances import frame_distances
+from clocs.pretraining.methods import find_method
+from clocs.pretraining.plan import Plan
+from clocs.pretraining.pretrain_frames import pretrain_frames
+from clocs.training.checkpoint import Checkpoint, load_checkpoints
+from clocs.training.loop import Epoch
+
+VALIDATION = 1
+BINS = 60  # of the distance histograms
+
+
+def learn(
+    encoder: Pretraining,
+    folder: Path,
+    library: Library,
+    profile: Profile,
+    *,
+    seeds: int,
+    device: torch.device,
+    on_epoch: Callable[[Epoch], None],
+) -> dict[str, Any]:
+    """Pre-train one encoder, or resume it; returns its metrics, one value per seed.
+
+    Args:
+        encoder: What to learn.
+        folder: For its checkpoints.
+        library: The data.
+        profile: How long to train.
+        seeds: How many, from 0.
+        device: Where to train.
+        on_epoch: Called after each epoch; an exception it raises stops the training.
+    """
+    pair = find_method(encoder.method).views.segments > 1
+    frames = library.frames(encoder.dataset, leads=encoder.leads, pair=pair)
+    plan = Plan(
+        method=encoder.method,
+        seeds=tuple(range(seeds)),
+        embedding_dim=encoder.embedding_dim,
+        options={} if encoder.tau_d is None else {"tau_d": encoder.tau_d},
+        perturb=encoder.perturb,
+        settings=profile.settings(frames.batch_size),
+    )
+    checkpoints = pretrain_frames(
+        frames,
+        plan,
+        folder,
+        frame_to_use=library.frame(encoder.dataset),
+        device=device,
+        resume=True,
+        on_epoch=on_epoch,
+    )
+    cards = [checkpoint.card.metrics for checkpoint in checkpoints]
+    return {key: [card.get(key) for card in cards] for key in cards[0]}
+
+
+class Throughput:
+    """Adds up the epochs of a training to measure its rate."""
+
+    def __init__(self) -> None:
+        self.epochs, self.instances, self.seconds = 0, 0, 0.0
+
+    def add(self, epoch: Epoch) -> None:
+        self.epochs += 1
+        self.instances += epoch.instances
+        self.seconds += epoch.seconds
+
+    def json(self) -> dict[str, float]:
+        return {
+            "measured_epochs": self.epochs,
+            "measured_instances": self.instances,
+            "measured_seconds": self.seconds,
+        }
+
+    def __str__(self) -> str:
+        if not self.seconds:
+            return ""
+        return f" ({self.epochs} epochs, {self.instances / self.seconds:,.0f} instances/s)"
+
+
+def score(
+    cells: Sequence[Cell],
+    folders: Sequence[Path],
+    library: Library,
+    profile: Profile,
+    *,
+    device: torch.device,
+) -> list[dict[str, Any]]:
+    """Score the encoders of one job, trained as one fleet; returns one result per cell.
+
+    Args:
+        cells: Of one job: they differ only in their encoders.
+        folders: Their checkpoints.
+        library: The data.
+        profile: How long to train.
+        device: Where to train.
+    """
+    first = cells[0]
+    frames = library.frames(
+        first.downstream, leads=first.pretraining.leads, split_seed=first.split_seed
+    )
+    groups = [load_checkpoints(folder) for folder in folders]
+    if first.task == "distances":
+        return [distances(group, frames, device) for group in groups]
+    curve = first.task == "curve"  # a fixed number of epochs, the validation AUC after each
+    make = profile.curve_settings if curve else profile.settings
+    scored = score_against_untrained(
+        groups,
+        frames,
+        protocol="finetune" if curve else first.task,
+        fraction=first.fraction,
+        settings=make(frames.batch_size),
+        resamples=profile.resamples,
+        curve=curve,
+        device=device,
+    )
+    return [one.evaluation.json() for one in scored[: len(groups)]]
+
+
+def distances(group: Sequence[Checkpoint], frames: Frames, device: torch.device) -> dict[str, Any]:
+    """Distances between validation patients: mean and separability per seed, and a histogram."""
+    found = [frame_distances(one, frames, split=VALIDATION, device=device) for one in group]
+    largest = float(max(np.quantile(d.inter, 0.999) for d in found)) or 1.0
+    edges = np.linspace(0, largest, BINS + 1)
+    densities = {
+        kind: np.mean(
+            [np.histogram(getattr(d, kind), edges)[0] / len(getattr(d, kind)) for d in found],
+            axis=0,
+        )
+        for kind in ("intra", "inter")
+    }
+    return {
+        "method": group[0].card.method,
+        "embedding_dim": group[0].card.encoder["embedding_dim"],
+        "seeds": [one.card.seed for one in group],
+        "intra_mean": [float(d.intra.mean()) for d in found],
+        "inter_mean": [float(d.inter.mean()) for d in found],
+        "separability": [d.separability for d in found],
+        "pairs": [len(found[0].intra), len(found[0].inter)],
+        "edges": edges.tolist(),
+        "histogram": {kind: density.tolist() for kind, density in densities.items()},
+    }
