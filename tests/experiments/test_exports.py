@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from clocs.cli.main import app
-from clocs.errors import SettingError
+from clocs.errors import ClocsWarning, SettingError
 from clocs.experiments.exports import open_results, write_exports
 from clocs.experiments.grid import Cell, grid, only
 from clocs.experiments.ledger import Ledger
@@ -72,7 +72,9 @@ def test_a_failed_run_gives_way_to_one_that_is_done(
         assert open_results(*order).result(cell) == result_of(cell)
 
 
-def test_two_results_of_one_cell_are_refused(halves: tuple[Path, Path], tmp_path: Path) -> None:
+def test_two_results_of_one_cell_are_refused_unless_one_is_chosen(
+    halves: tuple[Path, Path], tmp_path: Path
+) -> None:
     results = open_results(halves[1])
     cell = grid("perturbations")[0]
     name = run_name(cell, 5)
@@ -83,6 +85,9 @@ def test_two_results_of_one_cell_are_refused(halves: tuple[Path, Path], tmp_path
     for part in (str(halves[1]), str(tmp_path), name):
         assert part in str(refused.value)
     assert open_results(halves[1], halves[1]) == results
+    with pytest.warns(ClocsWarning, match="kept those of"):
+        kept = open_results(halves[1], tmp_path, keep_earlier=True)
+    assert kept.result(cell) == other.result
 
 
 def test_runs_on_other_data_are_refused(halves: tuple[Path, Path], tmp_path: Path) -> None:

@@ -124,12 +124,16 @@ def report(
             "--with", help="Another folder of runs or of a report to include; repeatable."
         ),
     ] = None,
+    keep_earlier: Annotated[
+        bool,
+        typer.Option("--keep-earlier", help="Keep the result from --with if a cell has two."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Write one HTML page, Markdown tables and JSON: our results beside the paper's."""
     from clocs.experiments.report import report as write
 
-    page = write(runs, out, earlier=earlier or ())
+    page = write(runs, out, earlier=earlier or (), keep_earlier=keep_earlier)
     if as_json:
         files = sorted(str(path) for path in page.parent.iterdir())
         print_json({"page": str(page), "files": files})

@@ -7,13 +7,14 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from clocs.errors import SettingError
+from clocs.errors import ClocsWarning, SettingError
 from clocs.experiments.grid import grid
 from clocs.experiments.ledger import FILE, Run, open_ledger
 from clocs.experiments.results import Results
@@ -26,15 +27,20 @@ EXPORTED = (
 )
 
 
-def open_results(folder: Path, *more: Path) -> Results:
-    """Read folders of runs or of reports; where two have a run, the one that is done counts.
+def open_results(folder: Path, *more: Path, keep_earlier: bool = False) -> Results:
+    """Read folders of runs or of reports; where two have a run, the completed one counts.
+
+    Args:
+        folder: The main folder.
+        more: Folders to include.
+        keep_earlier: Where `folder` and another have different results of a cell, keep the other's.
 
     Raises:
         SettingError: A folder holds neither, or two contradict each other.
     """
     results = _open_one(folder)
     for other in more:
-        results = _merged(folder, results, other, _open_one(other))
+        results = _merged(folder, results, other, _open_one(other), keep_earlier)
     return results
 
 
@@ -95,7 +101,9 @@ def _read_exports(folder: Path) -> Results:
         ) from error
 
 
-def _merged(folder: Path, first: Results, other: Path, second: Results) -> Results:
+def _merged(
+    folder: Path, first: Results, other: Path, second: Results, keep_second: bool
+) -> Results:
     """Both; refuses two values for one fact, and two results of one cell."""
     differ = [name for name, value in first.facts.items() if second.facts.get(name, value) != value]
     if differ:
@@ -110,9 +118,10 @@ def _merged(folder: Path, first: Results, other: Path, second: Results) -> Resul
             runs[name] = run
         elif run.state == "done" and run.kind != "pretrain" and run.result != theirs.result:
             twice.append(name)
+    differing = f"{folder} and {other} hold different results of {', '.join(twice)}"
+    if twice and not keep_second:
+        raise SettingError(f"{differing}; keep those of {other} with `keep_earlier`")
     if twice:
-        raise SettingError(
-            f"{folder} and {other} hold different results of {', '.join(twice)}; remove one of each"
-        )
+        warnings.warn(ClocsWarning(f"{differing}; kept those of {other}"), stacklevel=4)
     versions = {json.dumps(own, sort_keys=True): own for own in (*first.versions, *second.versions)}
     return Results(runs, {**second.facts, **first.facts}, list(versions.values()))

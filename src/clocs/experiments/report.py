@@ -61,7 +61,11 @@ class Section:
 
 
 def report(
-    runs: Path | str, out: Path | str | None = None, *, earlier: Sequence[Path | str] = ()
+    runs: Path | str,
+    out: Path | str | None = None,
+    *,
+    earlier: Sequence[Path | str] = (),
+    keep_earlier: bool = False,
 ) -> Path:
     """Write the report of a folder of runs: one HTML page, Markdown tables, JSON.
 
@@ -69,11 +73,12 @@ def report(
         runs: The folder of the runs, or of an earlier report.
         out: The folder for the report; `report` inside `runs` by default.
         earlier: More folders of runs or reports, to include what `runs` lacks.
+        keep_earlier: Keep the earlier result of a cell that has two; else that is an error.
 
     Returns:
         The page.
     """
-    results = open_results(Path(runs), *map(Path, earlier))
+    results = open_results(Path(runs), *map(Path, earlier), keep_earlier=keep_earlier)
     out = Path(runs) / "report" if out is None else Path(out)
     out.mkdir(parents=True, exist_ok=True)
     sections = [_section(results, name) for name in TITLES]
