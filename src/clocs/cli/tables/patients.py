@@ -99,9 +99,9 @@ def _columns(first: Retrieval) -> list[tuple[str, Score, str]]:
     """The name, the score of an encoder and the chance level of each column."""
     columns: list[tuple[str, Score, str]] = []
     if first.halves is not None:
-        columns += _same("half of a recording", lambda one: one.halves, first.halves)
+        columns += _same("halves", lambda one: one.halves, first.halves)
     if first.recordings is not None:
-        columns += _same("recording", lambda one: one.recordings, first.recordings)
+        columns += _same("recordings", lambda one: one.recordings, first.recordings)
     if first.diagnosis is not None:
         base = f"{first.diagnosis.base_rate:.3f}"
         columns.append(("P@10, diagnosis", _precision, base))
