@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md"))]
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`(clocs [a-z][^`]*)`")
+SOURCE_FILE = re.compile(r"`((?:[\w.-]+/)*[\w-]+\.(?:py|c|js|html|csv))`")
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 
 
@@ -86,6 +87,14 @@ def test_every_script_in_the_docs_exists_with_its_options(words: list[str]) -> N
     source = (ROOT / script).read_text(encoding="utf-8")
     for word in words[1:]:
         assert not word.startswith("--") or f'"{word}"' in source, word
+
+
+def test_source_files_named_in_the_design_exist() -> None:
+    pages = [ROOT / "CONTRIBUTING.md", ROOT / "docs/design.md"]
+    named = {name for page in pages for name in SOURCE_FILE.findall(page.read_text("utf-8"))}
+    assert len(named) > 10
+    folders = [ROOT, ROOT / "src/clocs", *(ROOT / "src/clocs").iterdir()]
+    assert not {n for n in named if not any((folder / n).exists() for folder in folders)}
 
 
 def test_names_in_python_examples_exist() -> None:
