@@ -49,7 +49,7 @@ def test_the_bootstrap_draws_patients_not_rows() -> None:
 
 @given(st.integers(0, 1000), st.booleans(), st.integers(2, 300))
 @settings(max_examples=25, deadline=None)
-def test_the_quadratic_form_equals_walking_through_the_rows(
+def test_the_quadratic_form_equals_computing_each_resample_from_its_rows(
     seed: int, ties: bool, rows: int
 ) -> None:
     draw = np.random.default_rng(seed)

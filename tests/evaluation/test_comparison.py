@@ -96,7 +96,7 @@ def test_predictions_survive_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(SettingError, match="format 1, but this version of clocs reads 2"):
         Predictions.load(tmp_path / "old.safetensors")
     (tmp_path / "p.safetensors").write_bytes(b"nothing")
-    with pytest.raises(SettingError, match="holds no predictions"):
+    with pytest.raises(SettingError, match="not a file of predictions"):
         Predictions.load(tmp_path / "p.safetensors")
 
 

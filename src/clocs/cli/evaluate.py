@@ -101,8 +101,8 @@ def evaluate(
 ) -> None:
     """Score encoders on test patients, with a classifier trained on few labels.
 
-    Except when fine-tuning, untrained encoders are scored too, and every method is compared with
-    them. Several methods are evaluated at once and compared on the same patients.
+    Under most protocols untrained encoders are scored too, and every method is compared with them.
+    Several methods are evaluated at once and compared on the same patients.
     """
     from clocs.store.store import open_store
 

@@ -1,9 +1,9 @@
-"""How far scores would move with other patients: a bootstrap of the macro AUC over patients.
+"""A bootstrap of the macro AUC over patients: how much scores would vary with other patients.
 
-With patients as weights w, the AUC of a class is wᵀ M w / (positives × negatives), where M[p, q]
-counts how often rows of patient p that have the class score above rows of q that have not. M is
-made once a class and seed; seeds share their denominators, so their M add up, and all resamples are
-one matrix product. Knows nothing about encoders or protocols.
+With w the weights of the patients in a resample, the AUC of a class is
+wᵀ M w / (positives × negatives), where M[p, q] counts how often rows of patient p with the class
+score above rows of patient q without it. M is computed once per class and seed; seeds share the
+denominator, so their M add up, and all resamples are one matrix product.
 """
 
 from __future__ import annotations
@@ -16,11 +16,9 @@ from torch import Tensor
 from clocs.evaluation.device_auc import weighted_auc
 from clocs.evaluation.metrics import Targets
 
-_BLOCK = 64  # rows that are compared one by one; further ones by the counts of whole blocks
-_LARGEST = (
-    60_000_000  # cells of M held; with more patients, resamples are walked through one by one
-)
-_AT_ONCE = 20_000_000  # numbers of resamples held at a time
+_BLOCK = 64  # rows of one block are compared pair by pair, those of others by counts per block
+_LARGEST = 60_000_000  # cells of M; with more patients, each resample is computed from its rows
+_AT_ONCE = 20_000_000  # patients × resamples in memory at a time
 
 
 def macro_auc_draws(
@@ -32,15 +30,15 @@ def macro_auc_draws(
     seed: int = 0,
     device: torch.device | str = "cpu",
 ) -> NDArray[np.float64]:
-    """(resamples,) the mean over seeds of the macro AUC, with patients drawn anew each time.
+    """(resamples,) the mean over seeds of the macro AUC, on patients resampled with replacement.
 
     Args:
         scores: (seeds, rows, classes).
         targets: (rows, classes).
-        patient: (rows,) whose row it is: patients, not rows, are what varies between studies.
-        resamples: How often.
-        seed: Of the drawing: the same seed and patients give the same resamples.
-        device: Where.
+        patient: (rows,) number of the patient: patients, not rows, vary between studies.
+        resamples: How many.
+        seed: Random seed; the same seed and patients give the same resamples.
+        device: Where to compute.
     """
     people, place = np.unique(patient, return_inverse=True)
     draw = np.random.default_rng(seed)
@@ -65,7 +63,7 @@ def macro_auc_draws(
 
 
 def interval(draws: NDArray[np.float64]) -> list[float]:
-    """The middle 95 % of the draws."""
+    """The central 95 % of the draws."""
     return [float(q) for q in np.nanquantile(draws, [0.025, 0.975])]
 
 
@@ -95,7 +93,7 @@ class _Form:
         if 0 < len(form.has) * len(form.lacks) <= _LARGEST:
             shape = len(form.has), len(form.lacks)
             form.wins = torch.zeros(shape, device=device)
-            own = torch.empty_like(form.place)  # numbered among those who have, or lack, the class
+            own = torch.empty_like(form.place)  # number among those with, or without, the class
             own[form.positive] = torch.searchsorted(form.has, form.place[form.positive])
             own[~form.positive] = torch.searchsorted(form.lacks, form.place[~form.positive])
             for score in form.scores:
@@ -103,7 +101,7 @@ class _Form:
         return form
 
     def areas(self, weights: Tensor) -> Tensor:
-        """weights: (resamples, patients) -> (resamples,), nan where a kind is missing."""
+        """weights: (resamples, patients) -> (resamples,), nan without positives or negatives."""
         has, lacks = weights[:, self.has], weights[:, self.lacks]
         pairs = (has @ self.counts_pos).double() * (lacks @ self.counts_neg).double()
         if self.wins is not None:
@@ -112,29 +110,31 @@ class _Form:
         if not len(self.has) or not len(self.lacks):
             return torch.full_like(pairs, torch.nan)
         pieces = weights.split(max(1, _AT_ONCE // len(self.place)))
-        rows = [torch.stack([self._walked(s, w) for s in self.scores]).mean(dim=0) for w in pieces]
+        rows = [
+            torch.stack([self._from_rows(s, w) for s in self.scores]).mean(dim=0) for w in pieces
+        ]
         return torch.cat(rows)
 
-    def _walked(self, score: Tensor, weights: Tensor) -> Tensor:
+    def _from_rows(self, score: Tensor, weights: Tensor) -> Tensor:
         rows = weights[:, self.place]
         has, lacks = self.positive, ~self.positive
         return weighted_auc(score[has], score[lacks], rows[:, has], rows[:, lacks])
 
 
 def wins(score: Tensor, positive: Tensor, own: Tensor, shape: tuple[int, int]) -> Tensor:
-    """How often rows of p with the class score above rows of q without: (having, lacking).
+    """(having, lacking) how often rows of p with the class score above rows of q without it.
 
     Args:
         score: (rows,).
-        positive: (rows,) who has the class.
+        positive: (rows,) whether a row has the class.
         own: (rows,) the patient's number among those who have it, or among those who lack it.
-        shape: How many of each.
+        shape: How many patients have it, and lack it.
     """
     ordered, order = torch.sort(score, stable=True)
     kinds = positive[order]
     if not bool(((ordered[1:] == ordered[:-1]) & (kinds[1:] != kinds[:-1])).any()):
         return _below(kinds, own[order], shape)
-    # ties count half: the mean of an order in which they are won and one in which they are lost
+    # ties count half: the mean of the order that favours positives and the one that does not
     total = torch.zeros(shape, device=score.device)
     for first in (positive, ~positive):
         arranged = torch.cat([torch.nonzero(first)[:, 0], torch.nonzero(~first)[:, 0]])
@@ -144,10 +144,10 @@ def wins(score: Tensor, positive: Tensor, own: Tensor, shape: tuple[int, int]) -
 
 
 def _below(positive: Tensor, own: Tensor, shape: tuple[int, int]) -> Tensor:
-    """Rows in rising order -> for each pair of patients, negatives that come before positives.
+    """Rows in ascending order -> how often negatives of q precede positives of p, as `wins`.
 
     Earlier blocks by one matrix product of counts, rows of the same block pair by pair. Counts are
-    whole numbers far below 2²⁴: float32 holds them exactly.
+    integers far below 2²⁴, which float32 holds exactly.
     """
     rows = torch.arange(len(own), device=own.device)
     block, blocks = rows // _BLOCK, -(-len(own) // _BLOCK)

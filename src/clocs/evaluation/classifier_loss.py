@@ -11,8 +11,8 @@ from clocs.pretraining.losses import classification
 def class_weights(targets: Tensor, multilabel: bool) -> Tensor:
     """targets: (rows, classes) of one member -> (classes,) weights.
 
-    Single-label: each class present weighs the same in all. Multi-label: the positives of a class
-    weigh as much as its negatives (the weight is that of a positive). A missing class weighs 1.
+    Single-label: all classes present have the same total weight. Multi-label: the positives of a
+    class weigh as much as its negatives (the weight is that of a positive). A missing class has 1.
     """
     rows, positives = len(targets), targets.sum(dim=0).float()
     if multilabel:
@@ -34,8 +34,8 @@ def classifier_loss(
     Args:
         logits: (members, rows, classes).
         targets: The same, or (rows, classes) where all members have the same rows.
-        multilabel: Whether each class is a question of its own.
-        weights: (members, classes) of `class_weights`; None where all count the same.
+        multilabel: Whether a row can have several classes.
+        weights: (members, classes) from `class_weights`; None where all count the same.
         present: (members, rows) which rows count; all where None.
     """
     total, weight = summed_loss(logits, targets, multilabel, weights, present)
@@ -49,7 +49,7 @@ def summed_loss(
     weights: Tensor | None = None,
     present: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """(members,) the sum of the losses and that of their weights, to be added up over pieces."""
+    """(members,) the sum of the losses and the sum of their weights, to be added up over pieces."""
     if weights is not None and multilabel:
         y = targets.to(logits.dtype)
         each = torch.nn.functional.softplus(logits) - logits * y

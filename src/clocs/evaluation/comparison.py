@@ -1,7 +1,6 @@
-"""Is one method better than another? Paired tests on the same patients, corrected for their number.
+"""Paired tests of methods on the same patients, with Holm's correction.
 
-Seeds are averaged and held fixed; what varies is which patients are tested. Knows nothing about
-how the predictions came about.
+Seeds are averaged and held fixed; what varies is which patients are in the test part.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ class Comparison:
     """Method a against method b by the seed-mean macro AUC per frame.
 
     Attributes:
-        a: A name.
-        b: Another.
-        auc_a: Of a.
-        auc_b: Of b.
+        a: Name of one method.
+        b: Name of the other.
+        auc_a: AUC of a.
+        auc_b: AUC of b.
         difference: a − b.
-        ci95: Of the difference, over resamples of patients that both share.
-        p: Two-sided: how readily other patients would turn the difference around.
+        ci95: 95 % interval of the difference, on the same resamples of patients for both.
+        p: Two-sided p value over resamples of patients.
         p_holm: The same after Holm's correction for all comparisons made together.
-        seeds_for_a: On how many of the seeds that both have a is above b.
-        seeds: How many both have.
+        seeds_for_a: Number of shared seeds for which a is above b.
+        seeds: Number of shared seeds.
     """
 
     a: str
@@ -68,7 +67,7 @@ def compare(
     seed: int = 0,
     device: torch.device | str = "cpu",
 ) -> Comparison:
-    """One paired comparison, alone: nothing to correct for."""
+    """One paired comparison, without correction."""
     return compare_all([a, b], resamples=resamples, seed=seed, device=device)[0]
 
 
@@ -84,20 +83,20 @@ def compare_all(
 
     Args:
         methods: Predictions on one test part.
-        pairs: Numbers in `methods`.
-        resamples: Of patients, the same for every method; more where there are many pairs.
-        seed: Of the drawing.
-        device: Where.
+        pairs: Indices into `methods`.
+        resamples: Resamples of patients, the same for every method; more where pairs are many.
+        seed: Random seed of the resamples.
+        device: Where to compute.
     """
     if resamples < 1:
-        raise SettingError("a paired test needs resamples of patients; give at least 1")
+        raise SettingError("a paired test needs `resamples` of patients; give at least 1")
     pairs = list(combinations(range(len(methods)), 2)) if pairs is None else list(pairs)
     if not pairs:
         return []
-    # the least p is 2 / (resamples + 1): enough of them, or correction could leave nothing
+    # the smallest p is 2 / (resamples + 1): with too few, nothing could stay significant
     resamples = max(resamples, 200 * len(pairs))
-    asked = sorted({number for pair in pairs for number in pair})
-    rows = dict(zip(asked, shared_rows([methods[number] for number in asked]), strict=True))
+    needed = sorted({number for pair in pairs for number in pair})
+    rows = dict(zip(needed, shared_rows([methods[number] for number in needed]), strict=True))
     draws = {
         number: macro_auc_draws(
             p.probabilities, p.targets, p.patient, resamples=resamples, seed=seed, device=device
@@ -116,12 +115,12 @@ def correct(found: Sequence[Comparison]) -> list[Comparison]:
 
 
 def holm(pvalues: Sequence[float]) -> list[float]:
-    """Holm's correction: the i-th smallest p times the number not yet done, never falling."""
+    """Holm's correction: the i-th smallest of n p values times n − i + 1, never decreasing."""
     p = np.asarray(pvalues, np.float64)
     order = np.argsort(p, kind="stable")
-    raised = np.maximum.accumulate(p[order] * (len(p) - np.arange(len(p))))
+    scaled = np.maximum.accumulate(p[order] * (len(p) - np.arange(len(p))))
     corrected = np.empty_like(p)
-    corrected[order] = np.minimum(raised, 1.0)
+    corrected[order] = np.minimum(scaled, 1.0)
     return [float(value) for value in corrected]
 
 
@@ -137,12 +136,12 @@ def _compared(
     b: Predictions,
     auc_a: dict[int, float],
     auc_b: dict[int, float],
-    apart: NDArray[np.float64],
+    differences: NDArray[np.float64],
 ) -> Comparison:
-    apart = apart[~np.isnan(apart)]
+    differences = differences[~np.isnan(differences)]
     # the observed sample counts as a resample: p is never 0
-    tails = [(int((apart <= 0).sum()) + 1), (int((apart >= 0).sum()) + 1)]
-    p = min(1.0, 2 * min(tails) / (len(apart) + 1))
+    tails = [(int((differences <= 0).sum()) + 1), (int((differences >= 0).sum()) + 1)]
+    p = min(1.0, 2 * min(tails) / (len(differences) + 1))
     both = auc_a.keys() & auc_b.keys()
     means = [float(np.mean(list(auc.values()))) for auc in (auc_a, auc_b)]
     return Comparison(
@@ -151,7 +150,7 @@ def _compared(
         auc_a=means[0],
         auc_b=means[1],
         difference=means[0] - means[1],
-        ci95=interval(apart) if len(apart) else [float("nan")] * 2,
+        ci95=interval(differences) if len(differences) else [float("nan")] * 2,
         p=p,
         p_holm=p,
         seeds_for_a=sum(auc_a[seed] > auc_b[seed] for seed in both),

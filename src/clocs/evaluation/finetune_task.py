@@ -108,14 +108,14 @@ class FinetuneTask(Task):
         """Prepare.
 
         Args:
-            checkpoints: One a member, where it starts.
-            signals: Of the frames, on the device.
+            checkpoints: One per member, where it starts.
+            signals: Signals of the frames, on the device.
             train: Rows to learn from.
-            validation: Rows to stop by.
+            validation: Rows whose loss stops the training.
             labelled: For each member, the rows of `train` that it may learn from. In one fleet
-                all have equally many, or at least a batch: batch norm knows no padding.
-            multilabel: Whether each class is a question of its own.
-            weights: (members, classes) of the classes; None where all count the same.
+                all have equally many, or at least a batch: batch norm cannot mask padding.
+            multilabel: Whether a row can have several classes.
+            weights: (members, classes) class weights; None where all count the same.
             curve: Whether to compute the validation AUC after every epoch.
         """
         self.encoder = checkpoints[0].encoder
@@ -135,7 +135,7 @@ class FinetuneTask(Task):
         return self.encoder.capturable
 
     def parameters(self, keys: Tensor) -> Weights:
-        """The checkpoints' encoders; the layer on top starts as torch's do."""
+        """The checkpoints' encoders; the layer on top is initialised as in torch."""
         dim, classes = self.encoder.embedding_dim, self.train.targets.shape[1]
         return self.initial[0] | {
             "head.weight": keyed_random.symmetric(keys, "head.weight", (dim, classes), dim),
@@ -149,7 +149,7 @@ class FinetuneTask(Task):
         self, weights: Weights, buffers: Weights, rows: Tensor, keys: Tensor
     ) -> tuple[Tensor, Weights]:
         """rows: (members, batch), numbers of labelled rows."""
-        own = self.rows.gather(1, rows.clamp(min=0))  # −1: a member that has done its epoch
+        own = self.rows.gather(1, rows.clamp(min=0))  # −1: a member that has finished its epoch
         x = self.signals.normalised(self.train.starts[own])
         z, buffers = self.encoder.encode_training(weights, buffers, x, keys)
         logits = torch.baddbmm(weights["head.bias"][:, None], z, weights["head.weight"])
@@ -184,8 +184,8 @@ class FinetuneTask(Task):
 def members_together(counts: Sequence[int], batch_size: int) -> list[list[int]]:
     """Which members may train together: those with a batch or more, and those with equally many.
 
-    A member with less than a batch would be filled up with padding beside one that has more, and
-    batch norm would take that for data.
+    A member with less than a batch would be padded beside one that has more, and batch norm would
+    take the padding for data.
     """
     together: dict[int, list[int]] = {}
     for member, count in enumerate(counts):

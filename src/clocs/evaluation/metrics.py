@@ -42,9 +42,9 @@ def macro(values: NDArray[np.float64]) -> float:
 
 
 def average_precision(scores: Scores, targets: Targets) -> NDArray[np.float64]:
-    """(classes,) Σ (recall gained) × precision, from the highest score down; ties go together."""
+    """(classes,) Σ (recall gained) × precision, from the highest score down, ties together."""
     values = np.full(targets.shape[1], np.nan)
-    for c in _both_kinds(targets):
+    for c in _with_positives_and_negatives(targets):
         _, hits, chosen = _cuts(scores[:, c], targets[:, c])
         gained = np.diff(hits, prepend=0)
         values[c] = (gained * hits / chosen).sum() / hits[-1]
@@ -52,9 +52,9 @@ def average_precision(scores: Scores, targets: Targets) -> NDArray[np.float64]:
 
 
 def best_thresholds(scores: Scores, targets: Targets) -> NDArray[np.float64]:
-    """(classes,) the score from which on to say yes for the highest F1; nan where none exists."""
+    """(classes,) the threshold with the highest F1; nan where none exists."""
     values = np.full(targets.shape[1], np.nan)
-    for c in _both_kinds(targets):
+    for c in _with_positives_and_negatives(targets):
         cuts, hits, chosen = _cuts(scores[:, c], targets[:, c])
         values[c] = cuts[np.argmax(2 * hits / (chosen + hits[-1]))]
     return values
@@ -63,21 +63,21 @@ def best_thresholds(scores: Scores, targets: Targets) -> NDArray[np.float64]:
 def f1_per_class(
     scores: Scores, targets: Targets, thresholds: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """(classes,) F1 of saying yes from the threshold on; nan where a class is missing."""
-    said, true = scores >= thresholds, targets.astype(bool)  # nothing is at or above nan
-    hits = (said & true).sum(axis=0)
+    """(classes,) F1 at the thresholds; nan where a class is missing."""
+    predicted, true = scores >= thresholds, targets.astype(bool)  # nothing is at or above nan
+    hits = (predicted & true).sum(axis=0)
     defined = ~np.isnan(thresholds) & true.any(axis=0) & ~true.all(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(defined, 2 * hits / (said.sum(axis=0) + true.sum(axis=0)), np.nan)
+        return np.where(defined, 2 * hits / (predicted.sum(axis=0) + true.sum(axis=0)), np.nan)
 
 
 def accuracy(
     scores: Scores, targets: Targets, thresholds: NDArray[np.float64], *, multilabel: bool
 ) -> float:
-    """The share of right answers.
+    """The share of correct predictions.
 
     Single-label: rows whose most probable class is the true one. Multi-label: rows on the right
-    side of a class's threshold, the mean over the classes that have one.
+    side of the threshold, the mean over the classes that have one.
     """
     if not multilabel:
         rows = np.arange(len(targets))
@@ -101,7 +101,7 @@ def by_recording(
     return mean[0], (mean[1] >= 0.5).astype(np.uint8)
 
 
-def _both_kinds(targets: Targets) -> NDArray[np.int64]:
+def _with_positives_and_negatives(targets: Targets) -> NDArray[np.int64]:
     """Classes that have positives and negatives."""
     return np.flatnonzero(targets.any(axis=0) & ~targets.all(axis=0))
 
@@ -109,7 +109,7 @@ def _both_kinds(targets: Targets) -> NDArray[np.int64]:
 def _cuts(
     score: NDArray[np.float64], target: NDArray[np.uint8]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
-    """Every distinct score from the highest down; positives, and rows, from each on."""
+    """Distinct scores in descending order; how many positives, and rows, are at or above."""
     order = np.argsort(-score, kind="stable")
     ordered = score[order]
     last = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))  # of each run of ties

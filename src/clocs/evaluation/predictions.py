@@ -112,7 +112,7 @@ class Predictions:
         write_atomic(path, save(plain, {"clocs": json.dumps(facts)}))
 
     @classmethod
-    def load(cls, path: Path) -> Predictions:
+    def load(cls, path: Path | str) -> Predictions:
         """Read what `save` wrote."""
         try:
             with safe_open(path, framework="np") as file:
@@ -126,7 +126,7 @@ class Predictions:
             facts = {k: tuple(v) if isinstance(v, list) else v for k, v in facts.items()}
             return cls(**facts, **arrays)
         except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
-            raise SettingError(f"{path} holds no predictions of clocs ({error})") from error
+            raise SettingError(f"{path} is not a file of predictions ({error})") from error
 
 
 def numbered(name: str, rows: NDArray[np.integer], ids: Sequence[str]) -> dict[str, Any]:

@@ -27,11 +27,11 @@ def evaluation_table(result: Evaluation, others: Sequence[Evaluation] = ()) -> T
     table.add_row("AUC per recording", f"{result.auc_recording_mean:.3f}")
     table.add_row("AUC of logits", f"{result.auc_logits_mean:.3f}")
     table.add_row("average precision", f"{result.ap_mean:.3f}")
-    table.add_row("F1, thresholds of validation", f"{result.f1_mean:.3f}")
+    table.add_row("F1, thresholds from validation", f"{result.f1_mean:.3f}")
     table.add_row("accuracy", f"{result.accuracy_mean:.3f}")
     for label, value in result.auc_per_class.items():
         undefined = label in result.undefined_classes
-        words = "undefined: missing in the test part" if undefined else f"AUC {value:.3f}"
+        words = "undefined: missing from the test part" if undefined else f"AUC {value:.3f}"
         table.add_row(f"  {label}", words)
     for groups in (result.by_sex, result.by_age):
         for name, group in groups.items():
@@ -39,20 +39,22 @@ def evaluation_table(result: Evaluation, others: Sequence[Evaluation] = ()) -> T
     table.add_row(
         "seeds", ", ".join(f"{s}: {a:.3f}" for s, a in zip(result.seeds, result.auc, strict=True))
     )
+    table.add_row("leads", _leads(result))
     table.add_row("labelled frames × leads", ", ".join(f"{n:,}" for n in result.labelled))
     table.add_row(
         "test", f"{result.test_frames:,} frames × leads of {result.test_patients:,} patients"
     )
     if result.left_out_copies:
-        words = f"{result.left_out_copies:,} test recordings: the same samples were trained on"
+        words = f"{result.left_out_copies:,} test recordings that are copies of training recordings"
         table.add_row("left out", words)
     return table
 
 
 def evaluations_table(results: Sequence[Evaluation]) -> Table:
-    """Several methods, a row each."""
+    """Several methods, one row each."""
     words = "AUC per frame, its 95 % interval over patients, AUC per recording, AP, F1"
-    table = Table(title=_title(results[0], "Test scores"), caption=words)
+    caption = f"{words}; leads {', '.join(results[0].leads)}"
+    table = Table(title=_title(results[0], "Test scores"), caption=caption)
     columns(table, ("encoder", "AUC", "95 %", "rec.", "AP", "F1"), left=("encoder",))
     for name, result in zip(_names(results), results, strict=True):
         table.add_row(
@@ -67,16 +69,16 @@ def evaluations_table(results: Sequence[Evaluation]) -> Table:
 
 
 def verdicts(results: Sequence[Evaluation]) -> list[str]:
-    """Who beats the untrained encoders, who beats whom, and what has no score."""
+    """Comparisons with the untrained encoders and with each other, and classes without a score."""
     named = dict(zip(_names(results), results, strict=True))
     words = [f"{name} {_verdict(r)}." for name, r in named.items() if r.beats_random is not None]
     ranked = {name: r.better_than for name, r in named.items() if r.better_than is not None}
     words += [f"{name} is better than {', '.join(who)}." for name, who in ranked.items() if who]
     if len(ranked) > 1 and not any(ranked.values()):
-        words.append("None of them is shown to be better than another.")
+        words.append("No method is significantly better than another.")
     undefined = sorted({label for r in results for label in r.undefined_classes})
     if undefined:
-        words.append(f"No AUC for {', '.join(undefined)}: missing in the test part.")
+        words.append(f"No AUC for {', '.join(undefined)}: missing from the test part.")
     return words
 
 
@@ -100,6 +102,14 @@ def _verdict(result: Evaluation) -> str:
     words = "beats" if result.beats_random else "[bold]does not beat[/bold]"
     by = f"{result.random_difference:+.3f}, p = {result.random_p:.2g}"
     return f"{words} {result.random_method}: {by}"
+
+
+def _leads(result: Evaluation) -> str:
+    leads, trained = ", ".join(result.leads), ", ".join(result.encoder_leads)
+    if not trained:
+        return leads
+    same = set(result.leads) == set(result.encoder_leads)
+    return f"{leads} (as in training)" if same else f"{leads} (trained on {trained})"
 
 
 def _group(group: dict[str, Any]) -> str:
