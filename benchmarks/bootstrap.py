@@ -1,4 +1,4 @@
-"""Measure the bootstrap over patients: the quadratic form against computing each resample from rows.
+"""Measure the bootstrap over patients: the quadratic form against resampling rows.
 
 Simulated predictions of five seeds, the size of PhysioNet 2020's test part (1,375 patients, 16,000
 rows, nine classes). The slow way is timed on fewer resamples, and its time scaled up.
