@@ -27,7 +27,7 @@ from torch import nn
 
 import clocs
 from clocs import Checkpoint, FrameSpec, Store
-from clocs.formats.find import find_recordings, read_several
+from clocs.formats.read import find_recordings, read_several
 from clocs.frames.make import make_frames
 from clocs.patients.embed_files import embed_recordings
 from clocs.patients.embed_store import embed_store

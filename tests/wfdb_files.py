@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import wfdb
 
-from clocs.formats import read
+from clocs.formats.read import read
 
 RNG = np.random.default_rng(0)
 

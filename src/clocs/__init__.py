@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from clocs.experiments.report import report
     from clocs.experiments.reproduce import reproduce
     from clocs.explorer.run import explore
-    from clocs.formats import read
+    from clocs.formats.read import read
     from clocs.frames.frames import Frames
     from clocs.patients.build_index import index
     from clocs.patients.embed import embed
@@ -46,7 +46,7 @@ _WHERE = {
     "reproduce": ("clocs.experiments.reproduce", "reproduce"),
     "report": ("clocs.experiments.report", "report"),
     "load": ("clocs.training.checkpoint", "load_checkpoint"),
-    "read": ("clocs.formats", "read"),
+    "read": ("clocs.formats.read", "read"),
     "Checkpoint": ("clocs.training.checkpoint", "Checkpoint"),
     "ClocsError": ("clocs.errors", "ClocsError"),
     "Frames": ("clocs.frames.frames", "Frames"),

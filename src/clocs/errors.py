@@ -1,20 +1,37 @@
-"""What can go wrong, in words for a person. Knows nothing about the rest of the package.
+"""The errors that clocs raises on purpose.
 
-Every message names what was given, what was expected and what to do, in one sentence; the command
+Every message says in one sentence what was given, what was expected and what to do; the command
 line prints it without a traceback.
 """
+
+
+def printable(text: str) -> str:
+    r"""Text that can be printed and stored: file names' bytes that are no UTF-8 become `\xe9`."""
+    if text.isascii():
+        return text
+    try:
+        return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    except UnicodeEncodeError:  # a lone surrogate that stands for no byte
+        return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 class ClocsError(Exception):
     """Base of everything that clocs raises on purpose."""
 
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(printable(arg) if isinstance(arg, str) else arg for arg in args))
+
 
 class ClocsWarning(UserWarning):
-    """Something that a person should know, and that stopped nothing."""
+    """Something worth knowing that stopped nothing."""
 
 
 class SourceError(ClocsError):
     """A source is not what it claims to be, or cannot be read at all."""
+
+
+class FileError(ClocsError):
+    """A file cannot be read or written: the disk is full, or permission is missing."""
 
 
 class UnusableError(ClocsError):
@@ -42,7 +59,7 @@ class UnusableError(ClocsError):
             raise ValueError(f"{reason!r} is not one of {self.REASONS}")
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
-        self.detail = detail
+        self.detail = printable(detail)
 
 
 class StoreError(ClocsError):
@@ -62,7 +79,7 @@ class LeakError(ClocsError):
 
 
 class SettingError(ClocsError):
-    """A setting given by the user has no meaning here."""
+    """A setting given by the user is not valid here."""
 
 
 class TrainingError(ClocsError):

@@ -1,4 +1,4 @@
-"""Recording: one ECG of one patient. Knows nothing about files, datasets or learning."""
+"""Recording: one ECG of one patient."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from clocs.errors import SettingError, UnusableError
 
 STANDARD_LEADS = ("I", "II", "III", "aVR", "aVL", "aVF", "V1", "V2", "V3", "V4", "V5", "V6")
 PAPER_LEADS = ("II", "V2", "aVL", "aVR")  # the four of the paper, in its order
+
+# How many of a unit make one mV, by lower-case name; two characters look like a µ.
+UNITS_PER_MV = {"mv": 1.0, "uv": 1000.0, "µv": 1000.0, "μv": 1000.0, "nv": 1e6, "v": 1e-3}
 
 _CANONICAL = {name.lower(): name for name in STANDARD_LEADS}
 
@@ -32,13 +35,13 @@ class FrameSpec:
 
     @property
     def rate(self) -> float:
-        """Samples a second, in Hz, as the encoder sees them."""
+        """Samples per second, in Hz, as the encoder sees them."""
         return self.samples / self.seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """A labelled stretch of a recording: samples start (0-based) up to, without, stop."""
+    """A labelled stretch of a recording: from sample `start` (0-based) up to `stop`, exclusive."""
 
     start: int
     stop: int
@@ -51,18 +54,19 @@ class Recording:
 
     Attributes:
         id: Unique in its dataset.
-        patient: Whom it belongs to; the unit of splitting and of positive pairs.
-        leads: Names, canonical where they are of the standard twelve.
+        patient: The unit of splitting and of positive pairs.
+        leads: Names, in canonical spelling for the standard twelve.
         rate: In Hz.
         digital: (leads, samples) int16.
-        gain: (leads,) steps a unit.
+        gain: (leads,) digital steps per unit.
         baseline: (leads,) the digital value of zero.
         unit: 'mV', 'adu' where the gain is unpublished, 'mixed' where not all leads are voltages.
-        labels: Of the whole recording; empty where labels are per frame or unknown.
+        labels: Labels of the whole recording; empty where labels are per frame or unknown.
         episodes: Labelled stretches, where labels are per frame.
         age: In years, or None.
         sex: 'male', 'female' or None.
-        taken: When, as ISO 8601 ('2018-01-11T15:51:15', or the day alone), or None.
+        taken: Date of recording as ISO 8601 ('2018-01-11T15:51:15', or the day alone), or None.
+        extra: Whatever else the file says, by name.
     """
 
     id: str
@@ -93,7 +97,7 @@ class Recording:
     def seconds(self) -> float:
         return self.samples / self.rate
 
-    def told(
+    def with_facts(
         self,
         *,
         labels: tuple[str, ...],
@@ -102,7 +106,7 @@ class Recording:
         extra: dict[str, str],
         taken: str | None = None,
     ) -> Recording:
-        """The same recording with what a dataset knows of it (`replace` takes twice the time)."""
+        """The recording with what a dataset knows about it (`replace` takes twice as long)."""
         return Recording(
             self.id,
             self.patient,
@@ -121,7 +125,7 @@ class Recording:
         )
 
     def select(self, leads: Sequence[str]) -> Recording:
-        """The same recording with these leads only, by name, in the order asked for."""
+        """The same recording with these leads only, in this order."""
         wanted = [canonical_lead(lead) for lead in leads]
         missing = [lead for lead in wanted if lead not in self.leads]
         if missing:
@@ -140,18 +144,18 @@ class Recording:
 
 
 def quantise(
-    signal: NDArray[np.floating], unit: float = 1.0
+    signal: NDArray[np.floating], per_mv: float = 1.0
 ) -> tuple[NDArray[np.int16], NDArray[np.float64]]:
-    """(leads, samples) in mV / `unit` -> int16 samples and (leads,) gains, steps a mV.
+    """(leads, samples), `per_mv` of its unit to the mV -> int16 samples, (leads,) steps per mV.
 
-    The finest round gain whose range holds the lead: 10,000 steps a mV (0.1 µV) for ordinary
-    ECGs, coarser by tens for larger ones. Values must be finite.
+    The finest power of ten whose range holds the lead: 10,000 steps per mV (0.1 µV) for ordinary
+    ECGs, fewer for larger ones. Values must be finite.
     """
     low, high = signal.min(axis=1, initial=0.0), signal.max(axis=1, initial=0.0)
-    peak = np.maximum(high, -low) / unit
+    peak = np.maximum(high, -low) / per_mv
     if not np.isfinite(peak).all():  # a single NaN or infinity shows here
         raise UnusableError("nan", "values that are not finite cannot be stored")
     exponent = np.floor(np.log10(32767 / np.maximum(peak, 1e-300)))
     gain = 10.0 ** np.minimum(exponent, 4)
-    steps = signal * (gain / unit)[:, None]
+    steps = signal * (gain / per_mv)[:, None]
     return np.rint(steps, out=steps).astype(np.int16), gain

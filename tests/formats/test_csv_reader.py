@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clocs.errors import ClocsError, UnusableError
-from clocs.formats import read, read_csv
-from clocs.formats.csv import _numbers_fast, _numbers_slowly
+from clocs.formats.csv import _numbers_fast, _numbers_slowly, read_csv
+from clocs.formats.read import read
 from clocs.formats.source import open_source
 from clocs.recording import STANDARD_LEADS
 
@@ -97,7 +97,7 @@ def with_field(row: int, column: int, field: bytes) -> bytes:
     ("data", "reason", "says"),
     [
         (PLAIN[: len(PLAIN) // 2], "truncated", "x breaks off in row"),
-        (b"\n".join(PLAIN.split(b"\n")[:4999]) + b"\n", "truncated", "x has 4999 of 5000 rows"),
+        (b"\n".join(PLAIN.split(b"\n")[:4999]) + b"\n", "unreadable", "x has 4,999 rows"),
         (with_field(4999, 11, b""), "truncated", "empty field in row 5000"),
         (with_field(17, 6, b"NaN"), "nan", "no finite value in row 18, lead V1"),
         (with_field(17, 6, b"inf"), "nan", "no finite value in row 18, lead V1"),
@@ -154,3 +154,25 @@ def test_published_samples_equal_pandas_to_a_twentieth_of_a_microvolt(
         recording = read(tmp_path / "x.csv")
         step = 0.5 / recording.gain[:, None]
         assert (np.abs(recording.signal - expected) <= step * 1.0001).all()
+
+
+def test_a_csv_in_millivolts_is_refused_until_its_unit_is_given(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_bytes(text(VALUES / 1000))
+    with pytest.raises(UnusableError, match=r"in µV, which is no ECG; .* as `unit`"):
+        read(tmp_path / "x.csv")
+    right = read(tmp_path / "x.csv", unit="mV")
+    np.testing.assert_allclose(right.signal, VALUES.T / 1000, rtol=1e-4, atol=1e-4)
+    (tmp_path / "y.csv").write_bytes(PLAIN)
+    with pytest.raises(UnusableError, match=r"if its values are in mV, which is no ECG"):
+        read(tmp_path / "y.csv", unit="mV")
+    with pytest.raises(ClocsError, match="`unit` is 'volts'; give mV"):
+        read(tmp_path / "y.csv", unit="volts")
+
+
+def test_a_csv_of_another_length_is_refused_until_its_rate_is_given(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_bytes(text(VALUES[:2500]))
+    with pytest.raises(UnusableError, match=r"2,500 rows, not the 5,000 .* as `rate`"):
+        read(tmp_path / "x.csv")
+    assert read(tmp_path / "x.csv", rate=250).seconds == 10.0
+    with pytest.raises(ClocsError, match="`rate` is 0"):
+        read(tmp_path / "x.csv", rate=0)

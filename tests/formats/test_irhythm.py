@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clocs.errors import SourceError, UnusableError
-from clocs.formats import read, read_ecg
-from clocs.formats.irhythm import read_episodes
+from clocs.formats.irhythm import read_ecg, read_episodes
+from clocs.formats.read import read
 from clocs.recording import Episode
 
 
@@ -55,7 +55,7 @@ def test_read_takes_ecg_files_by_suffix_and_refuses_unknown_ones(tmp_path: Path)
     (tmp_path / "p_1.ecg").write_bytes(b"\1\0\2\0")
     assert read(tmp_path / "p_1.ecg").digital.tolist() == [[1, 2]]
     (tmp_path / "x.txt").write_bytes(b"")
-    with pytest.raises(SourceError, match=r"x\.txt is of no known format; known are \.hea"):
+    with pytest.raises(SourceError, match=r"x\.txt is of no known format; known are \.csv"):
         read(tmp_path / "x.txt")
     with pytest.raises(SourceError, match=r"y\.csv does not exist"):
         read(tmp_path / "y.csv")

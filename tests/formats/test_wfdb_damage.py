@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clocs.errors import ClocsError, UnusableError
-from clocs.formats import read, read_wfdb
+from clocs.formats.read import read
 from clocs.formats.source import open_files
+from clocs.formats.wfdb import read_wfdb
 from wfdb_files import assert_equals_wfdb, signals, write
 
 

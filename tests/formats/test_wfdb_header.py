@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clocs.errors import UnusableError
-from clocs.formats import read
+from clocs.formats.read import read
 from clocs.formats.wfdb_header import parse_header
 
 HEADERS = [

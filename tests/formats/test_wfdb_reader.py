@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from clocs.errors import SettingError
-from clocs.formats import read, read_wfdb
+from clocs.formats.read import read
 from clocs.formats.source import open_source
+from clocs.formats.wfdb import read_wfdb
 from wfdb_files import assert_equals_wfdb, signals, write, write_mat
 
 

@@ -16,6 +16,7 @@ from clocs.datasets import checks, listing
 from clocs.datasets.base import Entry, Listing, Published
 from clocs.errors import UnusableError
 from clocs.formats import irhythm
+from clocs.formats.source import stem
 from clocs.recording import Episode, FrameSpec, Recording
 
 MERGED = {"AVB_TYPE2": "AVB", "AFL": "AFIB"}
@@ -60,8 +61,8 @@ class Cardiology(Published):
                 committee[match[1]].append(name)
         entries = [
             Entry(
-                id=listing.stem(path),
-                patient=listing.stem(path).partition("_")[0],
+                id=stem(path),
+                patient=stem(path).partition("_")[0],
                 path=path,
                 info={"episodes": "\n".join(committee[path[:-4]])}
                 if path[:-4] in committee

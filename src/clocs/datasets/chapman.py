@@ -14,8 +14,9 @@ from typing import ClassVar
 from clocs.datasets import checks, listing
 from clocs.datasets.base import Entry, Listing, Published
 from clocs.errors import SourceError, UnusableError
-from clocs.formats import read_csv, read_wfdb
-from clocs.formats.source import Source
+from clocs.formats.csv import RATE_HZ, ROWS, read_csv
+from clocs.formats.source import Source, stem
+from clocs.formats.wfdb import read_wfdb
 from clocs.recording import STANDARD_LEADS, FrameSpec, Recording
 
 TABLE = "Diagnostics.xlsx"
@@ -45,7 +46,7 @@ class Chapman(Published):
         entries, lost = listing.wfdb_entries(self.source, rows)
         texts = _texts(self.source)
         for path in texts:
-            name = listing.stem(path)
+            name = stem(path)
             entries.append(Entry(name, name, path, rows.get(name, {})))
         listing.require(
             self.source,
@@ -69,7 +70,9 @@ class Chapman(Published):
 
     def read(self, entry: Entry) -> Recording:
         if entry.path.lower().endswith(".csv"):
-            recording = read_csv(self.source.read(entry.path), name=entry.id)
+            recording = read_csv(
+                self.source.read(entry.path), name=entry.id, rate=RATE_HZ, unit="µV", rows=ROWS
+            )
         else:
             recording = read_wfdb(self.source, entry.path)
         checks.check_signal(recording, frame=self.frame, known_leads=STANDARD_LEADS)
@@ -78,7 +81,7 @@ class Chapman(Published):
         for key in ("rhythm", "beat"):
             if entry.info.get(key):
                 extra[key] = entry.info[key]
-        return recording.told(
+        return recording.with_facts(
             labels=(label,),
             age=checks.parse_age(entry.info.get("age", recording.extra.get("Age"))),
             sex=checks.parse_sex(entry.info.get("sex", recording.extra.get("Sex"))),
@@ -102,8 +105,7 @@ def _texts(source: Source) -> list[str]:
     texts = [
         path
         for path in listing.with_suffix(source, ".csv")
-        if listing.stem(path).lower() not in _NOT_RECORDINGS
-        and not listing.stem(path).startswith("REFERENCE")
+        if stem(path).lower() not in _NOT_RECORDINGS and not stem(path).startswith("REFERENCE")
     ]
     denoised = [path for path in texts if "denoised" in path.lower()]
     return denoised or texts
@@ -144,6 +146,8 @@ def _excel(table: bytes, source: Source) -> list[dict[str, str]]:
         frame = pl.read_excel(io.BytesIO(table), engine="calamine")
         frame = frame.select(pl.col(columns).cast(pl.String).str.strip_chars().fill_null(""))
         return frame.filter(pl.col("FileName") != "").to_dicts()
+    except ImportError:
+        raise
     except Exception as error:  # polars and its Excel engine raise many kinds
         problem = str(error).split("\n", maxsplit=1)[0]
         raise SourceError(

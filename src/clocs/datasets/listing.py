@@ -12,14 +12,8 @@ from pathlib import PurePosixPath
 
 from clocs.datasets.base import Entry, Quarantined
 from clocs.errors import SourceError, UnusableError
-from clocs.formats.source import Source
+from clocs.formats.source import Source, stem
 from clocs.formats.wfdb_header import parse_header
-
-
-def stem(path: str) -> str:
-    name = path[path.rfind("/") + 1 :]
-    dot = name.rfind(".")
-    return name[:dot] if dot > 0 else name
 
 
 def with_suffix(source: Source, suffix: str) -> list[str]:

@@ -14,8 +14,8 @@ from typing import ClassVar
 from clocs.datasets import checks, listing
 from clocs.datasets.base import Entry, Listing, Published
 from clocs.errors import SettingError, SourceError, UnusableError
-from clocs.formats import read_wfdb
 from clocs.formats.source import Source
+from clocs.formats.wfdb import read_wfdb
 from clocs.recording import FrameSpec, Recording
 
 LEADS = ("ECG",)

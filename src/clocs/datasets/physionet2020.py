@@ -12,7 +12,7 @@ from typing import ClassVar
 from clocs.datasets import checks, listing
 from clocs.datasets.base import Entry, Listing, Published
 from clocs.errors import UnusableError
-from clocs.formats import read_wfdb
+from clocs.formats.wfdb import read_wfdb
 from clocs.recording import STANDARD_LEADS, FrameSpec, Recording
 
 CODES = {
@@ -49,7 +49,7 @@ class PhysioNet2020(Published):
     def read(self, entry: Entry) -> Recording:
         recording = read_wfdb(self.source, entry.path)
         checks.check_signal(recording, frame=self.frame, known_leads=STANDARD_LEADS)
-        return recording.told(
+        return recording.with_facts(
             labels=_labels(entry.id, recording.extra.get("Dx", "")),
             age=checks.parse_age(recording.extra.get("Age")),
             sex=checks.parse_sex(recording.extra.get("Sex")),

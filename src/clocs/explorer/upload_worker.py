@@ -20,10 +20,8 @@ import numpy as np
 
 from clocs.errors import ClocsError, SourceError
 from clocs.explorer.packing import pack, unpack
-from clocs.formats.csv import read_csv
-from clocs.formats.irhythm import read_ecg
+from clocs.formats.read import FORMATS, format_beside, format_of, known_suffixes, options_of
 from clocs.formats.source import hold_files
-from clocs.formats.wfdb import read_wfdb
 from clocs.recording import Recording
 
 MOST_FILES = 64  # in a zip
@@ -33,7 +31,6 @@ MOST_SECONDS = 20  # of processor time
 MOST_SAMPLES = 16_000_000  # leads × samples: twelve leads for 45 minutes at 500 Hz
 SHORTEST = 1.0  # seconds
 RATES = (10.0, 10_000.0)  # Hz
-_KNOWN = (".hea", ".dat", ".mat", ".csv", ".ecg", ".flac")
 
 
 def read_upload(files: Mapping[str, bytes], rate: float | None = None) -> Recording:
@@ -41,36 +38,32 @@ def read_upload(files: Mapping[str, bytes], rate: float | None = None) -> Record
 
     Args:
         files: By name: a WFDB header with its signal files, a CSV, an `.ecg`, or a zip of those.
-        rate: Sampling rate of a CSV in Hz; 500 by default.
+        rate: Sampling rate of a CSV in Hz; without it, a CSV must hold 10 s at 500 Hz.
 
     Raises:
         ClocsError: One sentence on what is wrong with them.
     """
     found = _unpacked(files)
-    headers = [name for name in found if name.lower().endswith(".hea")]
-    singles = [name for name in found if name.lower().endswith((".csv", ".ecg"))]
-    if len(headers) + len(singles) > 1:
-        several = headers + singles
+    recordings = [(name, own) for name in found if (own := format_of(name))]
+    if len(recordings) > 1:
+        names = ", ".join(name for name, _ in recordings)[:80]
+        raise SourceError(f"found {len(recordings)} recordings ({names}); upload one at a time")
+    if recordings:
+        name, own = recordings[0]
+        recording = own.read(hold_files(found), name, options_of(rate=rate))
+    elif incomplete := next((own for name in found if (own := format_beside(name))), None):
         raise SourceError(
-            f"found {len(several)} recordings ({', '.join(several)[:80]}); upload one at a time"
-        )
-    if headers:
-        recording = read_wfdb(hold_files(found), headers[0])
-    elif singles:
-        name = singles[0]
-        stem = PurePosixPath(name).stem
-        if name.lower().endswith(".ecg"):
-            recording = read_ecg(found[name], name=stem)
-        else:
-            recording = read_csv(found[name], name=stem, rate=rate or 500.0, rows=1)
-    elif any(name.lower().endswith((".dat", ".mat")) for name in found):
-        raise SourceError(
-            "a WFDB signal file needs its header; upload the .hea file together with it"
+            f"a {incomplete.name} signal file needs its header; upload the {incomplete.suffix} "
+            "file together with it"
         )
     else:
+        known = ", ".join(
+            f"{own.suffix} with {' or '.join(own.companions)}" if own.companions else own.suffix
+            for own in FORMATS.values()
+        )
         raise SourceError(
-            f"cannot read {', '.join(found)[:80] or 'an empty upload'} as a recording; upload a "
-            "WFDB pair (.hea and .dat or .mat), a zip of one, a .csv or an .ecg file"
+            f"cannot read {', '.join(found)[:80] or 'an empty upload'} as a recording; upload one "
+            f"of {known}, or a zip of it"
         )
     return _checked(recording)
 
@@ -124,7 +117,7 @@ def _members(name: str, data: bytes) -> dict[str, bytes]:
 def _is_wanted(name: str) -> bool:
     last = _last(name)
     junk = last.startswith(".") or "__MACOSX" in name
-    return not junk and last.lower().endswith(_KNOWN)
+    return not junk and last.lower().endswith(known_suffixes())
 
 
 def _last(name: str) -> str:

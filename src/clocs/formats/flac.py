@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
+from functools import cache
+from typing import Any
 
 import numpy as np
-import soundfile
 from numpy.typing import NDArray
 
 
@@ -13,12 +14,17 @@ class FlacError(ValueError):
     """The bytes are no FLAC stream of 8 or 16 bits, or a damaged one."""
 
 
-class _Stream(soundfile.SoundFile):  # type: ignore[misc]
-    """A stream read once from its start to its end."""
+@cache
+def _stream_class() -> Any:
+    """Soundfile's class without seeking; soundfile is imported where FLAC is read, not before."""
+    import soundfile
 
-    def seekable(self) -> bool:
-        """No: soundfile seeks after each read, which makes libsndfile decode a block again."""
-        return False
+    class Stream(soundfile.SoundFile):  # type: ignore[misc]
+        def seekable(self) -> bool:
+            """No: soundfile seeks after each read, and libsndfile then decodes a block again."""
+            return False
+
+    return Stream
 
 
 def decode_flac(data: bytes, *, channels: int, most: int) -> tuple[NDArray[np.int16], bool]:
@@ -27,11 +33,13 @@ def decode_flac(data: bytes, *, channels: int, most: int) -> tuple[NDArray[np.in
     Eight-bit values come in the upper half of each sample. Fewer samples than the stream promises
     may come back where it breaks off.
     """
+    import soundfile
+
     held, bits = _stream_info(data)
     if held != channels or bits not in (8, 16):
         raise FlacError(f"it holds {held} channels of {bits} bits, not {channels} of 8 or 16")
     try:
-        with _Stream(io.BytesIO(data)) as stream:
+        with _stream_class()(io.BytesIO(data)) as stream:
             # A damaged stream may promise any length, so `most` limits what is allocated.
             count = min(most, max(int(stream.frames), 0))
             samples: NDArray[np.int16] = stream.read(count, dtype="int16", always_2d=True)

@@ -1,7 +1,7 @@
 """The iRhythm format of the Cardiology dataset: raw samples, and rhythm episodes as JSON.
 
 Little-endian int16 at 200 Hz, one lead, without a header; the gain is unpublished, so the unit is
-'adu' and never mV. Knows nothing about which rhythms count.
+'adu' and never mV.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import json
 import numpy as np
 
 from clocs.errors import UnusableError
+from clocs.formats.base import FileFormat, ReadOptions
+from clocs.formats.source import Source, stem
 from clocs.recording import Episode, Recording
 
 RATE_HZ = 200.0
@@ -58,3 +60,10 @@ def read_episodes(data: bytes, *, name: str) -> tuple[Episode, ...]:
             detail = f"{name} has an episode from sample {episode.start + 1} to {episode.stop}"
             raise UnusableError("unreadable", detail)
     return tuple(sorted(episodes, key=lambda episode: (episode.start, episode.stop)))
+
+
+def _read(source: Source, path: str, options: ReadOptions) -> Recording:
+    return read_ecg(source.read(path), name=stem(path))
+
+
+IRHYTHM = FileFormat("iRhythm", ".ecg", _read)

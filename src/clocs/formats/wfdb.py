@@ -1,4 +1,4 @@
-"""WFDB records, exactly as the wfdb package reads them. Knows nothing about datasets or labels.
+"""WFDB records, exactly as the wfdb package reads them.
 
 The layouts of nearly all published 12-lead sets (one file of format 16, plain or in a MATLAB v4
 file, or of FLAC format 516) are decoded here; all others go to wfdb itself.
@@ -17,22 +17,21 @@ from numpy.typing import NDArray
 
 from clocs.errors import UnusableError
 from clocs.formats import sample_buffer
-from clocs.formats.source import Source
+from clocs.formats.base import FileFormat, ReadOptions
+from clocs.formats.source import Source, stem
 from clocs.formats.wfdb_header import Header, Signal, parse_header
-from clocs.recording import STANDARD_LEADS, Recording, canonical_lead, quantise
+from clocs.recording import (
+    STANDARD_LEADS,
+    UNITS_PER_MV,
+    Recording,
+    canonical_lead,
+    quantise,
+)
 
-_STEPS_A_MV = {  # what a gain in steps a unit is multiplied by; both signs that look like a µ
-    "mv": 1.0,
-    "uv": 1000.0,
-    "µv": 1000.0,
-    "μv": 1000.0,
-    "nv": 1e6,
-    "v": 1e-3,
-}
-_BYTES_A_SAMPLE: dict[str, float] = {"8": 1, "80": 1, "16": 2, "61": 2, "160": 2, "24": 3, "32": 4}
-_BYTES_A_SAMPLE |= {"212": 3 / 2, "310": 4 / 3, "311": 4 / 3}
+_BYTES_PER_SAMPLE = {"8": 1.0, "80": 1.0, "16": 2.0, "61": 2.0, "160": 2.0, "24": 3.0, "32": 4.0}
+_BYTES_PER_SAMPLE |= {"212": 3 / 2, "310": 4 / 3, "311": 4 / 3}
 _STANDARD = frozenset(STANDARD_LEADS)
-_INVALID = -32768  # 'no sample here' in formats 16 and 516; NaN for wfdb
+_INVALID = -32768  # a missing sample in formats 16 and 516; NaN in wfdb
 
 
 def read_wfdb(source: Source, path: str, leads: Sequence[str] | None = None) -> Recording:
@@ -41,8 +40,8 @@ def read_wfdb(source: Source, path: str, leads: Sequence[str] | None = None) -> 
     Args:
         source: Holds the header and the files it names.
         path: The header's name in the source.
-        leads: Keep only these, in this order; signals that are no voltage (a blood pressure,
-            say) are an error unless left out here.
+        leads: Keep only these, in this order; signals that are no voltage (such as a blood
+            pressure) are an error unless left out here.
 
     Returns:
         The recording under its file name as id and patient; `#Name: value` comments in `extra`.
@@ -99,7 +98,7 @@ def _decode_16(header: Header, data: bytes, path: str) -> NDArray[np.int16]:
 
 
 def _decode_516(header: Header, data: bytes, path: str) -> NDArray[np.int16]:
-    """(signals, samples) of a FLAC stream, a channel a signal."""
+    """(signals, samples) of a FLAC stream, one channel per signal."""
     from clocs.formats.flac import FlacError, decode_flac
 
     signals, samples = len(header.signals), header.samples or 0
@@ -126,19 +125,19 @@ def _truncated(path: str, held: int, promised: int | None) -> UnusableError:
 
 class _Layout(NamedTuple):
     names: tuple[str, ...]
-    factors: tuple[float | None, ...]  # steps a mV for a step a unit; None if it is no voltage
+    factors: tuple[float | None, ...]  # units per mV; None if it is no voltage
     baseline: tuple[int, ...]
 
 
 @lru_cache(maxsize=256)
 def _layout(kinds: tuple[tuple[float, int, str, str], ...]) -> _Layout:
-    """What (gain, baseline, unit, name) of all signals say; most records of a set say the same."""
+    """From (gain, baseline, unit, name) of all signals; most records of a dataset have the same."""
     return _Layout(
         names=tuple(
             name if name in _STANDARD else canonical_lead(name) or f"signal {i}"
             for i, (_, _, _, name) in enumerate(kinds)
         ),
-        factors=tuple(_STEPS_A_MV.get(unit.lower()) for _, _, unit, _ in kinds),
+        factors=tuple(UNITS_PER_MV.get(unit.lower()) for _, _, unit, _ in kinds),
         baseline=tuple(baseline for _, baseline, _, _ in kinds),
     )
 
@@ -168,14 +167,14 @@ def _recording(
         names, factors = [names[i] for i in kept], [factors[i] for i in kept]
         gain, baseline = [gain[i] for i in kept], [baseline[i] for i in kept]
         digital = digital[kept]
-        if None in factors:  # asked for by name: another channel stands for a lead
+        if None in factors:  # chosen by name: another channel takes the place of a lead
             units = [
                 signals[i].unit if f is None else "mV" for i, f in zip(kept, factors, strict=True)
             ]
             extra["units"] = ", ".join(f"{n}: {u}" for n, u in zip(names, units, strict=True))
     if len(set(names)) != len(names):
         raise UnusableError("unreadable", f"{path} has several leads of one name: {names}")
-    name = path[path.rfind("/") + 1 : path.rfind(".")]
+    name = stem(path)
     return Recording(
         id=name,
         patient=name,
@@ -196,14 +195,15 @@ def _read_with_wfdb(
     """Any other layout, through wfdb: its files are copied to a temporary folder first."""
     import wfdb
 
-    stem = PurePosixPath(path).stem
     with tempfile.TemporaryDirectory() as folder:
         _copy(source, path, header, Path(folder))
         try:
-            record = wfdb.rdrecord(str(Path(folder, stem)))
+            record = wfdb.rdrecord(str(Path(folder, PurePosixPath(path).stem)))
             physical = np.array(record.p_signal.T, np.float64, order="C")
             details = list(zip(record.sig_name, record.units, strict=True))
             gains, baselines = record.adc_gain, record.baseline
+        except (ImportError, NameError):
+            raise  # a broken installation, not a broken recording
         except Exception as error:  # wfdb raises bare Exceptions for whatever it cannot read
             reason = "truncated" if _is_cut(header, Path(folder)) else "unreadable"
             text = " ".join(str(error).replace(folder, "").split()) or type(error).__name__
@@ -223,12 +223,12 @@ def _read_with_wfdb(
 
 
 def _is_cut(header: Header, folder: Path) -> bool:
-    """Whether a signal file is shorter than the header promises."""
+    """Whether a signal file is shorter than the header says."""
     needed: dict[str, float] = {}
     for signal in header.signals:
         samples = (header.samples or 0) * signal.samples_per_frame
         needed.setdefault(signal.file, signal.offset)
-        needed[signal.file] += samples * _BYTES_A_SAMPLE.get(signal.format, 0)
+        needed[signal.file] += samples * _BYTES_PER_SAMPLE.get(signal.format, 0)
     sizes = {file: (folder / file).stat().st_size for file in needed if file != "~"}
     return any(size < int(needed[file]) for file, size in sizes.items())
 
@@ -239,7 +239,7 @@ def _digitise(
     gains: Sequence[float] | None,
     baselines: Sequence[int] | None,
 ) -> tuple[NDArray[np.int16], list[float], list[int]]:
-    """int16 samples that give `physical` back exactly, where that is possible."""
+    """int16 samples that represent `physical` exactly, where that is possible."""
     if gains is not None and baselines is not None:
         gain = np.array(gains, np.float64)
         zero = np.array(baselines, np.float64)
@@ -247,7 +247,7 @@ def _digitise(
         fits = np.abs(steps).max() <= 32767
         if fits and np.array_equal((steps - zero[:, None]) / gain[:, None], physical):
             return steps.astype(np.int16), gain.tolist(), [int(z) for z in zero]
-    factors = np.array([_STEPS_A_MV.get(str(unit).lower(), 1.0) for _, unit in details])
+    factors = np.array([UNITS_PER_MV.get(str(unit).lower(), 1.0) for _, unit in details])
     digital, gain = quantise(physical / factors[:, None])
     return digital, (gain / factors).tolist(), [0] * len(details)
 
@@ -259,11 +259,26 @@ def _copy(source: Source, path: str, header: Header, folder: Path) -> None:
         if "/" in file or "\\" in file:
             raise UnusableError("unreadable", f"{path} names a file in another folder: {file}")
         Path(folder, file).write_bytes(_read_beside(source, path, file))
-    for part in set(header.parts) - {"~"}:
+    for part in set(header.segment_names) - {"~"}:
         beside = f"{path[: path.rfind('/') + 1]}{part}.hea"
         if "/" in part or "\\" in part or beside not in source or beside == path:
             raise UnusableError("unreadable", f"{path} has no segment {part} beside it")
         inner = parse_header(source.read(beside), name=beside)
-        if inner.parts:
+        if inner.segment_names:
             raise UnusableError("unreadable", f"{path} has segments inside segments")
         _copy(source, beside, inner, folder)
+
+
+def _read(source: Source, path: str, options: ReadOptions) -> Recording:
+    return read_wfdb(source, path, options.leads)
+
+
+def _files_beside(data: bytes, name: str) -> set[str] | None:
+    """The signal files that a header names; None where it names segments, which name others."""
+    header = parse_header(data, name=name)
+    if header.segment_names:
+        return None
+    return {signal.file for signal in header.signals if "/" not in signal.file}
+
+
+WFDB = FileFormat("WFDB", ".hea", _read, companions=(".dat", ".mat"), files_beside=_files_beside)

@@ -1,6 +1,6 @@
-"""WFDB headers: the text of a `.hea` file as fields. Knows nothing about signals or files.
+"""WFDB headers: the text of a `.hea` file as fields.
 
-Follows the published format and, where real headers leave it, what the wfdb package makes of them.
+Follows the published format and, where real headers deviate from it, the wfdb package.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TIME = re.compile(r"(?:^|\s)(\d{1,2}):(\d{1,2})(?::(\d{1,2}))?")
 _DAY = re.compile(r"(?:^|\s)(\d{1,2})[/-](\d{1,2}|[A-Za-z]{3})[/-](\d{4})(?:\s|$)")
 _REST = re.compile(r"-?\d+ -?\d+ \d+ ([^\t\n\r\f\v ]+)$")  # first value, checksum, block, name
 _MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec"
-_NO_PREFIX = "\n"  # no line starts so
+_NO_PREFIX = "\n"  # no line starts like this
 _LARGEST_INT32 = 2**31 - 1
 
 
@@ -52,14 +52,14 @@ class Header:
     """A whole header.
 
     Attributes:
-        name: The record's.
-        segments: How many, or None for an ordinary record.
+        name: Of the record.
+        segments: How many there are; None for an ordinary record.
         rate: In Hz.
-        samples: A signal; None where the header leaves it to the size of the file.
+        samples: Per signal; None where the header leaves it to the size of the file.
         signals: In the order of the header; empty if there are segments.
-        parts: Names of the segments.
+        segment_names: In order; empty for an ordinary record.
         comments: Without their '#'.
-        taken: When recording began, as ISO 8601; None where the header gives no day.
+        taken: Start of the recording as ISO 8601; None where the header gives no date.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Header:
     rate: float
     samples: int | None
     signals: tuple[Signal, ...]
-    parts: tuple[str, ...]
+    segment_names: tuple[str, ...]
     comments: tuple[str, ...]
     taken: str | None
 
@@ -77,12 +77,12 @@ class Header:
         return {key.strip(): value.strip() for key, colon, value in pairs if colon}
 
 
-@lru_cache(maxsize=64)  # who looks for a record's files parses its header, and who reads it again
+@lru_cache(maxsize=64)  # finding a record's files and reading it both parse its header
 def parse_header(data: bytes, *, name: str) -> Header:
     """Parse the bytes of a header.
 
     Raises:
-        UnusableError: unreadable; `name` is named as the culprit.
+        UnusableError: unreadable; the message contains `name`.
     """
     try:
         text = data.decode()
@@ -126,7 +126,7 @@ def _header(lines: list[str], comments: tuple[str, ...]) -> Header:
         rate=rate,
         samples=int(samples) if samples else None,
         signals=signals,
-        parts=tuple(line.split()[0] for line in lines[1:]) if segments else (),
+        segment_names=tuple(line.split()[0] for line in lines[1:]) if segments else (),
         comments=comments,
         taken=_taken(lines[0][match.end() :]),
     )
@@ -144,12 +144,12 @@ def _taken(text: str) -> str | None:
     try:
         moment = datetime(int(day[3]), month, int(day[1]), hour, minute, second)
     except ValueError:
-        return None  # a day that no calendar has says nothing
+        return None  # no such date
     return moment.isoformat() if time else moment.date().isoformat()
 
 
 def _signals(lines: list[str]) -> tuple[Signal, ...]:
-    """All signal lines; most repeat the line before in all but their last fields."""
+    """All signal lines; most repeat the previous line in all but their last fields."""
     signals: list[Signal] = []
     prefix = _NO_PREFIX
     for line in lines:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from clocs.datasets.checks import check_signal
 from clocs.errors import ClocsError, SettingError
-from clocs.formats.find import Found, find_recordings, read_several
+from clocs.formats.read import Found, find_recordings, read_several
 from clocs.frames.positions import frame_count
 from clocs.frames.resample import LONG, TOGETHER, cut_windows
 from clocs.parallel import ahead, alike
@@ -78,7 +78,7 @@ def _owners(
     for one in found:
         owner = None
         if isinstance(one, Found):
-            names = (_stem(one.name), _stem(one.member), _stem(PurePath(one.member).name))
+            names = (_stem(one.name), _stem(one.path), _stem(PurePath(one.path).name))
             owner = next((table[name] for name in names if name in table), None)
             unknown += [one.name] if owner is None else []
         owners.append(owner)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 import zipfile
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import pytest
 import wfdb
 
 from clocs.errors import ClocsError
-from clocs.formats.find import find_recordings, read_several
+from clocs.formats.read import find_recordings, read_several
 from clocs.recording import Recording
 
 
@@ -29,7 +31,7 @@ def write_record(folder: Path, name: str) -> None:
 
 
 def write_csv(path: Path) -> None:
-    rows = np.random.default_rng(0).normal(size=(5000, 12)).round(2)
+    rows = np.random.default_rng(0).normal(0, 200, size=(5000, 12)).round(2)
     path.write_text("\n".join(",".join(map(str, row)) for row in rows))
 
 
@@ -96,3 +98,17 @@ def test_a_csv_is_read_at_the_rate_given(folder: Path) -> None:
     (one,) = read_several(find_recordings([folder / "two.csv"]), rate=250.0)
     assert isinstance(one, Recording)
     assert one.rate == 250.0 and one.seconds == 20.0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names are text elsewhere")
+def test_names_that_are_no_utf8_are_read_and_printable(folder: Path, tmp_path: Path) -> None:
+    odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
+    odd.mkdir()
+    shutil.copy(folder / "two.csv", Path(os.fsdecode(os.fsencode(odd) + b"/f\xfcnf.csv")))
+    shutil.copy(folder / "three.ecg", odd / "good.ecg")
+    (odd / os.fsdecode(b"b\xe4d.ecg")).write_bytes(b"odd")
+    results = read(odd)
+    for one in (*results, *read(Path(os.fsdecode(os.fsencode(odd) + b"/f\xfcnf.csv")))):
+        name = one.id if isinstance(one, Recording) else f"{one[0]} {one[1]}"
+        assert name.isprintable() and name.encode()
+    assert sorted(ids(results)) == [rf"bad {tmp_path}/caf\xe9/b\xe4d.ecg", r"f\xfcnf", "good"]
