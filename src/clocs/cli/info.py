@@ -26,13 +26,17 @@ EXAMPLE = "Example: clocs info chapman --json"
 
 
 def info(
-    path: Annotated[Path, typer.Argument(help="A store, a checkpoint or an index.")],
+    path: Annotated[
+        Path, typer.Argument(help="A store, a checkpoint (file or folder) or an index.")
+    ],
     leads: Leads = None,
     split_seed: SplitSeed = 0,
-    verify: Annotated[bool, typer.Option("--verify", help="Read all and compare hashes.")] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read everything and check it against its hashes.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Say what is in a store, a checkpoint or an index."""
+    """Show what is in a store, a checkpoint or an index."""
     from clocs.patients.index_folder import is_index_folder
 
     if is_index_folder(path):

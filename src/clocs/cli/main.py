@@ -48,11 +48,13 @@ app.command(epilog="Example: clocs explore --checkpoint runs/chapman-cmsc --stor
 
 @app.command(epilog="Example: clocs demo --out demo")
 def demo(
-    folder: Annotated[Path, typer.Option("--out", help="Folder for all it makes.")] = Path("demo"),
-    patients: Annotated[int, typer.Option(help="Simulated patients.", min=30)] = 300,
+    folder: Annotated[
+        Path, typer.Option("--out", help="Folder for everything that is made.")
+    ] = Path("demo"),
+    patients: Annotated[int, typer.Option(help="Number of simulated patients.", min=30)] = 300,
     as_json: Json = False,
 ) -> None:
-    """Tell the whole story on simulated ECGs: prepare, learn, evaluate, show."""
+    """Run everything end to end on simulated ECGs: prepare, pre-train, evaluate, draw."""
     from clocs.experiments.demo import run_demo
 
     result = run_demo(folder, patients=patients, console=err)
@@ -65,7 +67,7 @@ def demo(
 
 @app.callback(invoke_without_command=True)
 def _version(
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     if version:
         out.print(__version__)

@@ -214,6 +214,9 @@ def open_store(path: Path | str) -> Store:
     """Open a complete store and check its manifest, its files' sizes and its table's extent.
 
     Hashes of the signals are left to `Store.verify`, which reads everything.
+
+    Args:
+        path: A folder made by `clocs.prepare`.
     """
     path = Path(path)
     if not (path / MANIFEST).is_file():

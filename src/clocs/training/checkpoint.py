@@ -126,7 +126,11 @@ class Checkpoint:
 
 
 def load_checkpoint(path: Path | str) -> Checkpoint:
-    """Read and check one checkpoint: its .safetensors file, or a folder (then its first seed)."""
+    """Read and check one checkpoint.
+
+    Args:
+        path: Its .safetensors file, or a folder (then its first seed).
+    """
     return load_checkpoints(path)[0]
 
 
