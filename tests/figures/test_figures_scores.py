@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import confusion_matrix, roc_auc_score
 
-from clocs.figures import plots, scores
+from clocs.figures import scores
+from clocs.figures.canvas import save
 from evaluation_parts import predictions
 
 
@@ -22,13 +23,13 @@ def test_a_roc_curve_has_the_area_that_its_legend_says() -> None:
         assert line.get_label() == f"{label}  {expected:.3f}"
 
 
-def test_a_class_missing_in_the_test_part_is_named_in_the_legend() -> None:
+def test_a_class_absent_from_the_test_set_is_named_in_the_legend() -> None:
     made = predictions()
     targets = made.targets.copy()
     targets[:, 2] = 0
     legend = scores.roc(replace(made, targets=targets)).axes[0].get_legend()
     assert legend is not None
-    assert legend.get_texts()[2].get_text() == "C: missing in the test part"
+    assert legend.get_texts()[2].get_text() == "C: not in the test set"
 
 
 def test_a_calibration_curve_of_honest_probabilities_lies_on_the_diagonal() -> None:
@@ -55,5 +56,5 @@ def test_a_confusion_matrix_counts_as_scikit_learns() -> None:
 @pytest.mark.parametrize("kind", list(scores.FIGURES))
 def test_every_figure_becomes_a_png(kind: str, multilabel: bool, tmp_path: Path) -> None:
     made = replace(predictions(), multilabel=multilabel)
-    plots.save(scores.FIGURES[kind](made), tmp_path / "figure.png")
+    save(scores.FIGURES[kind](made), tmp_path / "figure.png")
     assert (tmp_path / "figure.png").read_bytes()[:4] == b"\x89PNG"

@@ -13,7 +13,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from clocs.errors import SettingError
-from clocs.figures import plots
+from clocs.figures.auc_bars import auc_bars
+from clocs.figures.canvas import save
+from clocs.figures.distances import distance_histograms
+from clocs.figures.ecg_paper import ecg_paper
 from clocs.recording import STANDARD_LEADS, Recording
 
 
@@ -45,9 +48,9 @@ def texts(figure: Figure) -> list[str]:
 
 
 def test_a_saved_page_has_as_many_pixels_as_its_millimetres_at_150_dpi(tmp_path: Path) -> None:
-    figure = plots.ecg_paper(ecg(), layout="clinical")
+    figure = ecg_paper(ecg(), layout="clinical")
     width, height = figure.axes[0].get_xlim()[1], figure.axes[0].get_ylim()[1]
-    plots.save(figure, tmp_path / "ecg.png")
+    save(figure, tmp_path / "ecg.png")
     pixels = imread(tmp_path / "ecg.png").shape
     assert pixels[1] == pytest.approx(width / 25.4 * 150, abs=1)
     assert pixels[0] == pytest.approx(height / 25.4 * 150, abs=1)
@@ -55,7 +58,7 @@ def test_a_saved_page_has_as_many_pixels_as_its_millimetres_at_150_dpi(tmp_path:
 
 
 def test_a_second_is_25_mm_and_a_millivolt_10_mm() -> None:
-    (trace,) = lines(plots.ecg_paper(ecg(), leads=["II"], seconds=4.0), "trace II")
+    (trace,) = lines(ecg_paper(ecg(), leads=["II"], seconds=4.0), "trace II")
     x, y = np.asarray(trace.get_xdata()), np.asarray(trace.get_ydata())
     assert x[500] - x[0] == pytest.approx(25.0)
     assert y.max() - np.median(y) == pytest.approx(10.0)
@@ -63,7 +66,7 @@ def test_a_second_is_25_mm_and_a_millivolt_10_mm() -> None:
 
 
 def test_the_calibration_pulse_is_1_mv_for_200_ms_on_every_row() -> None:
-    figure = plots.ecg_paper(ecg(), leads=["II", "V2", "aVL"])
+    figure = ecg_paper(ecg(), leads=["II", "V2", "aVL"])
     pulses = lines(figure, "calibration")
     assert len(pulses) == 3
     x, y = np.asarray(pulses[0].get_xdata()), np.asarray(pulses[0].get_ydata())
@@ -74,14 +77,14 @@ def test_the_calibration_pulse_is_1_mv_for_200_ms_on_every_row() -> None:
 
 
 def test_the_trace_is_drawn_in_ink_on_a_pink_grid(tmp_path: Path) -> None:
-    plots.save(plots.ecg_paper(ecg(leads=("II",)), seconds=3.0), tmp_path / "ecg.png")
+    save(ecg_paper(ecg(leads=("II",)), seconds=3.0), tmp_path / "ecg.png")
     red, green, blue = np.moveaxis(imread(tmp_path / "ecg.png")[..., :3], -1, 0)
     assert ((red + green + blue) < 0.6).sum() > 500
     assert ((red > 0.9) & (green < 0.9) & (blue < 0.9)).sum() > 5000
 
 
 def test_the_clinical_layout_shows_twelve_leads_and_the_rhythm_strip() -> None:
-    figure = plots.ecg_paper(ecg(), layout="clinical", title="Someone")
+    figure = ecg_paper(ecg(), layout="clinical", title="Someone")
     drawn = [str(line.get_gid()).removeprefix("trace ") for line in lines(figure, "trace")]
     assert sorted(drawn) == sorted([*STANDARD_LEADS, "II"])
     lengths = [np.ptp(np.asarray(line.get_xdata())) for line in lines(figure, "trace")]
@@ -91,14 +94,14 @@ def test_the_clinical_layout_shows_twelve_leads_and_the_rhythm_strip() -> None:
 
 
 def test_arbitrary_units_claim_no_millivolts_and_have_no_pulse() -> None:
-    figure = plots.ecg_paper(ecg(unit="adu", leads=("I", "II")))
+    figure = ecg_paper(ecg(unit="adu", leads=("I", "II")))
     assert not lines(figure, "calibration")
     assert "25 mm/s    arbitrary units" in texts(figure)
     assert not any("mV" in text for text in texts(figure))
 
 
 def test_a_lead_name_never_lies_on_its_trace() -> None:
-    figure = plots.ecg_paper(ecg(leads=("V4",)))
+    figure = ecg_paper(ecg(leads=("V4",)))
     figure.draw_without_rendering()
     (name,) = [text for text in figure.axes[0].texts if text.get_text() == "V4"]
     (trace,) = lines(figure, "trace")
@@ -110,23 +113,23 @@ def test_a_lead_name_never_lies_on_its_trace() -> None:
 def test_a_flat_lead_can_be_drawn(tmp_path: Path) -> None:
     flat = ecg(unit="adu", leads=("I",))
     flat.digital[:] = 0
-    plots.save(plots.ecg_paper(flat), tmp_path / "flat.png")
+    save(ecg_paper(flat), tmp_path / "flat.png")
     assert (tmp_path / "flat.png").stat().st_size > 0
 
 
 def test_senseless_requests_are_refused() -> None:
     with pytest.raises(SettingError, match="seconds"):
-        plots.ecg_paper(ecg(), seconds=0.0)
+        ecg_paper(ecg(), seconds=0.0)
     with pytest.raises(SettingError, match="clinical"):
-        plots.ecg_paper(ecg(), leads=["II"], layout="clinical")
+        ecg_paper(ecg(), leads=["II"], layout="clinical")
     with pytest.raises(SettingError, match="no lead"):
-        plots.ecg_paper(ecg(leads=("I",)), layout="clinical")
+        ecg_paper(ecg(leads=("I",)), layout="clinical")
     with pytest.raises(SettingError, match="no AUCs"):
-        plots.auc_bars([])
+        auc_bars([])
     with pytest.raises(SettingError, match="inter"):
-        plots.patient_distances([1.0])
+        distance_histograms([1.0])
     with pytest.raises(SettingError, match="finite"):
-        plots.patient_distances([1.0], [float("nan")])
+        distance_histograms([1.0], [float("nan")])
 
 
 def rows() -> list[dict[str, Any]]:
@@ -144,7 +147,7 @@ def rows() -> list[dict[str, Any]]:
 
 
 def test_auc_bars_have_the_means_as_heights_every_seed_as_a_dot_and_the_chance_line() -> None:
-    axes = plots.auc_bars(rows()).axes[0]
+    axes = auc_bars(rows()).axes[0]
     heights = [p.get_height() for p in axes.patches if isinstance(p, Rectangle) and p.get_height()]
     assert heights == pytest.approx([0.82, 0.71, 0.59])
     dots = [line for line in axes.lines if line.get_marker() == "o"]
@@ -161,15 +164,15 @@ def test_one_seed_without_a_spread_and_a_missing_auc_are_drawn_as_such(tmp_path:
     nan = float("nan")
     one = {"method": "cmsc", "fraction": 1.0, "auc": [0.9], "auc_mean": 0.9, "auc_std": nan}
     none = {"method": "byol", "fraction": 1.0, "auc": [nan], "auc_mean": nan, "auc_std": nan}
-    figure = plots.auc_bars([one, none])
+    figure = auc_bars([one, none])
     assert {"0.900", "n/a"} <= set(texts(figure))
-    plots.save(figure, tmp_path / "auc.png")
+    save(figure, tmp_path / "auc.png")
 
 
 def test_distances_are_densities_over_shared_bins_with_their_means_marked() -> None:
     rng = np.random.default_rng(0)
     intra, inter = rng.gamma(4, 1, 500), rng.gamma(12, 1, 2000)
-    axes = plots.patient_distances(intra, inter, title="CMSC").axes[0]
+    axes = distance_histograms(intra, inter, title="CMSC").axes[0]
     bars = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
     assert sum(bar.get_height() * bar.get_width() for bar in bars) == pytest.approx(2.0)
     marked = [float(np.asarray(line.get_xdata())[0]) for line in axes.lines]
@@ -178,7 +181,7 @@ def test_distances_are_densities_over_shared_bins_with_their_means_marked() -> N
 
 def test_several_methods_stand_side_by_side() -> None:
     pairs = {name: (np.arange(1.0, 9.0), np.arange(4.0, 30.0)) for name in ("CMSC", "CMLC", "BYOL")}
-    figure = plots.patient_distances(pairs, title="Distances")
+    figure = distance_histograms(pairs, title="Distances")
     assert [axes.get_title() for axes in figure.axes] == ["CMSC", "CMLC", "BYOL"]
 
 
@@ -191,9 +194,9 @@ def test_a_failed_save_leaves_the_old_file_and_nothing_else(
     def fail(*_: object, **__: object) -> None:
         raise OSError("disk full")
 
-    figure = plots.auc_bars(rows())
+    figure = auc_bars(rows())
     monkeypatch.setattr(figure, "savefig", fail)
     with pytest.raises(OSError, match="disk full"):
-        plots.save(figure, target)
+        save(figure, target)
     assert target.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [target]

@@ -19,8 +19,10 @@ import clocs
 from clocs import Checkpoint, Frames, FrameSpec, Store, keyed_random
 from clocs.cli.show import app
 from clocs.errors import SettingError
-from clocs.figures import plots, show
+from clocs.figures.canvas import save
+from clocs.figures.perturbations import frame_of, show_perturbations
 from clocs.figures.similarity import show_similarity
+from clocs.figures.views import show_views
 from clocs.frames.make import make_frames
 from clocs.pretraining import perturbations
 from clocs.training.loop import Settings
@@ -70,18 +72,18 @@ def test_a_frame_is_the_recordings_own_samples_where_the_rates_agree(small_store
     recording = small_store.recording(0)
     assert recording.rate == SPEC.rate
     np.testing.assert_array_equal(
-        show.frame_of(recording, SPEC, "V2"), recording.select(["V2"]).signal[0, :2500]
+        frame_of(recording, SPEC, "V2"), recording.select(["V2"]).signal[0, :2500]
     )
-    slow = show.frame_of(recording, FrameSpec(10.0, 2500), "V2")
+    slow = frame_of(recording, FrameSpec(10.0, 2500), "V2")
     assert slow.size == 2500
     assert np.corrcoef(slow[:1250], recording.select(["V2"]).signal[0, :2500:2])[0, 1] > 0.99
-    with pytest.raises(SettingError, match="holds no frame of 11 s"):
-        show.frame_of(recording, FrameSpec(11.0, 2500), "V2")
+    with pytest.raises(SettingError, match="is shorter than a frame of 11 s"):
+        frame_of(recording, FrameSpec(11.0, 2500), "V2")
 
 
 def test_perturbations_are_drawn_a_row_each_as_they_are_computed(small_store: Store) -> None:
-    x = show.frame_of(small_store.recording(0), SPEC, "II")
-    figure = show.show_perturbations(x, SPEC, chains=("flip_x(always=true)", "gaussian>sa_t"))
+    x = frame_of(small_store.recording(0), SPEC, "II")
+    figure = show_perturbations(x, SPEC, chains=("flip_x(always=true)", "gaussian>sa_t"))
     titles = ("Original", "Flip$_X$: negated", "Gaussian noise, then SpecAugment in time, SA$_t$")
     traces = [np.asarray(panel(figure, title).lines[0].get_ydata()) for title in titles]
     np.testing.assert_array_equal(traces[0], x)
@@ -94,8 +96,8 @@ def test_perturbations_are_drawn_a_row_each_as_they_are_computed(small_store: St
 def test_the_hatched_mask_is_the_one_that_was_drawn(
     small_store: Store, name: str, bins: int
 ) -> None:
-    x = show.frame_of(small_store.recording(0), SPEC, "II")
-    spectrogram = show.show_perturbations(x, SPEC, chains=(name,), seed=3).axes[5]
+    x = frame_of(small_store.recording(0), SPEC, "II")
+    spectrogram = show_perturbations(x, SPEC, chains=(name,), seed=3).axes[5]
     (mask,) = [p for p in spectrogram.patches if p.get_hatch()]
     assert isinstance(mask, Rectangle | Polygon)
     corners = mask.get_path().vertices if isinstance(mask, Polygon) else mask.get_corners()
@@ -113,7 +115,7 @@ def manifest(frame: FrameSpec, segment_frame: FrameSpec) -> SimpleNamespace:
 
 
 def test_views_are_framed_as_each_method_takes_them(small_store: Store) -> None:
-    figure = show.show_views(
+    figure = show_views(
         small_store.recording(0), dataset=manifest(SPEC, SPEC), leads=("II", "V2", "aVL")
     )
     for name, letters in (("CMSC", "AB"), ("CMLC", "ABC"), ("CMSMLC", "ABCDEF")):
@@ -129,7 +131,7 @@ def test_views_are_framed_as_each_method_takes_them(small_store: Store) -> None:
 def test_a_recording_too_short_for_the_views_is_refused(small_store: Store) -> None:
     long = FrameSpec(6.0, 2500)
     with pytest.raises(SettingError, match="shorter than the 12 s"):
-        show.show_views(small_store.recording(0), dataset=manifest(SPEC, long), leads=("II", "V2"))
+        show_views(small_store.recording(0), dataset=manifest(SPEC, long), leads=("II", "V2"))
 
 
 @pytest.mark.parametrize("method", ["cmsc", "cmlc", "cmsmlc"])
@@ -155,14 +157,12 @@ def test_similarities_are_marked_by_the_kind_of_their_pair(
 def test_a_batch_that_cannot_be_drawn_is_refused(checkpoint: Checkpoint, frames: Frames) -> None:
     with pytest.raises(SettingError, match="one view"):
         show_similarity(checkpoint, frames, method="random")
-    with pytest.raises(SettingError, match="the batch is 5000"):
+    with pytest.raises(SettingError, match="`batch` is 5000"):
         show_similarity(checkpoint, frames, batch=5000)
 
 
 def test_a_flat_frame_can_be_drawn(tmp_path: Path) -> None:
-    plots.save(
-        show.show_perturbations(np.zeros(2500), SPEC, chains=("sa_f",)), tmp_path / "flat.png"
-    )
+    save(show_perturbations(np.zeros(2500), SPEC, chains=("sa_f",)), tmp_path / "flat.png")
     assert (tmp_path / "flat.png").stat().st_size > 0
 
 

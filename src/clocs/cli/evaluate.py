@@ -179,7 +179,7 @@ def command() -> Callable[..., None]:
 
 def _draw(scored: list[GroupResult], folder: Path) -> list[str]:
     from clocs.figures import scores
-    from clocs.figures.plots import save
+    from clocs.figures.canvas import save
 
     folder.mkdir(parents=True, exist_ok=True)
     written = []

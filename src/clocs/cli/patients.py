@@ -150,13 +150,13 @@ def distances(
             progress=progress,
         )
     if plot is not None:
-        from clocs.figures import plots
+        from clocs.figures.canvas import save
+        from clocs.figures.distances import distance_histograms
 
         title = f"{found.method} on {found.store}, {found.split} patients"
         name = "Euclidean" if metric is MetricName.euclidean else "cosine"
         pair = found.distances
-        figure = plots.patient_distances(pair.intra, pair.inter, title=title, metric=name)
-        plots.save(figure, plot)
+        save(distance_histograms(pair.intra, pair.inter, title=title, metric=name), plot)
     if as_json:
         print_json(found.json() | {"plot": None if plot is None else str(plot)})
         return

@@ -1,4 +1,4 @@
-"""The commands `clocs show …`: parse, draw, say where; see `clocs.figures.show`."""
+"""The commands `clocs show …`: parse, draw, save; the figures are in `clocs.figures`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clocs.cli import console
+from clocs.cli.options import Json, Leads, SplitSeed, names_of
 from clocs.errors import SettingError
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ app = typer.Typer(
     name="show",
     no_args_is_help=True,
     rich_markup_mode="rich",
-    help="Draw what the methods do: perturbations, views, similarities.",
+    help="Draw what the methods do: perturbations, views and similarities.",
 )
 
 
@@ -31,39 +32,43 @@ def _png(path: Path) -> Path:
     return path
 
 
-StorePath = Annotated[Path, typer.Argument(help="Made by `clocs prepare`.")]
-Out = Annotated[Path, typer.Option(help="The PNG to write.", callback=_png)]
-Which = Annotated[
-    str | None, typer.Option("--recording", help="Its id; the first that is long enough.")
+StorePath = Annotated[Path, typer.Argument(help="Store made by `clocs prepare`.")]
+Out = Annotated[Path, typer.Option(help="PNG file to write.", callback=_png)]
+RecordingId = Annotated[
+    str | None,
+    typer.Option("--recording", help="Recording ID; by default the first that is long enough."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON alone to standard output.")]
 
 
 @app.command(epilog="Example: clocs show perturbations chapman --out perturbations.png")
 def perturbations(
     store: StorePath,
     out: Out = Path("perturbations.png"),
-    recording: Which = None,
-    lead: Annotated[str | None, typer.Option(help="By name; the first of the default.")] = None,
+    recording: RecordingId = None,
+    lead: Annotated[
+        str | None, typer.Option(help="Lead to draw; the first of the default leads.")
+    ] = None,
     perturb: Annotated[
         list[str] | None,
-        typer.Option(help='Such as "gaussian>sa_t"; may be given again. The five of the paper.'),
+        typer.Option(
+            help='Chain such as "gaussian>sa_t"; repeatable; the paper\'s five by default.'
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the draws.", min=0)] = 68,
+    seed: Annotated[int, typer.Option(help="Random seed for the perturbations.", min=0)] = 68,
     as_json: Json = False,
 ) -> None:
     """Draw a frame, each perturbation of it and their spectrograms (the paper's appendix B)."""
-    from clocs.figures import show
+    from clocs.figures.perturbations import APPENDIX_B, frame_of, show_perturbations
     from clocs.store.store import open_store
 
     opened = open_store(store)
     name = lead or opened.choose_leads()[0]
     spec = opened.manifest.frame
     chosen = _recording(opened, recording, [name], spec.seconds)
-    figure = show.show_perturbations(
-        show.frame_of(chosen, spec, name),
+    figure = show_perturbations(
+        frame_of(chosen, spec, name),
         spec,
-        chains=perturb or show.APPENDIX_B,
+        chains=perturb or APPENDIX_B,
         amplitude=chosen.unit,
         title=f"Recording {chosen.id}, lead {name}",
         seed=seed,
@@ -75,22 +80,20 @@ def perturbations(
 def views(
     store: StorePath,
     out: Out = Path("views.png"),
-    recording: Which = None,
-    leads: Annotated[
-        str | None, typer.Option(help="By name, such as II,V2,aVL,aVR (the default).")
-    ] = None,
+    recording: RecordingId = None,
+    leads: Leads = None,
     as_json: Json = False,
 ) -> None:
     """Draw how CMSC, CMLC and CMSMLC take views of one recording (the paper's figure 1)."""
-    from clocs.figures import show
+    from clocs.figures.views import show_views
     from clocs.frames.views import frame_for
     from clocs.store.store import open_store
 
     opened = open_store(store)
-    names = opened.choose_leads(_names(leads))
+    names = opened.choose_leads(names_of(leads))
     seconds = max(n * frame_for(opened.manifest, segments=n).seconds for n in (1, 2))
     chosen = _recording(opened, recording, names, seconds)
-    figure = show.show_views(chosen, dataset=opened.manifest, leads=names)
+    figure = show_views(chosen, dataset=opened.manifest, leads=names)
     _finish(figure, out, as_json, recording=chosen.id, leads=list(names))
 
 
@@ -99,14 +102,16 @@ def views(
 )
 def similarity(
     store: StorePath,
-    checkpoint: Annotated[Path, typer.Option(help="A file, or a folder (then its first seed).")],
+    checkpoint: Annotated[
+        Path, typer.Option(help="Checkpoint file, or a folder for its first seed.")
+    ],
     out: Out = Path("similarity.png"),
     method: Annotated[
-        str | None, typer.Option(help="cmsc, cmlc or cmsmlc; the checkpoint's own by default.")
+        str | None, typer.Option(help="cmsc, cmlc or cmsmlc; the checkpoint's method by default.")
     ] = None,
-    batch: Annotated[int, typer.Option(help="Instances.", min=2, max=64)] = 16,
-    seed: Annotated[int, typer.Option(help="Of the choice of the batch.", min=0)] = 0,
-    split_seed: Annotated[int, typer.Option(help="Of the split by patient.", min=0)] = 0,
+    batch: Annotated[int, typer.Option(help="Number of instances.", min=2, max=64)] = 16,
+    seed: Annotated[int, typer.Option(help="Random seed for the batch.", min=0)] = 0,
+    split_seed: SplitSeed = 0,
     as_json: Json = False,
 ) -> None:
     """Draw the similarities of a batch of test patients (the paper's figure 2)."""
@@ -123,13 +128,14 @@ def similarity(
     name = method or (loaded.card.method if several else "cmsc")
     spec = frame_for(opened.manifest, segments=find_method(name).views.segments)
     with console.err.status("Cutting frames …"):
-        frames = make_frames(opened, spec=spec, split_seed=split_seed)
+        leads = loaded.card.leads if set(loaded.card.leads) <= set(opened.leads) else None
+        frames = make_frames(opened, spec=spec, leads=leads, split_seed=split_seed)
     figure = show_similarity(loaded, frames, method=name, batch=batch, seed=seed)
     _finish(figure, out, as_json, method=name, batch=batch, seed=seed)
 
 
 def _recording(store: Store, which: str | None, leads: Sequence[str], seconds: float) -> Recording:
-    """The one asked for, or the first with these leads that is long enough."""
+    """The recording with this ID, or the first with these leads that is long enough."""
     if which is not None:
         return store.recording(which)
     lasts = (store.table["samples"] / store.table["rate"]).to_numpy()
@@ -142,15 +148,11 @@ def _recording(store: Store, which: str | None, leads: Sequence[str], seconds: f
     )
 
 
-def _names(leads: str | None) -> list[str] | None:
-    return None if leads is None else [name.strip() for name in leads.split(",") if name.strip()]
-
-
 def _finish(figure: Figure, out: Path, as_json: bool, **facts: Any) -> None:
-    from clocs.figures import plots
+    from clocs.figures.canvas import save
 
     out.parent.mkdir(parents=True, exist_ok=True)
-    plots.save(figure, out)
+    save(figure, out)
     if as_json:
         console.print_json({"file": str(out), **facts})
     else:

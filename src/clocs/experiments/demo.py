@@ -26,7 +26,10 @@ from clocs.evaluation.groups import evaluate_frames
 from clocs.evaluation.result import Evaluation
 from clocs.experiments import demo_data
 from clocs.experiments.demo_data import SEEDS
-from clocs.figures import plots
+from clocs.figures.auc_bars import auc_bars
+from clocs.figures.canvas import save
+from clocs.figures.distances import distance_histograms
+from clocs.figures.ecg_paper import ecg_paper
 from clocs.files import write_atomic
 from clocs.frames.make import make_frames
 from clocs.patients.distances import PatientDistances, frame_distances
@@ -147,14 +150,14 @@ def _write_page(demo: Demo, store: Store) -> None:
     names = []
     for label, recording in examples.items():
         names.append(f"ecg-{label}.png")
-        figure = plots.ecg_paper(
+        figure = ecg_paper(
             recording.select(("II", "V2", "aVL", "aVR")), title=f"{label} ({recording.id})"
         )
-        plots.save(figure, demo.folder / names[-1])
-    plots.save(plots.auc_bars([e.json() for e in demo.evaluations]), demo.folder / "auc.png")
+        save(figure, demo.folder / names[-1])
+    save(auc_bars([e.json() for e in demo.evaluations]), demo.folder / "auc.png")
     panels = {name: (d.intra, d.inter) for name, d in demo.distances.items()}
-    plots.save(
-        plots.patient_distances(panels, title="Distances between embeddings of test patients"),
+    save(
+        distance_histograms(panels, title="Distances between embeddings of test patients"),
         demo.folder / "distances.png",
     )
     template = jinja2.Environment(

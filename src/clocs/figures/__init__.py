@@ -1,1 +1,1 @@
-"""Figures, drawn with matplotlib."""
+"""Figures: matplotlib for PNG files, SVG for the report's page."""

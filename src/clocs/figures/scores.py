@@ -1,7 +1,4 @@
-"""Figures of predictions: ROC curves, calibration curves, confusion matrices.
-
-Drawn as `plots.py` draws, without pyplot. Knows nothing about how predictions came about.
-"""
+"""Figures of predictions: ROC curves, calibration curves, confusion matrices."""
 
 from __future__ import annotations
 
@@ -10,17 +7,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from clocs.figures.plots import COLOURS, SHADES, _bare
+from clocs.figures.canvas import COLOURS, SHADES, hide_frame, new_figure
 
 if TYPE_CHECKING:
     from clocs.evaluation.predictions import Predictions
 
-# Okabe and Ito's, then the same dashed: twelve classes can be told apart.
+# Okabe and Ito's, then the same dashed: enough for fourteen classes.
 _LINES: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8a8a8a")
 _DASHES: Final = ("-", (0, (4, 1.5)))
 _BLUES: Final = LinearSegmentedColormap.from_list("blues", ["#ffffff", SHADES[1], "#0b3d63"])
@@ -29,14 +25,14 @@ _BINS: Final = 10
 
 
 def roc(predictions: Predictions) -> Figure:
-    """One curve a class against the rest, per frame and lead, the mean over seeds."""
+    """One curve per class against the rest, per frame and lead, the mean over seeds."""
     from clocs.evaluation.metrics import auc_per_class
 
     figure, axes = _square(f"ROC, {_title(predictions)}")
     auc = np.stack([auc_per_class(s, predictions.targets) for s in predictions.probabilities])
     for c, label in enumerate(predictions.labels):
         if np.isnan(auc[:, c]).all():
-            axes.plot([], [], color="none", label=f"{label}: missing in the test part")
+            axes.plot([], [], color="none", label=f"{label}: not in the test set")
             continue
         target = predictions.targets[:, c].astype(bool)
         curves = [_roc(s[:, c], target) for s in predictions.probabilities]
@@ -49,61 +45,61 @@ def roc(predictions: Predictions) -> Figure:
 
 
 def calibration(predictions: Predictions) -> Figure:
-    """How often a class holds where it was said to be that probable; all seeds together.
+    """Observed frequency over predicted probability, one curve per class, all seeds together.
 
-    Ten bins of equally many rows, so that no point rests on a few; below, how many rows were
-    given which probability.
+    Ten bins with equally many rows, so that no point rests on a few; below, the distribution of
+    predicted probabilities.
     """
-    figure = Figure(figsize=(6.4, 5.4), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(6.4, 5.4)
     axes, below = figure.subplots(2, 1, height_ratios=(4, 1), sharex=True)
     for one in (axes, below):
-        _bare(one)
+        hide_frame(one)
     axes.set_title(f"Calibration, {_title(predictions)}", fontsize=10, loc="left")
     edges = np.linspace(0, 1, 41)
     for c, label in enumerate(predictions.labels):
-        said = predictions.probabilities[:, :, c].ravel()
+        predicted = predictions.probabilities[:, :, c].ravel()
         true = np.tile(predictions.targets[:, c], len(predictions.seeds)).astype(bool)
         if not true.any():
             continue
-        order = np.argsort(said, kind="stable")
+        order = np.argsort(predicted, kind="stable")
         bins = np.array_split(order, _BINS)
-        x, y = (np.array([values[rows].mean() for rows in bins]) for values in (said, true))
+        x, y = (np.array([values[rows].mean() for rows in bins]) for values in (predicted, true))
         off = float(sum(abs(a - b) * len(rows) for a, b, rows in zip(x, y, bins, strict=True)))
-        text = f"{label}  {off / len(said):.3f}"
+        text = f"{label}  {off / len(predicted):.3f}"
         axes.plot(x, y, marker="o", markersize=3.5, **_style(c), label=text)
-        below.stairs(np.histogram(said, edges)[0] / len(said), edges, color=_style(c)["color"])
+        below.stairs(
+            np.histogram(predicted, edges)[0] / len(predicted), edges, color=_style(c)["color"]
+        )
     axes.plot([0, 1], [0, 1], color=COLOURS["quiet"], linewidth=1, linestyle=(0, (4, 3)))
-    axes.set(ylabel="how often true", xlim=(0, 1), ylim=(0, 1))
-    below.set(xlabel="probability said", ylabel="share of rows", yscale="log")
+    axes.set(ylabel="observed frequency", xlim=(0, 1), ylim=(0, 1))
+    below.set(xlabel="predicted probability", ylabel="share of rows", yscale="log")
     _legend(axes, "mean error")
     return figure
 
 
 def confusion(predictions: Predictions) -> Figure:
-    """Single-label: true against most probable class; multi-label: yes or no, class by class.
+    """Single-label: true against predicted class; multi-label: yes or no, class by class.
 
-    Per frame and lead, the mean over seeds; shares are of each row.
+    Per frame and lead, the mean over seeds; percentages are per row.
     """
     if not predictions.multilabel:
         return _confusion(predictions)
     labels = predictions.labels
     columns = min(5, len(labels))
     lines = -(-len(labels) // columns)
-    figure = Figure(figsize=(1.9 * columns + 0.6, 2.1 * lines + 0.5), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(1.9 * columns + 0.6, 2.1 * lines + 0.5)
     panels = figure.subplots(lines, columns, squeeze=False)
     for axes in panels.flat[len(labels) :]:
         axes.set_axis_off()
     for c, label in enumerate(labels):
         truth = predictions.targets[:, c].astype(int)
         cut = predictions.thresholds[:, c]
-        said = (predictions.probabilities[:, :, c] >= cut[:, None]).astype(int)
+        predicted = (predictions.probabilities[:, :, c] >= cut[:, None]).astype(int)
         axes = panels.flat[c]
-        _matrix(axes, _counts(truth, said, 2), ("no", "yes"))
+        _matrix(axes, _counts(truth, predicted, 2), ("no", "yes"))
         axes.set_title(label if not np.isnan(cut).all() else f"{label} (no threshold)", fontsize=9)
     figure.suptitle(f"Confusion, {_title(predictions)}", fontsize=10, x=0.01, ha="left")
-    figure.supxlabel("said", fontsize=9)
+    figure.supxlabel("predicted", fontsize=9)
     figure.supylabel("true", fontsize=9)
     return figure
 
@@ -118,23 +114,24 @@ FIGURES: Final[dict[str, Callable[[Predictions], Figure]]] = {
 def _confusion(predictions: Predictions) -> Figure:
     labels = predictions.labels
     size = max(3.6, 0.62 * len(labels) + 1.6)
-    figure = Figure(figsize=(size + 0.6, size), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(size + 0.6, size)
     axes = figure.add_subplot()
-    said = predictions.probabilities.argmax(axis=2)
-    counts = _counts(predictions.targets.argmax(axis=1), said, len(labels))
+    predicted = predictions.probabilities.argmax(axis=2)
+    counts = _counts(predictions.targets.argmax(axis=1), predicted, len(labels))
     _matrix(axes, counts, labels)
     if len(labels) > 5:
         axes.tick_params(axis="x", rotation=60)
-    axes.set(xlabel="most probable", ylabel="true")
+    axes.set(xlabel="predicted", ylabel="true")
     axes.set_title(f"Confusion, {_title(predictions)}", fontsize=10, loc="left")
     return figure
 
 
-def _counts(truth: NDArray[np.int64], said: NDArray[np.int64], size: int) -> NDArray[np.float64]:
-    """truth: (rows,), said: (seeds, rows) -> (size, size) rows, the mean over seeds."""
-    cells = np.bincount((truth * size + said).ravel(), minlength=size * size)
-    return cells.reshape(size, size) / len(said)
+def _counts(
+    truth: NDArray[np.int64], predicted: NDArray[np.int64], size: int
+) -> NDArray[np.float64]:
+    """truth: (rows,), predicted: (seeds, rows) -> (size, size) rows, the mean over seeds."""
+    cells = np.bincount((truth * size + predicted).ravel(), minlength=size * size)
+    return cells.reshape(size, size) / len(predicted)
 
 
 def _matrix(axes: Axes, counts: NDArray[np.float64], labels: tuple[str, ...]) -> None:
@@ -152,7 +149,7 @@ def _matrix(axes: Axes, counts: NDArray[np.float64], labels: tuple[str, ...]) ->
 
 
 def _roc(score: NDArray[np.float64], target: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Sensitivity at each point of the grid; a run of ties is one straight line."""
+    """Sensitivity at each point of the grid; tied scores are one straight line."""
     order = np.argsort(-score, kind="stable")
     last = np.append(np.flatnonzero(np.diff(score[order])), len(score) - 1)
     hits, false = np.cumsum(target[order])[last], np.cumsum(~target[order])[last]
@@ -161,10 +158,9 @@ def _roc(score: NDArray[np.float64], target: NDArray[np.bool_]) -> NDArray[np.fl
 
 
 def _square(title: str) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(6.4, 4.6), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(6.4, 4.6)
     axes = figure.add_subplot()
-    _bare(axes)
+    hide_frame(axes)
     axes.set(xlim=(-0.005, 1), ylim=(0, 1.005), aspect="equal")
     axes.set_title(title, fontsize=10, loc="left")
     return figure, axes

@@ -1,7 +1,4 @@
-"""The paper's figure 2 on a real encoder: the similarities of a batch, and who should be alike.
-
-Made as an object, like those of `plots`, which saves it. Knows nothing about stores or training.
-"""
+"""Similarities between the views of a batch, as in the paper's figure 2."""
 
 from __future__ import annotations
 
@@ -18,8 +15,7 @@ from numpy.typing import NDArray
 
 from clocs import keyed_random
 from clocs.errors import SettingError
-from clocs.figures.plots import COLOURS
-from clocs.figures.show import new_figure
+from clocs.figures.canvas import COLOURS, new_figure
 from clocs.frames.frames import Frames
 from clocs.frames.views import Instances, Views, instances
 from clocs.pretraining.losses import same_patient_pairs, unit
@@ -32,7 +28,6 @@ _KINDS: Final = {
     "same patient": ("#fdf3dc", "#d98200"),
     "other patients": ("#f1f6fa", "#1f6fa8"),
 }
-_QUIET, _TINT, _ORIGINAL = "#b9b9b9", "#eaf0f6", "#f0b840"
 
 
 def show_similarity(
@@ -46,17 +41,17 @@ def show_similarity(
 ) -> Figure:
     """Draw the cosine similarities of a batch between two views, as in the paper's figure 2.
 
-    The batch is drawn from fewer patients than it has instances, so that some come again, and is
-    sorted by patient. Hue tells the kind of a pair, shade how similar the encoder finds it.
+    The batch has fewer patients than instances, so that some patients repeat, and is sorted by
+    patient. The hue shows the kind of pair, the shade its similarity.
 
     Args:
-        checkpoint: Whose encoder.
-        frames: Of the method's views.
-        method: That says what an instance and its views are. Compared are the first view and the
-            one that differs from it in all that the method varies: segment, lead or both.
-        batch: Instances.
+        checkpoint: The encoder.
+        frames: Cut as the method needs them.
+        method: Defines an instance and its views. The first view is compared with the one that
+            differs from it in everything that the method varies: segment, lead or both.
+        batch: Number of instances.
         split: 0 train, 1 validation, 2 test.
-        seed: Of the choice.
+        seed: Random seed for the choice of the batch.
     """
     rows = _choose(frames, method, batch, split, seed)
     both = replace(rows, windows=rows.windows.T.reshape(-1, 1))  # view A of all, then B
@@ -101,20 +96,20 @@ def show_similarity(
 
 
 def _choose(frames: Frames, method: str, batch: int, split: int, seed: int) -> Instances:
-    """A batch of two views each, some patients more than once, sorted by patient."""
+    """A batch with two views each, some patients repeated, sorted by patient."""
     found = find_method(method)
     rows = instances(frames, of=found.of, views=found.views, split=split)
     if rows.windows.shape[1] < 2:
-        raise SettingError(f"{method} has one view; choose a method of several, such as cmsc")
+        raise SettingError(f"{method} has one view; choose a method with several, such as cmsc")
     if not 2 <= batch <= len(rows):
-        raise SettingError(f"the batch is {batch}; give 2 to {len(rows)}, the instances at hand")
+        raise SettingError(f"`batch` is {batch}; give 2 to {len(rows)}, the instances available")
     key = keyed_random.fold(keyed_random.member_keys([seed]), keyed_random.stream("show"))
     order = keyed_random.permutation(key, len(rows))[0].numpy()
     patient = frames.patient[rows.frame[order]]
     _, first, which = np.unique(patient, return_index=True, return_inverse=True)
-    rank = np.argsort(np.argsort(first))[which]  # patients by when they first come
+    rank = np.argsort(np.argsort(first))[which]  # patients in order of first appearance
     few = rank < round(0.6 * batch)
-    # first one of each of the few, then more of theirs, then the rest
+    # one instance of each of these patients, then more of them, then the rest
     urgency = np.where(few, np.where(first[which] == np.arange(len(order)), 0, 1), 2)
     take = np.argsort(urgency, kind="stable")[:batch]
     take = order[take[np.argsort(patient[take], kind="stable")]]
@@ -125,7 +120,7 @@ def _choose(frames: Frames, method: str, batch: int, split: int, seed: int) -> I
 
 
 def _pair(views: Views, frames: Frames) -> tuple[tuple[int, int], tuple[int, int]]:
-    """(segment, lead) of view A and of view B, which differs in all that the method varies."""
+    """(segment, lead) of view A and of view B, which differs in everything the method varies."""
     return (0, 0), (int(views.segments > 1), int(views.all_leads and len(frames.leads) > 1))
 
 
@@ -166,7 +161,7 @@ def _edge(axes: Axes, frames: Frames, rows: Instances, *, view: int) -> None:
 
 
 def _spread(axes: Axes, similarity: NDArray[np.float64], kind: NDArray[np.int64]) -> None:
-    """Every similarity as a dot, by the kind of its pair, and the means."""
+    """Every similarity as a dot, by kind of pair, and the means."""
     labels = []
     for row, (name, (_, colour)) in enumerate(_KINDS.items()):
         values = similarity[kind == row]

@@ -1,6 +1,6 @@
-"""Small plots as inline SVG: they scale, print, follow light and dark, and weigh a few kilobytes.
+"""Small plots as inline SVG, which scales, prints and follows light and dark mode.
 
-Colours are the page's CSS variables. Knows nothing about experiments.
+Colours are the page's CSS variables.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FONT = 12.0
 
 @dataclass(frozen=True)
 class Dot:
-    """A value with its deviation; the paper's are hollow."""
+    """A value with its standard deviation, as a filled or hollow dot; `words` is its tooltip."""
 
     x: float
     y: float
@@ -28,7 +28,7 @@ class Dot:
 
 @dataclass(frozen=True)
 class Line:
-    """A curve, perhaps with a band around it; `words` is its name in the legend."""
+    """A curve, optionally with a band around it; `words` is its name in tooltips."""
 
     x: Sequence[float]
     y: Sequence[float]
@@ -50,7 +50,7 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
 
 @dataclass
 class Panel:
-    """One set of axes in the picture's own pixels."""
+    """One set of axes, placed in the picture's pixels."""
 
     left: float
     top: float
@@ -66,7 +66,7 @@ class Panel:
         return self.left + across * self.width, self.top + (1 - up) * self.height
 
     def text(self, x: float, y: float, words: str, anchor: str = "middle", kind: str = "") -> None:
-        """Words at a place in pixels."""
+        """Text at a position in pixels."""
         cls = f' class="{kind}"' if kind else ""
         self.parts.append(
             f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{cls}>{escape(words)}</text>'
@@ -97,7 +97,7 @@ class Panel:
         )
 
     def dot(self, dot: Dot, *, across: bool = True) -> None:
-        """A point; its deviation lies along x (`across`) or along y."""
+        """A point with an error bar along x (`across`) or y."""
         x, y = self.at(dot.x, dot.y)
         lines = ""
         if dot.spread:
@@ -150,7 +150,7 @@ class Panel:
         )
 
     def follow(self, lines: Sequence[Line], unit: str) -> None:
-        """Let the page show the values of all lines under the pointer (see the page's script)."""
+        """Let the page's script show the values of all lines under the pointer."""
         data = {
             "unit": unit,
             "x": list(self.x),
@@ -168,7 +168,7 @@ class Panel:
 
 
 def picture(width: float, height: float, panels: Sequence[Panel], words: str) -> str:
-    """The whole as SVG; `words` describe it to those who cannot see it."""
+    """The picture as SVG; `words` is its text alternative."""
     inside = "\n".join(part for panel in panels for part in panel.parts)
     return (
         f'<svg viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{escape(words)}" '

@@ -1,8 +1,4 @@
-"""Figures that explain: the perturbations, the views of each method, the similarities of a batch.
-
-They redraw the paper's appendix B and its figures 1 and 2 on real recordings and real encoders.
-Made as objects, like those of `plots`, which saves them. Knows nothing about stores or training.
-"""
+"""What each perturbation does to a frame, as in the paper's appendix B."""
 
 from __future__ import annotations
 
@@ -13,18 +9,14 @@ import numpy as np
 import scipy.signal
 import torch
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
-from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from clocs import keyed_random
 from clocs.errors import SettingError
-from clocs.figures.plots import COLOURS
-from clocs.frames.views import FramesOfDataset, frame_for
+from clocs.figures.canvas import COLOURS, new_figure
 from clocs.pretraining import perturbations
-from clocs.pretraining.methods import find_method
 from clocs.recording import FrameSpec, Recording
 
 APPENDIX_B: Final = ("gaussian", "flip_y(always=true)", "flip_x(always=true)", "sa_t", "sa_f")
@@ -39,18 +31,16 @@ _TITLES: Final = {
     "time_warp": "Time warp",
     "noise_snr": "Noise at a fixed SNR",
 }
-# As in the paper: green for the diagonal, yellow for the same patient, blue for negatives.
-_SEGMENTS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")
-_QUIET, _TINT, _ORIGINAL = "#b9b9b9", "#eaf0f6", "#f0b840"
+_TINT, _ORIGINAL = "#eaf0f6", "#f0b840"
 
 
 def frame_of(recording: Recording, spec: FrameSpec, lead: str) -> NDArray[np.float64]:
-    """(samples,) of the first frame of one lead, resampled to the frame where rates differ."""
+    """(samples,) of the first frame of one lead, resampled to the frame's rate."""
     signal = recording.select([lead]).signal[0]
     samples = round(recording.seconds * spec.rate)
     if samples < spec.samples:
         raise SettingError(
-            f"recording {recording.id} of {recording.seconds:g} s holds no frame of "
+            f"recording {recording.id} of {recording.seconds:g} s is shorter than a frame of "
             f"{spec.seconds:g} s; choose a longer one"
         )
     if samples != signal.size:
@@ -69,16 +59,16 @@ def show_perturbations(
 ) -> Figure:
     """Draw a frame and what each perturbation makes of it, as in the paper's appendix B.
 
-    A row each: the whole frame, one second of it over the original, its spectrogram. Where the
-    last perturbation is SpecAugment, the spectrogram is the one that it inverts, masks hatched.
+    One row each: the whole frame, one second of it over the original, its spectrogram. If the last
+    perturbation is SpecAugment, the spectrogram is the one it masks, with the masks hatched.
 
     Args:
         frame: (samples,) of one lead.
         spec: Its seconds and samples.
-        chains: As `perturb.parse` reads them.
-        amplitude: The unit of the values.
+        chains: As `perturbations.parse` reads them.
+        amplitude: The unit of the signal.
         title: Above the figure.
-        seed: Of the draws; those of 68 mask what an ECG shows most.
+        seed: Random seed; with 68 the masks cover typical parts of an ECG.
     """
     x = torch.from_numpy(np.asarray(frame, np.float64))[None, None]
     keys = keyed_random.member_keys([seed])
@@ -122,71 +112,10 @@ def show_perturbations(
     return figure
 
 
-def show_views(
-    recording: Recording,
-    *,
-    dataset: FramesOfDataset,
-    leads: Sequence[str],
-    methods: Sequence[str] = ("cmsc", "cmlc", "cmsmlc"),
-) -> Figure:
-    """Draw how each method takes the views of one instance, as in the paper's figure 1.
-
-    Each lead is drawn as high as its frame.
-
-    Args:
-        recording: A real one, at least as long as the views of every method.
-        dataset: Its manifest, which has the frame of each method.
-        leads: By name; where an instance is one lead, it is the first.
-        methods: Of `METHODS`.
-    """
-    found = [find_method(name) for name in methods]
-    specs = [frame_for(dataset, segments=method.views.segments) for method in found]
-    seconds = max(s.seconds * m.views.segments for s, m in zip(specs, found, strict=True))
-    if recording.seconds < seconds - 1e-6:
-        raise SettingError(
-            f"recording {recording.id} of {recording.seconds:g} s is shorter than the "
-            f"{seconds:g} s that these methods look at; choose a longer one"
-        )
-    signal = recording.select(leads).signal[:, : round(seconds * recording.rate)]
-    top, bottom = signal.max(axis=1, keepdims=True), signal.min(axis=1, keepdims=True)
-    traces = (signal - (top + bottom) / 2) / np.maximum(top - bottom, 1e-9)
-    time = np.arange(signal.shape[1]) / recording.rate
-    figure = new_figure(4.3 * len(methods), 1.7 + 0.85 * len(leads))
-    grid = figure.subplots(1, len(methods), squeeze=False, sharey=True)[0]
-    for axes, name, method, spec in zip(grid, methods, found, specs, strict=True):
-        count = method.views.segments
-        own = len(leads) if method.of == "frame" else 1
-        for lead, trace in enumerate(traces):
-            ink = COLOURS["trace"] if lead < own else COLOURS["quiet"]
-            axes.plot(time, 0.8 * trace - lead, color=ink, linewidth=0.7, zorder=2)
-            for part in range(round(seconds / spec.seconds)):
-                letter = chr(ord("A") + part * own + lead) if lead < own and part < count else ""
-                _box(axes, spec.seconds, part, lead, letter)
-        pairs = own * count * (own * count - 1) // 2
-        of = "one lead" if method.of == "lead" else f"all {own} leads"
-        axes.set_title(name.upper(), size=11, weight="bold", color=COLOURS["text"])
-        axes.set_xlabel(
-            f"seconds\n\none instance: {of}, {count} × {spec.seconds:g} s\n"
-            f"{own * count} views, {pairs} pair{'s' if pairs > 1 else ''} of them",
-            size=9,
-        )
-        axes.set_yticks([-lead for lead in range(len(leads))], list(leads))
-        axes.set(xlim=(-0.15, seconds + 0.15), ylim=(0.45 - len(leads), 0.55))
-        axes.spines[["top", "right", "left"]].set_visible(False)
-        axes.tick_params(length=2.5, labelsize=9)
-        axes.tick_params(axis="y", length=0)
-    figure.suptitle(
-        f"Views of recording {recording.id}: coloured, those of one instance; "
-        "dashed, those of the patient's other instances",
-        size=10,
-    )
-    return figure
-
-
 def _spectrogram(
     axes: Axes, x: torch.Tensor, chain: perturbations.Chain, keys: torch.Tensor, spec: FrameSpec
 ) -> AxesImage:
-    """What the chain makes of x, in dB; or what its last step, a SpecAugment, masks."""
+    """The perturbed signal in dB; before its last step if that is SpecAugment, with the masks."""
     masks = chain.steps[-1].name in ("sa_t", "sa_f") if chain.steps else False
     shown = perturbations.Chain(chain.steps[:-1]) if masks else chain
     spectrum = perturbations.stft(shown(x, keys))[0, 0].abs().numpy()
@@ -217,23 +146,3 @@ def _spectrogram(
             span(start, stop, facecolor="white", edgecolor="#7a7a7a", hatch="////", linewidth=0)
     axes.set(xlim=(0, spec.seconds), ylim=(0, spec.rate / 2))
     return image
-
-
-def _box(axes: Axes, seconds: float, part: int, lead: int, letter: str) -> None:
-    """The frame around one view, with its letter; dashed where it is another instance's."""
-    colour = _SEGMENTS[part % len(_SEGMENTS)] if letter else _QUIET
-    left, low, width, height = part * seconds + 0.04, -lead - 0.46, seconds - 0.08, 0.92
-    if letter:
-        axes.add_patch(Rectangle((left, low), width, height, color=colour, alpha=0.1, linewidth=0))
-        place: dict[str, Any] = {"ha": "center", "va": "center", "zorder": 4}
-        spot = {"boxstyle": "square,pad=0.25", "facecolor": colour, "edgecolor": "none"}
-        axes.text(left + 0.22, -lead + 0.34, letter, size=7.5, color="white", bbox=spot, **place)
-    style: dict[str, Any] = {"linewidth": 1.5} if letter else {"linewidth": 0.9, "linestyle": "--"}
-    frame = Rectangle((left, low), width, height, fill=False, edgecolor=colour, zorder=3, **style)
-    axes.add_patch(frame)
-
-
-def new_figure(width: float, height: float) -> Figure:
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
