@@ -1,11 +1,11 @@
-"""The explorer with many patients: how soon the map is there, how fast it answers and moves.
+"""The explorer with many patients: start-up time, query time and frame rate.
 
     python benchmarks/explore.py --patients 100000
 
-Simulated embeddings (clusters on a sphere), a map in the cache. Measures, each from outside:
-- from the start of the process until a browser, which runs already, has drawn the map;
-- a similarity query over HTTP, beside a plain numpy search of the same vectors;
-- a frame of panning and zooming in headless Chromium, and a drawing by each of the two painters.
+Uses simulated embeddings (clusters on a sphere) and a cached map. Measures from outside:
+- the time from starting the process until a running browser has drawn the map;
+- a similarity query over HTTP, next to a plain numpy search of the same vectors;
+- a frame of panning and zooming in headless Chromium, and one drawing by each of the two painters.
 With --umap the map is computed as well (minutes).
 """
 
@@ -32,7 +32,7 @@ from clocs.explorer.patient_map import Projection
 from clocs.files import write_atomic
 from clocs.patients.embeddings import Embeddings
 
-# Frames while the map is dragged and zoomed, as the browser shows them, and what a drawing costs.
+# Times between frames while the map is dragged and zoomed, and the time of one drawing.
 MOVE = """async ([seconds]) => {
   const { map } = clocs, gaps = [];
   const end = performance.now() + 1000 * seconds;
@@ -94,7 +94,7 @@ def simulated(n: int, dim: int = 128) -> Embeddings:
 
 
 def placed(n: int) -> NDArray[np.float32]:
-    """A map as UMAP makes them: blobs."""
+    """A map of blobs, as UMAP makes them."""
     generator = np.random.default_rng(0)
     cluster = generator.integers(0, 9, n)
     centres = generator.uniform(-12, 12, size=(9, 2))
@@ -103,7 +103,7 @@ def placed(n: int) -> NDArray[np.float32]:
 
 
 def start(folder: Path) -> tuple[subprocess.Popen[bytes], str, float]:
-    """The explorer in a process of its own; its address, and when it was started."""
+    """Starts the explorer; returns the process, its address and its start time."""
     began = time.perf_counter()
     process = subprocess.Popen(
         [
@@ -144,7 +144,7 @@ def queries(url: str, codes: list[str], embeddings: Embeddings) -> None:
 
 
 def opened(page: Page, folder: Path) -> tuple[subprocess.Popen[bytes], str, float, float]:
-    """Start the explorer and open it; seconds until the address is known, and the map drawn."""
+    """Starts and opens the explorer; also returns seconds until its address and until the map."""
     process, url, began = start(folder)
     known = time.perf_counter() - began
     page.goto(url, wait_until="commit")
@@ -155,22 +155,22 @@ def opened(page: Page, folder: Path) -> tuple[subprocess.Popen[bytes], str, floa
 def move_and_draw(page: Page) -> None:
     gaps, share = page.evaluate(MOVE, [5])
     rate = 1000 / np.mean(gaps)
-    print(f"panning and zooming             {middle(gaps)} a frame, {rate:.0f} frames/s")
-    print(f"  points shown while it moves   {100 * share:.0f} %")
+    print(f"panning and zooming             {middle(gaps)} per frame, {rate:.0f} frames/s")
+    print(f"  points drawn while moving     {100 * share:.0f} %")
     print(f"  drawn by                      {page.evaluate('clocs.map.scatter.kind')}")
     for kind in ("pixels", "webgl2"):
         begun, spent = page.evaluate(DRAW, [kind, 30])
-        print(f"  one drawing, {kind:8s}         {middle(spent)}; begun in {begun:.0f} ms")
+        print(f"  one drawing, {kind:8s}         {middle(spent)}; set up in {begun:.0f} ms")
     pick = page.evaluate(
         "() => { const b = performance.now(); for (let i = 0; i < 1000; i++) "
         "clocs.map.scatter.pick(i % 534, i % 594); return (performance.now() - b); }"
     )
-    print(f"finding the point under a mouse {pick:.1f} µs")
+    print(f"finding the point under mouse   {pick:.1f} µs")
     recolour = page.evaluate(
         "() => { const b = performance.now(); clocs.recolour(); return performance.now() - b; }"
     )
-    print(f"colouring everybody anew        {recolour:.0f} ms")
-    print(f"WebGL here                      {page.evaluate(RENDERER)}")
+    print(f"recolouring all patients        {recolour:.0f} ms")
+    print(f"WebGL renderer                  {page.evaluate(RENDERER)}")
 
 
 RENDERER = """() => {
@@ -185,7 +185,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--patients", type=int, default=100_000)
-    parser.add_argument("--umap", action="store_true", help="compute the map too")
+    parser.add_argument("--umap", action="store_true", help="compute the map as well")
     settings = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -210,7 +210,7 @@ def measure(browser: Browser, folder: Path, embeddings: Embeddings) -> None:
     known, drawn = [], []
     for again in reversed(range(5)):
         page = browser.new_context(viewport={"width": 1280, "height": 800}).new_page()
-        time.sleep(1)  # it has begun, as a person's browser has
+        time.sleep(1)  # let it start up first
         process, url, *seconds = opened(page, folder)
         try:
             known.append(seconds[0])
@@ -221,7 +221,7 @@ def measure(browser: Browser, folder: Path, embeddings: Embeddings) -> None:
                 size = sum(array.nbytes for array in arrays.values()) / 1e6
                 print(f"{len(embeddings):,} patients, {size:.1f} MB of map")
                 print(f"start to the address            {listed(known)} s")
-                print(f"start to the first map drawn    {listed(drawn)} s")
+                print(f"start to the map drawn          {listed(drawn)} s")
                 page.wait_for_selector("html[data-ready=all]")
                 move_and_draw(page)
                 queries(url, [bytes(code).hex() for code in arrays["codes"]], embeddings)

@@ -1,11 +1,11 @@
-"""Ways to draw the explorer's points: its own painters beside libraries made for it, in one run.
+"""Drawing the explorer's points: its own two painters next to established libraries.
 
     python benchmarks/scatter.py [--points 100000] [--seconds 4]
 
-Needs npm, for regl-scatterplot and deck.gl at the versions below; the explorer itself needs none of
-it. Headless Chromium pans one cloud of points all the time, each way in a page of its own; what
-counts is how many frames a second it shows, and how long the first one takes. The pages have no
-content security policy: regl would not run under the explorer's.
+Needs npm, for regl-scatterplot and deck.gl at the versions below; the explorer itself does not.
+Headless Chromium pans the same cloud of points with each, in separate pages, and measures frames
+per second and the time to the first frame. The pages have no content security policy: regl would
+not run under the explorer's.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ WIDTH, HEIGHT = 534, 594
 PAGE = """<!doctype html><meta charset="utf-8"><canvas id="c" width="534" height="594"></canvas>
 <script type="module">
 CONSTANTS
-const way = location.hash.slice(1), n = POINTS, canvas = document.getElementById("c");
+const painter = location.hash.slice(1), n = POINTS, canvas = document.getElementById("c");
 const script = (src) => new Promise((go, no) => {
   const tag = Object.assign(document.createElement("script"), { src, onload: go, onerror: no });
   document.head.append(tag);
@@ -115,7 +115,7 @@ const makers = {
 };
 const frame = () => new Promise(requestAnimationFrame);
 window.measure = async (seconds) => {
-  const began = performance.now(), move = await makers[way]();
+  const began = performance.now(), move = await makers[painter]();
   await frame(); await frame();
   const first = performance.now() - began, gaps = [];
   for (let i = 0, last = await frame(), end = last + 1000 * seconds; last < end; i++) {
@@ -131,7 +131,7 @@ window.loaded = true;
 
 
 def fetch(folder: Path) -> None:
-    """The packages, each unpacked into a folder of its name."""
+    """Unpack each package into a folder of its name."""
     for name, version in PACKAGES.items():
         done = subprocess.run(
             ["npm", "pack", "--silent", f"{name}@{version}"],
@@ -144,21 +144,23 @@ def fetch(folder: Path) -> None:
             packed.extractall(folder / name, filter="data")
 
 
-def size(folder: Path, way: str) -> int:
-    """Bytes that a page loads for it."""
-    if way in ("pixels", "webgl2"):
-        own = {"pixels": "pixels.js", "webgl2": "gl.js"}[way]
+def size(folder: Path, painter: str) -> int:
+    """Bytes that a page loads for this painter."""
+    if painter in ("pixels", "webgl2"):
+        own = {"pixels": "pixels.js", "webgl2": "gl.js"}[painter]
         return sum((folder / "static" / name).stat().st_size for name in ("scatter.js", own))
-    if way == "deck.gl":
+    if painter == "deck.gl":
         return (folder / "deck.gl/package/dist.min.js").stat().st_size
     parts = ("regl/package/dist/regl.min.js", "pub-sub-es/package/dist/index.js")
     whole = (*parts, "regl-scatterplot/package/dist/regl-scatterplot.min.js")
     return sum((folder / name).stat().st_size for name in whole)
 
 
-def measure(browser: Browser, address: str, way: str, seconds: float) -> tuple[float, list[float]]:
+def measure(
+    browser: Browser, address: str, painter: str, seconds: float
+) -> tuple[float, list[float]]:
     page = browser.new_context(viewport={"width": 800, "height": 700}).new_page()
-    page.goto(f"{address}#{way}")
+    page.goto(f"{address}#{painter}")
     page.wait_for_function("window.loaded")
     first, gaps = page.evaluate("seconds => window.measure(seconds)", seconds)
     page.context.close()
@@ -189,13 +191,13 @@ def main() -> None:
             path = next(filter(None, map(shutil.which, ("chromium", "google-chrome"))))
             browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
             print(f"{settings.points:,} points, {WIDTH} × {HEIGHT} pixels")
-            for way in ("pixels", "webgl2", "regl-scatterplot", "deck.gl"):
+            for painter in ("pixels", "webgl2", "regl-scatterplot", "deck.gl"):
                 address = f"http://127.0.0.1:{server.server_port}/"
-                first, gaps = measure(browser, address, way, settings.seconds)
+                first, gaps = measure(browser, address, painter, settings.seconds)
                 print(
-                    f"{way:<18}{1000 / np.mean(gaps):6.1f} frames/s, 95 % within "
+                    f"{painter:<18}{1000 / np.mean(gaps):6.1f} frames/s, 95 % within "
                     f"{np.percentile(gaps, 95):5.0f} ms; first after {first:5.0f} ms; "
-                    f"{size(folder, way) / 1000:7,.0f} kB"
+                    f"{size(folder, painter) / 1000:7,.0f} kB"
                 )
             browser.close()
         server.shutdown()

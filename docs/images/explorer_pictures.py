@@ -1,11 +1,10 @@
-"""Takes the pictures of the explorer that the docs show, in the system's Chromium.
+"""Takes the docs' screenshots of the explorer, in the system's Chromium.
 
-    python docs/images/explorer_pictures.py                                       # the demo's
+    python docs/images/explorer_pictures.py                                     # the demo
     python docs/images/explorer_pictures.py --checkpoint C --store S --store S  # the real map
 
-Each is a view that an address names or a person reaches by mouse, once the map is UMAP and
-everything is drawn. The demo's patients get their pseudonyms by a fixed key, since nobody is behind
-them: the same pictures come out again.
+Each is taken when UMAP has finished and everything is drawn. The demo's simulated patients get
+their pseudonyms from a fixed key, so that the pictures are reproducible.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ import clocs
 HERE = Path(__file__).resolve().parent
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 LAPTOP, TABLET = (1280, 800), (1024, 1366)
-SHOWN = "SB"  # the first test patient with this label is the one who is shown
-STRANGER = 9  # seed of the one whose ECG is uploaded
-CIRCLED = "SB"  # the label a lasso is drawn around
+SHOWN = "SB"  # the first test patient with this label is shown
+STRANGER = 9  # seed of the simulated patient whose ECG is uploaded
+CIRCLED = "SB"  # the label to draw the lasso around
 MINUTES = 60_000  # ms
 
 FIRST = """label => {
@@ -42,7 +41,7 @@ FIRST = """label => {
   const bit = 1 << session.labels.indexOf(label), test = session.splits.indexOf("test");
   return clocs.codeOf(labels.findIndex((mask, i) => mask & bit && split[i] === test));
 }"""
-# Where on the screen most patients of a label lie: centre and radius of a circle.
+# Centre and radius of a circle on the screen around most patients of a label.
 AROUND = """label => {
   const { scatter } = clocs.map, bit = 1 << clocs.session.labels.indexOf(label), found = [];
   for (let i = 0; i < scatter.count; i++) {
@@ -60,15 +59,15 @@ SETTLED = """() => new Promise(done =>
 
 @contextmanager
 def explorer(arguments: Sequence[str | Path]) -> Iterator[str]:
-    """`clocs explore` in a process of its own; its address."""
+    """Runs `clocs explore`; yields its address."""
     command = [sys.executable, "-m", "clocs", "explore", "--no-browser", "--json", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     assert process.stdout is not None
     try:
-        said = process.stdout.readline()
-        if not said:
+        line = process.stdout.readline()
+        if not line:
             raise SystemExit("the explorer did not start; see above")
-        yield json.loads(said)["url"]
+        yield json.loads(line)["url"]
     finally:
         process.terminate()
         process.wait()
@@ -76,7 +75,7 @@ def explorer(arguments: Sequence[str | Path]) -> Iterator[str]:
 
 @contextmanager
 def page_of(browser: Browser, size: tuple[int, int], theme: Any = "light") -> Iterator[Page]:
-    """An empty page of this size, in light or dark."""
+    """An empty page of this size and theme."""
     width, height = size
     context = browser.new_context(
         viewport={"width": width, "height": height}, color_scheme=theme, locale="en-GB"
@@ -88,7 +87,7 @@ def page_of(browser: Browser, size: tuple[int, int], theme: Any = "light") -> It
 
 
 def look(page: Page, url: str, *, drawn: str = "") -> None:
-    """Open an address; wait for the map by UMAP, and for what `drawn` selects."""
+    """Opens an address and waits for UMAP and the selector `drawn`."""
     page.goto(url)
     page.wait_for_selector("html[data-ready=all][data-map=umap]", timeout=30 * MINUTES)
     if drawn:
@@ -96,19 +95,19 @@ def look(page: Page, url: str, *, drawn: str = "") -> None:
 
 
 def take(page: Page, name: str) -> None:
-    """Write explorer-NAME.png, without the mouse in it."""
+    """Writes explorer-NAME.png, without the mouse pointer."""
     page.mouse.move(0, 0)
     page.evaluate(SETTLED)
     path = HERE / f"explorer-{name}.png"
     drawn = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
-    # 256 colours, a quarter of the size, and no difference that the eye sees
+    # 256 colours: a quarter of the size without a visible difference
     few = drawn.quantize(method=Image.Quantize.MAXCOVERAGE, kmeans=5, dither=Image.Dither.NONE)
     few.save(path, optimize=True)
     print(path)
 
 
 def take_patient(page: Page, url: str) -> str:
-    """A patient, the neighbours and the nearest of them beside; the patient's address."""
+    """A patient, the neighbours, and a comparison with the nearest; returns the address."""
     thumbnails = "#neighbours li:last-child canvas[data-drawn=yes]"
     look(page, url)
     code = page.evaluate(FIRST, SHOWN)
@@ -147,7 +146,7 @@ def take_group(page: Page, url: str) -> None:
 
 
 def take_uploads(page: Page, url: str, folder: Path) -> None:
-    """A file that is no recording, and a recording of somebody new."""
+    """A file that is not a recording, and a recording of a new patient."""
     letter = folder / "letter.txt"
     letter.write_text("Dear colleague", encoding="utf-8")
     stranger = clocs.prepare("synthetic", out=folder / "stranger", patients=1, seed=STRANGER)
@@ -173,11 +172,19 @@ def take_uploads(page: Page, url: str, folder: Path) -> None:
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    asked.add_argument("--checkpoint", type=Path, help="an encoder; with --store")
-    asked.add_argument("--store", type=Path, action="append", default=[], help="may be given again")
-    asked.add_argument("--cache", type=Path, help="of the explorer; an empty one by default")
-    given = asked.parse_args()
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--checkpoint", type=Path, help="encoder; requires --store")
+    parser.add_argument(
+        "--store",
+        type=Path,
+        action="append",
+        default=[],
+        help="prepared recordings; may be repeated",
+    )
+    parser.add_argument(
+        "--cache", type=Path, help="the explorer's cache folder; an empty one by default"
+    )
+    given = parser.parse_args()
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
     if found is None:
         raise SystemExit(f"needs a browser: {', '.join(BROWSERS)}")
