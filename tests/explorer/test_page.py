@@ -315,7 +315,7 @@ def test_a_bad_file_is_refused_and_a_good_one_is_shown(
     page.keyboard.press("u")
     page.set_input_files("#files", tmp_path / "letter.txt")
     page.wait_for_selector("#upload-error:not([hidden])")
-    assert "cannot read letter.txt as a recording" in page.locator("#upload-error").inner_text()
+    assert "Cannot read letter.txt as a recording" in page.locator("#upload-error").inner_text()
     page.set_input_files("#files", [tmp_path / "own.hea", tmp_path / "own.dat"])
     page.wait_for_selector("#ecg[data-drawn=yes]", timeout=60_000)
     assert page.locator("#upload").is_hidden()

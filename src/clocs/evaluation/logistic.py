@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,6 +47,8 @@ def fit_logistic(
     *,
     multilabel: bool,
     class_weights: Tensor | None = None,
+    l2_strengths: Sequence[float] = L2_STRENGTHS,
+    iterations: int = 1000,
 ) -> LogisticRegression:
     """Fit in float64, and choose the L2 penalty by the validation loss.
 
@@ -56,6 +59,8 @@ def fit_logistic(
         validation_y: (rows, classes) their targets.
         multilabel: Whether a row can have several classes: sigmoids instead of one softmax.
         class_weights: (classes,); None where all count the same.
+        l2_strengths: Strengths of the penalty to choose from, strongest first.
+        iterations: Most iterations for each strength.
     """
     x, validation_x = x.double(), validation_x.double()
     mean, spread = x.mean(dim=0), x.std(dim=0, correction=0)
@@ -75,15 +80,15 @@ def fit_logistic(
         return float(loss.detach()), np.asarray(gradient.view(-1).cpu().numpy())
 
     best, lowest, worse = torch.zeros(shape), np.inf, 0
-    chosen, start = L2_STRENGTHS[0], np.zeros(shape[0] * shape[1])
-    for l2 in L2_STRENGTHS:
+    chosen, start = l2_strengths[0], np.zeros(shape[0] * shape[1])
+    for l2 in l2_strengths:
         start = scipy.optimize.minimize(
             objective,
             start,
             args=(l2,),
             method="L-BFGS-B",
             jac=True,
-            options={"maxiter": 1000, "gtol": 1e-5},
+            options={"maxiter": iterations, "gtol": 1e-5},
         ).x
         w = torch.from_numpy(start).to(x.device).view(shape)
         loss = float(mean_loss(w, validation_x, validation_y))

@@ -128,7 +128,15 @@ def fit_predictor(
     # A patient with several labels in a single-label dataset counts in part for each.
     share = target if multilabel else target / np.maximum(target.sum(axis=1, keepdims=True), 1)
     x, y = torch.tensor(embeddings.vectors), torch.tensor(share, dtype=torch.float32)
-    model = fit_logistic(x[train], y[train], x[held_out], y[held_out], multilabel=multilabel)
+    model = fit_logistic(
+        x[train],
+        y[train],
+        x[held_out],
+        y[held_out],
+        multilabel=multilabel,
+        l2_strengths=(1e-1, 1e-2, 1e-3, 1e-4),
+        iterations=100,
+    )
     fitted = Predictor(dataset, tuple(classes), multilabel, model, len(train), len(test), None)
     p = fitted.probabilities(embeddings.vectors[test])
     auc = macro(auc_per_class(p, target[test]))
