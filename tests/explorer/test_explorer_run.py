@@ -6,7 +6,7 @@ from clocs.cli.main import app as command_line
 
 
 def test_the_command_refuses_bad_arguments_with_a_sentence() -> None:
-    for arguments, words in (
+    for arguments, expected in (
         (["--host", "0.0.0.0"], "`token`"),
         (["--host", "0.0.0.0", "--token", "short"], "16 to 128"),
         (["--embeddings", "nowhere.parquet"], "nowhere.parquet"),
@@ -14,6 +14,6 @@ def test_the_command_refuses_bad_arguments_with_a_sentence() -> None:
     ):
         result = CliRunner().invoke(command_line, ["explore", "--no-browser", *arguments])
         assert result.exit_code != 0
-        assert words in str(result.exception)
+        assert expected in str(result.exception)
         assert result.exception is not None
         assert isinstance(result.exception, Exception)

@@ -15,13 +15,13 @@ from clocs.explorer.session import Session
 def test_a_session_without_patients_is_refused_with_a_sentence(
     session: Session, tmp_path: Path
 ) -> None:
-    file, nobody = tmp_path / "p.parquet", np.zeros(len(session.embeddings), bool)
-    session.embeddings.where(nobody).save(file)
-    for words, weights in (
+    file, none = tmp_path / "p.parquet", np.zeros(len(session.embeddings), bool)
+    session.embeddings.where(none).save(file)
+    for expected, weights in (
         ("nothing to show", None),
         ("nowhere does not exist", tmp_path / "nowhere"),
     ):
-        with pytest.raises(ClocsError, match=words):
+        with pytest.raises(ClocsError, match=expected):
             open_session(embeddings=file, checkpoint=weights, cache=tmp_path)
 
 

@@ -24,8 +24,8 @@ from clocs.explorer.packing import DTYPES, pack, unpack
 def test_packed_facts_and_arrays_are_restored(
     arrays: dict[str, Any], facts: dict[str, Any]
 ) -> None:
-    said, found = unpack(pack(facts, arrays))
-    assert said == facts
+    unpacked, found = unpack(pack(facts, arrays))
+    assert unpacked == facts
     assert list(found) == list(arrays)
     for name, array in arrays.items():
         assert found[name].dtype == array.dtype

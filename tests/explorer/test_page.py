@@ -47,7 +47,10 @@ def page(browser: Browser, served: Served) -> Iterator[Page]:
     page.set_default_timeout(20_000)
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("console", lambda said: problems.append(said.text) if said.type == "error" else None)
+    page.on(
+        "console",
+        lambda message: problems.append(message.text) if message.type == "error" else None,
+    )
     page.goto(served.url)
     page.wait_for_selector("html[data-ready=all]")
     yield page
@@ -77,15 +80,15 @@ def ink(canvas: Locator) -> int:
 
 
 def test_the_map_is_drawn_and_filtered_by_its_legend(page: Page, served: Served) -> None:
-    everybody = page.evaluate(MAP_INK)
-    assert everybody > 40 * 10
+    all_ink = page.evaluate(MAP_INK)
+    assert all_ink > 40 * 10
     first = page.locator("#legend button").first
     name, count = first.get_attribute("data-value"), int(first.locator("small").inner_text())
     first.click()
     assert first.get_attribute("aria-pressed") == "false"
     shown = "() => clocs.look.filter((v, i) => i % 4 === 3 && v).length"
     assert page.evaluate(shown) == len(served.session.embeddings) - count
-    assert page.evaluate(MAP_INK) < everybody
+    assert page.evaluate(MAP_INK) < all_ink
     assert f"hide=labels%3A{name}" in page.url
     page.click("#show-all")
     assert page.evaluate(shown) == len(served.session.embeddings)

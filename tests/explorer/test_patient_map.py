@@ -47,9 +47,9 @@ def worker(folder: Path, *lines: str) -> str:
     """A program in place of the interpreter that prints these lines and makes a map of ones."""
     places = folder / "places"
     places.write_bytes(pack({}, {"positions": np.ones((30, 2), np.float32)}))
-    said = "\n".join(f"echo '{line}'" for line in lines)
+    echoes = "\n".join(f"echo '{line}'" for line in lines)
     script = folder / "worker"
-    script.write_text(f'#!/bin/sh\n{said}\ncp {places} "$(dirname "$4")/positions.clocs"\n')
+    script.write_text(f'#!/bin/sh\n{echoes}\ncp {places} "$(dirname "$4")/positions.clocs"\n')
     script.chmod(0o755)
     return str(script)
 

@@ -22,7 +22,7 @@ MB = 1 << 20
 
 
 @pytest.mark.parametrize(
-    ("files", "words"),
+    ("files", "expected"),
     [
         ({}, "empty upload"),
         ({"letter.txt": b"hello"}, "letter.txt"),
@@ -45,10 +45,10 @@ MB = 1 << 20
         ),
     ],
 )
-def test_a_bad_file_is_refused_with_a_sentence(files: dict[str, bytes], words: str) -> None:
+def test_a_bad_file_is_refused_with_a_sentence(files: dict[str, bytes], expected: str) -> None:
     with pytest.raises(ClocsError) as error:
         read_upload(files)
-    assert words in str(error.value)
+    assert expected in str(error.value)
     assert "Traceback" not in str(error.value)
 
 

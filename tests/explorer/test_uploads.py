@@ -81,9 +81,9 @@ def test_the_worker_imports_nothing_from_the_current_folder(
 def test_a_broken_worker_gives_a_sentence(
     recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for words in ("echo nonsense", "true", "kill -9 $$"):
+    for command in ("echo nonsense", "true", "kill -9 $$"):
         script = tmp_path / "python"
-        script.write_text(f"#!/bin/sh\ncat > /dev/null\n{words}\n")
+        script.write_text(f"#!/bin/sh\ncat > /dev/null\n{command}\n")
         script.chmod(0o755)
         monkeypatch.setattr("sys.executable", str(script))
         with pytest.raises(
@@ -204,15 +204,15 @@ def test_an_upload_is_cut_into_the_frame_of_the_map(
     whole = replace(loaded, card=replace(loaded.card, frame=FrameSpec(10.0)))
     weights = tmp_path / "seed-0.safetensors"
     whole.save(weights)
-    everybody, _ = embed_stores(weights, [small_store], tmp_path / "cache")
-    assert everybody.frame == 10.0 != small_store.manifest.frame.seconds
-    own = small_store.table.filter(pl.col("patient") == everybody.rows["patient"][0])["id"]
-    vector, _ = embed_upload(whole, small_store.recording(own[0]), everybody.frame)
-    cosines = everybody.vectors @ vector
+    patients, _ = embed_stores(weights, [small_store], tmp_path / "cache")
+    assert patients.frame == 10.0 != small_store.manifest.frame.seconds
+    own = small_store.table.filter(pl.col("patient") == patients.rows["patient"][0])["id"]
+    vector, _ = embed_upload(whole, small_store.recording(own[0]), patients.frame)
+    cosines = patients.vectors @ vector
     assert cosines.argmax() == 0 and cosines[0] > 0.9
     short = replace(small_store.recording(0), digital=small_store.recording(0).digital[:, :2000])
     with pytest.raises(SettingError, match="too short"):  # rather than: it is zero
-        embed_upload(whole, short, everybody.frame)
+        embed_upload(whole, short, patients.frame)
 
 
 def test_an_upload_uses_the_leads_of_the_map(small_store: Store, encoder: Path) -> None:

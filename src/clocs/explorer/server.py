@@ -59,8 +59,8 @@ _BINARY: dict[int | str, dict[str, Any]] = {
     }
 }
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {"model": responses.Problem, "description": words}
-    for status, words in {
+    status: {"model": responses.Problem, "description": text}
+    for status, text in {
         400: "Bad request",
         404: "Not found",
         405: "Method not allowed",

@@ -2,23 +2,23 @@
 
 import { unpack } from "./packing.js";
 
-async function ask(path, options = {}) {
-  let answer;
+async function request(path, options = {}) {
+  let response;
   try {
-    answer = await fetch(path, options);
+    response = await fetch(path, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Error("The explorer does not respond. Is it still running?");
   }
-  if (!answer.ok) {
-    const words = await answer.json().catch(() => ({}));
-    throw Object.assign(new Error(words.message || `The explorer responded with status ${answer.status}.`), { status: answer.status });
+  if (!response.ok) {
+    const problem = await response.json().catch(() => ({}));
+    throw Object.assign(new Error(problem.message || `The explorer responded with status ${response.status}.`), { status: response.status });
   }
-  return answer;
+  return response;
 }
 
-const json = async (path, options) => (await ask(path, options)).json();
-const binary = async (path, options) => unpack(await (await ask(path, options)).arrayBuffer());
+const json = async (path, options) => (await request(path, options)).json();
+const binary = async (path, options) => unpack(await (await request(path, options)).arrayBuffer());
 
 export const session = () => json("/api/session");
 export const map = () => binary("/api/map");

@@ -10,7 +10,7 @@ export function distancePlot(histogram, marks = [], width = 420) {
   const most = Math.max(...histogram.intra, ...histogram.inter);
   const x = (v) => (v / reach) * width, y = (d) => height - foot - (d / most) * (height - foot - top);
   const area = (density) => `M0 ${y(0)}` + density.map((d, i) => `L${x(edges[i]).toFixed(1)} ${y(d).toFixed(1)}L${x(edges[i + 1]).toFixed(1)} ${y(d).toFixed(1)}`).join("") + `L${x(edges.at(-1)).toFixed(1)} ${y(0)}`;
-  const box = svg("svg", { class: "plot", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": words(histogram) });
+  const box = svg("svg", { class: "plot", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": summary(histogram) });
   for (const kind of ["inter", "intra"]) {
     if (!histogram[kind].length) continue;
     box.append(svg("path", { class: kind, d: area(histogram[kind]) }));
@@ -39,7 +39,7 @@ export function distanceKey(histogram) {
     histogram.separability !== null && make("span", {}, `same patient closer in ${(100 * histogram.separability).toFixed(0)} % of comparisons`));
 }
 
-export function words(histogram) {
+export function summary(histogram) {
   const parts = ["Distances between embeddings"];
   if (histogram.intra_mean !== null) parts.push(`same patient: mean ${histogram.intra_mean.toFixed(2)}`);
   if (histogram.inter_mean !== null) parts.push(`different patients: mean ${histogram.inter_mean.toFixed(2)}`);

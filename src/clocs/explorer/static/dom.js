@@ -26,9 +26,9 @@ export const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1) +
 export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
 let fading;
-export function toast(words) {
+export function toast(text) {
   const box = $("toast");
-  box.textContent = words;
+  box.textContent = text;
   box.hidden = false;
   clearTimeout(fading);
   fading = setTimeout(() => { box.hidden = true; }, 3500);
@@ -41,10 +41,10 @@ export function save(name, blob) {
 }
 
 export function segments(box, choices, chosen, choose) {
-  box.replaceChildren(...choices.map(([value, words]) => make("button", {
+  box.replaceChildren(...choices.map(([value, text]) => make("button", {
     type: "button", role: "radio", "aria-checked": String(value === chosen), "data-value": value,
     tabindex: value === chosen ? 0 : -1, onclick: () => choose(value),
-  }, words)));
+  }, text)));
   box.onkeydown = (event) => {
     const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
     if (!step) return;

@@ -36,11 +36,11 @@ export class List {
   // The patients shown on the map that match the search.
   update() {
     if (!$("list-box").open || !this.app.look) return;
-    const { app } = this, words = $("list-search").value.trim().toLowerCase();
+    const { app } = this, query = $("list-search").value.trim().toLowerCase();
     this.rows = [];
     for (let i = 0; i < app.session.patients; i++) {
       if (!app.look[4 * i + 3]) continue;
-      if (!words || app.nameOf(i).toLowerCase().includes(words) || app.labelsOf(i).some((label) => label.toLowerCase().startsWith(words))) this.rows.push(i);
+      if (!query || app.nameOf(i).toLowerCase().includes(query) || app.labelsOf(i).some((label) => label.toLowerCase().startsWith(query))) this.rows.push(i);
     }
     this.page = 0;
     this.#draw();

@@ -100,11 +100,11 @@ export function drawPaper(pen, { signal, strips, rows, width, scale, start, rati
       pen.lineTo(x0, base + 3 * mm);
       pen.stroke();
     }
-    const words = values ? lead : `${lead} –`;
+    const text = values ? lead : `${lead} –`;
     pen.font = `600 ${Math.max(10, Math.min(14, 13 * Math.sqrt(scale)))}px system-ui, sans-serif`;
-    const wide = BESIDE + pen.measureText(words).width / mm + 1;
+    const wide = BESIDE + pen.measureText(text).width / mm + 1;
     const peak = values ? highest(values, signal, start + from * seconds, wide / MM_PER_SECOND) : 0; // a name never covers a QRS complex
-    label(pen, words, x0 + BESIDE * mm, base - Math.min(rows[row].above - NAME / 2, Math.max(6.2, peak + NAME / 2 + 0.4)) * mm);
+    label(pen, text, x0 + BESIDE * mm, base - Math.min(rows[row].above - NAME / 2, Math.max(6.2, peak + NAME / 2 + 0.4)) * mm);
   }
   return height;
 }
@@ -148,14 +148,14 @@ function highest(values, signal, from, seconds) { // above the baseline, in mm
   return high;
 }
 
-function label(pen, words, x, y) {
+function label(pen, text, x, y) {
   pen.textBaseline = "middle";
   pen.save();
   pen.strokeStyle = colour("paper");
   pen.lineWidth = 3;
-  pen.strokeText(words, x, y);
+  pen.strokeText(text, x, y);
   pen.restore();
-  pen.fillText(words, x, y);
+  pen.fillText(text, x, y);
 }
 
 // A small image of one lead, without grid or scale, for lists.

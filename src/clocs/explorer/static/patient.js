@@ -92,7 +92,7 @@ export class Detail {
         .sort((a, b) => (name === "labels" ? b.here - a.here : 0));
       return make("section", {}, make("h3", {}, field.title),
         make("table", { class: "counts" },
-          make("thead", {}, make("tr", {}, ...["", "Patients", "Share of group", "Share of all"].map((words) => make("th", { scope: "col" }, words)))),
+          make("thead", {}, make("tr", {}, ...["", "Patients", "Share of group", "Share of all"].map((text) => make("th", { scope: "col" }, text)))),
           make("tbody", {}, ...listed.map(({ value, here, all }) => make("tr", { "data-label": value.value },
             make("td", {}, symbol(value.shape, fields.paint(value)), value.value), make("td", {}, here.toLocaleString()),
             make("td", {}, percent(here / rows.length)), make("td", { class: "quiet" }, percent(all / session.patients)))))));
@@ -125,7 +125,7 @@ export class Detail {
         `${one.name}: ${one.seconds.toFixed(0)} s${one.labels.length ? `, ${one.labels.join(", ")}` : ""}`)));
     const head = make("div", { class: "section-head" }, make("h3", {}, "ECG"), choose,
       make("span", { class: "spring" }), kinds,
-      ...[["−", "Zoom out", 0.8], ["+", "Zoom in", 1.25]].map(([sign, words, factor]) => make("button", { type: "button", class: "icon", "aria-label": words, onclick: () => view.zoom(factor) }, sign)),
+      ...[["−", "Zoom out", 0.8], ["+", "Zoom in", 1.25]].map(([sign, title, factor]) => make("button", { type: "button", class: "icon", "aria-label": title, title, onclick: () => view.zoom(factor) }, sign)),
       make("button", { type: "button", onclick: () => view.set({ scale: "fit", start: 0 }) }, "Fit"),
       make("button", { type: "button", title: "Actual size (25 mm/s, 10 mm/mV)", onclick: () => view.set({ scale: 1 }) }, "1:1"),
       make("button", { type: "button", title: "Save the ECG as an image", onclick: async () => save(`ecg-${patient.code ?? patient.name}.png`, await viewer.picture(patient.name)) }, "PNG"));
@@ -146,9 +146,9 @@ export class Detail {
         view.set({ layout: value });
         this.app.setLayout(value);
       });
-      const words = view.description();
+      const scaleText = view.description();
       const cut = signal.samples / signal.rate < signal.seconds - 0.01 ? [`first ${(signal.samples / signal.rate).toFixed(0)} s`] : [];
-      scale.replaceChildren(...[...words, ...cut, differ ? `labels: ${[...own].join(", ")}` : null].filter(Boolean).map((text) => make("span", {}, text)));
+      scale.replaceChildren(...[...scaleText, ...cut, differ ? `labels: ${[...own].join(", ")}` : null].filter(Boolean).map((text) => make("span", {}, text)));
     };
     view.addEventListener("change", draw);
     view.set({});

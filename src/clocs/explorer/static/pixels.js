@@ -27,10 +27,10 @@ export class PixelPainter {
     const across = canvas.width + 2 * margin, down = canvas.height + 2 * margin;
     if (this.image?.width !== across || this.image.height !== down) {
       this.image = new ImageData(across, down);
-      this.words = new Uint32Array(this.image.data.buffer);
+      this.pixels = new Uint32Array(this.image.data.buffer);
     }
-    const { words, places, kinds, inks } = this;
-    words.fill(0);
+    const { pixels, places, kinds, inks } = this;
+    pixels.fill(0);
     if (count) this.#cut(size, opacity, across);
     const ratio = canvas.width / width, unit = zoom * ratio;
     const left = margin + canvas.width / 2 - centre[0] * unit, top = margin + canvas.height / 2 + centre[1] * unit;
@@ -45,9 +45,9 @@ export class PixelPainter {
       const { offsets, weights } = stamp, at = row * across + column;
       const even = inks[k] & 0xff00ff, odd = (inks[k] >>> 8) & 0xff00ff;
       for (let p = 0; p < offsets.length; p++) { // two of the four channels at once
-        const place = at + offsets[p], weight = weights[p], old = words[place];
+        const place = at + offsets[p], weight = weights[p], old = pixels[place];
         const a = old & 0xff00ff, b = (old >>> 8) & 0xff00ff;
-        words[place] = ((a + (Math.imul(even - a, weight) >>> 8)) & 0xff00ff) | (((b + (Math.imul(odd - b, weight) >>> 8)) & 0xff00ff) << 8);
+        pixels[place] = ((a + (Math.imul(even - a, weight) >>> 8)) & 0xff00ff) | (((b + (Math.imul(odd - b, weight) >>> 8)) & 0xff00ff) << 8);
       }
     }
     this.#divide();
