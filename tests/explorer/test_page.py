@@ -136,7 +136,7 @@ def test_hovering_shows_the_patient(page: Page) -> None:
     at = page.evaluate("clocs.map.scatter.toScreen(...clocs.columns.positions.slice(0, 2))")
     page.locator("#map").hover(position={"x": at[0], "y": at[1]})
     page.wait_for_selector("#tip:not([hidden])")
-    assert "patient " in page.locator("#tip").inner_text()
+    assert "Patient " in page.locator("#tip").inner_text()
 
 
 def test_a_click_shows_the_ecg_and_the_neighbours(page: Page, served: Served) -> None:

@@ -38,7 +38,7 @@ def open_session(
     title = ""
     if not stores and checkpoint is None and embeddings is None:
         store, checkpoint = demo_store_and_encoder(cache / "demo", progress=progress)
-        stores, title = [store], "simulated patients"
+        stores, title = [store], "Demo with simulated ECGs"
     opened: dict[str, Store] = {}
     for path in stores:
         one = open_store(path)

@@ -138,7 +138,7 @@ class Session:
         """The patient's name on the page."""
         if self.show_ids:
             return str(self.embeddings.rows["patient"][row])
-        return f"patient {self.codes[row]}"
+        return f"Patient {self.codes[row]}"
 
     def summary(self, row: int) -> dict[str, Any]:
         """One line of a list."""
@@ -166,7 +166,7 @@ class Session:
                     recording_facts(one["leads"], one["samples"], one["rate"], one["unit"])
                     | {
                         "number": number,
-                        "name": one["id"] if self.show_ids else f"recording {number + 1}",
+                        "name": one["id"] if self.show_ids else f"Recording {number + 1}",
                         "labels": one["labels"],
                         "episodes": sorted({episode["label"] for episode in one["episodes"]}),
                     }

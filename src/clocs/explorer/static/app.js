@@ -61,7 +61,7 @@ class App {
     return this.rows.get(code) ?? -1;
   }
 
-  nameOf(row) { return this.names?.[row] ?? `patient ${this.codeOf(row)}`; }
+  nameOf(row) { return this.names?.[row] ?? `Patient ${this.codeOf(row)}`; }
 
   labelsOf(row) { return this.session.labels.filter((_, i) => this.columns.labels[row] & (1 << i)); }
 
@@ -69,7 +69,7 @@ class App {
     const { age, sex, split, dataset } = this.columns, { session } = this;
     return [
       age[row] === session.unknown_age ? null : `${age[row]} years`, session.sexes[sex[row]] === "unknown" ? null : session.sexes[sex[row]],
-      session.splits[split[row]] === "unknown" ? null : `${session.splits[split[row]]} set`, session.datasets.length > 1 ? session.datasets[dataset[row]] : null,
+      session.splits[split[row]] === "unknown" ? null : session.splits[split[row]], session.datasets.length > 1 ? session.datasets[dataset[row]] : null,
     ].filter(Boolean).join(" · ");
   }
 

@@ -81,7 +81,7 @@ export class Compare {
     const { histogram } = this.app;
     return make("section", { class: "panel between" }, make("div", {}, distancePlot(histogram, [{ distance: near.distance, on: true }])),
       make("div", {}, make("h2", {}, `Distance ${near.distance.toFixed(3)}`),
-        make("p", { class: "quiet" }, [closeness(near.closer_pairs) && `${closeness(near.closer_pairs)} of pairs of different patients`, `cosine distance ${near.cosine.toFixed(3)}`].filter(Boolean).join("; ")),
+        make("p", { class: "quiet" }, [closeness(near.closer_pairs) && `${closeness(near.closer_pairs)} of pairs of different patients`, `cosine distance ${near.cosine.toFixed(3)}`].filter(Boolean).map(sentence).join(" ")),
         distanceKey(histogram)));
   }
 

@@ -56,10 +56,10 @@ export function segments(box, choices, chosen, choose) {
   };
 }
 
-// A patient's facts as one line: "63 years · female · test set · chapman".
+// A patient's facts as one line: "63 years · female · test · chapman".
 export function factsOf(patient, { dataset = true } = {}) {
   return [
     patient.age === null ? null : `${Math.round(patient.age)} years`,
-    patient.sex, patient.split && `${patient.split} set`, dataset ? patient.dataset : null,
+    patient.sex, patient.split, dataset ? patient.dataset : null,
   ].filter(Boolean).join(" · ");
 }
