@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 import clocs
@@ -18,6 +19,9 @@ from clocs.pretraining.pretrain_frames import pretrain_frames
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
+
+hypothesis.settings.register_profile("clocs", deadline=None)  # a busy machine fails no claim
+hypothesis.settings.load_profile("clocs")
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 

@@ -140,7 +140,7 @@ def test_where_the_last_state_is_damaged_the_one_before_serves(
 ) -> None:
     state = run / STATE
     state.write_bytes(state.read_bytes()[:-9] if damage is None else damage)
-    with pytest.warns(ClocsWarning, match=rf"{STATE} is not .* going on from {PREVIOUS}, epoch 3"):
+    with pytest.warns(ClocsWarning, match=rf"{STATE} is not .* resuming from {PREVIOUS}, epoch 3"):
         resumed = weights(small_frames, run)
     assert resumed == weights(small_frames, run.parent / "whole")
     assert [line["epoch"] for line in lines(run)] == [1, 2, 3, 4, 5, 6]
@@ -157,7 +157,7 @@ def test_the_command_says_once_that_it_goes_on_from_the_state_before(
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count(f"going on from {PREVIOUS}, epoch 3") == 1
+    assert done.stderr.count(f"resuming from {PREVIOUS}, epoch 3") == 1
     assert len(done.stderr.splitlines()) == 1
     assert json.loads(done.stdout)[0]["metrics"]["epochs"] == 6
 

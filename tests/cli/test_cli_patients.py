@@ -133,7 +133,7 @@ def test_embed_refuses_wrong_arguments_before_reading_and_overwrites_nothing_els
         "`rate` is inf": (run, record, "--rate", "inf", *out),
         "files belong to no split": (run, record, "--split", "test", *out),
         "distinct names": (run, record, "--leads", "avl,aVL", *out),
-        "is no checkpoint": (record, run, *out),
+        "is not a checkpoint": (record, run, *out),
     }.items():
         assert words in clocs("embed", *arguments, code=1).stderr
     assert mine.read_bytes() == before

@@ -69,7 +69,7 @@ def test_an_encoder_that_saw_test_patients_is_refused(
     trained: list[Checkpoint], small_store: Store
 ) -> None:
     other_split = make_frames(small_store, split_seed=5)
-    with pytest.raises(LeakError, match="--split-seed 0"):
+    with pytest.raises(LeakError, match="`split_seed` of 0"):
         evaluate_frames(trained, other_split, settings=QUICK)
 
 

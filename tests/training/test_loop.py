@@ -243,9 +243,9 @@ def test_the_gather_gives_the_windows(small_frames: Frames) -> None:
 
 
 def test_settings_without_meaning_are_refused() -> None:
-    with pytest.raises(SettingError, match="epochs must be at least 1"):
+    with pytest.raises(SettingError, match="`epochs` must be at least 1"):
         Settings(epochs=0)
-    with pytest.raises(SettingError, match="learning rate"):
+    with pytest.raises(SettingError, match="learning rate `lr`"):
         Settings(lr=-1.0)
 
 

@@ -1,7 +1,7 @@
 """The paper's encoder (appendix C.1), for a fleet.
 
 Three blocks of convolution (kernel 7, stride 3, no bias before batch norm), batch norm, ReLU,
-max-pool 2 and dropout, then a linear layer and ReLU; the block itself is in `block.py`.
+max-pool 2 and dropout, then a linear layer and ReLU; the block itself is in `conv_block.py`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A stem (convolution 15 at stride 4, max-pool 2), three stages of two residual blocks with 16, 32 and
 64 channels, each stage but the first halving the length; the mean over what is left, a linear layer
-and ReLU. Every convolution has no bias and is followed by batch norm; dropout stands between the
+and ReLU. Every convolution has no bias and is followed by batch norm; dropout is between the
 two convolutions of a block (Zagoruyko & Komodakis 2016).
 
 Activations are (members, n, length, channels), so that a convolution is one batched matrix product
@@ -22,7 +22,7 @@ from clocs.encoders.base import Encoder, EncoderRow, Weights
 from clocs.errors import SettingError
 
 STAGES = (16, 32, 64)  # channels
-BLOCKS = 2  # a stage
+BLOCKS = 2  # per stage
 STEM_KERNEL, STEM_STRIDE, POOL, KERNEL = 15, 4, 2, 3
 EPSILON = 1e-5
 
@@ -176,7 +176,7 @@ def _product(rows: Tensor, weight: Tensor) -> Tensor:
 
 
 def _scaled(y: Tensor, weights: Weights, name: str, mean: Tensor, variance: Tensor) -> Tensor:
-    """Batch norm by these statistics, as one multiplication and one addition an element."""
+    """Batch norm by these statistics, as one multiplication and one addition per element."""
     scale = weights[f"{name}.weight"] * (variance + EPSILON).rsqrt()
     shift = weights[f"{name}.bias"] - mean * scale
     return torch.addcmul(shift[:, None, None], y, scale[:, None, None])

@@ -1,8 +1,7 @@
 """Frames: a dataset cut into frames and held in memory, ready for a device.
 
-All that training and evaluation need, in plain arrays: int16 signals, where each frame starts,
-whose it is, its label and its split. Saves and loads as one safetensors file, without zarr or
-polars. Knows nothing about stores, encoders or methods.
+All that training and evaluation need, in plain arrays: int16 signals and each frame's start,
+patient, label and split. Saves and loads as one safetensors file, without zarr or polars.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from clocs.recording import FrameSpec
 FORMAT = 2
 SEXES = ("unknown", "male", "female")
 SEVERAL = "+"  # between the names of joined datasets
-_CODED = 1 << 22  # samples in one piece of the coded signals
+_CODED = 1 << 22  # samples per piece of the coded signals
 
 
 @dataclass(frozen=True)
@@ -39,28 +38,28 @@ class Frames:
     Attributes:
         dataset: Its name; with the patient, the key of splits and of the leak guard.
         content: The store's content hash.
-        spec: The frame.
-        leads: Names, in the order asked for.
+        spec: Duration and samples of a frame.
+        leads: Names, in the order requested.
         labels: Class names.
         multilabel: Whether a frame can have several.
         batch_size: The paper's for this dataset.
-        split_seed: Of `split`.
-        unit: Of `scale`: 'mV', 'adu' where the gain is unpublished, or 'mixed'.
+        split_seed: Random seed of `split`.
+        unit: Unit of `scale`: 'mV', 'adu' where the gain is unpublished, or 'mixed'.
         patient_ids: Distinct patients, in order of appearance.
         recording_ids: Distinct recordings, in order of appearance.
         digests: (recordings,) content key of each recording.
         age: (recordings,) in years; nan where unknown.
         sex: (recordings,) index into `SEXES`.
-        day: (recordings,) when it was taken, in days since 1970; nan where unknown.
-        signals: (samples,) everything, one window after the other.
+        day: (recordings,) recording date in days since 1970; nan where unknown.
+        signals: (samples,) all windows, one after another.
         starts: (frames, leads) where each window of `spec.samples` begins in `signals`.
-        scale: (frames, leads) mV a step.
+        scale: (frames, leads) mV per step.
         recording: (frames,) index into `recording_ids`.
         patient: (frames,) index into `patient_ids`.
-        segment: (frames,) place in the recording, from 0.
+        segment: (frames,) position in the recording, from 0.
         split: (frames,) 0 train, 1 validation, 2 test.
         target: (frames, classes) 1 where the label holds; a row of zeros where none is known.
-        joined: Whether of several datasets; ids then begin with their dataset's name.
+        joined: Whether it combines several datasets; ids then begin with their dataset's name.
     """
 
     dataset: str
@@ -97,11 +96,11 @@ class Frames:
         return np.asarray(self.target.any(axis=1), np.bool_)
 
     def keyed(self, ids: Iterable[str]) -> list[str]:
-        """Ids of patients or recordings with their dataset: unique among all datasets."""
+        """Ids of patients or recordings with their dataset, unique across datasets."""
         return list(ids) if self.joined else [f"{self.dataset}:{name}" for name in ids]
 
     def patients_of(self, *splits: int) -> list[str]:
-        """Ids of the patients of these parts, sorted."""
+        """Ids of the patients in these parts, sorted."""
         rows = np.unique(self.patient[np.isin(self.split, splits)])
         return sorted(self.patient_ids[row] for row in rows)
 
@@ -117,7 +116,7 @@ class Frames:
         return replace(self, split_seed=split_seed, split=part[self.patient])
 
     def with_leads(self, leads: Sequence[str]) -> Frames:
-        """The same frames in these leads alone, in this order."""
+        """The same frames with only these leads, in this order."""
         absent = [lead for lead in leads if lead not in self.leads]
         if absent or not leads:
             raise SettingError(
@@ -133,7 +132,7 @@ class Frames:
         )
 
     def save(self, path: Path) -> None:
-        """Write one safetensors file, whole or not at all; signals are delta-coded and deflated."""
+        """Write one safetensors file, complete or not at all; signals are compressed."""
         facts = {
             field.name: getattr(self, field.name)
             for field in fields(self)
@@ -152,7 +151,7 @@ class Frames:
 
     @staticmethod
     def facts(path: Path) -> dict[str, Any]:
-        """What a saved file says about itself, without reading its arrays."""
+        """Everything in a saved file but its arrays, which are not read."""
         try:
             with safe_open(path, framework="numpy") as file:
                 facts: dict[str, Any] = json.loads((file.metadata() or {})["clocs.frames"])

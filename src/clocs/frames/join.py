@@ -1,6 +1,6 @@
-"""Joining: frames of several datasets as one, to learn from all of them at once.
+"""Frames of several datasets as one, to learn from all of them at once.
 
-Patients keep their own dataset's split; one who is in two parts of the same dataset stays one.
+Patients keep their own dataset's split; one who is in two stores of the same dataset stays one.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from numpy.typing import NDArray
 
 from clocs.errors import SettingError
 from clocs.frames.frames import SEVERAL, Frames
-from clocs.frames.signal_memory import memory_for_signals, room_for
+from clocs.frames.signal_memory import allocate_signals, memory_for_signals
 
 
 def join(
     parts: Sequence[Frames], *, beside: Path | None = None, memory: int | None = None
 ) -> Frames:
-    """One Frames of all parts, in their order; a single part comes back as it is.
+    """One Frames of all parts, in their order; a single part is returned as it is.
 
     Labels are kept where all parts have the same classes, else nothing is labelled.
 
     Args:
         parts: At least one.
-        beside: As of `room_for`.
-        memory: The most bytes of joined signals to hold in memory, half of what a single dataset
-            may where None, as the parts' own are there, too; beyond, they are mapped from a file
-            that vanishes with them.
+        beside: As in `allocate_signals`.
+        memory: The most bytes of joined signals to keep in memory; where None, half of what one
+            dataset may take, as the parts are in memory too. Larger signals are mapped from a
+            file that is deleted with them.
     """
     first = parts[0]
     if len(parts) == 1:
@@ -41,15 +41,15 @@ def join(
             if getattr(part, what) != getattr(first, what):
                 raise SettingError(
                     f"{first.dataset} and {part.dataset} differ in their {what.replace('_', ' ')} "
-                    f"({getattr(first, what)} and {getattr(part, what)}); frames of one kind only "
-                    "can be learned from together"
+                    f"({getattr(first, what)} and {getattr(part, what)}); only frames of one "
+                    "kind can be learned from together"
                 )
     patients = [name for part in parts for name in part.keyed(part.patient_ids)]
     distinct = tuple(dict.fromkeys(patients))
     number = {name: i for i, name in enumerate(distinct)}
     place = np.array([number[name] for name in patients], np.int32)
     same_labels = all((p.labels, p.multilabel) == (first.labels, first.multilabel) for p in parts)
-    room = room_for(
+    signals = allocate_signals(
         sum(len(part.signals) for part in parts),
         beside=beside,
         memory=memory_for_signals() // 2 if memory is None else memory,
@@ -67,7 +67,7 @@ def join(
         age=_joined(parts, "age"),
         sex=_joined(parts, "sex"),
         day=_joined(parts, "day"),
-        signals=np.concatenate([part.signals for part in parts], out=room),
+        signals=np.concatenate([part.signals for part in parts], out=signals),
         starts=_shifted(parts, "starts", [len(part.signals) for part in parts]),
         scale=_joined(parts, "scale"),
         recording=_shifted(parts, "recording", [len(part.recording_ids) for part in parts]),
@@ -86,7 +86,7 @@ def _joined(parts: Sequence[Frames], name: str) -> NDArray[Any]:
 
 
 def _shifted(parts: Sequence[Frames], name: str, sizes: list[int]) -> NDArray[Any]:
-    """Indices into arrays that are joined themselves."""
+    """Indices into arrays that are joined as well."""
     before = np.cumsum([0, *sizes[:-1]])
     shifted = [
         getattr(part, name) + shift.astype(getattr(part, name).dtype)

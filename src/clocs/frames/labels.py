@@ -1,4 +1,4 @@
-"""Which label each frame of a store bears. Knows nothing about signals."""
+"""The label of each frame of a store."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ NO_EPISODE = "(no episode)"
 
 @dataclass(frozen=True, slots=True)
 class FrameLabels:
-    """What the frames of a store are labelled.
+    """Labels of the frames of a store.
 
     Attributes:
-        kept: (frames,) whether a frame stays; one whose episode is of none of the classes does not.
+        kept: (frames,) whether a frame is used; not where its episode is of none of the classes.
         label: (frames,) the class of the episode that covers the frame's first sample; −1 where the
-            recording has no episodes, so that its own labels count, and where the frame is left
+            recording has no episodes, so that its own labels apply, and where the frame is left
             out.
-        left_out: How many frames are, by what they are.
+        left_out: Frames left out, by label.
     """
 
     kept: NDArray[np.bool_]
@@ -35,8 +35,8 @@ def label_frames(table: pl.DataFrame, cuts: Cuts, classes: tuple[str, ...]) -> F
 
     Args:
         table: Rows of a store.
-        cuts: Their frames; `cuts.recording` counts the rows.
-        classes: Of the dataset.
+        cuts: Their frames; `cuts.recording` numbers the rows.
+        classes: Class names of the dataset.
     """
     episodes = (
         table.select(pl.int_range(pl.len(), dtype=pl.Int64).alias("recording"), "episodes")

@@ -1,7 +1,4 @@
-"""Framing: store -> Frames. Cuts, resamples where the frame asks for it, and assigns the splits.
-
-Knows nothing about learning; needs zarr and polars, which Frames itself does not.
-"""
+"""Frames of a store: cut, resampled where needed, labelled and split."""
 
 from __future__ import annotations
 
@@ -17,32 +14,32 @@ from clocs.errors import SettingError
 from clocs.frames.frames import SEXES, Frames
 from clocs.frames.labels import label_frames
 from clocs.frames.positions import Cuts, cut, frame_count
-from clocs.frames.resample import LONG, TOGETHER, Windows, cut_windows
-from clocs.frames.signal_memory import room_for
+from clocs.frames.resample import LONG, TOGETHER, CutWindows, cut_windows
+from clocs.frames.signal_memory import allocate_signals
 from clocs.frames.splits import assign
 from clocs.parallel import ahead, alike
 from clocs.recording import FrameSpec
 from clocs.store.store import Store
 
 _Decoded: TypeAlias = tuple[int, NDArray[np.int16]]
-_AHEAD = 16  # times so many recordings decoded ahead of the workers that resample them
+_AHEAD = 16  # groups of recordings decoded ahead of the workers that resample them
 
 
 @dataclass(frozen=True)
 class FramePlan:
-    """All about a store's frames but their signals, which `windows` streams.
+    """Everything about a store's frames but their signals, which `windows` streams.
 
     Attributes:
         store: Prepared recordings.
-        spec: The frame.
-        leads: Names, in the order asked for.
-        split_seed: Of `split`.
-        table: One row a recording that has the leads; a part of the store's.
-        rows: (recordings,) rows of `table` in the store.
-        cuts: All frames, those without a known class of their own included.
+        spec: Duration and samples of a frame.
+        leads: Names, in the order requested.
+        split_seed: Random seed of `split`.
+        table: One row per recording that has the leads; a part of the store's table.
+        rows: (recordings,) their rows in the store.
+        cuts: All frames, including those that are not kept.
         counts: (recordings,) frames of each.
-        kept: (frames,) whether a frame of `cuts` stays.
-        target: (frames, classes) of each frame of `cuts`.
+        kept: (frames,) whether a frame of `cuts` is used.
+        target: (frames, classes) labels of each frame of `cuts`.
         patient_ids: Distinct patients, in order of appearance.
         patient: (recordings,) index into `patient_ids`.
         split: (patients,) 0 train, 1 validation, 2 test.
@@ -65,9 +62,9 @@ class FramePlan:
     def windows(
         self, recordings: NDArray[np.int64] | None = None
     ) -> Iterator[tuple[int, NDArray[np.int16], NDArray[np.float64]]]:
-        """(recording, (leads, count, samples) steps, (leads, count) mV a step) of each in order.
+        """(recording, (leads, count, samples) steps, (leads, count) mV per step) of each in order.
 
-        Of all recordings, or of some ascending ones. A few hundred are in memory at a time.
+        For all recordings, or for some in ascending order. A few hundred are in memory at a time.
         """
         chosen = np.arange(len(self.rows)) if recordings is None else recordings
         gains, baselines = _columns(self.table[chosen], self.leads)
@@ -78,7 +75,7 @@ class FramePlan:
             i = chosen[item[0]]
             return float(rate[i]), int(samples[i]), item[0] if samples[i] > LONG else 0
 
-        def several(items: list[tuple[int, _Decoded]]) -> list[tuple[int, Windows]]:
+        def several(items: list[tuple[int, _Decoded]]) -> list[tuple[int, CutWindows]]:
             places = [place for place, _ in items]
             values, steps = cut_windows(
                 np.stack([digital for _, (_, digital) in items]),
@@ -103,13 +100,13 @@ def plan_frames(
     leads: Sequence[str] | None = None,
     split_seed: int = 0,
 ) -> FramePlan:
-    """Where the frames of the recordings that have the chosen leads lie, and whose they are.
+    """Positions, labels and patients of the frames of all recordings that have the chosen leads.
 
     Args:
         store: Prepared recordings.
         spec: The frame; the dataset's own where None.
-        leads: By name, in the order wanted; see `Store.choose_leads`.
-        split_seed: Of the split into training, validation and test patients.
+        leads: By name, in this order; see `Store.choose_leads`.
+        split_seed: Random seed of the split into training, validation and test patients.
     """
     manifest = store.manifest
     spec = spec or manifest.frame
@@ -150,21 +147,21 @@ def make_frames(
     split_seed: int = 0,
     memory: int | None = None,
 ) -> Frames:
-    """All frames of the recordings that have the chosen leads, in memory where they fit.
+    """All frames of the recordings that have the chosen leads, in memory if they fit.
 
     Args:
         store: Prepared recordings.
         spec: The frame; the dataset's own where None.
-        leads: By name, in the order wanted; see `Store.choose_leads`.
-        split_seed: Of the split into training, validation and test patients.
-        memory: The most bytes of signals to hold in memory, half of the machine's where None;
-            beyond, they are mapped from a file that vanishes with them.
+        leads: By name, in this order; see `Store.choose_leads`.
+        split_seed: Random seed of the split into training, validation and test patients.
+        memory: The most bytes of signals to keep in memory, half of the machine's where None;
+            larger ones are mapped from a file that is deleted with them.
     """
     plan = plan_frames(store, spec=spec, leads=leads, split_seed=split_seed)
     manifest, spec, cuts, kept = store.manifest, plan.spec, plan.cuts, plan.kept
     size = plan.counts * spec.samples  # of one lead of each recording
     base = np.concatenate(([0], np.cumsum(size * len(plan.leads))))
-    signals = room_for(int(base[-1]), beside=store.path.parent, memory=memory)
+    signals = allocate_signals(int(base[-1]), beside=store.path.parent, memory=memory)
     scale = np.empty((len(cuts.start), len(plan.leads)), np.float32)
     first_frame = np.concatenate(([0], np.cumsum(plan.counts)))
     for i, values, steps in plan.windows():
@@ -203,7 +200,7 @@ def make_frames(
 
 
 def common_leads(stores: Sequence[Store], leads: Sequence[str] | None) -> tuple[str, ...]:
-    """The leads to use of several stores: those asked for, else what their own choices share."""
+    """The leads to use of several stores: those requested, else those their defaults share."""
     choices = [store.choose_leads(leads) for store in stores]
     shared = tuple(lead for lead in choices[0] if all(lead in choice for choice in choices))
     if not shared:
@@ -215,9 +212,9 @@ def common_leads(stores: Sequence[Store], leads: Sequence[str] | None) -> tuple[
 def _targets(
     table: pl.DataFrame, cuts: Cuts, classes: tuple[str, ...]
 ) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
-    """(frames, classes) targets, and (frames,) whether a frame stays (`clocs info` counts them).
+    """(frames, classes) targets, and (frames,) whether a frame is used (`clocs info` counts them).
 
-    Labels are the recording's, or that of the episode that covers the frame's first sample.
+    Labels are the recording's, or the label of the episode that covers the frame's first sample.
     """
     code = {label: i for i, label in enumerate(classes)}
     whole = np.zeros((len(table), len(classes)), np.uint8)

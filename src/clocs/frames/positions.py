@@ -1,7 +1,7 @@
-"""How recordings are cut into frames, and which label a frame bears: numpy only.
+"""Where the frames of recordings are, and which episode covers them: numpy only.
 
-Knows nothing about stores, signals or resampling. All positions are in samples of the recording as
-stored, at its own rate. Everything is flat: one element a frame, so a whole store is cut at once.
+All positions are in samples of the recording as stored, at its own rate. Arrays are flat, with one
+element per frame, so a whole store is cut at once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from clocs.recording import FrameSpec
 
-# Relative. Durations like 2500/300 s are not exact in binary; a whole number of samples is meant.
+# Relative. Durations like 2500/300 s are not exact in binary, but mean a whole number of samples.
 _NEARLY = 1e-6
 
 
@@ -40,7 +40,7 @@ def frame_width(rate: ArrayLike, spec: FrameSpec) -> NDArray[np.float64]:
 
 
 def frame_count(samples: ArrayLike, rate: ArrayLike, spec: FrameSpec) -> NDArray[np.int64]:
-    """How many whole frames, without overlap, `samples` samples at `rate` Hz hold; broadcasts."""
+    """Whole frames, without overlap, in `samples` samples at `rate` Hz; broadcasts."""
     ratio = np.asarray(samples, dtype=np.float64) / frame_width(rate, spec)
     return np.asarray(np.floor(ratio + _NEARLY), dtype=np.int64)
 
@@ -79,7 +79,7 @@ def frame_labels(
     """
     if recording.size == 0 or cuts.start.size == 0:
         return np.full(cuts.start.size, -1, dtype=np.int64)
-    # Recordings side by side on one line, far enough apart, make one search of all.
+    # All recordings on one axis, far enough apart, need one search only.
     span = int(max(stop.max(), cuts.start.max())) + 1
     line = recording * span + start
     order = np.argsort(line, kind="stable")
@@ -90,7 +90,7 @@ def frame_labels(
 
 
 def pairs(cuts: Cuts, kept: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """(pairs,) where in `cuts` each pair of consecutive frames, (0, 1), (2, 3) …, begins.
+    """(pairs,) where each pair of consecutive frames, (0, 1), (2, 3) …, begins in `cuts`.
 
     Both frames of a pair must be of one recording and `kept`.
     """

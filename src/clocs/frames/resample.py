@@ -1,7 +1,4 @@
-"""Windowing: samples of recordings -> samples of frames, at the rate the frame asks for.
-
-Knows nothing about stores, labels or splits; numpy and scipy only.
-"""
+"""Samples of recordings -> samples of frames, at the frame's rate."""
 
 from __future__ import annotations
 
@@ -14,9 +11,9 @@ from numpy.typing import NDArray
 from clocs.frames.positions import frame_width
 from clocs.recording import FrameSpec
 
-Windows: TypeAlias = tuple[NDArray[np.int16], NDArray[np.float64]]
-TOGETHER = 16  # recordings of one shape that are cut at once: most of the time is then in numpy
-LONG = 50_000  # samples of a lead; a recording beyond that is cut by itself, to save memory
+CutWindows: TypeAlias = tuple[NDArray[np.int16], NDArray[np.float64]]
+TOGETHER = 16  # recordings of one shape cut at once, so that most of the time is spent in numpy
+LONG = 50_000  # samples per lead; a longer recording is cut on its own, to save memory
 
 
 def cut_windows(
@@ -27,20 +24,20 @@ def cut_windows(
     count: int,
     spec: FrameSpec,
     resample: str,
-) -> Windows:
-    """Cut recordings of one rate and length into frames; each is cut as if it were alone.
+) -> CutWindows:
+    """Cut recordings of one rate and length into frames; none depends on the others.
 
     Args:
         digital: (recordings, leads, samples).
-        gain: (recordings, leads) steps a mV.
+        gain: (recordings, leads) steps per mV.
         baseline: (recordings, leads).
         rate: In Hz.
-        count: Frames of a recording.
+        count: Frames per recording.
         spec: The frame.
-        resample: The whole 'recording', or 'frame' by frame.
+        resample: The whole 'recording', or each 'frame' on its own.
 
     Returns:
-        (recordings, leads, count, spec.samples), and (recordings, leads, count) mV a step.
+        (recordings, leads, count, spec.samples), and (recordings, leads, count) mV per step.
     """
     n, leads, _ = digital.shape
     cut_shape = (n, leads, count, spec.samples)
@@ -65,17 +62,17 @@ def cut_windows(
     # add noise of its own
     peak = np.maximum(signal.max(axis=(-2, -1)), -signal.min(axis=(-2, -1)))
     step = np.maximum(peak / 32767, 1 / 8)
-    signal *= (np.sign(gain) / step)[..., None, None]  # a lead the wrong way up is turned
+    signal *= (np.sign(gain) / step)[..., None, None]  # an inverted lead is turned upright
     values = np.rint(signal, out=signal).astype(np.int16)
     step /= np.abs(gain)
-    if plain.any():  # those that need nothing done keep the file's own steps, in any company
+    if plain.any():  # recordings that need no change keep the file's own steps
         values[plain] = whole[plain]
         step[plain] = 1 / gain[plain]
     return values, np.repeat(step[..., None], count, axis=-1)
 
 
 def _from_zero(digital: NDArray[np.int16], baseline: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The file's steps above zero; what turns them into mV is applied once, to the frames."""
+    """The file's steps above zero; the scale to mV is applied once, to the frames."""
     signal = digital.astype(np.float64)
     if baseline.any():
         signal -= baseline.astype(np.float64)
@@ -85,8 +82,8 @@ def _from_zero(digital: NDArray[np.int16], baseline: NDArray[np.int64]) -> NDArr
 def _resampled(signal: NDArray[np.float64], samples: int) -> NDArray[np.float64]:
     """(…, any) -> (…, samples).
 
-    The transform takes rows by twos, fours or eights and rounds those left over differently: with
-    rows of zeros to fill the last eight, a row's bits do not depend on its company.
+    The transform takes rows by twos, fours or eights and rounds those left over differently: rows
+    of zeros fill the last eight, so that a row's bits do not depend on the others.
     """
     rows = signal.reshape(-1, signal.shape[-1])
     if left := len(rows) % 8:

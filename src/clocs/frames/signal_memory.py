@@ -1,4 +1,4 @@
-"""Room for signals: memory, or where they are too many a file that vanishes with them."""
+"""Memory for signals, or where they are too large, a mapped file that is deleted with them."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from numpy.typing import NDArray
 
 
 def memory_for_signals() -> int:
-    """Bytes of signals that may lie in memory at once: half of the machine's."""
+    """Bytes of signals that may be in memory at once: half of the machine's memory."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 
 
-def room_for(
+def allocate_signals(
     samples: int, *, beside: Path | None = None, memory: int | None = None
 ) -> NDArray[np.int16]:
-    """(samples,) to fill: memory, or beyond `memory` bytes a mapped file that has no name any more.
+    """(samples,) to fill: in memory, or beyond `memory` bytes in a mapped file without a name.
 
     Args:
-        samples: How many.
-        beside: The file's folder; the system's for temporary ones where None or not writable.
+        samples: Their number.
+        beside: The file's folder; the system's temporary folder where None or not writable.
         memory: The most bytes in memory; `memory_for_signals` where None.
     """
     if samples * 2 <= (memory_for_signals() if memory is None else memory):

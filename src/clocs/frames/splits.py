@@ -1,8 +1,7 @@
 """Which part a patient belongs to, and which training rows are labelled: stable hashes, numpy only.
 
-Knows nothing about signals, stores or training. Nothing here draws from a random generator: a
-patient's part depends on the patient alone, so adding or dropping recordings moves nobody, and
-every method sees the same labelled rows.
+No random generator is used: a patient's part depends on the patient alone, so adding or dropping
+recordings moves no other patient, and every method sees the same labelled rows.
 """
 
 from __future__ import annotations
@@ -49,10 +48,10 @@ def split_of(patient: str, *, dataset: str, split_seed: int = 0) -> Part:
 def row_keys(
     recordings: NDArray[np.uint64], segments: ArrayLike, leads: NDArray[np.uint64]
 ) -> NDArray[np.uint64]:
-    """(n,) one key a row, from its recording (`keys_of` ids), segment and lead (`keys_of` names).
+    """(n,) one key per row, from its recording (`keys_of` ids), segment and lead (`keys_of` names).
 
     The arguments broadcast. Keys depend on names, never on positions, so a row keeps its key in
-    whatever order, subset or choice of leads it is loaded.
+    any order, subset or choice of leads.
     """
     segment = np.asarray(segments, dtype=np.uint64)
     mixed: NDArray[np.uint64] = _mix(_mix(_mix(recordings) ^ segment) ^ leads)
@@ -72,24 +71,22 @@ def labelled_subset(
 
     The distinct keys are put into an order that depends on (dataset, split seed, seed, by) alone;
     the first round(fraction × their number), at least one, are labelled, with all their rows. So
-    the subset for a smaller fraction lies within that for a larger, the count is exact, and no
-    method, lead order or batch size enters.
+    the subset for a smaller fraction is contained in that for a larger one, the count is exact, and
+    it does not depend on method, lead order or batch size.
 
     Args:
-        keys: One a training row: `row_keys` where `by` is "frame", the `keys_of` its patient or
+        keys: One per training row: `row_keys` where `by` is "frame", the `keys_of` its patient or
             recording otherwise (then all rows of a chosen one are labelled).
         dataset: Its name.
-        split_seed: Of the split that the training part comes from.
-        seed: Of the training.
+        split_seed: Random seed of the patient split.
+        seed: Random seed of the training.
         fraction: In (0, 1].
-        by: What is counted.
+        by: The unit that is counted.
     """
     if not 0.0 < fraction <= 1.0:
-        raise SettingError(f"the labelled fraction is {fraction}; give one above 0 and at most 1")
+        raise SettingError(f"`fraction` must be above 0 and at most 1, not {fraction}")
     if by not in ("frame", "patient", "recording"):
-        raise SettingError(
-            f"labels can be counted by frame, by patient or by recording, not by {by!r}"
-        )
+        raise SettingError(f"`by` must be 'frame', 'patient' or 'recording', not {by!r}")
     units, unit_of_row = np.unique(np.asarray(keys, dtype=np.uint64), return_inverse=True)
     if units.size == 0:
         return np.zeros(0, dtype=np.bool_)
@@ -102,7 +99,7 @@ def labelled_subset(
 
 
 def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """SplitMix64's finaliser: a bijection of 64-bit words in which every bit moves every other."""
+    """SplitMix64's finaliser: a bijection of 64-bit words that mixes all bits."""
     x = x + _GOLDEN
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -1,4 +1,4 @@
-"""Views: which windows of the signals make up an instance. Geometry only: no signals, no torch.
+"""Views: which windows of the signals make up an instance; positions only, without signals.
 
 An instance is one element of a batch with all its views, and a view is one window of one lead. So
 whatever the method, an instance is a row of window starts, and a batch is a gather.
@@ -19,15 +19,15 @@ from clocs.recording import FrameSpec
 
 @dataclass(frozen=True, slots=True)
 class Views:
-    """What an instance is seen as: windows (segments × leads), each as one or more copies.
+    """The views of an instance: windows (segments × leads), each as one or more copies.
 
     `segments(2) * leads()` has a view for every segment in every lead; `perturbed("gaussian")` has
     two views of one window, perturbed independently.
 
     Attributes:
         segments: Consecutive windows.
-        all_leads: Whether in all leads at once.
-        copies: The chain of perturbations of each copy; '' leaves it as it is.
+        all_leads: Whether an instance has all leads.
+        copies: The chain of perturbations of each copy; '' for none.
         normalised_first: Whether frames are normalised before perturbing, and not again after it.
     """
 
@@ -62,12 +62,12 @@ def single() -> Views:
 
 
 def perturbed(chain: str, copies: int = 2) -> Views:
-    """Copies of one frame of one lead, each perturbed on its own."""
+    """Copies of one frame of one lead, each perturbed independently."""
     return Views(copies=(chain,) * copies)
 
 
 def transformed(*chains: str) -> Views:
-    """A normalised frame of one lead as it is, and once for every chain."""
+    """A normalised frame of one lead unchanged, and once for each chain."""
     return Views(copies=("", *chains), normalised_first=True)
 
 
@@ -91,9 +91,9 @@ class Instances:
 
     Attributes:
         windows: (instances, views) start of each view in `Frames.signals`.
-        scale: (instances, views) mV a step.
-        frame: (instances,) row of the first frame in `Frames`; tells patient, recording and label.
-        lead: (instances,) number of the lead, 0 where an instance holds all of them.
+        scale: (instances, views) mV per step.
+        frame: (instances,) row of the first frame in `Frames`: gives patient, recording and label.
+        lead: (instances,) index of the lead, 0 where an instance has all of them.
     """
 
     windows: NDArray[np.int64]
@@ -112,7 +112,7 @@ class Instances:
 def instances(
     frames: Frames, *, of: Literal["lead", "frame"], views: Views, split: int | None = None
 ) -> Instances:
-    """All instances of a part (or of all): one a lead, or one for all leads of a frame."""
+    """All instances of a part (or of all): one per lead, or one for all leads of a frame."""
     first = _first_frames(frames, views.segments, split)
     run = first[:, None] + np.arange(views.segments)  # (groups, segments)
     starts, scale = frames.starts[run], frames.scale[run]  # (groups, segments, leads)

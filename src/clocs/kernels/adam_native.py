@@ -1,4 +1,4 @@
-"""Adam's step by compiled C: forty small tensor operations as one call. Knows nothing of fleets."""
+"""Adam's step in compiled C: forty small tensor operations as one call."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ class _Step(ctypes.Structure):
 def adam(
     numbers: dict[str, float], on: Tensor, loss: Tensor, given: dict[str, Tensor], **state: Tensor
 ) -> Tensor | None:
-    """One step in place; (members,) bool: who moved. None where compiled C does not serve.
+    """One step in place; (members,) bool: which moved. None where compiled C cannot be used.
 
     Args:
         numbers: lr, beta1, beta2 and epsilon.
-        on: (members,) bool: who has a batch.
+        on: (members,) bool: which have a batch.
         loss: (members,).
         given: gradient, (members, weights), and after, (members, statistics).
-        state: What changes: theta, moment1, moment2, buffers, steps, live, broken.
+        state: Changed in place: theta, moment1, moment2, buffers, steps, live, broken.
     """
     theta = state["theta"]
     floats = (theta, state["moment1"], state["moment2"], state["buffers"], loss, *given.values())
-    served = theta.device.type == "cpu" and all(x.dtype == torch.float32 for x in floats)
-    library = compiled_library("adam") if served else None
+    usable = theta.device.type == "cpu" and all(x.dtype == torch.float32 for x in floats)
+    library = compiled_library("adam") if usable else None
     if library is None or not all(x.is_contiguous() for x in state.values()):
         return None
     moved = torch.empty_like(on)

@@ -1,4 +1,4 @@
-"""The encoder's block on a CPU: the same function as `block.py`, by compiled C (`native/block.c`).
+"""The paper's block on a CPU: the same function as `block_torch`, in compiled C (`block.c`).
 
 One instance stays in the processor's cache from convolution to statistics, and from d_y to the
 gradients. Results do not depend on the number of threads.
@@ -34,7 +34,7 @@ class _Arguments(ctypes.Structure):
 
 
 def can_use_native_block(h: Tensor, weight: Tensor) -> bool:
-    """Whether compiled code does this block: by device, type and shape alone."""
+    """Whether compiled code can compute this block: by device, type and shape alone."""
     return (
         h.device.type == "cpu"
         and h.dtype == weight.dtype == torch.float32
@@ -92,7 +92,7 @@ class NativeBlock(torch.autograd.Function):
 
 
 def native_block_eval(h: Tensor, weight: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-    """The block with a given scale and shift a channel, (members, c_out) each, without dropout."""
+    """The block with a given scale and shift per channel, (members, c_out) each."""
     h, weight = _packed(h), weight.contiguous()
     members, n, length, _ = h.shape
     o = h.new_empty(members, n, convolved(length) // POOL, weight.shape[2])
@@ -132,5 +132,5 @@ def _library(h: Tensor, weight: Tensor) -> ctypes.CDLL | None:
 
 
 def _packed(h: Tensor) -> Tensor:
-    """Every member's activations side by side; members may share them (`expand`)."""
+    """Each member's activations contiguous; members may share them (`expand`)."""
     return h if h[0].is_contiguous() else h.contiguous()

@@ -1,4 +1,4 @@
-"""The encoder's block on a GPU: the same function as `block.py`, put together from Triton kernels.
+"""The paper's block on a GPU: the same function as `block_torch`, made of Triton kernels.
 
 Imported only where there is a GPU.
 """
@@ -91,7 +91,7 @@ class TritonBlock(torch.autograd.Function):
 
 
 def triton_block_eval(h: Tensor, weight: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-    """The block with a given scale and shift a channel, (members, c_out) each, without dropout."""
+    """The block with a given scale and shift per channel, (members, c_out) each."""
     h, weight = h.contiguous(), weight.contiguous()
     y, _ = _convolved(h, weight)
     return _pooled(y, scale.contiguous(), shift.contiguous(), keys=None, dropout=0.0)
@@ -131,12 +131,12 @@ def _dropping(dropout: float) -> tuple[int, float]:
 
 
 def _padded(size: int) -> int:
-    """Matrix products want powers of two from 16."""
+    """Matrix products need powers of two from 16."""
     return max(16, int(triton.next_power_of_2(size)))
 
 
 def _programs(rows: int, members: int) -> tuple[int, int]:
-    """How many programs a member, and how often each repeats, so that partial sums stay few."""
+    """Programs per member, and repetitions of each, so that there are few partial sums."""
     tiles = -(-rows // ROWS)
     wanted = max(1, 1056 // members)  # eight programs on each of 132 multiprocessors
     repeat = max(1, -(-tiles // wanted))

@@ -1,18 +1,18 @@
-"""The encoder's block as Triton kernels: which one does what, what it reads and writes.
+"""The paper's block as Triton kernels: what each one reads and writes.
 
 forward   convolve    h, w        -> y, partial Σy and Σy²          (no unfolded copy of h)
           statistics  partial sums -> mean, variance, scale and shift
           pool        y           -> the larger of two, scaled, ReLU, dropout
 backward  sums        g, y        -> partial Σg and Σg·ŷ            (batch norm's two means)
-          slopes      partial sums -> d_γ, d_β, what d_y gets through mean and variance
+          slopes      partial sums -> d_γ, d_β, d_y's part through mean and variance
           spread      g, y        -> d_y
           weights     h, d_y      -> partial d_w
           inputs      d_y, w      -> d_h
 
-Activations are (members, n, length, channels), so that the 7·c values under a kernel lie side by
-side, in float32 or bfloat16; statistics and sums are float32. Matrix products of float32 are made
-in three TF32 passes, as exact as float32 to a few units in the last place. `fused.py` puts them
-together. Imported only where there is a GPU.
+Activations are (members, n, length, channels), so that the 7·c values under a kernel are
+adjacent, in float32 or bfloat16; statistics and sums are float32. Matrix products of float32 are
+made in three TF32 passes, as exact as float32 to a few units in the last place. `block_triton`
+calls them. Imported only where there is a GPU.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def slopes(
     sums, mean, deviation, scale, d_gamma, d_beta, constant, slope, blocks, rows,
     c_out: tl.constexpr, width: tl.constexpr,
 ):  # fmt: skip
-    """Partial sums of a member -> d_gamma, d_beta, and what d_y gets through mean and variance."""
+    """Partial sums of a member -> d_gamma, d_beta, and d_y's part through mean and variance."""
     member = tl.program_id(0)
     c, block = tl.arange(0, c_out), tl.arange(0, width)
     at = sums + (member * blocks + block[:, None]) * 2 * c_out + c[None, :]
@@ -112,7 +112,7 @@ def pool(
     y, scale, shift, keys, o, out, half, total, threshold, boost,
     c_out: tl.constexpr, size: tl.constexpr, drop: tl.constexpr,
 ):  # fmt: skip
-    """Scale, shift, the larger of two, ReLU, dropout; one element of the output a lane."""
+    """Scale, shift, the larger of two, ReLU, dropout; one element of the output per lane."""
     member = tl.program_id(1)
     element = tl.program_id(0) * size + tl.arange(0, size)
     ok = element < total
@@ -136,7 +136,7 @@ def _gradient(
     g, y, scale, shift, keys, member, n, q, c, ok, views, out, half, threshold, boost,
     c_out: tl.constexpr, drop: tl.constexpr,
 ):  # fmt: skip
-    """What reaches a pair's output after dropout and ReLU, both values of it, and who won."""
+    """A pair's gradient after dropout and ReLU, both its values, and which is larger."""
     a = tl.load(scale + member * c_out + c, mask=ok, other=0.0)
     b = tl.load(shift + member * c_out + c, mask=ok, other=0.0)
     at = ((member * views + n) * out + 2 * q).to(tl.int64) * c_out + c
@@ -186,7 +186,7 @@ def spread(
     g, y, scale, shift, constant, slope, keys, dy, views, out, half, total, threshold, boost,
     c_out: tl.constexpr, size: tl.constexpr, drop: tl.constexpr,
 ):  # fmt: skip
-    """d_y = scale·g where it won + constant + slope·y: one pair of positions a lane."""
+    """d_y = scale·g where it won + constant + slope·y: one pair of positions per lane."""
     member = tl.program_id(1)
     element = tl.program_id(0) * size + tl.arange(0, size)
     pairs = (out + 1) // 2  # the last may have one position only, and never wins
@@ -242,7 +242,7 @@ def first_weights(
     h, dy, dw, length, out, rows, blocks,
     c_out: tl.constexpr, size: tl.constexpr, repeat: tl.constexpr,
 ):  # fmt: skip
-    """`weights` for one input channel: seven running sums a lane, added up at the end."""
+    """`weights` for one input channel: seven running sums per lane, added up at the end."""
     block, member = tl.program_id(0), tl.program_id(1)
     c = tl.arange(0, c_out)
     t0 = tl.zeros([size, c_out], tl.float32)

@@ -1,7 +1,7 @@
-"""C sources of this package, compiled for the CPU at hand when first used, and kept.
+"""C sources of this package, compiled for this CPU when first used, and cached.
 
 With a C compiler (`cc`, `gcc` or `clang`) the hot loops run as machine code; without one, or with
-CLOCS_KERNEL=torch, `compiled_library` gives None and torch does the same work.
+CLOCS_KERNEL=torch, `compiled_library` returns None and torch does the same work.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from pathlib import Path
 from clocs.files import cache_folder
 
 COMPILERS = ("cc", "gcc", "clang")
-# Scheduling before registers are given out spills them here, and such CPUs reorder by themselves.
+# Scheduling before register allocation spills registers here, and CPUs reorder by themselves.
 _FLAGS = ("-O3", "-ffp-contract=fast", "-fno-schedule-insns", "-shared", "-fPIC", "-pthread")
 _HERE = Path(__file__).parent
 _DIGEST = hashlib.sha256().digest_size
 
 
 def compiled_library(source: str, *defines: str) -> ctypes.CDLL | None:
-    """`source`.c with these -D…, compiled or from the cache; None where torch has to do."""
+    """`source`.c with these -D…, compiled or from the cache; None where torch must do it."""
     return None if os.environ.get("CLOCS_KERNEL") == "torch" else _library(source, *defines)
 
 
@@ -48,12 +48,12 @@ def _library(source: str, *defines: str) -> ctypes.CDLL | None:
             return None
     try:
         return ctypes.CDLL(str(path))
-    except OSError:  # a folder from which nothing may be run
+    except OSError:  # a folder that forbids execution
         return None
 
 
 def _compile(command: list[str], path: Path) -> bool:
-    """Whether it worked; `path` is then whole, also with two processes at it at once."""
+    """Whether it worked; `path` is then complete, even with two processes compiling at once."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     os.close(handle)
     temporary = Path(name)
@@ -61,7 +61,7 @@ def _compile(command: list[str], path: Path) -> bool:
         done = subprocess.run([*command, "-o", name], capture_output=True, check=False)
         if done.returncode != 0:
             return False
-        # the loader does not mind what follows a library; a damaged one could crash much later
+        # the loader ignores what follows a library; without a digest, damage could crash much later
         content = temporary.read_bytes()
         temporary.write_bytes(content + hashlib.sha256(content).digest())
         temporary.replace(path)
@@ -81,7 +81,7 @@ def _whole(path: Path) -> bool:
 
 
 def _folder() -> Path:
-    """The user's cache, or where that cannot be written, a folder that lives as long as we do."""
+    """The user's cache, or where that cannot be written, a folder that is removed at exit."""
     try:
         folder = cache_folder() / "native"
         folder.mkdir(parents=True, exist_ok=True)
@@ -100,7 +100,7 @@ def _temporary_folder() -> Path:
 
 @functools.cache
 def _processor() -> tuple[str, ...]:
-    """What code for this very CPU depends on: a home may be shared by different machines."""
+    """What code for this CPU depends on: different machines may share a home folder."""
     about = [sys.platform, platform.machine()]
     try:
         first = Path("/proc/cpuinfo").read_text("utf-8", "replace").split("\n\n")[0].splitlines()

@@ -1,4 +1,4 @@
-"""The contrastive loss of similarities and its slope by compiled C: two passes of exponentials."""
+"""The contrastive loss of similarities and its gradient, in compiled C."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class _Contrast(ctypes.Structure):
 def contrast(
     similarity: Tensor, positives: Tensor, neither: Tensor | None
 ) -> tuple[Tensor, Tensor] | None:
-    """(members, pairs) values and the slope of each; None where compiled C does not serve.
+    """(members, pairs) values and the gradient of each; None where compiled C cannot be used.
 
     Args:
         similarity: (members, pairs, batch, batch).
         positives: (members, batch, batch) bool.
-        neither: The same: what neither sum counts.
+        neither: The same: pairs that count in neither sum.
     """
-    served = similarity.device.type == "cpu" and similarity.dtype == torch.float32
-    library = compiled_library("contrast") if served else None
+    usable = similarity.device.type == "cpu" and similarity.dtype == torch.float32
+    library = compiled_library("contrast") if usable else None
     if library is None:
         return None
     members, pairs, batch, _ = similarity.shape

@@ -19,7 +19,7 @@ def normal_noise(keys: Tensor, count: int) -> Tensor:
 
 @triton.jit
 def _noise(keys, o, total, size: tl.constexpr):
-    """`perturb.normals` of `counter.bits`: one draw gives two numbers, by Box–Muller."""
+    """The numbers of `clocs.pretraining.perturbations.normals`: two per draw (Box–Muller)."""
     member = tl.program_id(1)
     element = tl.program_id(0) * size + tl.arange(0, size)
     x = bits(tl.load(keys + member), element // 2)

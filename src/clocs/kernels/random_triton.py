@@ -12,7 +12,7 @@ _M2 = tl.constexpr(0x94D049BB133111EB)
 
 @triton.jit
 def bits(key, element):
-    """`counter.bits`, as unsigned numbers."""
+    """`keyed_random.bits`, as unsigned numbers."""
     x = (element + 1).to(tl.uint64) * _GOLDEN + key.to(tl.uint64)
     x = (x ^ (x >> 30)) * _M1
     x = (x ^ (x >> 27)) * _M2
@@ -21,9 +21,9 @@ def bits(key, element):
 
 @triton.jit
 def kept(key, element, threshold):
-    """`counter.dropout`'s decision for each element: one 64-bit draw decides four."""
+    """The mask of `keyed_random.dropout`: one 64-bit draw decides four elements."""
     x = bits(key, element // 4)
     lane = ((x >> ((element % 4) * 16).to(tl.uint64)) & 0xFFFF).to(tl.int32)
-    # the lanes are compared as signed 16-bit numbers, so that half of them wraps round
+    # the lanes are compared as signed 16-bit numbers, so half of them wrap around
     signed = tl.where(lane >= 32768, lane - 65536, lane)
     return signed >= threshold - 32768

@@ -21,7 +21,7 @@ def normalised_windows(
 
 @triton.jit
 def _gather(flat, starts, o, samples, width: tl.constexpr):
-    """One window a program: int16 samples, from their least (0) to their greatest (1)."""
+    """One window per program: int16 samples, scaled from the least (0) to the greatest (1)."""
     window = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, width)
     ok = i < samples

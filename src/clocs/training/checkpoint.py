@@ -1,6 +1,6 @@
-"""Checkpoint: an encoder's weights (safetensors) and its card (JSON): all that is needed to use it.
+"""Checkpoint: an encoder's weights (safetensors) and its card (JSON), all that is needed to use it.
 
-Knows nothing about training. No pickle: a checkpoint from a stranger can be wrong, never harmful.
+No pickle: a checkpoint from a stranger can be wrong, never harmful.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ class Card:
 
     Attributes:
         method: How the encoder was learned.
-        seed: Of this member.
-        dataset: What it was trained on; None where no data was seen.
+        seed: Its random seed.
+        dataset: That it was trained on; None where no data was seen.
         content: Content hash of the store it was trained on.
-        split_seed: Of the split; its training and validation patients have been seen.
-        leads: That it was trained on.
+        split_seed: Random seed of the patient split; training and validation patients were seen.
+        leads: Names of the leads it was trained on.
         frame_trained: The frame of its training views.
         frame: The frame to use it with.
         encoder: Arguments of `make_encoder`.
         labels: Class names of the dataset.
-        training: The settings.
-        metrics: How it went.
+        training: Its settings.
+        metrics: Losses, epochs and how training ended.
         environment: Versions, device and threads.
-        salt: Of the hashed patients and recordings, hexadecimal.
-        normalisation: Of the encoder's input.
-        notice: To whoever passes the checkpoint on.
-        weights_sha256: Of the weights file.
+        salt: Salt of the hashed patients and recordings, hexadecimal.
+        normalisation: How the encoder's input is normalised.
+        notice: For anyone who passes the checkpoint on.
+        weights_sha256: Hash of the weights file.
         clocs: The version that wrote it.
-        format: Of this card.
+        format: Version of this card's format.
     """
 
     method: str
@@ -103,11 +103,11 @@ class Checkpoint:
 
     @property
     def fingerprint(self) -> str:
-        """The sha256 of the weights file, whether it is written yet or not."""
+        """The sha256 of the weights file, even before it is written."""
         return self.card.weights_sha256 or hashlib.sha256(self._content()).hexdigest()
 
     def save(self, path: Path) -> None:
-        """Write `path` (….safetensors) and the card beside it (….json), each whole."""
+        """Write `path` (….safetensors) and the card beside it (….json), each atomically."""
         content = self._content()
         card = asdict(self.card) | {"weights_sha256": hashlib.sha256(content).hexdigest()}
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -144,15 +144,13 @@ def _load(path: Path) -> Checkpoint:
         raise CheckpointError(f"{path} does not exist; give a checkpoint made by `clocs pretrain`")
     if path.suffix != ".safetensors":
         raise CheckpointError(
-            f"{path} is no checkpoint; give a folder made by `clocs pretrain`, or a "
+            f"{path} is not a checkpoint; give a folder made by `clocs pretrain`, or a "
             "seed-N.safetensors in it"
         )
     card = _load_card(path.with_suffix(".json"))
     content = path.read_bytes()
     if hashlib.sha256(content).hexdigest() != card.weights_sha256:
-        raise CheckpointError(
-            f"{path} is not the file that its card {path.stem}.json describes; copy both again"
-        )
+        raise CheckpointError(f"{path} does not match its card {path.stem}.json; copy both again")
     try:
         tensors = load(content)
         patients = tensors.pop("patients").numpy()
@@ -178,7 +176,7 @@ def _load_card(path: Path) -> Card:
         version = facts["format"]
         if version != FORMAT:
             raise CheckpointError(
-                f"{path} is a card of format {version}, but this version of clocs reads {FORMAT}; "
+                f"{path} has format {version}, but this version of clocs reads format {FORMAT}; "
                 "use the version that wrote it or train again"
             )
         facts = {name: facts[name] for name in (f.name for f in fields(Card))}
@@ -221,12 +219,12 @@ def _shapes(tensors: Weights) -> dict[str, tuple[int, ...]]:
 
 
 def as_checkpoint(checkpoint: Checkpoint | Path | str) -> Checkpoint:
-    """The checkpoint, loaded where it is a path; of a folder the first seed."""
+    """The checkpoint, loaded where a path is given; of a folder, the first seed."""
     return checkpoint if isinstance(checkpoint, Checkpoint) else load_checkpoint(checkpoint)
 
 
 def as_checkpoints(given: Checkpoint | Sequence[Checkpoint] | Path | str) -> Sequence[Checkpoint]:
-    """All seeds of a method: those of a folder, or what is given."""
+    """All seeds of a method: those in a folder, or those given."""
     if isinstance(given, Path | str):
         return load_checkpoints(given)
     return [given] if isinstance(given, Checkpoint) else given

@@ -1,4 +1,4 @@
-"""A step as it is, or captured as a CUDA graph and replayed. Knows nothing about what it does."""
+"""A step called directly, or captured as a CUDA graph and replayed."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Direct:
 
 
 class _Streams(local):
-    """A side stream a thread and device.
+    """One side stream per thread and device.
 
-    Torch has 32 and then gives them out again: with a new one a capture, one would in the end be
-    that of another thread at work, which no capture survives.
+    Torch has 32 and then hands them out again: with a new one per capture, one would in the end be
+    in use by another thread, which breaks a capture.
     """
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Captured:
         return self._result
 
     def ready(self) -> None:
-        """Warm up and capture with nobody live, so that nothing that is trained changes."""
+        """Warm up and capture with no member live, so that nothing changes."""
         if self._graph is not None:
             return
         live = self._fleet.live.clone()
@@ -72,7 +72,7 @@ class Captured:
                 self._function()
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        # several fleets may train in threads of one process, each on a stream of its own
+        # several fleets may train in threads of one process, each on its own stream
         with (
             self._one_at_a_time,
             torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"),

@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # torch takes a second to import
 
 
 def pick_device(name: str | None) -> torch.device:
-    """The device of that name, or the best at hand."""
+    """The device of that name, or the best available."""
     import torch
 
     if name is None:
@@ -22,6 +22,6 @@ def pick_device(name: str | None) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         raise SettingError(
             f"the device {name!r} cannot be used here ({str(error).splitlines()[0]}); "
-            "try --device cpu"
+            "give 'cpu' as `device`"
         ) from error
     return device

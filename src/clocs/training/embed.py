@@ -1,7 +1,4 @@
-"""Embedding: frames -> what the encoders make of them, in evaluation mode. Changes nothing.
-
-Knows nothing about labels or protocols.
-"""
+"""Embeddings of frames, in evaluation mode."""
 
 from __future__ import annotations
 
@@ -22,13 +19,12 @@ AT_ONCE = 2048  # views encoded at a time, over all members
 
 
 def stack(checkpoints: Sequence[Checkpoint]) -> tuple[Weights, Weights]:
-    """Checkpoints of one kind of encoder -> their weights and buffers, (members, …) each."""
+    """The weights and buffers of checkpoints of one encoder, (members, …) each."""
     first = checkpoints[0].card.encoder
     for checkpoint in checkpoints:
         if checkpoint.card.encoder != first:
             raise CheckpointError(
-                f"encoders of different kinds cannot be used at once: {first} and "
-                f"{checkpoint.card.encoder}"
+                f"different encoders cannot be used at once: {first} and {checkpoint.card.encoder}"
             )
     weights = {k: torch.cat([c.weights[k] for c in checkpoints]) for k in checkpoints[0].weights}
     buffers = {k: torch.cat([c.buffers[k] for c in checkpoints]) for k in checkpoints[0].buffers}
@@ -46,7 +42,7 @@ def embed_instances(
     device, encoder = torch.device(device), checkpoints[0].encoder
     if encoder.samples != frames.spec.samples:
         raise CheckpointError(
-            f"this encoder sees frames of {encoder.samples} samples, not {frames.spec.samples}"
+            f"this encoder takes frames of {encoder.samples} samples, not {frames.spec.samples}"
         )
     weights, buffers = (
         {k: v.to(device) for k, v in tensors.items()} for tensors in stack(checkpoints)

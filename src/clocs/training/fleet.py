@@ -1,8 +1,7 @@
-"""Fleet: everything that changes while members train, one row a member, and how it is stepped.
+"""Fleet: everything that changes while members train, one row per member, and its steps.
 
 A member is one training (a seed). All its weights are one row of `theta`, all its batch-norm
-statistics one row of `buffers`, so masking, keeping the best and saving treat members whole.
-Knows nothing about what is being learned.
+statistics one row of `buffers`, so masking, keeping the best and saving handle whole members.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ class Fleet:
         best_loss: (members,) the lowest validation loss.
         best_epoch: (members,) when, from 1.
         stale: (members,) consecutive epochs without a strictly lower validation loss.
-        live: (members,) whether a member still trains; a finished one no longer changes.
+        live: (members,) whether it still trains; a finished member no longer changes.
         broken: (members,) whether it stopped because its loss was not finite.
         epoch: (1,) epochs done.
     """
@@ -113,17 +112,17 @@ class Fleet:
     ) -> Tensor:
         """One Adam step of the members that are `on` and live; a non-finite loss ends a member.
 
-        All in place, and without a word from the host, so that a step can be captured and replayed.
+        All in place and without waiting for the host, so that a step can be captured and replayed.
 
         Args:
             gradient: (members, weights).
             buffers: (members, statistics) after this step's batch.
             loss: (members,) of this step's batch.
             lr: Learning rate.
-            on: (members,) bool: who has a batch in this step.
+            on: (members,) bool: which have a batch in this step.
 
         Returns:
-            (members, 1) bool: who moved.
+            (members, 1) bool: which moved.
         """
         numbers = {"lr": lr, "beta1": BETA1, "beta2": BETA2, "epsilon": EPSILON}
         state = {k: getattr(self, k) for k in _STEPPED}
@@ -148,7 +147,7 @@ class Fleet:
 
     @torch.no_grad()
     def end_epoch(self, validation: Tensor, patience: int) -> None:
-        """Keep the best, count the stale, stop who ran out of patience.
+        """Keep the best weights, count stale epochs, stop members that ran out of patience.
 
         Args:
             validation: (members,) validation loss.
@@ -190,14 +189,14 @@ class Fleet:
                 continue
             if damaged:
                 before = f"resuming from {file.name}, epoch {int(epoch)}"
-                # from here, not from the caller: however often it is loaded, it is said once
+                # from here, not from the caller: however often it is loaded, it is shown once
                 warnings.warn(f"{damaged}; {before}", ClocsWarning, stacklevel=1)
             return fleet
         raise CheckpointError(f"{damaged}; delete it to start again")
 
 
 def is_saved(path: Path) -> bool:
-    """Whether there is a state to load; a run killed while saving may leave the previous alone."""
+    """Whether there is a state to load; a run killed while saving leaves the previous one."""
     return path.exists() or _previous(path).exists()
 
 
@@ -207,7 +206,7 @@ def epochs_done(path: Path) -> int:
 
 
 def remove_state(path: Path) -> None:
-    """Remove all that `save` has written, unfinished writes included."""
+    """Remove everything that `save` has written, unfinished writes included."""
     for file in (path, _previous(path), partial_path(path)):
         file.unlink(missing_ok=True)
 

@@ -1,9 +1,9 @@
-"""The leak guard: nobody on whom an encoder was trained may be among those it is tested on.
+"""The leak guard: no patient that an encoder was trained on may be in its test set.
 
 A checkpoint carries salted hashes of its training and validation patients (keyed dataset:patient)
 and of the contents of their recordings. The salt comes from the store's content, so that equal
-runs write equal files, and that a list of hashed IDs made once does not open every checkpoint.
-Whoever holds the IDs can still test them: hashes hide patients from view, not from a search.
+runs write equal files, and that one list of hashed IDs does not unlock every checkpoint. Anyone
+who holds the IDs can still test them: hashes hide patients from view, not from a search.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def hashed_recordings(frames: Frames, salt: str, splits: Iterable[int]) -> NDArr
 def check_no_leak(checkpoint: Checkpoint, frames: Frames) -> None:
     """Raise LeakError where the encoder has seen a test patient, or a test recording elsewhere.
 
-    Copies of a recording within one dataset are not the user's doing: see `copies_of_seen`.
+    Copies of a recording within one dataset are no error: see `copies_of_seen`.
     """
     card = checkpoint.card
     found = np.intersect1d(hashed_patients(frames, card.salt, [TEST]), checkpoint.patients)
@@ -50,7 +50,7 @@ def check_no_leak(checkpoint: Checkpoint, frames: Frames) -> None:
         raise LeakError(
             f"{len(found)} of the test patients of {frames.dataset} were used to train or validate "
             f"this encoder (method {card.method}, split seed {card.split_seed}); evaluate it with "
-            f"--split-seed {card.split_seed}, or train one on another split"
+            f"a `split_seed` of {card.split_seed}, or train one on another split"
         )
     found = np.intersect1d(hashed_recordings(frames, card.salt, [TEST]), checkpoint.recordings)
     if len(found) and frames.dataset not in (card.dataset or "").split(SEVERAL):
@@ -62,10 +62,10 @@ def check_no_leak(checkpoint: Checkpoint, frames: Frames) -> None:
 
 
 def copies_of_seen(checkpoints: Sequence[Checkpoint], frames: Frames) -> NDArray[np.bool_]:
-    """(recordings,) test recordings whose very samples stand in another part, or were trained on.
+    """(recordings,) test recordings whose samples are also in another part, or were trained on.
 
-    Published datasets hold some recordings twice, under two names and so as two patients; `clocs
-    info` counts them. They are left out of the test part, and counted there too.
+    Published datasets contain some recordings twice, under two names and so as two patients;
+    `clocs info` counts them. They are left out of the test part, and counted there too.
     """
     test = np.zeros(len(frames.digests), bool)
     test[frames.recording[frames.split == TEST]] = True
@@ -83,12 +83,12 @@ def seen_by(
     patients: Sequence[str],
     digests: NDArray[np.uint64],
 ) -> NDArray[np.bool_]:
-    """(recordings,) whose patient, or whose very samples, the encoder was trained or validated on.
+    """(recordings,) whether the encoder was trained or validated on its patient or its samples.
 
     Args:
         checkpoint: The encoder.
         dataset: Of the recordings.
-        patients: (recordings,) whom each belongs to.
+        patients: (recordings,) the patient of each.
         digests: (recordings,) content key of each.
     """
     salt = checkpoint.card.salt

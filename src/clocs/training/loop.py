@@ -38,14 +38,14 @@ class Settings:
     def __post_init__(self) -> None:
         for name in ("epochs", "patience", "batch_size"):
             if getattr(self, name) < 1:
-                raise SettingError(f"{name} must be at least 1, not {getattr(self, name)}")
+                raise SettingError(f"`{name}` must be at least 1, not {getattr(self, name)}")
         if not self.lr > 0:
-            raise SettingError(f"the learning rate must be above 0, not {self.lr}")
+            raise SettingError(f"the learning rate `lr` must be above 0, not {self.lr}")
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """What is known at the end of an epoch, one value a member."""
+    """What is known at the end of an epoch, one value per member."""
 
     number: int
     seconds: float
@@ -84,18 +84,18 @@ def fit(
     on_step: Callable[[int, int], None] = lambda step, steps: None,
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
 ) -> Trained:
-    """Train one member a seed, all at once, each until its own validation loss stops falling.
+    """Train one member per seed, all at once, each until its own validation loss stops falling.
 
     Args:
         task: What is learned.
-        seeds: One a member.
+        seeds: One per member.
         settings: How long and how fast.
         device: Where.
         dtype: Of weights and activations.
-        state: Where to keep the state; training goes on from it if it is there.
+        state: Where to keep the state; training resumes from it if it exists.
         save_every: Write the state after an epoch, but not sooner than these seconds after the
             last time: on a GPU an epoch takes less than writing it.
-        on_step: Called with the steps done and the steps an epoch has.
+        on_step: Called with the steps done and the steps in an epoch.
         on_epoch: Called after each epoch, before the state is written.
     """
     keys = keyed_random.member_keys(seeds, device)
@@ -145,8 +145,8 @@ def fit(
 class Engine:
     """The step and the validation of one fleet, captured once and replayed on a GPU.
 
-    Whatever a step reads that changes from step to step (order, step, epoch, weights) lives in
-    tensors that stay in place.
+    Whatever changes from step to step (order, step, epoch, weights) is in tensors that stay in
+    place.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class Engine:
         self._validate = (Captured if captured else Direct)(self._all_validation, fleet)
 
     def instances(self, live: list[bool]) -> int:
-        """Instances that the live members see in an epoch."""
+        """Instances that the live members see per epoch."""
         return self.size * int(self.steps.cpu()[torch.tensor(live)].sum())
 
     def train_epoch(self, on_step: Callable[[int, int], None]) -> Tensor:
@@ -225,7 +225,7 @@ class Engine:
 
 
 def _batches(counts: Tensor, batch_size: int) -> tuple[int, Tensor]:
-    """The batch size, and the steps an epoch of each member has.
+    """The batch size, and the steps in an epoch of each member.
 
     The last partial batch is dropped; a set smaller than a batch is one batch.
     """
