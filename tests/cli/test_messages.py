@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 import typer
 
 from clocs.cli.main import app
-from clocs.cli.messages import in_options, running_command
+from clocs.cli.messages import in_one_sentence, in_options, running_command
 from clocs.store.store import Store
 
 ROOT = typer.main.get_command(app)
@@ -53,6 +54,42 @@ def test_an_error_of_the_library_names_the_option(small_store: Store, tmp_path: 
     assert done.returncode == 1
     assert "--out" in done.stderr
     assert "`out`" not in done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_a_sentence(small_store: Store) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "clocs", "info", str(small_store.path)],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.startswith("clocs: the output cannot be written: the disk is full;")
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(errno.EACCES, "Permission denied", "out/x"), "cannot be written: permission is"),
+        (OSError(errno.ENOSPC, "No space left", "out/x"), "cannot be written: the disk is full"),
+        (OSError(errno.ENOENT, "No such file", "out/x"), "cannot be read: it does not exist"),
+    ],
+)
+def test_errors_of_the_system_have_different_sentences(
+    error: OSError, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit), in_one_sentence(ROOT):
+        raise error
+    assert f"out/x {words}" in capsys.readouterr().err
+
+
+def test_a_closed_pipe_ends_a_command_silently(small_store: Store) -> None:
+    command = [sys.executable, "-m", "clocs", "info", str(small_store.path), "--json"]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert running.stdout is not None
+    running.stdout.close()
+    assert running.communicate()[1] == ""
 
 
 def interrupted(

@@ -83,10 +83,11 @@ def main() -> None:
     code = 0
     try:
         with in_one_sentence(command):
-            root()
-        sys.stdout.flush()
+            try:
+                root()
+            finally:
+                sys.stdout.flush()
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
-    sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # all files are closed: taking modules apart one by one would take 0.1 s more

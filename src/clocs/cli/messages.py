@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -13,6 +15,7 @@ from rich.markup import escape
 
 from clocs.cli.console import err
 from clocs.errors import ClocsError, ClocsWarning
+from clocs.files import file_error
 
 INTERRUPTED = 130
 _AGAIN = "run the same command again to continue"
@@ -72,15 +75,25 @@ def in_one_sentence(command: click.Command) -> Iterator[None]:
     except ClocsError as error:
         _say("red", in_options(str(error), command))
         sys.exit(1)
+    except BrokenPipeError:  # the reader of a pipe, such as `head`, has seen enough
+        sys.exit(1)
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        _say("red", f"{where}{error.strerror or error}")
+        _say("red", _about_file(error))
         sys.exit(1)
     except SystemExit as stop:  # how typer passes on a Ctrl-C
         if stop.code == INTERRUPTED:
             after = _AFTER_INTERRUPTION.get(str(command.name), "nothing was written")
             err.print(f"clocs: interrupted; {after}")
         raise
+
+
+def _about_file(error: OSError) -> str:
+    """A full disk, a missing permission or a missing file, each in its own sentence."""
+    full = error.errno == errno.ENOSPC
+    if error.filename is None:
+        return str(file_error(error, "the output", doing="written")) if full else str(error)
+    reading = error.errno == errno.ENOENT or (not full and os.access(error.filename, os.F_OK))
+    return str(file_error(error, error.filename, doing="read" if reading else "written"))
 
 
 def show_warning(
