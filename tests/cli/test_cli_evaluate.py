@@ -34,7 +34,7 @@ def runs(small_store: Store, tmp_path_factory: pytest.TempPathFactory) -> list[P
     return [folder / "cmsc", folder / "simclr"]
 
 
-def test_one_checkpoint_is_one_object_that_knows_the_untrained(
+def test_one_checkpoint_is_one_object_compared_with_untrained_encoders(
     runs: list[Path], small_store: Store
 ) -> None:
     found: dict[str, Any] = json.loads(
@@ -48,12 +48,12 @@ def test_one_checkpoint_is_one_object_that_knows_the_untrained(
         assert found[name] is not None
 
 
-def test_several_checkpoints_are_a_list_with_the_untrained_at_the_end(
+def test_several_checkpoints_are_a_list_with_untrained_encoders_last(
     runs: list[Path], small_store: Store, tmp_path: Path
 ) -> None:
     words = evaluate(
         *runs, small_store.path, *QUICK, "--json", "--plots", tmp_path / "figures",
-        "--predictions", tmp_path / "said",
+        "--predictions", tmp_path / "predictions",
     )  # fmt: skip
     found = json.loads(words)
     assert [row["method"] for row in found] == ["cmsc", "simclr", "random", "random-bn"]
@@ -64,15 +64,15 @@ def test_several_checkpoints_are_a_list_with_the_untrained_at_the_end(
         for method in ("cmsc", "simclr")
         for kind in ("calibration", "confusion", "roc")
     ]
-    said = {path.stem: Predictions.load(path) for path in (tmp_path / "said").iterdir()}
-    assert len(said) == 4
-    comparison = compare(said["cmsc-synthetic"], said["random"], resamples=50)
+    saved = {path.stem: Predictions.load(path) for path in (tmp_path / "predictions").iterdir()}
+    assert len(saved) == 4
+    comparison = compare(saved["cmsc-synthetic"], saved["random"], resamples=50)
     expected = found[0]["auc_mean"] - found[2]["auc_mean"]
     assert comparison.difference == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("protocol", ["finetune", "knn", "linear-converged"])
-def test_every_protocol_prints_a_table_and_a_verdict(
+def test_every_protocol_prints_a_table_and_comparisons(
     runs: list[Path], small_store: Store, protocol: str
 ) -> None:
     words = evaluate(*runs, small_store.path, *QUICK, "--protocol", protocol)
@@ -84,11 +84,18 @@ def test_every_protocol_prints_a_table_and_a_verdict(
 
 def test_one_method_is_shown_in_full(runs: list[Path], small_store: Store) -> None:
     words = evaluate(runs[0], small_store.path, *QUICK)
-    for expected in ("against untrained", "random-bn (untrained)", "female", "accuracy", "AUC of"):
+    for expected in (
+        "as in training",
+        "against untrained",
+        "random-bn (untrained)",
+        "female",
+        "accuracy",
+        "AUC of",
+    ):
         assert expected in words
 
 
-def test_a_fraction_and_a_count_of_labels_are_one_too_many(
+def test_a_fraction_and_a_number_of_labels_are_refused_together(
     runs: list[Path], small_store: Store
 ) -> None:
     with pytest.raises(SettingError, match="`labels` counts recordings"):

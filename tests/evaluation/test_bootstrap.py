@@ -2,33 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.metrics import roc_auc_score
 
 from clocs.evaluation import bootstrap
 from clocs.evaluation.bootstrap import macro_auc_draws
-from clocs.evaluation.device_auc import weighted_auc
-
-
-@given(st.integers(0, 1000), st.booleans())
-@settings(max_examples=20, deadline=None)
-def test_weighted_auc_equals_repeating_rows(seed: int, ties: bool) -> None:
-    draw = np.random.default_rng(seed)
-    n = 60
-    score = draw.normal(size=n)
-    score = np.round(score) if ties else score
-    target = draw.random(n) < 0.5
-    weights = draw.integers(0, 4, size=(5, n)).astype(np.float32)
-    arrays = (score[target], score[~target], weights[:, target], weights[:, ~target])
-    found = weighted_auc(*(torch.from_numpy(array) for array in arrays))
-    for r in range(5):
-        times = weights[r].astype(int)
-        repeated = np.repeat(target, times)
-        if 0 < repeated.sum() < len(repeated):
-            expected = roc_auc_score(repeated, np.repeat(score, times))
-            assert float(found[r]) == pytest.approx(expected)
 
 
 def test_the_bootstrap_draws_patients_not_rows() -> None:
@@ -64,7 +42,7 @@ def test_the_quadratic_form_equals_computing_each_resample_from_its_rows(
     assert np.allclose(fast, slow, equal_nan=True)
 
 
-def test_pieces_of_resamples_change_nothing() -> None:
+def test_computing_resamples_in_pieces_changes_nothing() -> None:
     draw = np.random.default_rng(0)
     targets = (draw.random((200, 2)) < 0.3).astype(np.uint8)
     scores, patient = draw.normal(size=(1, 200, 2)), np.arange(200) // 4

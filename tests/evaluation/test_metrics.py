@@ -11,7 +11,7 @@ from clocs.evaluation import metrics
 
 @given(st.integers(0, 10_000), st.integers(5, 200), st.integers(1, 4), st.booleans())
 @settings(max_examples=40, deadline=None)
-def test_auc_equals_scikit_learns(seed: int, n: int, classes: int, ties: bool) -> None:
+def test_auc_agrees_with_scikit_learn(seed: int, n: int, classes: int, ties: bool) -> None:
     draw = np.random.default_rng(seed)
     scores = draw.normal(size=(n, classes))
     scores = np.round(scores) if ties else scores
@@ -44,7 +44,7 @@ def test_recordings_average_their_frames_and_half_is_enough_for_a_label() -> Non
 
 @given(st.integers(0, 10_000), st.integers(5, 200), st.booleans())
 @settings(max_examples=30, deadline=None)
-def test_average_precision_and_f1_equal_scikit_learns(seed: int, n: int, ties: bool) -> None:
+def test_average_precision_and_f1_agree_with_scikit_learn(seed: int, n: int, ties: bool) -> None:
     draw = np.random.default_rng(seed)
     scores = draw.normal(size=(n, 3))
     scores = np.round(scores) if ties else scores

@@ -17,7 +17,7 @@ from clocs.evaluation.predictions import Predictions, numbered
 from clocs.evaluation.protocol_data import ProtocolInput, ProtocolOutput
 from clocs.evaluation.protocols import find_protocol
 from clocs.evaluation.result import Evaluation
-from clocs.evaluation.scores import scores_by_sex_and_age, test_scores
+from clocs.evaluation.scores import scores_by_sex_and_age, overall_scores
 from clocs.frames.frames import Frames
 from clocs.frames.splits import PARTS
 from clocs.registry import complete_numbers
@@ -207,7 +207,7 @@ def _result(
         left_out_copies=int(copies.sum()),
         settings=facts["settings"] | {k: v[members] for k, v in output.per_member.items()},
         curve=output.curves[members] or None,
-        **test_scores(
+        **overall_scores(
             predictions, output.test_logits[members][:, kept], resamples=resamples, device=device
         ),
         **scores_by_sex_and_age(

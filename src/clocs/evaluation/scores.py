@@ -18,7 +18,7 @@ from clocs.frames.frames import SEXES
 AGES = (18, 40, 60, 80)  # years at which the next age group begins
 
 
-def test_scores(
+def overall_scores(
     predictions: Predictions,
     logits: NDArray[np.float64],
     *,

@@ -1,3 +1,5 @@
+"""Scores of groups of checkpoints: protocols, shares of labels, leaks, and what a result holds."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -6,23 +8,25 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sklearn.neighbors import KNeighborsClassifier
 
-from clocs.errors import SettingError
-from clocs.evaluation import evaluate_groups, score_groups
-from clocs.evaluation.baseline import score_against_untrained
-from clocs.evaluation.classifier_loss import class_weights, classifier_loss
+from clocs.errors import LeakError, SettingError
+from clocs.evaluation import (
+    evaluate_groups,
+    score_groups,
+)
 from clocs.evaluation.groups import evaluate_frames
-from clocs.evaluation.labelled_rows import LabelledShare, choose_rows, rows_with_label
 from clocs.evaluation.protocols import PROTOCOLS
-from clocs.evaluation.protocols.knn import votes
+from clocs.evaluation.result import distinct
 from clocs.frames.frames import Frames
+from clocs.frames.make import make_frames
+from clocs.frames.views import instances, single
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain_frames import pretrain_frames
-from clocs.pretraining.untrained import untrained
+from clocs.store.store import Store
 from clocs.training.checkpoint import Checkpoint
+from clocs.training.embed import embed_instances
 from clocs.training.loop import Settings
-from evaluation_parts import labelled
+from evaluation_parts import fingerprint
 
 QUICK = Settings(epochs=3, batch_size=64, lr=1e-3)
 
@@ -42,6 +46,12 @@ def groups(
     return [pretrain_frames(small_frames, p, folder / str(i)) for i, p in enumerate(plans)]
 
 
+@pytest.fixture(scope="module")
+def trained(small_frames: Frames, tmp_path_factory: pytest.TempPathFactory) -> list[Checkpoint]:
+    plan = Plan("cmsc", (0, 1), embedding_dim=32, settings=Settings(epochs=2, batch_size=64))
+    return pretrain_frames(small_frames, plan, tmp_path_factory.mktemp("run") / "cmsc")
+
+
 def multilabel(frames: Frames) -> Frames:
     """The same with a second label for some."""
     target = frames.target.copy()
@@ -51,7 +61,7 @@ def multilabel(frames: Frames) -> Frames:
 
 @pytest.mark.parametrize("protocol", list(PROTOCOLS))
 @pytest.mark.parametrize("many", [False, True])
-def test_all_groups_at_once_give_the_numbers_of_each_alone(
+def test_groups_evaluated_together_score_as_they_would_alone(
     groups: list[list[Checkpoint]], small_frames: Frames, protocol: str, many: bool
 ) -> None:
     frames = multilabel(small_frames) if many else small_frames
@@ -67,7 +77,7 @@ def test_all_groups_at_once_give_the_numbers_of_each_alone(
         assert (found.method, found.embedding_dim) == (alone.method, alone.embedding_dim)
 
 
-def test_a_count_of_labels_is_a_count_of_recordings(
+def test_a_number_of_labels_counts_recordings(
     groups: list[list[Checkpoint]], small_frames: Frames
 ) -> None:
     found = evaluate_frames(groups[0], small_frames, labels=5, settings=QUICK, resamples=0)
@@ -77,15 +87,6 @@ def test_a_count_of_labels_is_a_count_of_recordings(
     assert found.fraction == pytest.approx(5 / available)
     with pytest.raises(SettingError, match=f"from 1 to {available}"):
         evaluate_frames(groups[0], small_frames, labels=available + 1, settings=QUICK)
-
-
-@pytest.mark.parametrize("by", ["frame", "patient", "recording"])
-def test_fewer_labels_are_some_of_the_more(small_frames: Frames, by: Any) -> None:
-    rows = rows_with_label(small_frames, 0)
-    few, many = (choose_rows(small_frames, rows, 0, LabelledShare(f, by)) for f in (0.2, 0.6))
-    assert few.any()
-    assert (many | ~few).all()
-    assert not np.array_equal(few, choose_rows(small_frames, rows, 1, LabelledShare(0.2, by)))
 
 
 def test_scores_by_sex_and_age_are_those_of_these_patients(
@@ -111,40 +112,6 @@ def test_scores_by_sex_and_age_are_those_of_these_patients(
     assert (blind.by_sex, blind.by_age) == ({}, {})
 
 
-def test_the_untrained_are_always_scored_beside_a_method(
-    groups: list[list[Checkpoint]], small_frames: Frames
-) -> None:
-    scored = score_against_untrained([groups[0]], small_frames, settings=QUICK, resamples=50)
-    first, *others = [one.evaluation for one in scored]
-    assert [other.method for other in others] == ["random", "random-bn"]
-    stronger = max(others, key=lambda other: other.auc_mean)
-    assert (first.random_method, first.random_auc_mean) == (stronger.method, stronger.auc_mean)
-    assert first.random_difference == pytest.approx(first.auc_mean - stronger.auc_mean)
-    assert isinstance(first.beats_random, bool)
-    assert first.better_than is None
-    assert others[0].beats_random is None
-
-
-def test_an_untrained_encoder_given_by_the_user_is_not_made_again_and_beats_nobody(
-    groups: list[list[Checkpoint]], small_frames: Frames
-) -> None:
-    scored = score_against_untrained(groups[:2], small_frames, settings=QUICK, resamples=50)
-    assert [one.evaluation.method for one in scored] == ["cmsc", "random-bn", "random"]
-    assert scored[1].evaluation.beats_random is None
-    assert scored[0].evaluation.better_than is not None
-
-
-def test_untrained_encoders_on_the_fly_are_those_of_pretrain(
-    groups: list[list[Checkpoint]], small_frames: Frames
-) -> None:
-    made = untrained(small_frames, Plan("random-bn", (0, 1), embedding_dim=16))
-    for one, other in zip(made, groups[1], strict=True):
-        for name, tensor in other.buffers.items():
-            assert torch.equal(one.buffers[name], tensor), name
-    with pytest.raises(SettingError, match="has to be trained"):
-        untrained(small_frames, Plan("cmsc"))
-
-
 def test_a_class_missing_from_the_test_part_is_left_out_and_named(
     groups: list[list[Checkpoint]], small_frames: Frames
 ) -> None:
@@ -159,38 +126,6 @@ def test_a_class_missing_from_the_test_part_is_left_out_and_named(
         assert found[score][name] is None
     assert found["auc_mean"] is not None
     assert found["ap_mean"] is not None
-
-
-def test_nearest_neighbours_equal_scikit_learns() -> None:
-    known, asked = labelled(0, 80, False), labelled(1, 30, False)
-    reference = KNeighborsClassifier(n_neighbors=5, metric="cosine")
-    reference.fit(known.features[0].numpy(), known.targets.argmax(1).numpy())
-    expected = reference.predict_proba(asked.features[0].numpy())
-    found = votes(asked.features[0], known.features[0], known.targets, 5).numpy()
-    assert np.allclose(found, expected, atol=1e-6)
-
-
-def test_a_dead_embedding_knows_only_how_common_a_label_is() -> None:
-    known = labelled(0, 80, True)
-    found = votes(torch.zeros(1, 6), known.features[0], known.targets, 5)
-    assert torch.allclose(found[0], known.targets.float().mean(dim=0))
-    with pytest.raises(SettingError, match="80 rows are labelled"):
-        votes(known.features[0], known.features[0], known.targets, 81)
-
-
-@pytest.mark.parametrize("multilabel", [False, True])
-def test_class_weights_equal_torchs(multilabel: bool) -> None:
-    data = labelled(3, 60, multilabel)
-    weights = class_weights(data.targets, multilabel)
-    logits, truth = data.features[0, :, :3], data.targets.float()
-    found = classifier_loss(logits[None], data.targets, multilabel, weights[None])[0]
-    if multilabel:
-        expected = torch.nn.BCEWithLogitsLoss(pos_weight=weights)(logits, truth)
-        assert torch.allclose(weights * truth.sum(dim=0), 60 - truth.sum(dim=0))
-    else:
-        expected = torch.nn.CrossEntropyLoss(weight=weights)(logits, truth.argmax(dim=1))
-        assert torch.allclose(weights * truth.sum(dim=0), torch.tensor(20.0))
-    assert torch.allclose(found, expected)
 
 
 def test_class_weights_reach_every_protocol_that_learns(
@@ -215,10 +150,114 @@ def test_class_weights_reach_every_protocol_that_learns(
         evaluate_frames(groups[0], small_frames, protocol="knn", class_weights=True)
 
 
-def test_a_protocol_that_does_not_exist_gets_a_sentence(
+def test_an_unknown_protocol_is_refused(
     groups: list[list[Checkpoint]], small_frames: Frames, tmp_path: Path
 ) -> None:
     with pytest.raises(SettingError, match="no protocol 'svm'"):
         evaluate_frames(groups[0], small_frames, protocol="svm")
     with pytest.raises(SettingError, match="nothing to evaluate"):
         evaluate_groups([[]], small_frames)
+
+
+def test_frozen_encoder_is_bit_identical_after_linear_evaluation(
+    trained: list[Checkpoint], small_frames: Frames
+) -> None:
+    before = [fingerprint(c) for c in trained]
+    rows = instances(small_frames, of="lead", views=single())
+    embedded = embed_instances(trained, small_frames, rows)
+    evaluate_frames(trained, small_frames, settings=QUICK, resamples=10)
+    evaluate_frames(trained, small_frames, protocol="linear-converged", resamples=10)
+    evaluate_frames(trained, small_frames, protocol="knn", resamples=10)
+    assert [fingerprint(c) for c in trained] == before
+    assert torch.equal(embed_instances(trained, small_frames, rows), embedded)
+
+
+def test_a_result_has_every_field_that_programs_need(
+    trained: list[Checkpoint], small_frames: Frames
+) -> None:
+    result = evaluate_frames(
+        trained, small_frames, fraction=0.5, settings=QUICK, resamples=50
+    ).json()
+    assert result["protocol"] == "linear"
+    assert result["method"] == "cmsc"
+    assert result["pretrain"] == result["downstream"] == "synthetic"
+    assert result["seeds"] == [0, 1]
+    assert len(result["auc"]) == 2
+    assert result["auc_mean"] == pytest.approx(np.mean(result["auc"]))
+    assert result["auc_std"] == pytest.approx(np.std(result["auc"], ddof=1))
+    low, high = result["ci95"]
+    assert low <= result["auc_mean"] <= high
+    for name in ("auc_recording_mean", "auc_logits_mean", "fraction", "by", "auc_per_class"):
+        assert name in result
+
+
+def test_an_encoder_that_saw_test_patients_is_refused(
+    trained: list[Checkpoint], small_store: Store
+) -> None:
+    other_split = make_frames(small_store, split_seed=5)
+    with pytest.raises(LeakError, match="`split_seed` of 0"):
+        evaluate_frames(trained, other_split, settings=QUICK)
+
+
+def test_equal_ids_in_another_dataset_are_no_leak_but_equal_content_is(
+    trained: list[Checkpoint], small_store: Store
+) -> None:
+    other = make_frames(small_store, split_seed=5)
+    renamed = Frames(**{**other.__dict__, "dataset": "elsewhere"})
+    with pytest.raises(LeakError, match="same content"):
+        evaluate_frames(trained, renamed, settings=QUICK)
+    changed = Frames(**{**renamed.__dict__, "digests": renamed.digests + np.uint64(1)})
+    assert evaluate_frames(trained, changed, settings=QUICK, resamples=0).ci95 is None
+
+
+def test_copies_of_trained_recordings_are_left_out_of_the_test_part_and_counted(
+    trained: list[Checkpoint], small_frames: Frames
+) -> None:
+    """Published datasets hold some recordings twice, as two patients."""
+    test = np.unique(small_frames.recording[small_frames.split == 2])
+    train = np.unique(small_frames.recording[small_frames.split == 0])
+    digests = small_frames.digests.copy()
+    digests[test[0]] = digests[train[0]]
+    doubled = Frames(**{**small_frames.__dict__, "digests": digests})
+    plain = evaluate_frames(trained, small_frames, settings=QUICK, resamples=0)
+    result = evaluate_frames(trained, doubled, settings=QUICK, resamples=0)
+    assert plain.left_out_copies == 0
+    assert result.left_out_copies == 1
+    assert result.test_frames == plain.test_frames - 2 * 4
+
+
+def test_a_random_encoder_has_seen_nobody(
+    small_frames: Frames, small_store: Store, tmp_path: Path
+) -> None:
+    random = pretrain_frames(small_frames, Plan("random", (0,)), tmp_path / "random")
+    assert len(random[0].patients) == 0
+    result = evaluate_frames(
+        random, make_frames(small_store, split_seed=5), settings=QUICK, resamples=0
+    )
+    assert result.pretrain is None
+    assert result.json()["auc_std"] is None
+
+
+def test_labelled_fractions_count_frames_or_patients(
+    trained: list[Checkpoint], small_frames: Frames
+) -> None:
+    total = 4 * int((small_frames.split == 0).sum())
+    by_frame = evaluate_frames(trained, small_frames, fraction=0.25, settings=QUICK, resamples=0)
+    assert by_frame.labelled == [round(total * 0.25)] * 2
+    by_patient = evaluate_frames(
+        trained, small_frames, fraction=0.5, by="patient", settings=QUICK, resamples=0
+    )
+    patients = len(small_frames.patients_of(0))
+    assert by_patient.labelled == [round(patients / 2) * 16] * 2  # 2 recordings, 2 frames, 4 leads
+
+
+@pytest.mark.parametrize("fraction", [0.0, -1.0, 1.5])
+def test_a_fraction_without_meaning_is_refused(
+    trained: list[Checkpoint], small_frames: Frames, fraction: float
+) -> None:
+    with pytest.raises(SettingError, match="fraction"):
+        evaluate_frames(trained, small_frames, fraction=fraction, settings=QUICK)
+
+
+def test_methods_of_one_name_are_numbered() -> None:
+    assert distinct(["a", "b", "a", "a"]) == ["a", "b", "a #2", "a #3"]

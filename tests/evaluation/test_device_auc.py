@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import roc_auc_score
+
+from clocs.evaluation import metrics
+from clocs.evaluation.device_auc import MacroAUC, weighted_auc
+
+
+@pytest.mark.parametrize("multilabel", [False, True])
+def test_the_auc_on_the_device_is_that_of_the_scores(multilabel: bool) -> None:
+    draw = torch.Generator().manual_seed(0)
+    logits = torch.randn(2, 90, 3, generator=draw).round().double()  # with ties
+    targets = torch.nn.functional.one_hot(torch.arange(90) % 2, 3).to(torch.uint8)  # no class 2
+    found = MacroAUC(targets, multilabel)(logits)
+    scores = logits.sigmoid() if multilabel else logits.softmax(dim=-1)
+    for member in range(2):
+        expected = metrics.macro(metrics.auc_per_class(scores[member].numpy(), targets.numpy()))
+        assert float(found[member]) == pytest.approx(expected)
+
+
+@given(st.integers(0, 1000), st.booleans())
+@settings(max_examples=20, deadline=None)
+def test_weighted_auc_equals_repeating_rows(seed: int, ties: bool) -> None:
+    draw = np.random.default_rng(seed)
+    n = 60
+    score = draw.normal(size=n)
+    score = np.round(score) if ties else score
+    target = draw.random(n) < 0.5
+    weights = draw.integers(0, 4, size=(5, n)).astype(np.float32)
+    arrays = (score[target], score[~target], weights[:, target], weights[:, ~target])
+    found = weighted_auc(*(torch.from_numpy(array) for array in arrays))
+    for r in range(5):
+        times = weights[r].astype(int)
+        repeated = np.repeat(target, times)
+        if 0 < repeated.sum() < len(repeated):
+            expected = roc_auc_score(repeated, np.repeat(score, times))
+            assert float(found[r]) == pytest.approx(expected)

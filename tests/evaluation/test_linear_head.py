@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from clocs.evaluation.linear_head import LinearHead
+from clocs.evaluation.protocol_data import LabelledEmbeddings
+from clocs.training.loop import Settings, fit
+from evaluation_parts import labelled
+
+
+@pytest.mark.parametrize("multilabel", [False, True])
+def test_the_linear_layer_learns(multilabel: bool) -> None:
+    train, validation = labelled(0, 500, multilabel), labelled(1, 200, multilabel)
+    head = LinearHead(train, validation, [torch.arange(500)])
+    losses: list[float] = []
+    fit(
+        head,
+        [0],
+        Settings(epochs=30, batch_size=50, lr=1e-2),
+        device=torch.device("cpu"),
+        on_epoch=lambda e: losses.append(e.validation["loss"][0]),
+    )
+    assert losses[-1] < 0.75 * losses[0]
+
+
+def test_a_member_with_few_labels_equals_its_single() -> None:
+    train, validation = labelled(0, 100, False), labelled(1, 50, False)
+    both = LabelledEmbeddings(train.features.repeat(2, 1, 1), train.targets, False)
+    both_validation = LabelledEmbeddings(
+        validation.features.repeat(2, 1, 1), validation.targets, False
+    )
+    few, many = torch.arange(7), torch.arange(90)
+    settings = Settings(epochs=4, batch_size=32, lr=1e-2)
+    together = fit(
+        LinearHead(both, both_validation, [few, many]), [3, 4], settings, device=torch.device("cpu")
+    )
+    alone = fit(LinearHead(train, validation, [few]), [3], settings, device=torch.device("cpu"))
+    assert torch.allclose(together.weights["weight"][0], alone.weights["weight"][0], atol=1e-6)

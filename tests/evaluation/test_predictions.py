@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from clocs.errors import SettingError
+from clocs.evaluation import Predictions, compare
+from clocs.evaluation import predictions as module
+from evaluation_parts import predictions
+
+
+def test_predictions_survive_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = predictions()
+    made.save(tmp_path / "p.safetensors")
+    again = Predictions.load(tmp_path / "p.safetensors")
+    for name, value in made.__dict__.items():
+        assert np.array_equal(getattr(again, name), value), name
+    monkeypatch.setattr(module, "FORMAT", 1)
+    made.save(tmp_path / "old.safetensors")
+    monkeypatch.undo()
+    with pytest.raises(SettingError, match="format 1, but this version of clocs reads 2"):
+        Predictions.load(tmp_path / "old.safetensors")
+    (tmp_path / "p.safetensors").write_bytes(b"nothing")
+    with pytest.raises(SettingError, match="not a file of predictions"):
+        Predictions.load(tmp_path / "p.safetensors")
+
+
+def test_rows_are_matched_by_the_name_of_their_lead() -> None:
+    both = predictions()
+    second = both.where(both.lead == 1)
+    renumbered = replace(second, leads=("V2",), lead=np.zeros(len(second), np.int64))
+    assert [len(one) for one in module.shared_rows([both, renumbered])] == [len(second)] * 2
+
+
+def test_only_rows_that_both_have_are_compared() -> None:
+    whole = predictions()
+    part = whole.where(whole.patient >= 10)
+    assert compare(part, whole).difference == 0.0
