@@ -17,7 +17,7 @@ from clocs.evaluation.predictions import Predictions, numbered
 from clocs.evaluation.protocol_data import ProtocolInput, ProtocolOutput
 from clocs.evaluation.protocols import find_protocol
 from clocs.evaluation.result import Evaluation
-from clocs.evaluation.scores import scores_by_sex_and_age, overall_scores
+from clocs.evaluation.scores import overall_scores, scores_by_sex_and_age
 from clocs.frames.frames import Frames
 from clocs.frames.splits import PARTS
 from clocs.registry import complete_numbers
