@@ -3,19 +3,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
+from clocs.cli.demo import _activation, demo_table
 from clocs.experiments import demo
 from clocs.training.loop import Settings
 
 
-def test_the_demo_tells_its_story_and_a_second_run_finds_it_done(
+def test_the_demo_shows_every_encoder_and_a_second_run_reuses_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(demo, "PRETRAINING", Settings(epochs=2, batch_size=64))
     monkeypatch.setattr(demo, "EVALUATION", Settings(epochs=2, batch_size=64))
-    console = Console(quiet=True)
-    first = demo.run_demo(tmp_path / "demo", patients=40, console=console)
+    first = demo.run_demo(tmp_path / "demo", patients=40)
     page = (tmp_path / "demo" / "index.html").read_text(encoding="utf-8")
     for method in ("random", "random-bn", "cmsc"):
         assert f"<td>{method}</td>" in page
@@ -24,15 +23,15 @@ def test_the_demo_tells_its_story_and_a_second_run_finds_it_done(
     for name in ("auc.png", "distances.png", "ecg-AFIB.png"):
         assert (tmp_path / "demo" / name).stat().st_size > 10_000
     weights = (tmp_path / "demo" / "encoders-40" / "cmsc" / "seed-0.safetensors").read_bytes()
-    second = demo.run_demo(tmp_path / "demo", patients=40, console=console)
+    second = demo.run_demo(tmp_path / "demo", patients=40)
     assert [e.auc for e in second.evaluations] == [e.auc for e in first.evaluations]
     again = (tmp_path / "demo" / "encoders-40" / "cmsc" / "seed-0.safetensors").read_bytes()
     assert again == weights
-    assert "clocs prepare" in second.closing_words()
+    assert demo_table(second).row_count == 3
     assert set(second.json()) >= {"evaluations", "separability", "page"}
 
 
-def test_the_closing_words_say_how_the_command_is_found(
+def test_the_next_steps_say_how_the_command_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / ".venv" / "bin").mkdir(parents=True)
@@ -40,5 +39,4 @@ def test_the_closing_words_say_how_the_command_is_found(
     monkeypatch.setattr("sys.prefix", str(tmp_path / ".venv"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", "")
-    done = demo.Demo(tmp_path, patients=1, evaluations=[], distances={}, seconds=1)
-    assert "source .venv/bin/activate\n  clocs prepare" in done.closing_words()
+    assert _activation() == "  source .venv/bin/activate\n"

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page
-from rich.console import Console
 
 from clocs.experiments import demo
 from clocs.training.loop import Settings
@@ -20,7 +19,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setattr(demo, "PRETRAINING", short)
         patch.setattr(demo, "EVALUATION", short)
         folder = tmp_path_factory.mktemp("page") / "demo"
-        demo.run_demo(folder, patients=40, console=Console(quiet=True))
+        demo.run_demo(folder, patients=40)
     # alone elsewhere, as someone may pass it on
     alone = tmp_path_factory.mktemp("alone") / "index.html"
     alone.write_bytes((folder / "index.html").read_bytes())

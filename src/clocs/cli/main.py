@@ -6,13 +6,13 @@ import os
 import sys
 import warnings
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from clocs._version import __version__
 from clocs.cli import (
+    demo,
     evaluate,
     experiments,
     explore,
@@ -22,9 +22,8 @@ from clocs.cli import (
     pretrain,
     show,
 )
-from clocs.cli.console import accept_all_characters, err, out, print_json
+from clocs.cli.console import accept_all_characters, out
 from clocs.cli.messages import in_one_sentence, running_command, show_warning
-from clocs.cli.options import Json
 
 app = typer.Typer(
     name="clocs",
@@ -41,28 +40,10 @@ app.add_typer(show.app)
 app.add_typer(patients.app)
 app.command(epilog=evaluate.EXAMPLE)(evaluate.command())
 experiments.register(app)
+app.command(epilog=demo.EXAMPLE)(demo.demo)
 app.command(epilog="Example: clocs explore --checkpoint runs/chapman-cmsc --store stores/chapman")(
     explore.explore
 )
-
-
-@app.command(epilog="Example: clocs demo --out demo")
-def demo(
-    folder: Annotated[
-        Path, typer.Option("--out", help="Folder for everything that is made.")
-    ] = Path("demo"),
-    patients: Annotated[int, typer.Option(help="Number of simulated patients.", min=30)] = 300,
-    as_json: Json = False,
-) -> None:
-    """Run everything end to end on simulated ECGs: prepare, pre-train, evaluate, draw."""
-    from clocs.experiments.demo import run_demo
-
-    result = run_demo(folder, patients=patients, console=err)
-    if as_json:
-        print_json(result.json())
-    else:
-        out.print(result.table())
-        out.print(result.closing_words())
 
 
 @app.callback(invoke_without_command=True)

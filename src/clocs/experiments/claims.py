@@ -260,7 +260,7 @@ def _few_labels(results: Results) -> Iterable[Claim]:
         yield Claim(
             f"{paper.DATASET_TITLES[dataset]} → {paper.DATASET_TITLES[downstream]}: CMSC with 25 % "
             "of the labels is above random with all labels",
-            "above throughout training and at its end, on validation",
+            "above during training and at its end, on validation",
             " vs ".join(f"{value.mean:.3f}" for value in printed if value) + " on test",
             words,
             holds,

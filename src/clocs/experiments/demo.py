@@ -1,25 +1,20 @@
-"""The demo: the whole story on simulated ECGs in half a minute. Everything here is public API.
+"""The demo: the whole workflow on simulated ECGs in half a minute.
 
-Prepare, learn without labels, evaluate with few labels, look at the patients, show it on one page.
-Run twice it finds what is simulated and learned, and scores and shows it again.
+Prepare, pre-train without labels, evaluate with few labels, compare patients, write one page. A
+second run reuses the recordings and encoders of the first.
 """
 
 from __future__ import annotations
 
 import base64
-import shutil
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jinja2
-import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from clocs._version import __version__
 from clocs.evaluation.groups import evaluate_frames
@@ -47,7 +42,7 @@ EVALUATION = Settings(epochs=150, patience=15, batch_size=128, lr=3e-3)
 
 @dataclass(frozen=True)
 class Demo:
-    """What the demo found and where it lies."""
+    """What the demo found."""
 
     folder: Path
     patients: int
@@ -55,63 +50,50 @@ class Demo:
     distances: dict[str, PatientDistances]
     seconds: float
 
+    seeds = SEEDS
+    methods = DEMO_METHODS
+    fractions = FRACTIONS
+
+    @property
+    def page(self) -> Path:
+        return self.folder / "index.html"
+
     def json(self) -> dict[str, Any]:
         return {
             "folder": str(self.folder),
-            "page": str(self.folder / "index.html"),
+            "page": str(self.page),
             "patients": self.patients,
             "seconds": self.seconds,
             "evaluations": [evaluation.json() for evaluation in self.evaluations],
             "separability": {name: d.separability for name, d in self.distances.items()},
         }
 
-    def table(self) -> Table:
-        """The result, for a terminal."""
-        table = Table(title=f"Test AUC, linear evaluation, {SEEDS} seeds, mean ± sd")
-        table.add_column("encoder")
-        for fraction in FRACTIONS:
-            table.add_column(f"{fraction:.0%} of the labels", justify="right")
-        table.add_column("tells patients apart", justify="right")
-        for method in DEMO_METHODS:
-            scores = [_score(self._of(method, fraction)) for fraction in FRACTIONS]
-            apart = self.distances.get(method)
-            table.add_row(method, *scores, f"{apart.separability:.2f}" if apart else "")
-        return table
-
-    def closing_words(self) -> str:
-        """Where everything lies and what to try next."""
-        return (
-            f"Done in {self.seconds:.0f} s. The page to look at: {self.folder / 'index.html'}"
-            f"\nNext, with recordings of your own choice:\n{_activation()}"
-            "  clocs prepare chapman ECGDataDenoised.zip --out stores/chapman\n"
-            "  clocs pretrain stores/chapman --method cmsc --seeds 5 --out runs/chapman-cmsc\n"
-            "  clocs evaluate runs/chapman-cmsc stores/chapman --fraction 0.5"
-        )
-
-    def _of(self, method: str, fraction: float) -> Evaluation:
+    def evaluation(self, method: str, fraction: float) -> Evaluation:
         return next(e for e in self.evaluations if (e.method, e.fraction) == (method, fraction))
 
 
-def _activation() -> str:
-    """The line to type first where the shell does not find `clocs`, as after `script/demo`."""
-    script = Path(sys.prefix) / "bin" / "activate"
-    if shutil.which("clocs") or not script.is_file():
-        return ""
-    here = Path.cwd()
-    return f"  source {script.relative_to(here) if script.is_relative_to(here) else script}\n"
+def run_demo(
+    folder: Path,
+    *,
+    patients: int,
+    stage: Callable[[str], AbstractContextManager[object]] = nullcontext,
+) -> Demo:
+    """Make everything in `folder`, with `index.html`.
 
-
-def run_demo(folder: Path, *, patients: int, console: Console) -> Demo:
-    """Do everything below `folder` and write `index.html` there."""
+    Args:
+        folder: Created if needed.
+        patients: Number of simulated patients.
+        stage: Entered with the title of each stage while it lasts.
+    """
     began = time.perf_counter()
     folder.mkdir(parents=True, exist_ok=True)
-    with _stage(console, f"Simulating {patients} patients with two ECGs each"):
+    with stage(f"Simulating {patients} patients with two ECGs each"):
         store = prepare(
             "synthetic", out=demo_data.store_folder(folder, patients), patients=patients
         )
     learned: dict[str, list[Checkpoint]] = {}
     for method in DEMO_METHODS:
-        with _stage(console, f"Learning {SEEDS} encoders without labels: {method}"):
+        with stage(f"Pre-training {SEEDS} encoders without labels: {method}"):
             learned[method] = pretrain(
                 store,
                 method=method,
@@ -123,7 +105,7 @@ def run_demo(folder: Path, *, patients: int, console: Console) -> Demo:
     frames = make_frames(store)
     evaluations = []
     for method, checkpoints in learned.items():
-        with _stage(console, f"Evaluating {method} on patients never seen"):
+        with stage(f"Evaluating {method} on test patients"):
             for fraction in FRACTIONS:
                 evaluations.append(
                     evaluate_frames(
@@ -135,12 +117,12 @@ def run_demo(folder: Path, *, patients: int, console: Console) -> Demo:
                         resamples=500,
                     )
                 )
-    with _stage(console, "Measuring how far patients lie from each other"):
+    with stage("Measuring distances between patients"):
         distances = {
             method: frame_distances(learned[method][0], frames) for method in ("random-bn", "cmsc")
         }
     demo = Demo(folder, patients, evaluations, distances, time.perf_counter() - began)
-    with _stage(console, "Drawing"):
+    with stage("Drawing"):
         _write_page(demo, store)
     return demo
 
@@ -172,14 +154,13 @@ def _write_page(demo: Demo, store: Store) -> None:
         seeds=SEEDS,
         methods=DEMO_METHODS,
         fractions=FRACTIONS,
-        score=lambda method, fraction: _score(demo._of(method, fraction)),
-        interval=lambda method, fraction: demo._of(method, fraction).ci95,
+        evaluation=demo.evaluation,
         distances=demo.distances,
         seconds=demo.seconds,
         image=lambda name: _data_url(demo.folder / name),
         ecgs=names,
     )
-    write_atomic(demo.folder / "index.html", page.encode())
+    write_atomic(demo.page, page.encode())
 
 
 def _one_of_each(store: Store) -> dict[str, Any]:
@@ -193,19 +174,3 @@ def _one_of_each(store: Store) -> dict[str, Any]:
 
 def _data_url(path: Path) -> str:
     return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()
-
-
-def _score(evaluation: Evaluation) -> str:
-    spread = np.nan if evaluation.auc_std is None else evaluation.auc_std
-    return f"{evaluation.auc_mean:.3f} ± {spread:.3f}"
-
-
-@contextmanager
-def _stage(console: Console, title: str) -> Iterator[None]:
-    began = time.perf_counter()
-    if console.is_terminal:
-        with console.status(title + " …"):
-            yield
-    else:
-        yield
-    console.print(f"{title}: {time.perf_counter() - began:.1f} s")

@@ -1,4 +1,4 @@
-"""The demo's simulated patients and encoders: where they are kept, and making them once."""
+"""The demo's simulated patients and encoders: where they are kept, and how they are made."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 PATIENTS = 300
 SEEDS = 3
-# Short, so that half a minute does: the paper's settings are for tens of thousands of instances.
+# Short, to take half a minute; the paper's settings are for tens of thousands of instances.
 PRETRAINING: dict[str, Any] = {"epochs": 30, "patience": 15, "batch_size": 128, "lr": 1e-3}
 
 

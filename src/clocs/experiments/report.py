@@ -268,14 +268,16 @@ def _markdown(section: Section) -> str:
     lines = [f"# {section.title}", "", f"{section.about[0].upper()}{section.about[1:]}.", ""]
     lines.append(f"{section.done:,} of {section.cells:,} results computed.")
     lines += [f"{count} missing: {why}." for why, count in section.missing.items()]
-    lines += [
-        "",
-        "Test AUC per frame, mean ± sd over seeds; the paper's and the difference in parentheses. "
-        "† not above the stronger untrained encoder (paired test over patients, Holm-corrected).",
-        "",
-    ]
     shown = [t for t in (*section.tables, *section.folded) if t.filled]
-    return "\n".join(lines) + "\n" + "\n".join(markdown(table) for table in shown)
+    if shown and section.name != "patient-distances":
+        lines += ["", _LEGEND]
+    return "\n".join([*lines, ""]) + "\n" + "\n".join(markdown(table) for table in shown)
+
+
+_LEGEND = (
+    "Test AUC per frame, mean ± sd over seeds; the paper's and the difference in parentheses. "
+    "† not above the stronger untrained encoder (paired test over patients, Holm-corrected)."
+)
 
 
 def _claims_markdown(found: Sequence[Claim]) -> str:
