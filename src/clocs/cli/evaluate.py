@@ -6,10 +6,9 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import click
 import typer
@@ -39,14 +38,6 @@ if TYPE_CHECKING:
 EXAMPLE = "Example: clocs evaluate runs/chapman-cmsc runs/chapman-simclr chapman --fraction 0.5"
 
 
-class ByName(StrEnum):
-    """What a labelled fraction counts."""
-
-    frame = "frame"
-    patient = "patient"
-    recording = "recording"
-
-
 def evaluate(
     checkpoints: Annotated[
         list[Path],
@@ -61,9 +52,9 @@ def evaluate(
         float, typer.Option(help="The labelled fraction of the training part.")
     ] = 1.0,
     by: Annotated[
-        ByName,
+        Literal["frame", "patient", "recording"],
         typer.Option(help="What the fraction counts: frames as in the paper, or patients."),
-    ] = ByName.frame,
+    ] = "frame",
     labels: Annotated[
         int | None,
         typer.Option(help="The number of labelled recordings, instead of a fraction.", min=1),
@@ -114,7 +105,7 @@ def evaluate(
             opened,
             protocol=protocol,
             fraction=fraction,
-            by=by.value,
+            by=by,
             labels=labels,
             class_weights=class_weights,
             leads=names_of(leads),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from clocs.cli import patients, progress
+from clocs.cli import progress
 from clocs.cli.options import (
     Json,
     Leads,
@@ -37,10 +37,18 @@ def info(
     as_json: Json = False,
 ) -> None:
     """Show what is in a store, a checkpoint or an index."""
-    from clocs.patients.index_folder import is_index_folder
+    from clocs.patients.index_folder import index_facts, is_index_folder
 
     if is_index_folder(path):
-        patients.index_info(path, verify, as_json)
+        from clocs.cli.tables.patients import index_table
+
+        facts = index_facts(path, verify=verify)
+        if as_json:
+            print_json(facts)
+        else:
+            out.print(index_table(facts))
+            if verify:
+                out.print("Verified: all vectors and rows match their hashes.")
         return
     if path.suffix == ".safetensors" or any(path.glob("seed-*.safetensors")):
         from clocs.cli.tables.checkpoints import card_facts, card_table

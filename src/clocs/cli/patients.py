@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.markup import escape
 
 import clocs
-from clocs.cli.choices import IndexedName, KindName, LevelName, MetricName, PartName, SexName
 from clocs.cli.options import Device, Json, SplitSeed, err, names_of, print_json
 from clocs.cli.options import out as console
 from clocs.cli.progress import bar
@@ -26,7 +25,8 @@ Leads = Annotated[
     typer.Option(help="Leads by name, such as II,V2; those the encoder was trained on by default."),
 ]
 Rate = Annotated[float, typer.Option(help="Sampling rate of CSV files in Hz.", min=1)]
-Split = Annotated[PartName, typer.Option(help="Part of the store, by patient.")]
+Part = Literal["train", "validation", "test", "all"]
+Split = Annotated[Part, typer.Option(help="Part of the store, by patient.")]
 
 
 @app.command(epilog="Example: clocs embed runs/chapman-cmsc chapman --level patient")
@@ -37,11 +37,13 @@ def embed(
         typer.Argument(help="Stores; or files (.hea .dat .mat .csv .ecg), folders and zips."),
     ],
     out: Annotated[Path, typer.Option(help="Parquet file to write.")] = Path("embeddings.parquet"),
-    level: Annotated[LevelName, typer.Option(help="What a vector represents.")] = LevelName.patient,
+    level: Annotated[
+        Literal["frame", "recording", "patient"], typer.Option(help="What a vector represents.")
+    ] = "patient",
     leads: Leads = None,
     split: Annotated[
-        PartName, typer.Option(help="Embed only this part of the stores, by patient.")
-    ] = PartName.all,
+        Part, typer.Option(help="Embed only this part of the stores, by patient.")
+    ] = "all",
     split_seed: SplitSeed = 0,
     frame: Annotated[
         float | None,
@@ -73,9 +75,9 @@ def embed(
         made = clocs.embed(
             checkpoint,
             *sources,
-            level=level.value,
+            level=level,
             leads=names_of(leads),
-            split=None if split is PartName.all else split.value,
+            split=None if split == "all" else split,
             split_seed=split_seed,
             frame=frame,
             rate=rate,
@@ -113,7 +115,7 @@ def embed(
             console.print(f"Written to {out}.", markup=False)
     _print_problems(made.problems)
     if not len(made) and not made.problems and not made.only_zeros:
-        raise SettingError(f"the split {split.value} has no patient; give another `split`")
+        raise SettingError(f"the split {split} has no patient; give another `split`")
     if not len(made) or (files and made.problems):
         raise typer.Exit(1)
 
@@ -123,10 +125,10 @@ def distances(
     checkpoint: CheckpointPath,
     store: Annotated[Path, typer.Argument(help="Store made by `clocs prepare`.")],
     metric: Annotated[
-        MetricName,
+        Literal["euclidean", "cosine"],
         typer.Option(help="Euclidean distance of vectors as they are, as in the paper; or cosine."),
-    ] = MetricName.euclidean,
-    split: Split = PartName.test,
+    ] = "euclidean",
+    split: Split = "test",
     leads: Leads = None,
     split_seed: SplitSeed = 0,
     plot: Annotated[Path | None, typer.Option(help="Draw the distributions to this PNG.")] = None,
@@ -142,8 +144,8 @@ def distances(
         found = clocs.patient_distances(
             checkpoint,
             store,
-            metric=metric.value,
-            split=split.value,
+            metric=metric,
+            split=split,
             leads=names_of(leads),
             split_seed=split_seed,
             device=device,
@@ -154,7 +156,7 @@ def distances(
         from clocs.figures.distances import distance_histograms
 
         title = f"{found.method} on {found.store}, {found.split} patients"
-        name = "Euclidean" if metric is MetricName.euclidean else "cosine"
+        name = "Euclidean" if metric == "euclidean" else "cosine"
         pair = found.distances
         save(distance_histograms(pair.intra, pair.inter, title=title, metric=name), plot)
     if as_json:
@@ -178,9 +180,9 @@ def index(
         typer.Option("--replace", help="With --add: replace patients that are in the index."),
     ] = False,
     kind: Annotated[
-        KindName,
+        Literal["auto", "exact", "hnsw", "ivf"],
         typer.Option(help="How to search; auto depends on the size, exact up to a million."),
-    ] = KindName.auto,
+    ] = "auto",
     frame: Annotated[
         float | None,
         typer.Option(help="Seconds of a frame; the checkpoint's by default."),
@@ -198,7 +200,7 @@ def index(
             out=out,
             add=add,
             replace=replace,
-            kind=kind.value,
+            kind=kind,
             frame=frame,
             leads=names_of(leads),
             split_seed=split_seed,
@@ -229,8 +231,8 @@ def similar(
     ] = None,
     k: Annotated[int, typer.Option("-k", help="Number of neighbours.", min=1)] = 10,
     level: Annotated[
-        IndexedName, typer.Option(help="Return patients or recordings.")
-    ] = IndexedName.patient,
+        Literal["patient", "recording"], typer.Option(help="Return patients or recordings.")
+    ] = "patient",
     label: Annotated[str | None, typer.Option(help="Return only those with this label.")] = None,
     min_age: Annotated[
         float | None, typer.Option(help="Lowest age in years; unknown ages do not pass.")
@@ -239,7 +241,8 @@ def similar(
         float | None, typer.Option(help="Highest age in years; unknown ages do not pass.")
     ] = None,
     sex: Annotated[
-        SexName | None, typer.Option(help="Return only this sex; unknown does not pass.")
+        Literal["female", "male"] | None,
+        typer.Option(help="Return only this sex; unknown does not pass."),
     ] = None,
     dataset: Annotated[str | None, typer.Option(help="Return only those of this dataset.")] = None,
     leads: Annotated[
@@ -257,23 +260,17 @@ def similar(
         patient=patient,
         file=file,
         k=k,
-        level=level.value,
-        where=Where(
-            label=label,
-            min_age=min_age,
-            max_age=max_age,
-            sex=None if sex is None else sex.value,
-            dataset=dataset,
-        ),
+        level=level,
+        where=Where(label=label, min_age=min_age, max_age=max_age, sex=sex, dataset=dataset),
         leads=names_of(leads),
         rate=rate,
     )
     columns = ["dataset", "patient", "recording", "labels", "age", "sex", "split"]
-    columns = [name for name in columns if name != "recording" or level is IndexedName.recording]
+    columns = [name for name in columns if name != "recording" or level == "recording"]
     rows = found.select(*columns, "cosine", "euclidean")
     if as_json:
         query = patient if patient is not None else file
-        print_json({"query": str(query), "level": level.value, "neighbours": rows.to_dicts()})
+        print_json({"query": str(query), "level": level, "neighbours": rows.to_dicts()})
         return
     from clocs.cli.tables.patients import neighbours_table
     from clocs.patients.index_folder import open_index
@@ -282,7 +279,7 @@ def similar(
     if not rows.height:
         filtered = any((label, min_age is not None, max_age is not None, sex, dataset))
         console.print("No patient passes." if filtered else "The index holds no other patient.")
-    if file is not None and (used := open_index(folder, level.value).leads):
+    if file is not None and (used := open_index(folder, level).leads):
         console.print(f"Leads: {', '.join(used)}, those of the index.")
 
 
@@ -291,7 +288,7 @@ def retrieval(
     checkpoints: Annotated[
         list[Path], typer.Argument(metavar="CHECKPOINT... STORE", help="Encoders, then a store.")
     ],
-    split: Split = PartName.test,
+    split: Split = "test",
     leads: Leads = None,
     split_seed: SplitSeed = 0,
     device: Device = None,
@@ -304,7 +301,7 @@ def retrieval(
         scores = clocs.retrieval(
             checkpoints[:-1],
             checkpoints[-1],
-            split=split.value,
+            split=split,
             leads=names_of(leads),
             split_seed=split_seed,
             device=device,
@@ -316,20 +313,6 @@ def retrieval(
     from clocs.cli.tables.patients import retrieval_table
 
     console.print(retrieval_table(scores))
-
-
-def index_info(path: Path, verify: bool, as_json: bool) -> None:
-    """What `clocs info` prints about an index."""
-    from clocs.cli.tables.patients import index_table
-    from clocs.patients.index_folder import index_facts
-
-    facts = index_facts(path, verify=verify)
-    if as_json:
-        print_json(facts)
-        return
-    console.print(index_table(facts))
-    if verify:
-        console.print("Verified: all vectors and rows match their hashes.")
 
 
 def _counted(n: int, noun: str) -> str:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import inspect
 import shlex
 from collections.abc import Callable, Mapping
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -32,13 +31,6 @@ from clocs.pretraining.methods import METHODS
 
 EXAMPLE = "Example: clocs pretrain chapman --method cmsc --seeds 5 --out runs/chapman-cmsc"
 PANEL = "Options of single methods"
-
-
-class PrecisionName(StrEnum):
-    """Number formats of activations during training."""
-
-    float32 = "float32"
-    bfloat16 = "bfloat16"
 
 
 def pretrain(
@@ -68,8 +60,9 @@ def pretrain(
         typer.Option(help="Checkpoint to start from, or a folder with one per seed."),
     ] = None,
     precision: Annotated[
-        PrecisionName, typer.Option(help="Number format of activations; weights stay float32.")
-    ] = PrecisionName.float32,
+        Literal["float32", "bfloat16"],
+        typer.Option(help="Number format of activations; weights stay float32."),
+    ] = "float32",
     epochs: Epochs = 400,
     patience: Patience = 15,
     batch_size: BatchSize = None,
@@ -103,7 +96,7 @@ def pretrain(
             perturb=perturb[0] if perturb and len(perturb) == 1 else perturb,
             instances_per_patient=instances_per_patient,
             init=init,
-            precision=precision.value,
+            precision=precision,
             epochs=epochs,
             patience=patience,
             batch_size=batch_size,
