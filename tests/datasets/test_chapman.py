@@ -12,8 +12,9 @@ import polars as pl
 import pytest
 import wfdb
 
-from clocs.datasets import Chapman, open_dataset
 from clocs.datasets.base import Dataset
+from clocs.datasets.chapman import Chapman
+from clocs.datasets.table import open_dataset
 from clocs.errors import SourceError, UnusableError
 from clocs.recording import STANDARD_LEADS, Recording
 

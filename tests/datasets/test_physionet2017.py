@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clocs.datasets import open_dataset
+from clocs.datasets.table import open_dataset
 from clocs.errors import SettingError, SourceError, UnusableError
 
 RNG = np.random.default_rng(0)
@@ -85,7 +85,7 @@ def test_nine_seconds_are_enough_for_one_frame_and_less_than_2500_samples_are_no
 
 
 def test_unknown_names_and_options_are_refused_with_the_known_ones(folder: Path) -> None:
-    with pytest.raises(SettingError, match="reference 'v9' is not known; use one of original, v3"):
+    with pytest.raises(SettingError, match="`reference` is 'v9'; use one of original, v3"):
         open_dataset("physionet2017", folder, reference="v9")
     with pytest.raises(SettingError, match="no option colour; it has reference"):
         open_dataset("physionet2017", folder, colour="red")

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import wfdb
 
-from clocs.datasets import PhysioNet2020, open_dataset
 from clocs.datasets.base import Dataset
+from clocs.datasets.physionet2020 import PhysioNet2020
+from clocs.datasets.table import open_dataset
 from clocs.errors import SourceError, UnusableError
 from clocs.recording import STANDARD_LEADS, Recording
 

@@ -1,8 +1,8 @@
-"""What a dataset is: a listing of a source, and the reading of one entry of it."""
+"""What a dataset is: a listing of a source, the reading of one entry, and a row in the table."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, Protocol
 
@@ -16,7 +16,7 @@ class Entry:
 
     id: str
     patient: str
-    path: str  # of its main file inside the source; what it means is the dataset's own business
+    path: str  # of its main file in the source, or whatever the dataset's `read` understands
     info: Mapping[str, str] = field(default_factory=dict)  # from label tables: label, age, sex …
 
 
@@ -31,7 +31,7 @@ class Quarantined:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Everything a source holds, in a stable order, before any signal is read."""
+    """All recordings of a source, in a stable order, before any signal is read."""
 
     entries: tuple[Entry, ...]
     quarantined: tuple[Quarantined, ...] = ()
@@ -40,7 +40,7 @@ class Listing:
 
 
 class Dataset(Protocol):
-    """A dataset: one file in this folder, one row in `DATASETS`."""
+    """What preparing needs of a dataset; see docs/extending.md."""
 
     @property
     def name(self) -> str: ...
@@ -79,12 +79,13 @@ class Dataset(Protocol):
         ...
 
 
-@dataclass(frozen=True, eq=False)
-class Published:
-    """A dataset in a source, with what most of the published ones share; others say otherwise."""
+class DatasetDefaults:
+    """The constants of a dataset, with values that most datasets share."""
 
-    source: Source
-
+    name: ClassVar[str]
+    labels: ClassVar[tuple[str, ...]]
+    frame: ClassVar[FrameSpec]
+    segment_frame: ClassVar[FrameSpec]
     multilabel: ClassVar[bool] = False
     resample: ClassVar[Literal["recording", "frame"]] = "recording"
     batch_size: ClassVar[int] = 256
@@ -92,3 +93,48 @@ class Published:
     @property
     def settings(self) -> Mapping[str, str]:
         return {}
+
+
+@dataclass(frozen=True, eq=False)
+class PublishedDataset(DatasetDefaults):
+    """A dataset whose files are in a source."""
+
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetOption:
+    """An option of one dataset: a keyword in Python, an option of `clocs prepare`.
+
+    Attributes:
+        name: The keyword.
+        default: Its value where none is given; its type is the option's type.
+        help: What it is, as a phrase.
+        choices: All values that it can have; empty where there are too many to list.
+        minimum: The least value allowed.
+    """
+
+    name: str
+    default: int | float | str
+    help: str
+    choices: tuple[str, ...] = ()
+    minimum: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetRow:
+    """How a dataset is opened and recognised; declared at the end of the dataset's module.
+
+    Attributes:
+        name: On the command line and in stores.
+        open: Makes the dataset, from a source (where `has_source`) and options by keyword.
+        recognise: Whether a source holds this dataset.
+        options: The dataset's own.
+        has_source: Whether the dataset reads files at all.
+    """
+
+    name: str
+    open: Callable[..., Dataset]
+    recognise: Callable[[Source], bool] = lambda source: False
+    options: tuple[DatasetOption, ...] = ()
+    has_source: bool = True

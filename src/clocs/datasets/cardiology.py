@@ -1,7 +1,7 @@
 """Cardiology (Hannun et al. 2019): one lead, 200 Hz, 30 s, twelve rhythms labelled in time.
 
 `.ecg` files with the committee's episodes in `_grp*.episodes.json`; the single readers' `_rev*`
-are not used. Knows nothing about other datasets or about stores.
+are not used.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ import dataclasses
 import re
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 from clocs.datasets import checks, listing
-from clocs.datasets.base import Entry, Listing, Published
+from clocs.datasets.base import DatasetRow, Entry, Listing, PublishedDataset
 from clocs.errors import UnusableError
 from clocs.formats import irhythm
 from clocs.formats.source import stem
@@ -24,11 +23,11 @@ _COMMITTEE = re.compile(r"(.+)_grp\d*\.episodes\.json$")
 
 
 @dataclass(frozen=True, eq=False)
-class Cardiology(Published):
-    """The dataset in a source; see the module."""
+class Cardiology(PublishedDataset):
+    """The dataset in a source."""
 
-    name: ClassVar[str] = "cardiology"
-    labels: ClassVar[tuple[str, ...]] = (
+    name = "cardiology"
+    labels = (
         "AFIB",
         "AVB",
         "BIGEMINY",
@@ -42,10 +41,10 @@ class Cardiology(Published):
         "VT",
         "WENCKEBACH",
     )
-    frame: ClassVar[FrameSpec] = FrameSpec(1.28, 2500)
-    segment_frame: ClassVar[FrameSpec] = FrameSpec(1.28, 2500)
-    resample: ClassVar[Literal["recording", "frame"]] = "frame"
-    batch_size: ClassVar[int] = 16
+    frame = FrameSpec(1.28, 2500)
+    segment_frame = FrameSpec(1.28, 2500)
+    resample = "frame"
+    batch_size = 16
 
     def list(self) -> Listing:
         signals = listing.with_suffix(self.source, ".ecg")
@@ -103,7 +102,7 @@ class Cardiology(Published):
         return dataclasses.replace(recording, patient=entry.patient, episodes=episodes)
 
     def _check_labels(self, name: str, recording: Recording, episodes: tuple[Episode, ...]) -> None:
-        """Refuse a recording none of whose frames has one of the twelve labels."""
+        """Refuse a recording without a single frame that has one of the twelve labels."""
         step = round(self.frame.seconds * recording.rate)
         starts = range(0, recording.samples - step + 1, step)
         found = {
@@ -117,3 +116,8 @@ class Cardiology(Published):
         if not found & set(self.labels):
             detail = f"the frames of {name} are all {', '.join(sorted(found))}"
             raise UnusableError("unknown label", detail)
+
+
+CARDIOLOGY = DatasetRow(
+    "cardiology", Cardiology, lambda source: bool(listing.with_suffix(source, ".ecg"))
+)

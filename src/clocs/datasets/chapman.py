@@ -1,7 +1,7 @@
 """Chapman–Shaoxing (Zheng et al. 2020): 12 leads, 500 Hz, 10 s, four rhythm groups.
 
 Reads the published `ECGDataDenoised` tables with `Diagnostics.xlsx`, and WFDB records whose
-headers hold `#Rhythm:`. Knows nothing about other datasets or about stores.
+headers hold `#Rhythm:`.
 """
 
 from __future__ import annotations
@@ -9,10 +9,9 @@ from __future__ import annotations
 import io
 from dataclasses import dataclass
 from datetime import datetime
-from typing import ClassVar
 
 from clocs.datasets import checks, listing
-from clocs.datasets.base import Entry, Listing, Published
+from clocs.datasets.base import DatasetRow, Entry, Listing, PublishedDataset
 from clocs.errors import SourceError, UnusableError
 from clocs.formats.csv import RATE_HZ, ROWS, read_csv
 from clocs.formats.source import Source, stem
@@ -32,13 +31,13 @@ _NOT_RECORDINGS = {"diagnostics", "rhythmnames", "conditionnames", "attributesdi
 
 
 @dataclass(frozen=True, eq=False)
-class Chapman(Published):
-    """The dataset in a source; see the module."""
+class Chapman(PublishedDataset):
+    """The dataset in a source."""
 
-    name: ClassVar[str] = "chapman"
-    labels: ClassVar[tuple[str, ...]] = tuple(GROUPS)
-    frame: ClassVar[FrameSpec] = FrameSpec(10.0, 2500)
-    segment_frame: ClassVar[FrameSpec] = FrameSpec(5.0, 2500)
+    name = "chapman"
+    labels = tuple(GROUPS)
+    frame = FrameSpec(10.0, 2500)
+    segment_frame = FrameSpec(5.0, 2500)
 
     def list(self) -> Listing:
         tables = listing.tables(self.source, TABLE)
@@ -91,7 +90,7 @@ class Chapman(Published):
 
 
 def _taken(name: str) -> str | None:
-    """The machine names its files by the moment: 'MUSE_20180111_155115_19000'."""
+    """The device names its files by date and time: 'MUSE_20180111_155115_19000'."""
     if not name.startswith("MUSE_") or name[13:14] != "_":
         return None
     try:  # `strptime` would take a tenth of the time of reading a recording
@@ -101,7 +100,7 @@ def _taken(name: str) -> str | None:
 
 
 def _texts(source: Source) -> list[str]:
-    """CSV recordings; where raw and denoised ones lie side by side, the denoised."""
+    """CSV recordings; where there are raw and denoised ones, the denoised."""
     texts = [
         path
         for path in listing.with_suffix(source, ".csv")
@@ -112,21 +111,21 @@ def _texts(source: Source) -> list[str]:
 
 
 def _label(entry: Entry, *, header: str) -> str:
-    """The rhythm group, on which the table and the header must agree where both speak."""
+    """The rhythm group, on which the table and the header must agree where both give one."""
     named = {TABLE: entry.info.get("rhythm", ""), "the header": header}
     named = {where: rhythm for where, rhythm in named.items() if rhythm}
     if not named:
         detail = f"{entry.id} has no row in {TABLE} and no #Rhythm in a header"
         raise UnusableError("no label", detail)
-    said = " and ".join(f"{rhythm!r} in {where}" for where, rhythm in named.items())
+    given = " and ".join(f"{rhythm!r} in {where}" for where, rhythm in named.items())
     groups = {_GROUP_OF.get(rhythm.upper(), "") for rhythm in named.values()}
     if len(groups) > 1 or "" in groups:
-        raise UnusableError("unknown label", f"the rhythm of {entry.id} is {said}")
+        raise UnusableError("unknown label", f"the rhythm of {entry.id} is {given}")
     return groups.pop()
 
 
 def _rows(tables: list[bytes], source: Source) -> dict[str, dict[str, str]]:
-    """Rows of the published tables by file name; two that differ in rhythm keep both words."""
+    """Rows of the published tables by file name; two that differ in rhythm keep both."""
     rows: dict[str, dict[str, str]] = {}
     for table in tables:
         for values in _excel(table, source):
@@ -154,3 +153,14 @@ def _excel(table: bytes, source: Source) -> list[dict[str, str]]:
             f"{TABLE} of {source.path} is not the published table with the columns "
             f"{', '.join(columns)} ({problem}); download it again"
         ) from None
+
+
+def _recognise(source: Source) -> bool:
+    headers = listing.first_headers(source)
+    if any("Rhythm" in one.fields() or one.name.startswith("MUSE_") for one in headers):
+        return True
+    tables = listing.with_suffix(source, ".csv")
+    return any(stem(name).startswith("MUSE_") for name in tables)
+
+
+CHAPMAN = DatasetRow("chapman", Chapman, _recognise)

@@ -1,7 +1,4 @@
-"""What every recording of a named dataset must pass, and the fields all of them share.
-
-Knows nothing about any one dataset.
-"""
+"""Checks that every recording of a published dataset must pass, and fields that all share."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ _SEXES = {"male": "male", "m": "male", "female": "female", "f": "female"}
 
 
 def check_signal(recording: Recording, *, frame: FrameSpec, known_leads: Collection[str]) -> None:
-    """Refuse a recording that is unusable as a whole; a flat lead or stretch is no reason.
+    """Refuse a recording that is unusable as a whole; single leads may be flat.
 
     Raises:
         UnusableError: no known lead, flat or too short.
@@ -25,7 +22,7 @@ def check_signal(recording: Recording, *, frame: FrameSpec, known_leads: Collect
         detail = f"{recording.id} has {found}; one of {', '.join(known_leads)} is needed"
         raise UnusableError("no known lead", detail)
     digital = recording.digital
-    # Nearly every recording moves at once: only the others are looked at whole.
+    # Nearly every recording varies at its start: only the others are checked in full.
     if not (digital[:, :64] != digital[:, :1]).any() and (digital == digital[:, :1]).all():
         raise UnusableError("flat", f"{recording.id} is constant in every lead")
     needed = round(frame.seconds * recording.rate)

@@ -1,7 +1,6 @@
 """PhysioNet/CinC 2017: one lead, 300 Hz, 9 to 61 s, four classes in `REFERENCE.csv`.
 
-WFDB records with the label table inside the source or beside the zip. Knows nothing about other
-datasets or about stores.
+WFDB records with the label table inside the source or beside the zip.
 """
 
 from __future__ import annotations
@@ -9,10 +8,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 from clocs.datasets import checks, listing
-from clocs.datasets.base import Entry, Listing, Published
+from clocs.datasets.base import DatasetOption, DatasetRow, Entry, Listing, PublishedDataset
 from clocs.errors import SettingError, SourceError, UnusableError
 from clocs.formats.source import Source
 from clocs.formats.wfdb import read_wfdb
@@ -27,8 +25,8 @@ TABLES = {
 
 
 @dataclass(frozen=True, eq=False)
-class PhysioNet2017(Published):
-    """The dataset in a source; see the module.
+class PhysioNet2017(PublishedDataset):
+    """The dataset in a source.
 
     Attributes:
         source: Where the records are.
@@ -37,15 +35,15 @@ class PhysioNet2017(Published):
 
     reference: str = "original"
 
-    name: ClassVar[str] = "physionet2017"
-    labels: ClassVar[tuple[str, ...]] = ("N", "A", "O", "~")
-    frame: ClassVar[FrameSpec] = FrameSpec(2500 / 300, 2500)
-    segment_frame: ClassVar[FrameSpec] = FrameSpec(2500 / 300, 2500)
+    name = "physionet2017"
+    labels = ("N", "A", "O", "~")
+    frame = FrameSpec(2500 / 300, 2500)
+    segment_frame = FrameSpec(2500 / 300, 2500)
 
     def __post_init__(self) -> None:
         if self.reference not in TABLES:
             known = ", ".join(TABLES)
-            raise SettingError(f"reference {self.reference!r} is not known; use one of {known}")
+            raise SettingError(f"`reference` is {self.reference!r}; use one of {known}")
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -86,7 +84,7 @@ class PhysioNet2017(Published):
 
 
 def _tables(source: Source, names: tuple[str, ...]) -> list[bytes]:
-    """The label tables of the first of these names that the source, or its folder, holds."""
+    """The label tables with the first of these names found in the source or its folder."""
     for name in names:
         found = listing.tables(source, name)
         if found:
@@ -98,7 +96,7 @@ def _tables(source: Source, names: tuple[str, ...]) -> list[bytes]:
 
 
 def _rows(tables: list[bytes]) -> dict[str, str]:
-    """Labels by record; two different ones of one record keep both words, and fit no class."""
+    """Labels by record; where a record has two different ones, both, which is no class."""
     rows: dict[str, str] = {}
     for table in tables:
         for line in table.decode("utf-8-sig", errors="replace").splitlines():
@@ -109,3 +107,26 @@ def _rows(tables: list[bytes]) -> dict[str, str]:
             if known != label:
                 rows[name] = f"{known} or {label}"
     return rows
+
+
+def _recognise(source: Source) -> bool:
+    headers = listing.first_headers(source)
+    return any(
+        len(one.signals) == 1 and one.rate == 300 and not {"Dx", "Rhythm"} & one.fields().keys()
+        for one in headers
+    )
+
+
+PHYSIONET2017 = DatasetRow(
+    "physionet2017",
+    PhysioNet2017,
+    _recognise,
+    options=(
+        DatasetOption(
+            "reference",
+            "original",
+            "Version of the labels: original, as in the paper, or the revised v3",
+            choices=tuple(TABLES),
+        ),
+    ),
+)

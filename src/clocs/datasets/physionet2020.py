@@ -1,17 +1,16 @@
 """PhysioNet/CinC 2020, the CPSC 2018 part: 12 leads, 500 Hz, 6 to 144 s, nine labels.
 
 WFDB records whose headers hold SNOMED codes in `#Dx:`; a recording has one to three labels.
-Knows nothing about other datasets or about stores.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from clocs.datasets import checks, listing
-from clocs.datasets.base import Entry, Listing, Published
+from clocs.datasets.base import DatasetRow, Entry, Listing, PublishedDataset
 from clocs.errors import UnusableError
+from clocs.formats.source import Source
 from clocs.formats.wfdb import read_wfdb
 from clocs.recording import STANDARD_LEADS, FrameSpec, Recording
 
@@ -29,14 +28,14 @@ CODES = {
 
 
 @dataclass(frozen=True, eq=False)
-class PhysioNet2020(Published):
-    """The dataset in a source; see the module."""
+class PhysioNet2020(PublishedDataset):
+    """The dataset in a source."""
 
-    name: ClassVar[str] = "physionet2020"
-    labels: ClassVar[tuple[str, ...]] = tuple(CODES)
-    multilabel: ClassVar[bool] = True
-    frame: ClassVar[FrameSpec] = FrameSpec(5.0, 2500)
-    segment_frame: ClassVar[FrameSpec] = FrameSpec(5.0, 2500)
+    name = "physionet2020"
+    labels = tuple(CODES)
+    multilabel = True
+    frame = FrameSpec(5.0, 2500)
+    segment_frame = FrameSpec(5.0, 2500)
 
     def list(self) -> Listing:
         entries, lost = listing.wfdb_entries(self.source, {})
@@ -66,3 +65,11 @@ def _labels(name: str, diagnoses: str) -> tuple[str, ...]:
         detail = f"none of the codes of {name} is among the nine: {', '.join(sorted(codes))}"
         raise UnusableError("unknown label", detail)
     return labels
+
+
+def _recognise(source: Source) -> bool:
+    fields = [header.fields() for header in listing.first_headers(source)]
+    return any("Dx" in one and "Rhythm" not in one for one in fields)
+
+
+PHYSIONET2020 = DatasetRow("physionet2020", PhysioNet2020, _recognise)

@@ -2,8 +2,7 @@
 
 The heart vector is a sum of Gaussian waves in Frank's coordinates, projected on the leads by
 Dower's matrix; f-waves have a lead field of their own, since the atria lie close under V1.
-A patient persists; a recording adds what changes from visit to visit. Knows nothing about who the
-patients are, datasets, files or int16.
+A patient persists; a recording adds what changes from visit to visit.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from typing import Final
 import numpy as np
 from numpy.random import SFC64, Generator, SeedSequence
 from numpy.typing import NDArray
-from scipy.fft import irfft, next_fast_len
 
 Array = NDArray[np.float32]
 
@@ -56,7 +54,7 @@ _Q_ONSET = 0.042  # s before R: the QT interval starts here
 
 @dataclass(frozen=True, slots=True)
 class Rhythm:
-    """A rhythm class: its share of the patients, their mean age, and its heart rates a minute."""
+    """A rhythm class: its share of the patients, their mean age, and its heart rates per minute."""
 
     label: str
     share: float
@@ -73,12 +71,12 @@ class Patient:
 
     Attributes:
         rhythm: The class.
-        rate: Resting heart rate, beats a minute.
+        rate: Resting heart rate, beats per minute.
         amplitude: (waves, 3) mV.
         centre: (waves,) s after R.
         width: (waves,) s, of the falling side; the rising side of T is `skew` times wider.
         skew: Asymmetry of T, 1 for none.
-        qtc: QT at one beat a second, s.
+        qtc: QT at one beat per second, s.
         field: (8, 3) lead field of I, II, V1 … V6.
         atrial: (8, 2) lead field of the f-waves, mV.
         fibrillation: Dominant frequency of the f-waves, Hz.
@@ -101,20 +99,20 @@ class Patient:
 
 
 def stream(*key: int) -> Generator:
-    """The random numbers that belong to a key, whatever else has been drawn before."""
+    """The random numbers of a key, independent of any drawn before."""
     return Generator(SFC64(SeedSequence(key)))
 
 
 def simulate(
     patient: Patient, rng: Generator, *, seconds: float, rate: float
 ) -> tuple[Array, Array]:
-    """What the heart gives and what disturbs it, both (12, samples) in mV; the ECG is their sum.
+    """The heart's signal and the noise, both (12, samples) in mV; the ECG is their sum.
 
     Args:
-        patient: Whose ECG.
-        rng: The recording's own random numbers: another visit, another stream.
+        patient: Whose heart.
+        rng: The recording's own random numbers; another stream for each visit.
         seconds: Duration.
-        rate: Samples a second, Hz.
+        rate: In Hz.
     """
     samples = round(seconds * rate)
     breath = rng.uniform(0.18, 0.33), rng.uniform(0, 2 * np.pi)  # Hz, rad
@@ -213,7 +211,7 @@ def _add_waves(
     pad: int,
 ) -> None:
     """Add (beats, 3, waves) amplitudes of Gaussian waves to (3, pad + samples + pad)."""
-    # One window a beat, four widths beyond its outermost waves, on the grid of samples.
+    # One window per beat, four widths beyond its outermost waves, on the grid of samples.
     reach = 4 * width * skew
     before = int(np.ceil((reach - centre).max() * rate)) + 1
     after = int(np.ceil((centre + reach).max() * rate)) + 1
@@ -248,6 +246,8 @@ def _noise(rng: Generator, samples: int, rate: float, breath: tuple[float, float
     """(12, samples) mV: drift, muscle, breathing and mains, each picked up at the electrodes."""
     # Made in the frequency domain, where a band is a slice; longer than needed, because what an
     # inverse transform gives is periodic and a recording's two ends do not meet.
+    from scipy.fft import irfft, next_fast_len  # not needed to list or read other datasets
+
     length = int(next_fast_len(int(1.25 * samples), real=True))
     step = rate / length
     spectrum = np.zeros((9, length // 2 + 1), np.complex64)

@@ -1,7 +1,7 @@
 """The embedded dataset: simulated 12-lead ECGs, for demonstrations, tests and trying things out.
 
 It has no source: a recording is a function of its options, its patient's number and its own.
-Here is who the patients are; how their hearts become signals is in `simulator`.
+This module draws the patients; `simulator` computes their signals.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 from numpy.random import Generator
 
-from clocs.datasets.base import Entry, Listing
+from clocs.datasets.base import DatasetDefaults, DatasetOption, DatasetRow, Entry, Listing
 from clocs.datasets.simulator import (
     ATRIAL,
     DOWER,
@@ -33,9 +33,9 @@ from clocs.datasets.simulator import (
 from clocs.errors import SettingError, SourceError
 from clocs.recording import STANDARD_LEADS, FrameSpec, Recording
 
-GAIN = 1000.0  # steps a mV: 1 µV each, and ±32 mV before anything is cut off
-_DATES = 2**31  # the stream of a patient's visits, beyond all recordings
-_VERSION = 2  # of the simulated hearts: raise it whenever the same options give other signals
+GAIN = 1000.0  # steps per mV: 1 µV each, and a range of ±32 mV
+_DATES = 2**31  # the random stream of a patient's visits, beyond those of recordings
+_VERSION = 2  # raise it whenever the same options give other signals
 
 
 RHYTHMS: Final = (
@@ -63,7 +63,7 @@ _WIDTH: Final = np.array([0.019, 0.021, 0.0075, 0.0090, 0.0095, 0.0090, 0.006, 0
 
 
 @dataclass(frozen=True)
-class Synthetic:
+class Synthetic(DatasetDefaults):
     """Simulated patients with one of four rhythms each, which all their recordings share.
 
     Recording k of patient p depends on the seed, p, k, `seconds` and `rate` alone: neither the
@@ -71,13 +71,18 @@ class Synthetic:
 
     Attributes:
         patients: How many, P00001 onwards.
-        seed: Another seed, other people.
-        recordings: Of each patient.
-        seconds: Of each recording.
+        seed: Of all random numbers.
+        recordings: Per patient.
+        seconds: Per recording.
         rate: In Hz.
     """
 
-    patients: int
+    name = "synthetic"
+    labels = tuple(rhythm.label for rhythm in RHYTHMS)
+    frame = FrameSpec(5.0, 2500)
+    segment_frame = FrameSpec(5.0, 2500)
+
+    patients: int = 1000
     seed: int = 0
     recordings: int = 2
     seconds: float = 10.0
@@ -87,39 +92,11 @@ class Synthetic:
         for name, least in (("patients", 1), ("seed", 0), ("recordings", 1)):
             given = getattr(self, name)
             if given < least:
-                raise SettingError(f"{name} is {given}; give {least} or more")
+                raise SettingError(f"`{name}` is {given}; give {least} or more")
         if not 1 <= self.seconds <= 86_400:
-            raise SettingError(f"seconds is {self.seconds}; give 1 to 86,400 seconds a recording")
+            raise SettingError(f"`seconds` is {self.seconds}; give 1 to 86,400")
         if not 100 <= self.rate <= 10_000:
-            raise SettingError(f"rate is {self.rate}; give 100 to 10,000 Hz")
-
-    @property
-    def name(self) -> str:
-        return "synthetic"
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        return tuple(rhythm.label for rhythm in RHYTHMS)
-
-    @property
-    def multilabel(self) -> bool:
-        return False
-
-    @property
-    def frame(self) -> FrameSpec:
-        return FrameSpec(5.0, 2500)
-
-    @property
-    def segment_frame(self) -> FrameSpec:
-        return FrameSpec(5.0, 2500)
-
-    @property
-    def resample(self) -> Literal["recording", "frame"]:
-        return "recording"
-
-    @property
-    def batch_size(self) -> int:
-        return 256
+            raise SettingError(f"`rate` is {self.rate}; give 100 to 10,000 Hz")
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -137,7 +114,7 @@ class Synthetic:
         return Listing(entries, fingerprint=hashlib.sha256(described.encode()).hexdigest())
 
     def patient(self, number: int) -> Patient:
-        """Patient `number`, from 1: what the simulator knows and no recording tells."""
+        """Patient `number`, from 1, with what the recordings do not show."""
         return _patient(self.seed, number)
 
     def read(self, entry: Entry) -> Recording:
@@ -181,7 +158,7 @@ def _patient(seed: int, number: int) -> Patient:
 
 
 def _visit(seed: int, patient: int, visit: int) -> datetime:
-    """When a patient's recording was taken: months apart as a rule, years apart now and then."""
+    """The date of a patient's recording: usually months apart, sometimes years."""
     rng = stream(seed, patient, _DATES)
     first = datetime(2015, 1, 1) + timedelta(minutes=int(rng.integers(3 * 365 * 24 * 60)))
     gaps = rng.lognormal(np.log(120), 1.2, size=visit - 1)  # days
@@ -189,7 +166,7 @@ def _visit(seed: int, patient: int, visit: int) -> datetime:
 
 
 def draw_patient(rng: Generator) -> Patient:
-    """A patient at random: the rhythm by its share, the morphology whatever the rhythm."""
+    """A random patient: the rhythm by its share, the morphology mostly independent of it."""
     place = float(rng.random())
     shares = np.cumsum([rhythm.share for rhythm in RHYTHMS])
     rhythm = RHYTHMS[int(np.searchsorted(shares[:-1], place, "right"))]
@@ -248,3 +225,17 @@ def _variability(rhythm: Rhythm, age: float, rng: Generator) -> float:
     if rhythm.label == "SVT":
         return 0.004
     return float(np.clip(rng.lognormal(np.log(0.035 - 0.00025 * age), 0.35), 0.004, 0.06))
+
+
+SYNTHETIC = DatasetRow(
+    "synthetic",
+    Synthetic,
+    options=(
+        DatasetOption("patients", 1000, "Number of simulated patients", minimum=1),
+        DatasetOption("recordings", 2, "Recordings per simulated patient", minimum=1),
+        DatasetOption("seed", 0, "Random seed of the simulation", minimum=0),
+        DatasetOption("seconds", 10.0, "Length of a simulated recording in seconds", minimum=1),
+        DatasetOption("rate", 500.0, "Sampling rate of the simulation in Hz", minimum=100),
+    ),
+    has_source=False,
+)

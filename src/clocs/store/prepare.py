@@ -12,8 +12,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clocs.datasets import open_dataset
 from clocs.datasets.base import Dataset
+from clocs.datasets.table import open_dataset
 from clocs.store.workers import start_crew
 
 if TYPE_CHECKING:

@@ -1,0 +1,45 @@
+"""The table of datasets: every module of this package that declares a `DatasetRow`."""
+
+from __future__ import annotations
+
+import os
+
+from clocs.datasets.base import Dataset, DatasetRow
+from clocs.errors import SettingError
+from clocs.formats.source import open_source
+from clocs.registry import rows_in
+
+# Other modules of this package may not import from this one at the top, which imports all of them.
+DATASETS = rows_in("clocs.datasets", DatasetRow)
+
+
+def open_dataset(
+    name: str, source_path: str | os.PathLike[str] | None = None, **options: object
+) -> Dataset:
+    """Open a dataset by its name.
+
+    Args:
+        name: One of `DATASETS`.
+        source_path: A folder or zip; None for a dataset without files.
+        options: The dataset's own, such as `reference="v3"` for physionet2017.
+
+    Raises:
+        SettingError: No such dataset or option, or a source that is missing or not needed.
+        SourceError: The source cannot be opened.
+    """
+    row = DATASETS.get(name)
+    if row is None:
+        raise SettingError(f"there is no dataset {name!r}; use one of {', '.join(DATASETS)}")
+    known = [option.name for option in row.options]
+    unknown = sorted(options.keys() - set(known))
+    if unknown:
+        offer = f"it has {', '.join(f'`{one}`' for one in known)}" if known else "it has none"
+        named = ", ".join(f"`{one}`" for one in unknown)
+        raise SettingError(f"{name} has no option {named}; {offer}")
+    if not row.has_source:
+        if source_path is not None:
+            raise SettingError(f"{name} has no source; leave out {source_path}")
+        return row.open(**options)
+    if source_path is None:
+        raise SettingError(f"{name} needs a source: its folder, or its zip as downloaded")
+    return row.open(open_source(source_path), **options)
