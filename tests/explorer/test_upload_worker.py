@@ -16,6 +16,7 @@ from clocs.explorer import upload_worker
 from clocs.explorer.packing import pack, unpack
 from clocs.explorer.shield import BODY_LIMIT
 from clocs.explorer.upload_worker import read_upload
+from clocs.formats.read import known_suffixes
 from explorer.files import bomb, wfdb_files, zipped
 
 MB = 1 << 20
@@ -101,12 +102,12 @@ def test_reading_that_needs_too_much_memory_is_stopped() -> None:
     script = (
         "import resource, sys; from clocs.explorer import upload_worker;"
         "upload_worker.MOST_MEMORY = 600 << 20\n"
-        "upload_worker.read_upload = lambda files, rate: bytearray(2 << 30)\nupload_worker.main()"
+        "upload_worker.read_upload = lambda *given: bytearray(2 << 30)\nupload_worker.main()"
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
         [sys.executable, "-c", script],
-        input=pack({"names": {}, "rate": None}, {}),
+        input=pack({"names": {}, "rate": None, "unit": None}, {}),
         capture_output=True,
         env=environment,
         check=False,
@@ -120,3 +121,5 @@ def test_the_page_states_the_actual_limits() -> None:
     script = (static / "upload.js").read_text(encoding="utf-8")
     assert f"up to {BODY_LIMIT // MB} MiB" in " ".join(page.split())
     assert f"{BODY_LIMIT // MB} * 2 ** 20" in script
+    accepted = page[page.index('accept="') :].split('"')[1].split(",")
+    assert set(known_suffixes()) <= set(accepted)

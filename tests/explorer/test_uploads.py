@@ -150,6 +150,7 @@ def test_bad_uploads_are_refused_with_a_message(served: Served) -> None:
         ({"letter.txt": b"hello"}, {}),
         ({"own.csv": b"1,2\n"}, {"rate": "fast"}),
         ({"own.csv": b"1,2\n"}, {"rate": "1e99"}),
+        ({"own.csv": b"1,2\n"}, {"unit": "kg"}),
         ({f"{i}.csv": b"" for i in range(20)}, {}),
         ({"own.zip": bomb(100 * MB)}, {}),
         ({"own.zip": zlib.compress(os.urandom(1000))}, {}),
@@ -224,3 +225,15 @@ def test_an_upload_uses_the_leads_of_the_map(small_store: Store, encoder: Path) 
     np.testing.assert_array_equal(whole, alone)
     _, notes = embed_upload(loaded, recording.select(["II"]))
     assert notes == ("Embedded with II only; the patients were embedded with II, V2, aVL, aVR.",)
+
+
+def test_a_csv_in_millivolts_is_refused_until_its_unit_is_given(
+    served: Served, recording: Recording
+) -> None:
+    rows = "\n".join(",".join(f"{v:.4f}" for v in row) for row in recording.signal.T)
+    files = {"own.csv": f"{','.join(recording.leads)}\n{rows}\n".encode()}
+    refused = post(served, files, rate=f"{recording.rate:g}")
+    assert refused.status_code == 422 and "`unit`" in refused.json()["message"]
+    made = post(served, files, rate=f"{recording.rate:g}", unit="mV").json()
+    patients = served.session.embeddings.rows["patient"]
+    assert recording.patient in [patients[one["row"]] for one in made["neighbours"][:3]]

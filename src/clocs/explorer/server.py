@@ -84,6 +84,7 @@ _MULTIPART = {
                             "items": {"type": "string", "format": "binary"},
                         },
                         "rate": {"type": "number", "minimum": 10, "maximum": 10_000},
+                        "unit": {"type": "string", "enum": ["mV", "µV"]},
                     },
                 }
             }
@@ -192,8 +193,8 @@ def _add_uploads(app: FastAPI, uploads: Uploads) -> None:
     @app.post("/api/uploads", status_code=201, openapi_extra=_MULTIPART)
     async def upload(request: Request) -> responses.Uploaded:
         """Read one recording and compare it with the patients."""
-        received, rate = await _form(request)
-        recording = await run_in_threadpool(read_in_worker, received, rate)
+        form = await _form(request)
+        recording = await run_in_threadpool(read_in_worker, *form)
         return responses.Uploaded.model_validate(await run_in_threadpool(uploads.add, recording))
 
     @app.get("/api/uploads/{code}")
@@ -209,8 +210,8 @@ def _add_uploads(app: FastAPI, uploads: Uploads) -> None:
         return _binary(uploads.signal(code, start=start, seconds=seconds, lead=lead))
 
 
-async def _form(request: Request) -> tuple[dict[str, bytes], float | None]:
-    """Files by name, and the sampling rate; anything else in the form is refused."""
+async def _form(request: Request) -> tuple[dict[str, bytes], float | None, str | None]:
+    """Files by name, sampling rate and unit; anything else in the form is refused."""
     kind = request.headers.get("content-type", "")
     if not kind.lower().startswith("multipart/form-data"):
         raise HTTPException(422, "send the files as multipart/form-data, each as `files`")
@@ -226,20 +227,20 @@ async def _form(request: Request) -> tuple[dict[str, bytes], float | None]:
                         422, f"two files are called {name[:100]}; upload one recording at a time"
                     )
                 received[name] = await value.read()
-            text = form.get("rate")
+            given, unit = form.get("rate") or None, form.get("unit") or None
     except (MultiPartException, StarletteHTTPException) as error:
         raise HTTPException(422, getattr(error, "detail", None) or str(error)) from None
     if not received:
         raise HTTPException(422, "the form contains no file; upload one recording")
-    if text is None or text == "":
-        return received, None
     try:
-        rate = float(text) if isinstance(text, str) else np.nan
+        rate = float(given) if isinstance(given, str) else None
     except ValueError:
         rate = np.nan
-    if not 10 <= rate <= 10_000:
+    if rate is not None and not 10 <= rate <= 10_000:
         raise HTTPException(422, "the sampling rate must be between 10 and 10,000 Hz")
-    return received, rate
+    if unit not in (None, "mV", "µV"):
+        raise HTTPException(422, "the unit must be mV or µV")
+    return received, rate, unit
 
 
 def _add_pages(app: FastAPI, session: Session) -> None:

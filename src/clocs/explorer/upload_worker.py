@@ -33,12 +33,15 @@ SHORTEST = 1.0  # seconds
 RATES = (10.0, 10_000.0)  # Hz
 
 
-def read_upload(files: Mapping[str, bytes], rate: float | None = None) -> Recording:
+def read_upload(
+    files: Mapping[str, bytes], rate: float | None = None, unit: str | None = None
+) -> Recording:
     """The one recording in these files.
 
     Args:
         files: By name: a WFDB header with its signal files, a CSV, an `.ecg`, or a zip of those.
         rate: Sampling rate of a CSV in Hz; without it, a CSV must hold 10 s at 500 Hz.
+        unit: Unit of a CSV, 'mV' or 'µV'; without it, µV, if that gives the amplitudes of an ECG.
 
     Raises:
         ClocsError: One sentence on what is wrong with them.
@@ -50,7 +53,7 @@ def read_upload(files: Mapping[str, bytes], rate: float | None = None) -> Record
         raise SourceError(f"found {len(recordings)} recordings ({names}); upload one at a time")
     if recordings:
         name, own = recordings[0]
-        recording = own.read(hold_files(found), name, options_of(rate=rate))
+        recording = own.read(hold_files(found), name, options_of(rate=rate, unit=unit))
     elif incomplete := next((own for name in found if (own := format_beside(name))), None):
         raise SourceError(
             f"a {incomplete.name} signal file needs its header; upload the {incomplete.suffix} "
@@ -117,7 +120,7 @@ def _members(name: str, data: bytes) -> dict[str, bytes]:
 def _is_wanted(name: str) -> bool:
     last = _last(name)
     junk = last.startswith(".") or "__MACOSX" in name
-    return not junk and last.lower().endswith(known_suffixes())
+    return not junk and last.lower().endswith((*known_suffixes(), ".flac"))  # FLAC: signals of WFDB
 
 
 def _last(name: str) -> str:
@@ -197,7 +200,7 @@ def main() -> None:
     facts, arrays = unpack(sys.stdin.buffer.read())
     files = {name: arrays[key].tobytes() for key, name in facts["names"].items()}
     try:
-        answer = packed_recording(read_upload(files, facts["rate"]))
+        answer = packed_recording(read_upload(files, facts["rate"], facts["unit"]))
     except ClocsError as error:
         answer = pack({"error": str(error)}, {})
     except MemoryError:

@@ -38,7 +38,10 @@ _WORKERS = threading.BoundedSemaphore(2)
 
 
 def read_in_worker(
-    files: Mapping[str, bytes], rate: float | None = None, seconds: float = SECONDS
+    files: Mapping[str, bytes],
+    rate: float | None = None,
+    unit: str | None = None,
+    seconds: float = SECONDS,
 ) -> Recording:
     """The recording in these files, read by a process with limits on memory and time.
 
@@ -47,7 +50,7 @@ def read_in_worker(
     """
     names = {f"file{i}": name for i, name in enumerate(files)}
     data = {f"file{i}": np.frombuffer(data, np.uint8) for i, data in enumerate(files.values())}
-    request = pack({"names": names, "rate": rate}, data)
+    request = pack({"names": names, "rate": rate, "unit": unit}, data)
     if not _WORKERS.acquire(timeout=seconds):
         raise SourceError("too many files are being read; try again in a moment")
     try:

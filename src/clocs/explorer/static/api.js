@@ -31,10 +31,11 @@ export const neighbours = (code, options) => json(`/api/patients/${code}/neighbo
 export const csvOf = (code) => `/api/patients/${code}/neighbours.csv`;
 export const uploaded = (code, options) => json(`/api/uploads/${code}`, options);
 
-export function upload(files, rate) {
+export function upload(files, rate, unit) {
   const body = new FormData();
   for (const file of files) body.append("files", file, file.name);
   if (rate) body.append("rate", rate);
+  if (unit) body.append("unit", unit);
   return json("/api/uploads", { method: "POST", body });
 }
 

@@ -20,8 +20,8 @@ export function svg(tag, attributes = {}, ...children) {
   return element;
 }
 
-// A server's message as a sentence: "cannot read x" -> "Cannot read x."
-export const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1) + (/[.?!]$/.test(text) ? "" : ".");
+// A server's message as a sentence: "cannot read `x`" -> "Cannot read x."
+export const sentence = (text) => (text.charAt(0).toUpperCase() + text.slice(1)).replaceAll("`", "") + (/[.?!]$/.test(text) ? "" : ".");
 
 export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 

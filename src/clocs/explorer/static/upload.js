@@ -39,7 +39,7 @@ async function send(app, dialog, files) {
   busy.hidden = false;
   try {
     if (files.reduce((sum, file) => sum + file.size, 0) > LIMIT) throw new Error("The files are larger than 32 MiB. Upload one recording at a time.");
-    const made = await api.upload(files, $("rate").value);
+    const made = await api.upload(files, $("rate").value, $("unit").value);
     dialog.close();
     app.showUpload(made.code);
   } catch (error) {
