@@ -50,7 +50,9 @@ def distance_histograms(
             axes.hist(values, bins=list(bins), density=True, color=colour, alpha=0.55)
             mean = float(values.mean())
             label = f"{kind}-patient, mean {mean:.2f}"
-            axes.axvline(mean, color=colour, linewidth=1.6, linestyle=(0, (4, 2)), label=label)
+            axes.axvline(
+                mean, 0, 0.8, color=colour, linewidth=1.6, linestyle=(0, (4, 2)), label=label
+            )  # not under the legend
         axes.set(xlabel=f"{metric} distance", title=name, xlim=(0, None))
         axes.legend(loc="upper right", framealpha=1, edgecolor="none", fontsize=8)
         axes.margins(y=0.28)  # space for the legend above the bars
