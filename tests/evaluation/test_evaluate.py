@@ -15,6 +15,7 @@ from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain_frames import pretrain_frames
 from clocs.store.store import Store
 from clocs.training.checkpoint import Checkpoint
+from clocs.training.loop import Settings
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +56,14 @@ def test_a_store_without_the_leads_of_the_encoder_is_evaluated_on_its_own(
         found = clocs.evaluate(elsewhere, small_store, protocol="knn", resamples=0)
     assert found.leads == ["II", "V2", "aVL", "aVR"]
     assert found.auc == clocs.evaluate(checkpoint, small_store, protocol="knn", resamples=0).auc
+
+
+def test_epochs_and_learning_rate_are_keywords(checkpoint: Checkpoint, small_store: Store) -> None:
+    found = clocs.evaluate(checkpoint, small_store, epochs=1, lr=1e-2, resamples=0)
+    assert (found.settings["epochs"], found.settings["lr"]) == (1, 1e-2)
+    assert found.settings["batch_size"] == small_store.manifest.batch_size
+    with pytest.raises(SettingError, match="give `settings` or `epochs`, not both"):
+        clocs.evaluate(checkpoint, small_store, epochs=1, settings=Settings())
 
 
 def test_the_same_checkpoint_twice_is_refused(checkpoint: Checkpoint, small_store: Store) -> None:

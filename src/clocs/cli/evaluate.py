@@ -27,7 +27,6 @@ from clocs.cli.options import (
     names_of,
     out,
     print_json,
-    settings_of,
 )
 from clocs.evaluation.protocols import PROTOCOLS
 
@@ -95,21 +94,20 @@ def evaluate(
     Under most protocols untrained encoders are scored too, and every method is compared with them.
     Several methods are evaluated at once and compared on the same patients.
     """
-    from clocs.store.store import open_store
-
-    opened = open_store(store)
-    settings = settings_of(epochs, patience, batch_size or opened.manifest.batch_size, lr)
     with _progress(PROTOCOLS[protocol].trains, epochs) as on_epoch:
         scored = clocs.evaluate_many(
             checkpoints,
-            opened,
+            store,
             protocol=protocol,
             fraction=fraction,
             by=by,
             labels=labels,
             class_weights=class_weights,
             leads=names_of(leads),
-            settings=settings,
+            epochs=epochs,
+            patience=patience,
+            batch_size=batch_size,
+            lr=lr,
             split_seed=split_seed,
             resamples=resamples,
             device=device,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -11,9 +11,6 @@ from clocs.errors import SettingError
 from clocs.recording import canonical_lead
 
 __all__ = ["err", "out", "print_json"]
-
-if TYPE_CHECKING:
-    from clocs.training.loop import Settings
 
 Json = Annotated[
     bool, typer.Option("--json", help="Print JSON and nothing else to standard output.")
@@ -48,10 +45,3 @@ def names_of(leads: str | None) -> list[str] | None:
     if not names or len({canonical_lead(name) for name in names}) != len(names):
         raise SettingError(f"--leads {leads!r} must be distinct names, such as II,V2,aVL,aVR")
     return names
-
-
-def settings_of(epochs: int, patience: int, batch_size: int, lr: float) -> Settings:
-    """The settings of a training, without importing torch before it is needed."""
-    from clocs.training.loop import Settings
-
-    return Settings(epochs=epochs, patience=patience, batch_size=batch_size, lr=lr)

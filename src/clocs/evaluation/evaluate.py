@@ -29,6 +29,10 @@ def evaluate(
     labels: int | None = None,
     class_weights: bool = False,
     leads: Sequence[str] | None = None,
+    epochs: int | None = None,
+    patience: int | None = None,
+    batch_size: int | None = None,
+    lr: float | None = None,
     settings: Settings | None = None,
     split_seed: int = 0,
     resamples: int = 2000,
@@ -48,7 +52,11 @@ def evaluate(
         class_weights: Whether rare classes count as much as common ones.
         leads: By name; those that the encoder was trained on where None. A store that lacks them is
             evaluated on its own leads, with a warning.
-        settings: For protocols that train; the paper's for this dataset where None.
+        epochs: At most this many, for protocols that train; 400 by default.
+        patience: Epochs without a lower validation loss before a seed stops; 15 by default.
+        batch_size: Rows per step; the paper's for the dataset by default.
+        lr: Adam's learning rate; 1e-4 by default.
+        settings: The last four as one object, in place of them.
         split_seed: Random seed for the patient split.
         resamples: Bootstrap resamples of patients; 0 for no intervals.
         device: 'cpu', 'cuda' …; the best available by default.
@@ -64,6 +72,10 @@ def evaluate(
         labels=labels,
         class_weights=class_weights,
         leads=leads,
+        epochs=epochs,
+        patience=patience,
+        batch_size=batch_size,
+        lr=lr,
         settings=settings,
         split_seed=split_seed,
         resamples=resamples,
@@ -93,9 +105,8 @@ def evaluate_many(
         leads: By name; those that the encoders were trained on where None.
         split_seed: Random seed for the patient split.
         device: 'cpu', 'cuda' …; the best available by default.
-        options: As for `clocs.evaluation.score_groups`: `protocol`, `fraction`, `by`, `labels`,
-            `class_weights`, `settings`, `resamples`, `curve`, `on_epoch`, and the protocol's own
-            numbers.
+        options: All others as for `evaluate`, and `curve=True` to record the validation AUC after
+            every epoch.
 
     Returns:
         Scores and predictions, one per method; then the untrained encoders.
@@ -105,7 +116,13 @@ def evaluate_many(
     store = as_store(store)
     leads = _leads_of_encoders(groups, store) if leads is None else leads
     frames = make_frames(store, leads=leads, split_seed=split_seed)
-    return score_against_untrained(groups, frames, device=pick_device(device), **options)
+    training = {
+        name: options.pop(name, None) for name in ("epochs", "patience", "batch_size", "lr")
+    }
+    settings = Settings.choose(options.pop("settings", None), frames.batch_size, **training)
+    return score_against_untrained(
+        groups, frames, settings=settings, device=pick_device(device), **options
+    )
 
 
 def _check_distinct(groups: Sequence[Sequence[Checkpoint]]) -> None:

@@ -86,17 +86,6 @@ def pretrain(
     stores = [as_store(one) for one in given]
     _check_distinct(stores)
     manifest = stores[0].manifest
-    training: dict[str, Any] = {
-        "epochs": epochs,
-        "patience": patience,
-        "batch_size": batch_size,
-        "lr": lr,
-    }
-    training = {name: value for name, value in training.items() if value is not None}
-    if settings and training:
-        raise SettingError(
-            f"give `settings` or {' and '.join(f'`{n}`' for n in training)}, not both"
-        )
     plan = Plan(
         method=method,
         seeds=tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds),
@@ -107,7 +96,14 @@ def pretrain(
         perturb=perturb if perturb is None or isinstance(perturb, str) else tuple(perturb),
         instances_per_patient=instances_per_patient,
         precision=precision,
-        settings=settings or Settings(**{"batch_size": manifest.batch_size} | training),
+        settings=Settings.choose(
+            settings,
+            manifest.batch_size,
+            epochs=epochs,
+            patience=patience,
+            batch_size=batch_size,
+            lr=lr,
+        ),
     )
     spec = frame or frame_for(manifest, segments=plan.row.views.segments)
     chosen = common_leads(stores, leads)

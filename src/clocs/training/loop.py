@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,6 +35,16 @@ class Settings:
     patience: int = 15
     batch_size: int = 256
     lr: float = 1e-4
+
+    @classmethod
+    def choose(cls, settings: Settings | None, default_batch_size: int, **given: Any) -> Settings:
+        """`settings`, or the fields in `given` that are not None and defaults for the others."""
+        given = {name: value for name, value in given.items() if value is not None}
+        if settings and given:
+            raise SettingError(
+                f"give `settings` or {' and '.join(f'`{name}`' for name in given)}, not both"
+            )
+        return settings or cls(**{"batch_size": default_batch_size} | given)
 
     def __post_init__(self) -> None:
         for name in ("epochs", "patience", "batch_size"):
