@@ -153,7 +153,7 @@ def test_a_split_without_patients_is_refused(run: Path, tmp_path: Path) -> None:
         assert words in clocs(*arguments, code=1).stderr
     as_json("index", run, store, "--out", tmp_path / "index")
     alone = clocs("similar", tmp_path / "index", "--patient", open_store(store).table["patient"][0])
-    assert "The index holds no other patient" in alone.stdout
+    assert "No other patient of the index passes" in alone.stdout
 
 
 def test_a_file_finds_similar_recordings_but_never_itself(
@@ -286,7 +286,7 @@ def test_wrong_arguments_get_one_sentence(
         ),
         "ends in .parquet": ("embed", run, store, "--out", "x.csv"),
         "at least one checkpoint": ("retrieval", store),
-        "ends in .png": ("distances", run, store, "--plot", tmp_path / "d.pdf"),
+        "ending in .png": ("distances", run, store, "--plot", tmp_path / "d.pdf"),
         "an existing folder": ("distances", run, store, "--plot", tmp_path / "no" / "d.png"),
     }.items():  # fmt: skip
         done = clocs(*arguments, code=1)

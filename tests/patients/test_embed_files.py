@@ -119,8 +119,8 @@ def test_a_table_that_does_not_fit_is_refused(
 ) -> None:
     (tmp_path / "wrong.csv").write_text("name,owner\na,1\n")
     for words, source, patients in (
-        ("2 of 3 files are not in the table of patients, such as .*b.csv", ward, {"a": "1"}),
-        ("two patients for a: 1 and 2", ward, {"a.csv": "1", "a.hea": "2"}),
+        ("b.csv is not in the table of patients", ward, {"a": "1"}),
+        ("two patients for a; give one per file", ward, {"a.csv": "1", "a.hea": "2"}),
         ("cannot be read .*columns file and patient", ward, tmp_path / "wrong.csv"),
         ("cannot be read .*columns file and patient", ward, tmp_path / "missing.csv"),
         ("`patients` is for files", small_store, {"a": "1"}),

@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 from numpy.typing import NDArray
 
-from clocs.errors import CheckpointError, ClocsError, SettingError, StoreError
+from clocs.errors import CheckpointError, ClocsError, FileError, SettingError, StoreError
 from clocs.patients import faiss_engines as engines_module
 from clocs.patients import index_files
 from clocs.patients.embeddings import Embeddings, joined
@@ -323,7 +323,7 @@ def test_an_index_that_cannot_be_written_leaves_the_old_one(
     monkeypatch.setattr(engines_module.Approximate, "write", full)
     index = PatientIndex.load(tmp_path)
     index.add(random_embeddings(5, start=100))
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(FileError, match="the disk is full"):
         index.save(tmp_path)
     assert len(PatientIndex.load(tmp_path)) == 100
     assert {path.name for path in tmp_path.iterdir()} - set(before) == {"rows-1.parquet"}

@@ -17,6 +17,14 @@ from clocs.errors import SettingError
 
 app = typer.Typer(rich_markup_mode="rich")
 
+# As the library has them, without importing it for `--help`.
+Level = Literal["frame", "recording", "patient"]
+IndexedLevel = Literal["patient", "recording"]
+Part = Literal["train", "validation", "test", "all"]
+Metric = Literal["euclidean", "cosine"]
+Kind = Literal["auto", "exact", "hnsw", "ivf"]
+Sex = Literal["female", "male"]
+
 CheckpointPath = Annotated[
     Path, typer.Argument(help="A checkpoint's file, or a folder (then its first seed).")
 ]
@@ -24,8 +32,12 @@ Leads = Annotated[
     str | None,
     typer.Option(help="Leads by name, such as II,V2; those the encoder was trained on by default."),
 ]
-Rate = Annotated[float, typer.Option(help="Sampling rate of CSV files in Hz.", min=1)]
-Part = Literal["train", "validation", "test", "all"]
+Rate = Annotated[
+    float | None, typer.Option(help="Sampling rate of CSV files in Hz; 500 by default.", min=1)
+]
+Unit = Annotated[
+    str | None, typer.Option(help="Unit of CSV files: mV, µV, nV or V; µV by default.")
+]
 Split = Annotated[Part, typer.Option(help="Part of the store, by patient.")]
 
 
@@ -37,9 +49,7 @@ def embed(
         typer.Argument(help="Stores; or files (.hea .dat .mat .csv .ecg), folders and zips."),
     ],
     out: Annotated[Path, typer.Option(help="Parquet file to write.")] = Path("embeddings.parquet"),
-    level: Annotated[
-        Literal["frame", "recording", "patient"], typer.Option(help="What a vector represents.")
-    ] = "patient",
+    level: Annotated[Level, typer.Option(help="What a vector represents.")] = "patient",
     leads: Leads = None,
     split: Annotated[
         Part, typer.Option(help="Embed only this part of the stores, by patient.")
@@ -51,7 +61,8 @@ def embed(
             help="Seconds of a frame; by default a store's own, and the checkpoint's for files."
         ),
     ] = None,
-    rate: Rate = 500.0,
+    rate: Rate = None,
+    unit: Unit = None,
     patients: Annotated[
         Path | None,
         typer.Option(
@@ -81,6 +92,7 @@ def embed(
             split_seed=split_seed,
             frame=frame,
             rate=rate,
+            unit=unit,
             patients=patients,
             device=device,
             progress=progress,
@@ -90,19 +102,10 @@ def embed(
         made.save(out)
     count = made.rows.select("dataset", "patient").n_unique()
     if as_json:
+        facts = ("level", "dim", "leads", "encoder", "zero_vectors", "only_zeros", "problems")
         print_json(
-            {
-                "file": str(out) if len(made) else None,
-                "level": made.level,
-                "vectors": len(made),
-                "dim": made.dim,
-                "patients": count,
-                "leads": made.leads,
-                "encoder": made.encoder,
-                "zero_vectors": made.zero_vectors,
-                "only_zeros": made.only_zeros,
-                "problems": made.problems,
-            }
+            {"file": str(out) if len(made) else None, "vectors": len(made), "patients": count}
+            | {name: getattr(made, name) for name in facts}
         )
     else:
         console.print(
@@ -125,7 +128,7 @@ def distances(
     checkpoint: CheckpointPath,
     store: Annotated[Path, typer.Argument(help="Store made by `clocs prepare`.")],
     metric: Annotated[
-        Literal["euclidean", "cosine"],
+        Metric,
         typer.Option(help="Euclidean distance of vectors as they are, as in the paper; or cosine."),
     ] = "euclidean",
     split: Split = "test",
@@ -136,10 +139,8 @@ def distances(
     as_json: Json = False,
 ) -> None:
     """Compare distances between frames of one patient and of different patients (figure 6)."""
-    if plot is not None and plot.suffix.lower() != ".png":
-        raise SettingError(f"`plot` is {plot}; give a file name that ends in .png")
-    if plot is not None and (plot.is_dir() or not plot.parent.is_dir()):
-        raise SettingError(f"`plot` is {plot}; give a file name in an existing folder")
+    if plot is not None and (plot.suffix.lower() != ".png" or not plot.parent.is_dir()):
+        raise SettingError(f"`plot` is {plot}; give a name ending in .png, in an existing folder")
     with bar(err, "Embedding", "recordings") as progress:
         found = clocs.patient_distances(
             checkpoint,
@@ -157,8 +158,8 @@ def distances(
 
         title = f"{found.method} on {found.store}, {found.split} patients"
         name = "Euclidean" if metric == "euclidean" else "cosine"
-        pair = found.distances
-        save(distance_histograms(pair.intra, pair.inter, title=title, metric=name), plot)
+        intra, inter = found.distances.intra, found.distances.inter
+        save(distance_histograms(intra, inter, title=title, metric=name), plot)
     if as_json:
         print_json(found.json() | {"plot": None if plot is None else str(plot)})
         return
@@ -180,7 +181,7 @@ def index(
         typer.Option("--replace", help="With --add: replace patients that are in the index."),
     ] = False,
     kind: Annotated[
-        Literal["auto", "exact", "hnsw", "ivf"],
+        Kind,
         typer.Option(help="How to search; auto depends on the size, exact up to a million."),
     ] = "auto",
     frame: Annotated[
@@ -230,9 +231,7 @@ def similar(
         Path | None, typer.Option(help="File of a recording (.hea .dat .mat .csv .ecg).")
     ] = None,
     k: Annotated[int, typer.Option("-k", help="Number of neighbours.", min=1)] = 10,
-    level: Annotated[
-        Literal["patient", "recording"], typer.Option(help="Return patients or recordings.")
-    ] = "patient",
+    level: Annotated[IndexedLevel, typer.Option(help="Return patients or recordings.")] = "patient",
     label: Annotated[str | None, typer.Option(help="Return only those with this label.")] = None,
     min_age: Annotated[
         float | None, typer.Option(help="Lowest age in years; unknown ages do not pass.")
@@ -241,15 +240,15 @@ def similar(
         float | None, typer.Option(help="Highest age in years; unknown ages do not pass.")
     ] = None,
     sex: Annotated[
-        Literal["female", "male"] | None,
-        typer.Option(help="Return only this sex; unknown does not pass."),
+        Sex | None, typer.Option(help="Return only this sex; unknown does not pass.")
     ] = None,
     dataset: Annotated[str | None, typer.Option(help="Return only those of this dataset.")] = None,
     leads: Annotated[
         str | None,
         typer.Option(help="Leads of the file by name; the index's, and no others are accepted."),
     ] = None,
-    rate: Rate = 500.0,
+    rate: Rate = None,
+    unit: Unit = None,
     as_json: Json = False,
 ) -> None:
     """Find the most similar patients or recordings; the query itself is never returned."""
@@ -261,13 +260,19 @@ def similar(
         file=file,
         k=k,
         level=level,
-        where=Where(label=label, min_age=min_age, max_age=max_age, sex=sex, dataset=dataset),
+        where=Where(
+            label=label,
+            min_age=min_age,
+            max_age=max_age,
+            sex=sex,
+            dataset=dataset,
+        ),
         leads=names_of(leads),
         rate=rate,
+        unit=unit,
     )
-    columns = ["dataset", "patient", "recording", "labels", "age", "sex", "split"]
-    columns = [name for name in columns if name != "recording" or level == "recording"]
-    rows = found.select(*columns, "cosine", "euclidean")
+    ids = ["dataset", "patient", "recording"][: 3 if level == "recording" else 2]
+    rows = found.select(*ids, "labels", "age", "sex", "split", "cosine", "euclidean")
     if as_json:
         query = patient if patient is not None else file
         print_json({"query": str(query), "level": level, "neighbours": rows.to_dicts()})
@@ -277,8 +282,7 @@ def similar(
 
     console.print(neighbours_table(rows.drop("split"), f"Nearest to {patient or file}"))
     if not rows.height:
-        filtered = any((label, min_age is not None, max_age is not None, sex, dataset))
-        console.print("No patient passes." if filtered else "The index holds no other patient.")
+        console.print("No other patient of the index passes.")
     if file is not None and (used := open_index(folder, level).leads):
         console.print(f"Leads: {', '.join(used)}, those of the index.")
 
@@ -313,6 +317,20 @@ def retrieval(
     from clocs.cli.tables.patients import retrieval_table
 
     console.print(retrieval_table(scores))
+
+
+def index_info(path: Path, verify: bool, as_json: bool) -> None:
+    """What `clocs info` prints about an index."""
+    from clocs.cli.tables.patients import index_table
+    from clocs.patients.index_folder import index_facts
+
+    facts = index_facts(path, verify=verify)
+    if as_json:
+        print_json(facts)
+        return
+    console.print(index_table(facts))
+    if verify:
+        console.print("Verified: all vectors and rows match their hashes.")
 
 
 def _counted(n: int, noun: str) -> str:

@@ -27,7 +27,8 @@ def embed(
     split: str | None = None,
     split_seed: int = 0,
     frame: float | None = None,
-    rate: float = 500.0,
+    rate: float | None = None,
+    unit: str | None = None,
     patients: Mapping[str, str] | Path | str | None = None,
     device: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
@@ -44,7 +45,8 @@ def embed(
         split: Only this part of stores: 'train', 'validation' or 'test'.
         split_seed: Random seed for the patient split.
         frame: Seconds of a frame, for all sources: vectors of different frames are not comparable.
-        rate: Sampling rate of CSV files in Hz.
+        rate: Sampling rate in Hz of files that do not give it (.csv); see `clocs.read`.
+        unit: Unit of the samples of such files, such as 'mV'; µV by default.
         patients: The patient of each file, as a mapping or as a CSV or parquet table with the
             columns `file` and `patient`; without it, each file counts as one patient.
         device: 'cpu', 'cuda', …; the best available by default.
@@ -58,7 +60,7 @@ def embed(
     expect_different_stores(stores)
     encoder, where = as_checkpoint(checkpoint), pick_device(device)
     spec = None if frame is None else frame_of(encoder, frame)
-    total, recordings = read_files(files, rate=rate, patients=patients)
+    total, recordings = read_files(files, rate=rate, unit=unit, patients=patients)
     if files and level == "patient" and patients is None:
         warnings.warn(
             "each file counts as one patient, named after the file; give a table with the columns "

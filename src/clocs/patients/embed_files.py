@@ -5,7 +5,6 @@ A table of patients says whose file is whose; without one, each file is a patien
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 
 from clocs.datasets.checks import check_signal
 from clocs.errors import ClocsError, SettingError
-from clocs.formats.read import Found, find_recordings, read_several
+from clocs.formats.read import Found, find_recordings, known_suffixes, options_of, read_several
 from clocs.frames.positions import frame_count
 from clocs.frames.resample import LONG, TOGETHER, cut_windows
 from clocs.parallel import ahead, alike
@@ -29,7 +28,6 @@ from clocs.recording import FrameSpec, Recording
 from clocs.training.checkpoint import Checkpoint
 
 _AHEAD = 4  # times `TOGETHER` recordings cut ahead of the encoder
-_SUFFIXES = (".hea", ".mat", ".dat", ".csv", ".ecg")
 
 ReadResult: TypeAlias = Recording | tuple[str, ClocsError]  # or its name and what is wrong with it
 _Frames: TypeAlias = tuple[Recording, NDArray[np.int16]]  # (frames, leads, samples)
@@ -38,24 +36,25 @@ _Frames: TypeAlias = tuple[Recording, NDArray[np.int16]]  # (frames, leads, samp
 def read_files(
     paths: Sequence[Path | str],
     *,
-    rate: float = 500.0,
+    rate: float | None = None,
+    unit: str | None = None,
     patients: Mapping[str, str] | Path | str | None = None,
 ) -> tuple[int, Iterator[ReadResult]]:
     """The number of recordings in files, folders and zips, and the recordings one by one.
 
     Args:
         paths: Files, folders and zips.
-        rate: Sampling rate of CSV files in Hz.
+        rate: Sampling rate in Hz of files that do not give it (.csv).
+        unit: Unit of the samples of files that do not give it (.csv).
         patients: File -> patient, or a CSV or parquet table with the columns `file` and `patient`.
             Files are matched by path or by name, with or without their suffix.
     """
-    if not 0 < rate < math.inf:
-        raise SettingError(f"`rate` is {rate:g}; give the sampling rate of CSV files, such as 500")
+    options_of(rate=rate, unit=unit)  # checks them
     found = find_recordings(paths)
     owners = _owners(found, patients)
 
     def recordings() -> Iterator[ReadResult]:
-        for result, owner in zip(read_several(found, rate), owners, strict=True):
+        for result, owner in zip(read_several(found, rate, unit), owners, strict=True):
             if isinstance(result, Recording) and owner is not None:
                 yield replace(result, patient=owner)
             else:
@@ -71,56 +70,43 @@ def _owners(
     """The patient of each file; None where no table is given, or the file cannot be read."""
     if patients is None:
         return [None] * len(found)
-    table = _without_suffixes(
-        patients if isinstance(patients, Mapping) else _read_patients(Path(patients))
-    )
-    owners, unknown = [], []
+    table: dict[str, str] = {}
+    for file, patient in _rows_of_table(patients):
+        if table.setdefault(_stem(file), patient) != patient:
+            raise SettingError(f"`patients` has two patients for {_stem(file)}; give one per file")
+    owners: list[str | None] = []
     for one in found:
-        owner = None
-        if isinstance(one, Found):
-            names = (_stem(one.name), _stem(one.path), _stem(PurePath(one.path).name))
-            owner = next((table[name] for name in names if name in table), None)
-            unknown += [one.name] if owner is None else []
+        names = (one.name, one.path, PurePath(one.path).name) if isinstance(one, Found) else ()
+        owner = next((table[stem] for stem in map(_stem, names) if stem in table), None)
+        if owner is None and names:
+            raise SettingError(
+                f"{names[0]} is not in the table of patients; add every file to `patients`"
+            )
         owners.append(owner)
-    if unknown:
-        raise SettingError(
-            f"{len(unknown)} of {len(found)} files are not in the table of patients, such as "
-            f"{unknown[0]}; add them to `patients`"
-        )
     return owners
 
 
-def _read_patients(path: Path) -> dict[str, str]:
-    """The columns `file` and `patient` of a CSV or parquet table, as text."""
+def _rows_of_table(patients: Mapping[str, str] | Path | str) -> Iterable[tuple[str, str]]:
+    """(file, patient), as text, from a mapping or from a CSV or parquet table."""
+    if isinstance(patients, Mapping):
+        return patients.items()
+    parquet = Path(patients).suffix.lower() == ".parquet"
     try:
-        if path.suffix.lower() == ".parquet":
-            table = pl.read_parquet(path)
-        else:
-            table = pl.read_csv(path, infer_schema=False)
+        table = pl.read_parquet(patients) if parquet else pl.read_csv(patients, infer_schema=False)
         columns = table.select(pl.col("file", "patient").cast(pl.String).str.strip_chars())
     except (OSError, pl.exceptions.PolarsError) as error:
         why = (str(error).splitlines() or [type(error).__name__])[0]
         raise SettingError(
-            f"`patients` is {path}, which cannot be read ({why}); give a CSV or parquet table with "
-            "the columns file and patient"
+            f"`patients` is {patients}, which cannot be read ({why}); give a CSV or parquet table "
+            "with the columns file and patient"
         ) from error
-    return dict(columns.drop_nulls().iter_rows())
-
-
-def _without_suffixes(patients: Mapping[str, str]) -> dict[str, str]:
-    table: dict[str, str] = {}
-    for file, patient in patients.items():
-        if table.setdefault(_stem(file), patient) != patient:
-            raise SettingError(
-                f"`patients` has two patients for {_stem(file)}: {table[_stem(file)]} and {patient}"
-            )
-    return table
+    return columns.drop_nulls().iter_rows()
 
 
 def _stem(name: str) -> str:
     """A path without the suffix of a recording's file."""
     path = PurePath(name)
-    return str(path.with_suffix("") if path.suffix.lower() in _SUFFIXES else path)
+    return str(path.with_suffix("") if path.suffix.lower() in known_suffixes() else path)
 
 
 def embed_recordings(

@@ -20,6 +20,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from clocs.errors import SettingError, StoreError
+from clocs.files import writing
 from clocs.patients.rows import (
     ID_COLUMNS,
     ROW_SCHEMA,
@@ -128,7 +129,8 @@ class Embeddings:
             "frame": self.frame,
             "leads": self.leads,
         }
-        path.parent.mkdir(parents=True, exist_ok=True)
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
         write_rows(self.rows.with_columns(vector), path, {_METADATA_KEY: json.dumps(facts)})
 
     @classmethod

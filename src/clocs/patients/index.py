@@ -17,6 +17,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from clocs.errors import CheckpointError, SettingError
+from clocs.files import writing
 from clocs.patients.embeddings import Embeddings, expect_distinct
 from clocs.patients.faiss_engines import EXACT_UP_TO, Approximate, KindOrAuto, pick_kind, scan
 from clocs.patients.filters import Where
@@ -225,7 +226,8 @@ class PatientIndex(IndexContents):
 
     def save(self, folder: Path | str) -> None:
         """Write the folder; its manifest last."""
-        save_index(self, Path(folder))
+        with writing(folder):
+            save_index(self, Path(folder))
 
     @classmethod
     def load(cls, folder: Path | str) -> PatientIndex:

@@ -140,13 +140,14 @@ def retrieval(
     opened, where = as_store(store), pick_device(device)
     if not encoders:
         raise SettingError("there is nothing to score; give at least one checkpoint")
-    if leads is None and len({one.card.leads for one in encoders}) > 1:
-        different = sorted({", ".join(one.card.leads) for one in encoders})
+    trained = [one for one in encoders if one.card.dataset is not None] or encoders
+    different = sorted({", ".join(one.card.leads) for one in trained})
+    if leads is None and len(different) > 1:
         raise SettingError(
             f"the encoders were trained on different leads ({' and '.join(different)}); choose "
             "those to score them on with `leads`"
         )
-    chosen = store_leads(encoders[0], opened, leads)
+    chosen = store_leads(trained[0], opened, leads)
     usable = unseen_recordings(encoders, opened, split=split, split_seed=split_seed)
     scores = []
     for done, encoder in enumerate(encoders):

@@ -6,8 +6,6 @@ patient those of all recordings.
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -18,7 +16,7 @@ from numpy.typing import NDArray
 
 from clocs.datasets.checks import parse_age, parse_sex
 from clocs.errors import SettingError
-from clocs.files import digest, replacing
+from clocs.files import digest, file_error, replacing, writing
 from clocs.frames.splits import PARTS
 
 if TYPE_CHECKING:
@@ -72,15 +70,12 @@ def make_rows(columns: Mapping[str, Any], n: int) -> pl.DataFrame:
 
 
 def write_rows(rows: pl.DataFrame, path: Path, metadata: dict[str, str] | None = None) -> None:
-    """Write a parquet file, complete or not at all; OSError where the system refuses it."""
-    with replacing(path) as temporary:
+    """Write a parquet file, complete or not at all; FileError where the system refuses it."""
+    with writing(path), replacing(path) as temporary:
         try:
             rows.write_parquet(temporary, metadata=metadata)
-        except pl.exceptions.ComputeError as error:  # as polars reports a full disk
-            code = re.search(r"os error (\d+)", str(error))
-            if code is None:
-                raise
-            raise OSError(int(code[1]), os.strerror(int(code[1])), str(path)) from error
+        except pl.exceptions.ComputeError as error:  # how polars reports a full disk
+            raise file_error(error, path, doing="written") from error
 
 
 def check_level(level: str) -> None:

@@ -23,7 +23,8 @@ def similar(
     level: Level = "patient",
     where: Where | None = None,
     leads: Sequence[str] | None = None,
-    rate: float = 500.0,
+    rate: float | None = None,
+    unit: str | None = None,
 ) -> pl.DataFrame:
     """The most similar patients or recordings of an index, nearest first, without the query itself.
 
@@ -35,14 +36,15 @@ def similar(
         level: 'patient' or 'recording'.
         where: Which patients may be returned.
         leads: Leads of the file to use; the index's by default, and no others can be compared.
-        rate: Sampling rate of a CSV file in Hz.
+        rate: Sampling rate in Hz of a file that does not give it (.csv); see `clocs.read`.
+        unit: Unit of the samples of such a file, such as 'mV'; µV by default.
     """
     if (patient is None) == (file is None):
         raise SettingError("the query is a patient or a file; give one of `patient` and `file`")
     folder = Path(index)
     if file is not None:
         return _similar_to_file(
-            folder, Path(file), k=k, level=level, where=where, leads=leads, rate=rate
+            folder, Path(file), k=k, level=level, where=where, leads=leads, rate=rate, unit=unit
         )
     return _similar_to_patient(folder, str(patient), k=k, level=level, where=where)
 
@@ -74,7 +76,8 @@ def _similar_to_file(
     level: Level,
     where: Where | None,
     leads: Sequence[str] | None,
-    rate: float,
+    rate: float | None,
+    unit: str | None,
 ) -> pl.DataFrame:
     """If the index holds the same recording, its patients are the query and are not returned.
 
@@ -86,7 +89,7 @@ def _similar_to_file(
     index = open_index(folder, level)
     if where is not None:
         where.expect_known(index.rows)
-    total, recordings = read_files([file], rate=rate)
+    total, recordings = read_files([file], rate=rate, unit=unit)
     if total > 1:
         raise SettingError(f"{file} holds {total} recordings; give the file of one")
     encoder = index_encoder(folder)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import mean, stdev
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from clocs.cli.tables import escape
+from clocs.cli.tables import escape, facts_table, plus_minus
 
 if TYPE_CHECKING:
     import polars as pl
 
     from clocs.patients.patient_distances import DistanceReport
-    from clocs.patients.retrieval import Retrieval, SamePatient
-
-    Score: TypeAlias = Callable[[Retrieval], float | None]
+    from clocs.patients.retrieval import Retrieval
 
 
 def neighbours_table(rows: pl.DataFrame, title: str) -> Table:
@@ -36,41 +34,41 @@ def neighbours_table(rows: pl.DataFrame, title: str) -> Table:
 
 def index_table(facts: Mapping[str, Any]) -> Table:
     """The contents of an index, as `index_facts` gives them."""
-    table = Table(title=escape(f"Index {facts['index']}"), show_header=False)
+    rows = []
     for level in ("patient", "recording"):
         own = facts[level]
         replaced = f", {own['replaced']:,} replaced" if own["replaced"] else ""
-        table.add_row(f"{level}s", f"{own['vectors']:,}, {own['kind']}{replaced}")
-        for dataset, count in own["datasets"].items():
-            table.add_row(f"  {escape(dataset)}", f"{count:,}")
-    table.add_row("frame", "unknown" if facts["frame"] is None else f"{facts['frame']:g} s")
-    table.add_row("leads", "unknown" if facts["leads"] is None else ", ".join(facts["leads"]))
-    table.add_row("dimensions", str(facts["dim"]))
-    table.add_row("encoder", facts["encoder"][:12])
-    return table
+        rows.append((f"{level}s", f"{own['vectors']:,}, {own['kind']}{replaced}"))
+        rows += [(f"  {escape(name)}", f"{count:,}") for name, count in own["datasets"].items()]
+    rows += [
+        ("frame", "unknown" if facts["frame"] is None else f"{facts['frame']:g} s"),
+        ("leads", ", ".join(facts["leads"] or ["unknown"])),
+        ("dimensions", str(facts["dim"])),
+        ("encoder", facts["encoder"][:12]),
+    ]
+    return facts_table(escape(f"Index {facts['index']}"), rows)
 
 
 def distances_table(report: DistanceReport) -> Table:
     """Distances within and between patients."""
-    facts = report.json()
-    title = f"{report.method} on {report.store}, {facts['metric']} distance"
-    table = Table(title=title, show_header=False)
+    facts, rows = report.json(), []
     for kind in ("intra", "inter"):
         sampled = facts[f"{kind}_sampled"]
         pairs = f"{facts[f'{kind}_pairs']:,} pairs" + (f", {sampled:,} sampled" if sampled else "")
-        table.add_row(
-            f"{kind}-patient",
-            f"{facts[f'{kind}_mean']:.3f} ± {facts[f'{kind}_std']:.3f} ({pairs})",
-        )
-    table.add_row("separability (AUC)", f"[bold]{facts['separability']:.3f}[/bold]")
-    table.add_row("overlap", f"{facts['overlap']:.3f}")
-    table.add_row("patients", f"{report.patients:,} (split: {report.split})")
+        both = plus_minus(facts[f"{kind}_mean"], facts[f"{kind}_std"])
+        rows.append((f"{kind}-patient", f"{both} ({pairs})"))
+    rows += [
+        ("separability (AUC)", f"[bold]{facts['separability']:.3f}[/bold]"),
+        ("overlap", f"{facts['overlap']:.3f}"),
+        ("patients", f"{report.patients:,} (split: {report.split})"),
+    ]
     if report.patients_seen:
-        table.add_row("", f"[yellow]{report.patients_seen:,} were seen in training[/yellow]")
-    table.add_row("frames", f"{report.frame:g} s, compared lead by lead: {', '.join(report.leads)}")
+        rows.append(("", f"[yellow]{report.patients_seen:,} were seen in training[/yellow]"))
+    leads = ", ".join(report.leads)
+    rows.append(("frames", f"{report.frame:g} s, compared lead by lead: {leads}"))
     if report.zero_vectors:
-        table.add_row("zero vectors", f"{report.zero_vectors:,} frames × leads")
-    return table
+        rows.append(("zero vectors", f"{report.zero_vectors:,} frames × leads"))
+    return facts_table(f"{report.method} on {report.store}, {facts['metric']} distance", rows)
 
 
 def retrieval_table(scores: Sequence[Retrieval]) -> Table:
@@ -83,54 +81,39 @@ def retrieval_table(scores: Sequence[Retrieval]) -> Table:
     runs: dict[str, list[Retrieval]] = {}
     for one in scores:
         runs.setdefault(one.run, []).append(one)
-    columns = _columns(first)
+    shown = _columns(first)
     table.add_column("encoder", overflow="fold")
-    for name, _, _ in columns:
-        table.add_column(name, justify="right")
+    for title, *_ in shown:
+        table.add_column(title, justify="right")
     for name, seeds in zip(_names(list(runs.values())), runs.values(), strict=True):
-        cells = (_over_seeds([score(one) for one in seeds]) for _, score, _ in columns)
-        table.add_row(escape(name), *cells)
+        table.add_row(
+            escape(name), *(_over_seeds(seeds, part, field) for _, part, field, _ in shown)
+        )
     table.add_section()
-    table.add_row("chance", *(chance for _, _, chance in columns))
+    table.add_row("chance", *(chance for *_, chance in shown))
     return table
 
 
-def _columns(first: Retrieval) -> list[tuple[str, Score, str]]:
-    """The name, the score of an encoder and the chance level of each column."""
-    columns: list[tuple[str, Score, str]] = []
-    if first.halves is not None:
-        columns += _same("halves", lambda one: one.halves, first.halves)
-    if first.recordings is not None:
-        columns += _same("recordings", lambda one: one.recordings, first.recordings)
+def _columns(first: Retrieval) -> list[tuple[str, str, str, str]]:
+    """The title, the part and field of `Retrieval`, and the chance level of each column."""
+    found = []
+    for part in ("halves", "recordings"):
+        if (same := getattr(first, part)) is not None:
+            title = f"top-1 match, {part} ({same.frame:g} s)"
+            found.append((title, part, "top1", f"{same.chance:.4f}"))
+            found.append(("top-10", part, "top10", f"{same.chance10:.3f}"))
     if first.diagnosis is not None:
         base = f"{first.diagnosis.base_rate:.3f}"
-        columns.append(("P@10, diagnosis", _precision, base))
-    return columns
+        found.append(("P@10, diagnosis", "diagnosis", "precision", base))
+    return found
 
 
-def _same(
-    name: str, part: Callable[[Retrieval], SamePatient | None], first: SamePatient
-) -> list[tuple[str, Score, str]]:
-    def top1(one: Retrieval) -> float | None:
-        return found.top1 if (found := part(one)) else None
-
-    def top10(one: Retrieval) -> float | None:
-        return found.top10 if (found := part(one)) else None
-
-    return [
-        (f"top-1 match, {name} ({first.frame:g} s)", top1, f"{first.chance:.4f}"),
-        ("top-10", top10, f"{first.chance10:.3f}"),
-    ]
-
-
-def _precision(one: Retrieval) -> float | None:
-    return one.diagnosis.precision if one.diagnosis else None
-
-
-def _over_seeds(values: Sequence[float | None]) -> str:
-    known = [value for value in values if value is not None]
-    spread = f" ± {stdev(known):.3f}" if len(known) > 1 else ""
-    return f"{mean(known):.3f}{spread}" if len(known) == len(values) else "–"
+def _over_seeds(seeds: Sequence[Retrieval], part: str, field: str) -> str:
+    found = [getattr(one, part) for one in seeds]
+    if None in found:
+        return "–"
+    values = [getattr(one, field) for one in found]
+    return plus_minus(mean(values), stdev(values) if len(values) > 1 else None)
 
 
 def _names(runs: Sequence[Sequence[Retrieval]]) -> list[str]:
