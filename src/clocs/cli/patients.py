@@ -35,9 +35,7 @@ Leads = Annotated[
 Rate = Annotated[
     float | None, typer.Option(help="Sampling rate of CSV files in Hz; 500 by default.", min=1)
 ]
-Unit = Annotated[
-    str | None, typer.Option(help="Unit of CSV files: mV, µV, nV or V; µV by default.")
-]
+Unit = Annotated[str | None, typer.Option(help="Unit of CSV files, such as mV; µV by default.")]
 Split = Annotated[Part, typer.Option(help="Part of the store, by patient.")]
 
 
@@ -51,9 +49,7 @@ def embed(
     out: Annotated[Path, typer.Option(help="Parquet file to write.")] = Path("embeddings.parquet"),
     level: Annotated[Level, typer.Option(help="What a vector represents.")] = "patient",
     leads: Leads = None,
-    split: Annotated[
-        Part, typer.Option(help="Embed only this part of the stores, by patient.")
-    ] = "all",
+    split: Split = "all",
     split_seed: SplitSeed = 0,
     frame: Annotated[
         float | None,
@@ -177,16 +173,13 @@ def index(
     out: Annotated[Path, typer.Option(help="Folder of the index.")] = Path("index"),
     add: Annotated[bool, typer.Option("--add", help="Add to an existing index.")] = False,
     replace: Annotated[
-        bool,
-        typer.Option("--replace", help="With --add: replace patients that are in the index."),
+        bool, typer.Option("--replace", help="With --add: replace patients in the index.")
     ] = False,
     kind: Annotated[
-        Kind,
-        typer.Option(help="How to search; auto depends on the size, exact up to a million."),
+        Kind, typer.Option(help="How to search; auto is exact up to a million vectors.")
     ] = "auto",
     frame: Annotated[
-        float | None,
-        typer.Option(help="Seconds of a frame; the checkpoint's by default."),
+        float | None, typer.Option(help="Seconds of a frame; the checkpoint's.")
     ] = None,
     leads: Leads = None,
     split_seed: SplitSeed = 0,
@@ -244,8 +237,7 @@ def similar(
     ] = None,
     dataset: Annotated[str | None, typer.Option(help="Return only those of this dataset.")] = None,
     leads: Annotated[
-        str | None,
-        typer.Option(help="Leads of the file by name; the index's, and no others are accepted."),
+        str | None, typer.Option(help="Leads of the file; must be those of the index.")
     ] = None,
     rate: Rate = None,
     unit: Unit = None,
