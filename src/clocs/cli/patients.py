@@ -135,7 +135,8 @@ def distances(
     as_json: Json = False,
 ) -> None:
     """Compare distances between frames of one patient and of different patients (figure 6)."""
-    if plot is not None and (plot.suffix.lower() != ".png" or not plot.parent.is_dir()):
+    possible = plot is None or (plot.suffix.lower() == ".png" and plot.parent.is_dir())
+    if not possible or (plot is not None and plot.is_dir()):
         raise SettingError(f"`plot` is {plot}; give a name ending in .png, in an existing folder")
     with bar(err, "Embedding", "recordings") as progress:
         found = clocs.patient_distances(
@@ -179,7 +180,7 @@ def index(
         Kind, typer.Option(help="How to search; auto is exact up to a million vectors.")
     ] = "auto",
     frame: Annotated[
-        float | None, typer.Option(help="Seconds of a frame; the checkpoint's.")
+        float | None, typer.Option(help="Seconds of a frame; the checkpoint's by default.")
     ] = None,
     leads: Leads = None,
     split_seed: SplitSeed = 0,
@@ -309,20 +310,6 @@ def retrieval(
     from clocs.cli.tables.patients import retrieval_table
 
     console.print(retrieval_table(scores))
-
-
-def index_info(path: Path, verify: bool, as_json: bool) -> None:
-    """What `clocs info` prints about an index."""
-    from clocs.cli.tables.patients import index_table
-    from clocs.patients.index_folder import index_facts
-
-    facts = index_facts(path, verify=verify)
-    if as_json:
-        print_json(facts)
-        return
-    console.print(index_table(facts))
-    if verify:
-        console.print("Verified: all vectors and rows match their hashes.")
 
 
 def _counted(n: int, noun: str) -> str:
