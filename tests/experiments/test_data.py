@@ -37,7 +37,9 @@ def test_frames_take_another_split_and_other_leads_as_if_cut_so(small_store: Sto
         every.with_leads(["II", "V9"])
 
 
-def test_a_saved_file_serves_as_its_store_does(small_store: Store, tmp_path: Path) -> None:
+def test_a_saved_file_gives_the_same_frames_as_its_store(
+    small_store: Store, tmp_path: Path
+) -> None:
     (name,) = save_frames(small_store.path, tmp_path / "saved", progress=lambda done, total: None)
     assert name.name == "synthetic-frame.safetensors"
     # the library looks for the paper's datasets alone
@@ -50,7 +52,7 @@ def test_a_saved_file_serves_as_its_store_does(small_store: Store, tmp_path: Pat
     assert library.content("chapman") == small_store.manifest.content_hash
 
 
-def test_leads_that_lack_are_named(small_frames: Frames) -> None:
+def test_missing_leads_are_named(small_frames: Frames) -> None:
     four = replace(small_frames, dataset="chapman")
     one = replace(small_frames.with_leads(["II"]), dataset="cardiology")
     library = library_of({"chapman": four, "cardiology": one})

@@ -60,7 +60,7 @@ def test_the_headline_and_every_score_are_there(page: Page) -> None:
             assert 0 <= float(spread) <= 1
 
 
-def test_every_picture_is_drawn_and_has_words_for_those_who_cannot_see_it(page: Page) -> None:
+def test_every_picture_is_drawn_and_has_a_text_alternative(page: Page) -> None:
     pictures = page.locator("img")
     assert pictures.count() == 6
     for i in range(6):
@@ -79,7 +79,7 @@ def test_nothing_is_cut_off_on_a_narrow_screen(page: Page, width: int) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_words_stand_out_from_the_page_in_light_and_dark(page: Page, scheme: str) -> None:
+def test_text_has_contrast_in_light_and_dark_mode(page: Page, scheme: str) -> None:
     page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
     ink, paper = page.evaluate(
         "() => { const s = getComputedStyle(document.body); "

@@ -28,7 +28,7 @@ def test_every_printed_number_has_its_run() -> None:
     assert all(cell_of(row) in every for row in paper.printed())
 
 
-def test_a_number_that_stands_in_two_tables_is_the_same_in_both() -> None:
+def test_a_number_printed_in_two_tables_is_the_same_in_both() -> None:
     values: dict[object, set[tuple[float, float]]] = {}
     for row in paper.printed():
         values.setdefault(cell_of(row), set()).add((row.mean, row.std))
@@ -51,7 +51,7 @@ def test_tables_1_and_2_take_70_pretrainings_and_about_300_downstream_trainings(
     assert 5 * len(once) == 300
 
 
-def test_both_random_encoders_stand_in_tables_1_and_2() -> None:
+def test_both_random_encoders_are_in_tables_1_and_2() -> None:
     for name in ("table-1", "table-2"):
         methods = Counter(c.pretraining.method for c in grid(name) if c.split_seed == 0)
         assert methods["random"] and methods["random-bn"]

@@ -71,7 +71,7 @@ def test_a_killed_process_lets_its_run_go(tmp_path: Path) -> None:
     assert run is not None and run.attempts == 2
 
 
-def test_a_failure_keeps_its_error_until_it_is_tried_again(tmp_path: Path) -> None:
+def test_a_failure_keeps_its_error_until_it_is_retried(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path)
     ledger.add("a", "linear", {}, 5)
     with ledger.claim("a"):
@@ -104,7 +104,7 @@ def test_a_folder_of_runs_is_of_one_kind_of_data(tmp_path: Path) -> None:
         ledger.settle("data of chapman", "abd", "give a new folder as `out`")
 
 
-def test_what_is_no_ledger_is_refused_in_words(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_ledger_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="holds no runs"):
         open_ledger(tmp_path, create=False)
     (tmp_path / FILE).write_bytes(b"something else entirely" * 100)

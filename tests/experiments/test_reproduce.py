@@ -82,7 +82,7 @@ def test_a_second_call_finds_all_done(table_1: tuple[Path, dict[str, Any]]) -> N
     assert (outcome["done"], outcome["left"], outcome["failed"]) == (16, 0, 0)
 
 
-def test_a_dry_run_prices_what_is_left_by_measured_rates(
+def test_a_dry_run_estimates_what_is_left_by_measured_rates(
     table_1: tuple[Path, dict[str, Any]],
 ) -> None:
     folder = table_1[0]
@@ -100,13 +100,13 @@ def test_a_dry_run_of_everything_says_what_needs_twelve_leads(tmp_path: Path) ->
     assert found.json()["seconds"] > 3600
 
 
-def test_simulated_datasets_are_priced_as_small_as_they_are(tmp_path: Path) -> None:
+def test_simulated_datasets_are_estimated_as_small(tmp_path: Path) -> None:
     names = ["table-1", "table-2"]
     small = estimate(names, out=tmp_path / "none", dataset="synthetic", device="cpu")
     assert small.seconds < estimate(names, out=tmp_path / "none", device="cpu").seconds / 1000
 
 
-def test_a_gpu_is_priced_in_minutes_for_tables_1_and_2() -> None:
+def test_tables_1_and_2_take_minutes_on_a_gpu() -> None:
     rates = Rates("cuda", PAPER)
     cells = [cell for name in ("table-1", "table-2") for cell in grid(name)]
     learning = sum(rates.pretraining_seconds(e, 5) for e in {cell.pretraining for cell in cells})

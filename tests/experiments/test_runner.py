@@ -43,7 +43,7 @@ def runs_of(folder: Path) -> dict[str, Run]:
         ledger.close()
 
 
-def test_a_killed_grid_loses_at_most_the_run_in_hand(tmp_path: Path) -> None:
+def test_a_killed_grid_loses_at_most_the_current_run(tmp_path: Path) -> None:
     process = start(tmp_path)
     assert process.stdout is not None
     words = [process.stdout.readline() for _ in range(3)]
@@ -87,7 +87,7 @@ def test_what_is_done_is_not_done_again(library: Library, tmp_path: Path) -> Non
     assert distances is not None and 0 <= distances["separability"][0] <= 1
 
 
-def test_an_encoder_whose_files_are_gone_is_learned_again_where_it_is_needed(
+def test_a_lost_encoder_is_trained_again_when_it_is_needed(
     library: Library, tmp_path: Path
 ) -> None:
     cells = only(small_cells(), ["cmsc", "downstream=chapman"])
@@ -100,7 +100,7 @@ def test_an_encoder_whose_files_are_gone_is_learned_again_where_it_is_needed(
     assert runs_of(tmp_path)[run_name(cells[0].pretraining, TINY.seeds)].attempts == 2
 
 
-def test_a_failed_run_keeps_its_error_and_the_rest_goes_on(
+def test_a_failed_run_keeps_its_error_and_the_others_continue(
     library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cells = only(small_cells(), ["random,cmsc,cmlc", "downstream=chapman"])
@@ -160,14 +160,14 @@ def test_all_tasks_run_with_twelve_leads(library: Library, tmp_path: Path) -> No
     assert all(0 <= result["auc_mean"] <= 1 for result in results)
 
 
-def test_cells_that_lack_data_stay_in_the_grid(tmp_path: Path) -> None:
+def test_cells_without_data_stay_in_the_grid(tmp_path: Path) -> None:
     library = small_library("chapman")
     cells = only(grid("table-1"), ["random"])
     outcome = work(tmp_path, cells, library)
     assert (outcome.done, outcome.unavailable) == (1, 1)
 
 
-def test_when_the_time_is_over_the_next_call_goes_on(library: Library, tmp_path: Path) -> None:
+def test_after_a_time_limit_the_next_call_resumes(library: Library, tmp_path: Path) -> None:
     cells = only(small_cells(), ["cmsc"])
     none = work(tmp_path, cells, library, seconds=0.0)
     assert none.left == len(cells) and not none.complete

@@ -81,7 +81,7 @@ def test_a_frame_is_the_recordings_own_samples_where_the_rates_agree(small_store
         frame_of(recording, FrameSpec(11.0, 2500), "V2")
 
 
-def test_perturbations_are_drawn_a_row_each_as_they_are_computed(small_store: Store) -> None:
+def test_perturbations_are_drawn_in_one_row_each_as_they_are_computed(small_store: Store) -> None:
     x = frame_of(small_store.recording(0), SPEC, "II")
     figure = show_perturbations(x, SPEC, chains=("flip_x(always=true)", "gaussian>sa_t"))
     titles = ("Original", "Flip$_X$: negated", "Gaussian noise, then SpecAugment in time, SA$_t$")
@@ -185,8 +185,18 @@ def test_every_command_writes_its_figure_and_says_where(
     facts = json.loads(
         run("similarity", path, "--checkpoint", folder, "--out", png, "--batch", 8, "--json")
     )
-    assert facts == {"file": str(png), "method": "cmsc", "batch": 8, "seed": 0}
+    leads = ["II", "V2", "aVL", "aVR"]
+    assert facts == {"file": str(png), "method": "cmsc", "batch": 8, "seed": 0, "leads": leads}
     assert drawn(png)
+
+
+def test_similarities_use_the_leads_of_the_encoder(small_store: Store, tmp_path: Path) -> None:
+    settings = Settings(epochs=1, batch_size=64)
+    out = tmp_path / "one"
+    clocs.pretrain(small_store, out=out, leads=["V1"], embedding_dim=16, settings=settings)
+    png = tmp_path / "s.png"
+    given = ("--checkpoint", out, "--out", png, "--batch", 8, "--json")
+    assert json.loads(run("similarity", small_store.path, *given))["leads"] == ["V1"]
 
 
 def test_a_command_refuses_what_it_cannot_draw(small_store: Store, tmp_path: Path) -> None:

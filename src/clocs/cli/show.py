@@ -131,7 +131,8 @@ def similarity(
         leads = loaded.card.leads if set(loaded.card.leads) <= set(opened.leads) else None
         frames = make_frames(opened, spec=spec, leads=leads, split_seed=split_seed)
     figure = show_similarity(loaded, frames, method=name, batch=batch, seed=seed)
-    _finish(figure, out, as_json, method=name, batch=batch, seed=seed)
+    facts = {"method": name, "batch": batch, "seed": seed, "leads": list(frames.leads)}
+    _finish(figure, out, as_json, **facts)
 
 
 def _recording(store: Store, which: str | None, leads: Sequence[str], seconds: float) -> Recording:

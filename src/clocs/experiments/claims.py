@@ -100,15 +100,15 @@ def _worst_cmsc(ours: Lookup) -> Claim:
     worst = [ours(at("cmsc", chain)) for chain in PERTURBATIONS]
     best = [ours(at("simclr", chain)) for chain in PERTURBATIONS]
     known = [v for v in (*worst, *best) if v is not None]
-    words, holds = "not run", None
+    finding, holds = "not run", None
     if len(known) == 2 * len(PERTURBATIONS):
         low, high = min(known[: len(worst)]), max(known[len(worst) :])
-        words, holds = f"{low:.3f} vs {high:.3f}", low > high
+        finding, holds = f"{low:.3f} vs {high:.3f}", low > high
     return Claim(
         "Perturbations: the worst CMSC is above the best SimCLR (PhysioNet 2020, linear)",
         "0.661 vs 0.636",
         "",
-        words,
+        finding,
         holds,
     )
 
@@ -249,10 +249,10 @@ def _few_labels(results: Results) -> Iterable[Claim]:
             _mean_curve(results.result(Cell(encoder, downstream, "curve", fraction)))
             for encoder, fraction in ((few, 0.25), (every, 1.0))
         ]
-        words, holds = "not run", None
+        finding, holds = "not run", None
         if all(curves):
             above = sum(a > b for a, b in zip(*curves, strict=True))
-            words = (
+            finding = (
                 f"{curves[0][-1]:.3f} vs {curves[1][-1]:.3f} on validation after the last epoch; "
                 f"above in {above} of {len(curves[0])} epochs"
             )
@@ -262,7 +262,7 @@ def _few_labels(results: Results) -> Iterable[Claim]:
             "of the labels is above random with all labels",
             "above during training and at its end, on validation",
             " vs ".join(f"{value.mean:.3f}" for value in printed if value) + " on test",
-            words,
+            finding,
             holds,
         )
 
@@ -284,12 +284,16 @@ def _distances(results: Results) -> Iterable[Claim]:
         ("the mean distance within a patient is smaller", "intra_mean", -1),
         ("patients are more separable", "separability", 1),
     ):
-        words, holds = "not run", None
+        finding, holds = "not run", None
         if cmsc is not None and simclr is not None:
             a, b = (sum(found[key]) / len(found[key]) for found in (cmsc, simclr))
-            words, holds = f"{a:.3f} vs {b:.3f}", sign * (a - b) > 0
+            finding, holds = f"{a:.3f} vs {b:.3f}", sign * (a - b) > 0
         yield Claim(
-            f"Patients (PhysioNet 2020): with CMSC {what} than with SimCLR", "yes", "", words, holds
+            f"Patients (PhysioNet 2020): with CMSC {what} than with SimCLR",
+            "yes",
+            "",
+            finding,
+            holds,
         )
 
 

@@ -179,8 +179,8 @@ def _add_along(
     results: Results, section: Section, cells: Sequence[Cell], over: str, fixed: str
 ) -> None:
     """A figure over E or F, and its table."""
-    words = f"Chapman → Cardiology, {fixed}; solid lines ours, dashed lines the paper's."
-    figure = report_figures.along(results, cells, over=over, words=words)
+    caption = f"Chapman → Cardiology, {fixed}; solid lines ours, dashed lines the paper's."
+    figure = report_figures.along(results, cells, over=over, caption=caption)
     section.figures.extend([figure] if figure else [])
     title = f"Chapman → Cardiology, {fixed}, over {over}"
     place = partial(report_figures.place, over=over)

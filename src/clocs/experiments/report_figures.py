@@ -29,7 +29,7 @@ COLOURS = {method: f"var(--{method})" for method in paper.METHOD_TITLES}
 OURS_AND_PAPERS = (("ours ± sd", "var(--ink)", False), ("paper ± sd", "var(--ink)", True))
 
 
-def dots(table: Table, words: str) -> ReportFigure | None:
+def dots(table: Table, caption: str) -> ReportFigure | None:
     """Every entry of a table on its own line: ours filled, the paper's hollow."""
     if not table.filled:
         return None
@@ -79,8 +79,8 @@ def dots(table: Table, words: str) -> ReportFigure | None:
                     )
         panels.append(panel)
     rows = -(-len(table.columns) // per_row)
-    svg = picture(WIDTH, rows * (tall + 84), panels, words)
-    return ReportFigure(svg, words, OURS_AND_PAPERS)
+    svg = picture(WIDTH, rows * (tall + 84), panels, caption)
+    return ReportFigure(svg, caption, OURS_AND_PAPERS)
 
 
 def perturbations(results: Results) -> ReportFigure | None:
@@ -106,8 +106,8 @@ def perturbations(results: Results) -> ReportFigure | None:
             if value is not None:
                 single = ">" not in PERTURBATIONS[k]
                 colour = "var(--cmsc)" if single else "var(--cmlc)"
-                words = f"{paper.METHOD_TITLES[method]}, {names[k]}: {value}"
-                panel.dot(Dot(value.mean, k + 0.5, value.std, colour, words))
+                tooltip = f"{paper.METHOD_TITLES[method]}, {names[k]}: {value}"
+                panel.dot(Dot(value.mean, k + 0.5, value.std, colour, tooltip))
         panels.append(panel)
     return ReportFigure(
         picture(WIDTH, tall + 90, panels, "AUC under each perturbation"),
@@ -129,7 +129,7 @@ def more_with_less(results: Results) -> ReportFigure | None:
         random = Cell(Pretraining("random", downstream), downstream, "curve", 1.0)
         wanted.append(("random, F = 1", random, "var(--random)"))
         lines = [
-            line for words, cell, c in wanted if (line := _curve(results.result(cell), words, c))
+            line for name, cell, c in wanted if (line := _curve(results.result(cell), name, c))
         ]
         if not lines:
             continue
@@ -159,16 +159,18 @@ def more_with_less(results: Results) -> ReportFigure | None:
     )
 
 
-def _curve(result: dict[str, Any] | None, words: str, colour: str) -> Line | None:
+def _curve(result: dict[str, Any] | None, name: str, colour: str) -> Line | None:
     if result is None or not result.get("curve"):
         return None
     by_epoch = list(zip(*result["curve"], strict=True))
     epochs = list(range(1, len(by_epoch) + 1))
     spread = [pstdev(values) for values in by_epoch]
-    return Line(epochs, [fmean(values) for values in by_epoch], colour, words, spread)
+    return Line(epochs, [fmean(values) for values in by_epoch], colour, name, spread)
 
 
-def along(results: Results, cells: Sequence[Cell], *, over: str, words: str) -> ReportFigure | None:
+def along(
+    results: Results, cells: Sequence[Cell], *, over: str, caption: str
+) -> ReportFigure | None:
     """Chapman → Cardiology over E or F: ours as solid lines, the paper's dashed."""
     methods = [m for m in paper.METHOD_TITLES if any(c.pretraining.method == m for c in cells)]
     lines: list[Line] = []
@@ -200,7 +202,7 @@ def along(results: Results, cells: Sequence[Cell], *, over: str, words: str) -> 
     for mark in marks:
         panel.dot(mark, across=False)
     legend = [(paper.METHOD_TITLES[m], COLOURS[m], False) for m in methods]
-    return ReportFigure(picture(WIDTH, 370, [panel], words), words, tuple(legend))
+    return ReportFigure(picture(WIDTH, 370, [panel], caption), caption, tuple(legend))
 
 
 def distances(results: Results, cells: Sequence[Cell]) -> ReportFigure | None:

@@ -96,7 +96,7 @@ def transfer_table(
         encoder = Pretraining(method, source, leads, embedding_dim)
         return Cell(encoder, downstream, "finetune", fraction)
 
-    rows = [(words, [at(method, *pair) for pair in paper.PAIRS]) for method, words in _METHODS]
+    rows = [(label, [at(method, *pair) for pair in paper.PAIRS]) for method, label in _METHODS]
     return _table(results, title, _GROUPS, _COLUMNS, rows, cells)
 
 
@@ -107,11 +107,11 @@ def decay_tables(results: Results) -> list[Table]:
     for fraction in paper.FRACTIONS:
         linear, transfer = [], []
         for tau in BYOL_DECAYS:
-            words = f"τ_d = {tau or paper.TAU_D:g}"
+            label = f"τ_d = {tau or paper.TAU_D:g}"
             own = {d: Pretraining("byol", d, tau_d=tau) for d in paper.PRETRAIN}
-            linear.append((words, [Cell(e, d, "linear", fraction) for d, e in own.items()]))
+            linear.append((label, [Cell(e, d, "linear", fraction) for d, e in own.items()]))
             pairs = [Cell(own[p], d, "finetune", fraction) for p, d in paper.PAIRS]
-            transfer.append((words, pairs))
+            transfer.append((label, pairs))
         columns = [paper.DATASET_TITLES[dataset] for dataset in paper.PRETRAIN]
         at = f"F = {fraction:g}"
         tables.append(_table(results, f"Linear, {at}", [], columns, linear, cells))
@@ -126,7 +126,7 @@ def along_table(
     at = {(cell.pretraining.method, place(cell)): cell for cell in cells}
     places = sorted({where for _, where in at})
     rows: list[tuple[str, list[Cell | None]]] = [
-        (words, [at.get((method, where)) for where in places]) for method, words in _METHODS
+        (label, [at.get((method, where)) for where in places]) for method, label in _METHODS
     ]
     return _table(results, title, [], [f"{where:g}" for where in places], rows, set(cells))
 
@@ -215,7 +215,7 @@ def _table(
         why_not = "" if ours else results.why_not(cell)
         return TableEntry(ours, papers(cell), why_not, beats_random=beats)
 
-    found = [(words, [entry(cell) for cell in row]) for words, row in rows]
+    found = [(label, [entry(cell) for cell in row]) for label, row in rows]
     return _marked(title, groups, columns, [row for row in found if any(row[1])])
 
 
@@ -226,7 +226,7 @@ def _marked(
     rows: Sequence[tuple[str, Sequence[TableEntry | None]]],
 ) -> Table:
     """Mark the best of each column, ours and the paper's, of those pre-trained without labels."""
-    trained = [i for i, (words, _) in enumerate(rows) if words not in _EXCLUDED]
+    trained = [i for i, (label, _) in enumerate(rows) if label not in _EXCLUDED]
     marked = [[*row] for _, row in rows]
     for column in range(len(columns)):
         entries = {i: entry for i in trained if (entry := marked[i][column]) is not None}
@@ -240,7 +240,7 @@ def _marked(
         title,
         tuple(groups),
         tuple(columns),
-        tuple((words, tuple(row)) for (words, _), row in zip(rows, marked, strict=True)),
+        tuple((label, tuple(row)) for (label, _), row in zip(rows, marked, strict=True)),
     )
 
 
@@ -258,7 +258,7 @@ def value_of(numbers: Sequence[float]) -> Value:
 
 def markdown(table: Table) -> str:
     """A table as Markdown: ours, and in parentheses the paper's and the difference."""
-    groups = [words for words, count in table.groups for _ in range(count)]
+    groups = [label for label, count in table.groups for _ in range(count)]
     heads = [
         f"{group}: {column}" if group else column
         for group, column in zip(groups or [""] * len(table.columns), table.columns, strict=True)
@@ -269,8 +269,8 @@ def markdown(table: Table) -> str:
         f"| | {' | '.join(heads)} |",
         f"| --- |{' ---: |' * len(heads)}",
     ]
-    for words, row in table.rows:
-        lines.append(f"| {words} | {' | '.join(_plain(entry) for entry in row)} |")
+    for label, row in table.rows:
+        lines.append(f"| {label} | {' | '.join(_plain(entry) for entry in row)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -16,24 +16,24 @@ FONT = 12.0
 
 @dataclass(frozen=True)
 class Dot:
-    """A value with its standard deviation, as a filled or hollow dot; `words` is its tooltip."""
+    """A value with its standard deviation, as a filled or hollow dot; `tooltip` names it."""
 
     x: float
     y: float
     spread: float | None
     colour: str
-    words: str
+    tooltip: str
     hollow: bool = False
 
 
 @dataclass(frozen=True)
 class Line:
-    """A curve, optionally with a band around it; `words` is its name in tooltips."""
+    """A curve, optionally with a band around it; `name` is shown in tooltips."""
 
     x: Sequence[float]
     y: Sequence[float]
     colour: str
-    words: str
+    name: str
     spread: Sequence[float] | None = None
     dashed: bool = False
     marked: bool = False
@@ -65,24 +65,24 @@ class Panel:
         up = (y - self.y[0]) / ((self.y[1] - self.y[0]) or 1)
         return self.left + across * self.width, self.top + (1 - up) * self.height
 
-    def text(self, x: float, y: float, words: str, anchor: str = "middle", kind: str = "") -> None:
+    def text(self, x: float, y: float, text: str, anchor: str = "middle", kind: str = "") -> None:
         """Text at a position in pixels."""
         cls = f' class="{kind}"' if kind else ""
         self.parts.append(
-            f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{cls}>{escape(words)}</text>'
+            f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{cls}>{escape(text)}</text>'
         )
 
-    def title(self, words: str) -> None:
-        self.text(self.left, self.top - 10, words, "start", "title")
+    def title(self, text: str) -> None:
+        self.text(self.left, self.top - 10, text, "start", "title")
 
-    def x_axis(self, values: Sequence[float], words: str = "", labels: Sequence[str] = ()) -> None:
+    def x_axis(self, values: Sequence[float], text: str = "", labels: Sequence[str] = ()) -> None:
         shown = labels or [f"{v:g}" for v in values]
         for value, label in zip(values, shown, strict=True):
             x, bottom = self.at(value, self.y[0])
             self._grid(x, self.top, x, bottom)
             self.text(x, bottom + 16, label)
-        if words:
-            self.text(self.left + self.width / 2, self.top + self.height + 34, words, kind="axis")
+        if text:
+            self.text(self.left + self.width / 2, self.top + self.height + 34, text, kind="axis")
 
     def y_axis(self, values: Sequence[float], labels: Sequence[str] = ()) -> None:
         shown = labels or [f"{v:g}" for v in values]
@@ -116,7 +116,7 @@ class Panel:
             f'<g class="mark">{lines}<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{fill}" '
             f'stroke="{dot.colour}" stroke-width="1.6"/>'
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="9" fill="transparent"/>'
-            f"<title>{escape(dot.words)}</title></g>"
+            f"<title>{escape(dot.tooltip)}</title></g>"
         )
 
     def line(self, line: Line) -> None:
@@ -135,7 +135,7 @@ class Panel:
         )
         if line.marked:
             for x, y in zip(line.x, line.y, strict=True):
-                self.dot(Dot(x, y, None, line.colour, f"{line.words}: {y:.3f}", line.dashed))
+                self.dot(Dot(x, y, None, line.colour, f"{line.name}: {y:.3f}", line.dashed))
 
     def steps(self, edges: Sequence[float], heights: Sequence[float], colour: str) -> None:
         """A histogram as a filled outline."""
@@ -155,7 +155,7 @@ class Panel:
             "unit": unit,
             "x": list(self.x),
             "lines": [
-                {"name": line.words, "colour": line.colour, "x": list(line.x),
+                {"name": line.name, "colour": line.colour, "x": list(line.x),
                  "y": [round(v, 4) for v in line.y]}
                 for line in lines
             ],
@@ -167,10 +167,10 @@ class Panel:
         )
 
 
-def picture(width: float, height: float, panels: Sequence[Panel], words: str) -> str:
-    """The picture as SVG; `words` is its text alternative."""
+def picture(width: float, height: float, panels: Sequence[Panel], alt: str) -> str:
+    """The picture as SVG; `alt` describes it."""
     inside = "\n".join(part for panel in panels for part in panel.parts)
     return (
-        f'<svg viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{escape(words)}" '
+        f'<svg viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{escape(alt)}" '
         f'font-size="{FONT:g}">\n{inside}\n</svg>'
     )
