@@ -94,6 +94,12 @@ def test_an_interrupted_pretraining_is_refused_or_resumed(run: Path, small_store
         (("pretrain", "STORE", "--out", "x", "--encoder", "vgg"), "no encoder 'vgg'"),
         (("pretrain", "STORE", "--out", "x", "--leads", "V9"), "no lead V9"),
         (("pretrain", "STORE", "--out", "x", "--lr", "0"), "learning rate"),
+        (("pretrain", "STORE", "--out", "x", "--lr", "inf"), "the training of seed 0 diverged"),
+        (("pretrain", "STORE", "--out", "x", "--tau-d", "0.5"), "cmsc does not take --tau-d"),
+        (
+            ("pretrain", "STORE", "--out", "x", "--method", "cmlc", "--leads", "II"),
+            "choose at least two --leads",
+        ),
         (("pretrain", "STORE", "--out", "x", "--device", "cuda:99"), "cannot be used here"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Losses on embeddings, one value a member. Knows nothing about encoders, views or data."""
+"""Losses on embeddings, one value per member."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def patient_nce(
     """The patient-specific noise contrastive estimation loss of CLOCS (its equations 5 to 8).
 
     For every pair of views A, B: L_diag(A,B) + L_diag(B,A) + L_off(A,B) + L_off(B,A); the mean over
-    all unordered pairs. L_diag asks instance i of A to find instance i of B among all of B; L_off
-    asks it to find every other instance k that is its positive, and is 0 where there is none.
+    all unordered pairs. L_diag matches instance i of A to instance i of B among all of B; L_off
+    matches it to every other instance k that is its positive, and is 0 where there is none.
 
     Args:
         z: (members, views, batch, dim) embeddings, not normalised.
@@ -49,8 +49,8 @@ def patient_nce(
     a, b = torch.triu_indices(z.shape[1], z.shape[1], offset=1, device=z.device)
     ours, theirs = u.index_select(1, a) / temperature, u.index_select(1, b)
     similarity = ours @ theirs.transpose(-1, -2)  # (members, pairs, batch, batch)
-    asked: Callable[..., Tensor] = _Asked.apply
-    return asked(similarity, positives, neither).mean(dim=1)
+    cross_entropy: Callable[..., Tensor] = _BothWays.apply
+    return cross_entropy(similarity, positives, neither).mean(dim=1)
 
 
 class _Unit(torch.autograd.Function):
@@ -71,7 +71,7 @@ class _Unit(torch.autograd.Function):
         return torch.addcmul(gradients[0], u, along, value=-1).mul_(inverse)
 
 
-class _Asked(torch.autograd.Function):
+class _BothWays(torch.autograd.Function):
     """−Σ share · (log p(k of B | i of A) + log p(i of A | k of B)): both directions at once.
 
     similarity: (members, pairs, batch, batch), positives and neither: (members, batch, batch) bool

@@ -7,10 +7,9 @@ all methods. So modules of methods import torch inside their functions.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from types import NoneType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from clocs.errors import SettingError
 from clocs.frames.frames import Frames
@@ -23,67 +22,54 @@ if TYPE_CHECKING:
     from clocs.pretraining.batches import Batch
 
 
-def option(
-    default: Any,
-    meaning: str,
-    *,
-    above: float = -math.inf,
-    least: float = -math.inf,
-    most: float = math.inf,
-) -> Any:
-    """A field of an objective that users choose, on the command line as in Python.
+@dataclass(frozen=True)
+class Option:
+    """A value that users of a method may choose, on the command line as in Python.
 
-    Args:
-        default: Its value where none is given.
-        meaning: What it is, as a full phrase; the help of the command line.
+    Attributes:
+        default: Its value where none is given; None is then a value, too.
+        meaning: What it is, as a full phrase: its help on the command line.
+        kind: int, float, str, or tuple for several strings.
         above: Valid numbers are greater than this.
         least: Valid numbers are not less than this.
         most: Valid numbers are not greater than this.
     """
-    return field(default=default, metadata={"option": (meaning, above, least, most)})
 
-
-@dataclass(frozen=True)
-class Option:
-    """An option of a method, as its objective declares it with `option`.
-
-    Attributes:
-        name: Its keyword in Python.
-        kind: int, float, bool, str, or tuple for several strings.
-        optional: Whether None is a value.
-        default: Its value where none is given.
-        meaning: What it is, for the help of the command line.
-        limits: The greatest number that is too small, the least and the greatest valid number.
-    """
-
-    name: str
-    kind: type
-    optional: bool
     default: Any
     meaning: str
-    limits: Sequence[float]
+    kind: type
+    above: float = -math.inf
+    least: float = -math.inf
+    most: float = math.inf
 
-    def checked(self, value: Any) -> Any:
+    def checked(self, name: str, value: Any) -> Any:
         """The value as its kind, or a sentence that says what is valid."""
-        if value is None and self.optional:
+        if value is None and self.default is None:
             return None
         if self.kind is tuple and not isinstance(value, str):
             return tuple(value)
         if self.kind is float and type(value) is int:
             value = float(value)
-        above, least, most = self.limits
         valid = type(value) is self.kind
         if valid and self.kind in (int, float):
-            valid = above < value and least <= value <= most and math.isfinite(value)
+            valid = (
+                self.above < value and self.least <= value <= self.most and abs(value) < math.inf
+            )
         if not valid:
-            bounds = {"above": above, "at least": least, "at most": most}
+            bounds = {"above": self.above, "at least": self.least, "at most": self.most}
             words = [f"{word} {x:g}" for word, x in bounds.items() if math.isfinite(x)]
             kind = {int: "a whole number", float: "a number", tuple: "a list"}.get(
                 self.kind, "text"
             )
             expected = f"{kind} {' and '.join(words)}".strip()
-            raise SettingError(f"`{self.name}` must be {expected}, not {value!r}")
+            raise SettingError(f"`{name}` must be {expected}, not {value!r}")
         return value
+
+
+def option(default: Any, meaning: str, *, kind: type | None = None, **bounds: float) -> Any:
+    """A field of an objective that users may choose; `kind` is the default's. See `Option`."""
+    declared = Option(default, meaning, kind or type(default), **bounds)
+    return field(default=default, metadata={"option": declared})
 
 
 @dataclass(frozen=True)
@@ -98,21 +84,12 @@ class Objective:
 
     def __post_init__(self) -> None:
         for name, each in self.options().items():
-            object.__setattr__(self, name, each.checked(getattr(self, name)))
+            object.__setattr__(self, name, each.checked(name, getattr(self, name)))
 
     @classmethod
     def options(cls) -> dict[str, Option]:
         """The options by name, in order of declaration."""
-        kinds, found = get_type_hints(cls), {}
-        for each in fields(cls):
-            if "option" in each.metadata:
-                meaning, *limits = each.metadata["option"]
-                kind, optional = kinds[each.name], False
-                if NoneType in get_args(kind):  # float | None
-                    kind, optional = get_args(kind)[0], True
-                kind = get_origin(kind) or kind  # tuple[str, ...] -> tuple
-                found[each.name] = Option(each.name, kind, optional, each.default, meaning, limits)
-        return found
+        return {each.name: each.metadata["option"] for each in fields(cls)}
 
     def views(self, own: Views, dataset: str) -> Views:
         """The views that these options ask for, given those of the method's row."""

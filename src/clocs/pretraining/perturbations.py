@@ -1,9 +1,8 @@
 """Perturbations of ECG views, batched on the device: x: (members, n, samples) -> the same shape.
 
-What is drawn is a function of (key, place in the chain, element): independent for every member and
-every one of its n views, the same whoever else is in the fleet and on whichever device. No loop
-over views, no shape that depends on data, no wait for the host. Knows nothing about methods,
-normalisation or training; torch only.
+Random draws are functions of (key, place in the chain, element): independent for every member and
+each of its n views, and the same on every device and for every fleet. No loop over views, no shape
+that depends on data, no wait for the host.
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ def gaussian(x: Tensor, keys: Tensor, *, sigma: float = 0.010) -> Tensor:
 
 
 def flip_y(x: Tensor, keys: Tensor, *, always: bool = False) -> Tensor:
-    """x: (members, n, samples) read backwards in time, with probability ½ a view, or always."""
+    """x: (members, n, samples) read backwards in time, with probability ½ per view, or always."""
     return x.flip(-1) if always else torch.where(_coins(x, keys), x.flip(-1), x)
 
 
 def flip_x(x: Tensor, keys: Tensor, *, always: bool = False) -> Tensor:
-    """x: (members, n, samples) negated, with probability ½ a view, or always."""
+    """x: (members, n, samples) negated, with probability ½ per view, or always."""
     return -x if always else torch.where(_coins(x, keys), -x, x)
 
 
@@ -156,7 +155,7 @@ def stft(x: Tensor) -> Tensor:
     """x: (…, samples) -> (…, frequency, time) complex: Hann 256, hop 128, centred, reflected.
 
     As `torch.stft(center=True)`, but reflected at the end up to a whole hop, so that every sample
-    lies in two windows: in one alone, the inverse would divide a mask's traces by almost nothing.
+    is in two windows: with one alone, the inverse would divide a mask's traces by almost nothing.
     """
     samples = x.shape[-1]
     if samples <= WINDOW:

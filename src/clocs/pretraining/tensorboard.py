@@ -1,7 +1,7 @@
-"""Training curves as TensorBoard event files, one run a member. Knows only the lines of the log.
+"""Training curves as TensorBoard event files, one run per member, made from the lines of the log.
 
-The log stays the truth: a resumed run writes its event files anew from it, so that each epoch is
-in them once, whatever was interrupted. Written by tensorboard's own record writer, without torch's.
+A resumed run rewrites its event files from the log, so that each epoch is in them once. Written by
+tensorboard's own record writer, without torch's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Member = tuple[str | None, int]  # perturbation, where a run has several, and se
 
 
 def require_tensorboard() -> None:
-    """Say how to get tensorboard where it is missing, before anything is trained."""
+    """Say how to install tensorboard where it is missing, before anything is trained."""
     if find_spec("tensorboard") is None:
         raise SettingError(
             "event files need the package tensorboard, which is not installed; "
@@ -32,7 +32,7 @@ class Events:
     """The event files of the members of one pre-training; use it in a `with`."""
 
     def __init__(self, runs: Mapping[Member, Path], log: Sequence[Mapping[str, Any]]) -> None:
-        """Begin files that hold what the log says so far, in place of those of earlier runs.
+        """Start files with the content of the log so far, in place of those of earlier runs.
 
         Args:
             runs: The folder of each member.
@@ -47,10 +47,12 @@ class Events:
             run.mkdir(parents=True, exist_ok=True)
             for earlier in run.glob("events.out.tfevents.*"):
                 earlier.unlink()
-            # the name rises with every run: a tensorboard that is looking on moves to the new file
+            # the name increases with every run: an open tensorboard moves on to the new file
             file = self._open.enter_context((run / f"events.out.tfevents.{began}.clocs").open("wb"))
             self._writers[member] = RecordWriter(file)
-            start = SessionLog(status=SessionLog.START)  # … and forgets what it has seen from here
+            start = SessionLog(
+                status=SessionLog.START
+            )  # … and drops what it has read of these epochs
             self._write(member, Event(wall_time=began / 1e9, file_version="brain.Event:2"))
             self._write(member, Event(wall_time=began / 1e9, step=1, session_log=start))
         seconds = {line["epoch"]: line["seconds"] for line in log}
@@ -68,7 +70,7 @@ class Events:
         self._open.close()
 
     def add(self, line: Mapping[str, Any], *, at: float | None = None) -> None:
-        """Write what a line of the log says of one member after one epoch.
+        """Write a line of the log: one member after one epoch.
 
         Args:
             line: As in log.jsonl.
@@ -93,7 +95,7 @@ class Events:
 
 
 def _tag(name: str) -> str:
-    """train_loss -> train/loss: tensorboard groups by what stands before the slash."""
+    """train_loss -> train/loss: tensorboard groups by what is before the slash."""
     for group in ("train", "validation"):
         if name.startswith(f"{group}_"):
             return f"{group}/{name.removeprefix(f'{group}_')}"

@@ -54,6 +54,7 @@ class MultiTask(Objective):
         None,
         "Transformations to recognise, such as noise,scaling,negation,inversion,permutation,"
         "time_warp; those of the paper for the dataset where not given.",
+        kind=tuple,
     )
 
     def views(self, own: Views, dataset: str) -> Views:
