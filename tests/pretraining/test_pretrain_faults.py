@@ -114,14 +114,14 @@ def test_an_option_of_another_method_is_refused_with_those_it_takes(
         ("cmsc", {"segments": 2.5}, "`segments` must be a whole number at least 2, not 2.5"),
         ("cmlc", {"positives_within": float("nan")}, "must be a number at least 0, not nan"),
         ("byol", {"tau_d": 2}, "`tau_d` must be a number at least 0 and at most 1, not 2.0"),
-        ("mtssl", {"tasks": "noise"}, "`tasks` must be a list, not 'noise'"),
+        ("mtssl", {"tasks": "noise, hiccup"}, "there is no task hiccup; choose `tasks` from noise"),
     ],
 )  # fmt: skip
 def test_a_value_outside_an_options_range_is_refused(
     method: str, options: dict[str, object], message: str
 ) -> None:
     with pytest.raises(SettingError, match=message):
-        Plan(method, options=options)
+        Plan(method, options=options).views_on("chapman")
 
 
 def test_epochs_and_learning_rate_are_given_as_on_the_command_line_or_as_settings(

@@ -108,7 +108,7 @@ def pretrain(
             save_every=save_every,
             on_step=watch.step,
             on_epoch=watch.epoch,
-            **_given(options),
+            **{name: value for name, value in options.items() if value is not None},
         )
     from clocs.cli.tables.checkpoints import card_facts, cards_summary
 
@@ -159,13 +159,3 @@ def _annotated(takers: Mapping[str, Option]) -> Any:
     return Annotated[
         (str if kind is tuple else kind) | None, typer.Option(help=text, rich_help_panel=PANEL)
     ]
-
-
-def _given(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that were given; lists are separated by commas."""
-    lists = {name for m in METHODS.values() for name, o in m.options.items() if o.kind is tuple}
-    return {
-        name: [part.strip() for part in value.split(",")] if name in lists else value
-        for name, value in options.items()
-        if value is not None
-    }

@@ -29,7 +29,7 @@ class Option:
     Attributes:
         default: Its value where none is given; None is then a value, too.
         meaning: What it is, as a full phrase: its help on the command line.
-        kind: int, float, str, or tuple for several strings.
+        kind: int, float, str, or tuple for names, also separated by commas.
         above: Valid numbers are greater than this.
         least: Valid numbers are not less than this.
         most: Valid numbers are not greater than this.
@@ -46,8 +46,8 @@ class Option:
         """The value as its kind, or a sentence that says what is valid."""
         if value is None and self.default is None:
             return None
-        if self.kind is tuple and not isinstance(value, str):
-            return tuple(value)
+        if self.kind is tuple:
+            return tuple(value.replace(" ", "").split(",") if isinstance(value, str) else value)
         if self.kind is float and type(value) is int:
             value = float(value)
         valid = type(value) is self.kind
@@ -58,9 +58,7 @@ class Option:
         if not valid:
             bounds = {"above": self.above, "at least": self.least, "at most": self.most}
             words = [f"{word} {x:g}" for word, x in bounds.items() if math.isfinite(x)]
-            kind = {int: "a whole number", float: "a number", tuple: "a list"}.get(
-                self.kind, "text"
-            )
+            kind = {int: "a whole number", float: "a number"}.get(self.kind, "text")
             expected = f"{kind} {' and '.join(words)}".strip()
             raise SettingError(f"`{name}` must be {expected}, not {value!r}")
         return value
