@@ -15,6 +15,7 @@ import typer
 
 import clocs
 from clocs.cli import progress
+from clocs.cli.console import err, out, print_json
 from clocs.cli.options import (
     BatchSize,
     Device,
@@ -23,10 +24,7 @@ from clocs.cli.options import (
     LearningRate,
     Patience,
     SplitSeed,
-    err,
     names_of,
-    out,
-    print_json,
 )
 from clocs.evaluation.protocols import PROTOCOLS
 

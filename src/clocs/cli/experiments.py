@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clocs.cli.options import Device, Json, err, print_json
-from clocs.cli.options import out as console
+from clocs.cli.console import err, print_json
+from clocs.cli.console import out as console
+from clocs.cli.options import Device, Json
 from clocs.cli.progress import bar
 
 if TYPE_CHECKING:

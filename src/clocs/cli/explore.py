@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clocs.cli.options import err, out
+from clocs.cli.console import err, out
 from clocs.cli.progress import bar
 from clocs.explorer import run
 

@@ -9,15 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clocs.cli import progress
-from clocs.cli.options import (
-    Json,
-    Leads,
-    SplitSeed,
-    err,
-    names_of,
-    out,
-    print_json,
-)
+from clocs.cli.console import err, out, print_json
+from clocs.cli.options import Json, Leads, SplitSeed, names_of
 
 if TYPE_CHECKING:
     from clocs.store.store import Store

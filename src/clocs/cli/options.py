@@ -6,11 +6,8 @@ from typing import Annotated
 
 import typer
 
-from clocs.cli.console import err, out, print_json
 from clocs.errors import SettingError
 from clocs.recording import canonical_lead
-
-__all__ = ["err", "out", "print_json"]
 
 Json = Annotated[
     bool, typer.Option("--json", help="Print JSON and nothing else to standard output.")
@@ -43,5 +40,5 @@ def names_of(leads: str | None) -> list[str] | None:
         return None
     names = [name.strip() for name in leads.split(",") if name.strip()]
     if not names or len({canonical_lead(name) for name in names}) != len(names):
-        raise SettingError(f"--leads {leads!r} must be distinct names, such as II,V2,aVL,aVR")
+        raise SettingError(f"`leads` is {leads!r}; it must be distinct names such as II,V2,aVL,aVR")
     return names

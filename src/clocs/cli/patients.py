@@ -10,8 +10,9 @@ import typer
 from rich.markup import escape
 
 import clocs
-from clocs.cli.options import Device, Json, SplitSeed, err, names_of, print_json
-from clocs.cli.options import out as console
+from clocs.cli.console import err, print_json
+from clocs.cli.console import out as console
+from clocs.cli.options import Device, Json, SplitSeed, names_of
 from clocs.cli.progress import bar
 from clocs.errors import SettingError
 

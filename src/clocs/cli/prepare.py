@@ -11,7 +11,8 @@ import typer
 
 import clocs
 from clocs.cli import progress
-from clocs.cli.options import Json, err, out, print_json
+from clocs.cli.console import err, out, print_json
+from clocs.cli.options import Json
 from clocs.datasets.base import DatasetOption
 from clocs.datasets.table import DATASETS
 

@@ -12,6 +12,7 @@ import typer
 
 import clocs
 from clocs.cli import progress
+from clocs.cli.console import err, out, print_json
 from clocs.cli.options import (
     BatchSize,
     Device,
@@ -21,10 +22,7 @@ from clocs.cli.options import (
     LearningRate,
     Patience,
     SplitSeed,
-    err,
     names_of,
-    out,
-    print_json,
 )
 from clocs.pretraining.method import Option
 from clocs.pretraining.methods import METHODS

@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Scores of one method on one dataset; the fields are those of `evaluate --json`.
+    """Scores of one method on one dataset; the fields are those of `clocs evaluate --json`.
 
     `auc`, `ap` (average precision), `f1` and `accuracy` are per frame and lead, as in the paper;
     `auc_recording` is per recording; `auc_logits` is that of raw logits, as the authors' code
