@@ -1,4 +1,4 @@
-"""Views a second while embedding, against the ordinary way of writing it.
+"""Views per second while embedding, against the ordinary way of writing it.
 
     python benchmarks/encode.py [--patients 600] [--device cpu] [--seconds 4]
 

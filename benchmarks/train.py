@@ -1,13 +1,13 @@
-"""Instances a second while pre-training, against the ordinary way of writing it.
+"""Instances per second while pre-training, against the ordinary way of writing it.
 
     python benchmarks/train.py [--members 1,5] [--methods cmsc,simclr] [--encoder resnet] …
 
 An instance is one batch element with all its views; members add up. Gathering, perturbing and the
 optimiser are counted; start-up, compilation and validation are not. The ordinary way
 (`train_baseline.py`) trains one member with a per-item Dataset, a DataLoader with 0 or 2 workers
-(the better one counts), one forward a view and a Python loop over pairs of views. Both sides see
-the same frames and run alternately. The limit that memory bandwidth sets counts 60 kB a view,
-which is the paper's CNN's.
+(the better one counts), one forward pass per view and a Python loop over pairs of views. Both sides
+see the same frames and run alternately. The limit that memory bandwidth sets assumes 60 kB per
+view, as the paper's CNN needs.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class Row:
     method: str
     members: int
     views: int
-    ours: float  # instances a second
+    ours: float  # instances per second
     baseline: float
     workers: int  # of the baseline's better DataLoader
-    limit: float  # instances a second that bandwidth allows
+    limit: float  # instances per second that bandwidth allows
 
     @property
     def ratio(self) -> float:
@@ -54,7 +54,7 @@ class Row:
 
 
 def make_frames(patients: int, samples: int = 2500) -> Frames:
-    """Random walks, two segments in four leads a patient; what they hold does not matter here."""
+    """Random walks, two segments in four leads per patient; their content does not matter here."""
     draw = np.random.default_rng(0)
     leads, segments = 4, 2
     steps = draw.integers(-20, 21, size=patients * leads * segments * samples, dtype=np.int16)
@@ -119,7 +119,7 @@ def make_engine(
 
 
 def rate_of_ours(engine: Engine, members: int, seconds: float) -> float:
-    """Instances a second of whole epochs."""
+    """Instances per second of whole epochs."""
 
     def epoch() -> None:
         engine.train_epoch(lambda step, steps: None)
@@ -147,11 +147,11 @@ def profile(engine: Engine, steps: int = 20) -> str:
             torch.cuda.synchronize()
     order = "cuda_time_total" if on_gpu else "self_cpu_time_total"
     table = seen.key_averages().table(sort_by=order, row_limit=40, max_name_column_width=60)
-    return f"{table}\n{len(seen.events() or []) / steps:.0f} events a step"
+    return f"{table}\n{len(seen.events() or []) / steps:.0f} events per step"
 
 
 def bandwidth(device: torch.device) -> float:
-    """Bytes a second, read and written, of a large copy."""
+    """Bytes per second, read and written, of a large copy."""
     size = 1 << (30 if device.type == "cuda" else 27)
     a, b = (torch.empty(size, dtype=torch.uint8, device=device) for _ in range(2))
     times = []

@@ -164,7 +164,7 @@ def loss_of(method: str, model: Network, target: Network, x: Tensor, patients: T
 def rate(
     frames: Frames, method: str, encoder: str, device: torch.device, seconds: float, workers: int
 ) -> float:
-    """Instances a second over at least `seconds`, the first batches not counted."""
+    """Instances per second over at least `seconds`, the first batches not counted."""
     model = Network(encoder).to(device)
     target = deepcopy(model)
     adam = torch.optim.Adam(model.parameters(), lr=1e-4)

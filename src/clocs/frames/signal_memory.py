@@ -12,7 +12,15 @@ from numpy.typing import NDArray
 
 def memory_for_signals() -> int:
     """Bytes of signals that may be in memory at once: half of the machine's memory."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    return physical_memory() // 2
+
+
+def physical_memory() -> int:
+    """The machine's memory in bytes; without limit where the system does not say."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # Windows
+        return 1 << 62
 
 
 def allocate_signals(

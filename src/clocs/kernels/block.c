@@ -1,6 +1,6 @@
-/* One block of the encoder on a CPU: the same function as block.py, in a few passes over memory.
+/* One block of the encoder on a CPU: the same function as block_torch.py, in a few passes over memory.
  *
- * Compiled for one shape (-DC_IN=… -DC_OUT=…); called by encoders/native.py.
+ * Compiled for one shape (-DC_IN=… -DC_OUT=…); called by block_native.py.
  *
  * forward   convolve  h, w -> y, and the sum and spread of every instance
  *           pool      y    -> scale, shift, the larger of two, ReLU, dropout
@@ -8,7 +8,7 @@
  *           spread    g, y -> d_y of one instance at a time, and from it d_w and d_h
  * evaluate  convolve and pool, one instance at a time
  *
- * Activations are (members, n, length, channels), so that the 7·C_IN values under the kernel lie side
+ * Activations are (members, n, length, channels), so that the 7·C_IN values under the kernel are side
  * by side, and a vector holds neighbouring channels: every product is a scalar times a vector, no
  * value is shuffled and no window copied. Threads take pieces of PIECE instances; whatever is summed
  * over instances is summed in their order, so that the number of threads changes nothing.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
 from pathlib import Path
 
 import torch
 
 from clocs.encoders.base import Encoder, Weights
 from clocs.errors import SettingError
+from clocs.frames.signal_memory import physical_memory
 
 TRAINED = 5  # weights, their gradient, Adam's two moments and the best weights so far
 _NUMBER = 4  # bytes
@@ -83,11 +83,7 @@ def _available() -> int:
         (kilobytes,) = (line.split()[1] for line in lines if line.startswith("MemAvailable:"))
         return int(kilobytes) * 1024
     except (OSError, ValueError):
-        pass
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):  # Windows
-        return 1 << 62
+        return physical_memory()
 
 
 def _numbers(tensors: Weights) -> int:
