@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -25,6 +26,9 @@ from clocs.explorer.packing import pack
 from clocs.explorer.server import make_app
 from clocs.explorer.session import Session
 from clocs.files import write_atomic
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 
 @pytest.fixture(scope="session")
@@ -79,3 +83,22 @@ def served(session: Session) -> Iterator[Served]:
     yield Served(f"http://127.0.0.1:{listening.getsockname()[1]}", session)
     server.should_exit = True
     thread.join(5)
+
+
+@pytest.fixture
+def page(browser: Browser, served: Served) -> Iterator[Page]:
+    """The explorer, open; any error in the page fails the test."""
+    context = browser.new_context(viewport={"width": 1280, "height": 800}, accept_downloads=True)
+    page = context.new_page()
+    page.set_default_timeout(20_000)
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on(
+        "console",
+        lambda message: problems.append(message.text) if message.type == "error" else None,
+    )
+    page.goto(served.url)
+    page.wait_for_selector("html[data-ready=all]")
+    yield page
+    context.close()
+    assert [p for p in problems if "status of 4" not in p] == []

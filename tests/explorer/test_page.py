@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,25 +36,6 @@ MAP_INK = """() => {
   const { data } = pen.getImageData(0, 0, copy.width, copy.height);
   return data.filter((v, i) => i % 4 === 3 && v).length;
 }"""
-
-
-@pytest.fixture
-def page(browser: Browser, served: Served) -> Iterator[Page]:
-    """The explorer, open; any error in the page fails the test."""
-    context = browser.new_context(viewport={"width": 1280, "height": 800}, accept_downloads=True)
-    page = context.new_page()
-    page.set_default_timeout(20_000)
-    problems: list[str] = []
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on(
-        "console",
-        lambda message: problems.append(message.text) if message.type == "error" else None,
-    )
-    page.goto(served.url)
-    page.wait_for_selector("html[data-ready=all]")
-    yield page
-    context.close()
-    assert [p for p in problems if "status of 4" not in p] == []
 
 
 def settle(page: Page) -> None:
@@ -96,40 +76,6 @@ def test_the_map_is_drawn_and_filtered_by_its_legend(page: Page, served: Served)
         page.click(f"#colour-by [data-value={field}]")
         assert page.evaluate(MAP_INK) > 40 * 10
         assert f"colour={field}" in page.url
-
-
-# The map drawn by each painter: what share of the pixels, and how different the two pictures are.
-BOTH = """async () => {
-  const { Scatter } = await import("/static/scatter.js");
-  const drawn = ["webgl2", "pixels"].map(kind => {
-    const scatter = new Scatter(document.createElement("canvas"), kind);
-    scatter.resize(500, 400);
-    const place = i => [Math.sin(i) * (i % 70), Math.cos(i * 7) * (i % 50)];
-    const ink = i => i % 4 === 3 ? (i >> 2) % 6 : (i * 37) % 256;
-    scatter.setPlaces(Float32Array.from(Array.from({length: 3000}, (_, i) => place(i)).flat()));
-    scatter.setLook(Uint8Array.from({length: 12000}, (_, i) => ink(i)));
-    scatter.fit();
-    scatter.draw();
-    const copy = document.createElement("canvas");
-    copy.width = 500; copy.height = 400;
-    const pen = copy.getContext("2d");
-    pen.fillStyle = "white";
-    pen.fillRect(0, 0, 500, 400);
-    pen.drawImage(scatter.canvas, 0, 0);
-    return [scatter.kind, pen.getImageData(0, 0, 500, 400).data];
-  });
-  const [[one, a], [other, b]] = drawn;
-  let ink = 0, apart = 0;
-  a.forEach((v, i) => { ink += 255 - v; apart += Math.abs(v - b[i]); });
-  return {kinds: [one, other], ink: ink / a.length, apart: apart / ink};
-}"""
-
-
-def test_both_painters_draw_the_same_picture(page: Page) -> None:
-    drawn = page.evaluate(BOTH)
-    assert drawn["kinds"] == ["webgl2", "pixels"]
-    assert drawn["ink"] > 5
-    assert drawn["apart"] < 0.12  # edges alone
 
 
 def test_hovering_shows_the_patient(page: Page) -> None:
