@@ -58,7 +58,7 @@ class FakeDataset:
         if number % 10 == 3:
             raise UnusableError("flat", "all leads are flat")
         if number % 10 == 7:
-            raise KeyError("a bug in a reader")
+            raise UnusableError("unreadable", "it breaks off")
         return self.change(number, self.recording(number, entry.patient))
 
     def recording(self, number: int, patient: str) -> Recording:

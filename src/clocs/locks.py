@@ -1,4 +1,4 @@
-"""A folder that one process at a time may write. Knows nothing about what is written.
+"""A lock on a folder, so that only one process at a time writes to it.
 
 The system keeps the lock and drops it with the process, however that ends, so that none is ever
 stale; the file is only what the lock is on, and goes when it is released. Where there are no such
@@ -51,7 +51,7 @@ def _take(path: Path) -> int:
             who = f"another process ({holder})" if holder else "another process"
             raise BusyError(
                 f"{path.parent} is being written by {who}; wait for it to end, or give another "
-                "folder with --out"
+                "folder as `out`"
             ) from None
         except BaseException:
             os.close(handle)

@@ -1,4 +1,4 @@
-"""Doing things ahead in threads, and alike ones together; results stay in order. Knows no ECGs."""
+"""Work done in threads ahead of its use, and grouping of similar items; order is kept."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ R = TypeVar("R")
 
 
 def ahead(act: Callable[[T], R], items: Iterable[T], most: int) -> Iterator[R]:
-    """`act` of each item, in order; up to `most` of them are done before they are asked for.
+    """`act` of each item, in order; up to `most` of them are done before they are needed.
 
     Items are taken in the caller's thread; an error is raised where its result would have come.
     """

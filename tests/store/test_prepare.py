@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from clocs.datasets.base import Entry, Listing
-from clocs.errors import StoreError, UnusableError
+from clocs.errors import ClocsError, StoreError, UnusableError
 from clocs.recording import Recording
 from clocs.store import chunks
 from clocs.store.prepare import prepare_dataset
@@ -58,8 +58,8 @@ def test_every_entry_is_stored_or_in_quarantine_with_its_reason(tmp_path: Path) 
     assert store.manifest.quarantined == quarantine.height == 11
     reasons = {name: why for name, *why in quarantine.rows()}
     assert reasons["listed"] == ["no label", "not in the table"]
+    assert reasons["r17"] == ["unreadable", "it breaks off"]
     assert reasons["r13"] == ["flat", "all leads are flat"]
-    assert reasons["r17"] == ["unreadable", "KeyError: 'a bug in a reader'"]
     assert store.rows_without_recording == ("x1", "x2")
 
 
@@ -76,23 +76,39 @@ def test_a_second_entry_of_the_same_id_goes_to_quarantine(tmp_path: Path) -> Non
     ]
 
 
-def test_a_recording_that_is_not_sound_goes_to_quarantine(tmp_path: Path) -> None:
-    def broken(number: int, recording: Recording) -> Recording:
-        match number:
-            case 0:
-                object.__setattr__(recording, "digital", recording.digital.astype(np.int32))
-            case 1:
-                object.__setattr__(recording, "gain", recording.gain[:2])
-            case 2:
-                object.__setattr__(recording, "leads", ("II", "II", "aVL", "aVR"))
-            case 4:
-                object.__setattr__(recording, "digital", recording.digital[:, :0])
+def test_a_recording_without_samples_goes_to_quarantine(tmp_path: Path) -> None:
+    def empty(number: int, recording: Recording) -> Recording:
+        if number == 4:
+            object.__setattr__(recording, "digital", recording.digital[:, :0])
         return recording
 
-    store = prepare_dataset(FakeDataset(count=6, change=broken), tmp_path / "store")
-    assert store.table["id"].to_list() == ["r5"]
-    reasons = dict(zip(store.quarantine["id"], store.quarantine["reason"], strict=True))
-    assert [reasons[f"r{i}"] for i in (0, 1, 2, 4)] == ["unreadable"] * 3 + ["too short"]
+    store = prepare_dataset(FakeDataset(count=6, change=empty), tmp_path / "store")
+    assert store.quarantine.filter(id="r4")["reason"].to_list() == ["too short"]
+
+
+@pytest.mark.parametrize(
+    ("defect", "message"),
+    [
+        (ImportError("no module called codec"), "cannot be imported .no module called codec"),
+        (TypeError("a bug in a reader"), "a bug in a reader"),
+        (None, "not .leads, samples. of int16"),
+    ],
+)
+def test_a_defect_of_a_reader_stops_and_the_same_call_resumes(
+    tmp_path: Path, defect: Exception | None, message: str
+) -> None:
+    def broken(number: int, recording: Recording) -> Recording:
+        if number == 41 and defect is not None:
+            raise defect
+        if number == 41:
+            object.__setattr__(recording, "digital", recording.digital.astype(np.int32))
+        return recording
+
+    with pytest.raises(Exception, match=message):
+        prepare_dataset(FakeDataset(change=broken), tmp_path / "store")
+    store = prepare_dataset(FakeDataset(), tmp_path / "store")
+    store.verify()
+    assert "r41" in store.table["id"].to_list()
 
 
 def test_a_complete_store_is_returned_without_reading_again(tmp_path: Path) -> None:
@@ -114,14 +130,14 @@ def test_a_complete_store_of_something_else_is_never_overwritten(
     tmp_path: Path, other: FakeDataset, what: str
 ) -> None:
     first = prepare_dataset(FakeDataset(), tmp_path / "store")
-    with pytest.raises(StoreError, match=rf"another {what}.*choose another --out"):
+    with pytest.raises(StoreError, match=rf"another {what}.*another folder as `out`"):
         prepare_dataset(other, tmp_path / "store")
     assert open_store(tmp_path / "store").manifest == first.manifest
 
 
 def test_a_folder_with_foreign_files_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(StoreError, match="exists and is not a store; choose another --out"):
+    with pytest.raises(StoreError, match="exists and is not a store; give another folder as `out`"):
         prepare_dataset(FakeDataset(), tmp_path)
     with pytest.raises(StoreError, match="exists and is not a store"):
         prepare_dataset(FakeDataset(), tmp_path / "thesis.tex")
@@ -149,7 +165,7 @@ def test_a_full_disk_stops_with_a_sentence_and_is_resumed(
 
     real = chunks.write_chunk
     monkeypatch.setattr(chunks, "write_chunk", full)
-    with pytest.raises(StoreError, match=r"No space left on device\); make room"):
+    with pytest.raises(ClocsError, match="the disk is full; free some space"):
         prepare_dataset(FakeDataset(), tmp_path / "store")
     with pytest.raises(StoreError, match=r"incomplete: \d+ of 50 recordings; run the same"):
         open_store(tmp_path / "store")

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clocs.errors import UnusableError
-from clocs.formats import sample_buffer
 from clocs.formats.base import FileFormat, ReadOptions
 from clocs.formats.source import Source, stem
 from clocs.formats.wfdb_header import Header, Signal, parse_header
@@ -114,9 +113,7 @@ def _decode_516(header: Header, data: bytes, path: str) -> NDArray[np.int16]:
 def _checked(frames: NDArray[np.int16], path: str) -> NDArray[np.int16]:
     if frames.min() == _INVALID:
         raise UnusableError("nan", f"{path} has samples marked as missing")
-    digital = sample_buffer.empty(frames.shape[1], frames.shape[0])
-    np.copyto(digital, frames.T)
-    return digital
+    return np.ascontiguousarray(frames.T)
 
 
 def _truncated(path: str, held: int, promised: int | None) -> UnusableError:

@@ -1,4 +1,4 @@
-"""Assembling a store from what a crew reads; see `preparation`."""
+"""Assembling a store from what workers read; see `prepare`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ import polars as pl
 
 from clocs._version import __version__
 from clocs.datasets.base import Dataset, Entry, Listing, Quarantined
-from clocs.errors import StoreError
-from clocs.files import partial_path, write_atomic
+from clocs.errors import StoreError, printable
+from clocs.files import file_error, partial_path, write_atomic
 from clocs.locks import LOCK, locked
 from clocs.store import chunks
-from clocs.store.intake import Crew, read_all
 from clocs.store.journal import PROGRESS, Job, Journal, parquet, progress_of, remove_journal
 from clocs.store.manifest import FORMAT, MANIFEST, FileHash, Manifest
 from clocs.store.store import (
@@ -29,16 +28,17 @@ from clocs.store.store import (
     content_hash,
     open_store,
 )
+from clocs.store.workers import Workers, read_all
 from clocs.store.writer import Writer
 
 
 def assemble(
     dataset: Dataset,
     out: Path,
-    crew: Crew,
+    workers: Workers,
     progress: Callable[[int, int], None] | None,
 ) -> Store:
-    """Put together what the crew reads, or return the store that is there already."""
+    """Put together what the workers read, or return the store that is there already."""
     _refuse_foreign(out)
     listing = dataset.list()
     try:
@@ -47,12 +47,9 @@ def assemble(
         with locked(out):
             if (out / MANIFEST).is_file():  # made by another process since
                 return _already(dataset, listing, out)
-            _write(dataset, listing, out, crew, progress)
+            _write(dataset, listing, out, workers, progress)
     except OSError as error:
-        raise StoreError(
-            f"{out} could not be written ({error.strerror or error}); make room or choose another "
-            "--out, then run the same `clocs prepare` again to finish"
-        ) from error
+        raise file_error(error, out, doing="written") from error
     return open_store(out)
 
 
@@ -64,7 +61,7 @@ def _refuse_foreign(out: Path) -> None:
     if not out.is_dir() or (
         progress_of(out) is None and any(path.name not in of_ours for path in out.iterdir())
     ):
-        raise StoreError(f"{out} exists and is not a store; choose another --out")
+        raise StoreError(f"{out} exists and is not a store; give another folder as `out`")
 
 
 def _already(dataset: Dataset, listing: Listing, out: Path) -> Store:
@@ -79,7 +76,7 @@ def _already(dataset: Dataset, listing: Listing, out: Path) -> Store:
         different = ", ".join(name for name, equal in same.items() if not equal)
         raise StoreError(
             f"{out} is already a complete store of something else (another {different}); delete it "
-            "or choose another --out"
+            "or give another folder as `out`"
         )
     remove_journal(out)  # left by an interruption after the very last step
     return store
@@ -89,7 +86,7 @@ def _write(
     dataset: Dataset,
     listing: Listing,
     out: Path,
-    crew: Crew,
+    workers: Workers,
     progress: Callable[[int, int], None] | None,
 ) -> None:
     entries, repeated = _without_repeats(listing.entries)
@@ -108,9 +105,9 @@ def _write(
         done = journal.done.entries
         if progress is not None:
             progress(done, len(entries))
-        for batch in read_all(crew, todo):
-            for outcome in batch:
-                writer.add(outcome)
+        for batch in read_all(workers, todo):
+            for result in batch:
+                writer.add(result)
             done += len(batch)
             if progress is not None:
                 progress(done, len(entries))
@@ -188,7 +185,7 @@ def _source_name(dataset: Dataset) -> str:
     """What was read, without its place on this machine; empty for datasets without a source."""
     source = getattr(dataset, "source", None)
     path = getattr(source, "path", source)
-    return Path(path).name if isinstance(path, str | Path) else ""
+    return printable(Path(path).name) if isinstance(path, str | Path) else ""
 
 
 def _remove(out: Path) -> None:

@@ -1,20 +1,16 @@
-"""A flat int16 array on disk, chunk by chunk, in the zarr v3 layout. Knows nothing about ECGs.
+"""A flat int16 array on disk, chunk by chunk, in the zarr v3 layout.
 
 Any zarr 3 library opens the folder as an array. Chunks are nevertheless written and read here one
 file at a time: zarr's own path cannot say when a chunk is safely on disk, which resuming needs, and
 takes half as long again for each, besides a quarter of a second to import.
 
-LZ4 on shuffled bytes: on 12-lead ECGs it compresses 1.75× at about 900 MB/s a core, where Zstandard
-on shuffled bits gives 2.2× at about 220 MB/s and would dominate the preparing of a dataset.
+LZ4 on shuffled bytes compresses 12-lead ECGs 1.75× at about 900 MB/s per core; Zstandard on
+shuffled bits gives 2.2× at about 220 MB/s and would dominate the preparing of a dataset.
 """
 
 from __future__ import annotations
 
-import errno
 import json
-import mmap
-import os
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -22,18 +18,16 @@ from numcodecs import blosc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from clocs.errors import StoreError
-from clocs.files import write_atomic
+from clocs.files import file_error, write_atomic
 
 CHUNK_SAMPLES = 1 << 20  # 2 MiB
 CHUNKS_PER_PART = 16  # of writing: 32 MiB of samples are what an interruption can cost
 
-_BLOCK = 4096  # what writing past the page cache comes in multiples of
-_memory = threading.local()
 _COMPRESSOR, _LEVEL = "lz4", 1
 
 
 def compress(chunk: NDArray[np.int16]) -> bytes:
-    """One whole chunk as it stands in its file; releases the GIL."""
+    """One whole chunk as in its file; releases the GIL."""
     encoded: bytes = blosc.compress(chunk, _COMPRESSOR.encode(), _LEVEL, blosc.SHUFFLE, 0, 2)
     return encoded
 
@@ -82,48 +76,10 @@ def write_header(folder: Path, *, samples: int, chunk: int) -> None:
 def write_chunk(folder: Path, index: int, encoded: bytes) -> None:
     """Write one chunk's file.
 
-    Past the page cache where the system allows it: filling that takes longer than compressing, for
-    data that is read much later, and pushes out what others need. Nobody waits for the disk to be
-    safe: a killed process loses nothing that it has written, and what a power cut loses, a store's
-    sizes and digests tell.
+    Without waiting for the disk: a killed process loses nothing that it has written, and what a
+    power cut loses, a store's sizes and digests show.
     """
-    path = folder / "c" / str(index)
-    if not _write_past_cache(path, encoded):
-        path.write_bytes(encoded)
-
-
-def _write_past_cache(path: Path, content: bytes) -> bool:
-    """Whether it could be done: not on every system, nor on every file system."""
-    direct = getattr(os, "O_DIRECT", 0)
-    if not direct:
-        return False
-    padded = -(-len(content) // _BLOCK) * _BLOCK
-    try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | direct, 0o666)
-    except OSError as error:
-        if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):
-            return False
-        raise
-    try:
-        aligned = _aligned(padded)
-        aligned[: len(content)] = content
-        written = os.write(handle, memoryview(aligned)[:padded])
-        os.ftruncate(handle, len(content))
-    except OSError as error:
-        if error.errno == errno.EINVAL:
-            return False
-        raise
-    finally:
-        os.close(handle)
-    return written == padded
-
-
-def _aligned(size: int) -> mmap.mmap:
-    """Memory that begins with a page, kept for this thread's next chunk."""
-    kept: mmap.mmap | None = getattr(_memory, "kept", None)
-    if kept is None or len(kept) < size:
-        kept = _memory.kept = mmap.mmap(-1, size + (1 << 20))
-    return kept
+    (folder / "c" / str(index)).write_bytes(encoded)
 
 
 def bytes_on_disk(folder: Path, chunks: int) -> int:
@@ -158,6 +114,8 @@ class ChunkReader:
         path = self._folder / "c" / str(index)
         try:
             decoded = decompress(path.read_bytes(), self._chunk)
+        except PermissionError as error:
+            raise file_error(error, path, doing="read") from error
         except (OSError, ValueError) as error:
             raise StoreError(
                 f"{path} is damaged ({error}); delete the store and run `clocs prepare` again"

@@ -11,6 +11,7 @@ import gc
 import mmap
 import os
 import signal
+import traceback
 from collections.abc import Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -20,19 +21,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clocs.datasets.base import Dataset, Entry, Quarantined
-from clocs.errors import StoreError
-from clocs.formats import sample_buffer
-from clocs.store.intake import Outcome, Read, read_one
+from clocs.errors import ClocsError, StoreError
+from clocs.store.workers import ReadRecording, ReadResult, read_one
 
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3  # mallopt's options, of malloc.h
-SLOTS = 3  # a worker: one being filled, one full, one being emptied
+SLOTS = 3  # per worker: one being filled, one full, one being emptied
 SLOT_SAMPLES = 2 << 20  # 4 MiB
 
 # Where a recording's samples begin in its slot, or themselves where they do not fit.
 _Sent = Quarantined | tuple[dict[str, Any], int, int] | tuple[dict[str, Any], NDArray[np.int16]]
 
 
-class ForkCrew:
+class ForkWorkers:
     """Processes, each with slots of memory that it shares with this one."""
 
     def __init__(self, dataset: Dataset, workers: int) -> None:
@@ -46,7 +46,7 @@ class ForkCrew:
             ours, theirs = Pipe()
             pid = os.fork()
             if not pid:
-                # A pipe ends once nobody holds its other end: then a killed parent ends its crew.
+                # A pipe ends once nobody holds its other end, so workers end with the parent.
                 for pipe in (*self._pipes, ours):
                     pipe.close()
                 _work(dataset, theirs, self._slots[number])
@@ -70,7 +70,7 @@ class ForkCrew:
             raise _died() from None
         self._submitted += 1
 
-    def take(self) -> list[Outcome]:
+    def take(self) -> list[ReadResult]:
         turn, worker = divmod(self._taken, len(self._pipes))
         try:
             answer = self._pipes[worker].recv()
@@ -108,19 +108,19 @@ def _keep_memory() -> None:
 
 def _died() -> StoreError:
     return StoreError(
-        "a process that reads recordings was ended from outside, perhaps for want of memory; "
-        "run the same `clocs prepare` again to finish, with fewer --workers if need be"
+        "a process that reads recordings was ended from outside, perhaps for lack of memory; "
+        "run the same `clocs prepare` again to resume, with fewer `workers` if need be"
     )
 
 
-def _received(sent: _Sent, slot: NDArray[np.int16]) -> Outcome:
+def _received(sent: _Sent, slot: NDArray[np.int16]) -> ReadResult:
     match sent:
         case Quarantined():
             return sent
         case (row, start, stop):
-            return Read(row, slot[start:stop])
+            return ReadRecording(row, slot[start:stop])
         case (row, flat):
-            return Read(row, flat)
+            return ReadRecording(row, flat)
 
 
 def _work(dataset: Dataset, pipe: Connection[Any, Any], slots: NDArray[np.int16]) -> NoReturn:
@@ -146,19 +146,20 @@ def _answer(
     end = 0
     try:
         for entry in entries:
-            sample_buffer.offer(slot[end:])
-            outcome = read_one(dataset, entry)
-            if isinstance(outcome, Quarantined):
-                sent.append(outcome)
+            result = read_one(dataset, entry)
+            if isinstance(result, Quarantined):
+                sent.append(result)
                 continue
-            start, stop = end, end + outcome.flat.size
+            start, stop = end, end + result.flat.size
             if stop > slot.size:
-                sent.append((outcome.row, outcome.flat))
+                sent.append((result.row, result.flat))
                 continue
-            if outcome.flat.ctypes.data != slot[start:].ctypes.data:  # not read in place
-                slot[start:stop] = outcome.flat
-            sent.append((outcome.row, start, stop))
+            slot[start:stop] = result.flat
+            sent.append((result.row, start, stop))
             end = stop
     except BaseException as error:  # the parent raises it
+        if isinstance(error, ClocsError):
+            return error
+        error.add_note("".join(traceback.format_exception(error)))  # which does not travel itself
         return error
     return sent

@@ -1,4 +1,4 @@
-"""The journal of an unfinished store: which entries are done. Knows nothing about signals.
+"""The journal of an unfinished store: which entries are done.
 
 While a store is being made, `progress.json` says what is being made and `parts/` holds the table
 rows of finished entries. A part counts once its .json is there, which is written after its rows and
@@ -60,7 +60,7 @@ class Journal:
             different = [name for name in new if new[name] != old[name]]
             raise StoreError(
                 f"{folder} holds an unfinished store of something else (another "
-                f"{', '.join(different)}); delete it or choose another --out"
+                f"{', '.join(different)}); delete it or give another folder as `out`"
             )
         (folder / PARTS).mkdir(exist_ok=True)
         self.done = _read_done(folder)

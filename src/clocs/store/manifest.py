@@ -1,4 +1,4 @@
-"""Manifest: what a store says about itself. Knows nothing about signals or how they are stored."""
+"""Manifest: what a store says about itself."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class Manifest:
         frame: Of evaluation and of one-frame views.
         segment_frame: Of views that are consecutive segments.
         resample: On the whole 'recording' or 'frame' by frame.
-        batch_size: That the paper uses for the dataset.
+        batch_size: As in the paper for this dataset.
         recordings: How many there are.
-        patients: Of how many people.
+        patients: How many there are.
         quarantined: How many recordings could not be used.
         rows_without_recording: How many rows of label tables have no recording.
         samples: Length of the flat array of signals.
-        chunk: Samples a chunk.
+        chunk: Samples per chunk.
         signal_bytes: Of all chunks on disk.
         files: Size and hash of each other file.
         content_hash: Of all recordings: samples, labels and everything else in the table, in

@@ -1,8 +1,8 @@
 """prepare: a dataset becomes a store; in parallel, resumable, in bounded memory, without torch.
 
-A crew reads (`crew`, `intake`), the calling thread puts together (`assembly`, `writer`), a journal
-remembers (`parts`). Entries are taken in the order of the listing, so the store's content depends
-neither on the workers nor on interruptions.
+Workers read (`workers`), the calling thread assembles the store (`assembly`, `writer`), and a
+journal records progress (`journal`). Entries are taken in the order of the listing, so the store's
+content depends neither on the workers nor on interruptions.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from clocs.datasets.base import Dataset
 from clocs.datasets.table import open_dataset
-from clocs.store.workers import start_crew
+from clocs.store.workers import start_workers
 
 if TYPE_CHECKING:
     from clocs.store.store import Store
@@ -32,11 +32,11 @@ def prepare(
     """Read a dataset's published files into a store.
 
     Args:
-        name: 'chapman', 'physionet2020', 'physionet2017', 'cardiology' or 'synthetic'.
-        source: A folder or the zip as downloaded; none for 'synthetic'.
+        name: One of `clocs.datasets.table.DATASETS`: 'chapman', 'synthetic' …
+        source: A folder or the zip as downloaded; None for 'synthetic'.
         out: The store's folder.
-        workers: That read; one a core by default.
-        progress: Called with (recordings done, recordings in all).
+        workers: Number of reading processes; one per core by default.
+        progress: Called with (recordings done, recordings in total).
         options: The dataset's own: `reference="v3"` for physionet2017; `patients`, `seed`,
             `recordings`, `seconds`, `rate` for synthetic.
     """
@@ -61,13 +61,13 @@ def prepare_dataset(
     Args:
         dataset: What to read.
         out: The store's folder, made where it does not exist.
-        workers: That read; by default one a core, at most 16.
-        progress: Called with (entries done, entries in all).
+        workers: Number of reading processes; by default one per core, at most 16.
+        progress: Called with (entries done, entries in total).
 
     Raises:
         StoreError: `out` holds something else, or no recording at all is usable.
     """
-    with closing(start_crew(dataset, workers)) as crew:
+    with closing(start_workers(dataset, workers)) as readers:
         from clocs.store.assembly import assemble  # imports polars, after which nobody may fork
 
-        return assemble(dataset, Path(out), crew, progress)
+        return assemble(dataset, Path(out), readers, progress)

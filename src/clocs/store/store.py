@@ -1,10 +1,10 @@
-"""Store: prepared recordings on disk. Reads and checks; knows nothing about sources or learning.
+"""Store: prepared recordings on disk, read and checked.
 
 A store is a folder:
 
     signals/                     one flat int16 array in the zarr v3 layout: recordings one after
                                  another, each lead by lead
-    table.parquet                one row a recording: where its samples are and all else about it
+    table.parquet                one row per recording: where its samples are and all else about it
     quarantine.parquet           recordings that could not be used, and why
     rows_without_recording.json  rows of label tables that have no recording
     manifest.json                what the store is; written last
@@ -24,9 +24,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from clocs.errors import SettingError, StoreError
-from clocs.files import digest, sha256_of
-from clocs.recording import PAPER_LEADS, Episode, Recording, canonical_lead
+from clocs.files import digest, file_error, sha256_of
+from clocs.recording import PAPER_LEADS, Recording, canonical_lead
 from clocs.store.chunks import ChunkReader, bytes_on_disk
+from clocs.store.columns import recording_of, table_schema
 from clocs.store.journal import progress_of
 from clocs.store.manifest import MANIFEST, Manifest
 
@@ -35,25 +36,7 @@ TABLE = "table.parquet"
 QUARANTINE = "quarantine.parquet"
 UNMATCHED = "rows_without_recording.json"
 
-_EPISODE = pl.Struct({"start": pl.Int64, "stop": pl.Int64, "label": pl.String})
-TABLE_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
-    "id": pl.String,
-    "patient": pl.String,
-    "offset": pl.Int64,
-    "samples": pl.Int64,
-    "leads": pl.List(pl.String),
-    "rate": pl.Float64,
-    "gain": pl.List(pl.Float64),
-    "baseline": pl.List(pl.Int32),
-    "unit": pl.String,
-    "labels": pl.List(pl.String),
-    "episodes": pl.List(_EPISODE),
-    "age": pl.Float64,
-    "sex": pl.String,
-    "taken": pl.String,  # ISO 8601
-    "extra": pl.String,  # JSON
-    "digest": pl.UInt64,
-}
+TABLE_SCHEMA = table_schema()
 QUARANTINE_SCHEMA = {"id": pl.String, "reason": pl.String, "detail": pl.String}
 
 _AGAIN = "delete the store and run `clocs prepare` again"
@@ -75,7 +58,7 @@ class Store:
     Attributes:
         path: The folder.
         manifest: What the store says about itself.
-        table: One row a recording, in the order of the source's listing (see `TABLE_SCHEMA`).
+        table: One row per recording, in the order of the source's listing (see `TABLE_SCHEMA`).
     """
 
     def __init__(self, path: Path, manifest: Manifest, table: pl.DataFrame) -> None:
@@ -114,9 +97,9 @@ class Store:
         return files + manifest + self.manifest.signal_bytes
 
     def choose_leads(self, leads: Sequence[str] | None = None) -> tuple[str, ...]:
-        """The leads to use: those asked for, else the paper's four, else all.
+        """The leads to use: those given, else the paper's four, else all.
 
-        Without a wish, leads count only where every recording has them, unless none is common.
+        By default, only leads that every recording has count, unless there is none.
         """
         every = self.leads
         if leads is not None:
@@ -153,7 +136,7 @@ class Store:
                 raise SettingError(f"{self.path} holds no recording {which!r}")
             which = self._rows[which]
         row = self.table.row(which, named=True)
-        return _recording(row, self.signals(row["offset"], _end(row)))
+        return recording_of(row, self.signals(row["offset"], _end(row)))
 
     def iter_signals(
         self, leads: Sequence[str] | None = None, rows: Iterable[int] | None = None
@@ -184,7 +167,7 @@ class Store:
         reader = self._reader()
         for rows in self.table.iter_slices(1000):
             for row in rows.iter_rows(named=True):
-                recording = _recording(row, reader.read(row["offset"], _end(row)))
+                recording = recording_of(row, reader.read(row["offset"], _end(row)))
                 yield recording if leads is None else recording.select(leads)
 
     def verify(self, progress: Callable[[int, int], None] | None = None) -> None:
@@ -272,31 +255,14 @@ def _expect_size(path: Path, expected: int) -> None:
 def _read_parquet(path: Path) -> pl.DataFrame:
     try:
         return pl.read_parquet(path)
-    except (OSError, pl.exceptions.PolarsError) as error:
+    except OSError as error:
+        raise file_error(error, path, doing="read") from error
+    except pl.exceptions.PolarsError as error:
         raise StoreError(f"{path} is damaged (it is no table); {_AGAIN}") from error
 
 
 def _end(row: dict[str, Any]) -> int:
     return int(row["offset"] + row["samples"] * len(row["leads"]))
-
-
-def _recording(row: dict[str, Any], flat: NDArray[np.int16]) -> Recording:
-    return Recording(
-        id=row["id"],
-        patient=row["patient"],
-        leads=tuple(row["leads"]),
-        rate=row["rate"],
-        digital=flat.reshape(len(row["leads"]), row["samples"]),
-        gain=np.array(row["gain"], dtype=np.float64),
-        baseline=np.array(row["baseline"], dtype=np.int32),
-        unit=row["unit"],
-        labels=tuple(row["labels"]),
-        episodes=tuple(Episode(**episode) for episode in row["episodes"]),
-        age=row["age"],
-        sex=row["sex"],
-        taken=row["taken"],
-        extra=json.loads(row["extra"]),
-    )
 
 
 def as_store(store: Store | Path | str) -> Store:

@@ -1,7 +1,6 @@
 """Writing recordings one after another: samples to chunks, rows to the journal, part by part.
 
-Knows nothing about where recordings come from. A few threads compress; one does everything that
-touches the disk, in order, so that nobody waits for it to be safe there.
+A few threads compress; one does everything that touches the disk, in order.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from numpy.typing import NDArray
 
 from clocs.datasets.base import Quarantined
 from clocs.store import chunks
-from clocs.store.intake import Read
 from clocs.store.journal import Done, Journal
 from clocs.store.store import TABLE_SCHEMA
+from clocs.store.workers import ReadRecording
 
 _COMPRESSORS = 2
 _MOST_JOBS = 24  # that wait for the disk, each holding at most one chunk
 
 
 class Writer:
-    """Appends outcomes to the signals and commits them part by part; use it in a `with`."""
+    """Appends results to the signals and commits them part by part; use it in a `with`."""
 
     def __init__(self, folder: Path, journal: Journal) -> None:
         self._folder, self._journal = folder, journal
@@ -52,14 +51,14 @@ class Writer:
         self._disk.shutdown(cancel_futures=True)
         self._pool.shutdown(cancel_futures=True)
 
-    def add(self, outcome: Read | Quarantined) -> None:
+    def add(self, result: ReadRecording | Quarantined) -> None:
         """Append a recording, or note that an entry is in quarantine."""
-        if isinstance(outcome, Quarantined):
-            self._waiting.append((self._position, outcome))
+        if isinstance(result, Quarantined):
+            self._waiting.append((self._position, result))
             return
-        outcome.row["offset"] = self._position
-        self._append(outcome.flat)
-        self._waiting.append((self._position, outcome.row))
+        result.row["offset"] = self._position
+        self._append(result.flat)
+        self._waiting.append((self._position, result.row))
         per_part = chunks.CHUNKS_PER_PART
         if self._index // per_part > self._done.chunks // per_part:
             self._commit()
@@ -102,11 +101,11 @@ class Writer:
         quarantined: list[Quarantined] = []
         before, samples = self._done, self._done.samples
         while self._waiting and self._waiting[0][0] <= self._index * chunks.CHUNK_SAMPLES:
-            samples, outcome = self._waiting.popleft()
-            if isinstance(outcome, Quarantined):
-                quarantined.append(outcome)
+            samples, result = self._waiting.popleft()
+            if isinstance(result, Quarantined):
+                quarantined.append(result)
             else:
-                rows.append(outcome)
+                rows.append(result)
         entries = before.entries + len(rows) + len(quarantined)
         self._done = Done(before.parts + 1, entries, samples, self._index)
         self._to_disk(self._write_part, rows, quarantined, self._done)
@@ -143,7 +142,7 @@ class Writer:
 
 
 def table_of(rows: Sequence[dict[str, Any]]) -> pl.DataFrame:
-    """Rows of `Read` as a table."""
+    """Rows of recordings as a table."""
     columns = {
         name: _repeating([row[name] for row in rows], dtype)
         if isinstance(dtype, pl.List)

@@ -1,0 +1,86 @@
+"""The columns of a recording in a store's table: their types, and how to write and read each.
+
+polars is not imported here: processes are forked after this module is read, and before polars.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clocs.files import digest
+from clocs.recording import Episode, Recording
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_as_json = json.JSONEncoder(ensure_ascii=False).encode
+
+
+class Column(NamedTuple):
+    """One column.
+
+    Attributes:
+        type: Name of the polars type; in brackets where it is a list of them.
+        write: From a recording to the value; by default the attribute of the column's name.
+        read: From the value to the attribute; None where it is computed from the samples.
+    """
+
+    type: str
+    write: Callable[[Recording], Any] | None = None
+    read: Callable[[Any], Any] | None = lambda value: value
+
+
+COLUMNS: Mapping[str, Column] = {
+    "id": Column("String"),
+    "patient": Column("String"),
+    "offset": Column("Int64", lambda recording: 0, None),  # set when the samples are written
+    "samples": Column("Int64", read=None),
+    "leads": Column("[String]", read=tuple),
+    "rate": Column("Float64"),
+    "gain": Column(
+        "[Float64]", lambda one: tuple(one.gain.tolist()), lambda v: np.array(v, np.float64)
+    ),
+    "baseline": Column(
+        "[Int32]", lambda one: tuple(one.baseline.tolist()), lambda v: np.array(v, np.int32)
+    ),
+    "unit": Column("String"),
+    "labels": Column("[String]", read=tuple),
+    "episodes": Column("[Episode]", read=lambda v: tuple(Episode(**one) for one in v)),
+    "age": Column("Float64"),
+    "sex": Column("String"),
+    "taken": Column("String"),  # ISO 8601
+    "extra": Column("String", lambda one: _as_json(one.extra), json.loads),
+    "digest": Column("UInt64", lambda one: digest(one.digital), None),
+}
+_WRITERS = [(name, column.write or attrgetter(name)) for name, column in COLUMNS.items()]
+_READERS = [(name, column.read) for name, column in COLUMNS.items() if column.read]
+
+
+def table_schema() -> dict[str, pl.DataType | type[pl.DataType]]:
+    """The columns as polars types."""
+    import polars as pl
+
+    episode = pl.Struct({"start": pl.Int64, "stop": pl.Int64, "label": pl.String})
+    schema: dict[str, pl.DataType | type[pl.DataType]] = {}
+    for name, column in COLUMNS.items():
+        kind = column.type.strip("[]")
+        one = episode if kind == "Episode" else getattr(pl, kind)
+        schema[name] = pl.List(one) if column.type.startswith("[") else one
+    return schema
+
+
+def row_of(recording: Recording) -> dict[str, Any]:
+    """The row of a recording; its offset is still 0."""
+    return {name: write(recording) for name, write in _WRITERS}
+
+
+def recording_of(row: Mapping[str, Any], flat: NDArray[np.int16]) -> Recording:
+    """The recording of a row and its samples, lead after lead."""
+    facts = {name: read(row[name]) for name, read in _READERS}
+    return Recording(digital=flat.reshape(len(row["leads"]), row["samples"]), **facts)
