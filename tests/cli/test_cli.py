@@ -58,7 +58,7 @@ def test_info_counts_a_store(small_store: Store) -> None:
     assert as_json("info", small_store.path, "--leads", "V1,V2")["frames"] == 80 * 2 * 2
 
 
-def test_info_tells_of_a_checkpoint(run: Path) -> None:
+def test_info_shows_a_checkpoint(run: Path) -> None:
     card = as_json("info", run / "seed-1.safetensors")
     assert card["method"] == "cmsc"
     assert card["seed"] == 1

@@ -37,7 +37,7 @@ def slow_frames(store: Store, spec: FrameSpec) -> list[tuple[str, int, tuple[str
 
 
 def episodes(number: int, recording: Recording) -> Recording:
-    """Every second recording labelled in stretches, some of them by a label that does not count."""
+    """Every second recording labelled by episodes, some with a label outside the dataset."""
     if number % 2:
         return recording
     edges = (0, 900, 2600, 2600 + 400 * (number % 9), recording.samples - 100)
@@ -80,7 +80,7 @@ def test_counts_equal_those_of_a_slow_twin(store: Store) -> None:
     assert info["left_out_frames"]["C"] > 0
 
 
-def test_frames_bear_the_labels_that_info_counts(store: Store) -> None:
+def test_frames_have_the_labels_that_info_counts(store: Store) -> None:
     """Recordings with labels, with episodes and with both."""
     kinds = {(bool(r.labels), bool(r.episodes)) for r in store.iter_recordings()}
     assert kinds == {(True, False), (False, True), (True, True)}
@@ -101,7 +101,7 @@ def test_parts_add_up_to_the_whole(store: Store) -> None:
     assert info["rows_without_recording"] == len(info["rows_without_recording_list"]) == 2
 
 
-def test_info_is_json_and_says_what_the_command_promises(store: Store) -> None:
+def test_info_is_json_with_all_documented_keys(store: Store) -> None:
     info = json.loads(json.dumps(store_facts(store)))
     promised = "dataset recordings patients frames leads rate labels splits instances quarantined"
     assert set(promised.split()) <= set(info)
@@ -120,7 +120,7 @@ def test_recordings_without_a_chosen_lead_are_not_counted(tmp_path: Path) -> Non
     assert store_facts(store)["frames"] == 40
 
 
-def test_a_person_reads_the_counts_and_the_first_of_the_quarantined(tmp_path: Path) -> None:
+def test_tables_show_the_counts_and_the_first_quarantined_recordings(tmp_path: Path) -> None:
     info = store_facts(prepare_dataset(FakeDataset(count=150), tmp_path / "store"))
     page = io.StringIO()
     Console(file=page, width=100).print(store_tables(info))
