@@ -2,7 +2,6 @@
 
 A key is made of (seed, stream, epoch, step, …); a draw is a function of (key, element). So a fleet
 equals its singles, a resumed run equals an uninterrupted one, and every device draws the same bits.
-Knows nothing about training; torch only.
 """
 
 from __future__ import annotations

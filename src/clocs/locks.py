@@ -3,6 +3,9 @@
 The system keeps the lock and drops it with the process, however that ends, so that none is ever
 stale; the file is only what the lock is on, and goes when it is released. Where there are no such
 locks (Windows, some network disks), nothing is guarded.
+
+The package filelock would not do: its locks leave their file behind and do not name the process
+that holds them, and adding both takes the lines below.
 """
 
 from __future__ import annotations
