@@ -24,6 +24,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from clocs.errors import FileError
 from clocs.explorer.packing import pack, unpack
 from clocs.files import write_atomic
 from clocs.frames.frames import SEXES
@@ -138,7 +139,7 @@ class Projection:
             self._set(self.positions, ProjectionState("pca", "failed", 0.0, problem))
             return
         self._set(made, ProjectionState("umap", "ready", 1.0, "UMAP"))
-        with suppress(OSError):  # it will be computed again next time
+        with suppress(OSError, FileError):  # it will be computed again next time
             self.file.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(self.file, pack({}, {"positions": made}))
 

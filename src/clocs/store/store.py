@@ -230,7 +230,7 @@ def open_store(path: Path | str) -> Store:
 
 def _why_not(path: Path) -> str:
     if not path.exists():
-        return f"{path} does not exist; make a store with `clocs prepare NAME SOURCE --out {path}`"
+        return f"{path} does not exist; make a store with `clocs prepare`"
     progress = progress_of(path)
     if progress is None:
         return (
