@@ -67,7 +67,7 @@ def test_patients_are_hashed_and_only_those_it_saw(run: Path, small_frames: Fram
 
 def test_weights_of_another_card_are_refused(run: Path) -> None:
     (run / "seed-0.safetensors").write_bytes((run / "seed-1.safetensors").read_bytes())
-    with pytest.raises(CheckpointError, match="not the file that its card"):
+    with pytest.raises(CheckpointError, match="does not match its card"):
         load_checkpoint(run / "seed-0.safetensors")
 
 
