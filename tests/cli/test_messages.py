@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import ast
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +14,7 @@ from pathlib import Path
 import pytest
 import typer
 
+import clocs
 from clocs.cli.main import app
 from clocs.cli.messages import in_one_sentence, in_options, running_command
 from clocs.store.store import Store
@@ -43,6 +46,20 @@ def test_the_command_is_found_below_its_group() -> None:
 )
 def test_parameters_in_backticks_become_options_of_the_command(library: str, printed: str) -> None:
     assert words(library, "pretrain", "store") == printed
+
+
+def test_no_message_of_the_library_names_an_option() -> None:
+    flag = re.compile(r"(^| )--[a-z]")
+    command = re.compile(r"(`|^ *|Next: )clocs [^`]*")  # to be typed as it is
+    found = []
+    for path in Path(clocs.__file__).parent.rglob("*.py"):
+        if "cli" in path.parts or path.name == "__main__.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            text = node.value if isinstance(node, ast.Constant) else None
+            if isinstance(text, str) and flag.search(command.sub("", text)):
+                found.append(f"{path.name}:{node.lineno}: {text}")
+    assert not found
 
 
 def test_an_error_of_the_library_names_the_option(small_store: Store, tmp_path: Path) -> None:
