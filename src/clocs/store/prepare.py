@@ -7,6 +7,8 @@ content depends neither on the workers nor on interruptions.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -14,10 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 from clocs.datasets.base import Dataset
 from clocs.datasets.table import open_dataset
-from clocs.store.workers import start_workers
+from clocs.store.workers import ThreadWorkers, Workers
 
 if TYPE_CHECKING:
     from clocs.store.store import Store
+
+MOST_WORKERS = 16
+
+# Their threads do not survive a fork, and locks held by these would stay locked.
+_NOT_TO_FORK = ("polars", "torch")
 
 
 def prepare(
@@ -71,3 +78,22 @@ def prepare_dataset(
         from clocs.store.assembly import assemble  # imports polars, after which nobody may fork
 
         return assemble(dataset, Path(out), readers, progress)
+
+
+def start_workers(dataset: Dataset, workers: int | None = None) -> Workers:
+    """Workers that read from `dataset`; by default one per core, at most 16.
+
+    Processes share no interpreter lock, which half of reading a WFDB record holds. They are forked:
+    started afresh, each would import everything again. Only Linux forks safely, and only early.
+    """
+    workers = workers or _default_workers()
+    if sys.platform == "linux" and not any(name in sys.modules for name in _NOT_TO_FORK):
+        from clocs.store.fork_workers import ForkWorkers
+
+        return ForkWorkers(dataset, workers)
+    return ThreadWorkers(dataset, workers)
+
+
+def _default_workers() -> int:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(cores or 1, MOST_WORKERS)

@@ -1,12 +1,10 @@
 """Workers that read the entries of a dataset, in order, with a bounded number in flight.
 
-Forked processes where that is safe, else threads.
+`ThreadWorkers` are threads of this process; `fork_workers` has forked processes.
 """
 
 from __future__ import annotations
 
-import os
-import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,10 +20,6 @@ from clocs.errors import ClocsError, UnusableError
 from clocs.recording import Recording
 from clocs.store.columns import row_of
 
-MOST_WORKERS = 16
-
-# Their threads do not survive a fork, and locks held by these would stay locked.
-_NOT_TO_FORK = ("polars", "torch")
 _BATCH_BYTES = 2 << 20  # of samples, roughly, that one task reads
 _BATCH_ENTRIES = 16
 
@@ -108,20 +102,6 @@ def _expect_sound(recording: Recording) -> None:
         raise ValueError("a lead occurs twice")
 
 
-def start_workers(dataset: Dataset, workers: int | None = None) -> Workers:
-    """Workers that read from `dataset`; by default one per core, at most 16.
-
-    Processes share no interpreter lock, which half of reading a WFDB record holds. They are forked:
-    started afresh, each would import everything again. Only Linux forks safely, and only early.
-    """
-    workers = workers or _default_workers()
-    if sys.platform == "linux" and not any(name in sys.modules for name in _NOT_TO_FORK):
-        from clocs.store.fork_workers import ForkWorkers
-
-        return ForkWorkers(dataset, workers)
-    return ThreadWorkers(dataset, workers)
-
-
 class ThreadWorkers:
     """Threads of this process."""
 
@@ -150,8 +130,3 @@ class ThreadWorkers:
 
     def _read(self, entries: Sequence[Entry]) -> list[ReadResult]:
         return [read_one(self._dataset, entry) for entry in entries]
-
-
-def _default_workers() -> int:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return min(cores or 1, MOST_WORKERS)
