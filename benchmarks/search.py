@@ -5,7 +5,7 @@
 Each case runs in a process of its own, so that its peak memory is its own. Vectors have 128
 dimensions and are simulated: rectified mixtures of 24 factors, as an encoder's last layer gives
 them. Recall@10 is measured against a scan of all vectors; latency is of one query at a time through
-`PatientIndex.search`. The index is saved and loaded again before it is asked. 'held' is memory of
+`PatientIndex.search`. The index is saved and loaded again before the queries. 'held' is memory of
 the process's own while it answers; 'peak' is of building, with pages of mapped files, which the
 system takes back when it needs them.
 """

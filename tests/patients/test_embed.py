@@ -154,17 +154,17 @@ def test_parquet_keeps_everything(
     checkpoint: Checkpoint, small_store: Store, tmp_path: Path
 ) -> None:
     made = embed_store(checkpoint, small_store, level="recording")
-    told = replace(made, only_zeros=(("d", "p", "r"),), zero_vectors=4, problems=(("x", "is bad"),))
-    told.save(tmp_path / "e.parquet")
+    full = replace(made, only_zeros=(("d", "p", "r"),), zero_vectors=4, problems=(("x", "is bad"),))
+    full.save(tmp_path / "e.parquet")
     back = Embeddings.load(tmp_path / "e.parquet")
-    np.testing.assert_array_equal(back.vectors, told.vectors)
-    assert back.rows.equals(told.rows)
+    np.testing.assert_array_equal(back.vectors, full.vectors)
+    assert back.rows.equals(full.rows)
     facts = ("level", "encoder", "only_zeros", "zero_vectors", "problems", "frame", "leads")
-    assert all(getattr(back, name) == getattr(told, name) for name in facts)
+    assert all(getattr(back, name) == getattr(full, name) for name in facts)
     assert pl.read_parquet(tmp_path / "e.parquet").columns[-1] == "vector"  # for anybody's tools
-    assert back.arrays()["patient"].tolist() == told.rows["patient"].to_list()
-    told.where(np.zeros(len(told), bool)).save(tmp_path / "none.parquet")
-    assert Embeddings.load(tmp_path / "none.parquet").vectors.shape == (0, told.dim)
+    assert back.arrays()["patient"].tolist() == full.rows["patient"].to_list()
+    full.where(np.zeros(len(full), bool)).save(tmp_path / "none.parquet")
+    assert Embeddings.load(tmp_path / "none.parquet").vectors.shape == (0, full.dim)
     (tmp_path / "bad.parquet").write_bytes(b"no")
     with pytest.raises(StoreError, match="holds no embeddings"):
         Embeddings.load(tmp_path / "bad.parquet")

@@ -1,6 +1,6 @@
 """Embedding recordings that are not in a store: files, in threads ahead of the encoder.
 
-A table of patients says whose file is whose; without one, each file is a patient of its own.
+A table names the patient of each file; without one, each file counts as one patient.
 """
 
 from __future__ import annotations
