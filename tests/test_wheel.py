@@ -1,0 +1,146 @@
+"""The built package works when installed outside the repository.
+
+Where CI=true the environment starts empty and every dependency is installed from its wheel, as on a
+new machine. Elsewhere it borrows the dependencies of the environment that runs the tests, so that
+the test is quick and works offline.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import urllib.request
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FRESH = os.environ.get("CI") == "true"
+NEEDED = (
+    "clocs/py.typed",
+    "clocs/kernels/block.c",
+    "clocs/kernels/threads.h",
+    "clocs/experiments/paper_results.csv",
+    "clocs/experiments/templates/report.html",
+    "clocs/explorer/static/index.html",
+)
+
+
+def run(*command: object, cwd: Path, **variables: str) -> str:
+    """What a command prints; it must succeed. Nothing of the repository is on its path."""
+    hidden = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
+    environment = {k: v for k, v in os.environ.items() if k not in hidden} | variables
+    done = subprocess.run(
+        list(map(str, command)),
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The wheel and the sdist, from a copy of what is in the repository."""
+    folder = tmp_path_factory.mktemp("build")
+    listed = run("git", "ls-files", "-co", "--exclude-standard", cwd=ROOT).splitlines()
+    for name in listed:
+        if (ROOT / name).is_file() and name.startswith(("src/", "README", "LICENSE", "pyproject")):
+            (folder / "source" / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, folder / "source" / name)
+    run(
+        *(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder / "dist"),
+        cwd=folder / "source",
+    )
+    return next((folder / "dist").glob("*.whl")), next((folder / "dist").glob("*.tar.gz"))
+
+
+def test_the_wheel_and_the_sdist_hold_all_files_that_are_read_at_run_time(
+    built: tuple[Path, Path],
+) -> None:
+    wheel, sdist = built
+    with zipfile.ZipFile(wheel) as file:
+        assert set(NEEDED) <= set(file.namelist())
+    with tarfile.open(sdist) as file:
+        inside = {name.partition("/")[2] for name in file.getnames()}
+    assert {f"src/{name}" for name in NEEDED} <= inside
+
+
+@pytest.fixture(scope="module")
+def installed(built: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of commands of an environment that holds the wheel."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    venv.create(folder / "env", with_pip=FRESH)
+    commands = folder / "env" / ("Scripts" if os.name == "nt" else "bin")
+    if FRESH:
+        run(
+            *(commands / "python", "-m", "pip", "install", "--quiet", "--no-cache-dir"),
+            *("--only-binary=:all:", "--constraint", ROOT / "constraints.txt"),
+            f"{built[0]}[web]",
+            cwd=folder,
+        )
+    else:
+        run(
+            *(sys.executable, "-m", "pip", "--python", commands / "python", "install"),
+            *("--quiet", "--no-deps", "--no-index", built[0]),
+            cwd=folder,
+        )
+        packages = Path(
+            run(
+                commands / "python",
+                "-c",
+                "import sysconfig; print(sysconfig.get_path('purelib'))",
+                cwd=folder,
+            ).strip()
+        )
+        # a plain path: .pth files in it, such as that of an editable clocs, are not followed
+        (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return commands
+
+
+@pytest.fixture(scope="module")
+def demo(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `clocs demo` made of sixty simulated patients."""
+    folder = tmp_path_factory.mktemp("use")
+    printed = run(
+        *(installed / "clocs", "demo", "--patients", 60, "--out", "demo", "--json"), cwd=folder
+    )
+    assert json.loads(printed)["patients"] == 60
+    return folder / "demo"
+
+
+def test_the_demo_runs_from_the_installed_wheel(installed: Path, demo: Path) -> None:
+    where = run(installed / "python", "-P", "-c", "import clocs; print(clocs.__file__)", cwd=demo)
+    assert Path(where.strip()).is_relative_to(installed.parent)
+    assert (demo / "index.html").stat().st_size > 10_000
+
+
+def test_the_explorer_answers_from_the_installed_wheel(installed: Path, demo: Path) -> None:
+    started = subprocess.Popen(
+        [
+            *(str(installed / "clocs"), "explore", "--no-browser", "--json"),
+            *("--checkpoint", "encoders-60/cmsc", "--store", "store-60", "--cache", "cache"),
+        ],
+        cwd=demo,
+        env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert started.stdout is not None
+        url = json.loads(started.stdout.readline())["url"]
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            assert answer.status == 200 and b"<title>" in answer.read()
+    finally:
+        started.terminate()
+        started.wait(timeout=30)
