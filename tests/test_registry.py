@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from clocs.errors import SettingError
-from clocs.registry import Number, complete_numbers, rows_in
+from clocs.registry import Option, chosen_options, rows_in
 
 
 @dataclass(frozen=True)
@@ -48,22 +49,30 @@ def test_two_rows_of_one_name_are_refused(tmp_path: Path) -> None:
         rows_in(made, Row)
 
 
-NUMBERS = (Number("k", 20, "Neighbors.", minimum=1), Number("scale", 0.5, "Scale."))
+@dataclass(frozen=True)
+class Knn:
+    name: str = "knn"
+    options: tuple[Option, ...] = (
+        Option("k", 20, "Neighbors", minimum=1),
+        Option("scale", 0.5, "Scale"),
+        Option("vote", "equal", "How neighbors vote", choices=("equal", "by distance")),
+    )
 
 
-def test_numbers_that_are_not_given_have_their_defaults() -> None:
-    assert complete_numbers("knn", NUMBERS, {"scale": 2}) == {"k": 20, "scale": 2}
+def test_options_that_are_not_given_have_their_defaults() -> None:
+    assert chosen_options(Knn(), {"scale": 2}) == {"k": 20, "scale": 2.0, "vote": "equal"}
 
 
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"margin": 1}, "knn has no setting `margin`; it has `k`, `scale`"),
-        ({"k": 0}, "`k` of knn is 0; give at least 1"),
-        ({"k": 1.5}, "`k` of knn should be a whole number, not 1.5"),
-        ({"scale": "x"}, "`scale` of knn should be a number, not 'x'"),
+        ({"margin": 1}, "knn does not take `margin`; it has `k`, `scale`"),
+        ({"k": 0}, "`k` must be a whole number at least 1, not 0"),
+        ({"k": 1.5}, "`k` must be a whole number at least 1, not 1.5"),
+        ({"scale": "x"}, "`scale` must be a number, not 'x'"),
+        ({"vote": "all"}, "`vote` must be equal or by distance, not 'all'"),
     ],
 )
-def test_a_number_without_meaning_is_refused(given: dict[str, float], words: str) -> None:
+def test_an_option_without_meaning_is_refused(given: dict[str, Any], words: str) -> None:
     with pytest.raises(SettingError, match=words):
-        complete_numbers("knn", NUMBERS, given)
+        chosen_options(Knn(), given)

@@ -1,4 +1,4 @@
-"""Rows declared by the modules of a package, collected into one table.
+"""Rows declared by the modules of a package, collected into one table, and their options.
 
 A method, an encoder, a dataset or an evaluation protocol is one module that declares its row:
 putting the file into the folder is all it takes to add one.
@@ -6,11 +6,12 @@ putting the file into the folder is all it takes to add one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from clocs.errors import SettingError
 
@@ -38,45 +39,69 @@ def rows_in(package: str, kind: type[Row]) -> dict[str, Row]:
 
 
 @dataclass(frozen=True)
-class Number:
-    """A number that belongs to one row, such as the count of neighbours of one protocol.
+class Option:
+    """Something users choose for one row: a keyword in Python, an option on the command line.
 
     Attributes:
-        name: The keyword in Python; the command line makes an option of it.
-        default: Its value where none is given; an int where only whole numbers make sense.
+        name: The keyword.
+        default: Its value where none is given; where that is None, None is valid.
         help: What it is, as a phrase.
-        minimum: The least value allowed; None where any is.
+        kind: int, float, str, or tuple (names, also as text with commas); by default the default's.
+        minimum: The least valid number.
+        above: Valid numbers are greater than this.
+        maximum: The greatest valid number.
+        choices: All valid strings; empty where any is valid.
     """
 
     name: str
-    default: float
+    default: Any
     help: str
-    minimum: float | None = None
+    kind: type | None = None
+    minimum: float = -math.inf
+    above: float = -math.inf
+    maximum: float = math.inf
+    choices: tuple[str, ...] = ()
+
+    @property
+    def type(self) -> type:
+        return self.kind or type(self.default)
+
+    def checked(self, value: Any) -> Any:
+        """The value as its type, or a sentence that says what is valid."""
+        if value is None and self.default is None:
+            return None
+        if self.type is tuple:
+            return tuple(value.replace(" ", "").split(",") if isinstance(value, str) else value)
+        if self.type is float and type(value) is int:
+            value = float(value)
+        valid = type(value) is self.type and (not self.choices or value in self.choices)
+        if valid and self.type in (int, float):
+            limits = self.above < value and self.minimum <= value <= self.maximum
+            valid = limits and math.isfinite(value)
+        if not valid:
+            raise SettingError(f"`{self.name}` must be {self._valid()}, not {value!r}")
+        return value
+
+    def _valid(self) -> str:
+        bounds = {"above": self.above, "at least": self.minimum, "at most": self.maximum}
+        limits = [f"{word} {x:g}" for word, x in bounds.items() if math.isfinite(x)]
+        kinds = {int: "a whole number", float: "a number"}
+        kind = " or ".join(self.choices) or kinds.get(self.type, "text")
+        return f"{kind} {' and '.join(limits)}".strip()
 
 
-def complete_numbers(
-    row: str, numbers: Sequence[Number], given: Mapping[str, float]
-) -> dict[str, float]:
-    """All numbers of a row: those given, and the defaults of the others.
+class Configurable(Named, Protocol):
+    @property
+    def options(self) -> Sequence[Option]: ...
 
-    Args:
-        row: Its name, for messages.
-        numbers: That the row declares.
-        given: By name.
 
-    Raises:
-        SettingError: A number that the row does not have, or a value that it cannot have.
-    """
-    known = {number.name: number for number in numbers}
-    for name, value in given.items():
-        if name not in known:
-            names = ", ".join(f"`{known_name}`" for known_name in known) or "none of its own"
-            raise SettingError(f"{row} has no setting `{name}`; it has {names}")
-        number = known[name]
-        whole = isinstance(number.default, int)
-        if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
-            kind = "whole number" if whole else "number"
-            raise SettingError(f"`{name}` of {row} should be a {kind}, not {value!r}")
-        if number.minimum is not None and not value >= number.minimum:
-            raise SettingError(f"`{name}` of {row} is {value}; give at least {number.minimum:g}")
-    return {number.name: given.get(number.name, number.default) for number in numbers}
+def chosen_options(row: Configurable, given: Mapping[str, Any]) -> dict[str, Any]:
+    """All options of a row by name: those given, checked, and the defaults of the others."""
+    known = {option.name: option for option in row.options}
+    unknown = ", ".join(f"`{name}`" for name in given if name not in known)
+    if unknown:
+        names = ", ".join(f"`{name}`" for name in known) or "no options of its own"
+        raise SettingError(f"{row.name} does not take {unknown}; it has {names}")
+    return {
+        name: o.checked(given[name]) if name in given else o.default for name, o in known.items()
+    }

@@ -24,7 +24,7 @@ CENTROID = '''
 """Nearest class centroid."""
 
 from clocs.evaluation.protocol import EvaluationProtocol
-from clocs.registry import Number
+from clocs.registry import Option
 
 
 def predict(given, *, temperature):
@@ -43,7 +43,7 @@ CENTROID = EvaluationProtocol(
     name="centroid",
     help="distance to the mean embedding of each class",
     predict=predict,
-    numbers=(Number("temperature", 1.0, "Divisor of the distances", minimum=0.001),),
+    options=(Option("temperature", 1.0, "Divisor of the distances", minimum=0.001),),
     class_weights=False,
 )
 '''
@@ -87,7 +87,7 @@ def test_the_command_line_has_the_protocol_and_its_numbers(
 def test_a_number_of_another_protocol_is_refused(
     checkpoint: Checkpoint, small_store: Store
 ) -> None:
-    with pytest.raises(SettingError, match="linear has no setting `k`"):
+    with pytest.raises(SettingError, match="linear does not take `k`"):
         clocs.evaluate(checkpoint, small_store, k=5)
-    with pytest.raises(SettingError, match="`k` of knn is 0; give at least 1"):
+    with pytest.raises(SettingError, match="`k` must be a whole number at least 1, not 0"):
         clocs.evaluate(checkpoint, small_store, protocol="knn", k=0)

@@ -65,7 +65,7 @@ def test_an_added_method_trains_resumes_and_is_evaluated(
 def test_an_added_method_refuses_options_and_leads_as_any_other(
     vicreg: Method, small_store: Store, tmp_path: Path
 ) -> None:
-    with pytest.raises(SettingError, match="vicreg does not take `tau_d`; its own options are "
+    with pytest.raises(SettingError, match="vicreg does not take `tau_d`; it has "
                        "`variance`, `covariance`"):  # fmt: skip
         clocs.pretrain(small_store, method="vicreg", tau_d=0.9, out=tmp_path / "run")
     with pytest.raises(SettingError, match="`covariance` must be a number at least 0"):

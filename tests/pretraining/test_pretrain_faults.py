@@ -93,13 +93,10 @@ def test_the_same_store_twice_is_refused_also_under_another_path(
 def test_an_option_of_another_method_is_refused_with_those_it_takes(
     small_store: Store, tmp_path: Path
 ) -> None:
-    expected = (
-        "cmsc does not take `tau_d`; its own options are `temperature`, `positives_within`, "
-        "`segments`"
-    )
+    expected = "cmsc does not take `tau_d`; it has `temperature`, `positives_within`, `segments`"
     with pytest.raises(SettingError, match=expected):
         clocs.pretrain(small_store, method="cmsc", tau_d=0.5, out=tmp_path / "run")
-    with pytest.raises(SettingError, match="random does not take `temperature` and has no options"):
+    with pytest.raises(SettingError, match="random does not take `temperature`; it has no options"):
         clocs.pretrain(small_store, method="random", temperature=0.5, out=tmp_path / "run")
     with pytest.raises(SettingError, match="supervised does not take `perturb`, which is for byol"):
         clocs.pretrain(small_store, method="supervised", perturb="flip_x", out=tmp_path / "run")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import click
 import typer
 
 import clocs
@@ -25,14 +22,16 @@ from clocs.cli.options import (
     Patience,
     SplitSeed,
     names_of,
+    with_options_of,
 )
-from clocs.evaluation.protocols import PROTOCOLS
+from clocs.evaluation.protocols import PROTOCOLS, find_protocol
 
 if TYPE_CHECKING:
     from clocs.evaluation.groups import GroupResult
     from clocs.training.loop import Epoch
 
 EXAMPLE = "Example: clocs evaluate runs/chapman-cmsc runs/chapman-simclr chapman --fraction 0.5"
+_PROTOCOLS = "; ".join(f"{name}: {row.help}" for name, row in PROTOCOLS.items()) + "."
 
 
 def evaluate(
@@ -44,7 +43,7 @@ def evaluate(
         ),
     ],
     store: Annotated[Path, typer.Argument(help="A store of labelled recordings.")],
-    protocol: str = "linear",
+    protocol: Annotated[str, typer.Option(help=_PROTOCOLS)] = "linear",
     fraction: Annotated[
         float, typer.Option(help="The labelled fraction of the training part.")
     ] = 1.0,
@@ -85,14 +84,14 @@ def evaluate(
         Path | None, typer.Option(help="Folder for all test predictions (safetensors).")
     ] = None,
     as_json: Json = False,
-    **numbers: float | None,
+    **options: Any,
 ) -> None:
     """Score encoders on test patients, with a classifier trained on few labels.
 
     Under most protocols untrained encoders are scored too, and every method is compared with them.
     Several methods are evaluated at once and compared on the same patients.
     """
-    with _progress(PROTOCOLS[protocol].trains, epochs) as on_epoch:
+    with _progress(find_protocol(protocol).trains, epochs) as on_epoch:
         scored = clocs.evaluate_many(
             checkpoints,
             store,
@@ -110,7 +109,7 @@ def evaluate(
             resamples=resamples,
             device=device,
             on_epoch=on_epoch,
-            **{name: value for name, value in numbers.items() if value is not None},
+            **options,
         )
     results = [one.evaluation for one in scored]
     if predictions is not None:
@@ -135,33 +134,8 @@ def evaluate(
 
 
 def command() -> Callable[..., None]:
-    """`evaluate` with the protocols and their numbers in its signature, where typer looks."""
-
-    @wraps(evaluate)
-    def run(**given: Any) -> None:
-        evaluate(**given)
-
-    signature = inspect.signature(evaluate, eval_str=True)
-    parameters = {p.name: p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD}
-    words = "; ".join(f"{name}: {row.help}" for name, row in PROTOCOLS.items())
-    choice = typer.Option(click_type=click.Choice(list(PROTOCOLS)), help=f"{words}.")
-    protocol = parameters["protocol"]
-    parameters["protocol"] = protocol.replace(annotation=Annotated[str, choice])
-    for name, row in PROTOCOLS.items():
-        for number in row.numbers:
-            flag = f"-{number.name}" if len(number.name) == 1 else f"--{number.name}"
-            words = f"{number.help} ({name}; default {number.default:g})."
-            option = typer.Option(flag.replace("_", "-"), help=words)
-            parameters[number.name] = protocol.replace(
-                name=number.name,
-                kind=inspect.Parameter.KEYWORD_ONLY,
-                default=None,
-                annotation=Annotated[type(number.default) | None, option],
-            )
-    run.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        parameters=list(parameters.values())
-    )
-    return run
+    """`evaluate` with the options of all protocols."""
+    return with_options_of(PROTOCOLS.values(), evaluate)
 
 
 def _draw(scored: list[GroupResult], folder: Path) -> list[str]:

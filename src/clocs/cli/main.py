@@ -33,7 +33,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     help="Learning from unlabelled ECGs: contrastive learning across time, leads and patients.",
 )
-app.command(epilog=prepare.EXAMPLE)(prepare.prepare)
+app.command(epilog=prepare.EXAMPLE)(prepare.command())
 app.command(epilog=info.EXAMPLE)(info.info)
 app.command(epilog=pretrain.EXAMPLE)(pretrain.command())
 app.add_typer(show.app)

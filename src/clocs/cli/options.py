@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from typing import Annotated, Any
 
+import click
 import typer
 
 from clocs.errors import SettingError
 from clocs.recording import canonical_lead
+from clocs.registry import Configurable, Option
 
 Json = Annotated[
     bool, typer.Option("--json", help="Print JSON and nothing else to standard output.")
@@ -42,3 +46,46 @@ def names_of(leads: str | None) -> list[str] | None:
     if not names or len({canonical_lead(name) for name in names}) != len(names):
         raise SettingError(f"`leads` is {leads!r}; it must be distinct names such as II,V2,aVL,aVR")
     return names
+
+
+def with_options_of(
+    rows: Iterable[Configurable], command: Callable[..., None]
+) -> Callable[..., None]:
+    """The command with every option of the rows, in the signature that typer reads.
+
+    The command gets those that were given as further keywords; their help says whose they are.
+    """
+    takers: dict[str, list[tuple[str, Option]]] = {}
+    for row in rows:
+        for option in row.options:
+            takers.setdefault(option.name, []).append((row.name, option))
+
+    def run(**given: Any) -> None:
+        command(**{k: v for k, v in given.items() if k not in takers or v is not None})
+
+    signature = inspect.signature(command, eval_str=True)
+    common = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    own = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+        for name, kind in ((name, _annotation(by)) for name, by in takers.items())
+    ]
+    run.__signature__ = signature.replace(parameters=[*common, *own])  # type: ignore[attr-defined]
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    return run
+
+
+def _annotation(takers: Sequence[tuple[str, Option]]) -> Any:
+    option = takers[0][1]
+    names: dict[tuple[str, Any], list[str]] = {}
+    for row, own in takers:
+        names.setdefault((own.help.rstrip("."), own.default), []).append(row)
+    text = " ".join(
+        f"{words} ({', '.join(rows)}{'' if default is None else f'; default {default}'})."
+        for (words, default), rows in names.items()
+    )
+    kind: Any = str if option.type is tuple else option.type
+    flag = f"-{option.name}" if len(option.name) == 1 else f"--{option.name.replace('_', '-')}"
+    choice = click.Choice(option.choices) if option.choices else None
+    return Annotated[
+        kind | None, typer.Option(flag, help=text, click_type=choice, rich_help_panel="Own options")
+    ]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -23,12 +22,11 @@ from clocs.cli.options import (
     Patience,
     SplitSeed,
     names_of,
+    with_options_of,
 )
-from clocs.pretraining.method import Option
 from clocs.pretraining.methods import METHODS
 
 EXAMPLE = "Example: clocs pretrain chapman --method cmsc --seeds 5 --out runs/chapman-cmsc"
-PANEL = "Options of single methods"
 
 
 def pretrain(
@@ -106,7 +104,7 @@ def pretrain(
             save_every=save_every,
             on_step=watch.step,
             on_epoch=watch.epoch,
-            **{name: value for name, value in options.items() if value is not None},
+            **options,
         )
     from clocs.cli.tables.checkpoints import card_facts, cards_summary
 
@@ -122,38 +120,5 @@ def pretrain(
 
 
 def command() -> Callable[..., None]:
-    """`pretrain` with the options of all methods in its signature, where typer looks for them."""
-
-    def with_options(**given: Any) -> None:
-        pretrain(**given)
-
-    takers: dict[str, dict[str, Option]] = {}
-    for method in METHODS.values():
-        for name, option in method.options.items():
-            takers.setdefault(name, {})[method.name] = option
-    signature = inspect.signature(pretrain, eval_str=True)
-    common = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-    own = [
-        inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_annotated(by)
-        )
-        for name, by in takers.items()
-    ]
-    with_options.__signature__ = signature.replace(parameters=[*common, *own])  # type: ignore[attr-defined]
-    with_options.__name__, with_options.__doc__ = pretrain.__name__, pretrain.__doc__
-    return with_options
-
-
-def _annotated(takers: Mapping[str, Option]) -> Any:
-    """An option for typer; its help says which methods take it, and their defaults."""
-    defaults: dict[tuple[str, Any], list[str]] = {}
-    for method, option in takers.items():
-        defaults.setdefault((option.meaning, option.default), []).append(method)
-    text = " ".join(
-        f"{', '.join(names)}: {words}" + (f" (default: {value})" if value is not None else "")
-        for (words, value), names in defaults.items()
-    )
-    kind: Any = next(iter(takers.values())).kind
-    return Annotated[
-        (str if kind is tuple else kind) | None, typer.Option(help=text, rich_help_panel=PANEL)
-    ]
+    """`pretrain` with the options of all methods."""
+    return with_options_of(METHODS.values(), pretrain)

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal, Protocol
 
 from clocs.formats.source import Source
 from clocs.recording import FrameSpec, Recording
+from clocs.registry import Option
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,25 +104,6 @@ class PublishedDataset(DatasetDefaults):
 
 
 @dataclass(frozen=True, slots=True)
-class DatasetOption:
-    """An option of one dataset: a keyword in Python, an option of `clocs prepare`.
-
-    Attributes:
-        name: The keyword.
-        default: Its value where none is given; its type is the option's type.
-        help: What it is, as a phrase.
-        choices: All values that it can have; empty where there are too many to list.
-        minimum: The least value allowed.
-    """
-
-    name: str
-    default: int | float | str
-    help: str
-    choices: tuple[str, ...] = ()
-    minimum: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class DatasetRow:
     """How a dataset is opened and recognised; declared at the end of the dataset's module.
 
@@ -136,5 +118,5 @@ class DatasetRow:
     name: str
     open: Callable[..., Dataset]
     recognise: Callable[[Source], bool] = lambda source: False
-    options: tuple[DatasetOption, ...] = ()
+    options: tuple[Option, ...] = ()
     has_source: bool = True

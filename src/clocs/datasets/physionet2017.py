@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from clocs.datasets import checks, listing
-from clocs.datasets.base import DatasetOption, DatasetRow, Entry, Listing, PublishedDataset
+from clocs.datasets.base import DatasetRow, Entry, Listing, PublishedDataset
 from clocs.errors import SettingError, SourceError, UnusableError
 from clocs.formats.source import Source
 from clocs.formats.wfdb import read_wfdb
 from clocs.recording import FrameSpec, Recording
+from clocs.registry import Option
 
 LEADS = ("ECG",)
 # Some copies hold the first labels under a name of their own, and newer ones as REFERENCE.csv.
@@ -122,7 +123,7 @@ PHYSIONET2017 = DatasetRow(
     PhysioNet2017,
     _recognise,
     options=(
-        DatasetOption(
+        Option(
             "reference",
             "original",
             "Version of the labels: original, as in the paper, or the revised v3",

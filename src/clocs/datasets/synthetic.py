@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 from numpy.random import Generator
 
-from clocs.datasets.base import DatasetDefaults, DatasetOption, DatasetRow, Entry, Listing
+from clocs.datasets.base import DatasetDefaults, DatasetRow, Entry, Listing
 from clocs.datasets.simulator import (
     ATRIAL,
     DOWER,
@@ -32,6 +32,7 @@ from clocs.datasets.simulator import (
 )
 from clocs.errors import SettingError, SourceError
 from clocs.recording import STANDARD_LEADS, FrameSpec, Recording
+from clocs.registry import Option
 
 GAIN = 1000.0  # steps per mV: 1 µV each, and a range of ±32 mV
 _DATES = 2**31  # the random stream of a patient's visits, beyond those of recordings
@@ -231,11 +232,11 @@ SYNTHETIC = DatasetRow(
     "synthetic",
     Synthetic,
     options=(
-        DatasetOption("patients", 1000, "Number of simulated patients", minimum=1),
-        DatasetOption("recordings", 2, "Recordings per simulated patient", minimum=1),
-        DatasetOption("seed", 0, "Random seed of the simulation", minimum=0),
-        DatasetOption("seconds", 10.0, "Length of a simulated recording in seconds", minimum=1),
-        DatasetOption("rate", 500.0, "Sampling rate of the simulation in Hz", minimum=100),
+        Option("patients", 1000, "Number of simulated patients", minimum=1),
+        Option("recordings", 2, "Recordings per simulated patient", minimum=1),
+        Option("seed", 0, "Random seed of the simulation", minimum=0),
+        Option("seconds", 10.0, "Length of a simulated recording in seconds", minimum=1),
+        Option("rate", 500.0, "Sampling rate of the simulation in Hz", minimum=100),
     ),
     has_source=False,
 )

@@ -7,7 +7,7 @@ import os
 from clocs.datasets.base import Dataset, DatasetRow
 from clocs.errors import SettingError
 from clocs.formats.source import open_source
-from clocs.registry import rows_in
+from clocs.registry import chosen_options, rows_in
 
 # Other modules of this package may not import from this one at the top, which imports all of them.
 DATASETS = rows_in("clocs.datasets", DatasetRow)
@@ -30,12 +30,7 @@ def open_dataset(
     row = DATASETS.get(name)
     if row is None:
         raise SettingError(f"there is no dataset {name!r}; use one of {', '.join(DATASETS)}")
-    known = [option.name for option in row.options]
-    unknown = sorted(options.keys() - set(known))
-    if unknown:
-        offer = f"it has {', '.join(f'`{one}`' for one in known)}" if known else "it has none"
-        named = ", ".join(f"`{one}`" for one in unknown)
-        raise SettingError(f"{name} has no option {named}; {offer}")
+    options = chosen_options(row, options)
     if not row.has_source:
         if source_path is not None:
             raise SettingError(f"{name} has no source; leave out {source_path}")

@@ -38,7 +38,7 @@ def evaluate(
     resamples: int = 2000,
     device: str | None = None,
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
-    **numbers: float,
+    **options: Any,
 ) -> Evaluation:
     """Score the seeds of one method on a labelled store.
 
@@ -61,7 +61,7 @@ def evaluate(
         resamples: Bootstrap resamples of patients; 0 for no intervals.
         device: 'cpu', 'cuda' …; the best available by default.
         on_epoch: Called after each epoch.
-        numbers: The protocol's own, such as `k` of 'knn'.
+        options: The protocol's own, such as `k` of 'knn'.
     """
     return evaluate_many(
         [checkpoint],
@@ -81,7 +81,7 @@ def evaluate(
         resamples=resamples,
         device=device,
         on_epoch=on_epoch,
-        **numbers,
+        **options,
     )[0].evaluation
 
 

@@ -20,7 +20,7 @@ from clocs.evaluation.result import Evaluation
 from clocs.evaluation.scores import overall_scores, scores_by_sex_and_age
 from clocs.frames.frames import Frames
 from clocs.frames.splits import PARTS
-from clocs.registry import complete_numbers
+from clocs.registry import chosen_options
 from clocs.training import leak_guard
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.loop import Epoch, Settings
@@ -69,7 +69,7 @@ def score_groups(
     curve: bool = False,
     device: torch.device | str = "cpu",
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
-    **numbers: float,
+    **options: Any,
 ) -> list[GroupResult]:
     """Score encoders on labelled frames, all groups trained as one fleet.
 
@@ -90,13 +90,13 @@ def score_groups(
         curve: Whether to record the validation AUC after every epoch.
         device: Where to compute.
         on_epoch: Called after each epoch of protocols that train.
-        numbers: The protocol's own, such as `k` of 'knn'.
+        options: The protocol's own, such as `k` of 'knn'.
 
     Returns:
         One per group.
     """
     row = find_protocol(protocol)
-    numbers = complete_numbers(protocol, row.numbers, numbers)
+    options = chosen_options(row, options)
     if class_weights and not row.class_weights:
         raise SettingError(f"{protocol} cannot weight classes; leave out `class_weights`")
     if labels is not None and (fraction != 1 or by != "frame"):
@@ -129,10 +129,10 @@ def score_groups(
             device=torch.device(device),
             on_epoch=on_epoch,
         )
-        output = row.predict(given, **numbers)
+        output = row.predict(given, **options)
         facts = {
             "protocol": protocol,
-            "settings": (asdict(settings) if row.trains else {}) | numbers,
+            "settings": (asdict(settings) if row.trains else {}) | options,
         }
         first = 0
         for number in together:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from clocs.registry import Number
+from clocs.registry import Option
 
 if TYPE_CHECKING:
     from clocs.evaluation.protocol_data import ProtocolOutput
@@ -19,9 +19,9 @@ class EvaluationProtocol:
     Attributes:
         name: For Python and the command line.
         help: What it does, as a phrase.
-        predict: Called with a `ProtocolInput` and the protocol's numbers by keyword; predicts the
+        predict: Called with a `ProtocolInput` and the protocol's options by keyword; predicts the
             validation and test rows.
-        numbers: Its own settings.
+        options: Its own options.
         trains: Whether it trains in epochs, by `Settings`.
         class_weights: Whether classes can be weighted.
         against_untrained: Whether untrained encoders are scored for comparison.
@@ -30,7 +30,7 @@ class EvaluationProtocol:
     name: str
     help: str
     predict: Callable[..., ProtocolOutput]
-    numbers: tuple[Number, ...] = ()
+    options: tuple[Option, ...] = ()
     trains: bool = False
     class_weights: bool = True
     against_untrained: bool = True

@@ -6,14 +6,13 @@ all methods. So modules of methods import torch inside their functions.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from clocs.errors import SettingError
 from clocs.frames.frames import Frames
 from clocs.frames.views import Instances, Views
+from clocs.registry import Option, chosen_options
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,52 +21,9 @@ if TYPE_CHECKING:
     from clocs.pretraining.batches import Batch
 
 
-@dataclass(frozen=True)
-class Option:
-    """A value that users of a method may choose, on the command line as in Python.
-
-    Attributes:
-        default: Its value where none is given; None is then a value, too.
-        meaning: What it is, as a full phrase: its help on the command line.
-        kind: int, float, str, or tuple for names, also separated by commas.
-        above: Valid numbers are greater than this.
-        least: Valid numbers are not less than this.
-        most: Valid numbers are not greater than this.
-    """
-
-    default: Any
-    meaning: str
-    kind: type
-    above: float = -math.inf
-    least: float = -math.inf
-    most: float = math.inf
-
-    def checked(self, name: str, value: Any) -> Any:
-        """The value as its kind, or a sentence that says what is valid."""
-        if value is None and self.default is None:
-            return None
-        if self.kind is tuple:
-            return tuple(value.replace(" ", "").split(",") if isinstance(value, str) else value)
-        if self.kind is float and type(value) is int:
-            value = float(value)
-        valid = type(value) is self.kind
-        if valid and self.kind in (int, float):
-            valid = (
-                self.above < value and self.least <= value <= self.most and abs(value) < math.inf
-            )
-        if not valid:
-            bounds = {"above": self.above, "at least": self.least, "at most": self.most}
-            words = [f"{word} {x:g}" for word, x in bounds.items() if math.isfinite(x)]
-            kind = {int: "a whole number", float: "a number"}.get(self.kind, "text")
-            expected = f"{kind} {' and '.join(words)}".strip()
-            raise SettingError(f"`{name}` must be {expected}, not {value!r}")
-        return value
-
-
-def option(default: Any, meaning: str, *, kind: type | None = None, **bounds: float) -> Any:
-    """A field of an objective that users may choose; `kind` is the default's. See `Option`."""
-    declared = Option(default, meaning, kind or type(default), **bounds)
-    return field(default=default, metadata={"option": declared})
+def option(default: Any, about: str, **more: Any) -> Any:
+    """A field of an objective that users may choose; more as for `clocs.registry.Option`."""
+    return field(default=default, metadata={"option": {"help": about} | more})
 
 
 @dataclass(frozen=True)
@@ -81,13 +37,15 @@ class Objective:
     compares_patients: ClassVar[bool] = False  # needs instances of two patients
 
     def __post_init__(self) -> None:
-        for name, each in self.options().items():
-            object.__setattr__(self, name, each.checked(name, getattr(self, name)))
+        for each in self.options():
+            object.__setattr__(self, each.name, each.checked(getattr(self, each.name)))
 
     @classmethod
-    def options(cls) -> dict[str, Option]:
-        """The options by name, in order of declaration."""
-        return {each.name: each.metadata["option"] for each in fields(cls)}
+    def options(cls) -> tuple[Option, ...]:
+        """The options in order of declaration."""
+        return tuple(
+            Option(each.name, each.default, **each.metadata["option"]) for each in fields(cls)
+        )
 
     def views(self, own: Views, dataset: str) -> Views:
         """The views that these options ask for, given those of the method's row."""
@@ -156,9 +114,9 @@ class Method:
     fits_batch_norm: bool = False
 
     @property
-    def options(self) -> dict[str, Option]:
-        """The method's own options by name."""
-        return self.objective.options() if self.objective else {}
+    def options(self) -> tuple[Option, ...]:
+        """The method's own options."""
+        return self.objective.options() if self.objective else ()
 
     @property
     def sees_data(self) -> bool:
@@ -167,9 +125,5 @@ class Method:
 
     def configured(self, options: Mapping[str, Any]) -> Objective | None:
         """The objective with these options; refuses those that the method does not take."""
-        unknown = [f"`{name}`" for name in options if name not in self.options]
-        if unknown:
-            known = ", ".join(f"`{name}`" for name in self.options)
-            takes = f"; its own options are {known}" if known else " and has no options of its own"
-            raise SettingError(f"{self.name} does not take {', '.join(unknown)}{takes}")
+        options = chosen_options(self, options)
         return self.objective(**options) if self.objective else None

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class VICReg(Objective):
     """Variance, invariance and covariance; the weight of invariance is 1."""
 
-    variance: float = option(1.0, "Weight of the variance term.", least=0)
-    covariance: float = option(0.04, "Weight of the covariance term.", least=0)
+    variance: float = option(1.0, "Weight of the variance term.", minimum=0)
+    covariance: float = option(0.04, "Weight of the covariance term.", minimum=0)
 
     def loss(self, z: Tensor, batch: Batch, weights: Weights) -> Tensor:
         """z: (members, views, batch, dim) -> (members,)."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from clocs.errors import SettingError
 from clocs.evaluation.protocol import EvaluationProtocol
-from clocs.registry import Number
+from clocs.registry import Option
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -68,6 +68,6 @@ KNN = EvaluationProtocol(
     name="knn",
     help="vote of the nearest labelled frames by cosine similarity, nothing trained",
     predict=predict,
-    numbers=(Number("k", 20, "Neighbours that vote", minimum=1),),
+    options=(Option("k", 20, "Neighbours that vote", minimum=1),),
     class_weights=False,
 )

@@ -43,7 +43,7 @@ class BYOL(Objective):
     """
 
     tau_d: float = option(
-        0.9, "Share of the target network that is kept at each step.", least=0, most=1
+        0.9, "Share of the target network that is kept at each step.", minimum=0, maximum=1
     )
 
     def heads(self, *, dim: int, classes: int, copies: int) -> dict[str, tuple[int, ...]]:

@@ -30,7 +30,7 @@ class PatientNCE(Objective):
         None,
         "Most days between two recordings of one patient that count as a positive pair.",
         kind=float,
-        least=0,
+        minimum=0,
     )
 
     def check(self, frames: Frames) -> None:
@@ -66,7 +66,7 @@ class SegmentsNCE(PatientNCE):
     """The same for views that are consecutive segments of a recording."""
 
     segments: int | None = option(
-        None, "Number of consecutive segments to compare; 2 where not given.", kind=int, least=2
+        None, "Number of consecutive segments to compare; 2 where not given.", kind=int, minimum=2
     )
 
     def views(self, own: Views, dataset: str) -> Views:
