@@ -20,7 +20,7 @@ from clocs.experiments.pricing import Rates
 from clocs.experiments.profile import PAPER
 
 # what a machine with torch, numpy, scipy and safetensors alone does not have
-ABSENT = ["fastexcel", "jinja2", "matplotlib", "miniaudio", "pandas", "polars", "rich"]
+ABSENT = ["fastexcel", "jinja2", "matplotlib", "pandas", "polars", "rich"]
 ABSENT += ["simdjson", "sklearn", "soundfile", "typer", "wfdb", "xxhash", "zarr"]
 BARE = f"""
 import sys
