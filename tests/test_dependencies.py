@@ -12,7 +12,6 @@ from typing import Any
 OPTIONAL = "optional-dependencies"
 ROOT = Path(__file__).resolve().parent.parent
 CALLED = {
-    "simdjson": "pysimdjson",
     "faiss": "faiss-cpu",
     "sklearn": "scikit-learn",
     "umap": "umap-learn",

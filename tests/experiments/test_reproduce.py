@@ -21,7 +21,7 @@ from clocs.experiments.profile import PAPER
 
 # what a machine with torch, numpy, scipy and safetensors alone does not have
 ABSENT = ["fastexcel", "jinja2", "matplotlib", "pandas", "polars", "rich"]
-ABSENT += ["simdjson", "sklearn", "soundfile", "typer", "wfdb", "xxhash", "zarr"]
+ABSENT += ["sklearn", "soundfile", "typer", "wfdb", "xxhash", "zarr"]
 BARE = f"""
 import sys
 for name in {ABSENT}:
