@@ -37,16 +37,8 @@ def score_against_untrained(
 ) -> list[GroupResult]:
     """Score groups beside the untrained encoders, where the protocol has them, and compare all.
 
-    Args:
-        groups: As for `score_groups`.
-        frames: Labelled frames.
-        protocol: A name in `clocs.evaluation.protocols.PROTOCOLS`.
-        resamples: Bootstrap resamples of patients; with 0, methods are not compared.
-        device: Where to compute.
-        options: As for `score_groups`.
-
-    Returns:
-        One per group, in order; then the untrained ones that were added.
+    Arguments are those of `score_groups`; with 0 `resamples`, methods are not compared. Returns one
+    result per group, in order, then those of the untrained encoders that were added.
     """
     if not find_protocol(protocol).against_untrained:
         return score_groups(

@@ -37,7 +37,7 @@ def macro_auc_draws(
         targets: (rows, classes).
         patient: (rows,) number of the patient: patients, not rows, vary between studies.
         resamples: How many.
-        seed: Random seed; the same seed and patients give the same resamples.
+        seed: The same seed and patients give the same resamples.
         device: Where to compute.
     """
     people, place = np.unique(patient, return_inverse=True)

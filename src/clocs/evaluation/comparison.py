@@ -24,31 +24,18 @@ ALPHA = 0.05
 
 @dataclass(frozen=True)
 class Comparison:
-    """Method a against method b by the seed-mean macro AUC per frame.
-
-    Attributes:
-        a: Name of one method.
-        b: Name of the other.
-        auc_a: AUC of a.
-        auc_b: AUC of b.
-        difference: a − b.
-        ci95: 95 % interval of the difference, on the same resamples of patients for both.
-        p: Two-sided p value over resamples of patients.
-        p_holm: The same after Holm's correction for all comparisons made together.
-        seeds_for_a: Number of shared seeds for which a is above b.
-        seeds: Number of shared seeds.
-    """
+    """Method a against method b by the seed-mean macro AUC per frame."""
 
     a: str
     b: str
     auc_a: float
     auc_b: float
-    difference: float
-    ci95: list[float]
-    p: float
-    p_holm: float
-    seeds_for_a: int
-    seeds: int
+    difference: float  # a − b
+    ci95: list[float]  # of the difference, on the same resamples of patients for both
+    p: float  # two-sided, over resamples of patients
+    p_holm: float  # after Holm's correction for all comparisons made together
+    seeds_for_a: int  # shared seeds for which a is above b
+    seeds: int  # shared seeds
 
     @property
     def better(self) -> bool:
@@ -79,11 +66,11 @@ def compare_all(
     seed: int = 0,
     device: torch.device | str = "cpu",
 ) -> list[Comparison]:
-    """Compare pairs of methods (all, where None), corrected for their number.
+    """Compare pairs of methods on one test part, corrected for their number.
 
     Args:
-        methods: Predictions on one test part.
-        pairs: Indices into `methods`.
+        methods: Their predictions.
+        pairs: Indices into `methods`; all pairs where None.
         resamples: Resamples of patients, the same for every method; more where pairs are many.
         seed: Random seed of the resamples.
         device: Where to compute.

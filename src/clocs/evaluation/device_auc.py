@@ -15,11 +15,7 @@ def weighted_auc(
 ) -> Tensor:
     """(resamples,) AUC where each row counts as often as its weight says; ties count half.
 
-    Args:
-        positives: (n,) scores.
-        negatives: (m,) scores.
-        positive_weights: (resamples, n).
-        negative_weights: (resamples, m).
+    positives: (n,) scores, positive_weights: (resamples, n); negatives alike.
     """
     ordered, order = negatives.sort()
     below = negative_weights[:, order].double().cumsum(dim=1)

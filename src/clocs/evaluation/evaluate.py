@@ -97,16 +97,8 @@ def evaluate_many(
     """Score several methods at once, all trained as one fleet, and compare them.
 
     Under most protocols the untrained encoders are scored too, and each method is compared with
-    the stronger of them.
-
-    Args:
-        checkpoints: For each method a file, a folder (all its seeds), one checkpoint or several.
-        store: Labelled recordings; the frame length is the store's.
-        leads: By name; those that the encoders were trained on where None.
-        split_seed: Random seed for the patient split.
-        device: 'cpu', 'cuda' …; the best available by default.
-        options: All others as for `evaluate`, and `curve=True` to record the validation AUC after
-            every epoch.
+    the stronger of them. `checkpoints` has for each method what `evaluate` takes; the other
+    arguments are its own, and `curve=True` to record the validation AUC after every epoch.
 
     Returns:
         Scores and predictions, one per method; then the untrained encoders.

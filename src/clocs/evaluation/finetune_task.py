@@ -34,21 +34,12 @@ _AT_ONCE = {"cpu": 2048, "cuda": 16384}
 
 @dataclass(frozen=True)
 class FinetunedClassifier:
-    """A fine-tuned encoder with its linear layer.
+    """A fine-tuned encoder with its linear layer."""
 
-    Attributes:
-        encoder: Arguments of `make_encoder`.
-        weights: (1, …) of the encoder, and `head.weight` and `head.bias`.
-        buffers: (1, …) batch-norm statistics.
-        seed: Of the checkpoint it started from.
-        labels: Class names.
-        multilabel: Whether a row can have several classes.
-    """
-
-    encoder: dict[str, Any]
-    weights: Weights
-    buffers: Weights
-    seed: int
+    encoder: dict[str, Any]  # arguments of `make_encoder`
+    weights: Weights  # (1, …) of the encoder, and `head.weight` and `head.bias`
+    buffers: Weights  # (1, …) batch-norm statistics
+    seed: int  # of the checkpoint it started from
     labels: tuple[str, ...]
     multilabel: bool
 
@@ -73,15 +64,10 @@ class FinetunedClassifier:
 
 @dataclass(frozen=True)
 class LabelledWindows:
-    """Labelled rows of one part.
+    """Labelled rows of one part."""
 
-    Attributes:
-        starts: (rows,) where their signals begin.
-        targets: (rows, classes).
-    """
-
-    starts: Tensor
-    targets: Tensor
+    starts: Tensor  # (rows,) where their signals begin
+    targets: Tensor  # (rows, classes)
 
     @classmethod
     def of(cls, frames: Frames, rows: Instances, device: torch.device) -> LabelledWindows:
@@ -105,18 +91,10 @@ class FinetuneTask(Task):
         weights: Tensor | None = None,
         curve: bool = False,
     ) -> None:
-        """Prepare.
+        """As `LinearHead`, but each member starts from a checkpoint.
 
-        Args:
-            checkpoints: One per member, where it starts.
-            signals: Signals of the frames, on the device.
-            train: Rows to learn from.
-            validation: Rows whose loss stops the training.
-            labelled: For each member, the rows of `train` that it may learn from. In one fleet
-                all have equally many, or at least a batch: batch norm cannot mask padding.
-            multilabel: Whether a row can have several classes.
-            weights: (members, classes) class weights; None where all count the same.
-            curve: Whether to compute the validation AUC after every epoch.
+        In one fleet all members have equally many labelled rows, or at least a batch: batch norm
+        cannot mask padding.
         """
         self.encoder = checkpoints[0].encoder
         if self.encoder.samples != signals.samples:

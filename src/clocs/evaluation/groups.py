@@ -28,17 +28,11 @@ from clocs.training.loop import Epoch, Settings
 
 @dataclass(frozen=True)
 class GroupResult:
-    """The evaluation of one group.
-
-    Attributes:
-        evaluation: The scores.
-        predictions: For the test part.
-        classifiers: One per seed, where encoders were fine-tuned.
-    """
+    """The evaluation of one group."""
 
     evaluation: Evaluation
-    predictions: Predictions
-    classifiers: list[FinetunedClassifier]
+    predictions: Predictions  # for the test part
+    classifiers: list[FinetunedClassifier]  # one per seed, where encoders were fine-tuned
 
 
 def evaluate_frames(
@@ -76,24 +70,9 @@ def score_groups(
     Each group gets the scores that it would get alone. Groups with different kinds of encoders
     (another embedding dimension, for example) are separate fleets.
 
-    Args:
-        groups: Each the seeds of one method on one pre-training set; each seed also selects its
-            labelled rows.
-        frames: Labelled frames, cut as the encoders expect them.
-        protocol: A name in `clocs.evaluation.protocols.PROTOCOLS`.
-        fraction: The labelled fraction of the training part.
-        by: Whether `fraction` counts frames, as in the paper, patients or recordings.
-        labels: The number of labelled recordings, instead of `fraction` and `by`.
-        class_weights: Whether rare classes count as much as common ones.
-        settings: For protocols that train; the paper's for this dataset where None.
-        resamples: Bootstrap resamples of patients; 0 for no intervals.
-        curve: Whether to record the validation AUC after every epoch.
-        device: Where to compute.
-        on_epoch: Called after each epoch of protocols that train.
-        options: The protocol's own, such as `k` of 'knn'.
-
-    Returns:
-        One per group.
+    A group is the seeds of one method on one pre-training set; each seed also selects its labelled
+    rows. Frames are cut as the encoders expect them. `curve` records the validation AUC after every
+    epoch; the other arguments are those of `clocs.evaluate`.
     """
     row = find_protocol(protocol)
     options = chosen_options(row, options)

@@ -21,17 +21,11 @@ By = Literal["frame", "patient", "recording"]
 
 @dataclass(frozen=True)
 class LabelledShare:
-    """How much of the training part is labelled.
+    """How much of the training part is labelled."""
 
-    Attributes:
-        fraction: Of what `by` counts.
-        by: 'frame' (a row, as in the paper), 'patient' (with all rows) or 'recording'.
-        labels: The number of labelled recordings, where one was given instead.
-    """
-
-    fraction: float = 1.0
-    by: By = "frame"
-    labels: int | None = None
+    fraction: float = 1.0  # of what `by` counts
+    by: By = "frame"  # 'frame' is a row, as in the paper; 'patient' is one with all rows
+    labels: int | None = None  # the number of labelled recordings, where one was given instead
 
     @classmethod
     def of_recordings(cls, labels: int, frames: Frames, rows: Instances) -> LabelledShare:

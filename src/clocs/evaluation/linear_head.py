@@ -30,11 +30,11 @@ class LinearHead(Task):
         *,
         curve: bool = False,
     ) -> None:
-        """Prepare.
+        """Prepare a training that the loss on `validation` stops.
 
         Args:
-            train: Embeddings to learn from.
-            validation: Embeddings whose loss stops the training.
+            train: What to learn from.
+            validation: What to stop by.
             labelled: For each member, the rows of `train` that it may learn from.
             weights: (members, classes) class weights; None where all count the same.
             curve: Whether to compute the validation AUC after every epoch.

@@ -18,19 +18,12 @@ L2_STRENGTHS = tuple(10.0**-k for k in range(8))  # strongest first: each soluti
 
 @dataclass(frozen=True)
 class LogisticRegression:
-    """A fitted classifier.
+    """A fitted classifier."""
 
-    Attributes:
-        mean: (dim,) of the training features.
-        spread: (dim,) their standard deviation; 1 where it is 0.
-        weights: (dim + 1, classes) for standardised features, the last row the bias.
-        l2: The strength of the penalty with the lowest validation loss.
-    """
-
-    mean: Tensor
-    spread: Tensor
-    weights: Tensor
-    l2: float
+    mean: Tensor  # (dim,) of the training features
+    spread: Tensor  # (dim,) their standard deviation; 1 where it is 0
+    weights: Tensor  # (dim + 1, classes) for standardised features, the last row the bias
+    l2: float  # the strength of the penalty with the lowest validation loss
 
     def logits(self, x: Tensor) -> Tensor:
         """x: (rows, dim) features -> (rows, classes)."""

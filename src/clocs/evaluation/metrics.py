@@ -15,12 +15,7 @@ Targets = NDArray[np.uint8]  # (rows, classes)
 def auc(positives: NDArray[np.floating], negatives: NDArray[np.floating]) -> float:
     """The probability that a positive scores above a negative, ties counting half.
 
-    Args:
-        positives: (n,) scores.
-        negatives: (m,) scores.
-
-    Returns:
-        nan where there are no positives, no negatives, or scores that are nan.
+    nan where there are no positives, no negatives, or scores that are nan.
     """
     ordered, own = np.sort(negatives), np.sort(positives)  # nan last
     if not len(own) or not len(ordered) or np.isnan(own[-1]) or np.isnan(ordered[-1]):

@@ -29,52 +29,30 @@ FORMAT = 2
 class Predictions:
     """Predictions for the test part by all seeds of one method.
 
-    Attributes:
-        method: How the encoders were trained.
-        pretrain: The dataset they were trained on; None where they saw no data.
-        downstream: The dataset of these rows.
-        content: Content hash of its store.
-        protocol: How the encoders were evaluated.
-        fraction: The labelled fraction of the training part.
-        by: What `fraction` counts.
-        split_seed: Random seed of the patient split.
-        seeds: One per member.
-        labels: Class names.
-        multilabel: Whether a row can have several classes.
-        probabilities: (members, rows, classes).
-        targets: (rows, classes).
-        thresholds: (members, classes) the probability from which on a class is predicted, chosen on
-            validation; nan where a class has none.
-        patient_ids: Test patients, as the store names them.
-        recording_ids: Test recordings, as the store names them.
-        leads: Names of the leads.
-        patient: (rows,) index into `patient_ids`.
-        recording: (rows,) index into `recording_ids`.
-        frame: (rows,) number of the frame within the recording, from 0.
-        lead: (rows,) index into `leads`.
+    A class is predicted where its probability reaches its threshold, chosen on validation.
     """
 
     method: str
-    pretrain: str | None
-    downstream: str
-    content: str
+    pretrain: str | None  # the dataset the encoders were trained on; None where they saw no data
+    downstream: str  # the dataset of these rows
+    content: str  # content hash of its store
     protocol: str
-    fraction: float
-    by: str
-    split_seed: int
-    seeds: tuple[int, ...]
+    fraction: float  # the labelled fraction of the training part
+    by: str  # what `fraction` counts
+    split_seed: int  # of the patient split
+    seeds: tuple[int, ...]  # one per member
     labels: tuple[str, ...]
-    multilabel: bool
-    probabilities: NDArray[np.float64]
-    targets: NDArray[np.uint8]
-    thresholds: NDArray[np.float64]
-    patient_ids: tuple[str, ...]
-    recording_ids: tuple[str, ...]
+    multilabel: bool  # whether a row can have several classes
+    probabilities: NDArray[np.float64]  # (members, rows, classes)
+    targets: NDArray[np.uint8]  # (rows, classes)
+    thresholds: NDArray[np.float64]  # (members, classes); nan where a class has none
+    patient_ids: tuple[str, ...]  # test patients, as the store names them
+    recording_ids: tuple[str, ...]  # test recordings, as the store names them
     leads: tuple[str, ...]
-    patient: NDArray[np.int64]
-    recording: NDArray[np.int64]
-    frame: NDArray[np.int32]
-    lead: NDArray[np.int64]
+    patient: NDArray[np.int64]  # (rows,) index into `patient_ids`
+    recording: NDArray[np.int64]  # (rows,) index into `recording_ids`
+    frame: NDArray[np.int32]  # (rows,) number of the frame within the recording, from 0
+    lead: NDArray[np.int64]  # (rows,) index into `leads`
 
     def __len__(self) -> int:
         return len(self.targets)

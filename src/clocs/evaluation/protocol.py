@@ -16,21 +16,14 @@ if TYPE_CHECKING:
 class EvaluationProtocol:
     """A way to evaluate encoders.
 
-    Attributes:
-        name: For Python and the command line.
-        help: What it does, as a phrase.
-        predict: Called with a `ProtocolInput` and the protocol's options by keyword; predicts the
-            validation and test rows.
-        options: Its own options.
-        trains: Whether it trains in epochs, by `Settings`.
-        class_weights: Whether classes can be weighted.
-        against_untrained: Whether untrained encoders are scored for comparison.
+    `predict` is called with a `ProtocolInput` and the protocol's own options by keyword, and
+    predicts the validation and test rows.
     """
 
     name: str
-    help: str
+    help: str  # what it does, as a phrase
     predict: Callable[..., ProtocolOutput]
     options: tuple[Option, ...] = ()
-    trains: bool = False
-    class_weights: bool = True
-    against_untrained: bool = True
+    trains: bool = False  # in epochs, by `Settings`
+    class_weights: bool = True  # whether classes can be weighted
+    against_untrained: bool = True  # whether untrained encoders are scored for comparison

@@ -22,42 +22,24 @@ from clocs.training.loop import Epoch, Settings
 
 @dataclass(frozen=True)
 class LabelledEmbeddings:
-    """Embeddings of the labelled rows of one part.
+    """Embeddings of the labelled rows of one part."""
 
-    Attributes:
-        features: (members, rows, dim).
-        targets: (rows, classes).
-        multilabel: Whether a row can have several classes.
-    """
-
-    features: Tensor
-    targets: Tensor
-    multilabel: bool
+    features: Tensor  # (members, rows, dim)
+    targets: Tensor  # (rows, classes)
+    multilabel: bool  # whether a row can have several classes
 
 
 @dataclass(frozen=True)
 class ProtocolInput:
-    """Encoders of one kind, and the rows to evaluate them on. Each checkpoint is a member.
-
-    Attributes:
-        checkpoints: One per member.
-        frames: The labelled data.
-        rows: Labelled rows of training (those that any member may use), validation and test.
-        labelled: For each member, the training rows that it may learn from.
-        settings: For protocols that train in epochs.
-        weighted: Whether rare classes count as much as common ones.
-        curve: Whether to record the validation AUC after every epoch.
-        device: Where to compute.
-        on_epoch: Called after each epoch.
-    """
+    """Encoders of one kind, and the rows to evaluate them on. Each checkpoint is a member."""
 
     checkpoints: Sequence[Checkpoint]
     frames: Frames
-    rows: tuple[Instances, Instances, Instances]
-    labelled: list[Tensor]
-    settings: Settings
-    weighted: bool
-    curve: bool
+    rows: tuple[Instances, Instances, Instances]  # training (of any member), validation, test
+    labelled: list[Tensor]  # for each member, the training rows that it may learn from
+    settings: Settings  # for protocols that train in epochs
+    weighted: bool  # whether rare classes count as much as common ones
+    curve: bool  # whether to record the validation AUC after every epoch
     device: torch.device
     on_epoch: Callable[[Epoch], None]
 
@@ -84,13 +66,7 @@ class ProtocolInput:
         return torch.stack([class_weights(targets[own], multilabel) for own in self.labelled])
 
     def output(self, validation_logits: Tensor, test_logits: Tensor, **more: Any) -> ProtocolOutput:
-        """The output of a classifier.
-
-        Args:
-            validation_logits: (members, rows, classes).
-            test_logits: (members, rows, classes).
-            more: Other fields of `ProtocolOutput`.
-        """
+        """The output of a classifier from its logits, (members, rows, classes) each."""
         logits = [part.double().cpu() for part in (validation_logits, test_logits)]
         validation, test = (
             np.asarray((z.sigmoid() if self.frames.multilabel else z.softmax(dim=-1)).numpy())
@@ -104,22 +80,13 @@ class ProtocolInput:
 
 @dataclass(frozen=True)
 class ProtocolOutput:
-    """Predictions of all members.
+    """Predictions of all members."""
 
-    Attributes:
-        validation: (members, rows, classes) probabilities.
-        test: (members, rows, classes) probabilities.
-        test_logits: (members, rows, classes) before they became probabilities.
-        per_member: Facts about the fit, one value per member each.
-        curves: The validation AUC after every epoch, one list per member; empty unless recorded.
-        classifiers: One per member, where encoders were trained.
-    """
-
-    validation: NDArray[np.float64]
-    test: NDArray[np.float64]
-    test_logits: NDArray[np.float64]
-    per_member: dict[str, list[Any]] = field(default_factory=dict)
-    curves: list[list[float]] = field(default_factory=list)
+    validation: NDArray[np.float64]  # (members, rows, classes) probabilities
+    test: NDArray[np.float64]  # the same for the test rows
+    test_logits: NDArray[np.float64]  # before they became probabilities
+    per_member: dict[str, list[Any]] = field(default_factory=dict)  # facts about the fit
+    curves: list[list[float]] = field(default_factory=list)  # one per member, where recorded
     classifiers: list[FinetunedClassifier] = field(default_factory=list)
 
 

@@ -25,14 +25,7 @@ def overall_scores(
     resamples: int,
     device: torch.device | str = "cpu",
 ) -> dict[str, Any]:
-    """The fields of `Evaluation` that are scores.
-
-    Args:
-        predictions: For the test rows.
-        logits: (members, rows, classes) of the same rows.
-        resamples: Bootstrap resamples of patients; 0 for no interval.
-        device: Where to resample.
-    """
+    """The fields of `Evaluation` that are scores; logits: (members, rows, classes)."""
     p, targets = predictions, predictions.targets
     per_class = {
         "auc": [metrics.auc_per_class(s, targets) for s in p.probabilities],
@@ -78,15 +71,7 @@ def scores_by_sex_and_age(
     resamples: int,
     device: torch.device | str = "cpu",
 ) -> dict[str, Any]:
-    """`by_sex` and `by_age`: scores of groups of test patients.
-
-    Args:
-        predictions: For the test rows.
-        sex: (rows,) index into `SEXES`.
-        age: (rows,) in years; nan where unknown.
-        resamples: Bootstrap resamples of patients; 0 for no interval.
-        device: Where to resample.
-    """
+    """Scores of groups of test patients; sex: (rows,) index into `SEXES`, age: (rows,) or nan."""
     edges = (0, *AGES, math.inf)
     sexes = {name: sex == number for number, name in enumerate(SEXES) if number}
     ages = {

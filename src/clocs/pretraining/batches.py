@@ -73,15 +73,7 @@ class BatchMaker:
     def __init__(
         self, signals: Signals, views: Views, members: int, perturb: Sequence[str], multilabel: bool
     ) -> None:
-        """Parse the chains of perturbations.
-
-        Args:
-            signals: Where windows are gathered from.
-            views: What an instance is seen as.
-            members: How many are trained.
-            perturb: One chain per member, in place of those of the views.
-            multilabel: Whether an instance may have several labels.
-        """
+        """`perturb` is one chain per member, in place of those of the views."""
         self.signals, self.views, self.multilabel = signals, views, multilabel
         # for each copy of a window: chains, each with the number of consecutive members that use it
         self.chains = [
@@ -119,19 +111,12 @@ class BatchMaker:
 
 @dataclass(frozen=True)
 class PatientLimit:
-    """A limit on instances per patient and epoch, so that long recordings do not dominate.
+    """A limit on instances per patient and epoch, so that long recordings do not dominate."""
 
-    Attributes:
-        patients: (instances,) numbered from 0 without gaps.
-        first: (patients,) index of a patient's first instance when sorted by patient.
-        most: Instances per patient.
-        count: Instances per epoch.
-    """
-
-    patients: Tensor
-    first: Tensor
-    most: int
-    count: int
+    patients: Tensor  # (instances,) numbered from 0 without gaps
+    first: Tensor  # (patients,) index of a patient's first instance when sorted by patient
+    most: int  # instances per patient
+    count: int  # instances per epoch
 
     @classmethod
     def of(cls, patients: Tensor, most: int | None) -> PatientLimit | None:

@@ -36,16 +36,9 @@ def make_checkpoint(
     device: torch.device,
     init: Checkpoint | None = None,
 ) -> Checkpoint:
-    """The checkpoint of one member.
+    """The checkpoint of one member, to be used with `frame`.
 
-    Args:
-        frames: What it was trained on.
-        plan: How it was trained.
-        trained: All members' weights.
-        member: Number of the member.
-        frame: The frame to use it with.
-        device: Where it was trained.
-        init: What its training started from; patients whom that has seen, this one has seen too.
+    Patients whom `init` has seen, from which its training started, this one has seen too.
     """
     encoder, saw_data = plan.encoder_for(frames.spec.samples), plan.row.sees_data
     splits = TRAINED_ON if saw_data else ()

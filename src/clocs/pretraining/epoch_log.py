@@ -28,12 +28,7 @@ def logged(
 ) -> Iterator[Callable[[Epoch], None]]:
     """A function to call after each epoch: it writes the log, then event files, then calls back.
 
-    Args:
-        out: Folder of the pre-training.
-        plan: What is trained.
-        on_epoch: Called last.
-        epochs: Epochs done; lines of later ones are dropped, as these are computed again.
-        tensorboard: Whether to write event files.
+    Lines of epochs later than `epochs`, those done, are dropped, as these are computed again.
     """
     log, known = out / LOG, _cut(out / LOG, epochs)
     several = len(plan.chains) > 1

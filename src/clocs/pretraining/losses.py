@@ -111,12 +111,7 @@ class _BothWays(torch.autograd.Function):
 def nt_xent(z: Tensor, temperature: float = 0.1) -> Tensor:
     """SimCLR's loss: each view finds the other views of its instance among all views of the batch.
 
-    Args:
-        z: (members, views, batch, dim) embeddings, not normalised.
-        temperature: τ.
-
-    Returns:
-        (members,) losses.
+    z: (members, views, batch, dim), not normalised -> (members,).
     """
     members, views, batch, dim = z.shape
     u = unit(z).reshape(members, views * batch, dim)

@@ -95,23 +95,14 @@ class Objective:
 
 @dataclass(frozen=True)
 class Method:
-    """A row of `clocs.pretraining.methods.METHODS`: a way to learn an encoder.
+    """A row of `clocs.pretraining.methods.METHODS`: a way to learn an encoder."""
 
-    Attributes:
-        name: What users call it.
-        of: What an instance is: one lead, or a frame in all its leads.
-        views: What an instance is seen as.
-        objective: What is optimised; None where nothing is learned.
-        perturbable: Whether `perturb` may replace the perturbations of its views.
-        fits_batch_norm: Whether an untrained encoder gets batch-norm statistics from the data.
-    """
-
-    name: str
-    of: Literal["lead", "frame"]
+    name: str  # what users call it
+    of: Literal["lead", "frame"]  # an instance is one lead, or a frame in all its leads
     views: Views
-    objective: type[Objective] | None = None
-    perturbable: bool = True
-    fits_batch_norm: bool = False
+    objective: type[Objective] | None = None  # None where nothing is learned
+    perturbable: bool = True  # whether `perturb` may replace the perturbations of its views
+    fits_batch_norm: bool = False  # untrained, but with batch-norm statistics of the data
 
     @property
     def options(self) -> tuple[Option, ...]:

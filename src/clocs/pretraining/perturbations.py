@@ -201,15 +201,10 @@ def _noise(x: Tensor, keys: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Perturbation:
-    """A row of the table.
+    """A row of the table; its options are the keyword arguments of `run`."""
 
-    Attributes:
-        run: (x, keys, **options) -> x perturbed; its keyword arguments are the options.
-        limits: Least and greatest value of each option that is a number.
-    """
-
-    run: Callable[..., Tensor]
-    limits: dict[str, tuple[float, float]]
+    run: Callable[..., Tensor]  # (x, keys, **options) -> x perturbed
+    limits: dict[str, tuple[float, float]]  # least and greatest value of options that are numbers
 
     @property
     def options(self) -> dict[str, Value]:

@@ -23,30 +23,17 @@ PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
 @dataclass(frozen=True)
 class Plan:
-    """What to train.
+    """What to train."""
 
-    Attributes:
-        method: One of `clocs.pretraining.methods.METHODS`.
-        seeds: One training each.
-        encoder: One of `clocs.encoders.make.ENCODERS`.
-        embedding_dim: Dimension of the embeddings.
-        dropout: Probability.
-        options: The method's own options that differ from their defaults, by name.
-        perturb: A chain of perturbations; several are trained at once, each with all seeds.
-        instances_per_patient: The most instances that one patient contributes to an epoch.
-        precision: Of activations; weights and statistics are always float32.
-        settings: Epochs, patience, batch size and learning rate.
-    """
-
-    method: str
-    seeds: tuple[int, ...] = (0,)
-    encoder: str = "cnn"
+    method: str  # one of `clocs.pretraining.methods.METHODS`
+    seeds: tuple[int, ...] = (0,)  # one training each
+    encoder: str = "cnn"  # one of `clocs.encoders.make.ENCODERS`
     embedding_dim: int = 128
     dropout: float = 0.1
-    options: Mapping[str, Any] = field(default_factory=dict)
-    perturb: str | tuple[str, ...] | None = None
-    instances_per_patient: int | None = None
-    precision: Precision = "float32"
+    options: Mapping[str, Any] = field(default_factory=dict)  # the method's own
+    perturb: str | tuple[str, ...] | None = None  # several are trained at once, each with all seeds
+    instances_per_patient: int | None = None  # the most per epoch
+    precision: Precision = "float32"  # of activations; weights and statistics are always float32
     settings: Settings = field(default_factory=Settings)
 
     def __post_init__(self) -> None:

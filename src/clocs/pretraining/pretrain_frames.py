@@ -47,20 +47,10 @@ def pretrain_frames(
 ) -> list[Checkpoint]:
     """Train one encoder per seed and write `out/seed-N.safetensors` with their cards.
 
-    Args:
-        frames: The data, cut as the method sees it.
-        plan: What to train.
-        out: Folder for checkpoints, the log and, during training, the state to resume from.
-        frame_to_use: The frame to evaluate with, where it differs from the training frame.
-        init: Encoders to start from: one for all seeds, or one per seed.
-        device: Where to train.
-        stream: Whether signals are brought to the device batch by batch; None: if they are too
-            large for it.
-        resume: Continue an interrupted run in `out`.
-        tensorboard: Also write event files to `out/tensorboard`.
-        save_every: Seconds between two saves of the state.
-        on_step: Called with the number of steps done and the steps per epoch.
-        on_epoch: Called after each epoch.
+    Frames are cut as the method sees them; `frame_to_use` is the one to evaluate with, where it
+    differs. During training, `out` also holds the state to resume from. `stream` says whether
+    signals are brought to the device batch by batch; None: if they are too large for it. The other
+    arguments are those of `clocs.pretrain`.
 
     Raises:
         TrainingError: Members diverged; the checkpoints of the others have been written.

@@ -34,13 +34,8 @@ class PretrainingTask(Task):
     ) -> None:
         """Put the data where it is needed.
 
-        Args:
-            frames: The data.
-            plan: What to train.
-            device: Where to train.
-            dtype: Of signals and activations; the plan's precision by default.
-            start: Weights and buffers of the encoders to start from, (members, …) each.
-            stream: See `Signals.of`.
+        `dtype` is that of signals and activations, the plan's precision by default; `start` are the
+        weights and buffers of the encoders to start from; `stream` is as for `Signals.of`.
         """
         if plan.objective is None:
             raise SettingError(f"{plan.method} has nothing to train")

@@ -40,11 +40,7 @@ def predict(given: ProtocolInput, *, k: int) -> ProtocolOutput:
 def votes(features: Tensor, known: Tensor, targets: Tensor, k: int) -> Tensor:
     """(rows, classes) the share of the k nearest labelled rows that have each class.
 
-    Args:
-        features: (rows, dim) embeddings to classify, of one member.
-        known: (labelled, dim) embeddings of labelled rows.
-        targets: (labelled, classes).
-        k: How many neighbours vote.
+    features: (rows, dim) of one member, known: (labelled, dim), targets: (labelled, classes).
     """
     import torch
 

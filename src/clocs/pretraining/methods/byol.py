@@ -18,15 +18,10 @@ TARGET = "target."
 
 
 def byol_loss(predicted: Tensor, target: Tensor) -> Tensor:
-    """Each view's prediction against the target's embedding of the other view.
+    """predicted, target: (members, 2, batch, dim) -> (members,); the target gets no gradient.
 
-    Args:
-        predicted: (members, 2, batch, dim) by the online network.
-        target: (members, 2, batch, dim) by the target network; gets no gradient.
-
-    Returns:
-        (members,) squared distances of unit vectors, summed over both directions, mean over the
-        batch.
+    Squared distances between the unit vectors of each view's prediction and of the target's
+    embedding of the other view, summed over both directions, mean over the batch.
     """
     from clocs.pretraining.losses import unit
 

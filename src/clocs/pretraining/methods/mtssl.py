@@ -30,13 +30,8 @@ PAPER_TASKS: dict[str, tuple[str, ...]] = {"chapman": ("scaling", "negation", "i
 def multitask_loss(z: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Head t distinguishes the original (view 0) from the copy of task t (view t + 1).
 
-    Args:
-        z: (members, 1 + tasks, batch, dim).
-        weight: (members, tasks, dim).
-        bias: (members, tasks).
-
-    Returns:
-        (members,) mean binary cross-entropy over tasks.
+    z: (members, 1 + tasks, batch, dim), weight: (members, tasks, dim), bias: (members, tasks)
+    -> (members,) mean binary cross-entropy over tasks.
     """
     from torch import einsum
     from torch.nn.functional import softplus
