@@ -81,7 +81,7 @@ def test_the_command_line_has_the_options_of_an_added_method(
     app.command()(command_module.command())
     run = CliRunner().invoke
     shown = " ".join(re.sub("[│╭╰─╮╯]", " ", run(app, ["--help"]).output).split())
-    assert "--variance FLOAT vicreg: Weight of the variance term. (default: 1.0)" in shown
+    assert "--variance FLOAT Weight of the variance term (vicreg; default 1.0)." in shown
     given = [str(small_store.path), "--out", str(tmp_path / "run"), "--method", "vicreg", *QUICK]
     done = run(app, [*given, "--covariance", "0.2", "--leads", "II,V2"])
     assert done.exit_code == 0, done.output
