@@ -29,8 +29,8 @@ import clocs
 from clocs import Checkpoint, FrameSpec, Store
 from clocs.formats.read import find_recordings, read_several
 from clocs.frames.make import make_frames
+from clocs.patients.embed import embed_levels
 from clocs.patients.embed_files import embed_recordings
-from clocs.patients.embed_store import embed_store
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain_frames import pretrain_frames
 
@@ -120,7 +120,9 @@ def main() -> None:
                 ).vectors
             ),
             "clocs embed STORE": lambda: (
-                embed_store(checkpoint, store, level="recording", spec=SPEC, leads=LEADS).vectors
+                embed_levels(checkpoint, store, levels=["recording"], spec=SPEC, leads=LEADS)[
+                    "recording"
+                ].vectors
             ),
         }
         rates: dict[str, list[float]] = {way: [] for way in ways}

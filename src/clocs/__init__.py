@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from clocs.formats.read import read
     from clocs.frames.frames import Frames
     from clocs.patients.build_index import index
+    from clocs.patients.distances import patient_distances
     from clocs.patients.embed import embed
-    from clocs.patients.patient_distances import patient_distances
     from clocs.patients.retrieval import retrieval
     from clocs.patients.similar import similar
     from clocs.pretraining.pretrain import pretrain
@@ -38,7 +38,7 @@ _WHERE = {
     "embed": ("clocs.patients.embed", "embed"),
     "evaluate": ("clocs.evaluation.evaluate", "evaluate"),
     "explore": ("clocs.explorer.run", "explore"),
-    "patient_distances": ("clocs.patients.patient_distances", "patient_distances"),
+    "patient_distances": ("clocs.patients.distances", "patient_distances"),
     "index": ("clocs.patients.build_index", "index"),
     "retrieval": ("clocs.patients.retrieval", "retrieval"),
     "similar": ("clocs.patients.similar", "similar"),

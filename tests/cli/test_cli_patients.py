@@ -23,7 +23,7 @@ from clocs.cli.main import app
 from clocs.errors import ClocsError
 from clocs.frames.splits import PARTS
 from clocs.patients.distances import METRICS
-from clocs.patients.embed_store import embed_store
+from clocs.patients.embed import embed_levels
 from clocs.patients.embeddings import Embeddings
 from clocs.patients.faiss_engines import KindOrAuto
 from clocs.patients.index_folder import INDEXED, open_index
@@ -93,7 +93,7 @@ def test_embed_writes_what_python_gives(
     facts = as_json("embed", run, small_store.path, "--level", "recording", "--out", out)
     assert facts["vectors"] == 80 and facts["problems"] == []
     made = Embeddings.load(out)
-    expected = embed_store(checkpoint, small_store, level="recording")
+    expected = embed_levels(checkpoint, small_store, levels=["recording"])["recording"]
     np.testing.assert_allclose(made.vectors, expected.vectors, atol=1e-5)
     assert made.encoder == expected.encoder == facts["encoder"]
 

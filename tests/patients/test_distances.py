@@ -11,8 +11,7 @@ from scipy.spatial.distance import cosine, euclidean
 
 from clocs import Checkpoint, Frames, Store
 from clocs.errors import SettingError
-from clocs.patients.distances import _Blocks, distances_between, frame_distances
-from clocs.patients.patient_distances import patient_distances
+from clocs.patients.distances import _Blocks, distances_between, frame_distances, patient_distances
 
 Metric = Literal["euclidean", "cosine"]
 

@@ -18,7 +18,7 @@ from clocs import Checkpoint, Frames, Store
 from clocs.errors import CheckpointError, FileError, SettingError, StoreError
 from clocs.frames.make import make_frames
 from clocs.frames.views import instances, single
-from clocs.patients.embed_store import embed_levels, embed_store
+from clocs.patients.embed import embed_levels
 from clocs.patients.embeddings import Embeddings, joined
 from clocs.patients.encode import encoded
 from clocs.patients.index import PatientIndex
@@ -33,7 +33,7 @@ def test_the_stream_gives_the_bits_of_frames_in_memory(
     for split, part in ((None, None), ("test", 2)):
         rows = instances(small_frames, of="lead", views=single(), split=part)
         expected = embed_instances([checkpoint], small_frames, rows)[0].numpy()
-        made = embed_store(checkpoint, small_store, level="frame", split=split)
+        made = embed_levels(checkpoint, small_store, levels=["frame"], split=split)["frame"]
         np.testing.assert_array_equal(made.vectors, expected)
         owner = [small_frames.patient_ids[small_frames.patient[row]] for row in rows.frame]
         assert made.rows["patient"].to_list() == owner
@@ -103,7 +103,7 @@ def test_zero_vectors_count_in_no_mean_and_patients_without_others_are_listed() 
 def test_an_encoder_of_zeros_lists_all_patients(checkpoint: Checkpoint, small_store: Store) -> None:
     silent = {k: torch.zeros_like(v) for k, v in checkpoint.weights.items()}
     dead = replace(checkpoint, weights=silent)
-    made = embed_store(dead, small_store, level="patient", split="test")
+    made = embed_levels(dead, small_store, levels=["patient"], split="test")["patient"]
     assert len(made) == 0
     test = set(make_frames(small_store).patients_of(2))
     assert {patient for _, patient, _ in made.only_zeros} == test
@@ -153,7 +153,7 @@ def test_rows_without_a_dataset_or_recording_still_have_their_groups(unnamed: bo
 def test_parquet_keeps_everything(
     checkpoint: Checkpoint, small_store: Store, tmp_path: Path
 ) -> None:
-    made = embed_store(checkpoint, small_store, level="recording")
+    made = embed_levels(checkpoint, small_store, levels=["recording"])["recording"]
     full = replace(made, only_zeros=(("d", "p", "r"),), zero_vectors=4, problems=(("x", "is bad"),))
     full.save(tmp_path / "e.parquet")
     back = Embeddings.load(tmp_path / "e.parquet")
@@ -174,23 +174,23 @@ def test_leads_default_to_those_the_encoder_was_trained_on(
     checkpoint: Checkpoint, small_store: Store
 ) -> None:
     other = replace(checkpoint, card=replace(checkpoint.card, leads=("V6", "I")))
-    made = embed_store(other, small_store, level="frame")
+    made = embed_levels(other, small_store, levels=["frame"])["frame"]
     assert made.rows["lead"].unique().sort().to_list() == ["I", "V6"]
     assert made.leads == ("V6", "I")
     long = FrameSpec(small_store.recording(0).seconds + 1)
     with pytest.raises(SettingError, match="has no frame"):
-        embed_store(checkpoint, small_store, spec=long)
+        embed_levels(checkpoint, small_store, spec=long, levels=["patient"])
 
 
 def test_another_number_of_samples_and_a_wrong_level_are_refused(
     checkpoint: Checkpoint, small_store: Store
 ) -> None:
     with pytest.raises(CheckpointError, match="takes frames of 2500 samples, not 1000"):
-        embed_store(checkpoint, small_store, spec=FrameSpec(2.0, 1000))
+        embed_levels(checkpoint, small_store, spec=FrameSpec(2.0, 1000), levels=["patient"])
     with pytest.raises(SettingError, match="choose one of frame, recording, patient"):
-        embed_store(checkpoint, small_store, level="person")  # type: ignore[arg-type]
+        embed_levels(checkpoint, small_store, levels=["person"])  # type: ignore[list-item]
     with pytest.raises(SettingError, match="no split 'tset'"):
-        embed_store(checkpoint, small_store, split="tset")
+        embed_levels(checkpoint, small_store, split="tset", levels=["patient"])
 
 
 def test_a_store_given_twice_is_refused(checkpoint: Checkpoint, small_store: Store) -> None:
@@ -211,7 +211,7 @@ def test_vectors_of_different_leads_cannot_be_joined(
     checkpoint: Checkpoint, small_store: Store
 ) -> None:
     parts = [
-        embed_store(checkpoint, small_store, leads=leads, split=split)
+        clocs.embed(checkpoint, small_store, leads=leads, split=split)
         for leads, split in ((["II"], "test"), (["II", "V2"], "validation"))
     ]
     with pytest.raises(SettingError, match=r"different leads .*; choose `leads` for all"):

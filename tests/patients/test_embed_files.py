@@ -12,8 +12,8 @@ import pytest
 import clocs
 from clocs import Checkpoint, Recording, Store
 from clocs.errors import ClocsWarning, SettingError
+from clocs.patients.embed import embed_levels
 from clocs.patients.embed_files import embed_recordings
-from clocs.patients.embed_store import embed_store
 
 
 def test_recordings_without_the_leads_or_too_short_are_named(
@@ -33,7 +33,7 @@ def test_recordings_without_the_leads_or_too_short_are_named(
 
 
 def test_rows_of_files_equal_those_of_the_store(checkpoint: Checkpoint, small_store: Store) -> None:
-    stored = embed_store(checkpoint, small_store, level="frame")
+    stored = embed_levels(checkpoint, small_store, levels=["frame"])["frame"]
     own = stored.rows["recording"].is_in(small_store.table["id"][:3].implode()).to_numpy()
     made = embed_recordings(checkpoint, [small_store.recording(i) for i in range(3)], level="frame")
     np.testing.assert_array_equal(made.vectors, stored.vectors[own])
@@ -45,7 +45,7 @@ def test_rows_of_files_equal_those_of_the_store(checkpoint: Checkpoint, small_st
 def test_a_recording_gets_the_vector_it_has_in_its_store(
     checkpoint: Checkpoint, small_store: Store
 ) -> None:
-    stored = embed_store(checkpoint, small_store, level="recording")
+    stored = embed_levels(checkpoint, small_store, levels=["recording"])["recording"]
     made = embed_recordings(checkpoint, [small_store.recording(i) for i in range(5)])
     assert checkpoint.card.frame == small_store.manifest.frame
     np.testing.assert_array_equal(made.vectors, stored.vectors[:5])

@@ -14,8 +14,13 @@ from clocs import Checkpoint, Frames, Store
 from clocs.cli.tables.patients import retrieval_table
 from clocs.errors import LeakError, SettingError
 from clocs.patients.embeddings import Embeddings
-from clocs.patients.retrieval import Retrieval, _same_patient, diagnosis, retrieval
-from clocs.patients.unseen_recordings import unseen_recordings
+from clocs.patients.retrieval import (
+    Retrieval,
+    _same_patient,
+    diagnosis,
+    retrieval,
+    unseen_recordings,
+)
 from clocs.recording import FrameSpec
 from embedding_parts import random_embeddings
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.markup import escape
@@ -15,6 +15,10 @@ from clocs.cli.console import out as console
 from clocs.cli.options import Device, Json, SplitSeed, names_of
 from clocs.cli.progress import bar
 from clocs.errors import SettingError
+
+if TYPE_CHECKING:
+    from clocs.patients.build_index import Indexed
+    from clocs.patients.embeddings import Embeddings
 
 app = typer.Typer(rich_markup_mode="rich")
 
@@ -109,8 +113,7 @@ def embed(
             f"{_counted(len(made), 'vector')} of {made.dim} dimensions, one per {made.level}, from "
             f"{_counted(count, 'patient')}."
         )
-        _print_leads(made.leads, given=leads)
-        _print_zeros(made.zero_vectors, made.only_zeros)
+        _print_facts(made, given=leads)
         if len(made):
             console.print(f"Written to {out}.", markup=False)
     _print_problems(made.problems)
@@ -210,8 +213,7 @@ def index(
         console.print(
             f"{_counted(done.added[level], level)} added; {total:,} in total, {done.kind[level]}."
         )
-    _print_leads(done.leads, given=leads)
-    _print_zeros(done.zero_vectors, done.only_zeros)
+    _print_facts(done, given=leads)
     _print_problems(done.problems)
     console.print(f"Index written to {out}. Next: clocs similar {out} --patient ID", markup=False)
 
@@ -317,15 +319,13 @@ def _counted(n: int, noun: str) -> str:
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
-def _print_leads(leads: Sequence[str] | None, *, given: str | None) -> None:
+def _print_facts(made: Embeddings | Indexed, *, given: str | None) -> None:
+    """The leads, and what has zero vectors."""
     why = "" if given else ", those the encoder was trained on"
-    console.print(f"Leads: {', '.join(leads or ())}{why}.", markup=False)
-
-
-def _print_zeros(count: int, only_zeros: Sequence[tuple[str, str, str]]) -> None:
-    if count:
+    console.print(f"Leads: {', '.join(made.leads or ())}{why}.", markup=False)
+    if count := made.zero_vectors:
         console.print(f"{count:,} frames × leads have a zero vector and are left out of means.")
-    for dataset, patient, recording in only_zeros:
+    for dataset, patient, recording in made.only_zeros:
         name = f"{dataset}:{patient}" + (f", recording {recording}" if recording else "")
         console.print(f"  {name} has zero vectors only and is left out.", markup=False)
 

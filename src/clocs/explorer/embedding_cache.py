@@ -103,22 +103,22 @@ def _embed(
     `available` in every store. Halves are frames of `half` seconds, or of the checkpoint's frame if
     shorter.
     """
-    from clocs.patients.embed_store import embed_store
+    from clocs.patients.embed import embed_levels
     from clocs.patients.halves import patient_halves
     from clocs.training.checkpoint import load_checkpoint
 
     encoder = load_checkpoint(checkpoint)
     frame, trained = encoder.card.frame, encoder.card.leads
     leads = [lead for lead in trained if lead in available] or list(available)
-    patients = embed_store(
+    patients = embed_levels(
         encoder,
         store,
-        level="patient",
+        levels=["patient"],
         spec=frame,
         leads=leads,
         split_seed=split_seed,
         progress=progress,
-    )
+    )["patient"]
     if set(leads) != set(trained):
         sentence = (
             f"embedded with {', '.join(leads)} because not every store has all leads that the "
@@ -127,15 +127,15 @@ def _embed(
         problems = (*patients.problems, (store.manifest.dataset, sentence))
         patients = replace(patients, problems=problems)
     try:
-        frames = embed_store(
+        frames = embed_levels(
             encoder,
             store,
-            level="frame",
+            levels=["frame"],
             spec=FrameSpec(min(half, frame.seconds), frame.samples),
             leads=leads,
             split="test",
             split_seed=split_seed,
-        )
+        )["frame"]
     except SettingError:  # no recording is long enough for two frames
         return patients, np.zeros((0, 2, patients.dim), np.float32)
     return patients, patient_halves(frames)

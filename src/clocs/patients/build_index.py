@@ -11,7 +11,7 @@ import polars as pl
 
 from clocs.errors import CheckpointError, SettingError, StoreError
 from clocs.locks import LOCK, locked
-from clocs.patients.embed_store import embed_levels, expect_different_stores, store_leads
+from clocs.patients.embed import embed_levels, expect_different_stores, store_leads
 from clocs.patients.embeddings import Embeddings, joined
 from clocs.patients.encode import frame_of, leads_of
 from clocs.patients.faiss_engines import KindOrAuto, load_faiss, pick_kind

@@ -1,12 +1,14 @@
-"""Distances between embeddings of one patient, and of different patients (the paper's figure 6).
+"""`clocs.patient_distances`: within one patient, and between patients (the paper's figure 6).
 
 All pairs where memory allows; beyond that, a random sample of pairs, the same each time.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from pathlib import Path
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -17,8 +19,13 @@ from clocs.errors import SettingError
 from clocs.evaluation.metrics import auc_per_class
 from clocs.frames.frames import Frames
 from clocs.frames.views import instances, single
-from clocs.training.checkpoint import Checkpoint
+from clocs.patients.embed import embed_levels
+from clocs.patients.halves import frame_with_halves
+from clocs.store.store import Store, as_store
+from clocs.training.checkpoint import Checkpoint, as_checkpoint
+from clocs.training.device import pick_device
 from clocs.training.embed import embed_instances
+from clocs.training.leak_guard import seen_by
 
 Metric = Literal["euclidean", "cosine"]
 METRICS: tuple[Metric, ...] = get_args(Metric)
@@ -50,6 +57,101 @@ class PatientDistances:
     metric: Metric = "euclidean"
     intra_pairs: int = 0
     inter_pairs: int = 0
+
+
+@dataclass(frozen=True)
+class DistanceReport:
+    """Distances between the frames of one store (dataset) by one encoder, lead by lead."""
+
+    method: str
+    seed: int
+    store: str
+    split: str
+    patients: int
+    patients_seen: int  # in the encoder's training or validation
+    frame: float  # seconds
+    leads: list[str]
+    zero_vectors: int  # frames × leads
+    distances: PatientDistances
+
+    def json(self) -> dict[str, Any]:
+        """Everything but the distances themselves."""
+        found = self.distances
+        facts = {name: value for name, value in vars(self).items() if name != "distances"}
+        return facts | {
+            "metric": found.metric,
+            "intra_mean": float(found.intra.mean()),
+            "inter_mean": float(found.inter.mean()),
+            "intra_std": float(found.intra.std()),
+            "inter_std": float(found.inter.std()),
+            "overlap": found.overlap,
+            "separability": found.separability,
+            "intra_pairs": found.intra_pairs,
+            "inter_pairs": found.inter_pairs,
+            "intra_sampled": len(found.intra) if len(found.intra) < found.intra_pairs else None,
+            "inter_sampled": len(found.inter) if len(found.inter) < found.inter_pairs else None,
+        }
+
+
+def patient_distances(
+    checkpoint: Checkpoint | Path | str,
+    store: Store | Path | str,
+    *,
+    metric: Metric = "euclidean",
+    split: str = "test",
+    leads: Sequence[str] | None = None,
+    split_seed: int = 0,
+    device: str | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> DistanceReport:
+    """Distances between frames of one patient and of different patients, lead by lead.
+
+    Args:
+        checkpoint: A checkpoint, its file, or a folder (then its first seed).
+        store: Prepared recordings. Where most hold a single frame, their segments are compared.
+        metric: 'euclidean', as in the paper, between embeddings as they are; or 'cosine'.
+        split: 'test', 'validation', 'train' or 'all'.
+        leads: Leads by name; those that the encoder was trained on by default.
+        split_seed: Random seed for the patient split.
+        device: 'cpu', 'cuda', …; the best available by default.
+        progress: Called with (recordings done, recordings in total).
+    """
+    encoder, opened = as_checkpoint(checkpoint), as_store(store)
+    spec = frame_with_halves(opened)
+    made = embed_levels(
+        encoder,
+        opened,
+        levels=["frame"],
+        spec=spec,
+        leads=leads,
+        split=None if split == "all" else split,
+        split_seed=split_seed,
+        device=pick_device(device),
+        progress=progress,
+    )["frame"]
+    rows = made.rows
+    patients = rows["patient"].unique(maintain_order=True)
+    own = opened.table.filter(opened.table["patient"].is_in(patients.implode()))
+    seen = seen_by(
+        encoder, opened.manifest.dataset, own["patient"].to_list(), own["digest"].to_numpy()
+    )
+    return DistanceReport(
+        method=encoder.card.method,
+        seed=encoder.card.seed,
+        store=opened.manifest.dataset,
+        split=split,
+        patients=len(patients),
+        patients_seen=own["patient"].filter(seen).n_unique(),
+        frame=spec.seconds,
+        leads=list(made.leads or ()),
+        zero_vectors=made.zero_vectors,
+        distances=distances_between(
+            made.vectors,
+            np.unique(rows["patient"].to_numpy(), return_inverse=True)[1],
+            np.unique(rows["lead"].to_numpy(), return_inverse=True)[1],
+            metric=metric,
+        ),
+    )
 
 
 def frame_distances(

@@ -11,48 +11,41 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import torch
 from numpy.typing import NDArray
 
-from clocs.errors import SettingError
-from clocs.patients.embed_store import StoreOptions, embed_levels, embed_store, store_leads
+from clocs.errors import LeakError, SettingError
+from clocs.frames.splits import PARTS, assign
+from clocs.patients.embed import embed_levels, store_leads
 from clocs.patients.embeddings import Embeddings
 from clocs.patients.halves import frame_with_halves, halves
 from clocs.patients.index import PatientIndex
-from clocs.patients.unseen_recordings import UnseenRecordings, unseen_recordings
 from clocs.recording import FrameSpec
 from clocs.store.store import Store, as_store
 from clocs.training.checkpoint import Card, Checkpoint, as_checkpoints
 from clocs.training.device import pick_device
+from clocs.training.leak_guard import seen_by
 
 NEAREST = 10
 
 
 @dataclass(frozen=True)
 class SamePatient:
-    """How often the nearest neighbour is of the same patient.
+    """How often a nearest neighbour is of the same patient, and would be with random vectors."""
 
-    Attributes:
-        top1: Share of queries whose nearest neighbour is of the same patient.
-        top10: Share of queries with the same patient among the ten nearest.
-        chance: Expected top1 of random vectors.
-        chance10: Expected top10 of random vectors.
-        queries: Number of queries.
-        among: Number of vectors searched.
-        frame: Seconds of a frame.
-    """
-
-    top1: float
-    top10: float
-    chance: float
+    top1: float  # share of queries whose nearest neighbour is
+    top10: float  # share of queries with one among the ten nearest
+    chance: float  # expected top1 of random vectors
     chance10: float
     queries: int
-    among: int
-    frame: float
+    among: int  # vectors searched
+    frame: float  # seconds
 
 
 @dataclass(frozen=True)
@@ -78,21 +71,15 @@ class Retrieval:
     """Scores of one encoder on one store.
 
     Attributes:
-        method: The encoder's method.
-        seed: The encoder's seed.
         run: Equal for the seeds of one pre-training only.
-        embedding_dim: Dimensions of an embedding.
         pretrain: The dataset it was pre-trained on; None where it saw no data.
         trained: Epochs and learning rate.
         store: The dataset it is scored on.
-        split: The part of it.
-        leads: The leads it is scored on.
         patients: Number of patients, all of them unseen.
         patients_seen: Number of patients left out because one of the encoders has seen them.
         copies: Number of recordings left out because an earlier one has the same samples.
         halves: First halves of recordings searched among second halves.
         recordings: Recordings of patients with several searched among all others.
-        diagnosis: Labels of the nearest other patients.
     """
 
     method: str
@@ -113,6 +100,16 @@ class Retrieval:
 
     def json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+@dataclass(frozen=True)
+class UnseenRecordings:
+    """Recordings of a store to score encoders on; the counts are as in `Retrieval`."""
+
+    only: NDArray[np.bool_]  # (recordings of the store,) which
+    patients: int
+    seen: int
+    copies: int
 
 
 def retrieval(
@@ -157,6 +154,52 @@ def retrieval(
     return scores
 
 
+def unseen_recordings(
+    checkpoints: Sequence[Checkpoint], store: Store, *, split: str = "test", split_seed: int = 0
+) -> UnseenRecordings:
+    """Recordings of a split (or 'all') of patients whom no encoder has seen.
+
+    Raises:
+        LeakError: There are none.
+    """
+    if split not in (*PARTS, "all"):
+        raise SettingError(f"there is no split {split!r}; choose one of {', '.join(PARTS)} or all")
+    table, dataset = store.table, store.manifest.dataset
+    patients = table["patient"].to_list()
+    digests = table["digest"].to_numpy().astype(np.uint64)
+    only = np.ones(len(store), bool)
+    if split != "all":
+        parts = np.array(PARTS)[assign(patients, dataset, split_seed)]
+        only = np.asarray(parts == split, np.bool_)
+        if not only.any():
+            raise SettingError(
+                f"{dataset} has no patient in the split {split!r}; give another `split`, or a "
+                "larger store"
+            )
+    trained_on = np.zeros(len(store), bool)
+    for checkpoint in checkpoints:
+        trained_on |= seen_by(checkpoint, dataset, patients, digests)
+    # One seen recording makes its patient a seen one.
+    seen_patients = table.filter(pl.Series(trained_on))["patient"].implode()
+    known = table["patient"].is_in(seen_patients).to_numpy()
+    seen = table.filter(pl.Series(only & known))["patient"].n_unique()
+    only = only & ~known
+    if not only.any():
+        raise LeakError(
+            f"the encoder has seen every patient in the split {split!r} of {dataset}; "
+            "score it on the test split of its own split seed, or on another dataset"
+        )
+    first = np.zeros(len(store), bool)  # not a copy of an earlier recording
+    rows = np.flatnonzero(only)
+    first[rows[np.unique(digests[rows], return_index=True)[1]]] = True
+    return UnseenRecordings(
+        only=only & first,
+        patients=table.filter(pl.Series(only & first))["patient"].n_unique(),
+        seen=seen,
+        copies=int((only & ~first).sum()),
+    )
+
+
 def _score(
     checkpoint: Checkpoint,
     store: Store,
@@ -166,13 +209,14 @@ def _score(
     device: torch.device,
 ) -> Retrieval:
     frame = store.manifest.frame
-    options: StoreOptions = {"only": usable.only, "leads": leads, "device": device}
-    made = embed_levels(checkpoint, store, levels=["frame", "recording", "patient"], **options)
+    embedded = partial(
+        embed_levels, checkpoint, store, only=usable.only, leads=leads, device=device
+    )
+    made = embedded(levels=["frame", "recording", "patient"])
     spec = frame_with_halves(store)
     frames = made["frame"]
     if spec != frame:
-        options["spec"] = spec
-        frames = embed_store(checkpoint, store, level="frame", **options)
+        frames = embedded(levels=["frame"], spec=spec)["frame"]
     card = checkpoint.card
     return Retrieval(
         method=card.method,

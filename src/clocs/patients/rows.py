@@ -145,31 +145,26 @@ def group_rows(frames: pl.DataFrame, level: Level) -> tuple[NDArray[np.int64], p
 
     A patient has the age and sex of the first recording in which they are known.
     """
-    if level == "frame":
-        return np.arange(frames.height), frames
-    labels = _majority_labels(frames)
-    recordings = _first(frames, "recording").with_columns(
-        pl.lit(None, pl.Int32).alias("segment"), pl.lit(None, pl.String).alias("lead")
-    )
     ids = list(ID_COLUMNS["recording"])
-    recordings = _left_join(recordings.drop("labels"), labels, ids)
-    recordings = recordings.with_columns(pl.col("labels").fill_null([])).select(list(ROW_SCHEMA))
-    groups = recordings
+    groups = frames.group_by(ids, maintain_order=True).agg(
+        pl.col("split", "age", "sex", "digest").first(), pl.col("views").sum()
+    )
+    groups = _left_join(groups, _majority_labels(frames), ids)
+    groups = groups.with_columns(pl.col("labels").fill_null([]))
     if level == "patient":
         ids = list(ID_COLUMNS["patient"])
-        union = pl.col("labels").explode().drop_nulls().unique(maintain_order=True)
-        groups = recordings.group_by(ids, maintain_order=True).agg(
-            pl.lit(None, pl.String).alias("recording"),
-            pl.lit(None, pl.Int32).alias("segment"),
-            pl.lit(None, pl.String).alias("lead"),
-            union.alias("labels"),
+        groups = groups.group_by(ids, maintain_order=True).agg(
+            pl.col("labels").explode().drop_nulls().unique(maintain_order=True),
             pl.col("split").first(),
-            pl.col("age").drop_nulls().first(),
-            pl.col("sex").drop_nulls().first(),
+            pl.col("age", "sex").drop_nulls().first(),
             pl.col("views").sum(),
-            pl.lit(None, pl.UInt64).alias("digest"),
         )
-        groups = groups.select(list(ROW_SCHEMA))
+    absent = [
+        pl.lit(None, kind).alias(name)
+        for name, kind in ROW_SCHEMA.items()
+        if name not in groups.columns
+    ]
+    groups = groups.with_columns(absent).select(list(ROW_SCHEMA))
     places = groups.select(ids).with_row_index("group")
     group = _left_join(frames.select(ids), places, ids)["group"]
     return group.to_numpy().astype(np.int64), groups
@@ -178,15 +173,6 @@ def group_rows(frames: pl.DataFrame, level: Level) -> tuple[NDArray[np.int64], p
 def _left_join(left: pl.DataFrame, right: pl.DataFrame, ids: list[str]) -> pl.DataFrame:
     """Left join in which missing IDs are equal to each other."""
     return left.join(right, on=ids, how="left", maintain_order="left", nulls_equal=True)
-
-
-def _first(frames: pl.DataFrame, level: Level) -> pl.DataFrame:
-    """The first row of each group, with the number of views of all."""
-    ids = list(ID_COLUMNS[level])
-    others = [name for name in ROW_SCHEMA if name not in (*ids, "views")]
-    return frames.group_by(ids, maintain_order=True).agg(
-        *(pl.col(name).first() for name in others), pl.col("views").sum()
-    )
 
 
 def _majority_labels(frames: pl.DataFrame) -> pl.DataFrame:

@@ -8,8 +8,9 @@ from pathlib import Path
 import polars as pl
 
 from clocs.errors import SettingError
+from clocs.patients.embeddings import Embeddings
 from clocs.patients.filters import Where
-from clocs.patients.index import expect_same_leads
+from clocs.patients.index import PatientIndex, expect_same_leads
 from clocs.patients.index_folder import index_encoder, open_index
 from clocs.patients.rows import Level
 
@@ -42,24 +43,24 @@ def similar(
     if (patient is None) == (file is None):
         raise SettingError("the query is a patient or a file; give one of `patient` and `file`")
     folder = Path(index)
-    if file is not None:
-        return _similar_to_file(
-            folder, Path(file), k=k, level=level, where=where, leads=leads, rate=rate, unit=unit
-        )
-    return _similar_to_patient(folder, str(patient), k=k, level=level, where=where)
-
-
-def _similar_to_patient(
-    folder: Path, patient: str, *, k: int, level: Level, where: Where | None
-) -> pl.DataFrame:
-    index = open_index(folder, level)
+    opened = open_index(folder, level)
     if where is not None:
-        where.expect_known(index.rows)
-    prefix, colon, rest = patient.partition(":")
-    dataset = prefix if colon and prefix in index.rows["dataset"] else None
-    name = patient if dataset is None else rest
+        where.expect_known(opened.rows)
+    if file is not None:
+        query = _embedded(folder, opened, Path(file), leads, rate, unit)
+        # If the index holds the same recording, its patients are the query and are not returned.
+        # Published data hold some recordings twice, under two patients.
+        known = opened.rows if level == "recording" else open_index(folder, "recording").rows
+        own = opened.rows_of(known.filter(pl.col("digest") == query.rows["digest"][0]))
+        others = None if where is None else where.mask(opened.rows)
+        return opened.table(
+            opened.search(query, k, where=~own if others is None else others & ~own)
+        )
+    prefix, colon, rest = str(patient).partition(":")
+    dataset = prefix if colon and prefix in opened.rows["dataset"] else None
+    name = str(patient) if dataset is None else rest
     try:
-        return index.similar(name, k, where=where, dataset=dataset)
+        return opened.similar(name, k, where=where, dataset=dataset)
     except SettingError:
         if level == "patient" and name in open_index(folder, "recording").rows["recording"]:
             raise SettingError(
@@ -68,27 +69,18 @@ def _similar_to_patient(
         raise
 
 
-def _similar_to_file(
+def _embedded(
     folder: Path,
+    index: PatientIndex,
     file: Path,
-    *,
-    k: int,
-    level: Level,
-    where: Where | None,
     leads: Sequence[str] | None,
     rate: float | None,
     unit: str | None,
-) -> pl.DataFrame:
-    """If the index holds the same recording, its patients are the query and are not returned.
-
-    Published data hold some recordings twice, under two patients.
-    """
+) -> Embeddings:
+    """The recording of a file, by the encoder of an index."""
     from clocs.patients.embed_files import embed_recordings, read_files
     from clocs.patients.encode import frame_of, leads_of
 
-    index = open_index(folder, level)
-    if where is not None:
-        where.expect_known(index.rows)
     total, recordings = read_files([file], rate=rate, unit=unit)
     if total > 1:
         raise SettingError(f"{file} holds {total} recordings; give the file of one")
@@ -103,7 +95,4 @@ def _similar_to_file(
         raise SettingError(reason if str(file) in reason else f"{file} cannot be used: {reason}")
     if not len(embedded):
         raise SettingError(f"{file} gives only zero vectors, which have no neighbours")
-    known = index.rows if level == "recording" else open_index(folder, "recording").rows
-    own = index.rows_of(known.filter(pl.col("digest") == embedded.rows["digest"][0]))
-    others = None if where is None else where.mask(index.rows)
-    return index.table(index.search(embedded, k, where=~own if others is None else others & ~own))
+    return embedded

@@ -13,7 +13,7 @@ from clocs.cli.tables import escape, facts_table, plus_minus
 if TYPE_CHECKING:
     import polars as pl
 
-    from clocs.patients.patient_distances import DistanceReport
+    from clocs.patients.distances import DistanceReport
     from clocs.patients.retrieval import Retrieval
 
 
