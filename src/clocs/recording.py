@@ -97,33 +97,6 @@ class Recording:
     def seconds(self) -> float:
         return self.samples / self.rate
 
-    def with_facts(
-        self,
-        *,
-        labels: tuple[str, ...],
-        age: float | None,
-        sex: str | None,
-        extra: dict[str, str],
-        taken: str | None = None,
-    ) -> Recording:
-        """The recording with what a dataset knows about it (`replace` takes twice as long)."""
-        return Recording(
-            self.id,
-            self.patient,
-            self.leads,
-            self.rate,
-            self.digital,
-            self.gain,
-            self.baseline,
-            self.unit,
-            labels,
-            self.episodes,
-            age,
-            sex,
-            taken or self.taken,
-            extra,
-        )
-
     def select(self, leads: Sequence[str]) -> Recording:
         """The same recording with these leads only, in this order."""
         wanted = [canonical_lead(lead) for lead in leads]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from clocs.datasets.base import Entry, Listing
 from clocs.errors import ClocsError, StoreError, UnusableError
@@ -158,10 +159,10 @@ def test_no_usable_recording_gives_no_store_but_the_reasons(tmp_path: Path) -> N
 def test_a_full_disk_stops_with_a_sentence_and_is_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(folder: Path, index: int, encoded: bytes) -> None:
+    def full(folder: Path, index: int, samples: NDArray[np.int16]) -> None:
         if index == 9:
             raise OSError(errno.ENOSPC, "No space left on device")
-        real(folder, index, encoded)
+        real(folder, index, samples)
 
     real = chunks.write_chunk
     monkeypatch.setattr(chunks, "write_chunk", full)

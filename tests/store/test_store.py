@@ -188,7 +188,7 @@ def test_verify_names_the_recording_whose_samples_changed(store: Store) -> None:
     path = store.path / "signals" / "c" / "0"
     changed = chunks.decompress(path.read_bytes(), 30_000).copy()
     changed[20_010] += 1
-    path.write_bytes(chunks.compress(changed))
+    chunks.write_chunk(store.path / "signals", 0, changed)
     with pytest.raises(StoreError, match="samples of recording r1 have changed"):
         store.verify()
 

@@ -69,15 +69,11 @@ class Cardiology(PublishedDataset):
             )
             for path in signals
         ]
-        kept, later = listing.unique(entries)
         held = {path[:-4] for path in signals}
-        return Listing(
-            entries=tuple(kept),
-            quarantined=tuple(later),
-            rows_without_recording=tuple(
-                sorted(name.rpartition("/")[2] for name in committee.keys() - held)
-            ),
-            fingerprint=self.source.fingerprint,
+        unmatched = sorted(name.rpartition("/")[2] for name in committee.keys() - held)
+        return dataclasses.replace(
+            listing.complete(entries, fingerprint=self.source.fingerprint),
+            rows_without_recording=tuple(unmatched),
         )
 
     def read(self, entry: Entry) -> Recording:

@@ -7,7 +7,7 @@ headers hold `#Rhythm:`.
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from clocs.datasets import checks, listing
@@ -58,14 +58,8 @@ class Chapman(PublishedDataset):
                 f"{self.source.path} holds recordings but no {TABLE}, which has their labels; "
                 f"put {TABLE} into the folder (beside the zip, if you give a zip)"
             )
-        kept, later = listing.unique(entries)
-        held = {entry.id for entry in kept} | {one.id for one in lost}
-        return Listing(
-            entries=tuple(kept),
-            quarantined=tuple(lost + later),
-            rows_without_recording=tuple(sorted(rows.keys() - held)),
-            fingerprint=listing.fingerprint(self.source, tables),
-        )
+        fingerprint = listing.fingerprint(self.source, tables)
+        return listing.complete(entries, lost, rows=rows, fingerprint=fingerprint)
 
     def read(self, entry: Entry) -> Recording:
         if entry.path.lower().endswith(".csv"):
@@ -80,12 +74,13 @@ class Chapman(PublishedDataset):
         for key in ("rhythm", "beat"):
             if entry.info.get(key):
                 extra[key] = entry.info[key]
-        return recording.with_facts(
+        return replace(
+            recording,
             labels=(label,),
             age=checks.parse_age(entry.info.get("age", recording.extra.get("Age"))),
             sex=checks.parse_sex(entry.info.get("sex", recording.extra.get("Sex"))),
             extra=extra,
-            taken=_taken(entry.id),
+            taken=_taken(entry.id) or recording.taken,
         )
 
 

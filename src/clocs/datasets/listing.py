@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 
-from clocs.datasets.base import Entry, Quarantined
+from clocs.datasets.base import Entry, Listing, Quarantined
 from clocs.errors import SourceError, UnusableError
 from clocs.formats.source import Source, stem
 from clocs.formats.wfdb_header import Header, parse_header
@@ -18,16 +18,31 @@ def with_suffix(source: Source, suffix: str) -> list[str]:
     return [name for name in source.names if name.lower().endswith(suffix)]
 
 
-def unique(entries: Iterable[Entry]) -> tuple[list[Entry], list[Quarantined]]:
-    """Entries by ID, the first of each; later ones go to quarantine."""
+def complete(
+    entries: Iterable[Entry],
+    lost: Iterable[Quarantined] = (),
+    *,
+    rows: Iterable[str] = (),
+    fingerprint: str,
+) -> Listing:
+    """The listing of these entries by ID, the first of each; later ones go to quarantine.
+
+    Args:
+        entries: In any order.
+        lost: Recordings that are in quarantine already.
+        rows: IDs in the label tables.
+        fingerprint: Of the source and the label tables.
+    """
     first: dict[str, Entry] = {}
-    later: list[Quarantined] = []
+    quarantined = list(lost)
+    held = {one.id for one in quarantined}
     for entry in sorted(entries, key=lambda entry: (entry.id, entry.path)):
         kept = first.setdefault(entry.id, entry)
         if kept is not entry:
             detail = f"{entry.path} has the ID of {kept.path}, which is used"
-            later.append(Quarantined(entry.id, "duplicate id", detail))
-    return list(first.values()), later
+            quarantined.append(Quarantined(entry.id, "duplicate id", detail))
+    unmatched = set(rows) - first.keys() - held
+    return Listing(tuple(first.values()), tuple(quarantined), tuple(sorted(unmatched)), fingerprint)
 
 
 def wfdb_entries(

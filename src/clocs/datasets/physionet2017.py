@@ -61,14 +61,8 @@ class PhysioNet2017(PublishedDataset):
         rows = _rows(tables)
         info = {name: {"label": label} for name, label in rows.items()}
         entries, lost = listing.wfdb_entries(self.source, info)
-        kept, later = listing.unique(entries)
-        held = {entry.id for entry in kept} | {one.id for one in lost}
-        return Listing(
-            entries=tuple(kept),
-            quarantined=tuple(lost + later),
-            rows_without_recording=tuple(sorted(rows.keys() - held)),
-            fingerprint=listing.fingerprint(self.source, tables),
-        )
+        fingerprint = listing.fingerprint(self.source, tables)
+        return listing.complete(entries, lost, rows=rows, fingerprint=fingerprint)
 
     def read(self, entry: Entry) -> Recording:
         label = entry.info.get("label", "")

@@ -5,7 +5,7 @@ WFDB records whose headers hold SNOMED codes in `#Dx:`; a recording has one to t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from clocs.datasets import checks, listing
 from clocs.datasets.base import DatasetRow, Entry, Listing, PublishedDataset
@@ -42,13 +42,13 @@ class PhysioNet2020(PublishedDataset):
         listing.require(
             self.source, dataset=self.name, found=len(entries), looked_for="*.hea with #Dx"
         )
-        kept, later = listing.unique(entries)
-        return Listing(tuple(kept), tuple(lost + later), fingerprint=self.source.fingerprint)
+        return listing.complete(entries, lost, fingerprint=self.source.fingerprint)
 
     def read(self, entry: Entry) -> Recording:
         recording = read_wfdb(self.source, entry.path)
         checks.check_signal(recording, frame=self.frame, known_leads=STANDARD_LEADS)
-        return recording.with_facts(
+        return replace(
+            recording,
             labels=_labels(entry.id, recording.extra.get("Dx", "")),
             age=checks.parse_age(recording.extra.get("Age")),
             sex=checks.parse_sex(recording.extra.get("Sex")),

@@ -1,14 +1,23 @@
-"""Assembling a store from what workers read; see `prepare`."""
+"""Assembling a store from what workers read; see `prepare`.
+
+This imports polars, so workers are forked before it is imported.
+"""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Callable, Sequence
+import shutil
+from collections import Counter, deque
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from clocs._version import __version__
 from clocs.datasets.base import Dataset, Entry, Listing, Quarantined
@@ -16,20 +25,23 @@ from clocs.errors import StoreError, printable
 from clocs.files import file_error, partial_path, write_atomic
 from clocs.locks import LOCK, locked
 from clocs.store import chunks
-from clocs.store.journal import PROGRESS, Job, Journal, parquet, progress_of, remove_journal
+from clocs.store.journal import PROGRESS, Done, Job, Journal, parquet, progress_of, remove_journal
 from clocs.store.manifest import FORMAT, MANIFEST, FileHash, Manifest
 from clocs.store.store import (
     QUARANTINE,
     QUARANTINE_SCHEMA,
     SIGNALS,
     TABLE,
+    TABLE_SCHEMA,
     UNMATCHED,
     Store,
     content_hash,
     open_store,
 )
-from clocs.store.workers import Workers, read_all
-from clocs.store.writer import Writer
+from clocs.store.workers import ReadResult, Workers, read_all
+
+_COMPRESSORS = 2
+_MOST_JOBS = 24  # chunks in memory that wait to be written
 
 
 def assemble(
@@ -100,17 +112,15 @@ def _write(
     )
     journal = Journal(out, job)
     (out / SIGNALS / "c").mkdir(parents=True, exist_ok=True)
-    todo = entries[journal.done.entries :]
-    with Writer(out / SIGNALS, journal) as writer:
-        done = journal.done.entries
-        if progress is not None:
-            progress(done, len(entries))
-        for batch in read_all(workers, todo):
+    report = progress or (lambda done, total: None)
+    done = journal.done.entries
+    report(done, len(entries))
+    with closing(_Writer(out / SIGNALS, journal)) as writer:
+        for batch in read_all(workers, entries[done:]):
             for result in batch:
                 writer.add(result)
             done += len(batch)
-            if progress is not None:
-                progress(done, len(entries))
+            report(done, len(entries))
         writer.finish()
     _complete(dataset, listing, out, journal, [*listing.quarantined, *repeated])
 
@@ -190,10 +200,106 @@ def _source_name(dataset: Dataset) -> str:
 
 def _remove(out: Path) -> None:
     """Take back an unfinished store, so that the folder is free for another attempt."""
-    for file in (out / SIGNALS / "c").iterdir():
-        file.unlink()
-    (out / SIGNALS / "c").rmdir()
-    (out / SIGNALS).rmdir()
+    shutil.rmtree(out / SIGNALS)
     remove_journal(out)
     (out / LOCK).unlink(missing_ok=True)
     out.rmdir()
+
+
+class _Writer:
+    """Appends results: samples to chunks, in a few threads, and rows to the journal."""
+
+    def __init__(self, folder: Path, journal: Journal) -> None:
+        self._folder, self._journal = folder, journal
+        self._pool = ThreadPoolExecutor(_COMPRESSORS, thread_name_prefix="compress")
+        self._jobs: deque[Future[None]] = deque()
+        self._position = journal.done.samples  # where the next recording starts
+        self._index = journal.done.chunks  # of the chunk being filled
+        self._buffer = np.empty(chunks.CHUNK_SAMPLES, dtype=np.int16)
+        self._waiting: deque[tuple[int, dict[str, Any] | Quarantined]] = deque()
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def add(self, result: ReadResult) -> None:
+        """Append a recording, or note that an entry is in quarantine."""
+        if isinstance(result, Quarantined):
+            self._waiting.append((self._position, result))
+            return
+        result.row["offset"] = self._position
+        self._append(result.flat)
+        self._waiting.append((self._position, result.row))
+        per_part = chunks.CHUNKS_PER_PART
+        if self._index // per_part > self._journal.done.chunks // per_part:
+            self._commit()
+
+    def finish(self) -> None:
+        """Write and commit everything."""
+        filled = self._position - self._index * chunks.CHUNK_SAMPLES
+        if filled > 0:
+            self._buffer[filled:] = 0
+            self._flush()
+        self._commit()
+
+    def _append(self, flat: NDArray[np.int16]) -> None:
+        size = chunks.CHUNK_SAMPLES
+        stop = self._position + flat.size
+        # After resuming, the first recording may begin in a chunk that is on disk already.
+        at = max(self._position, self._index * size)
+        while at < stop:
+            inside = at - self._index * size
+            taken = min(size - inside, stop - at)
+            begin = at - self._position
+            self._buffer[inside : inside + taken] = flat[begin : begin + taken]
+            at += taken
+            if inside + taken == size:
+                self._flush()
+        self._position = stop
+
+    def _flush(self) -> None:
+        job = self._pool.submit(chunks.write_chunk, self._folder, self._index, self._buffer)
+        self._jobs.append(job)
+        if len(self._jobs) > _MOST_JOBS:
+            self._jobs.popleft().result()
+        self._buffer = np.empty_like(self._buffer)
+        self._index += 1
+
+    def _commit(self) -> None:
+        """Commit everything that lies in whole chunks; the rest waits for the next time."""
+        rows: list[dict[str, Any]] = []
+        quarantined: list[Quarantined] = []
+        before = self._journal.done
+        samples = before.samples
+        while self._waiting and self._waiting[0][0] <= self._index * chunks.CHUNK_SAMPLES:
+            samples, result = self._waiting.popleft()
+            if isinstance(result, Quarantined):
+                quarantined.append(result)
+            else:
+                rows.append(result)
+        while self._jobs:  # rows may only point to samples that are written
+            self._jobs.popleft().result()
+        entries = before.entries + len(rows) + len(quarantined)
+        done = Done(before.parts + 1, entries, samples, self._index)
+        self._journal.commit(_table_of(rows), quarantined, done)
+
+
+def _table_of(rows: Sequence[dict[str, Any]]) -> pl.DataFrame:
+    columns = {
+        name: _repeating([row[name] for row in rows], dtype)
+        if isinstance(dtype, pl.List)
+        else pl.Series([row[name] for row in rows], dtype=dtype)
+        for name, dtype in TABLE_SCHEMA.items()
+    }
+    return pl.DataFrame(columns)
+
+
+def _repeating(values: Sequence[Hashable], dtype: pl.List) -> pl.Series:
+    """A column of tuples: leads, gains and labels repeat, and a list is slow to hand to polars."""
+    index: dict[Hashable, int] = {}
+    places = [index.setdefault(value, len(index)) for value in values]
+    lists = [[_plain(one) for one in value] for value in index]  # type: ignore[attr-defined]
+    return pl.Series(lists, dtype=dtype).gather(places)
+
+
+def _plain(value: Any) -> Any:
+    return asdict(value) if hasattr(value, "__dataclass_fields__") else value

@@ -26,14 +26,8 @@ CHUNKS_PER_PART = 16  # of writing: 32 MiB of samples are what an interruption c
 _COMPRESSOR, _LEVEL = "lz4", 1
 
 
-def compress(chunk: NDArray[np.int16]) -> bytes:
-    """One whole chunk as in its file; releases the GIL."""
-    encoded: bytes = blosc.compress(chunk, _COMPRESSOR.encode(), _LEVEL, blosc.SHUFFLE, 0, 2)
-    return encoded
-
-
 def decompress(encoded: bytes, samples: int) -> NDArray[np.int16]:
-    """The inverse of `compress`; ValueError where the bytes cannot be a chunk of that size."""
+    """The samples in a chunk's file; ValueError where the bytes cannot be a chunk of that size."""
     try:
         decoded: bytes = blosc.decompress(encoded)
     except (RuntimeError, ValueError) as error:
@@ -73,12 +67,13 @@ def write_header(folder: Path, *, samples: int, chunk: int) -> None:
     write_atomic(folder / "zarr.json", json.dumps(header, indent=2).encode())
 
 
-def write_chunk(folder: Path, index: int, encoded: bytes) -> None:
-    """Write one chunk's file.
+def write_chunk(folder: Path, index: int, samples: NDArray[np.int16]) -> None:
+    """Compress one whole chunk and write its file; compressing releases the GIL.
 
     Without waiting for the disk: a killed process loses nothing that it has written, and what a
     power cut loses, a store's sizes and digests show.
     """
+    encoded = blosc.compress(samples, _COMPRESSOR.encode(), _LEVEL, blosc.SHUFFLE, 0, 2)
     (folder / "c" / str(index)).write_bytes(encoded)
 
 

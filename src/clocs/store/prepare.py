@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from clocs.datasets.base import Dataset
 from clocs.datasets.table import open_dataset
-from clocs.store.workers import ThreadWorkers, Workers
+from clocs.store.workers import ForkWorkers, ThreadWorkers, Workers
 
 if TYPE_CHECKING:
     from clocs.store.store import Store
@@ -88,8 +88,6 @@ def start_workers(dataset: Dataset, workers: int | None = None) -> Workers:
     """
     workers = workers or _default_workers()
     if sys.platform == "linux" and not any(name in sys.modules for name in _NOT_TO_FORK):
-        from clocs.store.fork_workers import ForkWorkers
-
         return ForkWorkers(dataset, workers)
     return ThreadWorkers(dataset, workers)
 
