@@ -7,8 +7,7 @@ from clocs.errors import SettingError
 from clocs.evaluation.baseline import score_against_untrained
 from clocs.frames.frames import Frames
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.pretrain_frames import pretrain_frames
-from clocs.pretraining.untrained import untrained
+from clocs.pretraining.pretrain_frames import pretrain_frames, untrained
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.loop import Settings
 

@@ -11,9 +11,9 @@ import pytest
 
 from clocs.errors import SettingError
 from clocs.frames.frames import Frames
+from clocs.pretraining.epoch_log import Events
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain_frames import pretrain_frames
-from clocs.pretraining.tensorboard import Events
 from clocs.store.store import Store
 from clocs.training.loop import Epoch, Settings
 
@@ -123,7 +123,7 @@ def test_without_the_package_the_extra_is_named(
 ) -> None:
     real = importlib.util.find_spec
     monkeypatch.setattr(
-        "clocs.pretraining.tensorboard.find_spec",
+        "clocs.pretraining.epoch_log.find_spec",
         lambda name: None if name == "tensorboard" else real(name),
     )
     with pytest.raises(SettingError, match=r"clocs\[tensorboard\]"):

@@ -19,7 +19,7 @@ from clocs.evaluation.protocols import find_protocol
 from clocs.evaluation.result import distinct
 from clocs.frames.frames import Frames
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.untrained import untrained
+from clocs.pretraining.pretrain_frames import untrained
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.loop import Settings
 

@@ -43,10 +43,10 @@ def macro_auc_draws(
     people, place = np.unique(patient, return_inverse=True)
     draw = np.random.default_rng(seed)
     shares = np.full(len(people), 1 / len(people))
-    forms = [
-        _Form.of(scores[:, :, c], targets[:, c].astype(bool), place, torch.device(device))
-        for c in range(targets.shape[1])
-    ]
+    by_class = np.ascontiguousarray(scores.transpose(2, 0, 1))
+    arrays = by_class, np.ascontiguousarray(targets.T).astype(bool), place
+    every, positive, number = (torch.from_numpy(array).to(device) for array in arrays)
+    forms = [_Form(own, has, number) for own, has in zip(every, positive, strict=True)]
     values = np.empty(resamples)
     step = max(1, _AT_ONCE // max(len(people), 1))
     for start in range(0, resamples, step):
@@ -54,10 +54,10 @@ def macro_auc_draws(
         weights = torch.from_numpy(
             draw.multinomial(len(people), shares, size=size).astype(np.float32)
         ).to(device)
-        by_class = torch.stack([form.areas(weights) for form in forms]).cpu().numpy()
-        defined = ~np.isnan(by_class)
+        areas = torch.stack([form.areas(weights) for form in forms]).cpu().numpy()
+        defined = ~np.isnan(areas)
         with np.errstate(invalid="ignore"):
-            total = np.where(defined, by_class, 0).sum(axis=0)
+            total = np.where(defined, areas, 0).sum(axis=0)
             values[start : start + size] = total / defined.sum(axis=0)
     return values
 
@@ -71,34 +71,19 @@ class _Form:
     """The quadratic form of one class: patients' weights -> the mean AUC over seeds."""
 
     def __init__(self, scores: Tensor, positive: Tensor, place: Tensor) -> None:
+        """scores: (seeds, rows); positive, place: (rows,)."""
         self.scores, self.positive, self.place = scores, positive, place
         self.wins: Tensor | None = None
         self.has, self.counts_pos = _counted(place[positive])
         self.lacks, self.counts_neg = _counted(place[~positive])
-
-    @classmethod
-    def of(
-        cls,
-        scores: NDArray[np.float64],
-        positive: NDArray[np.bool_],
-        place: NDArray[np.int64],
-        device: torch.device,
-    ) -> _Form:
-        """scores: (seeds, rows); positive, place: (rows,)."""
-        form = cls(
-            torch.from_numpy(np.ascontiguousarray(scores)).to(device),
-            torch.from_numpy(positive).to(device),
-            torch.from_numpy(place).to(device),
-        )
-        if 0 < len(form.has) * len(form.lacks) <= _LARGEST:
-            shape = len(form.has), len(form.lacks)
-            form.wins = torch.zeros(shape, device=device)
-            own = torch.empty_like(form.place)  # number among those with, or without, the class
-            own[form.positive] = torch.searchsorted(form.has, form.place[form.positive])
-            own[~form.positive] = torch.searchsorted(form.lacks, form.place[~form.positive])
-            for score in form.scores:
-                form.wins += wins(score, form.positive, own, shape)
-        return form
+        if 0 < len(self.has) * len(self.lacks) <= _LARGEST:
+            shape = len(self.has), len(self.lacks)
+            self.wins = torch.zeros(shape, device=place.device)
+            own = torch.empty_like(place)  # number among those with, or without, the class
+            own[positive] = torch.searchsorted(self.has, place[positive])
+            own[~positive] = torch.searchsorted(self.lacks, place[~positive])
+            for score in scores:
+                self.wins += wins(score, positive, own, shape)
 
     def areas(self, weights: Tensor) -> Tensor:
         """weights: (resamples, patients) -> (resamples,), nan without positives or negatives."""
@@ -124,11 +109,8 @@ class _Form:
 def wins(score: Tensor, positive: Tensor, own: Tensor, shape: tuple[int, int]) -> Tensor:
     """(having, lacking) how often rows of p with the class score above rows of q without it.
 
-    Args:
-        score: (rows,).
-        positive: (rows,) whether a row has the class.
-        own: (rows,) the patient's number among those who have it, or among those who lack it.
-        shape: How many patients have it, and lack it.
+    score, positive: (rows,); own: (rows,) the patient's number among those who have the class, or
+    among those who lack it; `shape` is how many have it, and lack it.
     """
     ordered, order = torch.sort(score, stable=True)
     kinds = positive[order]

@@ -30,14 +30,10 @@ class LinearHead(Task):
         *,
         curve: bool = False,
     ) -> None:
-        """Prepare a training that the loss on `validation` stops.
+        """Each member may learn from its `labelled` rows of `train`.
 
-        Args:
-            train: What to learn from.
-            validation: What to stop by.
-            labelled: For each member, the rows of `train` that it may learn from.
-            weights: (members, classes) class weights; None where all count the same.
-            curve: Whether to compute the validation AUC after every epoch.
+        weights: (members, classes) class weights; None where all count the same. `curve` computes
+        the validation AUC after every epoch.
         """
         self.train, self.validation, self.weights = train, validation, weights
         self.auc = MacroAUC(validation.targets, validation.multilabel) if curve else None

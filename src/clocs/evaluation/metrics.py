@@ -97,7 +97,6 @@ def by_recording(
 
 
 def _with_positives_and_negatives(targets: Targets) -> NDArray[np.int64]:
-    """Classes that have positives and negatives."""
     return np.flatnonzero(targets.any(axis=0) & ~targets.all(axis=0))
 
 

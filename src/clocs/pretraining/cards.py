@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -92,13 +91,8 @@ def make_checkpoint(
 
 def _datasets(dataset: str | None, init: Checkpoint | None) -> str | None:
     """The names of all datasets that have shaped the weights, in order."""
-    names: Sequence[str] = [
-        name
-        for names in ((init.card.dataset if init else None), dataset)
-        for name in (names or "").split(SEVERAL)
-        if name
-    ]
-    return SEVERAL.join(dict.fromkeys(names)) or None
+    names = SEVERAL.join(filter(None, (init.card.dataset if init else None, dataset)))
+    return SEVERAL.join(dict.fromkeys(names.split(SEVERAL))) or None
 
 
 def _about(init: Checkpoint | None) -> dict[str, object]:

@@ -30,7 +30,7 @@ def same_patient_pairs(patients: Tensor) -> Tensor:
 def patient_nce(
     z: Tensor, positives: Tensor, neither: Tensor | None = None, temperature: float = 0.1
 ) -> Tensor:
-    """The patient-specific noise contrastive estimation loss of CLOCS (its equations 5 to 8).
+    """(members,) the patient-specific noise contrastive estimation loss (CLOCS, equations 5 to 8).
 
     For every pair of views A, B: L_diag(A,B) + L_diag(B,A) + L_off(A,B) + L_off(B,A); the mean over
     all unordered pairs. L_diag matches instance i of A to instance i of B among all of B; L_off
@@ -41,9 +41,6 @@ def patient_nce(
         positives: (members, batch, batch) bool, symmetric: `same_patient_pairs` in the paper.
         neither: The same shape: pairs that are neither pulled together nor pushed apart.
         temperature: τ.
-
-    Returns:
-        (members,) losses.
     """
     u = unit(z)
     a, b = torch.triu_indices(z.shape[1], z.shape[1], offset=1, device=z.device)

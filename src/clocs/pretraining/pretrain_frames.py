@@ -1,31 +1,36 @@
-"""Pre-training: frames and a plan to checkpoints in a folder, with a log and a resumable state."""
+"""Pre-training: frames and a plan to checkpoints in a folder, with a log and a resumable state.
+
+Also encoders that are not trained: initial weights, where wanted with batch norm fitted to data.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
 
-from clocs.encoders.base import Encoder
+from clocs import keyed_random
+from clocs.encoders.base import Encoder, Weights
 from clocs.errors import CheckpointError, SettingError, TrainingError
 from clocs.files import partial_path, write_atomic
 from clocs.frames.frames import Frames
+from clocs.frames.views import instances
 from clocs.locks import LOCK, locked
 from clocs.pretraining.cards import make_checkpoint
-from clocs.pretraining.epoch_log import logged
+from clocs.pretraining.epoch_log import logged, require_tensorboard
+from clocs.pretraining.methods import METHODS
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.task import PretrainingTask, learnable_parts
-from clocs.pretraining.tensorboard import require_tensorboard
-from clocs.pretraining.untrained import initial_weights
 from clocs.recording import FrameSpec
 from clocs.training.checkpoint import Checkpoint, load_checkpoint
 from clocs.training.embed import stack
 from clocs.training.fleet import epochs_done, remove_state
 from clocs.training.loop import SAVE_EVERY, Epoch, Trained, fit
 from clocs.training.memory import TRAINED, require_memory_to_encode
+from clocs.training.signals import Signals
 
 STATE, SETTINGS = "state.safetensors", "settings.json"
 
@@ -77,7 +82,7 @@ def pretrain_frames(
             remove_state(out / STATE)  # left by an interruption after the very last step
             return [load_checkpoint(file) for file in files]  # finished before
         if plan.objective is None:
-            trained = initial_weights(frames, plan, device)
+            trained = _initial_weights(frames, plan, device)
         else:
             start = stack(origins) if origins else None
             task = PretrainingTask(frames, plan, device=device, start=start, stream=stream)
@@ -192,3 +197,49 @@ def _claim(
                 "new folder as `out`"
             )
     write_atomic(out / SETTINGS, json.dumps(want, indent=2).encode())
+
+
+def untrained(
+    frames: Frames, plan: Plan, *, device: torch.device | str = "cpu"
+) -> list[Checkpoint]:
+    """Encoders of a method that learns nothing, one per seed; nothing is written."""
+    device = torch.device(device)
+    made = _initial_weights(frames, plan, device)
+    return [
+        make_checkpoint(frames, plan, made, member, frame=frames.spec, device=device)
+        for member in range(len(plan.seeds))
+    ]
+
+
+def _initial_weights(frames: Frames, plan: Plan, device: torch.device) -> Trained:
+    """The members as initialised; where the method says so, batch norm has seen training frames."""
+    if plan.objective is not None:
+        names = " or ".join(name for name, row in METHODS.items() if row.objective is None)
+        raise SettingError(f"{plan.method} has to be trained; without training use {names}")
+    encoder, members = plan.encoder_for(frames.spec.samples), len(plan.seeds)
+    keys = keyed_random.member_keys(list(plan.seeds), device)
+    weights = {k: v.to(device) for k, v in encoder.parameters(keys).items()}
+    buffers = {k: v.to(device) for k, v in encoder.buffers(members).items()}
+    if plan.row.fits_batch_norm:
+        buffers = _fitted_batch_norm(frames, plan, weights, buffers, device)
+    nan = [float("nan")] * members
+    return Trained(weights, buffers, nan, [0] * members, 0, ["untrained"] * members)
+
+
+def _fitted_batch_norm(
+    frames: Frames, plan: Plan, weights: Weights, buffers: Weights, device: torch.device
+) -> Weights:
+    """Batch-norm statistics as the mean over all full batches of the training frames."""
+    signals = Signals.of(frames, device)
+    rows = instances(frames, of=plan.row.of, views=plan.row.views, split=0).windows
+    starts = torch.from_numpy(rows)[:, 0].to(device)
+    keys = keyed_random.member_keys(list(plan.seeds), device)
+    order_keys = keyed_random.fold(keys, keyed_random.stream("order"))
+    order = starts[keyed_random.permutation(order_keys, len(starts))]
+    encoder = replace(plan, dropout=0).encoder_for(frames.spec.samples)
+    size = min(plan.settings.batch_size, len(starts))
+    with torch.no_grad():
+        for step in range(len(starts) // size):
+            x = signals.normalised(order[:, step * size : (step + 1) * size])
+            _, buffers = encoder.encode_training(weights, buffers, x, keys, momentum=1 / (step + 1))
+    return buffers

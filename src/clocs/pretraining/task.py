@@ -64,7 +64,6 @@ class PretrainingTask(Task):
 
     @property
     def streamed(self) -> bool:
-        """Whether windows are brought to the device batch by batch."""
         return type(self.signals) is not Signals
 
     @property
@@ -72,7 +71,6 @@ class PretrainingTask(Task):
         return self.encoder.capturable
 
     def parameters(self, keys: Tensor) -> Weights:
-        """The encoder's initial weights and those of the heads."""
         own = self.encoder.parameters(keys) | self._start[0]
         self._initial = own  # where a target network starts, too
         dim = self.encoder.embedding_dim
@@ -82,7 +80,6 @@ class PretrainingTask(Task):
         }
 
     def buffers(self, members: int) -> Weights:
-        """The encoder's initial batch-norm statistics, and what the objective keeps beside them."""
         own = self.encoder.buffers(members) | self._start[1]
         return own | self.objective.extra_buffers(self._initial, own)
 
@@ -92,7 +89,6 @@ class PretrainingTask(Task):
         return self._limit.applied(order) if self._limit else order
 
     def stage(self, order: Tensor, size: int, steps: int) -> Iterator[object]:
-        """Yields once per step, when the windows of its rows are on the device."""
         if not self.streamed:
             return iter(range(steps))
         rows = order.cpu()
@@ -102,12 +98,10 @@ class PretrainingTask(Task):
     def train_loss(
         self, weights: Weights, buffers: Weights, rows: Tensor, keys: Tensor
     ) -> tuple[Tensor, Weights]:
-        """rows: (members, batch) -> (members,) losses, and the buffers after this batch."""
         batch = self.batches.batch(self.train, rows, keys)
         return self.objective.train_loss(self.encoder, weights, buffers, batch, keys)
 
     def after_step(self, weights: Weights, buffers: Weights) -> Weights | None:
-        """The buffers after an optimiser step, where the objective changes them."""
         return self.objective.after_step(weights, buffers)
 
     def validate(self, weights: Weights, buffers: Weights, keys: Tensor) -> dict[str, Tensor]:
