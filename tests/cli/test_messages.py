@@ -126,6 +126,15 @@ def interrupted(
     return subprocess.CompletedProcess(arguments, running.returncode, printed, said)
 
 
+def test_an_interrupted_evaluation_may_have_saved_some_files(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    command = running_command(typer.main.get_command(app), ["evaluate"])
+    with pytest.raises(SystemExit), in_one_sentence(command):
+        sys.exit(130)
+    assert capsys.readouterr().err == "clocs: interrupted; the output may be incomplete\n"
+
+
 @pytest.mark.skipif(os.name != "posix", reason="process groups are a matter of POSIX")
 class TestCtrlC:
     def test_prepare_says_that_the_same_command_continues(self, tmp_path: Path) -> None:

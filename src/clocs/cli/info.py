@@ -13,6 +13,8 @@ from clocs.cli.console import err, out, print_json
 from clocs.cli.options import Json, Leads, SplitSeed, names_of
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from clocs.store.store import Store
 
 EXAMPLE = "Example: clocs info chapman --json"
@@ -32,42 +34,38 @@ def info(
     """Show what is in a store, a checkpoint or an index."""
     from clocs.patients.index_folder import index_facts, is_index_folder
 
+    facts: Any
+    tables: list[RenderableType]
     if is_index_folder(path):
         from clocs.cli.tables.patients import index_table
 
         facts = index_facts(path, verify=verify)
-        if as_json:
-            print_json(facts)
-        else:
-            out.print(index_table(facts))
-            if verify:
-                out.print("Verified: all vectors and rows match their hashes.")
-        return
-    if path.suffix == ".safetensors" or any(path.glob("seed-*.safetensors")):
+        tables, verified = [index_table(facts)], "all vectors and rows match their hashes"
+    elif path.suffix == ".safetensors" or any(path.glob("seed-*.safetensors")):
         from clocs.cli.tables.checkpoints import card_facts, card_table
         from clocs.training.checkpoint import load_checkpoints
 
         cards = [card_facts(checkpoint) for checkpoint in load_checkpoints(path)]
-        if as_json:
-            print_json(cards if path.is_dir() else cards[0])
-        else:
-            for card in cards:
-                out.print(card_table(card))
-        return
-    from clocs.cli.tables.stores import store_tables
-    from clocs.store.store import open_store
+        facts = cards if path.is_dir() else cards[0]
+        tables, verified = [card_table(card) for card in cards], ""
+    else:
+        from clocs.cli.tables.stores import store_tables
+        from clocs.store.store import open_store
 
-    store = open_store(path)
-    if verify:
-        with progress.bar(err, "Verifying", "recordings") as tick:
-            store.verify(tick)
-    facts = store_facts(store, names_of(leads), split_seed) | ({"verified": True} if verify else {})
+        store = open_store(path)
+        if verify:
+            with progress.bar(err, "Verifying", "recordings") as tick:
+                store.verify(tick)
+        facts = store_facts(store, names_of(leads), split_seed)
+        facts |= {"verified": True} if verify else {}
+        tables, verified = [store_tables(facts)], "every recording is as it was prepared"
     if as_json:
         print_json(facts)
-    else:
-        out.print(store_tables(facts))
-        if verify:
-            out.print("Verified: every recording is as it was prepared.")
+        return
+    for table in tables:
+        out.print(table)
+    if verify and verified:
+        out.print(f"Verified: {verified}.")
 
 
 def store_facts(

@@ -11,17 +11,7 @@ from typing import Annotated
 import typer
 
 from clocs._version import __version__
-from clocs.cli import (
-    demo,
-    evaluate,
-    experiments,
-    explore,
-    info,
-    patients,
-    prepare,
-    pretrain,
-    show,
-)
+from clocs.cli import demo, evaluate, experiments, explore, info, patients, prepare, pretrain, show
 from clocs.cli.console import accept_all_characters, out
 from clocs.cli.messages import in_one_sentence, running_command, show_warning
 

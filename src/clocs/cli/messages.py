@@ -20,10 +20,10 @@ from clocs.files import file_error
 INTERRUPTED = 130
 _AGAIN = "run the same command again to continue"
 _AFTER_INTERRUPTION = {
-    "prepare": _AGAIN,
+    **dict.fromkeys(("prepare", "reproduce", "demo", "explore"), _AGAIN),
     "pretrain": "add --resume to the same command to continue",
-    "reproduce": _AGAIN,
-    "demo": _AGAIN,
+    # These write several files.
+    **dict.fromkeys(("evaluate", "report", "frames", "index"), "the output may be incomplete"),
 }
 _PARAMETER = re.compile(r"`([a-z]\w*)(?:=([^`]*))?`")
 
@@ -39,12 +39,7 @@ def running_command(root: click.Command, arguments: list[str]) -> click.Command:
 
 
 def in_options(message: str, command: click.Command) -> str:
-    """A library's message with parameters in backticks spelled as this command's options.
-
-    Args:
-        message: Such as "give another folder as `out`".
-        command: Its options and arguments are replaced; all else in backticks stays.
-    """
+    """A message such as "give another folder as `out`" with this command's options spelled out."""
     spelled: dict[str, tuple[str, bool]] = {}  # name -> how to type it, and whether it is a flag
     for parameter in command.params:
         if isinstance(parameter, click.Option):
@@ -52,10 +47,8 @@ def in_options(message: str, command: click.Command) -> str:
             names = {str(parameter.name), option.lstrip("-").replace("-", "_")}
             spelled |= dict.fromkeys(names, (option, parameter.is_flag))
         else:
-            spelled[str(parameter.name)] = (
-                parameter.human_readable_name.strip("[].").upper(),
-                False,
-            )
+            typed = parameter.human_readable_name.strip("[].").upper()
+            spelled[str(parameter.name)] = (typed, False)
 
     def replaced(found: re.Match[str]) -> str:
         name, value = found.groups()

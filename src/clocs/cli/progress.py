@@ -20,23 +20,12 @@ def bar(console: Console, title: str, unit: str) -> Iterator[Callable[[int, int]
     if not console.is_terminal:
         yield lambda done, total: None
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-    from rich.progress import TimeRemainingColumn as Left
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn(unit),
-        Left(),
-    )
+    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), unit, TimeRemainingColumn())
     with Progress(*columns, console=console) as progress:
         task = progress.add_task(title, total=None)
-
-        def show(done: int, total: int) -> None:
-            progress.update(task, completed=done, total=total)
-
-        yield show
+        yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
 class TrainingBar:
@@ -61,14 +50,9 @@ class TrainingBar:
 @contextmanager
 def training(console: Console, title: str, epochs: int) -> Iterator[TrainingBar]:
     """A progress bar over epochs; nothing where the output is not a terminal."""
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, TimeRemainingColumn
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("epoch {task.completed:.0f} of at most {task.total:.0f}"),
-        TextColumn("{task.fields[words]}"),
-        TimeRemainingColumn(),
-    )
+    words = "epoch {task.completed:.0f} of at most {task.total:.0f} {task.fields[words]}"
+    columns = ("{task.description}", BarColumn(), words, TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         yield TrainingBar(progress, progress.add_task(title, total=epochs, words=""))

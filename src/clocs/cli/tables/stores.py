@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from clocs.cli.tables import columns
 from clocs.frames.splits import PARTS
 
 _MOST_LISTED = 20
@@ -45,9 +46,7 @@ def _facts(info: Mapping[str, Any]) -> Table:
 def _parts(info: Mapping[str, Any]) -> Table:
     title = f"Parts (split seed {info['split_seed']}) and instances"
     table = Table(title=title, title_justify="left")
-    table.add_column("")
-    for name in (*PARTS, "total"):
-        table.add_column(name, justify="right")
+    columns(table, ("", *PARTS, "total"), left=("",))
     for row in ("patients", "recordings", "frames"):
         counts = [info["splits"][name][row] for name in PARTS]
         table.add_row(row, *(f"{count:,}" for count in (*counts, sum(counts))))
@@ -59,9 +58,7 @@ def _parts(info: Mapping[str, Any]) -> Table:
 
 def _labels(info: Mapping[str, Any]) -> Table:
     table = Table(title="Labels", title_justify="left")
-    table.add_column("")
-    table.add_column("recordings", justify="right")
-    table.add_column("frames × leads", justify="right")
+    columns(table, ("", "recordings", "frames × leads"), left=("",))
     for name, count in info["labels"].items():
         table.add_row(name, f"{count:,}", f"{info['label_frames'][name]:,}")
     for name, count in info["left_out_frames"].items():
