@@ -23,8 +23,9 @@ import uvicorn
 
 from clocs.explorer.open import open_session
 from clocs.explorer.packing import pack
-from clocs.explorer.server import make_app
+from clocs.explorer.server import make_api
 from clocs.explorer.session import Session
+from clocs.explorer.shield import Shield
 from clocs.files import write_atomic
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def served(session: Session) -> Iterator[Served]:
     """The explorer on a free port of this machine."""
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(make_app(session), log_level="error"))
+    server = uvicorn.Server(uvicorn.Config(Shield(make_api(session)), log_level="error"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
     while not server.started:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -67,6 +69,15 @@ def test_other_output_of_the_worker_is_ignored_and_an_unwritable_cache_loses_no_
     other = patient_map.Projection(vectors, tmp_path / "file" / "cache")
     other._compute()
     assert other.now()[1].kind == "umap"
+
+
+def test_a_worker_whose_server_has_ended_ends_silently(tmp_path: Path) -> None:
+    np.save(tmp_path / "vectors.npy", np.eye(8, dtype=np.float32))
+    command = [sys.executable, "-m", "clocs.explorer.umap_worker", str(tmp_path / "vectors.npy")]
+    running = subprocess.Popen([*command, "{}"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert running.stdout is not None
+    running.stdout.close()
+    assert running.communicate()[1] == b"" and running.returncode == 1
 
 
 def test_a_worker_that_cannot_start_is_reported(

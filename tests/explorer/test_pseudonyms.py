@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from clocs.explorer.pseudonyms import key_of, pseudonyms
+from clocs.explorer.session import key_of, pseudonyms
 
 
 def test_pseudonyms_are_stable_distinct_and_depend_on_the_key(tmp_path: Path) -> None:

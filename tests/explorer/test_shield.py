@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from clocs.explorer import shield
-from clocs.explorer.server import make_app
+from clocs.explorer.server import make_api
 from clocs.explorer.session import Session
+from clocs.explorer.shield import Shield
 from explorer.conftest import Served
 
 TOKEN = "a-token-that-is-long-enough"
@@ -18,14 +18,14 @@ TOKEN = "a-token-that-is-long-enough"
 def client(session: Session) -> Iterator[httpx.Client]:
     from starlette.testclient import TestClient
 
-    with TestClient(make_app(session), base_url="http://127.0.0.1:8000") as made:
+    with TestClient(Shield(make_api(session)), base_url="http://127.0.0.1:8000") as made:
         yield made
 
 
 def guarded(session: Session, **options: object) -> httpx.Client:
     from starlette.testclient import TestClient
 
-    app = make_app(session, token=TOKEN, **options)  # type: ignore[arg-type]
+    app = Shield(make_api(session), token=TOKEN, **options)  # type: ignore[arg-type]
     return TestClient(app, base_url="http://127.0.0.1:8000", follow_redirects=False)
 
 
@@ -96,7 +96,7 @@ def test_the_token_in_the_address_becomes_a_cookie_and_leaves_the_address(
 
 def test_a_server_for_every_host_cannot_be_made_without_a_token(session: Session) -> None:
     with pytest.raises(ValueError, match="token"):
-        make_app(session, hosts=None)
+        Shield(make_api(session), hosts=None)
     client = guarded(session, hosts=None)
     known = {"authorization": f"Bearer {TOKEN}", "host": "ward-7.example"}
     assert client.get("/api/session", headers=known).status_code == 200
@@ -143,7 +143,7 @@ def test_no_response_contains_ids_unless_show_ids_is_set(
 
 
 def test_an_invalid_content_length_is_refused(session: Session) -> None:
-    app = make_app(session)
+    app = Shield(make_api(session))
     scope = {"method": "POST", "path": "/api/uploads", "query_string": b""}
     for length in ("-1", "1e3", "²", "", str(10**12)):
         refused = app._refuse(scope, {"host": "localhost", "content-length": length})
@@ -155,7 +155,7 @@ def test_a_slow_body_is_refused(session: Session) -> None:
     import asyncio
 
     async def ask() -> int:
-        app = shield.Shield(make_app(session).app, body_seconds=0.05)
+        app = Shield(make_api(session), body_seconds=0.05)
         sent: list[int] = []
 
         async def receive() -> dict[str, object]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -31,12 +32,7 @@ def embed_stores(
 ) -> tuple[Embeddings, ReferenceDistances]:
     """Patients of all stores, and the distances between halves of test patients' recordings.
 
-    Args:
-        checkpoint: The encoder's file; loaded only if something must be encoded.
-        stores: Prepared recordings.
-        cache: Folder with the results of earlier calls.
-        split_seed: Random seed for the patient split.
-        progress: Called with the current stage, recordings done and their total.
+    The encoder is loaded only if something must be encoded. Arguments as for `clocs.explore`.
     """
     # The card holds the encoder's frame and leads; the same weights may have another card.
     files = (checkpoint, checkpoint.with_suffix(".json"))
@@ -61,17 +57,10 @@ def embed_stores(
             stage = f"Encoding {store.manifest.dataset}"
             progress(stage, 0, len(store))
             cache.mkdir(parents=True, exist_ok=True, mode=0o700)
-            patients, both = _embed(
-                checkpoint,
-                store,
-                leads,
-                half,
-                split_seed,
-                lambda done, total, stage=stage: progress(stage, done, total),  # type: ignore[misc]
-            )
-            write_atomic(halves_file, pack({}, {"halves": both}))
-            patients.save(patients_file)
-            cached = patients, both
+            tick = partial(progress, stage)
+            cached = _embed(checkpoint, store, leads, half, split_seed, tick)
+            write_atomic(halves_file, pack({}, {"halves": cached[1]}))
+            cached[0].save(patients_file)
         parts.append(cached[0])
         halves.append(cached[1])
     return joined(parts), distances_of_halves(np.concatenate(halves))
@@ -110,15 +99,8 @@ def _embed(
     encoder = load_checkpoint(checkpoint)
     frame, trained = encoder.card.frame, encoder.card.leads
     leads = [lead for lead in trained if lead in available] or list(available)
-    patients = embed_levels(
-        encoder,
-        store,
-        levels=["patient"],
-        spec=frame,
-        leads=leads,
-        split_seed=split_seed,
-        progress=progress,
-    )["patient"]
+    embed = partial(embed_levels, encoder, store, leads=leads, split_seed=split_seed)
+    patients = embed(levels=["patient"], spec=frame, progress=progress)["patient"]
     if set(leads) != set(trained):
         sentence = (
             f"embedded with {', '.join(leads)} because not every store has all leads that the "
@@ -126,16 +108,9 @@ def _embed(
         )
         problems = (*patients.problems, (store.manifest.dataset, sentence))
         patients = replace(patients, problems=problems)
+    halves = FrameSpec(min(half, frame.seconds), frame.samples)
     try:
-        frames = embed_levels(
-            encoder,
-            store,
-            levels=["frame"],
-            spec=FrameSpec(min(half, frame.seconds), frame.samples),
-            leads=leads,
-            split="test",
-            split_seed=split_seed,
-        )["frame"]
+        frames = embed(levels=["frame"], spec=halves, split="test")["frame"]
     except SettingError:  # no recording is long enough for two frames
         return patients, np.zeros((0, 2, patients.dim), np.float32)
     return patients, patient_halves(frames)

@@ -9,15 +9,11 @@ from clocs.errors import CheckpointError, SettingError
 from clocs.experiments.demo_data import demo_store_and_encoder
 from clocs.explorer.embedding_cache import embed_stores
 from clocs.explorer.patient_map import Projection
-from clocs.explorer.pseudonyms import key_of
-from clocs.explorer.reference_distances import ReferenceDistances, distances_between_patients
-from clocs.explorer.session import Session
+from clocs.explorer.reference_distances import distances_between_patients
+from clocs.explorer.session import Session, key_of
 from clocs.files import cache_folder, seed_files, sha256_of
 from clocs.patients.embeddings import Embeddings
 from clocs.store.store import Store, open_store
-
-Progress = Callable[[str, int, int], None]  # (stage, done, total)
-_REPORTS = ("report/index.html", "index.html")  # in a folder of runs, or a report's own folder
 
 
 def open_session(
@@ -29,7 +25,7 @@ def open_session(
     cache: Path | None = None,
     show_ids: bool = False,
     split_seed: int = 0,
-    progress: Progress = lambda stage, done, total: None,
+    progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
 ) -> Session:
     """A session for these stores and this encoder, or the demo's; see `clocs.explore`."""
     cache = cache or cache_folder()
@@ -48,9 +44,18 @@ def open_session(
     file = seed_files(checkpoint)[0] if checkpoint is not None else None
     if file is not None and not file.is_file():
         raise CheckpointError(f"{file} does not exist; give a checkpoint made by `clocs pretrain`")
-    patients, distances = _patients(
-        embeddings, file, list(opened.values()), cache, split_seed, progress
-    )
+    if embeddings is not None:
+        patients = Embeddings.load(embeddings)
+        distances = distances_between_patients(patients.vectors)
+    elif file is not None and opened:
+        patients, distances = embed_stores(
+            file, list(opened.values()), cache, split_seed=split_seed, progress=progress
+        )
+    else:
+        raise SettingError(
+            "the explorer needs both `checkpoint` and `store`, or `embeddings`; with no arguments "
+            "it shows the demo"
+        )
     if not len(patients):
         raise SettingError(
             f"no patient of {embeddings or ', '.join(opened)} has an embedding, so there is "
@@ -74,30 +79,11 @@ def open_session(
     )
 
 
-def _patients(
-    embeddings: Path | None,
-    checkpoint: Path | None,
-    stores: Sequence[Store],
-    cache: Path,
-    split_seed: int,
-    progress: Progress,
-) -> tuple[Embeddings, ReferenceDistances]:
-    if embeddings is not None:
-        loaded = Embeddings.load(embeddings)
-        return loaded, distances_between_patients(loaded.vectors)
-    if checkpoint is None or not stores:
-        raise SettingError(
-            "the explorer needs both `checkpoint` and `store`, or `embeddings`; with no arguments "
-            "it shows the demo"
-        )
-    return embed_stores(checkpoint, stores, cache, split_seed=split_seed, progress=progress)
-
-
 def find_report(runs: Path) -> Path:
     """The page that `clocs report` wrote into a folder of runs."""
     if runs.is_file() and runs.suffix == ".html":
         return runs
-    for name in _REPORTS:
+    for name in ("report/index.html", "index.html"):  # in a folder of runs, or a report's own
         if (runs / name).is_file():
             return runs / name
     raise SettingError(f"{runs} contains no report; create one with `clocs report {runs}`")

@@ -47,19 +47,12 @@ class UmapSettings:
 
 @dataclass(frozen=True)
 class ProjectionState:
-    """Which projection the map shows, and the progress of UMAP.
-
-    Attributes:
-        kind: The projection shown now.
-        state: 'ready', 'working', or 'failed' (then PCA remains).
-        progress: Between 0 and 1.
-        description: The current step or problem, for the page.
-    """
+    """Which projection the map shows, and the progress of UMAP."""
 
     kind: Literal["pca", "umap"]
-    state: Literal["ready", "working", "failed"]
-    progress: float
-    description: str
+    state: Literal["ready", "working", "failed"]  # PCA remains after a failure
+    progress: float  # between 0 and 1
+    description: str  # of the current step or problem, for the page
 
 
 def pca(vectors: NDArray[np.float32]) -> Positions:
@@ -97,10 +90,8 @@ class Projection:
         if cached is not None:
             self._set(cached, ProjectionState("umap", "ready", 1.0, "UMAP"))
         elif len(vectors) < 5:
-            self._set(
-                pca(vectors),
-                ProjectionState("pca", "ready", 1.0, "PCA (too few patients for UMAP)"),
-            )
+            words = "PCA (too few patients for UMAP)"
+            self._set(pca(vectors), ProjectionState("pca", "ready", 1.0, words))
         else:
             self._set(pca(vectors), ProjectionState("pca", "working", 0.0, "waiting to start"))
 
@@ -148,15 +139,10 @@ class Projection:
         with tempfile.TemporaryDirectory(prefix="clocs-map-") as folder:
             source = Path(folder, "vectors.npy")
             np.save(source, self.vectors, allow_pickle=False)
+            settings = json.dumps(asdict(self.settings))
             self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-P",  # import nothing from the current folder
-                    "-m",
-                    "clocs.explorer.umap_worker",
-                    str(source),
-                    json.dumps(asdict(self.settings)),
-                ],
+                # -P: import nothing from the current folder
+                [sys.executable, "-P", "-m", "clocs.explorer.umap_worker", str(source), settings],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},

@@ -25,25 +25,15 @@ _FEWEST = 20  # labelled training patients
 
 @dataclass(frozen=True)
 class Predictor:
-    """One dataset's classifier.
-
-    Attributes:
-        dataset: The dataset with these labels.
-        labels: Classes.
-        multilabel: Whether each class is predicted independently of the others.
-        model: Logistic regression on standardised embeddings.
-        trained_on: Number of training patients.
-        tested_on: Number of labelled test patients.
-        auc: Macro AUC on the test patients; None if undefined.
-    """
+    """One dataset's classifier, and how it was trained and tested."""
 
     dataset: str
     labels: tuple[str, ...]
     multilabel: bool
     model: LogisticRegression
-    trained_on: int
-    tested_on: int
-    auc: float | None
+    trained_on: int  # patients
+    tested_on: int  # labelled patients
+    auc: float | None  # macro, on the test patients; None if undefined
 
     def probabilities(self, vectors: NDArray[np.float32]) -> NDArray[np.float64]:
         """(n, dim) -> (n, classes)."""
@@ -65,12 +55,7 @@ class Predictor:
 
 
 class Predictors:
-    """The classifiers of all labelled datasets, fitted when first needed.
-
-    Args:
-        embeddings: Patients with labels and splits.
-        stores: By dataset.
-    """
+    """The classifiers of all labelled datasets, fitted when first needed."""
 
     def __init__(self, embeddings: Embeddings, stores: Mapping[str, Store]) -> None:
         self._embeddings, self._stores = embeddings, stores

@@ -17,17 +17,11 @@ _EMPTY = np.zeros(0, np.float32)
 
 @dataclass(frozen=True)
 class ReferenceDistances:
-    """Euclidean distances between unit vectors.
+    """Euclidean distances between unit vectors."""
 
-    Attributes:
-        intra: Between the two halves of one patient's recordings; may be empty.
-        inter: Between halves of two patients' recordings.
-        description: What was compared, for the page.
-    """
-
-    intra: NDArray[np.float32]
-    inter: NDArray[np.float32]
-    description: str
+    intra: NDArray[np.float32]  # between the two halves of one patient's recordings; may be empty
+    inter: NDArray[np.float32]  # between halves of two patients' recordings
+    description: str  # of what was compared, for the page
 
     @property
     def separability(self) -> float | None:

@@ -14,8 +14,6 @@ class Problem(BaseModel):
 
 
 class SessionFacts(BaseModel):
-    """About the whole session."""
-
     title: str
     patients: int
     datasets: list[str]
@@ -45,16 +43,12 @@ class Histogram(BaseModel):
 
 
 class Prediction(BaseModel):
-    """A class and its predicted probability."""
-
     label: str
     probability: float
 
 
 class Predictions(BaseModel):
-    """The predictions of one dataset's linear classifier."""
-
-    dataset: str
+    dataset: str  # whose linear classifier predicts
     multilabel: bool
     trained_on: int
     tested_on: int
@@ -63,8 +57,6 @@ class Predictions(BaseModel):
 
 
 class RecordingFacts(BaseModel):
-    """One recording."""
-
     leads: list[str]
     seconds: float
     rate: float
@@ -72,8 +64,6 @@ class RecordingFacts(BaseModel):
 
 
 class ListedRecording(RecordingFacts):
-    """One of a patient's recordings."""
-
     number: int
     name: str
     labels: list[str]
@@ -81,8 +71,6 @@ class ListedRecording(RecordingFacts):
 
 
 class Summary(BaseModel):
-    """A patient in a list."""
-
     code: str
     row: int
     name: str
@@ -94,32 +82,20 @@ class Summary(BaseModel):
 
 
 class Patient(Summary):
-    """A patient with recordings and predictions."""
-
     recordings: list[ListedRecording]
     predictions: list[Predictions]
 
 
 class Neighbour(Summary):
-    """A similar patient.
-
-    Attributes:
-        cosine: Cosine distance.
-        distance: Euclidean distance between unit vectors.
-        closer_pairs: The share of pairs of different patients that are closer to each other.
-    """
-
-    cosine: float
-    distance: float
-    closer_pairs: float | None
+    cosine: float  # distance
+    distance: float  # Euclidean, between unit vectors
+    closer_pairs: float | None  # share of pairs of different patients that are closer to each other
 
 
 class Neighbours(BaseModel):
-    """The most similar patients, nearest first."""
-
     code: str
     name: str
-    neighbours: list[Neighbour]
+    neighbours: list[Neighbour]  # nearest first
 
 
 class Uploaded(BaseModel):

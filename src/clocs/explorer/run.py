@@ -71,10 +71,10 @@ def explore(
     threading.Thread(target=import_module, args=("clocs.explorer.server",), daemon=True).start()
     session = open_session(
         stores=[Path(store) for store in stores],
-        checkpoint=_path(checkpoint),
-        embeddings=_path(embeddings),
-        runs=_path(runs),
-        cache=_path(cache),
+        checkpoint=Path(checkpoint) if checkpoint else None,
+        embeddings=Path(embeddings) if embeddings else None,
+        runs=Path(runs) if runs else None,
+        cache=Path(cache) if cache else None,
         show_ids=show_ids,
         split_seed=split_seed,
         progress=progress,
@@ -85,7 +85,11 @@ def explore(
         sys.stderr.write(f"The explorer is running at {url}\n")
     else:
         on_open(url, session)
-    _serve(session, listening, host=host, token=token, open_browser=url if browse else None)
+    if browse:
+        import webbrowser
+
+        threading.Timer(0.5, webbrowser.open, [url]).start()
+    _serve(session, listening, host, token)
 
 
 def checked_token(host: str, token: str | None) -> str | None:
@@ -122,41 +126,24 @@ def _address(listening: socket.socket, host: str, token: str | None) -> str:
     return f"http://{name}:{listening.getsockname()[1]}/{query}"
 
 
-def _serve(
-    session: Session,
-    listening: socket.socket,
-    *,
-    host: str,
-    token: str | None,
-    open_browser: str | None,
-) -> None:
+def _serve(session: Session, listening: socket.socket, host: str, token: str | None) -> None:
     """Answer until interrupted; the map and the predictors are computed meanwhile."""
     import uvicorn
 
-    from clocs.explorer.server import make_app
-    from clocs.explorer.shield import LOOPBACK
+    from clocs.explorer.server import make_api
+    from clocs.explorer.shield import LOOPBACK, Shield
 
     bracketed = f"[{host}]" if ":" in host else host
     hosts = None if host in _ANY_ADDRESS else LOOPBACK | {bracketed.lower()}
-    app = make_app(session, hosts=hosts, token=token)
-    server = uvicorn.Server(
-        uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
-    )
+    app = Shield(make_api(session), hosts=hosts, token=token)
+    config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
     session.projection.start()
     warming = threading.Timer(2.0, session.warm)  # the map comes first
     warming.daemon = True
     warming.start()
-    if open_browser is not None:
-        import webbrowser
-
-        threading.Timer(0.5, webbrowser.open, [open_browser]).start()
     try:
-        server.run(sockets=[listening])
+        uvicorn.Server(config).run(sockets=[listening])
     except KeyboardInterrupt:
         pass
     finally:
         session.projection.stop()
-
-
-def _path(given: Path | str | None) -> Path | None:
-    return None if given is None else Path(given)

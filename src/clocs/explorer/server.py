@@ -8,7 +8,6 @@ from __future__ import annotations
 import csv
 import io
 import mimetypes
-from collections.abc import Callable, Collection, Iterator
 from importlib.resources import files
 from typing import Annotated, Any, Literal
 
@@ -59,15 +58,7 @@ _BINARY: dict[int | str, dict[str, Any]] = {
     }
 }
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {"model": responses.Problem, "description": text}
-    for status, text in {
-        400: "Bad request",
-        404: "Not found",
-        405: "Method not allowed",
-        408: "Request timeout",
-        413: "Content too large",
-        422: "Invalid value",
-    }.items()
+    status: {"model": responses.Problem} for status in (400, 404, 405, 408, 413, 422)
 }
 _MULTIPART = {
     "requestBody": {
@@ -93,26 +84,8 @@ _MULTIPART = {
 }
 
 
-def make_app(
-    session: Session,
-    *,
-    hosts: Collection[str] | None = shield.LOOPBACK,
-    token: str | None = None,
-    body_limit: int = shield.BODY_LIMIT,
-    body_seconds: float = shield.BODY_SECONDS,
-) -> shield.Shield:
-    """The whole application, inside its shield."""
-    return shield.Shield(
-        make_api(session),
-        hosts=hosts,
-        token=token,
-        body_limit=body_limit,
-        body_seconds=body_seconds,
-    )
-
-
 def make_api(session: Session) -> FastAPI:
-    """The endpoints, without the shield."""
+    """The endpoints; `shield.Shield` protects them."""
     app = FastAPI(
         title="clocs explorer",
         version=__version__,
@@ -121,7 +94,14 @@ def make_api(session: Session) -> FastAPI:
         openapi_url="/api/openapi.json",
         responses=_PROBLEMS,
     )
-    _add_errors(app)
+    for kind in (
+        ClocsError,
+        StarletteHTTPException,
+        RequestValidationError,
+        shield.TooMuchError,
+        Exception,
+    ):
+        app.add_exception_handler(kind, _problem)
     _add_pages(app, session)
     _add_session(app, session)
     _add_patients(app, session)
@@ -244,21 +224,28 @@ async def _form(request: Request) -> tuple[dict[str, bytes], float | None, str |
 
 
 def _add_pages(app: FastAPI, session: Session) -> None:
-    static = dict(_static())
+    static = {
+        file.name: file.read_bytes() for file in (files("clocs.explorer") / "static").iterdir()
+    }
+
+    def response(name: str) -> Response:
+        kind = "text/javascript" if name.endswith(".js") else mimetypes.guess_type(name)[0]
+        headers = {"cache-control": "no-cache"}
+        return Response(static[name], media_type=kind or "text/plain", headers=headers)
 
     @app.get("/", include_in_schema=False)
     async def index() -> Response:
-        return static["index.html"]()
+        return response("index.html")
 
     @app.get("/static/{name:path}", include_in_schema=False)
     async def asset(name: str) -> Response:
         if name not in static:
             raise HTTPException(404, "no such file")
-        return static[name]()
+        return response(name)
 
     @app.get("/favicon.ico", include_in_schema=False)
     async def icon() -> Response:
-        return static["icon.svg"]()
+        return response("icon.svg")
 
     @app.get("/report", include_in_schema=False)
     def report() -> Response:
@@ -268,45 +255,18 @@ def _add_pages(app: FastAPI, session: Session) -> None:
         return Response(session.report.read_bytes(), media_type="text/html", headers=headers)
 
 
-def _static() -> Iterator[tuple[str, Callable[[], Response]]]:
-    def response(content: bytes, kind: str) -> Callable[[], Response]:
-        return lambda: Response(content, media_type=kind, headers={"cache-control": "no-cache"})
-
-    for file in (files("clocs.explorer") / "static").iterdir():
-        kind = mimetypes.guess_type(file.name)[0] or "text/plain"
-        kind = "text/javascript" if file.name.endswith(".js") else kind
-        yield file.name, response(file.read_bytes(), kind)
-
-
-def _add_errors(app: FastAPI) -> None:
-    @app.exception_handler(UnknownPatientError)
-    async def unknown(request: Request, error: UnknownPatientError) -> JSONResponse:
-        return _problem(404, str(error))
-
-    @app.exception_handler(ClocsError)
-    async def ours(request: Request, error: ClocsError) -> JSONResponse:
-        return _problem(422, str(error))
-
-    @app.exception_handler(StarletteHTTPException)
-    async def http(request: Request, error: StarletteHTTPException) -> JSONResponse:
-        return _problem(error.status_code, str(error.detail), error.headers)
-
-    @app.exception_handler(RequestValidationError)
-    async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+async def _problem(request: Request, error: Exception) -> JSONResponse:
+    status, message, headers = 500, "internal error; see the terminal for details", None
+    if isinstance(error, ClocsError):
+        status, message = 404 if isinstance(error, UnknownPatientError) else 422, str(error)
+    elif isinstance(error, StarletteHTTPException):
+        status, message, headers = error.status_code, str(error.detail), error.headers
+    elif isinstance(error, RequestValidationError):
         first = error.errors()[0]
         where = " ".join(str(part) for part in first["loc"][1:])
-        return _problem(422, f"{where}: {first['msg']}")
-
-    @app.exception_handler(shield.TooMuchError)
-    async def too_much(request: Request, error: shield.TooMuchError) -> JSONResponse:
-        return _problem(error.status, str(error), {"connection": "close"})
-
-    @app.exception_handler(Exception)
-    async def unexpected(request: Request, error: Exception) -> JSONResponse:
-        return _problem(500, "internal error; see the terminal for details")
-
-
-def _problem(status: int, message: str, headers: Any = None) -> JSONResponse:
+        status, message = 422, f"{where}: {first['msg']}"
+    elif isinstance(error, shield.TooMuchError):
+        status, message, headers = error.status, str(error), {"connection": "close"}
     return JSONResponse({"message": message}, status, headers=headers)
 
 

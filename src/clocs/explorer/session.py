@@ -5,7 +5,10 @@ Patients are known by their pseudonyms; no result contains an ID unless `show_id
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+import os
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +22,6 @@ from clocs.errors import ClocsError, SettingError
 from clocs.explorer.packing import pack
 from clocs.explorer.patient_map import UNKNOWN_AGE, Projection, label_names, map_columns
 from clocs.explorer.predictors import Predictors
-from clocs.explorer.pseudonyms import pseudonyms
 from clocs.explorer.reference_distances import ReferenceDistances
 from clocs.frames.frames import SEXES
 from clocs.frames.splits import PARTS
@@ -31,6 +33,7 @@ from clocs.store.store import Store
 
 NEIGHBOURS = 10
 LONGEST = 600.0  # seconds of signal in one response
+DIGITS = 10  # of pseudonyms; 100,000 patients collide with probability 1/220, which is resolved
 
 
 class UnknownPatientError(ClocsError):
@@ -39,27 +42,15 @@ class UnknownPatientError(ClocsError):
 
 @dataclass
 class Session:
-    """Everything behind one page.
-
-    Attributes:
-        embeddings: Patients' vectors and facts.
-        projection: The map.
-        distances: Within and between patients.
-        stores: By dataset, for the signals; possibly not of every dataset.
-        key: Secret key of the pseudonyms.
-        checkpoint: The encoder's file, for uploads; None disables them.
-        report: A page with results, or None.
-        show_ids: Show patients' own IDs.
-        title: Title of the page.
-    """
+    """Everything behind one page; `open_session` makes it."""
 
     embeddings: Embeddings
     projection: Projection
     distances: ReferenceDistances
-    stores: Mapping[str, Store]
-    key: bytes
-    checkpoint: Path | None = None
-    report: Path | None = None
+    stores: Mapping[str, Store]  # by dataset, for the signals; possibly not of every dataset
+    key: bytes  # of the pseudonyms
+    checkpoint: Path | None = None  # for uploads
+    report: Path | None = None  # a page with results
     show_ids: bool = False
     title: str = "clocs"
 
@@ -115,11 +106,9 @@ class Session:
         """Positions, pseudonyms and columns of all patients, packed."""
         positions, state = self.projection.now()
         codes = np.frombuffer(bytes.fromhex("".join(self.codes)), np.uint8)
-        own: dict[str, NDArray[Any]] = {
-            "positions": positions,
-            "codes": codes.reshape(len(self.codes), -1),
-        }
-        return pack({"projection": vars(state)}, {**own, **self.columns})
+        arrays: dict[str, NDArray[Any]] = {"positions": positions}
+        arrays["codes"] = codes.reshape(len(self.codes), -1)
+        return pack({"projection": vars(state)}, arrays | self.columns)
 
     def positions(self) -> bytes:
         """Positions only, packed, for when UMAP has finished."""
@@ -142,41 +131,29 @@ class Session:
 
     def summary(self, row: int) -> dict[str, Any]:
         """One line of a list."""
-        facts = self.embeddings.rows.row(row, named=True)
-        age = facts["age"]
-        return {
-            "code": self.codes[row],
-            "row": row,
-            "name": self.name(row),
-            "dataset": facts["dataset"],
-            "labels": facts["labels"],
-            "split": facts["split"],
-            "age": None if age is None or not np.isfinite(age) else age,
-            "sex": facts["sex"],
-        }
+        shown = self.embeddings.rows.select("dataset", "labels", "split", "age", "sex")
+        facts = shown.row(row, named=True)
+        if facts["age"] is not None and not np.isfinite(facts["age"]):
+            facts["age"] = None
+        return {"code": self.codes[row], "row": row, "name": self.name(row)} | facts
 
     def patient(self, code: str) -> dict[str, Any]:
         """A patient's facts, recordings and predicted classes."""
         row = self.row(code)
         table = self._recordings(row)
-        listed = []
-        if table is not None:
-            for number, one in enumerate(table.iter_rows(named=True)):
-                listed.append(
-                    recording_facts(one["leads"], one["samples"], one["rate"], one["unit"])
-                    | {
-                        "number": number,
-                        "name": one["id"] if self.show_ids else f"Recording {number + 1}",
-                        "labels": one["labels"],
-                        "episodes": sorted({episode["label"] for episode in one["episodes"]}),
-                    }
-                )
+        listed = [
+            recording_facts(one["leads"], one["samples"], one["rate"], one["unit"])
+            | {
+                "number": number,
+                "name": one["id"] if self.show_ids else f"Recording {number + 1}",
+                "labels": one["labels"],
+                "episodes": sorted({episode["label"] for episode in one["episodes"]}),
+            }
+            for number, one in enumerate([] if table is None else table.iter_rows(named=True))
+        ]
         facts = self.summary(row)
-        vector = self.embeddings.vectors[row]
-        return facts | {
-            "recordings": listed,
-            "predictions": self.predictors.predict(vector, [facts["dataset"]]),
-        }
+        predicted = self.predictors.predict(self.embeddings.vectors[row], [facts["dataset"]])
+        return facts | {"recordings": listed, "predictions": predicted}
 
     def signal(
         self, code: str, number: int, *, start: float, seconds: float, lead: str | None
@@ -212,9 +189,8 @@ class Session:
     ) -> dict[str, Any]:
         """The most similar patients, nearest first."""
         row = self.row(code)
-        dataset, patient = self.embeddings.rows.select("dataset", "patient").row(row)
-        vector = self.embeddings.vectors[row]
-        found = self.near(vector, k, where, exclude=[(dataset, patient)])
+        itself = self.embeddings.rows.select("dataset", "patient").row(row)
+        found = self.near(self.embeddings.vectors[row], k, where, exclude=[itself])
         return {"code": code, "name": self.name(row), "neighbours": found}
 
     def near(
@@ -266,3 +242,37 @@ def packed_signal(recording: Recording, start: float, seconds: float, lead: str 
         "seconds": recording.seconds,
     }
     return pack(facts, {"digital": recording.digital[:, first:last]})
+
+
+def key_of(folder: Path) -> bytes:
+    """The folder's secret key of pseudonyms, made if there is none and readable only by its owner.
+
+    A patient keeps the same pseudonym (a shared link still works tomorrow), and nobody without the
+    key can compute pseudonyms from IDs.
+    """
+    path = folder / "pseudonyms.key"
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        key = path.read_bytes()
+        if len(key) == 32:
+            return key
+        handle = os.open(path, os.O_WRONLY | os.O_TRUNC, 0o600)  # truncated: make another
+    key = secrets.token_bytes(32)
+    with os.fdopen(handle, "wb") as file:
+        file.write(key)
+    return key
+
+
+def pseudonyms(patients: Iterable[tuple[str, str]], key: bytes) -> list[str]:
+    """A keyed hash of each (dataset, patient), all distinct."""
+    keyed = hashlib.blake2b(key=key, digest_size=DIGITS // 2)
+    taken: dict[str, None] = {}
+    for dataset, patient in patients:
+        word = keyed.copy()
+        word.update(f"{dataset}\0{patient}".encode())
+        while (code := word.hexdigest()) in taken:
+            word.update(b"\0again")
+        taken[code] = None
+    return list(taken)

@@ -57,12 +57,8 @@ class TooMuchError(Exception):
 class Shield:
     """An ASGI application around another.
 
-    Args:
-        app: The application inside.
-        hosts: Accepted host names, without ports; None accepts any and requires a token.
-        token: Secret that a browser must present once, or None.
-        body_limit: Bytes of a request's body.
-        body_seconds: Seconds allowed for a body to arrive.
+    Accepts the given host names, without ports (None: any, which requires a token), and browsers
+    that have presented the token once, if there is one.
     """
 
     def __init__(
@@ -76,8 +72,7 @@ class Shield:
     ) -> None:
         if hosts is None and token is None:
             raise ValueError("a server for any host needs a token")
-        self.app = app
-        self.hosts, self.token = hosts, token
+        self.app, self.hosts, self.token = app, hosts, token
         self.body_limit, self.body_seconds = body_limit, body_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -95,11 +90,8 @@ class Shield:
             if message["type"] == "http.response.start":
                 started = True
                 own = {k.decode("latin-1").lower() for k, _ in message["headers"]}
-                more = [(k, v) for k, v in HEADERS.items() if k not in own]
-                message["headers"] = [
-                    *message["headers"],
-                    *((k.encode("latin-1"), v.encode("latin-1")) for k, v in more),
-                ]
+                more = {k: v for k, v in HEADERS.items() if k not in own}
+                message["headers"] = [*message["headers"], *_encoded(more)]
             await send(message)
 
         refused = self._refuse(scope, headers)
@@ -189,12 +181,16 @@ def _name(host: str) -> str:
     return (name if name and port.isdigit() else host).lower()
 
 
+def _encoded(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
+    return [(k.encode("latin-1"), v.encode("latin-1")) for k, v in headers.items()]
+
+
 async def _respond(
     send: Send, status: int, message: str, headers: dict[str, str] | None = None
 ) -> None:
     body = json.dumps({"message": message}).encode()
-    all_headers = {"content-type": "application/json", "content-length": str(len(body))}
-    all_headers |= headers or {}
-    listed = [(k.encode("latin-1"), v.encode("latin-1")) for k, v in all_headers.items()]
+    own = {"content-type": "application/json", "content-length": str(len(body))}
+    all_headers = own | (headers or {})
+    listed = _encoded(all_headers)
     await send({"type": "http.response.start", "status": status, "headers": listed})
     await send({"type": "http.response.body", "body": body})

@@ -82,8 +82,11 @@ def _report(progress: float, stage: str) -> None:
 
 
 def _write(message: dict[str, Any]) -> None:
-    _outputs[-1].write(json.dumps(message) + "\n")
-    _outputs[-1].flush()
+    try:
+        _outputs[-1].write(json.dumps(message) + "\n")
+        _outputs[-1].flush()
+    except BrokenPipeError:  # the server has ended: nobody waits for the map
+        os._exit(1)
 
 
 if __name__ == "__main__":

@@ -129,28 +129,19 @@ def _last(name: str) -> str:
 
 
 def _checked(recording: Recording) -> Recording:
-    name = recording.id
-    if not recording.samples or recording.digital.size > MOST_SAMPLES:
-        raise SourceError(
-            f"{name} has {recording.digital.size:,} samples; upload a shorter recording"
-        )
-    if not RATES[0] <= recording.rate <= RATES[1]:
-        raise SourceError(
-            f"{name} has a sampling rate of {recording.rate:g} Hz; it must be 10 to 10,000 Hz"
-        )
-    if recording.seconds < SHORTEST:
-        raise SourceError(
-            f"{name} lasts {recording.seconds:.2f} s; at least {SHORTEST:g} s is needed"
-        )
-    if not np.isfinite(recording.gain).all() or not (recording.gain != 0).all():
-        raise SourceError(f"{name} has a gain of zero")
-    flat = [
-        lead
-        for lead, row in zip(recording.leads, recording.digital, strict=True)
-        if row.min() == row.max()
-    ]
-    if len(flat) == len(recording.leads):
-        raise SourceError(f"{name} is flat in every lead; check the recording")
+    name, digital, rate, problem = recording.id, recording.digital, recording.rate, ""
+    if not recording.samples or digital.size > MOST_SAMPLES:
+        problem = f"has {digital.size:,} samples; upload a shorter recording"
+    elif not RATES[0] <= rate <= RATES[1]:
+        problem = f"has a sampling rate of {rate:g} Hz; it must be 10 to 10,000 Hz"
+    elif recording.seconds < SHORTEST:
+        problem = f"lasts {recording.seconds:.2f} s; at least {SHORTEST:g} s is needed"
+    elif not np.isfinite(recording.gain).all() or not recording.gain.all():
+        problem = "has a gain of zero"
+    elif (digital == digital[:, :1]).all():
+        problem = "is flat in every lead; check the recording"
+    if problem:
+        raise SourceError(f"{name} {problem}")
     leads = tuple(lead[:24] for lead in recording.leads)
     return replace(recording, id=name[:60], leads=leads)
 

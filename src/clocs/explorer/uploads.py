@@ -43,11 +43,7 @@ def read_in_worker(
     unit: str | None = None,
     seconds: float = SECONDS,
 ) -> Recording:
-    """The recording in these files, read by a process with limits on memory and time.
-
-    Raises:
-        SourceError: A sentence for the visitor on why it cannot be read.
-    """
+    """As `read_upload`, in a process with limits on memory and time."""
     names = {f"file{i}": name for i, name in enumerate(files)}
     data = {f"file{i}": np.frombuffer(data, np.uint8) for i, data in enumerate(files.values())}
     request = pack({"names": names, "rate": rate, "unit": unit}, data)
@@ -136,17 +132,11 @@ def embed_upload(
 
 @dataclass(frozen=True)
 class Upload:
-    """A visitor's recording.
-
-    Attributes:
-        recording: As read.
-        vector: (dim,) its embedding, or None if it could not be embedded.
-        notes: Sentences for the visitor.
-    """
+    """A visitor's recording."""
 
     recording: Recording
-    vector: NDArray[np.float32] | None
-    notes: tuple[str, ...]
+    vector: NDArray[np.float32] | None  # (dim,), if it could be embedded
+    notes: tuple[str, ...]  # sentences for the visitor
 
 
 class Uploads:
@@ -171,20 +161,18 @@ class Uploads:
     def facts(self, code: str) -> dict[str, Any]:
         """An upload's facts, position, neighbours and predicted classes."""
         upload = self._get(code)
-        recording, vector = upload.recording, upload.vector
+        one, vector = upload.recording, upload.vector
         near = [] if vector is None else self._session.near(vector, NEIGHBOURS)
         position = None
         if near:
-            rows = np.array([one["row"] for one in near], np.int64)
-            cosine = np.array([one["cosine"] for one in near], np.float32)
+            rows = np.array([patient["row"] for patient in near], np.int64)
+            cosine = np.array([patient["cosine"] for patient in near], np.float32)
             position = position_among(self._session.projection.now()[0], rows, cosine).tolist()
         return {
             "code": code,
-            "name": recording.id,
+            "name": one.id,
             "notes": upload.notes,
-            "recording": recording_facts(
-                recording.leads, recording.samples, recording.rate, recording.unit
-            ),
+            "recording": recording_facts(one.leads, one.samples, one.rate, one.unit),
             "position": position,
             "neighbours": near,
             "predictions": [] if vector is None else self._session.predictors.predict(vector),
