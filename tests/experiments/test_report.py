@@ -69,7 +69,7 @@ def fill(folder: Path, cells: list[Cell], failing: Callable[[Cell], bool]) -> No
         }
         ledger.finish(encoder, trained, seconds=10.0, versions=versions, checkpoint="x")
         name = run_name(cell, 5)
-        ledger.add(name, cell.task, cell.settings(), 5)
+        ledger.add(name, cell.task, asdict(cell), 5)
         if failing(cell):
             ledger.fail(name, "Traceback\nRuntimeError: <out of memory>", seconds=1.0)
         else:

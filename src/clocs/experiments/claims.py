@@ -7,40 +7,26 @@ and in ours.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
 from clocs.experiments import paper
-from clocs.experiments.grid import (
-    PERTURBATIONS,
-    TRANSFERS,
-    Cell,
-    Pretraining,
-    grid,
-)
-from clocs.experiments.results import Results, papers
+from clocs.experiments.grid import PERTURBATIONS, TRANSFERS, Cell, Pretraining, grid, perturbed
+from clocs.experiments.results import Results, Value, papers
 
 Lookup = Callable[[Cell], float | None]
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper in three columns.
-
-    Attributes:
-        about: What is claimed.
-        text: What the paper's text says.
-        recount: What its tables say; empty if it prints no numbers.
-        ours: What our runs say, or 'not run'.
-        holds: Whether our runs agree with the claim; None if they do not suffice.
-    """
+    """A sentence of the paper in three columns."""
 
     about: str
-    text: str
-    recount: str
-    ours: str
-    holds: bool | None
+    text: str  # what the paper's text says
+    recount: str  # what its tables say; empty if it prints no numbers
+    ours: str  # what our runs say, or 'not run'
+    holds: bool | None  # whether our runs agree with the claim; None if they do not suffice
 
 
 @dataclass(frozen=True)
@@ -65,13 +51,14 @@ class _Count:
 def claims(results: Results) -> list[Claim]:
     """All of them, in the order of the paper."""
 
-    def ours(cell: Cell) -> float | None:
-        value = results.ours(cell)
+    def mean(value: Value | None) -> float | None:
         return None if value is None else value.mean
 
+    def ours(cell: Cell) -> float | None:
+        return mean(results.ours(cell))
+
     def theirs(cell: Cell) -> float | None:
-        value = papers(cell)
-        return None if value is None else value.mean
+        return mean(papers(cell))
 
     return [
         _worst_cmsc(ours),
@@ -92,25 +79,12 @@ _TRANSFERS = (
 
 
 def _worst_cmsc(ours: Lookup) -> Claim:
-    def at(method: str, chain: str) -> Cell:
-        own = method == "simclr" and chain == "gaussian"
-        encoder = Pretraining(method, "physionet2020", perturb=None if own else chain)
-        return Cell(encoder, "physionet2020", "linear")
-
-    worst = [ours(at("cmsc", chain)) for chain in PERTURBATIONS]
-    best = [ours(at("simclr", chain)) for chain in PERTURBATIONS]
-    known = [v for v in (*worst, *best) if v is not None]
-    finding, holds = "not run", None
-    if len(known) == 2 * len(PERTURBATIONS):
-        low, high = min(known[: len(worst)]), max(known[len(worst) :])
-        finding, holds = f"{low:.3f} vs {high:.3f}", low > high
-    return Claim(
-        "Perturbations: the worst CMSC is above the best SimCLR (PhysioNet 2020, linear)",
-        "0.661 vs 0.636",
-        "",
-        finding,
-        holds,
-    )
+    low = _of_all(min, [ours(perturbed("cmsc", chain)) for chain in PERTURBATIONS])
+    high = _of_all(max, [ours(perturbed("simclr", chain)) for chain in PERTURBATIONS])
+    about = "Perturbations: the worst CMSC is above the best SimCLR (PhysioNet 2020, linear)"
+    if low is None or high is None:
+        return Claim(about, "0.661 vs 0.636", "", "not run", None)
+    return Claim(about, "0.661 vs 0.636", "", f"{low:.3f} vs {high:.3f}", low > high)
 
 
 def _table_1(ours: Lookup, theirs: Lookup) -> Iterable[Claim]:
@@ -118,20 +92,14 @@ def _table_1(ours: Lookup, theirs: Lookup) -> Iterable[Claim]:
         return Cell(Pretraining(method, dataset), dataset, "linear")
 
     def count(value: Lookup) -> _Count:
-        pairs = [
-            (value(at("cmsc", dataset)), [value(at(other, dataset))])
+        return _above(
+            (value(at("cmsc", dataset)), value(at(other, dataset)))
             for dataset in paper.PRETRAIN
             for other in ("byol", "simclr")
-        ]
-        return _above(pairs)
+        )
 
-    yield Claim(
-        "Linear (table 1): CMSC is above BYOL and above SimCLR on both datasets",
-        "4 of 4",
-        str(count(theirs)),
-        str(count(ours)),
-        count(ours).all_hold,
-    )
+    about = "Linear (table 1): CMSC is above BYOL and above SimCLR on both datasets"
+    yield _counted(about, "4 of 4", count(theirs), count(ours))
 
     def gain(value: Lookup) -> float | None:
         cmsc, simclr = value(at("cmsc", "chapman")), value(at("simclr", "chapman"))
@@ -145,45 +113,26 @@ def _table_1(ours: Lookup, theirs: Lookup) -> Iterable[Claim]:
         "not run" if mine is None else f"{mine:+.3f}",
         None if mine is None else mine > 0,
     )
-
-    def beats_random(value: Lookup) -> _Count:
-        pairs = [
-            (value(at(m, d)), [value(at("random", d)), value(at("random-bn", d))])
-            for d in paper.PRETRAIN
-            for m in ("mtssl", "byol", "simclr", *paper.CLOCS)
-        ]
-        return _above(pairs)
-
-    yield Claim(
-        "Linear: pre-trained encoders are above the stronger of the two random ones",
-        "not reported",
-        "",
-        str(beats_random(ours)),
-        beats_random(ours).all_hold,
+    beats_random = _above(
+        (ours(at(m, d)), _of_all(max, [ours(at("random", d)), ours(at("random-bn", d))]))
+        for d in paper.PRETRAIN
+        for m in ("mtssl", "byol", "simclr", *paper.CLOCS)
     )
+    about = "Linear: pre-trained encoders are above the stronger of the two random ones"
+    yield _counted(about, "not reported", None, beats_random)
 
 
 def _all_linear(ours: Lookup, theirs: Lookup) -> Claim:
     places = [cell for cell in grid("appendix-linear") if cell.pretraining.method == "simclr"]
 
     def count(value: Lookup) -> _Count:
-        held = made = 0
-        for cell in places:
-            three = [value(_with(cell, method)) for method in paper.CLOCS]
-            base = value(cell)
-            known = [v for v in three if v is not None]
-            if base is not None and len(known) == len(three):
-                made += 1
-                held += min(known) > base
-        return _Count(held, made, len(places))
+        return _above(
+            (_of_all(min, [value(_with(cell, m)) for m in paper.CLOCS]), value(cell))
+            for cell in places
+        )
 
-    return Claim(
-        "Linear (appendix): CMSC, CMLC and CMSMLC all beat SimCLR",
-        "100 %",
-        str(count(theirs)),
-        str(count(ours)),
-        count(ours).all_hold,
-    )
+    about = "Linear (appendix): CMSC, CMLC and CMSMLC all beat SimCLR"
+    return _counted(about, "100 %", count(theirs), count(ours))
 
 
 def _table_2(ours: Lookup, theirs: Lookup) -> Iterable[Claim]:
@@ -192,50 +141,43 @@ def _table_2(ours: Lookup, theirs: Lookup) -> Iterable[Claim]:
 
     def best(value: Lookup) -> _Count:
         return _above(
-            [
-                (_max(value(at("cmsc", *t)), value(at("cmsmlc", *t))), [value(at(b, *t))])
-                for t in paper.PAIRS
-                for b in ("byol", "simclr")
-            ]
+            (_of_all(max, [value(at("cmsc", *t)), value(at("cmsmlc", *t))]), value(at(b, *t)))
+            for t in paper.PAIRS
+            for b in ("byol", "simclr")
         )
 
     def lowest(value: Lookup) -> _Count:
-        return _above([(value(at(m, *t)), [value(at("cmlc", *t))])
-                       for t in paper.PAIRS for m in ("cmsc", "cmsmlc")])  # fmt: skip
+        return _above(
+            (value(at(m, *t)), value(at("cmlc", *t)))
+            for t in paper.PAIRS
+            for m in ("cmsc", "cmsmlc")
+        )
 
-    yield Claim(
-        "Transfer (table 2): CMSC or CMSMLC is above BYOL and above SimCLR",
-        "12 of 12",
-        str(best(theirs)),
-        str(best(ours)),
-        best(ours).all_hold,
-    )
-    yield Claim(
-        "Transfer (table 2): CMLC is below CMSC and below CMSMLC",
-        "“consistently”",
-        str(lowest(theirs)),
-        str(lowest(ours)),
-        lowest(ours).all_hold,
-    )
+    about = "Transfer (table 2): CMSC or CMSMLC is above BYOL and above SimCLR"
+    yield _counted(about, "12 of 12", best(theirs), best(ours))
+    about = "Transfer (table 2): CMLC is below CMSC and below CMSMLC"
+    yield _counted(about, "“consistently”", lowest(theirs), lowest(ours))
 
 
 def _above_simclr(who: str, leads: int, e: int, text: int, ours: Lookup, theirs: Lookup) -> Claim:
     """who: a key of `_WHO`; text: how many of the 24 transfers the paper claims."""
-    cells = _simclr_transfers(leads=leads, embedding_dim=e)
+    cells = [
+        cell
+        for cell in grid("appendix-transfer")
+        if (cell.pretraining.method, cell.pretraining.leads) == ("simclr", leads)
+        and cell.pretraining.embedding_dim == e
+    ]
 
     def count(value: Lookup) -> _Count:
         return _above(
-            [(_max(*(value(_with(cell, m)) for m in _WHO[who])), [value(cell)]) for cell in cells]
+            (_of_all(max, [value(_with(cell, m)) for m in _WHO[who]]), value(cell))
+            for cell in cells
         )
 
     mine = count(ours)
-    return Claim(
-        f"Transfer, {leads} leads, E = {e}: {who} is above SimCLR",
-        f"{text} of 24",
-        str(count(theirs)),
-        str(mine),
-        mine.held >= text if mine.all_hold is not None else None,
-    )
+    about = f"Transfer, {leads} leads, E = {e}: {who} is above SimCLR"
+    found = _counted(about, f"{text} of 24", count(theirs), mine)
+    return replace(found, holds=None if found.holds is None else mine.held >= text)
 
 
 def _few_labels(results: Results) -> Iterable[Claim]:
@@ -288,42 +230,26 @@ def _distances(results: Results) -> Iterable[Claim]:
         if cmsc is not None and simclr is not None:
             a, b = (sum(found[key]) / len(found[key]) for found in (cmsc, simclr))
             finding, holds = f"{a:.3f} vs {b:.3f}", sign * (a - b) > 0
-        yield Claim(
-            f"Patients (PhysioNet 2020): with CMSC {what} than with SimCLR",
-            "yes",
-            "",
-            finding,
-            holds,
-        )
-
-
-def _simclr_transfers(*, leads: int, embedding_dim: int) -> list[Cell]:
-    return [
-        cell
-        for cell in grid("appendix-transfer")
-        if cell.pretraining.method == "simclr"
-        and cell.pretraining.leads == leads
-        and cell.pretraining.embedding_dim == embedding_dim
-    ]
+        about = f"Patients (PhysioNet 2020): with CMSC {what} than with SimCLR"
+        yield Claim(about, "yes", "", finding, holds)
 
 
 def _with(cell: Cell, method: str) -> Cell:
-    p = cell.pretraining
-    encoder = Pretraining(method, p.dataset, p.leads, p.embedding_dim)
-    return Cell(encoder, cell.downstream, cell.task, cell.fraction, cell.split_seed)
+    return replace(cell, pretraining=replace(cell.pretraining, method=method))
 
 
-def _max(*values: float | None) -> float | None:
+def _of_all(pick: Callable[[Iterable[float]], float], values: list[float | None]) -> float | None:
+    """The lowest or highest; None if one is unknown."""
     known = [v for v in values if v is not None]
-    return max(known) if len(known) == len(values) else None
+    return pick(known) if len(known) == len(values) else None
 
 
-def _above(pairs: list[tuple[float | None, list[float | None]]]) -> _Count:
-    """How often a value is above all those that it is compared with."""
-    held = made = 0
-    for value, others in pairs:
-        known = [v for v in others if v is not None]
-        if value is not None and len(known) == len(others):
-            made += 1
-            held += all(value > v for v in known)
-    return _Count(held, made, len(pairs))
+def _above(pairs: Iterable[tuple[float | None, float | None]]) -> _Count:
+    """How often the first of a pair is above the second."""
+    planned = list(pairs)
+    held = [a > b for a, b in planned if a is not None and b is not None]
+    return _Count(sum(held), len(held), len(planned))
+
+
+def _counted(about: str, text: str, theirs: _Count | None, ours: _Count) -> Claim:
+    return Claim(about, text, str(theirs or ""), str(ours), ours.all_hold)

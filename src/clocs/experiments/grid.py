@@ -7,9 +7,9 @@ gives in its text, are the short lists below.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Literal
 
 from clocs.errors import SettingError
 from clocs.experiments import paper
@@ -25,23 +25,14 @@ SPLIT_SEEDS = (1, 2, 3, 4)  # besides 0: 313 patients move by about 0.05 from sp
 
 @dataclass(frozen=True)
 class Pretraining:
-    """One encoder to train, all seeds at once.
-
-    Attributes:
-        method: Its id.
-        dataset: Its training data; for `random`, the dataset that sets its shape.
-        leads: 4 or 12.
-        embedding_dim: E.
-        tau_d: BYOL's decay rate; None for the default, and for other methods.
-        perturb: A chain of perturbations that replaces the method's own, or None.
-    """
+    """One encoder to train, all seeds at once."""
 
     method: str
-    dataset: str
+    dataset: str  # its training data; for `random`, the dataset that sets its shape
     leads: int = 4
     embedding_dim: int = 128
-    tau_d: float | None = None
-    perturb: str | None = None
+    tau_d: float | None = None  # BYOL's decay rate; None for the default, and for other methods
+    perturb: str | None = None  # a chain of perturbations that replaces the method's own
 
     def __post_init__(self) -> None:
         # untrained and given a single lead, 4 and 12 leads are one run (and the paper prints one
@@ -62,20 +53,15 @@ class Pretraining:
 class Cell:
     """One number of the paper, or one of ours beside it: an encoder scored somewhere.
 
-    Attributes:
-        pretraining: The encoder.
-        downstream: Where it is scored.
-        task: How: a protocol of `clocs evaluate`, a `curve` over epochs of fine-tuning, or the
-            `distances` between patients.
-        fraction: F, the labelled fraction.
-        split_seed: Random seed for the downstream patient split.
+    Its task is a protocol of `clocs evaluate`, a `curve` over epochs of fine-tuning, or the
+    `distances` between patients.
     """
 
     pretraining: Pretraining
     downstream: str
     task: CellTask
     fraction: float = 0.5
-    split_seed: int = 0
+    split_seed: int = 0  # of the downstream patient split
 
     @property
     def job(self) -> str:
@@ -90,21 +76,12 @@ class Cell:
     def name(self) -> str:
         return f"{self.job}/{self.pretraining.name}"
 
-    def settings(self) -> dict[str, Any]:
-        """Plain values, for the ledger."""
-        return asdict(self)
-
 
 def cell_of(row: Printed) -> Cell:
     """The cell whose run gives our number for a printed one."""
     tau_d = None if row.tau_d == paper.TAU_D else row.tau_d
-    encoder = Pretraining(
-        method=row.method,
-        dataset=row.pretrain or row.downstream,
-        leads=row.leads,
-        embedding_dim=row.embedding_dim,
-        tau_d=tau_d,
-    )
+    dataset = row.pretrain or row.downstream
+    encoder = Pretraining(row.method, dataset, row.leads, row.embedding_dim, tau_d)
     task: CellTask = "linear" if row.scenario == "linear" else "finetune"
     return Cell(encoder, row.downstream, task, row.fraction)
 
@@ -119,53 +96,43 @@ def _of_tables(*prefixes: str) -> list[Cell]:
     return [cell_of(row) for row in paper.printed() if row.table.startswith(prefixes)]
 
 
-def _untrained(cells: Sequence[Cell]) -> list[Cell]:
-    """The random encoders to compare these cells with: a fair table always has both."""
-    found = []
+def _with_untrained(cells: list[Cell]) -> list[Cell]:
+    """These and the random encoders to compare them with: a fair table always has both."""
+    found = list(cells)
     for cell in cells:
         p = cell.pretraining
         for method, dataset in (("random", cell.downstream), ("random-bn", p.dataset)):
             if p.method == "random" and method != "random":
                 continue
             shape = Pretraining(method, dataset, p.leads, p.embedding_dim)
-            found.append(Cell(shape, cell.downstream, cell.task, cell.fraction, cell.split_seed))
+            found.append(replace(cell, pretraining=shape))
     return found
 
 
-def _with_untrained(cells: list[Cell]) -> list[Cell]:
-    return cells + _untrained(cells)
+def _table_1() -> list[Cell]:
+    return _with_untrained(_of_tables("linear_evaluation_main"))
 
 
 def _table_2() -> list[Cell]:
     cells = _with_untrained(_of_tables("transfer_evaluation_main"))
-    again = [
-        Cell(cell.pretraining, cell.downstream, cell.task, cell.fraction, split_seed)
-        for split_seed in SPLIT_SEEDS
-        for cell in cells
-        if cell.downstream == "cardiology"
-    ]
-    return cells + again
+    cardiology = [cell for cell in cells if cell.downstream == "cardiology"]
+    return cells + [replace(cell, split_seed=s) for s in SPLIT_SEEDS for cell in cardiology]
 
 
-def _converged() -> list[Cell]:
-    return [
-        Cell(cell.pretraining, cell.downstream, "linear-converged", cell.fraction)
-        for cell in _with_untrained(_of_tables("linear_evaluation_main"))
-    ]
+def perturbed(method: str, chain: str | None) -> Cell:
+    """One of figure 3; SimCLR's own perturbation is Gaussian, so that run is table 1's."""
+    own = method == "simclr" and chain == "gaussian"
+    encoder = Pretraining(method, "physionet2020", perturb=None if own else chain)
+    return Cell(encoder, "physionet2020", "linear")
 
 
 def _perturbations() -> list[Cell]:
-    """Figure 3; SimCLR's own perturbation is Gaussian, so that run is table 1's."""
-    found = [Cell(Pretraining("cmsc", "physionet2020"), "physionet2020", "linear")]
-    for method in ("simclr", "cmsc"):
-        for chain in PERTURBATIONS:
-            own = method == "simclr" and chain == "gaussian"
-            encoder = Pretraining(method, "physionet2020", perturb=None if own else chain)
-            found.append(Cell(encoder, "physionet2020", "linear"))
-    return found
+    every = [perturbed(method, chain) for method in ("simclr", "cmsc") for chain in PERTURBATIONS]
+    return [perturbed("cmsc", None), *every]
 
 
 TRANSFERS = (("physionet2020", "cardiology"), ("chapman", "physionet2017"))
+FEW = (0.25, 0.5, 0.75)
 
 
 def _more_with_less() -> list[Cell]:
@@ -175,9 +142,6 @@ def _more_with_less() -> list[Cell]:
             found.append(Cell(Pretraining("cmsc", dataset), downstream, "curve", fraction))
         found.append(Cell(Pretraining("random", downstream), downstream, "curve", 1.0))
     return found
-
-
-FEW = (0.25, 0.5, 0.75)
 
 
 def _of_figure(*, embedding_dim: int | None = None, fraction: float | None = None) -> list[Cell]:
@@ -200,9 +164,9 @@ def _patient_distances() -> list[Cell]:
 
 
 GRIDS: dict[str, Callable[[], list[Cell]]] = {
-    "table-1": lambda: _with_untrained(_of_tables("linear_evaluation_main")),
+    "table-1": _table_1,
     "table-2": _table_2,
-    "linear-converged": _converged,
+    "linear-converged": lambda: [replace(cell, task="linear-converged") for cell in _table_1()],
     "more-with-less": _more_with_less,
     "patient-distances": _patient_distances,
     "perturbations": _perturbations,

@@ -40,31 +40,17 @@ FRACTIONS = (0.25, 0.5, 0.75, 1.0)
 
 @dataclass(frozen=True)
 class Printed:
-    """One AUC of one table.
+    """One AUC of one table, over five seeds."""
 
-    Attributes:
-        table: The table's name in the paper's source.
-        scenario: 'linear' or 'finetune'.
-        leads: 4 or 12.
-        embedding_dim: E.
-        fraction: F.
-        pretrain: None for a random encoder.
-        downstream: The dataset it is scored on.
-        method: Its id.
-        tau_d: BYOL's decay rate; 0.9 where the table does not state it.
-        mean: Test AUC over five seeds.
-        std: Its standard deviation.
-    """
-
-    table: str
-    scenario: str
+    table: str  # its name in the paper's source
+    scenario: str  # 'linear' or 'finetune'
     leads: int
     embedding_dim: int
     fraction: float
-    pretrain: str | None
+    pretrain: str | None  # None for a random encoder
     downstream: str
     method: str
-    tau_d: float | None
+    tau_d: float | None  # BYOL's decay rate; 0.9 where the table does not state it
     mean: float
     std: float
 

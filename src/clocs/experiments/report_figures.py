@@ -8,7 +8,7 @@ from statistics import fmean, pstdev
 from typing import Any
 
 from clocs.experiments import paper
-from clocs.experiments.grid import FEW, PERTURBATIONS, TRANSFERS, Cell, Pretraining
+from clocs.experiments.grid import FEW, PERTURBATIONS, TRANSFERS, Cell, Pretraining, perturbed
 from clocs.experiments.results import Results, Value, papers
 from clocs.experiments.tables import Table
 from clocs.figures.svg import Dot, Line, Panel, picture, ticks
@@ -87,9 +87,7 @@ def perturbations(results: Results) -> ReportFigure | None:
     """ReportFigure 3: nine perturbations of SimCLR and CMSC."""
     found: dict[str, list[Value | None]] = {}
     for method in ("simclr", "cmsc"):
-        chains = [None if (method, c) == ("simclr", "gaussian") else c for c in PERTURBATIONS]
-        encoders = [Pretraining(method, "physionet2020", perturb=chain) for chain in chains]
-        found[method] = [results.ours(Cell(e, "physionet2020", "linear")) for e in encoders]
+        found[method] = [results.ours(perturbed(method, chain)) for chain in PERTURBATIONS]
     known = [v for values in found.values() for v in values if v is not None]
     if not known:
         return None

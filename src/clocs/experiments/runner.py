@@ -125,7 +125,7 @@ class Runner:
             settings = asdict(encoder)
             self.ledger.add(run_name(encoder, self.seeds), "pretrain", settings, self.seeds)
         for cell in able:
-            self.ledger.add(run_name(cell, self.seeds), cell.task, cell.settings(), self.seeds)
+            self.ledger.add(run_name(cell, self.seeds), cell.task, asdict(cell), self.seeds)
         self._learn_lost_again(able)
         self._units = len(encoders) + len(able)
         try:
