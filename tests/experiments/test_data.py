@@ -46,10 +46,10 @@ def test_a_saved_file_gives_the_same_frames_as_its_store(
     frames = replace(Frames.load(name), dataset="chapman").with_split_seed(0)
     frames.save(tmp_path / "saved" / "chapman-frame.safetensors")
     library = open_library(tmp_path / "saved")
-    assert library.datasets == ("chapman",)
+    assert tuple(library.sources) == ("chapman",)
     loaded = library.frames("chapman", leads=4, pair=True, split_seed=2)
     assert same(loaded, frames.with_leads(PAPER_LEADS).with_split_seed(2))
-    assert library.content("chapman") == small_store.manifest.content_hash
+    assert library.sources["chapman"].content == small_store.manifest.content_hash
 
 
 def test_missing_leads_are_named(small_frames: Frames) -> None:

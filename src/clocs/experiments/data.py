@@ -8,6 +8,7 @@ choice of its leads.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
@@ -33,45 +34,33 @@ def leads_for(count: int, present: tuple[str, ...]) -> tuple[str, ...] | None:
 class Library:
     """Frames by dataset, kept in memory once loaded."""
 
-    def __init__(self, sources: dict[str, _Source]) -> None:
-        self._sources = sources
+    def __init__(self, sources: dict[str, Source]) -> None:
+        self.sources = sources
         self._loaded: dict[tuple[str, bool, tuple[str, ...]], Frames] = {}
         self._one_at_a_time = Lock()
 
-    @property
-    def datasets(self) -> tuple[str, ...]:
-        return tuple(self._sources)
-
-    def leads(self, dataset: str) -> tuple[str, ...]:
-        """All leads of its recordings."""
-        return self._sources[dataset].leads
-
     def why_not(self, dataset: str, leads: int) -> str | None:
         """Why frames of this dataset in so many leads are not available; None if they are."""
-        if dataset not in self._sources:
+        if dataset not in self.sources:
             return f"needs a store of {dataset}"
-        if leads_for(leads, self._sources[dataset].leads) is None:
+        if leads_for(leads, self.sources[dataset].leads) is None:
             return f"needs a {leads}-lead store"
         return None
 
     def frames(
         self, dataset: str, *, leads: int, pair: bool = False, split_seed: int = 0
     ) -> Frames:
-        """All frames of a dataset.
+        """All frames of a dataset in 4 or 12 leads; a dataset of a single lead has that one.
 
-        Args:
-            dataset: Its name.
-            leads: 4 or 12; a dataset of a single lead has that one.
-            pair: Cut into frames for methods whose views are consecutive segments.
-            split_seed: Random seed for the patient split.
+        With `pair`, they are cut for methods whose views are consecutive segments.
         """
         why_not = self.why_not(dataset, leads)
-        names = leads_for(leads, self._sources[dataset].leads) if why_not is None else None
+        names = leads_for(leads, self.sources[dataset].leads) if why_not is None else None
         if names is None:
             raise SettingError(
                 f"this experiment {why_not}; prepare one in the folder given as `stores`"
             )
-        source = self._sources[dataset]
+        source = self.sources[dataset]
         key = (dataset, pair and source.has_pairs, names)
         with self._one_at_a_time:
             if key not in self._loaded:
@@ -79,30 +68,17 @@ class Library:
             frames = self._loaded[key]
         return frames if frames.split_seed == split_seed else frames.with_split_seed(split_seed)
 
-    def frame(self, dataset: str) -> FrameSpec:
-        """The frame to evaluate with."""
-        return self._sources[dataset].frame
 
-    def content(self, dataset: str) -> str:
-        """The content hash of its recordings."""
-        return self._sources[dataset].content
-
-
-class _Source:
+@dataclass(frozen=True, kw_only=True)
+class Source:
     """The source of one dataset's frames."""
 
-    def __init__(
-        self,
-        *,
-        dataset: str,
-        leads: tuple[str, ...],
-        frame: FrameSpec,
-        content: str,
-        has_pairs: bool,
-        load: Callable[[bool, tuple[str, ...]], Frames],
-    ) -> None:
-        self.dataset, self.leads, self.frame, self.content = dataset, leads, frame, content
-        self.has_pairs, self.load = has_pairs, load
+    dataset: str
+    leads: tuple[str, ...]  # all of its recordings
+    frame: FrameSpec  # to evaluate with
+    content: str  # the hash of its recordings
+    has_pairs: bool
+    load: Callable[[bool, tuple[str, ...]], Frames]
 
 
 def open_library(folder: Path) -> Library:
@@ -138,8 +114,8 @@ def library_of(frames: dict[str, Frames]) -> Library:
     return Library({name: _of_frames(own) for name, own in frames.items()})
 
 
-def _of_frames(frames: Frames) -> _Source:
-    return _Source(
+def _of_frames(frames: Frames) -> Source:
+    return Source(
         dataset=frames.dataset,
         leads=frames.leads,
         frame=frames.spec,
@@ -149,7 +125,7 @@ def _of_frames(frames: Frames) -> _Source:
     )
 
 
-def _of_files(path: Path) -> _Source:
+def _of_files(path: Path) -> Source:
     pair_path = path.with_name(path.name.replace("-frame.", "-pair."))
     facts = Frames.facts(path)
     has_pairs = pair_path.is_file()
@@ -162,7 +138,7 @@ def _of_files(path: Path) -> _Source:
     def load(pair: bool, leads: tuple[str, ...]) -> Frames:
         return Frames.load(pair_path if pair else path).with_leads(leads)
 
-    return _Source(
+    return Source(
         dataset=facts["dataset"],
         leads=facts["leads"],
         frame=facts["spec"],
@@ -172,7 +148,7 @@ def _of_files(path: Path) -> _Source:
     )
 
 
-def _of_store(path: Path) -> _Source:
+def _of_store(path: Path) -> Source:
     from clocs.frames.make import make_frames
     from clocs.store.store import open_store
 
@@ -183,7 +159,7 @@ def _of_store(path: Path) -> _Source:
         spec = frame_for(manifest, segments=2 if pair else 1)
         return make_frames(store, spec=spec, leads=leads)
 
-    return _Source(
+    return Source(
         dataset=manifest.dataset,
         leads=store.leads,
         frame=manifest.frame,

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from clocs.experiments.data import Library, open_library
+from clocs.experiments.data import open_library
 from clocs.experiments.grid import Cell, Pretraining, cells_of
 from clocs.experiments.ledger import FILE, Run, open_ledger
 from clocs.experiments.pricing import Rates, duration
@@ -20,21 +20,13 @@ from clocs.experiments.runner import run_name, why_not
 
 @dataclass(frozen=True)
 class WorkUnit:
-    """One piece of work: a pre-training with its seeds, or the scoring of a job's encoders.
+    """One piece of work: a pre-training with its seeds, or the scoring of a job's encoders."""
 
-    Attributes:
-        kind: 'pretrain' or 'score'.
-        name: Of the encoder or of the job.
-        encoders: How many it includes.
-        state: 'to do', 'done', 'failed', or which data it needs.
-        seconds: How long it took, or should take.
-    """
-
-    kind: str
-    name: str
-    encoders: int
-    state: str
-    seconds: float
+    kind: str  # 'pretrain' or 'score'
+    name: str  # of the encoder or of the job
+    encoders: int  # how many it includes
+    state: str  # 'to do', 'done', 'failed', or which data it needs
+    seconds: float  # how long it took, or should take
 
 
 @dataclass(frozen=True)
@@ -104,12 +96,7 @@ def estimate(
         with closing(open_ledger(out, create=False)) as ledger:
             runs = ledger.runs()
     rates = Rates.of(runs.values(), torch.device(device).type, profile)
-    return _estimate(cells, library, runs, rates, seeds or profile.seeds)
-
-
-def _estimate(
-    cells: Sequence[Cell], library: Library | None, runs: dict[str, Run], rates: Rates, seeds: int
-) -> Estimate:
+    seeds = seeds or profile.seeds
     needs = {cell: why_not(library, cell) if library else None for cell in cells}
     units = []
     encoders: dict[Pretraining, str | None] = {}

@@ -15,7 +15,7 @@ import sqlite3
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -83,13 +83,8 @@ class Ledger:
         """Record a fact that must hold for all runs of this folder, or refuse a different value."""
         text = json.dumps(value, sort_keys=True)
         self._db.execute("INSERT OR IGNORE INTO facts VALUES (?, ?)", (name, text))
-        have = self.fact(name)
-        if have != json.loads(text):
+        if self.facts()[name] != json.loads(text):
             raise SettingError(f"{self.folder} holds runs that differ in the {name}; {remedy}")
-
-    def fact(self, name: str) -> Any:
-        row = self._db.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
-        return json.loads(row[0]) if row else None
 
     def facts(self) -> dict[str, Any]:
         rows = self._db.execute("SELECT name, value FROM facts ORDER BY name")
@@ -151,13 +146,6 @@ class Ledger:
             for handle in held.values():
                 os.close(handle)
 
-    def taken(self, name: str) -> bool:
-        """Whether a process is working on a run right now."""
-        handle = self._lock(name)
-        if handle is not None:
-            os.close(handle)
-        return handle is None
-
     def finish(
         self,
         name: str,
@@ -168,17 +156,11 @@ class Ledger:
         checkpoint: str | None = None,
     ) -> None:
         """Record the result of a run."""
+        texts = json.dumps(result, allow_nan=False), json.dumps(dict(versions))
         self._db.execute(
             "UPDATE runs SET state = 'done', result = ?, error = NULL, versions = ?, "
             "checkpoint = ?, seconds = COALESCE(seconds, 0) + ?, ended = ? WHERE name = ?",
-            (
-                json.dumps(result, allow_nan=False),
-                json.dumps(dict(versions)),
-                checkpoint,
-                seconds,
-                time.time(),
-                name,
-            ),
+            (*texts, checkpoint, seconds, time.time(), name),
         )
 
     def fail(self, name: str, error: str, *, seconds: float) -> None:
@@ -208,29 +190,11 @@ class Ledger:
         return handle
 
     def _select(self, clause: str, *values: Any) -> list[Run]:
-        columns = (
-            "name, kind, settings, seeds, state, result, error, checkpoint, seconds, versions, "
-            "attempts, began, ended"
-        )
-        found = self._db.execute(f"SELECT {columns} FROM runs {clause}", values)
-        return [_run(row) for row in found]
-
-
-def _run(row: tuple[Any, ...]) -> Run:
-    name, kind, settings, seeds, state, result, error, checkpoint, seconds, versions, *rest = row
-    return Run(
-        name,
-        kind,
-        json.loads(settings),
-        seeds,
-        state,
-        json.loads(result) if result else None,
-        error,
-        checkpoint,
-        seconds,
-        json.loads(versions) if versions else {},
-        *rest,
-    )
+        columns = [column.name for column in fields(Run)]
+        found = self._db.execute(f"SELECT {', '.join(columns)} FROM runs {clause}", values)
+        plain = {"settings": "{}", "result": "null", "versions": "{}"}  # JSON, and where empty
+        rows = (dict(zip(columns, row, strict=True)) for row in found)
+        return [Run(**row | {k: json.loads(row[k] or v) for k, v in plain.items()}) for row in rows]
 
 
 def open_ledger(folder: Path, *, create: bool = True) -> Ledger:

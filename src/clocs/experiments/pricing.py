@@ -25,25 +25,16 @@ INSTANCES = {
 TRAINED = 0.6  # the training split
 UNTRAINED = ("random", "random-bn")
 
-# an H200 with five members, `benchmarks/train.py`; instances per second
-PRETRAINING_RATES = {
-    "cmsc": 1.28e6,
-    "cmlc": 0.80e6,
-    "cmsmlc": 0.39e6,
-    "simclr": 1.03e6,
-    "byol": 0.93e6,
-    "mtssl": 0.45e6,
-    "supervised": 1.6e6,
-}
-# epochs until five seeds had stopped, the mean of Chapman and PhysioNet 2020 (docs/results)
-LASTED = {
-    "cmsc": 400,
-    "cmlc": 344,
-    "cmsmlc": 376,
-    "simclr": 366,
-    "byol": 38,
-    "mtssl": 165,
-    "supervised": 232,
+# instances per second of five members on an H200 (`benchmarks/train.py`), and epochs until five
+# seeds had stopped, the mean of Chapman and PhysioNet 2020 (docs/results)
+PRETRAINING = {
+    "cmsc": (1.28e6, 400),
+    "cmlc": (0.80e6, 344),
+    "cmsmlc": (0.39e6, 376),
+    "simclr": (1.03e6, 366),
+    "byol": (0.93e6, 38),
+    "mtssl": (0.45e6, 165),
+    "supervised": (1.6e6, 232),
 }
 VALIDATING = 1.25  # the validation split is a third of the training split, forward pass only
 # assumed until measured: labelled frames per second of a whole fleet, and epochs
@@ -66,20 +57,13 @@ def duration(seconds: float) -> str:
 
 @dataclass(frozen=True)
 class Rates:
-    """What is known about speed.
+    """What is known about speed."""
 
-    Attributes:
-        device: 'cuda' or 'cpu'.
-        profile: Limits how long trainings can last.
-        rate: Instances per second, by method.
-        epochs: Per pre-training, by method.
-        cell: Seconds per cell at F = 1, by (task, downstream, leads).
-    """
-
-    device: str
-    profile: Profile
-    rate: dict[str, float] = field(default_factory=dict)
-    epochs: dict[str, float] = field(default_factory=dict)
+    device: str  # 'cuda' or 'cpu'
+    profile: Profile  # limits how long trainings can last
+    rate: dict[str, float] = field(default_factory=dict)  # instances per second, by method
+    epochs: dict[str, float] = field(default_factory=dict)  # per pre-training, by method
+    # seconds per cell at F = 1, by (task, downstream, leads)
     cell: dict[tuple[str, str, int], float] = field(default_factory=dict)
 
     @property
@@ -133,9 +117,9 @@ class Rates:
         whole = encoder.method in ("cmlc", "cmsmlc")  # one instance contains all leads
         more = encoder.leads / 4  # views, or instances
         instances = self._instances(encoder.dataset, encoder.method) * TRAINED * seeds
-        assumed = PRETRAINING_RATES[encoder.method] / slower / VALIDATING
-        rate = self.rate.get(encoder.method, assumed)
-        epochs = self.epochs.get(encoder.method, min(LASTED[encoder.method], self.profile.epochs))
+        fast, lasted = PRETRAINING[encoder.method]
+        rate = self.rate.get(encoder.method, fast / slower / VALIDATING)
+        epochs = self.epochs.get(encoder.method, min(lasted, self.profile.epochs))
         rate = rate / more if whole else rate
         instances = instances if whole else instances * more
         return self.set_up + epochs * instances / rate

@@ -25,17 +25,11 @@ class Value:
 
 @dataclass(frozen=True)
 class Results:
-    """Everything that the report shows.
+    """Everything that the report shows."""
 
-    Attributes:
-        runs: By name.
-        facts: What holds for all runs: their data and their profile.
-        versions: The software and devices that made them, each once.
-    """
-
-    runs: Mapping[str, Run]
-    facts: Mapping[str, Any]
-    versions: Sequence[Mapping[str, str]] = ()
+    runs: Mapping[str, Run]  # by name
+    facts: Mapping[str, Any]  # what holds for all runs: their data and their profile
+    versions: Sequence[Mapping[str, str]] = ()  # software and devices that made them, each once
 
     @property
     def seeds(self) -> list[int]:

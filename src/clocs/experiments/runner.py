@@ -118,9 +118,9 @@ class Runner:
             key=lambda encoder: -rates.pretraining_seconds(encoder, self.seeds),
         )
         for name in sorted({e.dataset for e in encoders} | {cell.downstream for cell in able}):
-            self.ledger.settle(f"data of {name}", self.library.content(name), _REMEDY)
-        for name in self.library.datasets:
-            self.ledger.settle(f"leads of {name}", self.library.leads(name), _REMEDY)
+            self.ledger.settle(f"data of {name}", self.library.sources[name].content, _REMEDY)
+        for name, source in self.library.sources.items():
+            self.ledger.settle(f"leads of {name}", source.leads, _REMEDY)
         for encoder in encoders:
             settings = asdict(encoder)
             self.ledger.add(run_name(encoder, self.seeds), "pretrain", settings, self.seeds)
@@ -232,7 +232,8 @@ class Runner:
         most = max(1, self.members // self.seeds)
         rates = Rates.of(self.ledger.runs().values(), self.device.type, self.profile)
         # do not begin what cannot end in time; but something may always begin
-        self._check_time(rates.job_seconds(cells[:most], self.seeds) if self._worked() else 0.0)
+        worked = time.monotonic() - self._began > 60
+        self._check_time(rates.job_seconds(cells[:most], self.seeds) if worked else 0.0)
         by_name = {run_name(cell, self.seeds): cell for cell in cells}
         with self.ledger.claim(*by_name, limit=most) as claimed:
             if not claimed:
@@ -244,7 +245,7 @@ class Runner:
     def _count(self, cell: Cell) -> None:
         """Record the size of a dataset, for the report."""
         name = f"counts of {cell.downstream}"
-        if self.ledger.fact(name) is None:
+        if name not in self.ledger.facts():
             frames = self.library.frames(cell.downstream, leads=cell.pretraining.leads)
             counts = {
                 "recordings": len(frames.recording_ids),
@@ -253,9 +254,6 @@ class Runner:
                 "patients_by_part": [len(frames.patients_of(part)) for part in range(3)],
             }
             self.ledger.settle(name, counts, _REMEDY)
-
-    def _worked(self) -> bool:
-        return time.monotonic() - self._began > 60
 
     def _score(self, cells: Sequence[Cell]) -> None:
         """Score one fleet; if it fails, its halves, so that one bad run spoils no other."""

@@ -37,14 +37,7 @@ def learn(
 ) -> dict[str, Any]:
     """Pre-train one encoder, or resume it; returns its metrics, one value per seed.
 
-    Args:
-        encoder: What to learn.
-        folder: For its checkpoints.
-        library: The data.
-        profile: How long to train.
-        seeds: How many, from 0.
-        device: Where to train.
-        on_epoch: Called after each epoch; an exception it raises stops the training.
+    An exception that `on_epoch` raises stops the training.
     """
     pair = find_method(encoder.method).views.segments > 1
     frames = library.frames(encoder.dataset, leads=encoder.leads, pair=pair)
@@ -60,7 +53,7 @@ def learn(
         frames,
         plan,
         folder,
-        frame_to_use=library.frame(encoder.dataset),
+        frame_to_use=library.sources[encoder.dataset].frame,
         device=device,
         resume=True,
         on_epoch=on_epoch,
@@ -103,12 +96,7 @@ def score(
 ) -> list[dict[str, Any]]:
     """Score the encoders of one job, trained as one fleet; returns one result per cell.
 
-    Args:
-        cells: Of one job: they differ only in their encoders.
-        folders: Their checkpoints.
-        library: The data.
-        profile: How long to train.
-        device: Where to train.
+    The cells differ only in their encoders, whose checkpoints are in `folders`.
     """
     first = cells[0]
     frames = library.frames(
