@@ -7,6 +7,7 @@ settings, data, versions and time. Needs jinja2.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -83,22 +84,25 @@ def report(
     out.mkdir(parents=True, exist_ok=True)
     sections = [_section(results, name) for name in TITLES]
     found = claims(results)
-    page = (
-        _environment()
-        .get_template("report.html")
-        .render(
-            version=__version__,
-            made=time.strftime("%Y-%m-%d"),
-            simulated=_simulated(results),
-            summary=_summary(results, sections, found),
-            sections=sections,
-            claims=found,
-            signed=signed,
-            facts=_facts(results),
-            failures=[run for run in results.runs.values() if run.state == "failed"],
-            last_line=last_line,
-            duration=duration,
-        )
+    template = jinja2.Environment(
+        loader=jinja2.PackageLoader("clocs.experiments"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    ).get_template("report.html")
+    page = template.render(
+        version=__version__,
+        made=time.strftime("%Y-%m-%d"),
+        simulated=(results.facts.get("profile") or {}).get("name") == "simulated",
+        summary=_summary(results, sections, found),
+        sections=sections,
+        claims=found,
+        signed=signed,
+        facts=_facts(results),
+        failures=[run for run in results.runs.values() if run.state == "failed"],
+        last_line=last_line,
+        duration=duration,
     )
     for section in sections:
         write_atomic(out / f"{section.name}.md", _markdown(section).encode())
@@ -108,58 +112,27 @@ def report(
     return out / PAGE
 
 
-def _environment() -> jinja2.Environment:
-    return jinja2.Environment(
-        loader=jinja2.PackageLoader("clocs.experiments"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-
-
 def _section(results: Results, name: str) -> Section:
     cells = grid(name)
-    missing: dict[str, int] = {}
-    for cell in cells:
-        if results.result(cell) is None:
-            why = results.why_not(cell).partition(":")[0]
-            missing[why] = missing.get(why, 0) + 1
-    done = len(cells) - sum(missing.values())
+    without = [cell for cell in cells if results.result(cell) is None]
+    missing = Counter(results.why_not(cell).partition(":")[0] for cell in without)
+    done = len(cells) - len(without)
     section = Section(name, TITLES[name], ABOUT[name], len(cells), done, missing)
-    if name in ("appendix-linear", "appendix-transfer"):
-        section.folded.extend(tables.appendix_tables(results, name))
-    elif name == "byol-decay":
-        every = tables.decay_tables(results)
-        section.tables.extend(table for table in every if table.title.endswith("F = 0.5"))
-        section.folded.extend(table for table in every if not table.title.endswith("F = 0.5"))
-    else:
-        _fill(results, section, cells)
-    return section
-
-
-def _fill(results: Results, section: Section, cells: list[Cell]) -> None:
-    """Tables and figures of one experiment."""
     drawn: list[ReportFigure | None] = []
-    own = set(cells)
-    match section.name:
+    table = partial(tables.score_table, results, cells=set(cells))
+    usual = "E = 128, F = 0.5, four leads"
+    match name:
         case "table-1":
-            table = tables.linear_table(results, title="E = 128, F = 0.5, four leads", cells=own)
-            section.tables.append(table)
-            drawn.append(
-                report_figures.dots(table, "Test AUC of a linear layer on frozen embeddings.")
-            )
+            section.tables.append(table("linear", title=usual))
+            caption = "Test AUC of a linear layer on frozen embeddings."
+            drawn.append(report_figures.dots(section.tables[0], caption))
         case "linear-converged":
             title = "Standardised features, L-BFGS, L2 chosen on the validation set"
-            section.tables.append(
-                tables.linear_table(results, title=title, cells=own, task="linear-converged")
-            )
+            section.tables.append(table("linear-converged", title=title))
         case "table-2":
-            table = tables.transfer_table(results, title="E = 128, F = 0.5, four leads", cells=own)
-            section.tables.extend([table, tables.split_table(results)])
-            drawn.append(
-                report_figures.dots(table, "Test AUC after fine-tuning on another dataset.")
-            )
+            section.tables.extend([table("finetune", title=usual), tables.split_table(results)])
+            caption = "Test AUC after fine-tuning on another dataset."
+            drawn.append(report_figures.dots(section.tables[0], caption))
         case "perturbations":
             section.tables.append(tables.perturbation_table(results, cells))
             drawn.append(report_figures.perturbations(results))
@@ -172,7 +145,13 @@ def _fill(results: Results, section: Section, cells: list[Cell]) -> None:
             _add_along(results, section, cells, "E, embedding dimension", "F = 0.25")
         case "labelled-fraction":
             _add_along(results, section, cells, "F, labelled fraction", "E = 64")
+        case "byol-decay":
+            for one in tables.decay_tables(results):
+                (section.tables if one.title.endswith("F = 0.5") else section.folded).append(one)
+        case _:
+            section.folded.extend(tables.appendix_tables(results, name))
     section.figures.extend(figure for figure in drawn if figure is not None)
+    return section
 
 
 def _add_along(
@@ -180,8 +159,8 @@ def _add_along(
 ) -> None:
     """A figure over E or F, and its table."""
     caption = f"Chapman → Cardiology, {fixed}; solid lines ours, dashed lines the paper's."
-    figure = report_figures.along(results, cells, over=over, caption=caption)
-    section.figures.extend([figure] if figure else [])
+    if figure := report_figures.along(results, cells, over=over, caption=caption):
+        section.figures.append(figure)
     title = f"Chapman → Cardiology, {fixed}, over {over}"
     place = partial(report_figures.place, over=over)
     section.tables.append(tables.along_table(results, cells, title=title, place=place))
@@ -225,10 +204,6 @@ def _summary(
         "claims": len(found),
         "seconds": sum(run.seconds or 0 for run in results.runs.values()),
     }
-
-
-def _simulated(results: Results) -> bool:
-    return bool((results.facts.get("profile") or {}).get("name") == "simulated")
 
 
 def _facts(results: Results) -> dict[str, Any]:

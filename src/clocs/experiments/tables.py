@@ -33,18 +33,12 @@ class TableEntry:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of entries under columns, which may be grouped.
-
-    Attributes:
-        title: Above the table.
-        groups: (title, number of columns) of each group, or empty.
-        columns: Their titles.
-        rows: (title, entries) each; None for combinations that the paper does not have.
-    """
+    """Rows of entries under columns, which may be grouped."""
 
     title: str
-    groups: tuple[tuple[str, int], ...]
+    groups: tuple[tuple[str, int], ...]  # (title, number of columns) of each
     columns: tuple[str, ...]
+    # (title, entries) each; None for combinations that the paper does not have
     rows: tuple[tuple[str, tuple[TableEntry | None, ...]], ...]
 
     @property
@@ -56,32 +50,9 @@ class Table:
         return sum(entry.ours is not None for entry in self.entries)
 
 
-def linear_table(
+def score_table(
     results: Results,
-    *,
-    title: str,
-    cells: set[Cell],
-    leads: int = 4,
-    embedding_dim: int = 128,
-    fraction: float = 0.5,
-    task: CellTask = "linear",
-) -> Table:
-    """Methods by dataset, pre-trained and scored on the same."""
-
-    def at(method: str, dataset: str) -> Cell:
-        encoder = Pretraining(method, dataset, leads, embedding_dim)
-        return Cell(encoder, dataset, task, fraction)
-
-    rows = [
-        (title, [at(method, dataset) for dataset in paper.PRETRAIN])
-        for method, title in paper.METHOD_TITLES.items()
-    ]
-    columns = [paper.DATASET_TITLES[dataset] for dataset in paper.PRETRAIN]
-    return _table(results, title, [], columns, rows, cells)
-
-
-def transfer_table(
-    results: Results,
+    task: CellTask,
     *,
     title: str,
     cells: set[Cell],
@@ -89,15 +60,16 @@ def transfer_table(
     embedding_dim: int = 128,
     fraction: float = 0.5,
 ) -> Table:
-    """Methods by pre-training and downstream dataset."""
+    """Methods by dataset: pre-trained and scored on the same, or fine-tuned on another."""
 
     def at(method: str, dataset: str, downstream: str) -> Cell:
         source = downstream if method == "random" else dataset
         encoder = Pretraining(method, source, leads, embedding_dim)
-        return Cell(encoder, downstream, "finetune", fraction)
+        return Cell(encoder, downstream, task, fraction)
 
-    rows = [(label, [at(method, *pair) for pair in paper.PAIRS]) for method, label in _METHODS]
-    return _table(results, title, _GROUPS, _COLUMNS, rows, cells)
+    pairs, groups, columns = _TRANSFER if task == "finetune" else _LINEAR
+    rows = [(label, [at(method, *pair) for pair in pairs]) for method, label in _METHODS]
+    return _table(results, title, groups, columns, rows, cells)
 
 
 def decay_tables(results: Results) -> list[Table]:
@@ -105,17 +77,17 @@ def decay_tables(results: Results) -> list[Table]:
     cells = set(grid("byol-decay"))
     tables = []
     for fraction in paper.FRACTIONS:
-        linear, transfer = [], []
-        for tau in BYOL_DECAYS:
-            label = f"τ_d = {tau or paper.TAU_D:g}"
-            own = {d: Pretraining("byol", d, tau_d=tau) for d in paper.PRETRAIN}
-            linear.append((label, [Cell(e, d, "linear", fraction) for d, e in own.items()]))
-            pairs = [Cell(own[p], d, "finetune", fraction) for p, d in paper.PAIRS]
-            transfer.append((label, pairs))
-        columns = [paper.DATASET_TITLES[dataset] for dataset in paper.PRETRAIN]
-        at = f"F = {fraction:g}"
-        tables.append(_table(results, f"Linear, {at}", [], columns, linear, cells))
-        tables.append(_table(results, f"Transfer, {at}", _GROUPS, _COLUMNS, transfer, cells))
+        for what, (pairs, groups, columns) in (("Linear", _LINEAR), ("Transfer", _TRANSFER)):
+            task: CellTask = "linear" if what == "Linear" else "finetune"
+            rows = [
+                (
+                    f"τ_d = {tau or paper.TAU_D:g}",
+                    [Cell(Pretraining("byol", p, tau_d=tau), d, task, fraction) for p, d in pairs],
+                )
+                for tau in BYOL_DECAYS
+            ]
+            title = f"{what}, F = {fraction:g}"
+            tables.append(_table(results, title, groups, columns, rows, cells))
     return tables
 
 
@@ -146,10 +118,10 @@ def perturbation_table(results: Results, cells: Sequence[Cell]) -> Table:
 def appendix_tables(results: Results, name: str) -> list[Table]:
     """All of `appendix-linear` or `appendix-transfer`."""
     cells = set(grid(name))
-    make: Callable[..., Table] = linear_table if name == "appendix-linear" else transfer_table
     return [
-        make(
+        score_table(
             results,
+            "linear" if name == "appendix-linear" else "finetune",
             title=f"{leads} leads, E = {e}, F = {fraction:g}",
             cells=cells,
             leads=leads,
@@ -191,10 +163,18 @@ def _over_splits(results: Results, cell: Cell) -> TableEntry:
 
 
 _METHODS = list(paper.METHOD_TITLES.items())
-_GROUPS = [
-    (f"Pre-trained on {paper.DATASET_TITLES[p]}", len(d)) for p, d in paper.DOWNSTREAM.items()
-]
-_COLUMNS = [paper.DATASET_TITLES[d] for _, d in paper.PAIRS]
+# (pre-trained on, scored on) of each column; groups of columns; their titles
+_Layout = tuple[Sequence[tuple[str, str]], Sequence[tuple[str, int]], Sequence[str]]
+_LINEAR: _Layout = (
+    [(dataset, dataset) for dataset in paper.PRETRAIN],
+    [],
+    [paper.DATASET_TITLES[dataset] for dataset in paper.PRETRAIN],
+)
+_TRANSFER: _Layout = (
+    paper.PAIRS,
+    [(f"Pre-trained on {paper.DATASET_TITLES[p]}", len(d)) for p, d in paper.DOWNSTREAM.items()],
+    [paper.DATASET_TITLES[d] for _, d in paper.PAIRS],
+)
 
 
 def _table(
@@ -244,11 +224,7 @@ def _marked(
     )
 
 
-_EXCLUDED = (
-    paper.METHOD_TITLES["random"],
-    paper.METHOD_TITLES["random-bn"],
-    paper.METHOD_TITLES["supervised"],
-)
+_EXCLUDED = [paper.METHOD_TITLES[method] for method in ("random", "random-bn", "supervised")]
 
 
 def value_of(numbers: Sequence[float]) -> Value:
