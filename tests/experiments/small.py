@@ -8,9 +8,9 @@ from pathlib import Path
 from clocs.experiments.data import Library, library_of
 from clocs.experiments.grid import Cell, grid, only
 from clocs.experiments.ledger import Ledger
-from clocs.experiments.profile import Profile
 from clocs.experiments.runner import GridStatus, Runner
 from clocs.experiments.simulated import simulated_frames
+from clocs.experiments.steps import Profile
 
 TINY = Profile(
     name="simulated", epochs=1, patience=1, lr=1e-3, curve_epochs=2, resamples=0, seeds=1

@@ -17,7 +17,7 @@ from clocs.experiments.dry_run import estimate
 from clocs.experiments.grid import Pretraining, grid
 from clocs.experiments.ledger import Ledger
 from clocs.experiments.pricing import Rates
-from clocs.experiments.profile import PAPER
+from clocs.experiments.steps import PAPER
 
 # what a machine with torch, numpy, scipy and safetensors alone does not have
 ABSENT = ["fastexcel", "jinja2", "matplotlib", "pandas", "polars", "rich"]

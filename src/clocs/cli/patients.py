@@ -159,8 +159,8 @@ def distances(
 
         title = f"{found.method} on {found.store}, {found.split} patients"
         name = "Euclidean" if metric == "euclidean" else "cosine"
-        intra, inter = found.distances.intra, found.distances.inter
-        save(distance_histograms(intra, inter, title=title, metric=name), plot)
+        panels = {"": (found.distances.intra, found.distances.inter)}
+        save(distance_histograms(panels, title=title, metric=name), plot)
     if as_json:
         print_json(found.json() | {"plot": None if plot is None else str(plot)})
         return

@@ -14,8 +14,8 @@ from clocs.experiments.data import open_library
 from clocs.experiments.grid import Cell, Pretraining, cells_of
 from clocs.experiments.ledger import FILE, Run, open_ledger
 from clocs.experiments.pricing import Rates, duration
-from clocs.experiments.profile import PAPER, SIMULATED
 from clocs.experiments.runner import run_name, why_not
+from clocs.experiments.steps import PAPER, SIMULATED
 
 
 @dataclass(frozen=True)

@@ -98,8 +98,7 @@ class Ledger:
         )
 
     def run(self, name: str) -> Run | None:
-        rows = self._select("WHERE name = ?", name)
-        return rows[0] if rows else None
+        return next(iter(self._select("WHERE name = ?", name)), None)
 
     def runs(self) -> dict[str, Run]:
         """All of them, by name."""

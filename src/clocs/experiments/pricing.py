@@ -12,8 +12,8 @@ from statistics import fmean
 
 from clocs.experiments.grid import Cell, Pretraining
 from clocs.experiments.ledger import Run
-from clocs.experiments.profile import Profile
 from clocs.experiments.simulated import PATIENTS
+from clocs.experiments.steps import Profile
 
 # instances of all splits in four leads, as `clocs info` prints them; 'lead': one frame of one lead
 INSTANCES = {
@@ -91,13 +91,8 @@ class Rates:
                 s = run.settings
                 key = (run.kind, s["downstream"], s["pretraining"]["leads"])
                 cell.setdefault(key, []).append(run.seconds / s["fraction"])
-        return cls(
-            device,
-            profile,
-            {k: fmean(v) for k, v in rate.items()},
-            {k: fmean(v) for k, v in epochs.items()},
-            {k: fmean(v) for k, v in cell.items()},
-        )
+        rates, lasted = ({k: fmean(v) for k, v in found.items()} for found in (rate, epochs))
+        return cls(device, profile, rates, lasted, {k: fmean(v) for k, v in cell.items()})
 
     @property
     def set_up(self) -> float:

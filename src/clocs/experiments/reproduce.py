@@ -15,9 +15,9 @@ from clocs.errors import SettingError
 from clocs.experiments.data import Library, library_of, open_library
 from clocs.experiments.grid import cells_of
 from clocs.experiments.ledger import open_ledger
-from clocs.experiments.profile import PAPER, SIMULATED, Profile
 from clocs.experiments.runner import MEMBERS, GridProgress, GridStatus, Runner
 from clocs.experiments.simulated import simulated_datasets
+from clocs.experiments.steps import PAPER, SIMULATED, Profile
 from clocs.training.device import pick_device
 
 SIMULATED_NAME = "synthetic"

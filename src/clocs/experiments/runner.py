@@ -22,8 +22,7 @@ from clocs.experiments.data import Library
 from clocs.experiments.grid import Cell, Pretraining
 from clocs.experiments.ledger import Ledger, versions
 from clocs.experiments.pricing import Rates, duration
-from clocs.experiments.profile import Profile
-from clocs.experiments.steps import Throughput, learn, score
+from clocs.experiments.steps import Profile, Throughput, learn, score
 from clocs.training.loop import Epoch
 
 MEMBERS = 45  # trained downstream at once: nine groups of five seeds
@@ -260,13 +259,8 @@ class Runner:
         names = [run_name(cell, self.seeds) for cell in cells]
         began, failure = time.monotonic(), ""
         try:
-            results = score(
-                cells,
-                [self._folder(cell.pretraining) for cell in cells],
-                self.library,
-                self.profile,
-                device=self.device,
-            )
+            folders = [self._folder(cell.pretraining) for cell in cells]
+            results = score(cells, folders, self.library, self.profile, device=self.device)
         except KeyboardInterrupt:
             for name in names:
                 self.ledger.put_back(name, seconds=0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +12,42 @@ import torch
 
 from clocs.evaluation.baseline import score_against_untrained
 from clocs.experiments.data import Library
-from clocs.experiments.grid import Cell, Pretraining
-from clocs.experiments.profile import Profile
+from clocs.experiments.grid import CURVE_EPOCHS, Cell, Pretraining
 from clocs.frames.frames import Frames
 from clocs.patients.distances import frame_distances
 from clocs.pretraining.methods import find_method
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain_frames import pretrain_frames
 from clocs.training.checkpoint import Checkpoint, load_checkpoints
-from clocs.training.loop import Epoch
+from clocs.training.loop import Epoch, Settings
 
 VALIDATION = 1
 BINS = 60  # of the distance histograms
+
+
+@dataclass(frozen=True)
+class Profile:
+    """How long to train, for all runs of a folder: as in the paper, or briefly, to try it out."""
+
+    name: str = "paper"  # or 'simulated', for small simulated datasets
+    epochs: int = 400
+    patience: int = 15  # epochs without a lower validation loss before a member stops
+    lr: float = 1e-4
+    curve_epochs: int = CURVE_EPOCHS  # of a curve, without early stopping
+    resamples: int = 2000  # bootstrap samples of patients, for the confidence intervals
+    seeds: int = 5  # by default
+
+    def settings(self, batch_size: int) -> Settings:
+        return Settings(self.epochs, self.patience, batch_size, self.lr)
+
+    def curve_settings(self, batch_size: int) -> Settings:
+        return Settings(self.curve_epochs, self.curve_epochs, batch_size, self.lr)
+
+
+PAPER = Profile()
+SIMULATED = Profile(
+    name="simulated", epochs=1, patience=1, lr=1e-3, curve_epochs=3, resamples=50, seeds=2
+)
 
 
 def learn(

@@ -13,8 +13,7 @@ from clocs.figures.canvas import COLOURS, hide_frame, new_figure
 
 
 def distance_histograms(
-    intra: ArrayLike | Mapping[str, tuple[ArrayLike, ArrayLike]],
-    inter: ArrayLike | None = None,
+    panels: Mapping[str, tuple[ArrayLike, ArrayLike]],
     *,
     title: str = "",
     metric: str = "Euclidean",
@@ -22,20 +21,11 @@ def distance_histograms(
     """Draw distances within and between patients, as in the paper's figure 6.
 
     Args:
-        intra: Distances between embeddings of one patient; or, for panels side by side, a mapping
-            from the panel's name to its (intra, inter).
-        inter: Distances between embeddings of different patients.
+        panels: Side by side; each panel's name, and its distances between embeddings of one patient
+            and of different patients.
         title: Above the figure.
         metric: The name of the distance, for the axis.
     """
-    if isinstance(intra, Mapping):
-        panels = dict(intra)
-    elif inter is not None:
-        panels = {"": (intra, inter)}
-    else:
-        raise SettingError(
-            "distances between patients are missing; give `inter` as well as `intra`"
-        )
     figure = new_figure(max(4.5, 3.4 * len(panels)), 3.2)
     for axes, (name, pair) in zip(
         figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True

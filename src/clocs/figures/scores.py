@@ -28,7 +28,11 @@ def roc(predictions: Predictions) -> Figure:
     """One curve per class against the rest, per frame and lead, the mean over seeds."""
     from clocs.evaluation.metrics import auc_per_class
 
-    figure, axes = _square(f"ROC, {_title(predictions)}")
+    figure = new_figure(6.4, 4.6)
+    axes = figure.add_subplot()
+    hide_frame(axes)
+    axes.set(xlim=(-0.005, 1), ylim=(0, 1.005), aspect="equal")
+    axes.set_title(f"ROC, {_title(predictions)}", fontsize=10, loc="left")
     auc = np.stack([auc_per_class(s, predictions.targets) for s in predictions.probabilities])
     for c, label in enumerate(predictions.labels):
         if np.isnan(auc[:, c]).all():
@@ -155,15 +159,6 @@ def _roc(score: NDArray[np.float64], target: NDArray[np.bool_]) -> NDArray[np.fl
     hits, false = np.cumsum(target[order])[last], np.cumsum(~target[order])[last]
     x, y = np.append(0, false / false[-1]), np.append(0, hits / hits[-1])
     return np.asarray(np.interp(_GRID, x, y))
-
-
-def _square(title: str) -> tuple[Figure, Axes]:
-    figure = new_figure(6.4, 4.6)
-    axes = figure.add_subplot()
-    hide_frame(axes)
-    axes.set(xlim=(-0.005, 1), ylim=(0, 1.005), aspect="equal")
-    axes.set_title(title, fontsize=10, loc="left")
-    return figure, axes
 
 
 def _legend(axes: Axes, title: str) -> None:
