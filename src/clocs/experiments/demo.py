@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -106,17 +107,8 @@ def run_demo(
     evaluations = []
     for method, checkpoints in learned.items():
         with stage(f"Evaluating {method} on test patients"):
-            for fraction in FRACTIONS:
-                evaluations.append(
-                    evaluate_frames(
-                        checkpoints,
-                        frames,
-                        fraction=fraction,
-                        by="patient",
-                        settings=EVALUATION,
-                        resamples=500,
-                    )
-                )
+            score = partial(evaluate_frames, checkpoints, frames, by="patient", resamples=500)
+            evaluations += [score(fraction=f, settings=EVALUATION) for f in FRACTIONS]
     with stage("Measuring distances between patients"):
         distances = {
             method: frame_distances(learned[method][0], frames) for method in ("random-bn", "cmsc")
@@ -128,9 +120,8 @@ def run_demo(
 
 
 def _write_page(demo: Demo, store: Store) -> None:
-    examples = _one_of_each(store)
     names = []
-    for label, recording in examples.items():
+    for label, recording in _one_of_each(store).items():
         names.append(f"ecg-{label}.png")
         figure = ecg_paper(
             recording.select(("II", "V2", "aVL", "aVR")), title=f"{label} ({recording.id})"
@@ -157,7 +148,9 @@ def _write_page(demo: Demo, store: Store) -> None:
         evaluation=demo.evaluation,
         distances=demo.distances,
         seconds=demo.seconds,
-        image=lambda name: _data_url(demo.folder / name),
+        image=lambda name: (
+            "data:image/png;base64," + base64.b64encode((demo.folder / name).read_bytes()).decode()
+        ),
         ecgs=names,
     )
     write_atomic(demo.page, page.encode())
@@ -170,7 +163,3 @@ def _one_of_each(store: Store) -> dict[str, Any]:
         if labels and labels[0] not in first:
             first[labels[0]] = store.recording(row)
     return {label: first[label] for label in store.manifest.labels if label in first}
-
-
-def _data_url(path: Path) -> str:
-    return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()

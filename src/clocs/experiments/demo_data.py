@@ -30,10 +30,8 @@ def demo_store_and_encoder(
 ) -> tuple[Path, Path]:
     """The demo's store and its folder of CMSC encoders, made unless they exist.
 
-    Args:
-        folder: Where `clocs demo` with this `out` keeps them, too.
-        patients: Number of simulated patients.
-        progress: Called with the current stage, the steps done and their total.
+    `clocs demo` with this folder as `out` keeps them there, too. `progress` is called with the
+    current stage, the steps done and their total.
     """
     store, encoders = store_folder(folder, patients), encoder_folder(folder, patients, "cmsc")
     if (store / "manifest.json").is_file() and (encoders / "seed-0.safetensors").is_file():

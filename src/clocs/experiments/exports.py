@@ -30,13 +30,8 @@ EXPORTED = (
 def open_results(folder: Path, *more: Path, keep_earlier: bool = False) -> Results:
     """Read folders of runs or of reports; where two have a run, the completed one counts.
 
-    Args:
-        folder: The main folder.
-        more: Folders to include.
-        keep_earlier: Where `folder` and another have different results of a cell, keep the other's.
-
-    Raises:
-        SettingError: A folder holds neither, or two contradict each other.
+    With `keep_earlier`, where `folder` and another have different results of a cell, the other's
+    counts; without, that is an error.
     """
     results = _open_one(folder)
     for other in more:

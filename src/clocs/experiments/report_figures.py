@@ -117,12 +117,12 @@ def perturbations(results: Results) -> ReportFigure | None:
 
 def more_with_less(results: Results) -> ReportFigure | None:
     """Validation AUC over epochs of fine-tuning."""
-    shades = {0.25: "var(--cmsc)", 0.5: "var(--cmlc)", 0.75: "var(--cmsmlc)"}
+    shades = dict(zip(FEW, ("var(--cmsc)", "var(--cmlc)", "var(--cmsmlc)"), strict=True))
     panels = []
     for i, (dataset, downstream) in enumerate(TRANSFERS):
         wanted = [
             (f"CMSC, F = {f:g}", Cell(Pretraining("cmsc", dataset), downstream, "curve", f), c)
-            for f, c in zip(FEW, (shades[f] for f in FEW), strict=True)
+            for f, c in shades.items()
         ]
         random = Cell(Pretraining("random", downstream), downstream, "curve", 1.0)
         wanted.append(("random, F = 1", random, "var(--random)"))
@@ -174,10 +174,9 @@ def along(
     lines: list[Line] = []
     marks: list[Dot] = []
     places = sorted({place(cell, over) for cell in cells})
+    ordered = sorted(cells, key=lambda cell: place(cell, over))
     for method in methods:
-        own = sorted(
-            (c for c in cells if c.pretraining.method == method), key=lambda c: place(c, over)
-        )
+        own = [c for c in ordered if c.pretraining.method == method]
         for look, dashed in ((papers, True), (results.ours, False)):
             known = [(places.index(place(c, over)), v) for c in own if (v := look(c))]
             if known:
