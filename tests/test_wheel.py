@@ -26,6 +26,7 @@ FRESH = os.environ.get("CI") == "true"
 NEEDED = (
     "clocs/py.typed",
     "clocs/kernels/block.c",
+    "clocs/kernels/block_instance.h",
     "clocs/kernels/threads.h",
     "clocs/experiments/paper_results.csv",
     "clocs/experiments/templates/report.html",

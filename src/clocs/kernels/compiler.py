@@ -37,7 +37,8 @@ def _library(source: str, *defines: str) -> ctypes.CDLL | None:
     compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
     native = "-mcpu=native" if platform.machine() in ("aarch64", "arm64") else "-march=native"
     named = [f"-D{define}" for define in defines]
-    texts = [(_HERE / file).read_text("utf-8") for file in (f"{source}.c", "threads.h")]
+    files = [_HERE / f"{source}.c", *sorted(_HERE.glob("*.h"))]
+    texts = [file.read_text("utf-8") for file in files]
     name = hashlib.sha256(repr((texts, _FLAGS, native, named, _processor())).encode()).hexdigest()
     path = _folder() / f"{source}-{name[:20]}.so"
     if not _whole(path):
