@@ -11,7 +11,7 @@ from clocs.encoders.cnn import CNN
 from clocs.encoders.conv_block import conv_block
 from clocs.encoders.make import make_encoder
 from clocs.errors import SettingError
-from clocs.kernels.block_torch import plain_block
+from plain_block import plain_block
 
 
 def as_torch_modules(encoder: CNN, weights: dict[str, Tensor]) -> nn.Sequential:

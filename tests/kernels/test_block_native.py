@@ -19,9 +19,9 @@ from clocs.encoders.cnn import CNN
 from clocs.encoders.conv_block import block_implementation, conv_block, conv_block_eval
 from clocs.kernels import compiler
 from clocs.kernels.block_native import NativeBlock
-from clocs.kernels.block_torch import plain_block
-from clocs.kernels.windows_native import native_windows
+from clocs.kernels.native import native_windows
 from clocs.training.signals import min_max
+from plain_block import plain_block
 
 CPU = torch.device("cpu")
 SHAPES = [(1, 4), (4, 16), (16, 32)]

@@ -20,18 +20,12 @@ class Encoder(ABC):
 
     Frames may be less precise than weights (bfloat16): activations are then, too, but embeddings
     and statistics are as precise as the weights.
-
-    Attributes:
-        embedding_dim: Length of an embedding.
-        samples: Length of a frame.
-        dropout: Probability.
-        name: As in `clocs.encoders.make.ENCODERS`.
     """
 
-    embedding_dim: int = 128
-    samples: int = 2500
-    dropout: float = 0.1
-    name: str = ""
+    embedding_dim: int = 128  # length of an embedding
+    samples: int = 2500  # length of a frame
+    dropout: float = 0.1  # probability
+    name: str = ""  # as in `clocs.encoders.make.ENCODERS`
 
     @property
     def capturable(self) -> bool:
@@ -62,13 +56,9 @@ class Encoder(ABC):
 
 @dataclass(frozen=True)
 class EncoderRow:
-    """An encoder's row in `ENCODERS`: declared at the top level of its module.
+    """An encoder's row in `ENCODERS`: declared at the top level of its module."""
 
-    Attributes:
-        name: By which it is chosen, and which checkpoints carry.
-        make: Called with `embedding_dim`, `samples` and `dropout` by keyword; makes an `Encoder` or
-            any module that maps (batch, leads, samples) to (batch, embedding_dim).
-    """
-
-    name: str
+    name: str  # by which it is chosen, and which checkpoints carry
+    # called with `embedding_dim`, `samples` and `dropout` by keyword; makes an `Encoder` or any
+    # module that maps (batch, leads, samples) to (batch, embedding_dim)
     make: Callable[..., Encoder | nn.Module]

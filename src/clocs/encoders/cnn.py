@@ -70,7 +70,6 @@ class CNN(Encoder):
         return buffers
 
     def encode(self, weights: Weights, buffers: Weights, x: Tensor) -> Tensor:
-        """x: (members, n, samples) -> (members, n, embedding_dim), in evaluation mode."""
         h = x.unsqueeze(-1)
         for i in range(1, len(CHANNELS)):
             mean, variance = buffers[f"norm{i}.mean"], buffers[f"norm{i}.variance"]
@@ -80,7 +79,6 @@ class CNN(Encoder):
     def encode_training(
         self, weights: Weights, buffers: Weights, x: Tensor, keys: Tensor, momentum: float = 0.1
     ) -> tuple[Tensor, Weights]:
-        """The same with batch statistics and dropout, and the buffers as they are afterwards."""
         h = x.unsqueeze(-1)
         layers = torch.arange(1, len(CHANNELS), device=keys.device)
         layer_keys = keyed_random.fold(keys, layers[:, None])  # (layers, members)

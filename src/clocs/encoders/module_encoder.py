@@ -79,7 +79,6 @@ class ModuleEncoder(Encoder):
         }
 
     def encode(self, weights: Weights, buffers: Weights, x: Tensor) -> Tensor:
-        """x: (members, n, samples) -> (members, n, embedding_dim), in evaluation mode."""
         with _ONE_AT_A_TIME:
             self._module.to(x.device).eval()
             return torch.stack(
@@ -89,7 +88,6 @@ class ModuleEncoder(Encoder):
     def encode_training(
         self, weights: Weights, buffers: Weights, x: Tensor, keys: Tensor, momentum: float = 0.1
     ) -> tuple[Tensor, Weights]:
-        """The same with batch statistics and dropout, and the buffers as they are afterwards."""
         z, after = [], []
         with _ONE_AT_A_TIME:
             self._module.to(x.device).train()

@@ -106,8 +106,6 @@ class ResNet(Encoder):
         return buffers
 
     def encode(self, weights: Weights, buffers: Weights, x: Tensor) -> Tensor:
-        """x: (members, n, samples) -> (members, n, embedding_dim), in evaluation mode."""
-
         def norm(conv: _Conv, y: Tensor) -> Tensor:
             name = f"{conv.name}.norm"
             return _scaled(y, weights, name, buffers[f"{name}.mean"], buffers[f"{name}.variance"])
@@ -117,7 +115,6 @@ class ResNet(Encoder):
     def encode_training(
         self, weights: Weights, buffers: Weights, x: Tensor, keys: Tensor, momentum: float = 0.1
     ) -> tuple[Tensor, Weights]:
-        """The same with batch statistics and dropout, and the buffers as they are afterwards."""
         updated = {}
 
         def norm(conv: _Conv, y: Tensor) -> Tensor:

@@ -133,18 +133,11 @@ class Frames:
 
     def save(self, path: Path) -> None:
         """Write one safetensors file, complete or not at all; signals are compressed."""
-        facts = {
-            field.name: getattr(self, field.name)
-            for field in fields(self)
-            if not isinstance(getattr(self, field.name), np.ndarray)
-        }
+        facts = {field.name: getattr(self, field.name) for field in fields(self)}
+        pieces = _encode(facts.pop("signals"))
+        names = [name for name, value in facts.items() if isinstance(value, np.ndarray)]
+        arrays = {name: np.ascontiguousarray(facts.pop(name)) for name in names}
         facts |= {"format": FORMAT, "spec": asdict(self.spec), "samples": len(self.signals)}
-        pieces = _encode(self.signals)
-        arrays = {
-            field.name: np.ascontiguousarray(getattr(self, field.name))
-            for field in fields(self)
-            if isinstance(getattr(self, field.name), np.ndarray) and field.name != "signals"
-        }
         arrays["signals.bytes"] = np.frombuffer(b"".join(pieces), np.uint8)
         arrays["signals.sizes"] = np.array([len(piece) for piece in pieces], np.int64)
         write_atomic(path, save(arrays, metadata={"clocs.frames": json.dumps(facts)}))

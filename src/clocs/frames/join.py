@@ -24,14 +24,9 @@ def join(
 ) -> Frames:
     """One Frames of all parts, in their order; a single part is returned as it is.
 
-    Labels are kept where all parts have the same classes, else nothing is labelled.
-
-    Args:
-        parts: At least one.
-        beside: As in `allocate_signals`.
-        memory: The most bytes of joined signals to keep in memory; where None, half of what one
-            dataset may take, as the parts are in memory too. Larger signals are mapped from a
-            file that is deleted with them.
+    Labels are kept where all parts have the same classes, else nothing is labelled. `beside` and
+    `memory` are as for `allocate_signals`, but by default only half as many bytes stay in memory,
+    as the parts are there too.
     """
     first = parts[0]
     if len(parts) == 1:
@@ -54,35 +49,27 @@ def join(
         beside=beside,
         memory=memory_for_signals() // 2 if memory is None else memory,
     )
+    names = ("digests", "age", "sex", "day", "scale", "segment", "split")
+    targets = [part.target if same_labels else part.target[:, :0] for part in parts]
+    arrays: dict[str, Any] = {
+        name: np.concatenate([getattr(part, name) for part in parts]) for name in names
+    }
     return replace(
         first,
         dataset=SEVERAL.join(dict.fromkeys(part.dataset for part in parts)),
         content=hashlib.sha256(" ".join(part.content for part in parts).encode()).hexdigest(),
         labels=first.labels if same_labels else (),
-        multilabel=first.multilabel,
         unit=first.unit if len({part.unit for part in parts}) == 1 else "mixed",
         patient_ids=distinct,
         recording_ids=tuple(n for part in parts for n in part.keyed(part.recording_ids)),
-        digests=_joined(parts, "digests"),
-        age=_joined(parts, "age"),
-        sex=_joined(parts, "sex"),
-        day=_joined(parts, "day"),
         signals=np.concatenate([part.signals for part in parts], out=signals),
         starts=_shifted(parts, "starts", [len(part.signals) for part in parts]),
-        scale=_joined(parts, "scale"),
         recording=_shifted(parts, "recording", [len(part.recording_ids) for part in parts]),
         patient=place[_shifted(parts, "patient", [len(part.patient_ids) for part in parts])],
-        segment=_joined(parts, "segment"),
-        split=_joined(parts, "split"),
-        target=_joined(parts, "target")
-        if same_labels
-        else np.zeros((sum(len(part) for part in parts), 0), np.uint8),
+        target=np.concatenate(targets),
         joined=True,
+        **arrays,
     )
-
-
-def _joined(parts: Sequence[Frames], name: str) -> NDArray[Any]:
-    return np.concatenate([getattr(part, name) for part in parts])
 
 
 def _shifted(parts: Sequence[Frames], name: str, sizes: list[int]) -> NDArray[Any]:

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from clocs.errors import SettingError
 from clocs.frames.frames import SEXES, Frames
-from clocs.frames.labels import label_frames
-from clocs.frames.positions import Cuts, cut, frame_count
+from clocs.frames.positions import Cuts, cut, frame_count, label_frames
 from clocs.frames.resample import LONG, TOGETHER, CutWindows, cut_windows
 from clocs.frames.signal_memory import allocate_signals
 from clocs.frames.splits import assign
@@ -27,37 +26,21 @@ _AHEAD = 16  # groups of recordings decoded ahead of the workers that resample t
 
 @dataclass(frozen=True)
 class FramePlan:
-    """Everything about a store's frames but their signals, which `windows` streams.
+    """Everything about a store's frames but their signals, which `windows` streams."""
 
-    Attributes:
-        store: Prepared recordings.
-        spec: Duration and samples of a frame.
-        leads: Names, in the order requested.
-        split_seed: Random seed of `split`.
-        table: One row per recording that has the leads; a part of the store's table.
-        rows: (recordings,) their rows in the store.
-        cuts: All frames, including those that are not kept.
-        counts: (recordings,) frames of each.
-        kept: (frames,) whether a frame of `cuts` is used.
-        target: (frames, classes) labels of each frame of `cuts`.
-        patient_ids: Distinct patients, in order of appearance.
-        patient: (recordings,) index into `patient_ids`.
-        split: (patients,) 0 train, 1 validation, 2 test.
-    """
-
-    store: Store
-    spec: FrameSpec
-    leads: tuple[str, ...]
-    split_seed: int
-    table: pl.DataFrame
-    rows: NDArray[np.int64]
-    cuts: Cuts
-    counts: NDArray[np.int64]
-    kept: NDArray[np.bool_]
-    target: NDArray[np.uint8]
-    patient_ids: tuple[str, ...]
-    patient: NDArray[np.int32]
-    split: NDArray[np.int8]
+    store: Store  # prepared recordings
+    spec: FrameSpec  # duration and samples of a frame
+    leads: tuple[str, ...]  # names, in the order requested
+    split_seed: int  # random seed of `split`
+    table: pl.DataFrame  # one row per recording that has the leads; a part of the store's table
+    rows: NDArray[np.int64]  # (recordings,) their rows in the store
+    cuts: Cuts  # all frames, including those that are not kept
+    counts: NDArray[np.int64]  # (recordings,) frames of each
+    kept: NDArray[np.bool_]  # (frames,) whether a frame of `cuts` is used
+    target: NDArray[np.uint8]  # (frames, classes) labels of each frame of `cuts`
+    patient_ids: tuple[str, ...]  # distinct patients, in order of appearance
+    patient: NDArray[np.int32]  # (recordings,) index into `patient_ids`
+    split: NDArray[np.int8]  # (patients,) 0 train, 1 validation, 2 test
 
     def windows(
         self, recordings: NDArray[np.int64] | None = None
@@ -100,14 +83,7 @@ def plan_frames(
     leads: Sequence[str] | None = None,
     split_seed: int = 0,
 ) -> FramePlan:
-    """Positions, labels and patients of the frames of all recordings that have the chosen leads.
-
-    Args:
-        store: Prepared recordings.
-        spec: The frame; the dataset's own where None.
-        leads: By name, in this order; see `Store.choose_leads`.
-        split_seed: Random seed of the split into training, validation and test patients.
-    """
+    """Positions, labels and patients of the frames that `make_frames` would make of these."""
     manifest = store.manifest
     spec = spec or manifest.frame
     leads = store.choose_leads(leads)

@@ -1,4 +1,4 @@
-"""Where the frames of recordings are, and which episode covers them: numpy only.
+"""Where the frames of recordings are, and which episode covers them.
 
 All positions are in samples of the recording as stored, at its own rate. Arrays are flat, with one
 element per frame, so a whole store is cut at once.
@@ -9,27 +9,36 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
 from clocs.recording import FrameSpec
 
 # Relative. Durations like 2500/300 s are not exact in binary, but mean a whole number of samples.
 _NEARLY = 1e-6
+NO_EPISODE = "(no episode)"
 
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """All frames of all recordings, in order of recording, then time.
+    """All frames of all recordings, in order of recording, then time."""
 
-    Attributes:
-        recording: (frames,) index of the recording.
-        frame: (frames,) index of the frame in its recording.
-        start: (frames,) first sample in its recording.
+    recording: NDArray[np.int64]  # (frames,) index of the recording
+    frame: NDArray[np.int64]  # (frames,) index of the frame in its recording
+    start: NDArray[np.int64]  # (frames,) first sample in its recording
+
+
+@dataclass(frozen=True, slots=True)
+class FrameLabels:
+    """Labels of the frames of a store.
+
+    `label` is the class of the episode that covers the frame's first sample; −1 where the recording
+    has no episodes, so that its own labels apply, and where the frame is left out.
     """
 
-    recording: NDArray[np.int64]
-    frame: NDArray[np.int64]
-    start: NDArray[np.int64]
+    kept: NDArray[np.bool_]  # (frames,) not where its episode is of none of the classes
+    label: NDArray[np.int64]  # (frames,)
+    left_out: dict[str, int]  # frames that are not kept, by label
 
 
 def frame_width(rate: ArrayLike, spec: FrameSpec) -> NDArray[np.float64]:
@@ -70,12 +79,7 @@ def frame_labels(
 ) -> NDArray[np.int64]:
     """(frames,) the label of the episode that covers each frame's first sample, -1 where none does.
 
-    Args:
-        cuts: The frames.
-        recording: (episodes,) which recording an episode belongs to.
-        start: (episodes,) its first sample.
-        stop: (episodes,) one past its last sample. Episodes of a recording do not overlap.
-        label: (episodes,) its label's index.
+    All but `cuts` are (episodes,); those of a recording do not overlap, and `stop` is exclusive.
     """
     if recording.size == 0 or cuts.start.size == 0:
         return np.full(cuts.start.size, -1, dtype=np.int64)
@@ -87,6 +91,37 @@ def frame_labels(
     found = order[np.maximum(at, 0)]
     covers = (at >= 0) & (recording[found] == cuts.recording) & (cuts.start < stop[found])
     return np.where(covers, label[found], -1)
+
+
+def label_frames(table: pl.DataFrame, cuts: Cuts, classes: tuple[str, ...]) -> FrameLabels:
+    """Label the frames of a store's rows, which `cuts.recording` numbers, by their episodes."""
+    episodes = (
+        table.select(pl.int_range(pl.len(), dtype=pl.Int64).alias("recording"), "episodes")
+        .filter(pl.col("episodes").list.len() > 0)
+        .explode("episodes")
+        .unnest("episodes")
+    )
+    every = np.ones(cuts.start.size, dtype=np.bool_)
+    if episodes.is_empty():
+        return FrameLabels(every, np.full(cuts.start.size, -1), {})
+    names = [*classes, *(n for n in episodes["label"].unique().sort() if n not in classes)]
+    found = frame_labels(
+        cuts,
+        recording=episodes["recording"].to_numpy(),
+        start=episodes["start"].to_numpy(),
+        stop=episodes["stop"].to_numpy(),
+        label=episodes["label"]
+        .replace_strict(names, np.arange(len(names)), return_dtype=pl.Int64)
+        .to_numpy(),
+    )
+    known = (found >= 0) & (found < len(classes))
+    kept = known | ~np.isin(cuts.recording, episodes["recording"].to_numpy())
+    kinds, counts = np.unique(found[~kept], return_counts=True)
+    left_out = {
+        NO_EPISODE if kind < 0 else names[kind]: int(count)
+        for kind, count in zip(kinds.tolist(), counts, strict=True)
+    }
+    return FrameLabels(kept, np.where(known, found, -1), left_out)
 
 
 def pairs(cuts: Cuts, kept: NDArray[np.bool_]) -> NDArray[np.int64]:

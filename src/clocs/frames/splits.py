@@ -80,8 +80,8 @@ def labelled_subset(
         dataset: Its name.
         split_seed: Random seed of the patient split.
         seed: Random seed of the training.
-        fraction: In (0, 1].
-        by: The unit that is counted.
+        fraction: In (0, 1], of the units that `by` names.
+        by: The unit.
     """
     if not 0.0 < fraction <= 1.0:
         raise SettingError(f"`fraction` must be above 0 and at most 1, not {fraction}")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Literal
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from clocs.frames.labels import FrameLabels, label_frames
-from clocs.frames.positions import Cuts, cut, pairs
+from clocs.frames.positions import Cuts, FrameLabels, cut, label_frames, pairs
 from clocs.frames.splits import PARTS, assign
 from clocs.frames.views import Views
 from clocs.recording import FrameSpec
@@ -73,11 +73,8 @@ def store_info(
         "seconds": seconds,
         "hours": seconds / 3600,
         "multilabel": manifest.multilabel,
-        "frame": {"seconds": manifest.frame.seconds, "samples": manifest.frame.samples},
-        "segment_frame": {
-            "seconds": manifest.segment_frame.seconds,
-            "samples": manifest.segment_frame.samples,
-        },
+        "frame": asdict(manifest.frame),
+        "segment_frame": asdict(manifest.segment_frame),
         "labels": _label_recordings(store),
         "label_frames": _label_frames(store, cuts, labelled, len(chosen)),
         "left_out_frames": labelled.left_out,
@@ -141,10 +138,7 @@ def _label_frames(store: Store, cuts: Cuts, frames: FrameLabels, leads: int) -> 
 
 def _per_part(part: NDArray[np.int8]) -> dict[str, int]:
     counts = np.bincount(part, minlength=len(PARTS))
-    return {
-        **{name: int(count) for name, count in zip(PARTS, counts, strict=True)},
-        "total": int(counts.sum()),
-    }
+    return dict(zip(PARTS, counts.tolist(), strict=True)) | {"total": len(part)}
 
 
 def _counted(values: pl.Series) -> dict[str, int]:

@@ -23,17 +23,12 @@ class Views:
 
     `segments(2) * leads()` has a view for every segment in every lead; `perturbed("gaussian")` has
     two views of one window, perturbed independently.
-
-    Attributes:
-        segments: Consecutive windows.
-        all_leads: Whether an instance has all leads.
-        copies: The chain of perturbations of each copy; '' for none.
-        normalised_first: Whether frames are normalised before perturbing, and not again after it.
     """
 
-    segments: int = 1
-    all_leads: bool = False
-    copies: tuple[str, ...] = ("",)
+    segments: int = 1  # consecutive windows
+    all_leads: bool = False  # whether an instance has all leads
+    copies: tuple[str, ...] = ("",)  # the chain of perturbations of each copy; '' for none
+    # whether frames are normalised before perturbing, and not again after it
     normalised_first: bool = False
 
     def __mul__(self, other: Views) -> Views:
@@ -87,19 +82,13 @@ def frame_for(dataset: FramesOfDataset, *, segments: int) -> FrameSpec:
 
 @dataclass(frozen=True, slots=True)
 class Instances:
-    """The instances of one part of a dataset, for one method.
+    """The instances of one part of a dataset, for one method."""
 
-    Attributes:
-        windows: (instances, views) start of each view in `Frames.signals`.
-        scale: (instances, views) mV per step.
-        frame: (instances,) row of the first frame in `Frames`: gives patient, recording and label.
-        lead: (instances,) index of the lead, 0 where an instance has all of them.
-    """
-
-    windows: NDArray[np.int64]
-    scale: NDArray[np.float32]
+    windows: NDArray[np.int64]  # (instances, views) start of each view in `Frames.signals`
+    scale: NDArray[np.float32]  # (instances, views) mV per step
+    # (instances,) row of the first frame in `Frames`: gives patient, recording and label
     frame: NDArray[np.int64]
-    lead: NDArray[np.int64]
+    lead: NDArray[np.int64]  # (instances,) index of the lead, 0 where an instance has all of them
 
     def __len__(self) -> int:
         return len(self.windows)

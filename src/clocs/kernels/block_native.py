@@ -13,24 +13,17 @@ import torch
 from torch import Tensor
 
 from clocs.kernels.block_torch import EPSILON, KERNEL, POOL, STRIDE, convolved
-from clocs.kernels.compiler import compiled_library
+from clocs.kernels.compiler import c_struct, compiled_library
 
 _PIECE = 16  # instances, as in block.c
-_POINTERS = (
-    "h", "w", "w_turned", "gamma", "beta", "keys", "y", "o", "mean", "variance", "deviation",
-    "scale", "shift", "g", "dh", "dw", "dgamma", "dbeta", "sums", "parts", "scratch",
+_Block = c_struct(  # as in block.c
+    int64=("members", "n", "length", "h_stride", "threads", "threshold"),
+    float32=("boost", "epsilon"),
+    pointers=(
+        "h", "w", "w_turned", "gamma", "beta", "keys", "y", "o", "mean", "variance", "deviation",
+        "scale", "shift", "g", "dh", "dw", "dgamma", "dbeta", "sums", "parts", "scratch",
+    ),
 )  # fmt: skip
-
-
-class _Arguments(ctypes.Structure):
-    """`Block` of block.c."""
-
-    _fields_ = (
-        *((n, ctypes.c_int64) for n in ("members", "n", "length", "h_stride")),
-        *((n, ctypes.c_int64) for n in ("threads", "threshold")),
-        *((n, ctypes.c_float) for n in ("boost", "epsilon")),
-        *((n, ctypes.c_void_p) for n in _POINTERS),
-    )
 
 
 def can_use_native_block(h: Tensor, weight: Tensor) -> bool:
@@ -112,7 +105,7 @@ def _call(name: str, h: Tensor, weight: Tensor, dropout: float, **tensors: Tenso
         "sums": h.new_empty(members, n, 2, c_out),
         "scratch": h.new_empty(threads, convolved(length) + 4, c_out),
     }
-    given = _Arguments(
+    given = _Block(
         members=members,
         n=n,
         length=length,

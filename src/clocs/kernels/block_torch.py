@@ -9,8 +9,6 @@ members. The gradient is written out because half of what autograd would do here
   elements.
 - The backward of a strided view scatters element by element; a kernel of 7 at stride 3 touches
   blocks of 3, 3 and 1 samples, so three shifted additions do.
-
-`plain_block` is the same function in ordinary torch, for the tests.
 """
 
 from __future__ import annotations
@@ -28,19 +26,6 @@ EPSILON = 1e-5
 def convolved(length: int) -> int:
     """Steps that the kernel makes over `length` samples."""
     return (length - KERNEL) // STRIDE + 1 if length >= KERNEL else 0
-
-
-def plain_block(
-    h: Tensor, weight: Tensor, gamma: Tensor, beta: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """A slow reference for the tests: the paper's layers one after another, by autograd."""
-    y = torch.bmm(_windows(h), weight).view(*h.shape[:2], convolved(h.shape[2]), -1)
-    variance, mean = torch.var_mean(y, dim=(1, 2), correction=0)
-    normal = (y - mean[:, None, None]) * (variance + EPSILON).rsqrt()[:, None, None]
-    rectified = torch.relu(normal * gamma[:, None, None] + beta[:, None, None])
-    half = rectified.shape[2] // POOL
-    pooled = rectified[:, :, : half * POOL].unflatten(2, (half, POOL)).amax(dim=3)
-    return pooled, mean, variance
 
 
 def torch_block_eval(h: Tensor, weight: Tensor, scale: Tensor, shift: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from clocs.files import cache_folder
@@ -30,6 +31,15 @@ _DIGEST = hashlib.sha256().digest_size
 def compiled_library(source: str, *defines: str) -> ctypes.CDLL | None:
     """`source`.c with these -D…, compiled or from the cache; None where torch must do it."""
     return None if os.environ.get("CLOCS_KERNEL") == "torch" else _library(source, *defines)
+
+
+def c_struct(
+    *, int64: Sequence[str], float32: Sequence[str] = (), pointers: Sequence[str]
+) -> type[ctypes.Structure]:
+    """A C struct of these fields, in this order."""
+    kinds = (int64, ctypes.c_int64), (float32, ctypes.c_float), (pointers, ctypes.c_void_p)
+    fields = [(name, kind) for names, kind in kinds for name in names]
+    return type("Struct", (ctypes.Structure,), {"_fields_": fields})
 
 
 @functools.cache

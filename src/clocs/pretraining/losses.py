@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from clocs.kernels.contrast_native import contrast
+from clocs.kernels.native import contrast
 
 
 def unit(z: Tensor) -> Tensor:

@@ -34,49 +34,27 @@ NOTICE = (
 
 @dataclass(frozen=True)
 class Card:
-    """What a person or a program must know to use the weights elsewhere.
+    """What a person or a program must know to use the weights elsewhere."""
 
-    Attributes:
-        method: How the encoder was learned.
-        seed: Its random seed.
-        dataset: That it was trained on; None where no data was seen.
-        content: Content hash of the store it was trained on.
-        split_seed: Random seed of the patient split; training and validation patients were seen.
-        leads: Names of the leads it was trained on.
-        frame_trained: The frame of its training views.
-        frame: The frame to use it with.
-        encoder: Arguments of `make_encoder`.
-        labels: Class names of the dataset.
-        training: Its settings.
-        metrics: Losses, epochs and how training ended.
-        environment: Versions, device and threads.
-        salt: Salt of the hashed patients and recordings, hexadecimal.
-        normalisation: How the encoder's input is normalised.
-        notice: For anyone who passes the checkpoint on.
-        weights_sha256: Hash of the weights file.
-        clocs: The version that wrote it.
-        format: Version of this card's format.
-    """
-
-    method: str
-    seed: int
-    dataset: str | None
-    content: str | None
-    split_seed: int
-    leads: tuple[str, ...]
-    frame_trained: FrameSpec
-    frame: FrameSpec
-    encoder: dict[str, Any]
-    labels: tuple[str, ...]
-    training: dict[str, Any] = field(default_factory=dict)
-    metrics: dict[str, Any] = field(default_factory=dict)
-    environment: dict[str, Any] = field(default_factory=dict)
-    salt: str = ""
-    normalisation: str = NORMALISATION
-    notice: str = NOTICE
-    weights_sha256: str = ""
-    clocs: str = __version__
-    format: int = FORMAT
+    method: str  # how the encoder was learned
+    seed: int  # its random seed
+    dataset: str | None  # that it was trained on; None where no data was seen
+    content: str | None  # content hash of the store it was trained on
+    split_seed: int  # random seed of the patient split; training and validation patients were seen
+    leads: tuple[str, ...]  # names of the leads it was trained on
+    frame_trained: FrameSpec  # the frame of its training views
+    frame: FrameSpec  # the frame to use it with
+    encoder: dict[str, Any]  # arguments of `make_encoder`
+    labels: tuple[str, ...]  # class names of the dataset
+    training: dict[str, Any] = field(default_factory=dict)  # its settings
+    metrics: dict[str, Any] = field(default_factory=dict)  # losses, epochs and how training ended
+    environment: dict[str, Any] = field(default_factory=dict)  # versions, device and threads
+    salt: str = ""  # salt of the hashed patients and recordings, hexadecimal
+    normalisation: str = NORMALISATION  # how the encoder's input is normalised
+    notice: str = NOTICE  # for anyone who passes the checkpoint on
+    weights_sha256: str = ""  # hash of the weights file
+    clocs: str = __version__  # the version that wrote it
+    format: int = FORMAT  # version of this card's format
 
 
 @dataclass(frozen=True)

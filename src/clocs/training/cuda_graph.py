@@ -1,4 +1,4 @@
-"""A step called directly, or captured as a CUDA graph and replayed."""
+"""A step captured as a CUDA graph and replayed."""
 
 from __future__ import annotations
 
@@ -9,19 +9,6 @@ import torch
 from torch import Tensor
 
 from clocs.training.fleet import Fleet
-
-
-class Direct:
-    """A function called as it is."""
-
-    def __init__(self, function: Callable[[], dict[str, Tensor]], fleet: Fleet) -> None:
-        self._function = function
-
-    def ready(self) -> None:
-        pass
-
-    def __call__(self) -> dict[str, Tensor]:
-        return self._function()
 
 
 class _Streams(local):

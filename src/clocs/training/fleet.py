@@ -18,7 +18,7 @@ from torch import Tensor
 from clocs.encoders.base import Weights
 from clocs.errors import CheckpointError, ClocsWarning
 from clocs.files import partial_path, write_atomic
-from clocs.kernels.adam_native import adam
+from clocs.kernels.native import adam
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # Adam's
 _STEPPED = ("theta", "moment1", "moment2", "buffers", "steps", "live", "broken")
@@ -50,37 +50,21 @@ class Layout:
 
 @dataclass
 class Fleet:
-    """The state of all members between two steps.
+    """The state of all members between two steps."""
 
-    Attributes:
-        theta: (members, weights).
-        buffers: (members, statistics).
-        moment1: (members, weights), Adam's first moment.
-        moment2: (members, weights), Adam's second moment.
-        steps: (members,) optimiser steps made.
-        best_theta: (members, weights) at the lowest validation loss.
-        best_buffers: (members, statistics) there.
-        best_loss: (members,) the lowest validation loss.
-        best_epoch: (members,) when, from 1.
-        stale: (members,) consecutive epochs without a strictly lower validation loss.
-        live: (members,) whether it still trains; a finished member no longer changes.
-        broken: (members,) whether it stopped because its loss was not finite.
-        epoch: (1,) epochs done.
-    """
-
-    theta: Tensor
-    buffers: Tensor
-    moment1: Tensor
-    moment2: Tensor
-    steps: Tensor
-    best_theta: Tensor
-    best_buffers: Tensor
-    best_loss: Tensor
-    best_epoch: Tensor
-    stale: Tensor
-    live: Tensor
-    broken: Tensor
-    epoch: Tensor
+    theta: Tensor  # (members, weights)
+    buffers: Tensor  # (members, statistics)
+    moment1: Tensor  # (members, weights), Adam's first moment
+    moment2: Tensor  # (members, weights), Adam's second moment
+    steps: Tensor  # (members,) optimiser steps made
+    best_theta: Tensor  # (members, weights) at the lowest validation loss
+    best_buffers: Tensor  # (members, statistics) there
+    best_loss: Tensor  # (members,) the lowest validation loss
+    best_epoch: Tensor  # (members,) when, from 1
+    stale: Tensor  # (members,) consecutive epochs without a strictly lower validation loss
+    live: Tensor  # (members,) whether it still trains; a finished member no longer changes
+    broken: Tensor  # (members,) whether it stopped because its loss was not finite
+    epoch: Tensor  # (1,) epochs done
 
     @classmethod
     def start(cls, theta: Tensor, buffers: Tensor) -> Fleet:
@@ -147,11 +131,9 @@ class Fleet:
 
     @torch.no_grad()
     def end_epoch(self, validation: Tensor, patience: int) -> None:
-        """Keep the best weights, count stale epochs, stop members that ran out of patience.
+        """Keep the best weights, count stale epochs, stop members with `patience` of them.
 
-        Args:
-            validation: (members,) validation loss.
-            patience: Consecutive epochs without a strictly lower loss after which a member stops.
+        validation: (members,) validation loss.
         """
         self.epoch += 1
         validation = validation.to(self.best_loss)

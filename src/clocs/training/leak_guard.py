@@ -85,11 +85,7 @@ def seen_by(
 ) -> NDArray[np.bool_]:
     """(recordings,) whether the encoder was trained or validated on its patient or its samples.
 
-    Args:
-        checkpoint: The encoder.
-        dataset: Of the recordings.
-        patients: (recordings,) the patient of each.
-        digests: (recordings,) content key of each.
+    patients, digests: (recordings,) the patient and the content key of each.
     """
     salt = checkpoint.card.salt
     people = keys_of(f"{salt}:{dataset}:{patient}" for patient in patients)

@@ -18,7 +18,7 @@ from torch import Tensor
 from clocs import keyed_random
 from clocs.encoders.base import Weights
 from clocs.errors import SettingError
-from clocs.training.cuda_graph import Captured, Direct
+from clocs.training.cuda_graph import Captured
 from clocs.training.fleet import Fleet, Layout, is_saved
 from clocs.training.memory import require_memory
 from clocs.training.task import Task
@@ -182,9 +182,9 @@ class Engine:
         self.total = torch.zeros_like(fleet.best_loss)
         self.fleet.theta.requires_grad_()
         captured = keys.device.type == "cuda" and task.capturable
-        self._step = (Captured if captured else Direct)(self._one_step, fleet)
+        self._step = Captured(self._one_step, fleet) if captured else self._one_step
         captured = captured and not task.streamed  # what waits for the host cannot be captured
-        self._validate = (Captured if captured else Direct)(self._all_validation, fleet)
+        self.validate = Captured(self._validation, fleet) if captured else self._validation
 
     def instances(self, live: list[bool]) -> int:
         """Instances that the live members see per epoch."""
@@ -192,7 +192,8 @@ class Engine:
 
     def train_epoch(self, on_step: Callable[[int, int], None]) -> Tensor:
         """One epoch of all live members; returns the mean training loss of each."""
-        self._step.ready()
+        if isinstance(self._step, Captured):
+            self._step.ready()
         self.epoch.fill_(int(self.fleet.epoch))
         self.number.zero_()
         self.total.zero_()
@@ -206,10 +207,6 @@ class Engine:
             self._step()
             on_step(step + 1, self.longest)
         return self.total / self.steps
-
-    def validate(self) -> dict[str, Tensor]:
-        """The task's metrics of the weights as they are."""
-        return self._validate()
 
     def _one_step(self) -> dict[str, Tensor]:
         fleet = self.fleet
@@ -230,7 +227,8 @@ class Engine:
         return {}
 
     @torch.no_grad()
-    def _all_validation(self) -> dict[str, Tensor]:
+    def _validation(self) -> dict[str, Tensor]:
+        """The task's metrics of the weights as they are."""
         weights, buffers = _unpack(self.layouts, self.fleet.theta, self.fleet.buffers)
         return self.task.validate(weights, buffers, self.keys)
 

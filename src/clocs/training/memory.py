@@ -21,12 +21,8 @@ def require_memory_to_encode(
 ) -> None:
     """Refuse an encoder that cannot be trained here for want of memory.
 
-    Args:
-        encoder: Its weights and embeddings count; what is between them does not.
-        members: Trained at once.
-        batch: Frames that a member encodes at once.
-        device: Where.
-        copies: Of the weights; 1 where nothing is trained.
+    Its weights and embeddings count, what is between them does not. `batch` are the frames that a
+    member encodes at once, `copies` those of the weights: 1 where nothing is trained.
     """
     no_keys = torch.zeros(0, dtype=torch.int64)
     activations = batch * (encoder.samples + 2 * encoder.embedding_dim)  # and their gradient

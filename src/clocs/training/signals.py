@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from clocs.frames.frames import Frames
+from clocs.kernels.native import native_windows
 from clocs.kernels.triton_support import can_use_triton
-from clocs.kernels.windows_native import native_windows
 
 FLAT = 1e-6  # floor of a frame's range: a flat frame becomes zeros, not a division by zero
 SLOTS = 2  # one is filled while the other is read
@@ -31,17 +31,11 @@ def min_max(x: Tensor) -> Tensor:
 
 @dataclass
 class Signals:
-    """All signals of a dataset.
+    """All signals of a dataset."""
 
-    Attributes:
-        flat: (samples,) int16.
-        samples: Of a window.
-        dtype: Of the windows that come out.
-    """
-
-    flat: Tensor
-    samples: int
-    dtype: torch.dtype = torch.float32
+    flat: Tensor  # (samples,) int16
+    samples: int  # of a window
+    dtype: torch.dtype = torch.float32  # of the windows that come out
 
     @classmethod
     def of(
@@ -53,14 +47,9 @@ class Signals:
         windows: int = 0,
         stream: bool | None = None,
     ) -> Signals:
-        """All of them on the device, or streamed to it where they are too large.
+        """All of them on the device, or streamed to it, at most `windows` at once.
 
-        Args:
-            frames: The dataset that holds them.
-            device: Where they are needed.
-            dtype: Of the windows that come out.
-            windows: The most that are needed at once.
-            stream: Whether to stream; where None, if they would take half of a GPU's free memory.
+        Where `stream` is None, they are streamed if they would take half of a GPU's free memory.
         """
         host = torch.from_numpy(frames.signals)
         if stream is None:

@@ -13,13 +13,9 @@ from clocs.encoders.base import Weights
 
 
 class Task(ABC):
-    """Initial weights, a loss on training rows, and a loss on validation data.
+    """Initial weights, a loss on training rows, and a loss on validation data."""
 
-    Attributes:
-        counts: (members,) training rows of each member.
-    """
-
-    counts: Tensor
+    counts: Tensor  # (members,) training rows of each member
 
     @abstractmethod
     def parameters(self, keys: Tensor) -> Weights:
