@@ -13,7 +13,7 @@ from rich.console import Console
 from clocs.cli.info import store_facts
 from clocs.cli.tables.stores import store_tables
 from clocs.frames.make import make_frames
-from clocs.frames.splits import split_of
+from clocs.frames.splits import PARTS, assign
 from clocs.recording import Episode, FrameSpec, Recording
 from clocs.store.prepare import prepare_dataset
 from clocs.store.store import Store
@@ -62,10 +62,11 @@ def test_counts_equal_those_of_a_slow_twin(store: Store) -> None:
     assert info["frames"] == 2 * len(frames)
     for label in store.manifest.labels:
         assert info["label_frames"][label] == 2 * sum(label in labels for _, _, labels in frames)
-    per_part = Counter(split_of(patients[name], dataset="fake") for name, _, _ in frames)
+    part_of = {name: PARTS[assign([who], "fake")[0]] for name, who in patients.items()}
+    per_part = Counter(part_of[name] for name, _, _ in frames)
     segments = {(name, i) for name, i, _ in slow_frames(store, store.manifest.segment_frame)}
     pairs = [name for name, i in segments if i % 2 == 0 and (name, i + 1) in segments]
-    pairs_per_part = Counter(split_of(patients[name], dataset="fake") for name in pairs)
+    pairs_per_part = Counter(part_of[name] for name in pairs)
     for part in ("train", "validation", "test"):
         assert info["splits"][part]["frames"] == 2 * per_part[part]
         assert info["instances"]["simclr"][part] == 2 * per_part[part]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -110,14 +110,9 @@ def test_the_hatched_mask_is_the_one_that_was_drawn(
     assert along.min() == pytest.approx((hidden[0] - 0.5) * bin_size)
 
 
-def manifest(frame: FrameSpec, segment_frame: FrameSpec) -> SimpleNamespace:
-    return SimpleNamespace(frame=frame, segment_frame=segment_frame)
-
-
 def test_views_are_framed_as_each_method_takes_them(small_store: Store) -> None:
-    figure = show_views(
-        small_store.recording(0), dataset=manifest(SPEC, SPEC), leads=("II", "V2", "aVL")
-    )
+    manifest = replace(small_store.manifest, frame=SPEC, segment_frame=SPEC)
+    figure = show_views(small_store.recording(0), dataset=manifest, leads=("II", "V2", "aVL"))
     for name, letters in (("CMSC", "AB"), ("CMLC", "ABC"), ("CMSMLC", "ABCDEF")):
         axes = panel(figure, name)
         assert sorted(text.get_text() for text in axes.texts) == list(letters)
@@ -129,9 +124,9 @@ def test_views_are_framed_as_each_method_takes_them(small_store: Store) -> None:
 
 
 def test_a_recording_too_short_for_the_views_is_refused(small_store: Store) -> None:
-    long = FrameSpec(6.0, 2500)
+    manifest = replace(small_store.manifest, segment_frame=FrameSpec(6.0, 2500))
     with pytest.raises(SettingError, match="shorter than the 12 s"):
-        show_views(small_store.recording(0), dataset=manifest(SPEC, long), leads=("II", "V2"))
+        show_views(small_store.recording(0), dataset=manifest, leads=("II", "V2"))
 
 
 @pytest.mark.parametrize("method", ["cmsc", "cmlc", "cmsmlc"])

@@ -42,24 +42,16 @@ class CNN(Encoder):
 
     def parameters(self, keys: Tensor) -> Weights:
         """Uniform in ±1/√fan-in, as torch initialises its layers; keys: (members,)."""
-        shapes = {
-            f"conv{i}.weight": (c_in * KERNEL, c_out)
-            for i, (c_in, c_out) in enumerate(pairwise(CHANNELS), start=1)
-        }
-        flat = CHANNELS[-1] * self.pooled_length
-        weights = {
-            name: keyed_random.symmetric(keys, name, shape, shape[0])
-            for name, shape in shapes.items()
-        }
+        weights = {}
+        for i, (c_in, c_out) in enumerate(pairwise(CHANNELS), start=1):
+            name, fan_in = f"conv{i}.weight", c_in * KERNEL
+            weights[name] = keyed_random.symmetric(keys, name, (fan_in, c_out), fan_in)
         for i, channels in enumerate(CHANNELS[1:], start=1):
             weights[f"norm{i}.weight"] = torch.ones(len(keys), channels)
             weights[f"norm{i}.bias"] = torch.zeros(len(keys), channels)
-        weights["linear.weight"] = keyed_random.symmetric(
-            keys, "linear.weight", (flat, self.embedding_dim), flat
-        )
-        weights["linear.bias"] = keyed_random.symmetric(
-            keys, "linear.bias", (self.embedding_dim,), flat
-        )
+        flat, dim = CHANNELS[-1] * self.pooled_length, self.embedding_dim
+        weights["linear.weight"] = keyed_random.symmetric(keys, "linear.weight", (flat, dim), flat)
+        weights["linear.bias"] = keyed_random.symmetric(keys, "linear.bias", (dim,), flat)
         return weights
 
     def buffers(self, members: int) -> Weights:

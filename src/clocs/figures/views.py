@@ -12,9 +12,10 @@ from matplotlib.patches import Rectangle
 
 from clocs.errors import SettingError
 from clocs.figures.canvas import COLOURS, new_figure
-from clocs.frames.views import FramesOfDataset, frame_for
+from clocs.frames.views import frame_for
 from clocs.pretraining.methods import find_method
 from clocs.recording import Recording
+from clocs.store.manifest import Manifest
 
 _SEGMENTS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")
 _QUIET: Final = "#b9b9b9"
@@ -23,7 +24,7 @@ _QUIET: Final = "#b9b9b9"
 def show_views(
     recording: Recording,
     *,
-    dataset: FramesOfDataset,
+    dataset: Manifest,
     leads: Sequence[str],
     methods: Sequence[str] = ("cmsc", "cmlc", "cmsmlc"),
 ) -> Figure:

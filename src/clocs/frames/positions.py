@@ -54,19 +54,14 @@ def frame_count(samples: ArrayLike, rate: ArrayLike, spec: FrameSpec) -> NDArray
     return np.asarray(np.floor(ratio + _NEARLY), dtype=np.int64)
 
 
-def frame_start(frame: ArrayLike, rate: ArrayLike, spec: FrameSpec) -> NDArray[np.int64]:
-    """The first sample of the frame with this index; broadcasts."""
-    position = np.asarray(frame, dtype=np.float64) * frame_width(rate, spec)
-    return np.asarray(np.rint(position), dtype=np.int64)
-
-
 def cut(samples: ArrayLike, rate: ArrayLike, spec: FrameSpec) -> Cuts:
     """Cut recordings of (n,) `samples` at (n,) `rate` Hz into frames."""
     counts = np.atleast_1d(frame_count(samples, rate, spec))
     recording = np.repeat(np.arange(counts.size), counts)
     frame = np.arange(recording.size) - np.repeat(np.cumsum(counts) - counts, counts)
     rates = np.broadcast_to(np.asarray(rate, dtype=np.float64), counts.shape)
-    return Cuts(recording, frame, frame_start(frame, rates[recording], spec))
+    start = np.rint(frame.astype(np.float64) * frame_width(rates[recording], spec))
+    return Cuts(recording, frame, start.astype(np.int64))
 
 
 def frame_labels(

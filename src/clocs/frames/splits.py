@@ -15,8 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from clocs.errors import SettingError
 
-Part = Literal["train", "validation", "test"]
-PARTS: tuple[Part, ...] = ("train", "validation", "test")
+PARTS: tuple[Literal["train", "validation", "test"], ...] = ("train", "validation", "test")
 TRAIN_BELOW, VALIDATION_BELOW = 0.6, 0.8
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -38,11 +37,6 @@ def assign(patients: Sequence[str], dataset: str, split_seed: int = 0) -> NDArra
     """
     u = keys_of(f"{split_seed}:{dataset}:{patient}" for patient in patients) / 2.0**64
     return (u >= TRAIN_BELOW).astype(np.int8) + (u >= VALIDATION_BELOW).astype(np.int8)
-
-
-def split_of(patient: str, *, dataset: str, split_seed: int = 0) -> Part:
-    """The part of one patient; see `assign`."""
-    return PARTS[int(assign([patient], dataset, split_seed)[0])]
 
 
 def row_keys(

@@ -7,7 +7,7 @@ whatever the method, an instance is a row of window starts, and a batch is a gat
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from clocs.errors import SettingError
 from clocs.frames.frames import Frames
 from clocs.recording import FrameSpec
+from clocs.store.manifest import Manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +67,7 @@ def transformed(*chains: str) -> Views:
     return Views(copies=("", *chains), normalised_first=True)
 
 
-class FramesOfDataset(Protocol):
-    """The two frames of a dataset, as its manifest has them."""
-
-    @property
-    def frame(self) -> FrameSpec: ...
-    @property
-    def segment_frame(self) -> FrameSpec: ...
-
-
-def frame_for(dataset: FramesOfDataset, *, segments: int) -> FrameSpec:
+def frame_for(dataset: Manifest, *, segments: int) -> FrameSpec:
     """The frame of a method whose views are so many consecutive segments of a recording."""
     return dataset.segment_frame if segments > 1 else dataset.frame
 

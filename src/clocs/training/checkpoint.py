@@ -24,6 +24,7 @@ from clocs.encoders.make import ENCODERS, make_encoder
 from clocs.errors import CheckpointError
 from clocs.files import seed_files, write_atomic
 from clocs.recording import FrameSpec
+from clocs.training.fleet import Layout
 
 FORMAT = 1
 NORMALISATION = "min-max per frame and lead"
@@ -186,14 +187,10 @@ def _check_shapes(path: Path, checkpoint: Checkpoint) -> None:
     no_keys = torch.zeros(0, dtype=torch.int64)
     expected = {"weights": encoder.parameters(no_keys), "buffers": encoder.buffers(0)}
     for kind, tensors in expected.items():
-        if _shapes(getattr(checkpoint, kind)) != _shapes(tensors):
+        if Layout.of(getattr(checkpoint, kind)).shapes != Layout.of(tensors).shapes:
             raise CheckpointError(
                 f"{path} does not hold the {kind} of the encoder {checkpoint.card.encoder}"
             )
-
-
-def _shapes(tensors: Weights) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(tensor.shape[1:]) for name, tensor in tensors.items()}
 
 
 def as_checkpoint(checkpoint: Checkpoint | Path | str) -> Checkpoint:

@@ -97,17 +97,10 @@ def fit(
 ) -> Trained:
     """Train one member per seed, all at once, each until its own validation loss stops falling.
 
-    Args:
-        task: What is learned.
-        seeds: One per member.
-        settings: How long and how fast.
-        device: Where.
-        dtype: Of weights and activations.
-        state: Where to keep the state; training resumes from it if it exists.
-        save_every: Write the state after an epoch, but not sooner than these seconds after the
-            last time: on a GPU an epoch takes less than writing it.
-        on_step: Called with the steps done and the steps in an epoch.
-        on_epoch: Called after each epoch, before the state is written.
+    Training resumes from `state` if that exists. It is written after an epoch, but not sooner than
+    `save_every` seconds after the last time: on a GPU an epoch takes less than writing it.
+    `on_step` is called with the steps done and the steps in an epoch, `on_epoch` after each epoch,
+    before the state is written. Weights and activations are of `dtype`.
     """
     keys = keyed_random.member_keys(seeds, device)
     require_memory(task.parameters(keys[:0]), task.buffers(0), members=len(seeds), device=device)
