@@ -8,9 +8,7 @@ from clocs.explorer.patient_map import ProjectionState
 
 
 class Problem(BaseModel):
-    """The response to every error: one sentence."""
-
-    message: str
+    message: str  # one sentence, in the response to every error
 
 
 class SessionFacts(BaseModel):
@@ -31,9 +29,7 @@ class SessionFacts(BaseModel):
 
 
 class Histogram(BaseModel):
-    """Distances within and between patients, as densities over common bins."""
-
-    edges: list[float]
+    edges: list[float]  # of the bins that both densities share
     intra: list[float]
     inter: list[float]
     intra_mean: float | None
@@ -99,8 +95,6 @@ class Neighbours(BaseModel):
 
 
 class Uploaded(BaseModel):
-    """A visitor's own recording, compared with the patients."""
-
     code: str
     name: str
     notes: list[str]

@@ -222,7 +222,6 @@ class Session:
 
 
 def recording_facts(leads: Sequence[str], samples: int, rate: float, unit: str) -> dict[str, Any]:
-    """A recording's facts, as the page gets them."""
     return {"leads": list(leads), "seconds": samples / rate, "rate": rate, "unit": unit}
 
 

@@ -36,15 +36,12 @@ RATES = (10.0, 10_000.0)  # Hz
 def read_upload(
     files: Mapping[str, bytes], rate: float | None = None, unit: str | None = None
 ) -> Recording:
-    """The one recording in these files.
+    """The one recording in these files, or a ClocsError with a sentence for the visitor.
 
     Args:
         files: By name: a WFDB header with its signal files, a CSV, an `.ecg`, or a zip of those.
         rate: Sampling rate of a CSV in Hz; without it, a CSV must hold 10 s at 500 Hz.
         unit: Unit of a CSV, 'mV' or 'µV'; without it, µV, if that gives the amplitudes of an ECG.
-
-    Raises:
-        ClocsError: One sentence on what is wrong with them.
     """
     found = _unpacked(files)
     recordings = [(name, own) for name in found if (own := format_of(name))]
@@ -147,7 +144,6 @@ def _checked(recording: Recording) -> Recording:
 
 
 def packed_recording(recording: Recording) -> bytes:
-    """A recording as bytes; see `unpacked_recording`."""
     facts = {
         "id": recording.id,
         "leads": recording.leads,
@@ -160,7 +156,6 @@ def packed_recording(recording: Recording) -> bytes:
 
 
 def unpacked_recording(data: bytes) -> Recording:
-    """The recording in the bytes made by `packed_recording`."""
     facts, arrays = unpack(data)
     return Recording(
         id=facts["id"],
