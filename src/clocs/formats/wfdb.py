@@ -6,11 +6,12 @@ file, or of FLAC format 516) are decoded here; all others go to wfdb itself.
 
 from __future__ import annotations
 
+import io
 import tempfile
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,17 +98,44 @@ def _decode_16(header: Header, data: bytes, path: str) -> NDArray[np.int16]:
 
 
 def _decode_516(header: Header, data: bytes, path: str) -> NDArray[np.int16]:
-    """(signals, samples) of a FLAC stream, one channel per signal."""
-    from clocs.formats.flac import FlacError, decode_flac
+    """(signals, samples) of a FLAC stream of 8 or 16 bits, one channel per signal."""
+    import soundfile
+
+    def unreadable(detail: str) -> UnusableError:
+        return UnusableError("unreadable", f"the signals of {path}: it {detail}")
 
     signals, samples = len(header.signals), header.samples or 0
+    if data[:4] != b"fLaC" or len(data) < 42:
+        raise unreadable("is not a FLAC stream")
+    packed = int.from_bytes(data[18:26], "big")  # rate 20, channels 3, bits 5, samples 36 bits
+    held, bits = (packed >> 41 & 7) + 1, (packed >> 36 & 31) + 1
+    if held != signals or bits not in (8, 16):
+        raise unreadable(f"holds {held} channels of {bits} bits, not {signals} of 8 or 16")
     try:
-        decoded, eight_bits = decode_flac(data, channels=signals, most=samples)
-    except FlacError as error:
-        raise UnusableError("unreadable", f"the signals of {path}: {error}") from None
+        with _flac_stream()(io.BytesIO(data)) as stream:
+            # A damaged stream may promise any length, so the header limits what is allocated.
+            count = min(samples, max(int(stream.frames), 0))
+            decoded: NDArray[np.int16] = stream.read(count, dtype="int16", always_2d=True)
+    except (soundfile.SoundFileError, RuntimeError, MemoryError, ValueError) as error:
+        raise unreadable(f"is damaged ({error})") from None
+    if decoded.shape[1] != signals:
+        raise unreadable(f"changes to {decoded.shape[1]} channels")
     if len(decoded) < samples or not samples:
         raise _truncated(path, len(decoded), header.samples)
-    return _checked(decoded >> 8 if eight_bits else decoded, path)
+    return _checked(decoded >> 8 if bits == 8 else decoded, path)
+
+
+@cache
+def _flac_stream() -> Any:
+    """Soundfile's class without seeking; soundfile is imported where FLAC is read, not before."""
+    import soundfile
+
+    class Stream(soundfile.SoundFile):  # type: ignore[misc]
+        def seekable(self) -> bool:
+            """No: soundfile seeks after each read, and libsndfile then decodes a block again."""
+            return False
+
+    return Stream
 
 
 def _checked(frames: NDArray[np.int16], path: str) -> NDArray[np.int16]:

@@ -21,7 +21,7 @@ from clocs.errors import StoreError
 from clocs.files import file_error, write_atomic
 
 CHUNK_SAMPLES = 1 << 20  # 2 MiB
-CHUNKS_PER_PART = 16  # of writing: 32 MiB of samples are what an interruption can cost
+CHUNKS_PER_PART = 16  # between two commits: an interruption costs at most 32 MiB of samples
 
 _COMPRESSOR, _LEVEL = "lz4", 1
 

@@ -1,8 +1,8 @@
 """The journal of an unfinished store: which entries are done.
 
-While a store is being made, `progress.json` says what is being made and `parts/` holds the table
-rows of finished entries. A part counts once its .json is there, which is written after its rows and
-after the samples they point to. Both vanish when the manifest is written.
+While a store is being made, `progress.json` says what is being made, and `parts/` holds numbered
+batches of table rows, each in a .parquet and a .json. A batch counts once its .json is there, which
+is written after its rows and after the samples they point to. All vanish when it is complete.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """How far the committed parts reach."""
+    """How far the batches in `parts/` reach."""
 
     parts: int = 0
     entries: int = 0  # of the listing
@@ -47,7 +47,7 @@ class Done:
 
 
 class Journal:
-    """The parts of one unfinished store."""
+    """The record of what is done of one unfinished store."""
 
     def __init__(self, folder: Path, job: Job) -> None:
         """Start a journal, or continue the one that is there where it is of the same job."""
@@ -66,7 +66,7 @@ class Journal:
         self.done = _read_done(folder)
 
     def commit(self, rows: pl.DataFrame, quarantined: Sequence[Quarantined], done: Done) -> None:
-        """Add a part; the samples of its rows must be on disk."""
+        """Add a batch of rows; their samples must be on disk."""
         stem = f"{self.done.parts:06d}"
         write_atomic(self._folder / PARTS / f"{stem}.parquet", parquet(rows))
         part = {"done": asdict(done), "quarantined": [asdict(one) for one in quarantined]}
@@ -74,12 +74,12 @@ class Journal:
         self.done = done
 
     def rows(self) -> pl.DataFrame:
-        """The table rows of all parts, in order."""
+        """All table rows so far, in order."""
         paths = [self._folder / PARTS / f"{part:06d}.parquet" for part in range(self.done.parts)]
         return pl.concat([pl.read_parquet(path) for path in paths], rechunk=True)
 
     def quarantined(self) -> list[Quarantined]:
-        """The quarantined entries of all parts, in order."""
+        """All quarantined entries so far, in order."""
         found: list[Quarantined] = []
         for part in range(self.done.parts):
             text = (self._folder / PARTS / f"{part:06d}.json").read_text(encoding="utf-8")

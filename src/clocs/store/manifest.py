@@ -35,18 +35,13 @@ class Manifest:
     """What a store says about itself; written last, so that its presence means completeness.
 
     Attributes:
-        dataset: The dataset's name.
         source: The name of the folder or file that was read, without its place on the machine.
         settings: The dataset's options.
         fingerprint: Of the source as listed.
         labels: Class names in order.
-        multilabel: Whether a recording can have several.
         frame: Of evaluation and of one-frame views.
         segment_frame: Of views that are consecutive segments.
-        resample: On the whole 'recording' or 'frame' by frame.
         batch_size: As in the paper for this dataset.
-        recordings: How many there are.
-        patients: How many there are.
         quarantined: How many recordings could not be used.
         rows_without_recording: How many rows of label tables have no recording.
         samples: Length of the flat array of signals.

@@ -1,7 +1,7 @@
 """prepare: a dataset becomes a store; in parallel, resumable, in bounded memory, without torch.
 
-Workers read (`workers`), the calling thread assembles the store (`assembly`, `writer`), and a
-journal records progress (`journal`). Entries are taken in the order of the listing, so the store's
+Workers read (`workers`), the calling thread assembles the store (`assembly`), and a journal records
+progress (`journal`). Entries are taken in the order of the listing, so the store's
 content depends neither on the workers nor on interruptions.
 """
 
@@ -41,8 +41,8 @@ def prepare(
     Args:
         name: One of `clocs.datasets.table.DATASETS`: 'chapman', 'synthetic' …
         source: A folder or the zip as downloaded; None for 'synthetic'.
-        out: The store's folder.
-        workers: Number of reading processes; one per core by default.
+        out: The store's folder, made where it does not exist.
+        workers: Number of reading processes; by default one per core, at most 16.
         progress: Called with (recordings done, recordings in total).
         options: The dataset's own: `reference="v3"` for physionet2017; `patients`, `seed`,
             `recordings`, `seconds`, `rate` for synthetic.
@@ -61,15 +61,9 @@ def prepare_dataset(
 ) -> Store:
     """Read a whole dataset into a store.
 
-    Interrupted at any moment, the same call continues where the last committed part ends. A
+    Interrupted at any moment, the same call continues after the last commit. A
     complete store of the same source and settings is returned as it is; anything else in `out` is
-    never overwritten.
-
-    Args:
-        dataset: What to read.
-        out: The store's folder, made where it does not exist.
-        workers: Number of reading processes; by default one per core, at most 16.
-        progress: Called with (entries done, entries in total).
+    never overwritten. `workers` and `progress` are those of `prepare`.
 
     Raises:
         StoreError: `out` holds something else, or no recording at all is usable.
