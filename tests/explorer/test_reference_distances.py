@@ -3,8 +3,7 @@ from __future__ import annotations
 import numpy as np
 
 from clocs.explorer.reference_distances import distances_of_halves
-from clocs.patients.embeddings import Embeddings
-from clocs.patients.halves import patient_halves
+from clocs.patients.embeddings import Embeddings, patient_halves
 
 
 def test_halves_of_one_patient_are_compared_with_each_other() -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from clocs.patients.embeddings import Embeddings
-from clocs.patients.halves import halves, patient_halves
+from clocs.patients.embeddings import Embeddings, halves, patient_halves
 
 
 def test_halves_share_no_frame_and_leave_out_the_middle() -> None:

@@ -15,7 +15,7 @@ from clocs.errors import ClocsError, SettingError
 from clocs.explorer.packing import pack, unpack
 from clocs.explorer.reference_distances import ReferenceDistances, distances_of_halves
 from clocs.files import sha256_of, write_atomic
-from clocs.patients.embeddings import Embeddings, joined
+from clocs.patients.embeddings import Embeddings, joined, patient_halves
 from clocs.recording import FrameSpec
 from clocs.store.store import Store
 
@@ -93,7 +93,6 @@ def _embed(
     shorter.
     """
     from clocs.patients.embed import embed_levels
-    from clocs.patients.halves import patient_halves
     from clocs.training.checkpoint import load_checkpoint
 
     encoder = load_checkpoint(checkpoint)

@@ -16,13 +16,7 @@ from clocs.patients.embeddings import Embeddings, joined
 from clocs.patients.encode import frame_of, leads_of
 from clocs.patients.faiss_engines import KindOrAuto, load_faiss, pick_kind
 from clocs.patients.index import PatientIndex, expect_same_leads
-from clocs.patients.index_folder import (
-    ENCODER,
-    INDEXED,
-    index_encoder,
-    is_index_folder,
-    open_index,
-)
+from clocs.patients.index_folder import ENCODER, INDEXED, index_encoder, is_index_folder, open_index
 from clocs.patients.rows import Level
 from clocs.store.manifest import MANIFEST
 from clocs.store.store import Store, as_store
@@ -32,22 +26,11 @@ from clocs.training.device import pick_device
 
 @dataclass(frozen=True)
 class Indexed:
-    """What indexing did.
+    """What indexing did; the last four are those of the embeddings of patients."""
 
-    Attributes:
-        added: Vectors added, by level.
-        total: Vectors that a search can return, by level.
-        kind: How each level is searched.
-        leads: The leads that the vectors were made of.
-        only_zeros: (dataset, patient, recording) of patients with zero vectors only; they have no
-            row.
-        zero_vectors: Number of frames × leads with a zero vector.
-        problems: (name, reason) of what could not be embedded.
-    """
-
-    added: dict[str, int]
-    total: dict[str, int]
-    kind: dict[str, str]
+    added: dict[str, int]  # vectors, by level
+    total: dict[str, int]  # vectors that a search can return, by level
+    kind: dict[str, str]  # how each level is searched
     leads: tuple[str, ...] | None
     only_zeros: tuple[tuple[str, str, str], ...]
     zero_vectors: int
@@ -156,8 +139,8 @@ def _expect_place(folder: Path, *, add: bool) -> None:
     if complete and not add:
         raise SettingError(f"{folder} is an index already; give another `out`, or `add` to it")
     own = {ENCODER.parts[0], *INDEXED, LOCK}
-    others = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    if others := [name for name in others if name not in own]:
+    found = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if others := sorted(found - own):
         raise SettingError(
             f"{folder} holds other things, such as {others[0]}; give an empty folder as `out`"
         )
@@ -209,25 +192,20 @@ def _add(
             ]
         )
         for one in indexes.values():
-            one.retire(patients)
+            one.live &= ~one.rows_of(patients)
     else:
-        _expect_new(indexes, found)
-        found = {level: found[level].where(indexes[level].missing(found[level])) for level in found}
+        # An addition interrupted between the levels leaves patients without recordings: running it
+        # again completes them.
+        known = found["patient"].rows.select("dataset", "patient")
+        for one in indexes.values():
+            known = known.join(one.patients(), on=["dataset", "patient"], how="semi")
+        if known.height:
+            dataset, patient = known.row(0)
+            raise SettingError(
+                f"{known.height} of {len(found['patient'])} patients are in the index already, "
+                f"such as {patient} of {dataset}; replace them with `replace`"
+            )
+        found = {
+            level: some.where(indexes[level].row_numbers(some) < 0) for level, some in found.items()
+        }
     return {level: indexes[level].add(found[level]) for level in INDEXED}
-
-
-def _expect_new(indexes: dict[Level, PatientIndex], found: dict[Level, Embeddings]) -> None:
-    """SettingError where a patient is in the index already.
-
-    An addition interrupted between the levels leaves patients without recordings: running it again
-    completes them.
-    """
-    known = found["patient"].rows.select("dataset", "patient")
-    for one in indexes.values():
-        known = known.join(one.patients(), on=["dataset", "patient"], how="semi")
-    if known.height:
-        dataset, patient = known.row(0)
-        raise SettingError(
-            f"{known.height} of {len(found['patient'])} patients are in the index already, such "
-            f"as {patient} of {dataset}; replace them with `replace`"
-        )

@@ -19,8 +19,7 @@ from clocs.errors import SettingError
 from clocs.evaluation.metrics import auc_per_class
 from clocs.frames.frames import Frames
 from clocs.frames.views import instances, single
-from clocs.patients.embed import embed_levels
-from clocs.patients.halves import frame_with_halves
+from clocs.patients.embed import embed_levels, frame_with_halves
 from clocs.store.store import Store, as_store
 from clocs.training.checkpoint import Checkpoint, as_checkpoint
 from clocs.training.device import pick_device
@@ -41,13 +40,10 @@ class PatientDistances:
     """Distances between embeddings; for 'euclidean' these are not normalised.
 
     Attributes:
-        intra: Between two embeddings of one patient.
-        inter: Between embeddings of two patients.
+        intra: Between two embeddings of one patient; perhaps a sample of all `intra_pairs`.
+        inter: Between embeddings of two patients; perhaps a sample of all `inter_pairs`.
         separability: Probability (AUC) that an intra-patient distance is the smaller one.
         overlap: Area shared by the two distributions: 0 for disjoint, 1 for identical ones.
-        metric: 'euclidean' or 'cosine'.
-        intra_pairs: Number of intra-patient pairs, of which `intra` may be a sample.
-        inter_pairs: Number of inter-patient pairs, of which `inter` may be a sample.
     """
 
     intra: NDArray[np.float32]
@@ -106,15 +102,9 @@ def patient_distances(
 ) -> DistanceReport:
     """Distances between frames of one patient and of different patients, lead by lead.
 
-    Args:
-        checkpoint: A checkpoint, its file, or a folder (then its first seed).
-        store: Prepared recordings. Where most hold a single frame, their segments are compared.
-        metric: 'euclidean', as in the paper, between embeddings as they are; or 'cosine'.
-        split: 'test', 'validation', 'train' or 'all'.
-        leads: Leads by name; those that the encoder was trained on by default.
-        split_seed: Random seed for the patient split.
-        device: 'cpu', 'cuda', …; the best available by default.
-        progress: Called with (recordings done, recordings in total).
+    Where most recordings of the store hold a single frame, their segments are compared. The
+    `metric` is 'euclidean', as in the paper, between embeddings as they are; or 'cosine'. The
+    `split` may be 'all'. The other arguments are as for `clocs.embed`.
     """
     encoder, opened = as_checkpoint(checkpoint), as_store(store)
     spec = frame_with_halves(opened)
@@ -172,15 +162,9 @@ def distances_between(
     most: int = MOST_PAIRS,
     seed: int = 0,
 ) -> PatientDistances:
-    """Distances within and between patients, among vectors of the same group (a lead).
+    """vectors: (n, dim); patient: (n,); group: (n,), such as the lead -> distances in each group.
 
-    Args:
-        vectors: (n, dim).
-        patient: (n,) the patient of each vector.
-        group: (n,) only vectors of the same group are compared.
-        metric: 'euclidean' between the vectors as they are, or 'cosine'.
-        most: The most pairs of each kind; where there are more, this many are sampled.
-        seed: Random seed for sampling.
+    Where there are more than `most` pairs of a kind, this many are sampled.
     """
     if metric not in METRICS:
         raise SettingError(f"`metric` is {metric!r}; choose one of {', '.join(METRICS)}")

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from clocs.errors import ClocsWarning, SettingError
 from clocs.frames.make import FramePlan, plan_frames
+from clocs.frames.positions import frame_count
 from clocs.frames.splits import PARTS
 from clocs.patients.embed_files import embed_recordings, read_files
 from clocs.patients.embeddings import Embeddings, joined
@@ -54,7 +55,8 @@ def embed(
         rate: Sampling rate in Hz of files that do not give it (.csv); see `clocs.read`.
         unit: Unit of the samples of such files, such as 'mV'; µV by default.
         patients: The patient of each file, as a mapping or as a CSV or parquet table with the
-            columns `file` and `patient`; without it, each file counts as one patient.
+            columns `file` and `patient`; without it, each file counts as one patient. Files are
+            matched by path or by name, with or without their suffix.
         device: 'cpu', 'cuda', …; the best available by default.
         progress: Called with (recordings done, recordings in total), store by store.
     """
@@ -215,3 +217,11 @@ def _left_out(plan: FramePlan, used: int) -> list[tuple[str, str]]:
         f"of the leads {', '.join(plan.leads)} and are left out"
     )
     return [(plan.store.path.name, reason)] if left else []
+
+
+def frame_with_halves(store: Store) -> FrameSpec:
+    """The dataset's frame where most recordings hold two, else the frame of its segments."""
+    manifest = store.manifest
+    samples, rate = store.table["samples"].to_numpy(), store.table["rate"].to_numpy()
+    two = frame_count(samples, rate, manifest.frame) >= 2
+    return manifest.frame if two.mean() > 0.5 else manifest.segment_frame

@@ -42,12 +42,7 @@ def read_files(
 ) -> tuple[int, Iterator[ReadResult]]:
     """The number of recordings in files, folders and zips, and the recordings one by one.
 
-    Args:
-        paths: Files, folders and zips.
-        rate: Sampling rate in Hz of files that do not give it (.csv).
-        unit: Unit of the samples of files that do not give it (.csv).
-        patients: File -> patient, or a CSV or parquet table with the columns `file` and `patient`.
-            Files are matched by path or by name, with or without their suffix.
+    Options are as for `clocs.embed`.
     """
     options_of(rate=rate, unit=unit)  # checks them
     found = find_recordings(paths)

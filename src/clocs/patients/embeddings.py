@@ -2,8 +2,7 @@
 
 At the level 'frame' a vector is what the encoder made of one lead of one frame. A recording's is
 the mean of the unit vectors of its frames and leads, normalised again; a patient's is the same over
-all frames and leads of all recordings. A zero vector has no direction: it is counted and left out
-of means; recordings and patients with zero vectors only are listed in `only_zeros`.
+all frames and leads of all recordings. A zero vector has no direction: it is left out of means.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from clocs.patients.rows import (
     make_rows,
     write_rows,
 )
-from clocs.patients.unit_vectors import UnitMeans, lengths
+from clocs.patients.unit_vectors import UnitMeans, lengths, normalised
 
 FORMAT = 1
 _METADATA_KEY = "clocs.embeddings"
@@ -198,7 +197,7 @@ def expect_replaceable(path: Path) -> None:
 
 def from_means(means: UnitMeans, rows: pl.DataFrame, like: Embeddings) -> Embeddings:
     """Embeddings of groups; facts other than vectors and rows are taken from `like`."""
-    vectors, nonzero = means.finish()
+    vectors, nonzero = normalised(means.sums)
     without = rows.filter(pl.Series(~nonzero)).select("dataset", "patient", "recording")
     return replace(
         like,
@@ -249,3 +248,31 @@ def joined(parts: Sequence[Embeddings]) -> Embeddings:
         zero_vectors=sum(part.zero_vectors for part in parts),
         problems=tuple(one for part in parts for one in part.problems),
     )
+
+
+def halves(frames: Embeddings, level: Level = "recording") -> tuple[Embeddings, Embeddings]:
+    """Embeddings of frames -> those of the first and of the second halves of recordings.
+
+    A frame in the middle belongs to neither half; recordings of a single frame have no halves.
+    """
+    ids = ID_COLUMNS["recording"]
+    place = pl.col("segment").rank("dense").over(ids) - 1
+    count = pl.col("segment").n_unique().over(ids)
+    at, total = (one.to_numpy() for one in frames.rows.select(place=place, count=count))
+    half = total // 2
+    return (
+        frames.where(at < half).to(level),
+        frames.where((at >= total - half) & (half > 0)).to(level),
+    )
+
+
+def patient_halves(frames: Embeddings) -> NDArray[np.float32]:
+    """(patients, 2, dim): unit vectors of either half of each patient's recordings.
+
+    Patients without two halves are left out.
+    """
+    first, second = halves(frames, "patient")
+    ids = list(ID_COLUMNS["patient"])
+    left, right = first.rows.select(ids).with_row_index("a"), second.rows.select(ids)
+    pairs = left.join(right.with_row_index("b"), on=ids, maintain_order="left", nulls_equal=True)
+    return np.stack([first.vectors[pairs["a"]], second.vectors[pairs["b"]]], axis=1)

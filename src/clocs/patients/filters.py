@@ -15,23 +15,14 @@ from clocs.frames.splits import PARTS
 
 @dataclass(frozen=True)
 class Where:
-    """All given conditions must hold; an unknown age or sex does not pass.
+    """All given conditions must hold; an unknown age or sex does not pass."""
 
-    Attributes:
-        label: One of the row's labels.
-        min_age: Lowest age in years, inclusive.
-        max_age: Highest age in years, inclusive.
-        sex: 'male' or 'female'.
-        dataset: Name of the dataset.
-        split: 'train', 'validation' or 'test'.
-    """
-
-    label: str | None = None
-    min_age: float | None = None
+    label: str | None = None  # one of the row's labels
+    min_age: float | None = None  # years, inclusive
     max_age: float | None = None
-    sex: str | None = None
+    sex: str | None = None  # 'male' or 'female'
     dataset: str | None = None
-    split: str | None = None
+    split: str | None = None  # 'train', 'validation' or 'test'
 
     def __post_init__(self) -> None:
         for name, choices in (("sex", ("male", "female")), ("split", PARTS)):

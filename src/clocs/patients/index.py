@@ -84,10 +84,6 @@ class PatientIndex(IndexContents):
             engine=None if chosen == "exact" else Approximate.build(vectors, chosen),
         )
 
-    def missing(self, embeddings: Embeddings) -> NDArray[np.bool_]:
-        """(n,) which of these embeddings the index does not hold yet."""
-        return self._row_numbers(embeddings) < 0
-
     def patients(self) -> pl.DataFrame:
         """Dataset and ID of every patient whom a search can return."""
         return self.rows.select("dataset", "patient").filter(pl.Series(self.live)).unique()
@@ -100,17 +96,10 @@ class PatientIndex(IndexContents):
         theirs[found["row"].to_numpy()] = True
         return theirs
 
-    def retire(self, patients: pl.DataFrame) -> None:
-        """Never return the rows of these patients again (see `rows_of`); they stay in place."""
-        self.live &= ~self.rows_of(patients)
-
     def add(self, embeddings: Embeddings, *, replace: bool = False) -> int:
         """Append rows without rebuilding; returns how many were added.
 
-        Raises:
-            SettingError: Another level, frame or choice of leads; or a patient (recording) is in
-                the index already and `replace` is not set.
-            CheckpointError: Made by another encoder.
+        They must be comparable and, unless `replace` is set, not in the index yet.
         """
         self._expect_comparable(embeddings)
         if embeddings.level != self.level:
@@ -119,7 +108,7 @@ class PatientIndex(IndexContents):
             )
         embeddings = embeddings.nonzero()
         expect_distinct(embeddings.rows, embeddings.level)
-        numbers = self._row_numbers(embeddings)
+        numbers = self.row_numbers(embeddings)
         known = numbers >= 0
         if known.any() and not replace:
             first = embeddings.rows.row(int(np.flatnonzero(known)[0]))
@@ -283,7 +272,7 @@ class PatientIndex(IndexContents):
             )
         expect_same_leads("this index", self.leads, embeddings.leads)
 
-    def _row_numbers(self, embeddings: Embeddings) -> NDArray[np.int64]:
+    def row_numbers(self, embeddings: Embeddings) -> NDArray[np.int64]:
         """(n,) the live row of each of these, -1 where there is none."""
         ids = list(ID_COLUMNS[self.level])
         own = self.rows.select(ids).with_row_index("row").filter(pl.Series(self.live))

@@ -15,7 +15,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,17 +38,11 @@ _BLOCK = 65_536  # vectors written at a time
 
 @dataclass(eq=False)
 class IndexContents:
-    """What an index holds.
+    """What an index holds; rows, level, encoder, frame and leads are as in `Embeddings`.
 
     Attributes:
         parts: (n, dim) unit vectors in one or more pieces, perhaps memory-mapped.
-        rows: One per vector, with the columns of `ROW_SCHEMA`.
         live: (n,) False where a row was replaced by a later one.
-        level: 'patient' or 'recording' (or 'frame').
-        encoder: The sha256 of the weights of the encoder that made the vectors.
-        frame: Seconds of the frames that the vectors were made of; None where unknown.
-        leads: The leads that the vectors were made of; None where unknown.
-        kind: How it is searched.
         engine: The FAISS index; None for the kind 'exact'.
         saved_as: The hash of the manifest that it was loaded from or saved with; '' before that.
     """
@@ -68,13 +61,6 @@ class IndexContents:
     @property
     def dim(self) -> int:
         return int(self.parts[0].shape[1])
-
-    def blocks(self, start: int, size: int) -> Iterator[NDArray[np.float32]]:
-        """The vectors from `start` on, at most `size` at a time."""
-        for part in self.parts:
-            for first in range(min(start, len(part)), len(part), size):
-                yield part[first : first + size]
-            start = max(0, start - len(part))
 
 
 def save_index(index: IndexContents, folder: Path) -> None:
@@ -194,10 +180,12 @@ def _append(path: Path, index: IndexContents, written: int) -> dict[str, Any]:
     with path.open("r+b" if written else "wb") as file:
         file.truncate(written * index.dim * 4)
         file.seek(0, os.SEEK_END)
-        for block in index.blocks(written, _BLOCK):
-            plain = np.ascontiguousarray(block, "<f4")
-            total.update(plain.data)
-            size += file.write(plain.data)
+        for part in index.parts:
+            for start in range(min(written, len(part)), len(part), _BLOCK):
+                plain = np.ascontiguousarray(part[start : start + _BLOCK], "<f4")
+                total.update(plain.data)
+                size += file.write(plain.data)
+            written = max(0, written - len(part))
         file.flush()
         os.fsync(file.fileno())
     sync_folder(path.parent)

@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 
 from clocs.errors import LeakError, SettingError
 from clocs.frames.splits import PARTS, assign
-from clocs.patients.embed import embed_levels, store_leads
-from clocs.patients.embeddings import Embeddings
-from clocs.patients.halves import frame_with_halves, halves
+from clocs.patients.embed import embed_levels, frame_with_halves, store_leads
+from clocs.patients.embeddings import Embeddings, halves
 from clocs.patients.index import PatientIndex
 from clocs.recording import FrameSpec
 from clocs.store.store import Store, as_store
@@ -52,50 +51,34 @@ class SamePatient:
 class Diagnosis:
     """How many of the ten nearest other patients share a label.
 
-    Attributes:
-        precision: Mean share among the ten nearest (precision at 10).
-        base_rate: The same for ten random patients.
-        per_label: For the patients of each label: the share of neighbours with it, the share of all
-            other patients with it, and the number of patients.
-        queries: Number of patients with a label.
+    `per_label` has, for the patients of each label, the share of neighbours with it, the share of
+    all other patients with it, and the number of patients.
     """
 
-    precision: float
-    base_rate: float
+    precision: float  # mean share among the ten nearest (precision at 10)
+    base_rate: float  # the same for ten random patients
     per_label: dict[str, dict[str, float]]
-    queries: int
+    queries: int  # patients with a label
 
 
 @dataclass(frozen=True)
 class Retrieval:
-    """Scores of one encoder on one store.
-
-    Attributes:
-        run: Equal for the seeds of one pre-training only.
-        pretrain: The dataset it was pre-trained on; None where it saw no data.
-        trained: Epochs and learning rate.
-        store: The dataset it is scored on.
-        patients: Number of patients, all of them unseen.
-        patients_seen: Number of patients left out because one of the encoders has seen them.
-        copies: Number of recordings left out because an earlier one has the same samples.
-        halves: First halves of recordings searched among second halves.
-        recordings: Recordings of patients with several searched among all others.
-    """
+    """Scores of one encoder on one store."""
 
     method: str
     seed: int
-    run: str
+    run: str  # equal for the seeds of one pre-training only
     embedding_dim: int
-    pretrain: str | None
-    trained: str
-    store: str
+    pretrain: str | None  # the dataset it was pre-trained on; None where it saw no data
+    trained: str  # epochs and learning rate
+    store: str  # the dataset it is scored on
     split: str
     leads: tuple[str, ...]
-    patients: int
-    patients_seen: int
-    copies: int
-    halves: SamePatient | None
-    recordings: SamePatient | None
+    patients: int  # all of them unseen
+    patients_seen: int  # left out because one of the encoders has seen them
+    copies: int  # recordings left out because an earlier one has the same samples
+    halves: SamePatient | None  # first halves of recordings searched among second halves
+    recordings: SamePatient | None  # of patients with several, searched among all others
     diagnosis: Diagnosis | None
 
     def json(self) -> dict[str, Any]:
@@ -124,14 +107,8 @@ def retrieval(
 ) -> list[Retrieval]:
     """Scores of each encoder, all on the same patients: those that none of them has seen.
 
-    Args:
-        checkpoints: Checkpoints, their files, or folders (then all seeds).
-        store: Prepared recordings.
-        split: 'test', 'validation', 'train' or 'all'.
-        split_seed: Random seed for the patient split.
-        leads: Leads by name; those that the encoders were trained on by default.
-        device: 'cpu', 'cuda', …; the best available by default.
-        progress: Called with (encoders done, encoders in total).
+    The `checkpoints` are checkpoints, their files, or folders (then all seeds). The `split` may be
+    'all', and `progress` counts encoders. The other arguments are as for `clocs.embed`.
     """
     encoders = [encoder for one in checkpoints for encoder in as_checkpoints(one)]
     opened, where = as_store(store), pick_device(device)
@@ -157,11 +134,7 @@ def retrieval(
 def unseen_recordings(
     checkpoints: Sequence[Checkpoint], store: Store, *, split: str = "test", split_seed: int = 0
 ) -> UnseenRecordings:
-    """Recordings of a split (or 'all') of patients whom no encoder has seen.
-
-    Raises:
-        LeakError: There are none.
-    """
+    """Recordings of a split (or 'all') of patients whom no encoder has seen; LeakError if none."""
     if split not in (*PARTS, "all"):
         raise SettingError(f"there is no split {split!r}; choose one of {', '.join(PARTS)} or all")
     table, dataset = store.table, store.manifest.dataset
@@ -176,9 +149,7 @@ def unseen_recordings(
                 f"{dataset} has no patient in the split {split!r}; give another `split`, or a "
                 "larger store"
             )
-    trained_on = np.zeros(len(store), bool)
-    for checkpoint in checkpoints:
-        trained_on |= seen_by(checkpoint, dataset, patients, digests)
+    trained_on = np.any([seen_by(one, dataset, patients, digests) for one in checkpoints], axis=0)
     # One seen recording makes its patient a seen one.
     seen_patients = table.filter(pl.Series(trained_on))["patient"].implode()
     known = table["patient"].is_in(seen_patients).to_numpy()

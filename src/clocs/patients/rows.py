@@ -115,7 +115,6 @@ def file_row(recording: Recording) -> dict[str, object]:
     comments = {key.lower(): value for key, value in recording.extra.items()}
     age = recording.age if recording.age is not None else parse_age(comments.get("age"))
     return {
-        "dataset": "",
         "patient": recording.patient,
         "recording": recording.id,
         "labels": list(recording.labels),
@@ -129,9 +128,8 @@ def rows_of_files(
     recordings: Sequence[Mapping[str, object]], frames: Sequence[int], leads: Sequence[str]
 ) -> pl.DataFrame:
     """One row per frame and lead, from one row per recording and its number of frames."""
-    columns = (
-        {name: [row[name] for row in recordings] for name in recordings[0]} if recordings else {}
-    )
+    names = recordings[0] if recordings else ()
+    columns = {name: [row[name] for row in recordings] for name in names}
     owner = np.repeat(np.arange(len(recordings)), np.asarray(frames, np.int64) * len(leads))
     segment = [np.arange(count, dtype=np.int32).repeat(len(leads)) for count in frames]
     return make_rows(columns, len(recordings))[owner].with_columns(

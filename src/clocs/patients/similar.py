@@ -52,10 +52,9 @@ def similar(
         # Published data hold some recordings twice, under two patients.
         known = opened.rows if level == "recording" else open_index(folder, "recording").rows
         own = opened.rows_of(known.filter(pl.col("digest") == query.rows["digest"][0]))
-        others = None if where is None else where.mask(opened.rows)
-        return opened.table(
-            opened.search(query, k, where=~own if others is None else others & ~own)
-        )
+        passing = None if where is None else where.mask(opened.rows)
+        allowed = ~own if passing is None else passing & ~own
+        return opened.table(opened.search(query, k, where=allowed))
     prefix, colon, rest = str(patient).partition(":")
     dataset = prefix if colon and prefix in opened.rows["dataset"] else None
     name = str(patient) if dataset is None else rest

@@ -13,17 +13,11 @@ _AT_ONCE = 65_536  # vectors processed together
 
 
 class UnitMeans:
-    """Running sums of unit vectors, one per group.
-
-    Attributes:
-        sums: (groups, dim).
-        views: (groups,) number of unit vectors added.
-        zeros: Number of zero vectors, which are left out.
-    """
+    """Running sums of unit vectors, one per group; zero vectors are counted and left out."""
 
     def __init__(self, groups: int, dim: int) -> None:
         self.sums = np.zeros((groups, dim))
-        self.views = np.zeros(groups, np.int32)
+        self.views = np.zeros(groups, np.int32)  # unit vectors added
         self.zeros = 0
 
     def add(self, group: NDArray[np.int64], vectors: NDArray[np.float32]) -> None:
@@ -32,10 +26,6 @@ class UnitMeans:
         self.zeros += int((~nonzero).sum())
         np.add.at(self.sums, group[nonzero], unit[nonzero])
         np.add.at(self.views, group[nonzero], 1)
-
-    def finish(self) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """(groups, dim) unit vectors, and (groups,) which of them are not zero."""
-        return normalised(self.sums)
 
 
 def _unit(vectors: NDArray[np.floating]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
