@@ -97,8 +97,15 @@ def evaluate_many(
     """Score several methods at once, all trained as one fleet, and compare them.
 
     Under most protocols the untrained encoders are scored too, and each method is compared with
-    the stronger of them. `checkpoints` has for each method what `evaluate` takes; the other
-    arguments are its own, and `curve=True` to record the validation AUC after every epoch.
+    the stronger of them.
+
+    Args:
+        checkpoints: For each method what `evaluate` takes.
+        store: Labelled recordings.
+        leads: By name; those the encoders were trained on by default.
+        split_seed: Random seed for the patient split.
+        device: 'cpu', 'cuda' …; the best one by default.
+        options: As for `evaluate`; `curve=True` records the validation AUC after every epoch.
 
     Returns:
         Scores and predictions, one per method; then the untrained encoders.

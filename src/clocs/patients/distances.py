@@ -102,9 +102,17 @@ def patient_distances(
 ) -> DistanceReport:
     """Distances between frames of one patient and of different patients, lead by lead.
 
-    Where most recordings of the store hold a single frame, their segments are compared. The
-    `metric` is 'euclidean', as in the paper, between embeddings as they are; or 'cosine'. The
-    `split` may be 'all'. The other arguments are as for `clocs.embed`.
+    Where most recordings of the store hold a single frame, their segments are compared.
+
+    Args:
+        checkpoint: A checkpoint, its file, or a folder (then its first seed).
+        store: Prepared recordings.
+        metric: 'euclidean', as in the paper, between embeddings as they are; or 'cosine'.
+        split: Whose recordings: 'train', 'validation', 'test' or 'all'.
+        leads: By name; those the encoder was trained on by default.
+        split_seed: Random seed for the patient split.
+        device: 'cpu', 'cuda' …; the best one by default.
+        progress: Called with (recordings done, recordings in total).
     """
     encoder, opened = as_checkpoint(checkpoint), as_store(store)
     spec = frame_with_halves(opened)

@@ -107,8 +107,14 @@ def retrieval(
 ) -> list[Retrieval]:
     """Scores of each encoder, all on the same patients: those that none of them has seen.
 
-    The `checkpoints` are checkpoints, their files, or folders (then all seeds). The `split` may be
-    'all', and `progress` counts encoders. The other arguments are as for `clocs.embed`.
+    Args:
+        checkpoints: Checkpoints, their files, or folders (then all seeds).
+        store: Prepared recordings.
+        split: Whose recordings: 'train', 'validation', 'test' or 'all'.
+        split_seed: Random seed for the patient split.
+        leads: By name; those the encoders were trained on by default.
+        device: 'cpu', 'cuda' …; the best one by default.
+        progress: Called with (encoders done, encoders in total).
     """
     encoders = [encoder for one in checkpoints for encoder in as_checkpoints(one)]
     opened, where = as_store(store), pick_device(device)
