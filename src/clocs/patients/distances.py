@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -19,12 +19,13 @@ from clocs.errors import SettingError
 from clocs.evaluation.metrics import auc_per_class
 from clocs.frames.frames import Frames
 from clocs.frames.views import instances, single
-from clocs.patients.embed import embed_levels, frame_with_halves
-from clocs.store.store import Store, as_store
 from clocs.training.checkpoint import Checkpoint, as_checkpoint
 from clocs.training.device import pick_device
 from clocs.training.embed import embed_instances
 from clocs.training.leak_guard import seen_by
+
+if TYPE_CHECKING:
+    from clocs.store.store import Store
 
 Metric = Literal["euclidean", "cosine"]
 METRICS: tuple[Metric, ...] = get_args(Metric)
@@ -114,6 +115,10 @@ def patient_distances(
         device: 'cpu', 'cuda' …; the best one by default.
         progress: Called with (recordings done, recordings in total).
     """
+    # here, because the experiments measure distances on machines without polars
+    from clocs.patients.embed import embed_levels, frame_with_halves
+    from clocs.store.store import as_store
+
     encoder, opened = as_checkpoint(checkpoint), as_store(store)
     spec = frame_with_halves(opened)
     made = embed_levels(
