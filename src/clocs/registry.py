@@ -63,19 +63,19 @@ class Option:
     choices: tuple[str, ...] = ()
 
     @property
-    def type(self) -> type:
+    def value_type(self) -> type:
         return self.kind or type(self.default)
 
     def checked(self, value: Any) -> Any:
         """The value as its type, or a sentence that says what is valid."""
         if value is None and self.default is None:
             return None
-        if self.type is tuple:
+        if self.value_type is tuple:
             return tuple(value.replace(" ", "").split(",") if isinstance(value, str) else value)
-        if self.type is float and type(value) is int:
+        if self.value_type is float and type(value) is int:
             value = float(value)
-        valid = type(value) is self.type and (not self.choices or value in self.choices)
-        if valid and self.type in (int, float):
+        valid = type(value) is self.value_type and (not self.choices or value in self.choices)
+        if valid and self.value_type in (int, float):
             limits = self.above < value and self.minimum <= value <= self.maximum
             valid = limits and math.isfinite(value)
         if not valid:
@@ -86,7 +86,7 @@ class Option:
         bounds = {"above": self.above, "at least": self.minimum, "at most": self.maximum}
         limits = [f"{word} {x:g}" for word, x in bounds.items() if math.isfinite(x)]
         kinds = {int: "a whole number", float: "a number"}
-        kind = " or ".join(self.choices) or kinds.get(self.type, "text")
+        kind = " or ".join(self.choices) or kinds.get(self.value_type, "text")
         return f"{kind} {' and '.join(limits)}".strip()
 
 

@@ -86,7 +86,7 @@ def test_the_same_store_twice_is_refused_also_under_another_path(
 ) -> None:
     shutil.copytree(small_store.path, tmp_path / "copy")
     for other in (small_store.path, tmp_path / "copy"):
-        with pytest.raises(SettingError, match="hold the same recordings; give each store once"):
+        with pytest.raises(SettingError, match="is given twice; give it once"):
             clocs.pretrain([small_store, other], out=tmp_path / "run")
 
 

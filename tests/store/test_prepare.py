@@ -73,7 +73,7 @@ def test_a_second_entry_of_the_same_id_goes_to_quarantine(tmp_path: Path) -> Non
     store = prepare_dataset(Twice(), tmp_path / "store")
     assert store.recording("r2").patient == "p1"
     assert store.quarantine.filter(reason="duplicate id").rows() == [
-        ("r2", "duplicate id", "again.dat repeats r2.dat")
+        ("r2", "duplicate id", "again.dat has the ID of r2.dat, which is used")
     ]
 
 

@@ -135,7 +135,7 @@ def evaluate(
 
 def command() -> Callable[..., None]:
     """`evaluate` with the options of all protocols."""
-    return with_options_of(PROTOCOLS.values(), evaluate)
+    return with_options_of(PROTOCOLS.values(), evaluate, panel="Options of some protocols")
 
 
 def _draw(scored: list[GroupResult], folder: Path) -> list[str]:

@@ -49,11 +49,12 @@ def names_of(leads: str | None) -> list[str] | None:
 
 
 def with_options_of(
-    rows: Iterable[Configurable], command: Callable[..., None]
+    rows: Iterable[Configurable], command: Callable[..., None], *, panel: str
 ) -> Callable[..., None]:
     """The command with every option of the rows, in the signature that typer reads.
 
-    The command gets those that were given as further keywords; their help says whose they are.
+    The command gets those that were given as further keywords. Their help says which rows have
+    them; `--help` lists them below the title `panel`.
     """
     takers: dict[str, list[tuple[str, Option]]] = {}
     for row in rows:
@@ -67,14 +68,14 @@ def with_options_of(
     common = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
     own = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
-        for name, kind in ((name, _annotation(by)) for name, by in takers.items())
+        for name, kind in ((name, _annotation(by, panel)) for name, by in takers.items())
     ]
     run.__signature__ = signature.replace(parameters=[*common, *own])  # type: ignore[attr-defined]
     run.__name__, run.__doc__ = command.__name__, command.__doc__
     return run
 
 
-def _annotation(takers: Sequence[tuple[str, Option]]) -> Any:
+def _annotation(takers: Sequence[tuple[str, Option]], panel: str) -> Any:
     option = takers[0][1]
     names: dict[tuple[str, Any], list[str]] = {}
     for row, own in takers:
@@ -83,9 +84,9 @@ def _annotation(takers: Sequence[tuple[str, Option]]) -> Any:
         f"{words} ({', '.join(rows)}{'' if default is None else f'; default {default}'})."
         for (words, default), rows in names.items()
     )
-    kind: Any = str if option.type is tuple else option.type
+    kind: Any = str if option.value_type is tuple else option.value_type
     flag = f"-{option.name}" if len(option.name) == 1 else f"--{option.name.replace('_', '-')}"
     choice = click.Choice(option.choices) if option.choices else None
     return Annotated[
-        kind | None, typer.Option(flag, help=text, click_type=choice, rich_help_panel="Own options")
+        kind | None, typer.Option(flag, help=text, click_type=choice, rich_help_panel=panel)
     ]

@@ -38,7 +38,8 @@ Leads = Annotated[
     typer.Option(help="Leads by name, such as II,V2; those the encoder was trained on by default."),
 ]
 Rate = Annotated[
-    float | None, typer.Option(help="Sampling rate of CSV files in Hz; 500 by default.", min=1)
+    float | None,
+    typer.Option(help="Sampling rate of CSV files in Hz, unless they hold 10 s at 500 Hz.", min=1),
 ]
 Unit = Annotated[str | None, typer.Option(help="Unit of CSV files, such as mV; µV by default.")]
 Split = Annotated[Part, typer.Option(help="Part of the store, by patient.")]

@@ -53,4 +53,4 @@ def prepare(
 
 def command() -> Callable[..., None]:
     """`prepare` with the options of all datasets."""
-    return with_options_of(DATASETS.values(), prepare)
+    return with_options_of(DATASETS.values(), prepare, panel="Options of some datasets")

@@ -121,4 +121,4 @@ def pretrain(
 
 def command() -> Callable[..., None]:
     """`pretrain` with the options of all methods."""
-    return with_options_of(METHODS.values(), pretrain)
+    return with_options_of(METHODS.values(), pretrain, panel="Options of some methods")

@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from clocs.datasets.base import Entry, Listing, Quarantined
 from clocs.errors import SourceError, UnusableError
 from clocs.formats.source import Source, stem
+from clocs.formats.wfdb import WFDB
 from clocs.formats.wfdb_header import Header, parse_header
 
 
@@ -33,16 +34,24 @@ def complete(
         rows: IDs in the label tables.
         fingerprint: Of the source and the label tables.
     """
+    ordered = sorted(entries, key=lambda entry: (entry.id, entry.path))
+    first, repeated = without_repeats(ordered)
+    quarantined = (*lost, *repeated)
+    known = {entry.id for entry in first} | {one.id for one in quarantined}
+    unmatched = set(rows) - known
+    return Listing(tuple(first), quarantined, tuple(sorted(unmatched)), fingerprint)
+
+
+def without_repeats(entries: Iterable[Entry]) -> tuple[list[Entry], list[Quarantined]]:
+    """The first entry of each ID, in order, and quarantine for the others."""
     first: dict[str, Entry] = {}
-    quarantined = list(lost)
-    held = {one.id for one in quarantined}
-    for entry in sorted(entries, key=lambda entry: (entry.id, entry.path)):
+    repeated: list[Quarantined] = []
+    for entry in entries:
         kept = first.setdefault(entry.id, entry)
         if kept is not entry:
             detail = f"{entry.path} has the ID of {kept.path}, which is used"
-            quarantined.append(Quarantined(entry.id, "duplicate id", detail))
-    unmatched = set(rows) - first.keys() - held
-    return Listing(tuple(first.values()), tuple(quarantined), tuple(sorted(unmatched)), fingerprint)
+            repeated.append(Quarantined(entry.id, "duplicate id", detail))
+    return list(first.values()), repeated
 
 
 def wfdb_entries(
@@ -58,7 +67,7 @@ def wfdb_entries(
     lost = [
         Quarantined(stem(name), "unreadable", f"{name} has no header beside it")
         for name in source.names
-        if name.lower().endswith((".mat", ".dat")) and name[:-4] not in described
+        if name.lower().endswith(WFDB.companions) and name[: name.rfind(".")] not in described
     ]
     return entries, lost
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from clocs.datasets import checks, listing
 from clocs.datasets.base import DatasetRow, Entry, Listing, PublishedDataset
-from clocs.errors import SettingError, SourceError, UnusableError
+from clocs.errors import SourceError, UnusableError
 from clocs.formats.source import Source
 from clocs.formats.wfdb import read_wfdb
 from clocs.recording import FrameSpec, Recording
@@ -23,6 +23,12 @@ TABLES = {
     "original": ("REFERENCE-original.csv", "REFERENCE.csv"),
     "v3": ("REFERENCE-v3.csv",),
 }
+REFERENCE = Option(
+    "reference",
+    "original",
+    "Version of the labels: original, as in the paper, or the revised v3",
+    choices=tuple(TABLES),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,9 +48,7 @@ class PhysioNet2017(PublishedDataset):
     segment_frame = FrameSpec(2500 / 300, 2500)
 
     def __post_init__(self) -> None:
-        if self.reference not in TABLES:
-            known = ", ".join(TABLES)
-            raise SettingError(f"`reference` is {self.reference!r}; use one of {known}")
+        REFERENCE.checked(self.reference)
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -116,12 +120,5 @@ PHYSIONET2017 = DatasetRow(
     "physionet2017",
     PhysioNet2017,
     _recognise,
-    options=(
-        Option(
-            "reference",
-            "original",
-            "Version of the labels: original, as in the paper, or the revised v3",
-            choices=tuple(TABLES),
-        ),
-    ),
+    options=(REFERENCE,),
 )

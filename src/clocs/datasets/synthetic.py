@@ -30,13 +30,20 @@ from clocs.datasets.simulator import (
     simulate,
     stream,
 )
-from clocs.errors import SettingError, SourceError
+from clocs.errors import SourceError
 from clocs.recording import STANDARD_LEADS, FrameSpec, Recording
 from clocs.registry import Option
 
 GAIN = 1000.0  # steps per mV: 1 µV each, and a range of ±32 mV
 _DATES = 2**31  # the random stream of a patient's visits, beyond those of recordings
 _VERSION = 2  # raise it whenever the same options give other signals
+OPTIONS = (
+    Option("patients", 1000, "Number of simulated patients", minimum=1),
+    Option("recordings", 2, "Recordings per simulated patient", minimum=1),
+    Option("seed", 0, "Random seed of the simulation", minimum=0),
+    Option("seconds", 10.0, "Seconds of a simulated recording", minimum=1, maximum=86_400),
+    Option("rate", 500.0, "Sampling rate of the simulation in Hz", minimum=100, maximum=10_000),
+)
 
 
 RHYTHMS: Final = (
@@ -90,14 +97,8 @@ class Synthetic(DatasetDefaults):
     rate: float = 500.0
 
     def __post_init__(self) -> None:
-        for name, least in (("patients", 1), ("seed", 0), ("recordings", 1)):
-            given = getattr(self, name)
-            if given < least:
-                raise SettingError(f"`{name}` is {given}; give {least} or more")
-        if not 1 <= self.seconds <= 86_400:
-            raise SettingError(f"`seconds` is {self.seconds}; give 1 to 86,400")
-        if not 100 <= self.rate <= 10_000:
-            raise SettingError(f"`rate` is {self.rate}; give 100 to 10,000 Hz")
+        for option in OPTIONS:
+            option.checked(getattr(self, option.name))
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -231,12 +232,6 @@ def _variability(rhythm: Rhythm, age: float, rng: Generator) -> float:
 SYNTHETIC = DatasetRow(
     "synthetic",
     Synthetic,
-    options=(
-        Option("patients", 1000, "Number of simulated patients", minimum=1),
-        Option("recordings", 2, "Recordings per simulated patient", minimum=1),
-        Option("seed", 0, "Random seed of the simulation", minimum=0),
-        Option("seconds", 10.0, "Length of a simulated recording in seconds", minimum=1),
-        Option("rate", 500.0, "Sampling rate of the simulation in Hz", minimum=100),
-    ),
+    options=OPTIONS,
     has_source=False,
 )

@@ -117,7 +117,7 @@ def _members(name: str, data: bytes) -> dict[str, bytes]:
 def _is_wanted(name: str) -> bool:
     last = _last(name)
     junk = last.startswith(".") or "__MACOSX" in name
-    return not junk and last.lower().endswith((*known_suffixes(), ".flac"))  # FLAC: signals of WFDB
+    return not junk and last.lower().endswith(known_suffixes())
 
 
 def _last(name: str) -> str:

@@ -29,7 +29,6 @@ class _File:
     """A plain file on disk."""
 
     path: str
-    size: int  # when it was listed
 
     def read(self) -> bytes:
         with open(self.path, "rb", buffering=0) as file:  # noqa: PTH123 (`Path` is slower)
@@ -237,7 +236,7 @@ def open_source(path: str | os.PathLike[str]) -> Source:
     for name, found, stat in _walk(root):
         marks.update(f"{name}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode(errors="replace"))
         if name and not name.lower().endswith(".zip"):
-            files[name] = _File(found, stat.st_size)
+            files[name] = _File(found)
             continue
         archive = _Zip(Path(found))
         zips.append(archive)
@@ -259,7 +258,7 @@ def open_files(folder: str | os.PathLike[str], names: Iterable[str] | None = Non
         except OSError:
             continue
         if S_ISREG(state.st_mode):
-            files[printable(name)] = _File(f"{root}/{name}", state.st_size)
+            files[printable(name)] = _File(f"{root}/{name}")
     return Source(root, files, [], "")
 
 

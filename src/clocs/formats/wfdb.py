@@ -306,4 +306,6 @@ def _files_beside(data: bytes, name: str) -> set[str] | None:
     return {signal.file for signal in header.signals if "/" not in signal.file}
 
 
-WFDB = FileFormat("WFDB", ".hea", _read, companions=(".dat", ".mat"), files_beside=_files_beside)
+WFDB = FileFormat(
+    "WFDB", ".hea", _read, companions=(".dat", ".mat", ".flac"), files_beside=_files_beside
+)

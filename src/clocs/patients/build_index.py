@@ -11,7 +11,7 @@ import polars as pl
 
 from clocs.errors import CheckpointError, SettingError, StoreError
 from clocs.locks import LOCK, locked
-from clocs.patients.embed import embed_levels, expect_different_stores, store_leads
+from clocs.patients.embed import embed_levels, store_leads
 from clocs.patients.embeddings import Embeddings, joined
 from clocs.patients.encode import frame_of, leads_of
 from clocs.patients.faiss_engines import KindOrAuto, load_faiss, pick_kind
@@ -19,7 +19,7 @@ from clocs.patients.index import PatientIndex, expect_same_leads
 from clocs.patients.index_folder import ENCODER, INDEXED, index_encoder, is_index_folder, open_index
 from clocs.patients.rows import Level
 from clocs.store.manifest import MANIFEST
-from clocs.store.store import Store, as_store
+from clocs.store.store import Store, as_store, expect_different_stores
 from clocs.training.checkpoint import Checkpoint, as_checkpoint
 from clocs.training.device import pick_device
 

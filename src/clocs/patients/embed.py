@@ -21,7 +21,7 @@ from clocs.patients.encode import collect, encoded, frame_of, leads_of
 from clocs.patients.rows import Level, check_level, frame_rows
 from clocs.recording import FrameSpec
 from clocs.store.manifest import MANIFEST
-from clocs.store.store import Store, as_store
+from clocs.store.store import Store, as_store, expect_different_stores
 from clocs.training.checkpoint import Checkpoint, as_checkpoint
 from clocs.training.device import pick_device
 
@@ -181,17 +181,6 @@ def store_leads(
             f"{', '.join(missing)}; choose from {', '.join(store.leads)} with `leads`"
         )
     return wanted
-
-
-def expect_different_stores(stores: Sequence[Store]) -> None:
-    """SettingError where two stores have the same content."""
-    seen: dict[str, Store] = {}
-    for store in stores:
-        first = seen.get(store.manifest.content_hash)
-        if first is not None:
-            same = "" if first.path == store.path else f", which equals {first.path},"
-            raise SettingError(f"the store {store.path}{same} is given twice; give it once")
-        seen[store.manifest.content_hash] = store
 
 
 def _recordings_of(

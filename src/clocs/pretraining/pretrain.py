@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from clocs.errors import SettingError
 from clocs.frames.join import join
 from clocs.frames.make import common_leads, make_frames
 from clocs.frames.signal_memory import memory_for_signals
@@ -14,7 +13,7 @@ from clocs.frames.views import frame_for
 from clocs.pretraining.plan import Plan, Precision
 from clocs.pretraining.pretrain_frames import pretrain_frames
 from clocs.recording import FrameSpec
-from clocs.store.store import Store, as_store
+from clocs.store.store import Store, as_store, expect_different_stores
 from clocs.training.checkpoint import Checkpoint, as_checkpoints
 from clocs.training.device import pick_device
 from clocs.training.loop import SAVE_EVERY, Epoch, Settings
@@ -84,7 +83,7 @@ def pretrain(
     """
     given = [store] if isinstance(store, Store | Path | str) else list(store)
     stores = [as_store(one) for one in given]
-    _check_distinct(stores)
+    expect_different_stores(stores)
     manifest = stores[0].manifest
     plan = Plan(
         method=method,
@@ -130,14 +129,3 @@ def pretrain(
         on_step=on_step,
         on_epoch=on_epoch,
     )
-
-
-def _check_distinct(stores: Sequence[Store]) -> None:
-    """Refuse a store that is given twice, also under another path."""
-    paths: dict[str, Path] = {}
-    for store in stores:
-        other = paths.setdefault(store.manifest.content_hash, store.path)
-        if other is not store.path:
-            raise SettingError(
-                f"{other} and {store.path} hold the same recordings; give each store once"
-            )

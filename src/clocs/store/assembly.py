@@ -20,7 +20,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from clocs._version import __version__
-from clocs.datasets.base import Dataset, Entry, Listing, Quarantined
+from clocs.datasets.base import Dataset, Listing, Quarantined
+from clocs.datasets.listing import without_repeats
 from clocs.errors import StoreError, printable
 from clocs.files import file_error, partial_path, write_atomic
 from clocs.locks import LOCK, locked
@@ -101,7 +102,7 @@ def _write(
     workers: Workers,
     progress: Callable[[int, int], None] | None,
 ) -> None:
-    entries, repeated = _without_repeats(listing.entries)
+    entries, repeated = without_repeats(listing.entries)
     job = Job(
         format=FORMAT,
         dataset=dataset.name,
@@ -123,18 +124,6 @@ def _write(
             report(done, len(entries))
         writer.finish()
     _complete(dataset, listing, out, journal, [*listing.quarantined, *repeated])
-
-
-def _without_repeats(entries: Sequence[Entry]) -> tuple[list[Entry], list[Quarantined]]:
-    seen: dict[str, Entry] = {}
-    repeated: list[Quarantined] = []
-    for entry in entries:
-        first = seen.setdefault(entry.id, entry)
-        if first is not entry:
-            repeated.append(
-                Quarantined(entry.id, "duplicate id", f"{entry.path} repeats {first.path}")
-            )
-    return list(seen.values()), repeated
 
 
 def _complete(

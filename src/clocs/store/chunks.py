@@ -1,7 +1,7 @@
 """A flat int16 array on disk, chunk by chunk, in the zarr v3 layout.
 
 Any zarr 3 library opens the folder as an array. Chunks are nevertheless written and read here one
-file at a time: zarr's own path cannot say when a chunk is safely on disk, which resuming needs, and
+file at a time: zarr's own path cannot say when a chunk is written, which resuming needs, and
 takes half as long again for each, besides a quarter of a second to import.
 
 LZ4 on shuffled bytes compresses 12-lead ECGs 1.75× at about 900 MB/s per core; Zstandard on

@@ -268,3 +268,14 @@ def _end(row: dict[str, Any]) -> int:
 def as_store(store: Store | Path | str) -> Store:
     """The store, opened where it is a path."""
     return store if isinstance(store, Store) else open_store(store)
+
+
+def expect_different_stores(stores: Sequence[Store]) -> None:
+    """Refuse a store that is given twice, also under another path."""
+    seen: dict[str, Store] = {}
+    for store in stores:
+        first = seen.get(store.manifest.content_hash)
+        if first is not None:
+            same = "" if first.path == store.path else f", which equals {first.path},"
+            raise SettingError(f"the store {store.path}{same} is given twice; give it once")
+        seen[store.manifest.content_hash] = store
