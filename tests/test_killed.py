@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from clocs.errors import CheckpointError, ClocsWarning
-from clocs.files import partial_path
+from clocs.files import leftovers
 from clocs.frames.frames import Frames
 from clocs.pretraining.epoch_log import LOG
 from clocs.pretraining.plan import Plan
@@ -53,10 +53,10 @@ def wait_for_epoch(child: subprocess.Popen[str], out: Path, epoch: int) -> None:
 def kill_while_it_saves(child: subprocess.Popen[str], out: Path) -> None:
     """Stop it whenever a state is half written; if it still is then, kill it."""
     while True:
-        if partial_path(out / STATE).exists():
+        if leftovers(out / STATE):
             child.send_signal(signal.SIGSTOP)
             os.waitpid(child.pid, os.WUNTRACED)
-            if partial_path(out / STATE).exists():
+            if leftovers(out / STATE):
                 return
             child.send_signal(signal.SIGCONT)
         assert child.poll() is None, child.communicate()
@@ -85,7 +85,7 @@ def test_killed_at_any_moment_it_ends_with_the_same_bytes(
         assert child.returncode == -signal.SIGKILL
         assert not list(out.glob("seed-*"))
         if number == 2:
-            assert partial_path(out / STATE).exists()
+            assert leftovers(out / STATE)
         more = ("--resume",)
     last = start(small_store, out, *more)
     for child in (undisturbed, last):

@@ -6,18 +6,21 @@ import errno
 import hashlib
 import os
 import re
+import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clocs.errors import CheckpointError, FileError
+from clocs.errors import CheckpointError, ClocsError, FileError
+from clocs.locks import flock, is_file_of
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
+_PARTIAL = ".partial"  # how the name of an unfinished file ends
 
 
 def file_error(
@@ -28,10 +31,10 @@ def file_error(
     Also takes the errors of libraries that only quote the system ("… (os error 28)"), such as those
     of polars. None of these is damage, so none advises to delete anything.
     """
-    code = getattr(error, "errno", None)
-    if code is None and (quoted := re.search(r"os error (\d+)", str(error))):
-        code = int(quoted[1])
+    code = _system_code(error)
     where = getattr(error, "filename", None) or path
+    if os.fspath(where).endswith(_PARTIAL):  # a name that says nothing to the user
+        where = path
     if code in _FULL:
         reason = "the disk is full; free some space, then run the same command again"
     elif code in _FORBIDDEN:
@@ -43,13 +46,35 @@ def file_error(
     return FileError(f"{os.fspath(where)} cannot be {doing}: {reason}")
 
 
+def _system_code(error: BaseException) -> int | None:
+    """The system's number of an error, also where a library only quotes it; None where it does not.
+
+    polars and safetensors end with "(os error 28)", FAISS with "No space left on device", and
+    SQLite says "database or disk is full".
+    """
+    code, text = getattr(error, "errno", None), str(error)
+    if isinstance(code, int):
+        return code
+    if quoted := re.search(r"os error (\d+)", text):
+        return int(quoted[1])
+    full = "disk is full" in text or any(os.strerror(code) in text for code in _FULL)
+    return errno.ENOSPC if full else None
+
+
 @contextmanager
 def writing(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn the system's errors inside the `with` into a `FileError` about `path`."""
+    """Turn the system's errors inside the `with` into a `FileError` about `path`.
+
+    Also those of libraries that report a full disk as an error of their own.
+    """
     try:
         yield
-    except OSError as error:
-        raise file_error(error, path, doing="written") from error
+    except ClocsError:
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) or _system_code(error) is not None:
+            raise file_error(error, path, doing="written") from error
+        raise
 
 
 def write_atomic(path: Path, content: bytes | memoryview, *, keep: Path | None = None) -> None:
@@ -75,9 +100,12 @@ def write_atomic(path: Path, content: bytes | memoryview, *, keep: Path | None =
 def replacing(path: Path, *, keep: Path | None = None) -> Iterator[Path]:
     """A path to write to that becomes `path` when the `with` ends; see `write_atomic`.
 
-    An error inside leaves `path` as it was, and no other file.
+    Each writer has a path of its own, so that two of them at once both write a whole file, and the
+    later one counts. An error inside leaves `path` as it was, and no other file. What a killed
+    process left behind, the next writer of the same path removes.
     """
-    temporary = partial_path(path)
+    remove_leftovers(path)
+    temporary, handle = _new_partial(path)
     try:
         yield temporary
         with temporary.open("rb+") as file:
@@ -88,12 +116,51 @@ def replacing(path: Path, *, keep: Path | None = None) -> Iterator[Path]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+    finally:
+        if handle is not None:
+            os.close(handle)
     sync_folder(path.parent)
 
 
-def partial_path(path: Path) -> Path:
-    """The name of a file while `write_atomic` writes it."""
-    return path.with_name(f".{path.name}.partial")
+def leftovers(path: Path) -> list[Path]:
+    """Unfinished versions of a file, of writers that are at work or were killed."""
+    name = re.compile(rf"\.{re.escape(path.name)}(\.[0-9a-f]{{8}})?{re.escape(_PARTIAL)}")
+    with suppress(OSError), os.scandir(path.parent) as found:
+        return [path.with_name(one.name) for one in found if name.fullmatch(one.name)]
+    return []
+
+
+def remove_leftovers(path: Path) -> None:
+    """Remove what killed processes left of a file."""
+    for leftover in leftovers(path):
+        _remove_if_abandoned(leftover)
+
+
+def _new_partial(path: Path) -> tuple[Path, int | None]:
+    """A new file beside `path`, locked as long as the handle is open; None without such locks."""
+    while True:
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}{_PARTIAL}")
+        handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        try:
+            if not flock(handle):
+                os.close(handle)
+                return temporary, None
+            if is_file_of(temporary, handle):
+                return temporary, handle
+        except BlockingIOError:
+            pass
+        os.close(handle)  # taken for a leftover between creating and locking it: once more
+
+
+def _remove_if_abandoned(partial: Path) -> None:
+    """Remove an unfinished file unless its writer is alive, which then holds its lock."""
+    with suppress(OSError):
+        handle = os.open(partial, os.O_RDWR)
+        try:
+            if flock(handle):
+                partial.unlink()
+        finally:
+            os.close(handle)
 
 
 def sync_folder(path: Path) -> None:

@@ -44,7 +44,7 @@ def _take(path: Path) -> int:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             flock(handle)
-            if _is(path, handle):
+            if is_file_of(path, handle):
                 os.ftruncate(handle, 0)
                 os.write(handle, str(os.getpid()).encode())
                 return handle
@@ -62,20 +62,23 @@ def _take(path: Path) -> int:
         os.close(handle)  # released and removed between our opening it and locking it: once more
 
 
-def flock(handle: int) -> None:
+def flock(handle: int) -> bool:
+    """Lock an open file; BlockingIOError where another holds it, False where there are no locks."""
     try:
         import fcntl
     except ImportError:
-        return
+        return False
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise
     except OSError:
-        return  # a disk without locks
+        return False  # a disk without locks
+    return True
 
 
-def _is(path: Path, handle: int) -> bool:
+def is_file_of(path: Path, handle: int) -> bool:
+    """Whether this path still is the open file."""
     try:
         there = path.stat()
     except FileNotFoundError:

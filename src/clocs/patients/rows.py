@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from clocs.datasets.checks import parse_age, parse_sex
 from clocs.errors import SettingError
-from clocs.files import digest, file_error, replacing, writing
+from clocs.files import digest, replacing, writing
 from clocs.frames.splits import PARTS
 
 if TYPE_CHECKING:
@@ -72,10 +72,7 @@ def make_rows(columns: Mapping[str, Any], n: int) -> pl.DataFrame:
 def write_rows(rows: pl.DataFrame, path: Path, metadata: dict[str, str] | None = None) -> None:
     """Write a parquet file, complete or not at all; FileError where the system refuses it."""
     with writing(path), replacing(path) as temporary:
-        try:
-            rows.write_parquet(temporary, metadata=metadata)
-        except pl.exceptions.ComputeError as error:  # how polars reports a full disk
-            raise file_error(error, path, doing="written") from error
+        rows.write_parquet(temporary, metadata=metadata)
 
 
 def check_level(level: str) -> None:

@@ -15,7 +15,7 @@ import torch
 from clocs import keyed_random
 from clocs.encoders.base import Encoder, Weights
 from clocs.errors import CheckpointError, SettingError, TrainingError
-from clocs.files import partial_path, write_atomic
+from clocs.files import leftovers, write_atomic
 from clocs.frames.frames import Frames
 from clocs.frames.views import instances
 from clocs.locks import LOCK, locked
@@ -177,7 +177,8 @@ def _claim(
         "init": [checkpoint.card.weights_sha256 for checkpoint in init],
     }
     want = json.loads(json.dumps(plan.for_settings_file() | data))
-    ours = {LOCK, partial_path(out / SETTINGS).name}  # left by a run killed in its first moments
+    # What a run killed in its first moments leaves does not count.
+    ours = {LOCK, *(path.name for path in leftovers(out / SETTINGS))}
     if any(path.name not in ours for path in out.iterdir()):
         if not (out / SETTINGS).is_file():
             raise CheckpointError(f"{out} holds other files; give a new folder as `out`")

@@ -23,7 +23,7 @@ from clocs._version import __version__
 from clocs.datasets.base import Dataset, Listing, Quarantined
 from clocs.datasets.listing import without_repeats
 from clocs.errors import StoreError, printable
-from clocs.files import file_error, partial_path, write_atomic
+from clocs.files import file_error, leftovers, write_atomic
 from clocs.locks import LOCK, locked
 from clocs.store import chunks
 from clocs.store.journal import PROGRESS, Done, Job, Journal, parquet, progress_of, remove_journal
@@ -70,7 +70,7 @@ def _refuse_foreign(out: Path) -> None:
     if not out.exists() or (out / MANIFEST).is_file():
         return
     # A run killed while writing its very first file leaves that file's beginning.
-    of_ours = {LOCK, partial_path(out / PROGRESS).name}
+    of_ours = {LOCK, *(path.name for path in leftovers(out / PROGRESS))}
     if not out.is_dir() or (
         progress_of(out) is None and any(path.name not in of_ours for path in out.iterdir())
     ):

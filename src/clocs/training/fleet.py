@@ -17,7 +17,7 @@ from torch import Tensor
 
 from clocs.encoders.base import Weights
 from clocs.errors import CheckpointError, ClocsWarning
-from clocs.files import partial_path, write_atomic
+from clocs.files import remove_leftovers, write_atomic
 from clocs.kernels.native import adam
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # Adam's
@@ -189,8 +189,9 @@ def epochs_done(path: Path) -> int:
 
 def remove_state(path: Path) -> None:
     """Remove everything that `save` has written, unfinished writes included."""
-    for file in (path, _previous(path), partial_path(path)):
+    for file in (path, _previous(path)):
         file.unlink(missing_ok=True)
+    remove_leftovers(path)
 
 
 def _previous(path: Path) -> Path:
