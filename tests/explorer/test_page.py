@@ -72,10 +72,29 @@ def test_the_map_is_drawn_and_filtered_by_its_legend(page: Page, served: Served)
     assert f"hide=labels%3A{name}" in page.url
     page.click("#show-all")
     assert page.evaluate(shown) == len(served.session.embeddings)
-    for field in ("split", "age", "sex"):
+    assert not page.locator("#colour-by [data-value=split]").count()  # see test_pseudonyms.py
+    for field in ("age", "sex"):
         page.click(f"#colour-by [data-value={field}]")
         assert page.evaluate(MAP_INK) > 40 * 10
         assert f"colour={field}" in page.url
+
+
+def test_with_ids_the_split_is_shown_and_the_list_is_sorted_by_id(
+    browser: Browser, served: Served
+) -> None:
+    served.session.show_ids = True
+    page = browser.new_page()
+    try:
+        page.goto(served.url)
+        page.wait_for_selector("html[data-ready=all]")
+        page.click("#colour-by [data-value=split]")
+        assert page.locator("#legend button").first.get_attribute("data-value") == "train"
+        page.click("#list-box summary")
+        names = page.locator("#list button span:first-child").all_inner_texts()
+        assert names == sorted(served.session.embeddings.rows["patient"])
+    finally:
+        served.session.show_ids = False
+        page.close()
 
 
 def test_hovering_shows_the_patient(page: Page) -> None:

@@ -9,10 +9,11 @@ from clocs.errors import CheckpointError, SettingError
 from clocs.experiments.demo_data import demo_store_and_encoder
 from clocs.explorer.embedding_cache import embed_stores
 from clocs.explorer.patient_map import Projection
+from clocs.explorer.pseudonyms import in_order_of_pseudonyms, key_of
 from clocs.explorer.reference_distances import distances_between_patients
-from clocs.explorer.session import Session, key_of
+from clocs.explorer.session import Session
 from clocs.files import cache_folder, seed_files, sha256_of
-from clocs.patients.embeddings import Embeddings
+from clocs.patients.embeddings import Embeddings, expect_distinct
 from clocs.store.store import Store, open_store
 
 
@@ -45,8 +46,7 @@ def open_session(
     if file is not None and not file.is_file():
         raise CheckpointError(f"{file} does not exist; give a checkpoint made by `clocs pretrain`")
     if embeddings is not None:
-        patients = Embeddings.load(embeddings)
-        distances = distances_between_patients(patients.vectors)
+        patients, distances = Embeddings.load(embeddings), None
     elif file is not None and opened:
         patients, distances = embed_stores(
             file, list(opened.values()), cache, split_seed=split_seed, progress=progress
@@ -56,6 +56,7 @@ def open_session(
             "the explorer needs both `checkpoint` and `store`, or `embeddings`; with no arguments "
             "it shows the demo"
         )
+    patients = patients.nonzero()
     if not len(patients):
         raise SettingError(
             f"no patient of {embeddings or ', '.join(opened)} has an embedding, so there is "
@@ -66,12 +67,16 @@ def open_session(
             f"{embeddings} was made by a different encoder from {file}, so uploads could not be "
             "compared with its patients; give the encoder that made it, or none"
         )
+    expect_distinct(patients.rows, patients.level)
+    key = key_of(cache)
+    patients, codes = in_order_of_pseudonyms(patients, key)
     return Session(
         embeddings=patients,
+        codes=codes,
         projection=Projection(patients.vectors, cache),
-        distances=distances,
+        distances=distances or distances_between_patients(patients.vectors),
         stores=opened,
-        key=key_of(cache),
+        key=key,
         checkpoint=file,
         report=report,
         show_ids=show_ids,

@@ -47,9 +47,13 @@ class ReferenceDistances:
 
 
 def distances_of_halves(halves: NDArray[np.float32]) -> ReferenceDistances:
-    """halves: (patients, 2, dim). Each patient against itself and against random others."""
+    """halves: (patients, 2, dim). Each patient against itself and against random others.
+
+    The order of the patients, which is that of their IDs, makes no difference.
+    """
     if len(halves) < 2:
         return ReferenceDistances(_EMPTY, _EMPTY, "")
+    halves = halves[np.lexsort(halves[:, 0].T)]
     first, second = _random_pairs(len(halves))
     return ReferenceDistances(
         np.linalg.norm(halves[:, 0] - halves[:, 1], axis=1),

@@ -1,15 +1,15 @@
 """A session: everything behind one explorer's page, and the queries that the page can make.
 
-Patients are known by their pseudonyms; no result contains an ID unless `show_ids` is set.
+Patients are known by their pseudonyms; unless `show_ids` is set, no result contains an ID, or
+anything that can be computed from one without the key. The split can (`frames.splits`), so it is
+shown together with IDs only.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
-import secrets
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from clocs.errors import ClocsError, SettingError
 from clocs.explorer.packing import pack
 from clocs.explorer.patient_map import UNKNOWN_AGE, Projection, label_names, map_columns
 from clocs.explorer.predictors import Predictors
+from clocs.explorer.pseudonyms import pseudonyms
 from clocs.explorer.reference_distances import ReferenceDistances
 from clocs.frames.frames import SEXES
 from clocs.frames.splits import PARTS
@@ -33,7 +34,6 @@ from clocs.store.store import Store
 
 NEIGHBOURS = 10
 LONGEST = 600.0  # seconds of signal in one response
-DIGITS = 10  # of pseudonyms; 100,000 patients collide with probability 1/220, which is resolved
 
 
 class UnknownPatientError(ClocsError):
@@ -44,7 +44,8 @@ class UnknownPatientError(ClocsError):
 class Session:
     """Everything behind one page; `open_session` makes it."""
 
-    embeddings: Embeddings
+    embeddings: Embeddings  # in the order of the pseudonyms
+    codes: Sequence[str]  # the pseudonyms
     projection: Projection
     distances: ReferenceDistances
     stores: Mapping[str, Store]  # by dataset, for the signals; possibly not of every dataset
@@ -60,8 +61,8 @@ class Session:
                 f"the embeddings have level {self.embeddings.level!r}; "
                 "make them with `level` 'patient'"
             )
-        rows = self.embeddings.rows
-        self.codes = pseudonyms(rows.select("dataset", "patient").iter_rows(), self.key)
+        if list(self.codes) != sorted(self.codes):
+            raise ValueError("patients must be in the order of their pseudonyms")
         self._rows = {code: row for row, code in enumerate(self.codes)}
         self.predictors = Predictors(self.embeddings, self.stores)
 
@@ -80,7 +81,7 @@ class Session:
 
     @cached_property
     def datasets(self) -> tuple[str, ...]:
-        return tuple(self.embeddings.rows["dataset"].unique(maintain_order=True).to_list())
+        return tuple(sorted(self.embeddings.rows["dataset"].unique().to_list()))
 
     def facts(self) -> dict[str, Any]:
         """About the whole session."""
@@ -90,7 +91,7 @@ class Session:
             "patients": len(self.embeddings),
             "datasets": self.datasets,
             "labels": self.labels,
-            "splits": [*PARTS, "unknown"],
+            "splits": [*PARTS, "unknown"] if self.show_ids else [],
             "sexes": SEXES,
             "unknown_age": UNKNOWN_AGE,
             "show_ids": self.show_ids,
@@ -99,8 +100,17 @@ class Session:
             "report": self.report is not None,
             "projection": state,
             "not_embedded": len(self.embeddings.only_zeros),
-            "notes": [f"{name}: {sentence}" for name, sentence in self.embeddings.problems],
+            "notes": self._notes(),
         }
+
+    def _notes(self) -> list[str]:
+        """About datasets; files that could not be embedded are counted, for their names are IDs."""
+        problems = self.embeddings.problems
+        named = [one for one in problems if self.show_ids or one[0] in self.datasets]
+        notes = [f"{name}: {sentence}" for name, sentence in named]
+        if left := len(problems) - len(named):
+            notes.append(f"{left:,} recordings could not be embedded; the terminal lists them")
+        return notes
 
     def map(self) -> bytes:
         """Positions, pseudonyms and columns of all patients, packed."""
@@ -108,7 +118,8 @@ class Session:
         codes = np.frombuffer(bytes.fromhex("".join(self.codes)), np.uint8)
         arrays: dict[str, NDArray[Any]] = {"positions": positions}
         arrays["codes"] = codes.reshape(len(self.codes), -1)
-        return pack({"projection": vars(state)}, arrays | self.columns)
+        shown = {k: v for k, v in self.columns.items() if k != "split" or self.show_ids}
+        return pack({"projection": vars(state)}, arrays | shown)
 
     def positions(self) -> bytes:
         """Positions only, packed, for when UMAP has finished."""
@@ -135,6 +146,9 @@ class Session:
         facts = shown.row(row, named=True)
         if facts["age"] is not None and not np.isfinite(facts["age"]):
             facts["age"] = None
+        facts["labels"] = sorted(facts["labels"])  # else in the order of the recordings' IDs
+        if not self.show_ids:
+            facts["split"] = None
         return {"code": self.codes[row], "row": row, "name": self.name(row)} | facts
 
     def patient(self, code: str) -> dict[str, Any]:
@@ -164,14 +178,26 @@ class Session:
         if table is None or number >= table.height:
             raise UnknownPatientError(f"{self.name(row)} has no recording {number + 1}")
         store = self.stores[self.embeddings.rows["dataset"][row]]
-        return packed_signal(store.recording(int(table["row"][number])), start, seconds, lead)
+        try:
+            recording = store.recording(int(table["row"][number]))
+        except ClocsError:  # it names the recording
+            logging.getLogger("clocs.explorer").exception("a recording cannot be read")
+            raise SettingError(
+                f"recording {number + 1} of {self.name(row)} cannot be read; see the terminal"
+            ) from None
+        shown = replace(recording, id=f"{number + 1} of {self.name(row)}")
+        return packed_signal(shown, start, seconds, lead)
 
     def _recordings(self, row: int) -> pl.DataFrame | None:
+        """In the store's order if IDs are shown, else in the order of their pseudonyms."""
         dataset, patient = self.embeddings.rows.select("dataset", "patient").row(row)
         store = self.stores.get(dataset)
         if store is None:
             return None
-        return store.table.with_row_index("row").filter(pl.col("patient") == patient)
+        table = store.table.with_row_index("row").filter(pl.col("patient") == patient)
+        if self.show_ids:
+            return table
+        return table[np.argsort(pseudonyms([(dataset, name) for name in table["id"]], self.key))]
 
     # Neighbours
 
@@ -188,6 +214,11 @@ class Session:
         self, code: str, k: int = NEIGHBOURS, where: Where | None = None
     ) -> dict[str, Any]:
         """The most similar patients, nearest first."""
+        if where is not None and where.split is not None and not self.show_ids:
+            raise SettingError(
+                "the split is computed from patients' IDs, so it can be used only where these are "
+                "shown; start the explorer with `show_ids`"
+            )
         row = self.row(code)
         itself = self.embeddings.rows.select("dataset", "patient").row(row)
         found = self.near(self.embeddings.vectors[row], k, where, exclude=[itself])
@@ -241,37 +272,3 @@ def packed_signal(recording: Recording, start: float, seconds: float, lead: str 
         "seconds": recording.seconds,
     }
     return pack(facts, {"digital": recording.digital[:, first:last]})
-
-
-def key_of(folder: Path) -> bytes:
-    """The folder's secret key of pseudonyms, made if there is none and readable only by its owner.
-
-    A patient keeps the same pseudonym (a shared link still works tomorrow), and nobody without the
-    key can compute pseudonyms from IDs.
-    """
-    path = folder / "pseudonyms.key"
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        key = path.read_bytes()
-        if len(key) == 32:
-            return key
-        handle = os.open(path, os.O_WRONLY | os.O_TRUNC, 0o600)  # truncated: make another
-    key = secrets.token_bytes(32)
-    with os.fdopen(handle, "wb") as file:
-        file.write(key)
-    return key
-
-
-def pseudonyms(patients: Iterable[tuple[str, str]], key: bytes) -> list[str]:
-    """A keyed hash of each (dataset, patient), all distinct."""
-    keyed = hashlib.blake2b(key=key, digest_size=DIGITS // 2)
-    taken: dict[str, None] = {}
-    for dataset, patient in patients:
-        word = keyed.copy()
-        word.update(f"{dataset}\0{patient}".encode())
-        while (code := word.hexdigest()) in taken:
-            word.update(b"\0again")
-        taken[code] = None
-    return list(taken)

@@ -69,7 +69,7 @@ class App {
     const { age, sex, split, dataset } = this.columns, { session } = this;
     return [
       age[row] === session.unknown_age ? null : `${age[row]} years`, session.sexes[sex[row]] === "unknown" ? null : session.sexes[sex[row]],
-      session.splits[split[row]] === "unknown" ? null : session.splits[split[row]], session.datasets.length > 1 ? session.datasets[dataset[row]] : null,
+      !split || session.splits[split[row]] === "unknown" ? null : session.splits[split[row]], session.datasets.length > 1 ? session.datasets[dataset[row]] : null,
     ].filter(Boolean).join(" · ");
   }
 

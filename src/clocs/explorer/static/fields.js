@@ -23,7 +23,7 @@ export class Fields {
         title: "Diagnosis",
         values: known(session.labels.map((value, i) => ({ value, ...pick(i) })), { ...none, value: "no label" }),
       },
-      split: { title: "Split", values: session.splits.map((value, i) => (value === NONE ? none : { value, ink: ["c5", "c1", "c3"][i], shape: 0 })) },
+      ...session.splits.length && { split: { title: "Split", values: session.splits.map((value, i) => (value === NONE ? none : { value, ink: ["c5", "c1", "c3"][i], shape: 0 })) } },
       age: {
         title: "Age",
         values: known(AGES.map(([low, high], i) => ({

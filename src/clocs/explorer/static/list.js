@@ -3,6 +3,7 @@
 import { $, make } from "./dom.js";
 
 const PAGE = 50;
+const BY_NAME = new Intl.Collator("en", { numeric: true });
 
 export class List {
   constructor(app) {
@@ -42,6 +43,7 @@ export class List {
       if (!app.look[4 * i + 3]) continue;
       if (!query || app.nameOf(i).toLowerCase().includes(query) || app.labelsOf(i).some((label) => label.toLowerCase().startsWith(query))) this.rows.push(i);
     }
+    if (app.names) this.rows.sort((a, b) => BY_NAME.compare(app.names[a], app.names[b])); // else by pseudonym
     this.page = 0;
     this.#draw();
   }
