@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from clocs.recording import Recording
 from clocs.store import chunks
 from clocs.store.prepare import prepare_dataset
 from clocs.store.store import open_store
+from damage import flipped
 from fake_dataset import FakeDataset
 
 FAKE = Path(__file__).resolve().parents[1] / "fake_dataset.py"
@@ -197,6 +199,30 @@ def test_an_unfinished_store_of_another_source_is_not_continued(tmp_path: Path) 
     assert 0 < seen[0][0] <= 40
     assert seen[-1] == (50, 50)
     assert seen == sorted(seen)
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_a_damaged_batch_of_an_unfinished_store_is_read_again(tmp_path: Path) -> None:
+    class Interrupted(FakeDataset):
+        def read(self, entry: Entry) -> Recording:
+            if entry.id == "r45":
+                raise KeyboardInterrupt
+            return super().read(entry)
+
+    whole = prepare_dataset(FakeDataset(), tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        prepare_dataset(Interrupted(), tmp_path / "unfinished")
+    assert len(list((tmp_path / "unfinished" / "parts").iterdir())) >= 6
+    for name in ("000001.json", "000001.parquet"):
+        content = (tmp_path / "unfinished" / "parts" / name).read_bytes()
+        for number, damaged in enumerate(flipped(content, most=4)):
+            out = tmp_path / f"{name}-{number}"
+            shutil.copytree(tmp_path / "unfinished", out)
+            (out / "parts" / name).write_bytes(damaged)
+            again = FakeDataset()
+            assert prepare_dataset(again, out).manifest == whole.manifest
+            assert "r0" not in again.seen  # the batch before it counts
+            assert "r40" in again.seen  # those after it do not
 
 
 @pytest.mark.usefixtures("small_parts")

@@ -15,10 +15,12 @@ from zarr.codecs import BloscCodec
 
 from clocs.datasets.base import Entry
 from clocs.errors import SettingError, StoreError
+from clocs.frames.make import make_frames
 from clocs.recording import Episode, Recording
 from clocs.store import chunks
 from clocs.store.prepare import prepare_dataset
 from clocs.store.store import Store, open_store
+from damage import read_damaged
 from fake_dataset import FakeDataset
 
 
@@ -191,6 +193,54 @@ def test_verify_names_the_recording_whose_samples_changed(store: Store) -> None:
     chunks.write_chunk(store.path / "signals", 0, changed)
     with pytest.raises(StoreError, match="samples of recording r1 have changed"):
         store.verify()
+
+
+READS: dict[str, Callable[[Store], object]] = {
+    "recording": lambda store: store.recording("r1"),
+    "iter_signals": lambda store: list(store.iter_signals()),
+    "iter_recordings": lambda store: list(store.iter_recordings()),
+    "signals": lambda store: store.signals(20_000, 20_005),
+    "make_frames": make_frames,
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS.keys())
+def test_a_changed_sample_is_noticed_by_whoever_reads_it(
+    store: Store, read: Callable[[Store], object]
+) -> None:
+    path = store.path / "signals" / "c" / "0"
+    changed = chunks.decompress(path.read_bytes(), 30_000).copy()
+    changed[20_010] ^= 1
+    chunks.write_chunk(store.path / "signals", 0, changed)
+    store.recording(0)  # lies before it
+    with pytest.raises(StoreError, match="samples of recording r1 have changed"):
+        read(store)
+
+
+def test_signals_are_any_stretch_of_the_flat_array(store: Store) -> None:
+    flat = np.concatenate([digital.ravel() for _, digital in store.iter_signals()])
+    total = store.manifest.samples
+    for start, stop in [(0, total), (0, 0), (total, total), (19_999, 20_001), (20_000, 40_000)]:
+        np.testing.assert_array_equal(store.signals(start, stop), flat[start:stop])
+    with pytest.raises(IndexError):
+        store.signals(0, total + 1)
+
+
+def test_no_flipped_bit_of_a_store_changes_what_is_read(tmp_path: Path) -> None:
+    small = FakeDataset(count=4, samples=300)
+    folder = prepare_dataset(small, tmp_path / "store").path
+
+    def read() -> object:
+        opened = open_store(folder)
+        return (
+            [(one.id, one.digital.tobytes(), str(one)) for one in opened.iter_recordings()],
+            (opened.table.rows(), opened.quarantine.rows(), opened.rows_without_recording),
+            opened.manifest,
+        )
+
+    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+        refused = read_damaged(file, read, most=300)
+        assert refused > 100 or file.name in ("zarr.json", "rows_without_recording.json"), file
 
 
 def test_a_chunk_that_is_no_chunk_is_named(store: Store) -> None:

@@ -28,12 +28,13 @@ _COMPRESSOR, _LEVEL = "lz4", 1
 
 def decompress(encoded: bytes, samples: int) -> NDArray[np.int16]:
     """The samples in a chunk's file; ValueError where the bytes cannot be a chunk of that size."""
+    size = int.from_bytes(encoded[4:8], "little")  # before so much memory is asked for
+    if size != 2 * samples:
+        raise ValueError(f"it holds {size} bytes instead of {2 * samples}")
     try:
         decoded: bytes = blosc.decompress(encoded)
     except (RuntimeError, ValueError) as error:
         raise ValueError("it is not a compressed chunk") from error
-    if len(decoded) != 2 * samples:
-        raise ValueError(f"it holds {len(decoded)} bytes instead of {2 * samples}")
     return np.frombuffer(decoded, dtype="<i2")
 
 

@@ -2,23 +2,28 @@
 
 While a store is being made, `progress.json` says what is being made, and `parts/` holds numbered
 batches of table rows, each in a .parquet and a .json. A batch counts once its .json is there, which
-is written after its rows and after the samples they point to. All vanish when it is complete.
+is written after its rows and after the samples they point to, and holds the hashes of both files.
+A damaged batch and all after it do not count: they are read from the source again. All vanish when
+it is complete.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 
 from clocs.datasets.base import Quarantined
 from clocs.errors import StoreError
 from clocs.files import write_atomic
+from clocs.store.manifest import own_hash
 
 PROGRESS = "progress.json"
 PARTS = "parts"
@@ -67,24 +72,31 @@ class Journal:
 
     def commit(self, rows: pl.DataFrame, quarantined: Sequence[Quarantined], done: Done) -> None:
         """Add a batch of rows; their samples must be on disk."""
-        stem = f"{self.done.parts:06d}"
-        write_atomic(self._folder / PARTS / f"{stem}.parquet", parquet(rows))
-        part = {"done": asdict(done), "quarantined": [asdict(one) for one in quarantined]}
-        write_atomic(self._folder / PARTS / f"{stem}.json", json.dumps(part).encode())
+        path, content = _part_file(self._folder, self.done.parts), parquet(rows)
+        write_atomic(path.with_suffix(".parquet"), content)
+        part = {
+            "done": asdict(done),
+            "quarantined": [asdict(one) for one in quarantined],
+            "rows": hashlib.sha256(content).hexdigest(),
+        }
+        write_atomic(path, json.dumps(part | {"sha256": own_hash(part)}).encode())
         self.done = done
 
     def rows(self) -> pl.DataFrame:
         """All table rows so far, in order."""
-        paths = [self._folder / PARTS / f"{part:06d}.parquet" for part in range(self.done.parts)]
-        return pl.concat([pl.read_parquet(path) for path in paths], rechunk=True)
+        return pl.concat([pl.read_parquet(part.rows) for part in self._parts()], rechunk=True)
 
     def quarantined(self) -> list[Quarantined]:
         """All quarantined entries so far, in order."""
-        found: list[Quarantined] = []
-        for part in range(self.done.parts):
-            text = (self._folder / PARTS / f"{part:06d}.json").read_text(encoding="utf-8")
-            found += [Quarantined(**one) for one in json.loads(text)["quarantined"]]
-        return found
+        return [one for part in self._parts() for one in part.quarantined]
+
+    def _parts(self) -> Iterator[_Part]:
+        for number in range(self.done.parts):
+            part = _read_part(self._folder, number)
+            if part is None:
+                path = _part_file(self._folder, number)
+                raise StoreError(f"{path} has been damaged; run the same `clocs prepare` again")
+            yield part
 
 
 def progress_of(folder: Path) -> tuple[int, int] | None:
@@ -111,8 +123,8 @@ def _read_job(folder: Path) -> Job | None:
     if not path.is_file():
         return None
     try:
-        return Job(**json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError) as error:
+        return Job(**json.loads(path.read_bytes()))
+    except (ValueError, TypeError, RecursionError) as error:
         raise StoreError(
             f"{path} is damaged; delete {folder} and run `clocs prepare` again"
         ) from error
@@ -120,6 +132,33 @@ def _read_job(folder: Path) -> Job | None:
 
 def _read_done(folder: Path) -> Done:
     done = Done()
-    while (path := folder / PARTS / f"{done.parts:06d}.json").is_file():
-        done = Done(**json.loads(path.read_text(encoding="utf-8"))["done"])
+    while part := _read_part(folder, done.parts):
+        done = part.done
     return done
+
+
+class _Part(NamedTuple):
+    """A batch as read from disk."""
+
+    done: Done
+    quarantined: list[Quarantined]
+    rows: bytes  # a parquet file
+
+
+def _read_part(folder: Path, number: int) -> _Part | None:
+    """A batch; None where it is missing, damaged or of an earlier version."""
+    path = _part_file(folder, number)
+    try:
+        part = json.loads(path.read_bytes())
+        rows = path.with_suffix(".parquet").read_bytes()
+        sound = part.pop("sha256") == own_hash(part)
+        if not sound or part["rows"] != hashlib.sha256(rows).hexdigest():
+            return None
+        done, quarantined = part["done"], part["quarantined"]
+        return _Part(Done(**done), [Quarantined(**one) for one in quarantined], rows)
+    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def _part_file(folder: Path, number: int) -> Path:
+    return folder / PARTS / f"{number:06d}.json"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from clocs.errors import StoreError
-from clocs.files import sha256_of, write_atomic
+from clocs.files import file_error, sha256_of, write_atomic
 from clocs.recording import FrameSpec
 
 FORMAT = 2
@@ -94,7 +94,9 @@ class Manifest:
         try:
             fields: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
             version = fields["format"]
-        except (ValueError, KeyError, TypeError) as error:
+        except OSError as error:
+            raise file_error(error, path, doing="read") from error
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise StoreError(f"{path} is damaged (it is no manifest); {again}") from error
         if version != FORMAT and "dataset" in fields:  # and so a store
             raise StoreError(

@@ -24,7 +24,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from clocs.errors import SettingError, StoreError
-from clocs.files import digest, file_error, sha256_of
+from clocs.files import digest, file_error
 from clocs.recording import PAPER_LEADS, Recording, canonical_lead
 from clocs.store.chunks import ChunkReader, bytes_on_disk
 from clocs.store.columns import recording_of, table_schema
@@ -76,12 +76,12 @@ class Store:
     @property
     def quarantine(self) -> pl.DataFrame:
         """Recordings that could not be used: id, reason, detail."""
-        return _read_parquet(self.path / QUARANTINE)
+        return _read_parquet(self.path, self.manifest, QUARANTINE)
 
     @property
     def rows_without_recording(self) -> tuple[str, ...]:
         """Ids in label tables that have no recording."""
-        return tuple(json.loads((self.path / UNMATCHED).read_text(encoding="utf-8")))
+        return tuple(json.loads(_read_file(self.path, self.manifest, UNMATCHED)))
 
     @property
     def leads(self) -> tuple[str, ...]:
@@ -124,8 +124,14 @@ class Store:
         return np.flatnonzero(mask)
 
     def signals(self, start: int, stop: int) -> NDArray[np.int16]:
-        """(stop - start,) samples of the flat array."""
-        return self._reader().read(start, stop)
+        """(stop - start,) samples of the flat array; their recordings are checked as a whole."""
+        if not 0 <= start <= stop <= self.manifest.samples:
+            raise IndexError(f"samples {start} to {stop} of {self.manifest.samples}")
+        offsets = self.table["offset"].to_numpy()
+        first = int(np.searchsorted(offsets, start, "right")) - 1
+        rows = range(first, max(first + 1, int(np.searchsorted(offsets, stop))))
+        flat = np.concatenate([digital.ravel() for _, digital in self.iter_signals(rows=rows)])
+        return flat[start - offsets[first] : stop - offsets[first]]
 
     def recording(self, which: int | str) -> Recording:
         """One recording, by row or by id, exactly as it was read from its source."""
@@ -136,7 +142,7 @@ class Store:
                 raise SettingError(f"{self.path} holds no recording {which!r}")
             which = self._rows[which]
         row = self.table.row(which, named=True)
-        return recording_of(row, self.signals(row["offset"], _end(row)))
+        return recording_of(row, self._samples_of(self._reader(), row))
 
     def iter_signals(
         self, leads: Sequence[str] | None = None, rows: Iterable[int] | None = None
@@ -144,14 +150,18 @@ class Store:
         """(row, its (leads, samples) digital samples) of all, or of some ascending, rows.
 
         Every chunk is decoded once and one chunk is held at a time. The leads are by name, in the
-        order asked for; all of a recording's where None.
+        order asked for; all of a recording's where None. StoreError names the recording whose
+        samples differ from their digest.
         """
         reader = self._reader()
-        places = self.table.select("id", "offset", "samples", "leads")
+        places = self.table.select("id", "offset", "samples", "leads", "digest")
         orders: dict[tuple[str, ...], list[int]] = {}
         for row in range(len(self)) if rows is None else rows:
-            name, offset, samples, own = places.row(row)
-            digital = reader.read(offset, offset + samples * len(own)).reshape(len(own), samples)
+            name, offset, samples, own, expected = places.row(row)
+            flat = reader.read(offset, offset + samples * len(own))
+            if digest(flat) != expected:
+                raise self._damaged(name)
+            digital = flat.reshape(len(own), samples)
             if leads is not None:
                 key = tuple(own)
                 if key not in orders:
@@ -167,26 +177,33 @@ class Store:
         reader = self._reader()
         for rows in self.table.iter_slices(1000):
             for row in rows.iter_rows(named=True):
-                recording = recording_of(row, reader.read(row["offset"], _end(row)))
+                recording = recording_of(row, self._samples_of(reader, row))
                 yield recording if leads is None else recording.select(leads)
 
     def verify(self, progress: Callable[[int, int], None] | None = None) -> None:
-        """Read everything and compare it with its hashes; StoreError names the first difference."""
-        for name, file in self.manifest.files.items():
-            if sha256_of(self.path / name) != file.sha256:
-                raise StoreError(f"{self.path / name} is damaged (another hash); {_AGAIN}")
+        """Read everything and compare it with its hashes; StoreError names the first difference.
+
+        Opening and reading check what they read in the same way; this reads all the rest, too.
+        """
+        for name in self.manifest.files:
+            _read_file(self.path, self.manifest, name)
         if content_hash(self.table) != self.manifest.content_hash:
             raise StoreError(f"{self.path / TABLE} is damaged (other content); {_AGAIN}")
-        expected = self.table["digest"].to_numpy()
-        for row, digital in self.iter_signals():
-            if digest(digital) != expected[row]:
-                name = self.table["id"][row]
-                raise StoreError(
-                    f"{self.path} is damaged (the samples of recording {name} have changed); "
-                    f"{_AGAIN}"
-                )
+        for row, _ in self.iter_signals():
             if progress is not None:
                 progress(row + 1, len(self))
+
+    def _samples_of(self, reader: ChunkReader, row: dict[str, Any]) -> NDArray[np.int16]:
+        """The flat samples of a row, compared with its digest."""
+        flat = reader.read(row["offset"], row["offset"] + row["samples"] * len(row["leads"]))
+        if digest(flat) != row["digest"]:
+            raise self._damaged(row["id"])
+        return flat
+
+    def _damaged(self, name: str) -> StoreError:
+        return StoreError(
+            f"{self.path} is damaged (the samples of recording {name} have changed); {_AGAIN}"
+        )
 
     def _reader(self) -> ChunkReader:
         manifest = self.manifest
@@ -194,9 +211,10 @@ class Store:
 
 
 def open_store(path: Path | str) -> Store:
-    """Open a complete store and check its manifest, its files' sizes and its table's extent.
+    """Open a complete store and check its manifest, its files' sizes and its table.
 
-    Hashes of the signals are left to `Store.verify`, which reads everything.
+    Samples are compared with their recording's digest whenever they are read; `Store.verify` reads
+    everything.
 
     Args:
         path: A folder made by `clocs.prepare`.
@@ -216,7 +234,7 @@ def open_store(path: Path | str) -> Store:
             f"{path / SIGNALS} is damaged ({size} bytes instead of {manifest.signal_bytes}); "
             f"{_AGAIN}"
         )
-    table = _read_parquet(path / TABLE)
+    table = _read_parquet(path, manifest, TABLE)
     if dict(table.schema) != TABLE_SCHEMA or table.height != manifest.recordings:
         raise StoreError(f"{path / TABLE} does not fit its manifest; {_AGAIN}")
     covered = int((table["samples"] * table["leads"].list.len()).sum())
@@ -252,17 +270,24 @@ def _expect_size(path: Path, expected: int) -> None:
         raise StoreError(f"{path} is damaged ({size} bytes instead of {expected}); {_AGAIN}")
 
 
-def _read_parquet(path: Path) -> pl.DataFrame:
+def _read_file(folder: Path, manifest: Manifest, name: str) -> bytes:
+    """The content of one of the files in the manifest, compared with its hash there."""
+    path = folder / name
     try:
-        return pl.read_parquet(path)
+        content = path.read_bytes()
     except OSError as error:
         raise file_error(error, path, doing="read") from error
+    if hashlib.sha256(content).hexdigest() != manifest.files[name].sha256:
+        raise StoreError(f"{path} is damaged (it differs from its hash); {_AGAIN}")
+    return content
+
+
+def _read_parquet(folder: Path, manifest: Manifest, name: str) -> pl.DataFrame:
+    content = _read_file(folder, manifest, name)
+    try:
+        return pl.read_parquet(content)
     except pl.exceptions.PolarsError as error:
-        raise StoreError(f"{path} is damaged (it is no table); {_AGAIN}") from error
-
-
-def _end(row: dict[str, Any]) -> int:
-    return int(row["offset"] + row["samples"] * len(row["leads"]))
+        raise StoreError(f"{folder / name} is damaged (it is no table); {_AGAIN}") from error
 
 
 def as_store(store: Store | Path | str) -> Store:

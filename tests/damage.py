@@ -1,0 +1,39 @@
+"""Damage for tests: single bits flipped in files."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from clocs.errors import ClocsError
+
+
+def flipped(content: bytes, most: int) -> Iterator[bytes]:
+    """The content with one bit flipped: in every byte, or in as many bytes as `most`, drawn."""
+    draw = random.Random(len(content))
+    size = len(content)
+    for at in range(size) if size <= most else sorted(draw.sample(range(size), most)):
+        changed = bytearray(content)
+        changed[at] ^= 1 << draw.randrange(8)
+        yield bytes(changed)
+
+
+def read_damaged(path: Path, read: Callable[[], object], *, most: int = 400) -> int:
+    """Flip bits of a file one by one: each time `read` must refuse it, or give what it gave before.
+
+    Returns:
+        How many were refused, each with a `ClocsError`.
+    """
+    content, before, refused = path.read_bytes(), read(), 0
+    for changed in flipped(content, most):
+        path.write_bytes(changed)
+        try:
+            after = read()
+        except ClocsError:
+            refused += 1
+        else:
+            assert after == before, "damage changed what was read"
+    path.write_bytes(content)
+    assert read() == before
+    return refused
