@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Integral, Real
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,12 +29,33 @@ def canonical_lead(name: str) -> str:
     return _CANONICAL.get(short.lower(), short)
 
 
+def _is(value: object, kind: type) -> bool:
+    """Whether it is such a number; True and False are none."""
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
 @dataclass(frozen=True, slots=True)
 class FrameSpec:
     """What the encoder sees of a recording: `seconds` of it, as `samples` samples."""
 
     seconds: float
     samples: int = 2500
+
+    LONGEST: ClassVar = 1e6  # seconds, eleven days
+    MOST_SAMPLES: ClassVar = 10_000_000
+
+    def __post_init__(self) -> None:
+        seconds, samples = self.seconds, self.samples
+        if not (_is(seconds, Real) and math.isfinite(seconds) and 0 < seconds <= self.LONGEST):
+            raise SettingError(
+                f"the seconds of a frame must be a number above 0 and at most {self.LONGEST:,.0f}, "
+                f"not {seconds!r:.50}"
+            )
+        if not (_is(samples, Integral) and 1 <= samples <= self.MOST_SAMPLES):
+            raise SettingError(
+                "the samples of a frame must be a whole number from 1 to "
+                f"{self.MOST_SAMPLES:,}, not {samples!r:.50}"
+            )
 
     @property
     def rate(self) -> float:

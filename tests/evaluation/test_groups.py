@@ -230,7 +230,7 @@ def test_a_random_encoder_has_seen_nobody(
     small_frames: Frames, small_store: Store, tmp_path: Path
 ) -> None:
     random = pretrain_frames(small_frames, Plan("random", (0,)), tmp_path / "random")
-    assert len(random[0].patients) == 0
+    assert random[0].card.trained_on == () and len(random[0].recordings) == 0
     result = evaluate_frames(
         random, make_frames(small_store, split_seed=5), settings=QUICK, resamples=0
     )

@@ -141,7 +141,7 @@ def test_seen_patients_are_left_out_and_counted(
     assert everyone.seen == len(small_frames.patients_of(0, 1))
     fresh = replace(
         checkpoint,
-        patients=np.zeros(0, np.uint64),
+        card=replace(checkpoint.card, trained_on=()),
         recordings=np.zeros(0, np.uint64),
     )
     assert unseen_recordings([fresh], small_store, split="all").seen == 0

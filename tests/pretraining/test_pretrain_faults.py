@@ -18,7 +18,8 @@ from clocs.pretraining import pretrain_frames as module
 from clocs.pretraining.methods import METHODS
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain_frames import pretrain_frames
-from clocs.training.loop import NOT_FINITE, Epoch, Settings, Trained, fit
+from clocs.training.card import NOT_FINITE
+from clocs.training.loop import Epoch, Settings, Trained, fit
 
 QUICK = Settings(epochs=2, batch_size=32, lr=1e-3)
 

@@ -118,9 +118,9 @@ def test_several_stores_are_learned_from_at_once_and_the_guard_knows_all_of_them
     for store in (small_store, other_store):
         frames = make_frames(store)
         leak_guard.check_no_leak(checkpoint, frames)  # the same split: no test patient was seen
-        seen = leak_guard.hashed_patients(frames, checkpoint.card.salt, (0, 1))
-        assert np.isin(seen, checkpoint.patients).all()
-        with pytest.raises(LeakError, match="were used to train or validate"):
+        seen = leak_guard.hashed_recordings(frames, checkpoint.card.salt, (0, 1))
+        assert np.isin(seen, checkpoint.recordings).all()
+        with pytest.raises(LeakError, match="belong to the parts that this encoder was trained"):
             leak_guard.check_no_leak(checkpoint, make_frames(store, split_seed=1))
 
 
@@ -170,13 +170,15 @@ def test_training_goes_on_from_a_checkpoint_and_remembers_whom_that_had_seen(
     for before, after in zip(first, second, strict=True):
         for name, tensor in before.weights.items():
             assert torch.allclose(tensor, after.weights[name], atol=1e-9), name
-        assert np.isin(before.patients, after.patients).all()
-        assert len(after.patients) > len(before.patients)
+        assert np.isin(before.recordings, after.recordings).all()
+        assert len(after.recordings) > len(before.recordings)
+        assert [one.dataset for one in after.card.trained_on] == ["synthetic", "other"]
         assert after.card.dataset == "synthetic+other"
         assert after.card.training["init"]["seed"] == after.card.seed
     leak_guard.check_no_leak(second[0], small_frames)
-    with pytest.raises(LeakError):
-        leak_guard.check_no_leak(second[0], make_frames(other_store, split_seed=1))
+    for seen in (small_frames, frames):
+        with pytest.raises(LeakError):
+            leak_guard.check_no_leak(second[0], seen.with_split_seed(1))
     wider = replace(plan, embedding_dim=16)
     with pytest.raises(SettingError, match="E = 8, not 'cnn' of 2500 samples and E = 16"):
         pretrain_frames(frames, wider, tmp_path / "third", init=saved)

@@ -69,6 +69,14 @@ def pretrain(
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Also write event files for TensorBoard.")
     ] = False,
+    recording_hashes: Annotated[
+        bool,
+        typer.Option(
+            "--recording-hashes/--no-recording-hashes",
+            help="Whether the checkpoints list hashes of the recordings they have seen, by which "
+            "`clocs evaluate` finds copies of them in other datasets.",
+        ),
+    ] = True,
     save_every: Annotated[
         float, typer.Option(help="Seconds between two saves of what --resume needs.", min=0)
     ] = 5.0,
@@ -101,6 +109,7 @@ def pretrain(
             device=device,
             resume=resume,
             tensorboard=tensorboard,
+            recording_hashes=recording_hashes,
             save_every=save_every,
             on_step=watch.step,
             on_epoch=watch.epoch,

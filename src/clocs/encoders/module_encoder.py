@@ -68,7 +68,8 @@ class ModuleEncoder(Encoder):
     def parameters(self, keys: Tensor) -> Weights:
         """As the module initialises itself, seeded by each member's key; keys: (members,)."""
         if not len(keys):
-            return {n: torch.empty(0, *p.shape) for n, p in _weights(self.outline).items()}
+            outline = _weights(self.outline).items()
+            return {name: torch.empty(0, *p.shape, dtype=p.dtype) for name, p in outline}
         members = [_weights(self._made(key)) for key in keys.tolist()]
         return {name: torch.stack([own[name] for own in members]) for name in members[0]}
 

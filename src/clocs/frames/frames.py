@@ -22,7 +22,7 @@ from safetensors.numpy import save
 
 from clocs.errors import SettingError, StoreError
 from clocs.files import write_atomic
-from clocs.frames.splits import assign
+from clocs.frames.splits import parts_of
 from clocs.recording import FrameSpec
 
 FORMAT = 2
@@ -111,8 +111,7 @@ class Frames:
 
     def with_split_seed(self, split_seed: int) -> Frames:
         """The same frames with their patients split by another seed."""
-        keyed = [key.split(":", 1) for key in self.keyed(self.patient_ids)]
-        part = np.array([assign([own], dataset, split_seed)[0] for dataset, own in keyed], np.int8)
+        part = parts_of(self.keyed(self.patient_ids), split_seed)
         return replace(self, split_seed=split_seed, split=part[self.patient])
 
     def with_leads(self, leads: Sequence[str]) -> Frames:

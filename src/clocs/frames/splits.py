@@ -35,7 +35,12 @@ def assign(patients: Sequence[str], dataset: str, split_seed: int = 0) -> NDArra
     float64 and the division by a power of two is exact, so u is the same float as Python's own
     `int / 2**64`.
     """
-    u = keys_of(f"{split_seed}:{dataset}:{patient}" for patient in patients) / 2.0**64
+    return parts_of([f"{dataset}:{patient}" for patient in patients], split_seed)
+
+
+def parts_of(keyed_patients: Iterable[str], split_seed: int) -> NDArray[np.int8]:
+    """(n,) the part of each patient, given as "dataset:patient"; see `assign`."""
+    u = keys_of(f"{split_seed}:{patient}" for patient in keyed_patients) / 2.0**64
     return (u >= TRAIN_BELOW).astype(np.int8) + (u >= VALIDATION_BELOW).astype(np.int8)
 
 

@@ -27,7 +27,8 @@ from clocs.patients.embeddings import Embeddings, halves
 from clocs.patients.index import PatientIndex
 from clocs.recording import FrameSpec
 from clocs.store.store import Store, as_store
-from clocs.training.checkpoint import Card, Checkpoint, as_checkpoints
+from clocs.training.card import Card
+from clocs.training.checkpoint import Checkpoint, as_checkpoints
 from clocs.training.device import pick_device
 from clocs.training.leak_guard import seen_by
 

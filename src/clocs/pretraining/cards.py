@@ -13,7 +13,8 @@ from clocs.frames.frames import SEVERAL, Frames
 from clocs.pretraining.plan import Plan
 from clocs.recording import FrameSpec
 from clocs.training import leak_guard
-from clocs.training.checkpoint import Card, Checkpoint
+from clocs.training.card import Card, TrainedOn
+from clocs.training.checkpoint import Checkpoint
 from clocs.training.loop import Trained
 
 TRAINED_ON = (0, 1)  # training and validation: both have shaped the weights
@@ -34,13 +35,16 @@ def make_checkpoint(
     frame: FrameSpec,
     device: torch.device,
     init: Checkpoint | None = None,
+    recording_hashes: bool = True,
 ) -> Checkpoint:
     """The checkpoint of one member, to be used with `frame`.
 
     Patients whom `init` has seen, from which its training started, this one has seen too.
+    `recording_hashes` says whether it lists hashes of the recordings that it has seen.
     """
     encoder, saw_data = plan.encoder_for(frames.spec.samples), plan.row.sees_data
-    splits = TRAINED_ON if saw_data else ()
+    hashed = recording_hashes and (init is None or init.card.recording_hashes)
+    splits = TRAINED_ON if saw_data and hashed else ()
     # one list of hashes needs one salt: the older one
     salt = init.card.salt if init else leak_guard.salt_of(frames)
     chain, seed = plan.members[member]
@@ -51,6 +55,7 @@ def make_checkpoint(
         dataset=_datasets(frames.dataset if saw_data else None, init),
         content=frames.content if saw_data else None,
         split_seed=frames.split_seed,
+        trained_on=_trained_on(frames if saw_data else None, init),
         leads=frames.leads,
         frame_trained=frames.spec,
         frame=frame,
@@ -75,17 +80,16 @@ def make_checkpoint(
             "machine": platform.machine(),
             "kernel": block_implementation(device, getattr(torch, plan.precision)),
         },
-        salt=salt,
+        recording_hashes=hashed,
+        salt=salt if hashed else "",
     )
-    patients = leak_guard.hashed_patients(frames, salt, splits)
     recordings = leak_guard.hashed_recordings(frames, salt, splits)
     return Checkpoint(
         card=card,
         # the encoder's own: heads and a target network are dropped
         weights={name: trained.weights[name][row].cpu() for name in encoder.parameters(_NO_KEYS)},
         buffers={name: trained.buffers[name][row].cpu() for name in encoder.buffers(0)},
-        patients=np.union1d(patients, init.patients) if init else patients,
-        recordings=np.union1d(recordings, init.recordings) if init else recordings,
+        recordings=np.union1d(recordings, init.recordings) if init and hashed else recordings,
     )
 
 
@@ -93,6 +97,14 @@ def _datasets(dataset: str | None, init: Checkpoint | None) -> str | None:
     """The names of all datasets that have shaped the weights, in order."""
     names = SEVERAL.join(filter(None, (init.card.dataset if init else None, dataset)))
     return SEVERAL.join(dict.fromkeys(names.split(SEVERAL))) or None
+
+
+def _trained_on(frames: Frames | None, init: Checkpoint | None) -> tuple[TrainedOn, ...]:
+    """All datasets and splits that have shaped the weights, in order."""
+    own = () if frames is None else frames.dataset.split(SEVERAL)
+    before = init.card.trained_on if init else ()
+    new = (TrainedOn(name, frames.split_seed, frames.content) for name in own if frames)
+    return tuple(dict.fromkeys((*before, *new)))
 
 
 def _about(init: Checkpoint | None) -> dict[str, object]:

@@ -43,6 +43,7 @@ def pretrain(
     device: str | None = None,
     resume: bool = False,
     tensorboard: bool = False,
+    recording_hashes: bool = True,
     save_every: float | None = None,
     on_step: Callable[[int, int], None] = lambda step, steps: None,
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
@@ -75,6 +76,8 @@ def pretrain(
         device: 'cpu', 'cuda' …; the best available by default.
         resume: Continue an interrupted run in `out`.
         tensorboard: Also write event files to `out/tensorboard`.
+        recording_hashes: Whether checkpoints list hashes of the recordings they have seen, by which
+            `clocs.evaluate` finds copies of them in other datasets.
         save_every: Seconds between two saves of the state to resume from; 5 by default.
         on_step: Called with the number of steps done and the steps per epoch.
         on_epoch: Called after each epoch.
@@ -125,6 +128,7 @@ def pretrain(
         device=pick_device(device),
         resume=resume,
         tensorboard=tensorboard,
+        recording_hashes=recording_hashes,
         save_every=SAVE_EVERY if save_every is None else save_every,
         on_step=on_step,
         on_epoch=on_epoch,

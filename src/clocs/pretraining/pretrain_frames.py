@@ -28,6 +28,7 @@ from clocs.recording import FrameSpec
 from clocs.training.checkpoint import Checkpoint, load_checkpoint
 from clocs.training.embed import stack
 from clocs.training.fleet import epochs_done, remove_state
+from clocs.training.leak_guard import check_parts
 from clocs.training.loop import SAVE_EVERY, Epoch, Trained, fit
 from clocs.training.memory import TRAINED, require_memory_to_encode
 from clocs.training.signals import Signals
@@ -46,6 +47,7 @@ def pretrain_frames(
     stream: bool | None = None,
     resume: bool = False,
     tensorboard: bool = False,
+    recording_hashes: bool = True,
     save_every: float = SAVE_EVERY,
     on_step: Callable[[int, int], None] = lambda step, steps: None,
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
@@ -64,7 +66,8 @@ def pretrain_frames(
     encoder = plan.encoder_for(frames.spec.samples)
     origins, files = _origins(init, plan, encoder), plan.files(out)
     if plan.objective:
-        learnable_parts(frames, plan)  # refuses before the folder is touched
+        learnable_parts(frames, plan)  # refuses before the folder is touched, as do the next lines
+    check_parts(frames)
     if tensorboard:
         require_tensorboard()
     require_memory_to_encode(
@@ -113,6 +116,7 @@ def pretrain_frames(
                     frame=frame_to_use or frames.spec,
                     device=device,
                     init=origins[member] if origins else None,
+                    recording_hashes=recording_hashes,
                 )
                 checkpoint.save(file)
                 checkpoints.append(checkpoint)

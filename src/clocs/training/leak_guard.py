@@ -1,22 +1,28 @@
 """The leak guard: no patient that an encoder was trained on may be in its test set.
 
-A checkpoint carries salted hashes of its training and validation patients (keyed dataset:patient)
-and of the contents of their recordings. The salt comes from the store's content, so that equal
-runs write equal files, and that one list of hashed IDs does not unlock every checkpoint. Anyone
-who holds the IDs can still test them: hashes hide patients from view, not from a search.
+Patients: a card names the datasets and split seeds that have shaped the weights, and a patient's
+part is a hash of dataset, split seed and ID. So the guard knows on whose side a patient was, and
+a checkpoint carries neither IDs nor hashes of them, which anyone with a list of IDs could guess.
+
+Recordings: a checkpoint carries salted hashes of the contents of its recordings, to find copies
+under another ID or in another dataset. The salt comes from the store's content, so that equal runs
+write equal files. Only someone who holds a recording can test whether it was used; where even that
+is too much, the hashes can be left out.
 """
 
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clocs.errors import LeakError
-from clocs.frames.frames import SEVERAL, Frames
-from clocs.frames.splits import PARTS, keys_of
+from clocs.errors import ClocsWarning, LeakError, SettingError
+from clocs.frames.frames import Frames
+from clocs.frames.splits import PARTS, keys_of, parts_of
+from clocs.training.card import Card
 from clocs.training.checkpoint import Checkpoint
 
 TEST = PARTS.index("test")
@@ -27,16 +33,23 @@ def salt_of(frames: Frames) -> str:
     return hashlib.sha256(f"clocs salt:{frames.content}".encode()).hexdigest()[:32]
 
 
-def hashed_patients(frames: Frames, salt: str, splits: Iterable[int]) -> NDArray[np.uint64]:
-    """Sorted hashes of the patients of these parts."""
-    patients = frames.keyed(frames.patients_of(*splits))
-    return np.sort(keys_of(f"{salt}:{patient}" for patient in patients))
+def check_parts(frames: Frames) -> None:
+    """Refuse frames to train on whose parts are not those of their split seed.
+
+    Raises:
+        SettingError: The guard could not tell later who was trained on.
+    """
+    if not np.array_equal(frames.with_split_seed(frames.split_seed).split, frames.split):
+        raise SettingError(
+            "these frames are not split by their `split_seed`, so the leak guard could not tell "
+            "on whom an encoder was trained; split them with `Frames.with_split_seed`"
+        )
 
 
 def hashed_recordings(frames: Frames, salt: str, splits: Iterable[int]) -> NDArray[np.uint64]:
     """Sorted hashes of the contents of the recordings of these parts."""
     rows = np.unique(frames.recording[np.isin(frames.split, list(splits))])
-    return np.sort(keys_of(f"{salt}:content:{frames.digests[row]}" for row in rows))
+    return np.sort(_hashed(salt, frames.digests[rows]))
 
 
 def check_no_leak(checkpoint: Checkpoint, frames: Frames) -> None:
@@ -45,17 +58,29 @@ def check_no_leak(checkpoint: Checkpoint, frames: Frames) -> None:
     Copies of a recording within one dataset are no error: see `copies_of_seen`.
     """
     card = checkpoint.card
-    found = np.intersect1d(hashed_patients(frames, card.salt, [TEST]), checkpoint.patients)
-    if len(found):
-        raise LeakError(
-            f"{len(found)} of the test patients of {frames.dataset} were used to train or validate "
-            f"this encoder (method {card.method}, split seed {card.split_seed}); evaluate it with "
-            f"a `split_seed` of {card.split_seed}, or train one on another split"
+    patients = frames.keyed(frames.patients_of(TEST))
+    for one in card.trained_on:
+        found = _seen_in(one.dataset, one.split_seed, patients).sum()
+        if found:
+            raise LeakError(
+                f"{found} of the test patients of {frames.dataset} belong to the parts that this "
+                f"encoder was trained and validated on (method {card.method}, split seed "
+                f"{one.split_seed}); evaluate it with a `split_seed` of {one.split_seed}, or train "
+                "one on another split"
+            )
+    if not _can_find_copies(card, frames):
+        warnings.warn(
+            f"the checkpoint of {card.method}, seed {card.seed}, carries no hashes of its "
+            f"recordings: copies of them among the test recordings of {frames.dataset} could not "
+            "be found",
+            ClocsWarning,
+            stacklevel=2,
         )
-    found = np.intersect1d(hashed_recordings(frames, card.salt, [TEST]), checkpoint.recordings)
-    if len(found) and frames.dataset not in (card.dataset or "").split(SEVERAL):
+    hashes = hashed_recordings(frames, card.salt, [TEST])
+    copies = np.isin(hashes, checkpoint.recordings).sum()
+    if copies and frames.dataset not in {one.dataset for one in card.trained_on}:
         raise LeakError(
-            f"{len(found)} of the test recordings of {frames.dataset} have the same content as "
+            f"{copies} of the test recordings of {frames.dataset} have the same content as "
             f"recordings that this encoder was trained on ({card.dataset}); remove them from one "
             "of the two datasets and prepare it again"
         )
@@ -70,10 +95,10 @@ def copies_of_seen(checkpoints: Sequence[Checkpoint], frames: Frames) -> NDArray
     test = np.zeros(len(frames.digests), bool)
     test[frames.recording[frames.split == TEST]] = True
     seen = test & np.isin(frames.digests, frames.digests[~test])
+    salts = {checkpoint.card.salt for checkpoint in checkpoints}
+    hashed = {salt: _hashed(salt, frames.digests[test]) for salt in salts}
     for checkpoint in checkpoints:
-        salt = checkpoint.card.salt
-        own = keys_of(f"{salt}:content:{digest}" for digest in frames.digests[test])
-        seen[test] |= np.isin(own, checkpoint.recordings)
+        seen[test] |= np.isin(hashed[checkpoint.card.salt], checkpoint.recordings)
     return seen
 
 
@@ -85,9 +110,28 @@ def seen_by(
 ) -> NDArray[np.bool_]:
     """(recordings,) whether the encoder was trained or validated on its patient or its samples.
 
+    A patient counts as seen who belongs to a part that it was trained or validated on.
+
     patients, digests: (recordings,) the patient and the content key of each.
     """
-    salt = checkpoint.card.salt
-    people = keys_of(f"{salt}:{dataset}:{patient}" for patient in patients)
-    contents = keys_of(f"{salt}:content:{digest}" for digest in digests)
-    return np.isin(people, checkpoint.patients) | np.isin(contents, checkpoint.recordings)
+    keyed = [f"{dataset}:{patient}" for patient in patients]
+    seen = np.isin(_hashed(checkpoint.card.salt, digests), checkpoint.recordings)
+    for one in checkpoint.card.trained_on:
+        seen |= _seen_in(one.dataset, one.split_seed, keyed)
+    return seen
+
+
+def _seen_in(dataset: str, split_seed: int, patients: Sequence[str]) -> NDArray[np.bool_]:
+    """(patients,) whether each, as "dataset:patient", is in its training or validation part."""
+    own = np.array([patient.startswith(f"{dataset}:") for patient in patients], bool)
+    parts: NDArray[np.int8] = parts_of(patients, split_seed)
+    return np.asarray(own & (parts != TEST), np.bool_)
+
+
+def _can_find_copies(card: Card, frames: Frames) -> bool:
+    """Whether hashes are there; of the same store none are needed, as it holds both parts."""
+    return card.recording_hashes or all(one.content == frames.content for one in card.trained_on)
+
+
+def _hashed(salt: str, digests: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    return keys_of(f"{salt}:content:{digest}" for digest in digests)

@@ -18,13 +18,13 @@ from torch import Tensor
 from clocs import keyed_random
 from clocs.encoders.base import Weights
 from clocs.errors import SettingError
+from clocs.training.card import NOT_FINITE
 from clocs.training.cuda_graph import Captured
 from clocs.training.fleet import Fleet, Layout, is_saved
 from clocs.training.memory import require_memory
 from clocs.training.task import Task
 
 SAVE_EVERY = 5.0  # seconds
-NOT_FINITE = "not finite"
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ def card_facts(checkpoint: Checkpoint) -> dict[str, Any]:
     """A checkpoint's card and sizes, ready for JSON."""
     return asdict(checkpoint.card) | {
         "weights": sum(tensor.numel() for tensor in checkpoint.weights.values()),
-        "hashed_patients": len(checkpoint.patients),
+        "hashed_recordings": len(checkpoint.recordings),
     }
 
 
@@ -35,7 +35,10 @@ def card_table(card: dict[str, Any]) -> Table:
         "normalisation": card["normalisation"],
         "training": ", ".join(f"{k} {v}" for k, v in card["training"].items()),
         "outcome": ", ".join(f"{k} {v}" for k, v in card["metrics"].items()),
-        "hashed patients": f"{card['hashed_patients']:,} (split seed {card['split_seed']})",
+        "patient split": f"seed {card['split_seed']}",
+        "hashed recordings": f"{card['hashed_recordings']:,}"
+        if card["recording_hashes"]
+        else "left out",
         "written by": f"clocs {card['clocs']}",
         "notice": card["notice"],
     }

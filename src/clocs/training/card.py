@@ -1,0 +1,237 @@
+"""Card: what one must know to use a checkpoint's weights, as JSON beside them.
+
+The card ends with a sha256 of all its fields. The hash of the weights file is one of them, so that
+this one digest covers both files. A card may come from a stranger: everything in it that sizes,
+names or switches something is compared with limits before anything is made from it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from clocs._version import __version__
+from clocs.errors import CheckpointError, ClocsError
+from clocs.recording import FrameSpec
+from clocs.store.manifest import own_hash
+
+FORMAT = 2
+NORMALISATION = "min-max per frame and lead"
+NOTICE = (
+    "Embeddings are learned to tell patients apart: treat them as data that can identify a person."
+)
+NOT_FINITE = "not finite"  # the status of a training that diverged
+
+MOST_BYTES = 1 << 20  # of a card; real ones have 2,000
+MOST_DIMENSIONS = 1 << 20  # of embeddings
+MOST_LEADS, MOST_LABELS, MOST_DATASETS = 1000, 10_000, 1000
+HIGHEST_RATE = 1e5  # of a frame, in Hz
+LONGEST_NAME = 1000  # characters
+
+
+@dataclass(frozen=True)
+class TrainedOn:
+    """A dataset whose training and validation patients have shaped the weights.
+
+    Which patients those are follows from `split_seed` (`clocs.frames.splits`), so that the leak
+    guard needs no list of them.
+    """
+
+    dataset: str
+    split_seed: int  # random seed of its patient split
+    content: str  # content hash of the store
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a person or a program must know to use the weights elsewhere."""
+
+    method: str  # how the encoder was learned
+    seed: int  # its random seed
+    dataset: str | None  # that it was trained on; None where no data was seen
+    content: str | None  # content hash of the store it was trained on
+    split_seed: int  # random seed of the patient split; training and validation patients were seen
+    trained_on: tuple[TrainedOn, ...]  # all that shaped the weights, those of `init` first
+    leads: tuple[str, ...]  # names of the leads it was trained on
+    frame_trained: FrameSpec  # the frame of its training views
+    frame: FrameSpec  # the frame to use it with
+    encoder: dict[str, Any]  # arguments of `make_encoder`
+    labels: tuple[str, ...]  # class names of the dataset
+    training: dict[str, Any] = field(default_factory=dict)  # its settings
+    metrics: dict[str, Any] = field(default_factory=dict)  # losses, epochs and how training ended
+    environment: dict[str, Any] = field(default_factory=dict)  # versions, device and threads
+    recording_hashes: bool = True  # whether the weights file lists the recordings it has seen
+    salt: str = ""  # salt of these hashes, hexadecimal
+    normalisation: str = NORMALISATION  # how the encoder's input is normalised
+    notice: str = NOTICE  # for anyone who passes the checkpoint on
+    weights_sha256: str = ""  # hash of the weights file
+    clocs: str = __version__  # the version that wrote it
+    format: int = FORMAT  # version of this card's format
+
+    def json(self) -> bytes:
+        """The content of the file."""
+        facts = asdict(self)
+        facts["sha256"] = own_hash(facts)
+        return json.dumps(facts, indent=2, ensure_ascii=False).encode()
+
+
+def read_card(path: Path) -> Card:
+    """Read and check a card.
+
+    Raises:
+        CheckpointError: It is missing, changed, of another version or beyond the limits.
+    """
+    if not path.is_file():
+        raise CheckpointError(f"{path} is missing: a checkpoint needs its card beside it")
+    with path.open("rb") as file:
+        content = file.read(MOST_BYTES + 1)
+    try:
+        return parse_card(content)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise CheckpointError(
+            f"{path} is not the card of a clocs checkpoint ({reason}); copy it again or train again"
+        ) from error
+    except ClocsError as error:
+        raise CheckpointError(f"{path} cannot be used: {error}") from error
+
+
+def parse_card(content: bytes) -> Card:
+    """The card in a file's content; errors as they come."""
+    if len(content) > MOST_BYTES:
+        raise ValueError(f"it is larger than {MOST_BYTES:,} bytes")
+    facts = json.loads(content)
+    if not isinstance(facts, dict):
+        raise ValueError("it is no JSON object")
+    version = facts["format"]
+    if version != FORMAT:
+        raise CheckpointError(
+            f"it has format {version!r:.20}, but this version of clocs reads format {FORMAT}; "
+            "train again, or use the version that wrote it"
+        )
+    if facts.pop("sha256", None) != own_hash(facts):
+        raise CheckpointError(
+            "it differs from its own hash, so it was damaged or changed; copy the checkpoint again"
+        )
+    unknown = facts.keys() ^ {field.name for field in fields(Card)}
+    if unknown:
+        raise ValueError(f"its fields differ: {', '.join(sorted(unknown)):.100}")
+    _check(facts)
+    for name in ("frame", "frame_trained"):
+        facts[name] = FrameSpec(**facts[name])
+        if facts[name].rate > HIGHEST_RATE or facts[name].samples != facts["encoder"]["samples"]:
+            raise ValueError(f"`{name}` is {facts[name]}")
+    facts["trained_on"] = tuple(TrainedOn(**one) for one in facts["trained_on"])
+    for name in ("leads", "labels"):
+        facts[name] = tuple(facts[name])
+    return Card(**facts)
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= LONGEST_NAME
+
+
+def _is_int(value: Any, least: int, most: int) -> bool:
+    return type(value) is int and least <= value <= most
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+def _is_seed(value: Any) -> bool:
+    return _is_int(value, -(2**63), 2**63 - 1)
+
+
+def _are(kind: Callable[[Any], bool], most: int) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and len(value) <= most and all(map(kind, value))
+
+
+def _has(checks: dict[str, Callable[[Any], bool]], *, only: bool) -> Callable[[Any], bool]:
+    """A test of an object: these fields (and no others) must pass."""
+
+    def passes(value: Any) -> bool:
+        if not isinstance(value, dict) or (only and value.keys() != checks.keys()):
+            return False
+        return all(check(value.get(name)) for name, check in checks.items())
+
+    return passes
+
+
+def _or_none(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: value is None or check(value)
+
+
+_FRAME = _has({"seconds": _is_number, "samples": lambda v: type(v) is int}, only=True)
+_CHECKS: dict[str, Callable[[Any], bool]] = {
+    "method": _is_name,
+    "seed": _is_seed,
+    "dataset": _or_none(_is_name),
+    "content": _or_none(_is_name),
+    "split_seed": _is_seed,
+    "trained_on": _are(
+        _has({"dataset": _is_name, "split_seed": _is_seed, "content": _is_name}, only=True),
+        MOST_DATASETS,
+    ),
+    "leads": _are(_is_name, MOST_LEADS),
+    "frame_trained": _FRAME,
+    "frame": _FRAME,
+    "encoder": _has(
+        {
+            "name": _is_name,
+            "embedding_dim": lambda v: _is_int(v, 1, MOST_DIMENSIONS),
+            "samples": lambda v: _is_int(v, 1, FrameSpec.MOST_SAMPLES),
+            "dropout": lambda v: _is_number(v) and 0 <= v < 1,
+        },
+        only=True,
+    ),
+    "labels": _are(_is_name, MOST_LABELS),
+    "training": lambda v: isinstance(v, dict) and _is_number(v.get("lr", 0)),
+    "metrics": _has(
+        {
+            "status": _is_name,
+            "epochs": lambda v: _is_int(v, 0, 2**63),
+            "best_epoch": lambda v: _is_int(v, 0, 2**63),
+            "validation_loss": _or_none(_is_number),
+        },
+        only=False,
+    ),
+    "environment": lambda v: isinstance(v, dict),
+    "recording_hashes": lambda v: type(v) is bool,
+    "salt": _is_name,
+    "normalisation": _is_name,
+    "notice": _is_name,
+    "weights_sha256": _is_name,
+    "clocs": _is_name,
+    "format": lambda v: type(v) is int,
+}
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All strings in it."""
+    if isinstance(value, str):
+        yield value
+    for part in (*value, *value.values()) if isinstance(value, dict) else ():
+        yield from _texts(part)
+    for part in value if isinstance(value, list) else ():
+        yield from _texts(part)
+
+
+def _check(facts: dict[str, Any]) -> None:
+    """Compare every field with its type and limits."""
+    if any(ord(c) < 32 or 127 <= ord(c) < 160 for text in _texts(facts) for c in text):
+        raise ValueError("it holds control characters")  # they could steer a terminal
+    for name, passes in _CHECKS.items():
+        if not passes(facts[name]):
+            raise ValueError(f"`{name}` is {facts[name]!r:.100}")
+    if facts["metrics"]["status"] == NOT_FINITE:
+        raise CheckpointError("its training diverged; train again with a lower `lr`")
+    if facts["normalisation"] != NORMALISATION:
+        raise CheckpointError(
+            f"its input is normalised by {facts['normalisation']!r:.100}, which this version of "
+            "clocs cannot do; use the version that wrote it"
+        )

@@ -1,0 +1,186 @@
+"""A card is covered by its own hash, and a stranger's card is compared with limits."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clocs import Checkpoint
+from clocs.errors import CheckpointError, ClocsError, SettingError
+from clocs.recording import FrameSpec
+from clocs.store.manifest import own_hash
+from clocs.training.card import MOST_BYTES, NOT_FINITE, Card, parse_card, read_card
+from clocs.training.checkpoint import load_checkpoint
+
+
+@pytest.fixture
+def saved(checkpoint: Checkpoint, tmp_path: Path) -> Path:
+    checkpoint.save(tmp_path / "seed-0.safetensors")
+    return tmp_path / "seed-0.json"
+
+
+def changed(path: Path, *, seal: bool, **changes: Any) -> None:
+    """Change fields ("a.b" inside `a`), where wanted with a hash that fits."""
+    facts = json.loads(path.read_text())
+    facts.pop("sha256")
+    for name, value in changes.items():
+        *outer, last = name.split("__")
+        target = facts
+        for step in outer:
+            target = target[step]
+        target[last] = value
+    facts["sha256"] = own_hash(facts) if seal else json.loads(path.read_text())["sha256"]
+    path.write_text(json.dumps(facts))
+
+
+def parsed(content: bytes) -> Card | None:
+    """None where the card is refused in the way that `read_card` turns into a sentence."""
+    try:
+        return parse_card(content)
+    except (ClocsError, ValueError, KeyError, TypeError):
+        return None
+
+
+def test_what_is_read_is_what_was_written(saved: Path, checkpoint: Checkpoint) -> None:
+    card = read_card(saved)
+    assert card.trained_on == checkpoint.card.trained_on
+    assert card == load_checkpoint(saved.with_suffix(".safetensors")).card
+    assert parse_card(card.json()) == card
+
+
+def test_every_flipped_bit_of_a_card_is_refused_or_changes_nothing(saved: Path) -> None:
+    content, card = saved.read_bytes(), read_card(saved)
+    refused = 0
+    for place in range(8 * len(content)):
+        damaged = bytearray(content)
+        damaged[place // 8] ^= 1 << place % 8
+        found = parsed(bytes(damaged))
+        assert found in (None, card), place
+        refused += found is None
+    assert refused > 0.8 * 8 * len(content)  # the rest is space between values
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"trained_on": []},
+        {"split_seed": 1},
+        {"salt": "00"},
+        {"encoder__dropout": 0.5},
+        {"metrics__best_epoch": 3},
+        {"weights_sha256": "0" * 64},
+        {"recording_hashes": False},
+        {"more": 1},
+    ],
+    ids=str,
+)
+def test_a_changed_card_is_refused(saved: Path, change: dict[str, Any]) -> None:
+    changed(saved, seal=False, **change)
+    with pytest.raises(CheckpointError, match=r"seed-0\.json cannot be used: it differs from its"):
+        load_checkpoint(saved.parent)
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b"{}", b"\xff", b"[" * 100_000, b"1" * 5000])
+def test_a_card_that_is_none_is_refused(saved: Path, text: bytes) -> None:
+    saved.write_bytes(text)
+    with pytest.raises(CheckpointError, match="is not the card of a clocs checkpoint"):
+        load_checkpoint(saved.parent)
+
+
+@pytest.mark.parametrize("version", [1, 3, "2", None])
+def test_a_card_of_another_format_says_what_to_do(saved: Path, version: object) -> None:
+    changed(saved, seal=True, format=version)
+    with pytest.raises(CheckpointError, match=r"reads format 2; train again, or use the version"):
+        load_checkpoint(saved.parent)
+
+
+STRANGE: list[dict[str, Any]] = [
+    {"encoder__embedding_dim": 1_000_000_000},
+    {"encoder__embedding_dim": 0},
+    {"encoder__embedding_dim": -5},
+    {"encoder__embedding_dim": 128.0},
+    {"encoder__embedding_dim": True},
+    {"encoder__embedding_dim": "128"},
+    {"encoder__samples": 10**12},
+    {"encoder__samples": None},
+    {"encoder__dropout": math.nan},
+    {"encoder__dropout": 1},
+    {"encoder__more": 1},
+    {"encoder__name": ["cnn"]},
+    {"encoder__name": "vgg"},
+    {"encoder": []},
+    {"encoder": {}},
+    {"frame__seconds": math.nan},
+    {"frame__seconds": math.inf},
+    {"frame__seconds": -1.0},
+    {"frame__seconds": 0},
+    {"frame__seconds": 1e-300},
+    {"frame__seconds": "5"},
+    {"frame_trained__seconds": 1e300},
+    {"frame__samples": 10**12},
+    {"frame__samples": 2499},
+    {"frame__more": 1},
+    {"frame": 5},
+    {"leads": [f"lead {i}" for i in range(20_000)]},
+    {"leads": [1, 2]},
+    {"leads": "II"},
+    {"leads": ["II" * 1000]},
+    {"labels": ["x"] * 20_000},
+    {"labels": None},
+    {"method": 5},
+    {"method": "cmsc\x1b[2J"},
+    {"training__note": ["\x1b]0;title\x07"]},
+    {"training__lr": "fast"},
+    {"training": []},
+    {"metrics": {}},
+    {"metrics__validation_loss": "low"},
+    {"metrics__epochs": -1},
+    {"seed": 2**64},
+    {"seed": 0.5},
+    {"trained_on": [{"dataset": "synthetic"}]},
+    {"trained_on": [["synthetic", 0, ""]]},
+    {"trained_on": None},
+    {"salt": None},
+    {"recording_hashes": "no"},
+    {"normalisation": "none"},
+]
+
+
+@pytest.mark.parametrize("change", STRANGE, ids=lambda change: f"{change!s:.40}")
+def test_a_strangers_card_beyond_the_limits_is_one_sentence(
+    saved: Path, change: dict[str, Any]
+) -> None:
+    changed(saved, seal=True, **change)
+    with pytest.raises(CheckpointError) as refused:
+        load_checkpoint(saved.parent)
+    assert len(str(refused.value).splitlines()) == 1
+    assert len(str(refused.value)) < 600
+    assert str(refused.value).isprintable()
+
+
+def test_a_card_larger_than_any_real_one_is_not_parsed(saved: Path) -> None:
+    saved.write_bytes(saved.read_bytes() + b" " * MOST_BYTES)
+    with pytest.raises(CheckpointError, match="larger than 1,048,576 bytes"):
+        load_checkpoint(saved.parent)
+
+
+def test_a_checkpoint_that_says_it_diverged_is_refused(saved: Path) -> None:
+    changed(saved, seal=True, metrics__status=NOT_FINITE)
+    with pytest.raises(CheckpointError, match="its training diverged; train again"):
+        load_checkpoint(saved.parent)
+
+
+@pytest.mark.parametrize("seconds", [0, -1.0, math.nan, math.inf, 1e300, "5", None, True])
+def test_a_frame_of_no_duration_is_refused(seconds: Any) -> None:
+    with pytest.raises(SettingError, match="seconds of a frame must be a number above 0"):
+        FrameSpec(seconds)
+
+
+@pytest.mark.parametrize("samples", [0, -1, 10**12, 2500.0, "2500", None, True])
+def test_a_frame_of_no_samples_is_refused(samples: Any) -> None:
+    with pytest.raises(SettingError, match="samples of a frame must be a whole number from 1"):
+        FrameSpec(5.0, samples)
