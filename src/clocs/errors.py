@@ -46,6 +46,8 @@ class UnusableError(ClocsError):
         "truncated",
         "unreadable",
         "nan",
+        "implausible",
+        "exceeds limits",
         "flat",
         "no known lead",
         "too short",

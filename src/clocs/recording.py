@@ -19,6 +19,11 @@ PAPER_LEADS = ("II", "V2", "aVL", "aVR")  # the four of the paper, in its order
 # How many of a unit make one mV, by lower-case name; two characters look like a µ.
 UNITS_PER_MV = {"mv": 1.0, "uv": 1000.0, "µv": 1000.0, "μv": 1000.0, "nv": 1e6, "v": 1e-3}
 
+# What an ECG can be: outside of these, a header is wrong and so would be everything made from it.
+PLAUSIBLE_HZ = (50.0, 10_000.0)
+PLAUSIBLE_STEPS_PER_MV = (1.0, 1e6)
+LARGEST_MV = 500.0  # electrode offsets and lost leads included
+
 _CANONICAL = {name.lower(): name for name in STANDARD_LEADS}
 
 
@@ -138,6 +143,53 @@ class Recording:
             gain=self.gain[rows],
             baseline=self.baseline[rows],
         )
+
+
+def check_rate(rate: float, *, name: str) -> None:
+    """Refuse a sampling rate that no ECG has.
+
+    Raises:
+        UnusableError: implausible; the message contains `name`.
+    """
+    low, high = PLAUSIBLE_HZ
+    if not low <= rate <= high:
+        raise UnusableError(
+            "implausible",
+            f"{name} has a sampling rate of {rate:g} Hz; {low:g} to {high:,.0f} Hz is plausible",
+        )
+
+
+def check_plausible(recording: Recording) -> None:
+    """Refuse a recording whose rate, gain or amplitudes no ECG has.
+
+    Gains and amplitudes are compared only where the unit is mV; everywhere gains must be finite
+    and positive.
+
+    Raises:
+        UnusableError: implausible.
+    """
+    name, gain = recording.id, recording.gain
+    check_rate(recording.rate, name=name)
+    low, high = PLAUSIBLE_STEPS_PER_MV if recording.unit == "mV" else (math.ulp(0.0), math.inf)
+    for lead, steps in zip(recording.leads, gain.tolist(), strict=True):
+        if not low <= steps <= high or steps == math.inf:
+            range_ = f"{low:g} to {high:,.0f} per mV" if recording.unit == "mV" else "more than 0"
+            detail = f"{name} has a gain of {steps:g} in lead {lead}; {range_} is plausible"
+            raise UnusableError("implausible", detail)
+    if recording.unit != "mV" or not recording.digital.size:
+        return
+    # Nearly always, no int16 could exceed the limit: only other samples are looked at.
+    zero = recording.baseline.astype(np.int64)
+    if ((np.abs(zero) + 32768) / gain).max(initial=0.0) <= LARGEST_MV:
+        return
+    for extreme in (recording.digital.max(axis=1), recording.digital.min(axis=1)):
+        size = float((np.abs(extreme - zero) / gain).max())
+        if size > LARGEST_MV:
+            detail = (
+                f"{name} reaches {size:,.4g} mV with the gain and baseline that it gives; "
+                f"{LARGEST_MV:g} mV is the most that is plausible"
+            )
+            raise UnusableError("implausible", detail)
 
 
 def quantise(

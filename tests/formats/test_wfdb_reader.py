@@ -60,7 +60,7 @@ def test_matlab_files_are_read_as_wfdb_reads_them(tmp_path: Path) -> None:
         st.tuples(st.integers(2, 40), st.integers(1, 5)),
         elements=st.integers(-32767, 32767),
     ),
-    gain=st.sampled_from([1000.0, 200.0, 4.88, 0.1, 12345.678]),
+    gain=st.sampled_from([1000.0, 200.0, 488.1, 150.1, 12345.678]),
     baseline=st.integers(-40000, 40000),
     fmt=st.sampled_from(["16", "516"]),
 )
@@ -115,11 +115,11 @@ def test_units_become_millivolts(
     tmp_path: Path, unit: str, factor: float, encoding: str, fmt: str
 ) -> None:
     digital = signals() // 2
-    header = write(tmp_path, digital, fmt, adc_gain=[10.0] * 3)
+    header = write(tmp_path, digital, fmt, adc_gain=[200 * factor] * 3)
     header.write_text(header.read_text().replace("/mV", f"/{unit}"), encoding=encoding)
     recording = read(header)
     assert recording.unit == "mV"
-    np.testing.assert_allclose(recording.signal, digital.T / 10 * factor, rtol=1e-12)
+    np.testing.assert_allclose(recording.signal, digital.T / 200, rtol=1e-12)
 
 
 def test_leads_are_chosen_by_name_in_the_order_asked_for(tmp_path: Path) -> None:

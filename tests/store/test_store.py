@@ -52,14 +52,14 @@ recordings = st.builds(
     lambda digital, **rest: Recording(
         digital=digital,
         leads=tuple(f"L{i}" for i in range(digital.shape[0])),
-        gain=np.linspace(0.1, 1e4, digital.shape[0]),
+        gain=np.linspace(100.1, 1e4, digital.shape[0]),
         baseline=np.arange(digital.shape[0], dtype=np.int32) - 7,
         **rest,
     ),
     digital=npst.arrays(np.int16, npst.array_shapes(min_dims=2, max_dims=2, max_side=50)),
     id=st.just(""),
     patient=st.text(max_size=5),
-    rate=st.floats(1, 1e4),
+    rate=st.floats(50, 1e4),
     unit=st.sampled_from(["mV", "adu"]),
     labels=st.lists(st.text(max_size=3), max_size=3).map(tuple),
     episodes=st.lists(

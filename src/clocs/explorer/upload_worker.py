@@ -30,7 +30,6 @@ MOST_MEMORY = 2 << 30  # bytes of address space
 MOST_SECONDS = 20  # of processor time
 MOST_SAMPLES = 16_000_000  # leads × samples: twelve leads for 45 minutes at 500 Hz
 SHORTEST = 1.0  # seconds
-RATES = (10.0, 10_000.0)  # Hz
 
 
 def read_upload(
@@ -126,15 +125,11 @@ def _last(name: str) -> str:
 
 
 def _checked(recording: Recording) -> Recording:
-    name, digital, rate, problem = recording.id, recording.digital, recording.rate, ""
+    name, digital, problem = recording.id, recording.digital, ""
     if not recording.samples or digital.size > MOST_SAMPLES:
         problem = f"has {digital.size:,} samples; upload a shorter recording"
-    elif not RATES[0] <= rate <= RATES[1]:
-        problem = f"has a sampling rate of {rate:g} Hz; it must be 10 to 10,000 Hz"
     elif recording.seconds < SHORTEST:
         problem = f"lasts {recording.seconds:.2f} s; at least {SHORTEST:g} s is needed"
-    elif not np.isfinite(recording.gain).all() or not recording.gain.all():
-        problem = "has a gain of zero"
     elif (digital == digital[:, :1]).all():
         problem = "is flat in every lead; check the recording"
     if problem:

@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 from clocs.errors import SettingError, UnusableError
 from clocs.formats.base import FileFormat, ReadOptions
 from clocs.formats.source import Source, stem
-from clocs.recording import STANDARD_LEADS, UNITS_PER_MV, Recording, canonical_lead, quantise
+from clocs.recording import (
+    STANDARD_LEADS,
+    UNITS_PER_MV,
+    Recording,
+    canonical_lead,
+    check_plausible,
+    quantise,
+)
 
 RATE_HZ = 500.0
 ROWS = 5000  # 10 s
@@ -64,7 +71,7 @@ def read_csv(
         detail = f"{name} has no finite value in row {row + 1}, lead {leads[column]}"
         raise UnusableError("nan", detail) from None
     _check_amplitude(digital, gain, name=name, unit=unit)
-    return Recording(
+    recording = Recording(
         id=name,
         patient=name,
         leads=leads,
@@ -73,6 +80,8 @@ def read_csv(
         gain=gain,
         baseline=np.zeros(len(leads), np.int32),
     )
+    check_plausible(recording)
+    return recording
 
 
 def _check_amplitude(

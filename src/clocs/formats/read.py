@@ -12,7 +12,7 @@ from clocs.files import file_error
 from clocs.formats.base import FileFormat, ReadOptions
 from clocs.formats.source import Source, open_files, open_source
 from clocs.parallel import ahead, alike
-from clocs.recording import Recording
+from clocs.recording import PLAUSIBLE_HZ, Recording
 from clocs.registry import rows_in
 
 # Other modules of this package may not import from this one, which imports all of them.
@@ -59,8 +59,11 @@ def options_of(
     unit: str | None = None,
 ) -> ReadOptions:
     """Options for reading, checked."""
-    if rate is not None and not 1 <= rate <= 1_000_000:
-        raise SettingError(f"`rate` is {rate}; give samples per second, in Hz, such as 500")
+    low, high = PLAUSIBLE_HZ
+    if rate is not None and not low <= rate <= high:
+        raise SettingError(
+            f"`rate` is {rate}; give samples per second, {low:g} to {high:,.0f} Hz, such as 500"
+        )
     return ReadOptions(None if leads is None else tuple(leads), rate, unit)
 
 

@@ -25,6 +25,8 @@ from clocs.recording import (
     UNITS_PER_MV,
     Recording,
     canonical_lead,
+    check_plausible,
+    check_rate,
     quantise,
 )
 
@@ -47,9 +49,10 @@ def read_wfdb(source: Source, path: str, leads: Sequence[str] | None = None) -> 
         The recording under its file name as id and patient; `#Name: value` comments in `extra`.
 
     Raises:
-        UnusableError: truncated, unreadable or nan.
+        UnusableError: truncated, unreadable, nan, implausible or beyond the limits.
     """
     header = parse_header(source.read(path), name=path)
+    check_rate(header.rate, name=path)
     first = header.signals[0] if header.signals else None
     if first is not None and _is_plain(header, first):
         data = _read_beside(source, path, first.file)
@@ -60,7 +63,9 @@ def read_wfdb(source: Source, path: str, leads: Sequence[str] | None = None) -> 
         )
     else:
         recording = _read_with_wfdb(source, path, header, leads)
-    return recording if leads is None else recording.select(leads)
+    recording = recording if leads is None else recording.select(leads)
+    check_plausible(recording)
+    return recording
 
 
 def _is_plain(header: Header, first: Signal) -> bool:

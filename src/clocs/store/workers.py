@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from clocs.datasets.base import Dataset, Entry, Quarantined
 from clocs.errors import ClocsError, StoreError, UnusableError
-from clocs.recording import Recording
+from clocs.recording import Recording, check_plausible
 from clocs.store.columns import row_of
 
 _BATCH_BYTES = 2 << 20  # of samples, roughly, that one task reads
@@ -92,6 +92,7 @@ def read_one(dataset: Dataset, entry: Entry) -> ReadResult:
         recording = dataset.read(entry)
         if recording.digital.size == 0:
             raise UnusableError("too short", "it holds no samples")
+        check_plausible(recording)
     except UnusableError as error:
         return Quarantined(entry.id, error.reason, error.detail)
     except ImportError as error:
