@@ -17,53 +17,16 @@ from clocs.datasets.chapman import Chapman
 from clocs.datasets.table import open_dataset
 from clocs.errors import SourceError, UnusableError
 from clocs.recording import STANDARD_LEADS, Recording
+from spreadsheet import write_spreadsheet
 
 RNG = np.random.default_rng(0)
 GOOD = "\n".join(",".join(f"{v:.5g}" for v in row) for row in RNG.normal(0, 99, (5000, 12)))
 
 
-def table(folder: Path, **rhythms: str) -> None:
-    """A Diagnostics.xlsx with these rows, written as CSV-like cells by hand."""
-    import zipfile
-
-    columns = ["FileName", "Rhythm", "Beat", "PatientAge", "Gender"]
-    rows = [columns, *([name, rhythm, "NONE", "59", "FEMALE"] for name, rhythm in rhythms.items())]
-    cells = "".join(
-        f"<row r='{r}'>"
-        + "".join(
-            f"<c r='{'ABCDE'[c]}{r}' t='inlineStr'><is><t>{value}</t></is></c>"
-            for c, value in enumerate(row)
-        )
-        + "</row>"
-        for r, row in enumerate(rows, 1)
-    )
-    main = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
-    office = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
-    package = "http://schemas.openxmlformats.org/package/2006"
-    kind = "application/vnd.openxmlformats-officedocument.spreadsheetml"
-    parts = {
-        "[Content_Types].xml": f"<Types xmlns='{package}/content-types'>"
-        "<Default Extension='rels' ContentType='application/vnd.openxmlformats-package."
-        "relationships+xml'/>"
-        f"<Override PartName='/xl/workbook.xml' ContentType='{kind}.sheet.main+xml'/>"
-        f"<Override PartName='/xl/sheet.xml' ContentType='{kind}.worksheet+xml'/></Types>",
-        "_rels/.rels": f"<Relationships xmlns='{package}/relationships'><Relationship Id='r' "
-        f"Type='{office}/officeDocument' Target='xl/workbook.xml'/></Relationships>",
-        "xl/workbook.xml": f"<workbook xmlns='{main}' xmlns:r='{office}'><sheets>"
-        "<sheet name='S' sheetId='1' r:id='r1'/></sheets></workbook>",
-        "xl/_rels/workbook.xml.rels": f"<Relationships xmlns='{package}/relationships'>"
-        f"<Relationship Id='r1' Type='{office}/worksheet' Target='sheet.xml'/></Relationships>",
-        "xl/sheet.xml": f"<worksheet xmlns='{main}'><sheetData>{cells}</sheetData></worksheet>",
-    }
-    with zipfile.ZipFile(folder / "Diagnostics.xlsx", "w") as book:
-        for name, part in parts.items():
-            book.writestr(name, "<?xml version='1.0' encoding='UTF-8'?>" + part)
-
-
 def published(folder: Path, **rhythms: str) -> Path:
     """The published layout: denoised tables in a folder, and the labels."""
     (folder / "ECGDataDenoised").mkdir(parents=True)
-    table(folder, **rhythms)
+    write_spreadsheet(folder, **rhythms)
     for name in rhythms:
         (folder / "ECGDataDenoised" / f"{name}.csv").write_text(GOOD)
     return folder
@@ -110,7 +73,7 @@ def test_eleven_rhythms_become_four_groups(tmp_path: Path, rhythm: str, label: s
 
 
 def test_a_table_and_a_header_that_disagree_after_grouping_are_both_named(tmp_path: Path) -> None:
-    table(tmp_path, MUSE_1="SB", MUSE_2="SA", MUSE_3="SR")
+    write_spreadsheet(tmp_path, MUSE_1="SB", MUSE_2="SA", MUSE_3="SR")
     header_only(tmp_path, "MUSE_1", "Rhythm: AFIB")
     header_only(tmp_path, "MUSE_2", "Rhythm: SR")
     dataset = open_dataset("chapman", tmp_path)
@@ -178,7 +141,7 @@ def test_the_listing_changes_its_fingerprint_with_the_labels(tmp_path: Path) -> 
     published(tmp_path, MUSE_1="SB")
     shutil.make_archive(str(tmp_path / "x"), "zip", tmp_path / "ECGDataDenoised")
     first = open_dataset("chapman", tmp_path / "x.zip").list()
-    table(tmp_path, MUSE_1="AF")
+    write_spreadsheet(tmp_path, MUSE_1="AF")
     second = open_dataset("chapman", tmp_path / "x.zip").list()
     assert first.fingerprint != second.fingerprint
     assert second.entries[0].info["rhythm"] == "AF"

@@ -1,0 +1,225 @@
+"""The table of everything that clocs reads: to fuzz something new, add its samples and a row."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from clocs import Frames, Recording
+from clocs.datasets.table import DATASETS
+from clocs.errors import UnusableError
+from clocs.evaluation import Predictions
+from clocs.experiments.ledger import open_ledger
+from clocs.explorer.upload_worker import packed_recording, read_upload, unpacked_recording
+from clocs.formats.read import find_recordings, format_of, options_of, read_several
+from clocs.formats.source import hold_files, open_source
+from clocs.formats.wfdb_header import parse_header
+from clocs.patients.embeddings import Embeddings
+from clocs.patients.index_folder import index_encoder, open_index
+from clocs.pretraining.pretrain_frames import STATE, pretrain_frames
+from clocs.store import chunks
+from clocs.store.manifest import MANIFEST, own_hash
+from clocs.store.prepare import prepare_dataset
+from clocs.store.store import Store, open_store
+from clocs.training.checkpoint import load_checkpoint
+from clocs.training.fleet import Fleet
+from fuzz import samples
+from fuzz.mutations import Files
+from fuzz.target import Given, Target
+
+
+def _sound(recording: Recording) -> Recording:
+    """What every recording keeps to, however damaged its file was."""
+    digital, leads = recording.digital, len(recording.leads)
+    assert digital.dtype == np.int16
+    assert digital.shape == (leads, recording.samples)
+    assert leads
+    assert recording.samples
+    assert len(set(recording.leads)) == len(recording.gain) == len(recording.baseline) == leads
+    assert np.isfinite(recording.rate)
+    assert recording.rate > 0
+    assert np.isfinite(recording.signal).all()
+    return recording
+
+
+def _header(given: Given) -> Any:
+    name = given.one(".hea")
+    header = parse_header(given.files[name], name=name) if name in given.files else None
+    return header and (header.fields(), header.signals)
+
+
+def _recording(given: Given) -> Recording:
+    """As the readers of uploads, of `clocs.read` and of datasets do it."""
+    name = given.one((".hea", ".csv", ".ecg"))
+    own = format_of(name)
+    if own is None:
+        raise UnusableError("unreadable", "its name is gone")
+    return _sound(own.read(hold_files(given.files), name, options_of(rate=500.0)))
+
+
+def _from_folder(given: Given) -> Any:
+    """As `clocs embed` reads files and folders."""
+    found = find_recordings([given.folder()])
+    return [_sound(one) for one in read_several(found, rate=500.0) if isinstance(one, Recording)]
+
+
+def _archive(given: Given) -> Any:
+    source = open_source(given.folder())
+    try:
+        return [len(source.read(name)) for name in source.names]
+    finally:
+        source.close()
+
+
+def _dataset(name: str) -> Any:
+    def read(given: Given) -> Any:
+        dataset = DATASETS[name].open(hold_files(given.files))
+        found = []
+        for entry in dataset.list().entries:
+            try:
+                found.append(_sound(dataset.read(entry)).labels)
+            except UnusableError as error:
+                found.append((error.reason,))
+        return found
+
+    return read
+
+
+def _upload(given: Given) -> Recording:
+    recording = _sound(read_upload(given.files, 100.0))
+    sent = _sound(unpacked_recording(packed_recording(recording)))
+    assert np.array_equal(sent.digital, recording.digital)
+    return sent
+
+
+def _store_contents(store: Store) -> Any:
+    return {
+        "manifest": asdict(store.manifest),
+        "table": store.table,
+        "quarantine": store.quarantine,
+        "unmatched": store.rows_without_recording,
+        "recordings": list(store.iter_recordings()),
+        "first": store.recording(0),
+        "signals": [digital for _, digital in store.iter_signals()],
+    }
+
+
+def _store(given: Given) -> Any:
+    return _store_contents(open_store(given.folder()))
+
+
+def _seal_store(files: Files) -> Files:
+    """A manifest with the hashes of the files as they are now."""
+    try:
+        fields = json.loads(files[MANIFEST])
+        fields.pop("sha256", None)
+        for name, file in fields["files"].items():
+            file.update(_facts_of(files[name]))
+        fields["signal_bytes"] = sum(len(d) for n, d in files.items() if n.startswith("signals/c/"))
+        return files | {MANIFEST: json.dumps(fields | {"sha256": own_hash(fields)}).encode()}
+    except Exception:  # damaged beyond sealing
+        return files
+
+
+def _facts_of(data: bytes) -> dict[str, Any]:
+    return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def _journal(given: Given) -> Any:
+    """Finish a store that was interrupted, and read it."""
+    chunks.CHUNK_SAMPLES, chunks.CHUNKS_PER_PART = samples.JOURNAL_CHUNK, samples.JOURNAL_PARTS
+    store = prepare_dataset(samples.JOURNAL, given.folder() / "store", workers=1)
+    contents = _store_contents(store)
+    contents["manifest"].pop("files")  # a damaged journal may leave other parts of equal content
+    return contents
+
+
+def _checkpoint(given: Given) -> Any:
+    one = load_checkpoint(given.folder())
+    return one.card, one.weights, one.buffers, one.patients, one.recordings
+
+
+def _state(given: Given) -> Any:
+    import torch
+
+    return Fleet.load(given.folder() / STATE, torch.device("cpu"))
+
+
+@cache
+def _frames() -> Frames:
+    return samples.frames()
+
+
+def _resumed(given: Given) -> Any:
+    (one,) = pretrain_frames(_frames(), samples.PLAN, given.folder(), resume=True)
+    return one.weights, one.buffers, one.card.metrics.get("epochs")
+
+
+def _index(given: Given) -> Any:
+    folder = given.folder()
+    encoder = index_encoder(folder)
+    found: list[Any] = [encoder.card]
+    for level in ("patient", "recording"):
+        index = open_index(folder, level)
+        hits = index.search(np.eye(4, dtype=np.float32), 3)
+        facts = (index.level, index.encoder, index.frame, index.leads, index.kind)
+        found.append(
+            (np.array(index.vectors), index.rows, index.live, facts, hits.rows, hits.cosine)
+        )
+    return found
+
+
+def _embeddings(given: Given) -> Any:
+    return Embeddings.load(given.folder() / "e.parquet")
+
+
+def _predictions(given: Given) -> Any:
+    return Predictions.load(given.folder() / "p.safetensors")
+
+
+def _frame_file(given: Given) -> Any:
+    path = given.folder() / "synthetic-frame.safetensors"
+    return Frames.facts(path), Frames.load(path)
+
+
+def _ledger(given: Given) -> Any:
+    ledger = open_ledger(given.folder(), create=False)
+    try:
+        return ledger.facts(), ledger.runs(), ledger.states()
+    finally:
+        ledger.close()
+
+
+_ALL = (
+    Target("header", samples.wfdb_plain, _header, limited=True),
+    Target("wfdb", samples.wfdb_plain, _recording, limited=True),
+    Target("wfdb-flac", samples.wfdb_flac, _recording, limited=True),
+    Target("wfdb-rare", samples.wfdb_rare, _recording, limited=True),
+    Target("csv", samples.csv, _recording, limited=True),
+    Target("irhythm", samples.irhythm, _recording, limited=True),
+    Target("folder", samples.wfdb_plain, _from_folder, limited=True),
+    Target("zip", samples.archives, _archive, limited=True),
+    Target("zip-recordings", samples.archives, _from_folder, limited=True),
+    Target("chapman", samples.chapman, _dataset("chapman"), limited=True),
+    Target("physionet2017", samples.physionet2017, _dataset("physionet2017"), limited=True),
+    Target("physionet2020", samples.physionet2020, _dataset("physionet2020"), limited=True),
+    Target("cardiology", samples.irhythm, _dataset("cardiology"), limited=True),
+    Target("upload", samples.uploads, _upload, limited=True),
+    Target("store", samples.stores, _store, checked=True),
+    Target("store-hostile", samples.stores, _store, seal=_seal_store),
+    Target("journal", samples.journals, _journal, checked=True),
+    Target("checkpoint", samples.checkpoints, _checkpoint, checked=True),
+    Target("state", samples.states, _state, checked=True),
+    Target("resume", samples.states, _resumed, checked=True),
+    Target("index", samples.indexes, _index, checked=True),
+    Target("embeddings", samples.embeddings, _embeddings, checked=True),
+    Target("predictions", samples.prediction_files, _predictions, checked=True),
+    Target("frames", samples.frame_files, _frame_file, checked=True),
+    Target("ledger", samples.ledgers, _ledger, checked=True),
+)
+TARGETS = {target.name: target for target in _ALL}

@@ -1,0 +1,89 @@
+"""Whatever clocs reads, damage gives a `ClocsError` or what was there before; and fast."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from fuzz import broken_targets
+from fuzz.mutations import damage
+from fuzz.run import fuzz, replay
+from fuzz.targets import TARGETS
+from fuzz.worker import Tally
+
+INPUTS = 40  # of each target; `script/fuzz` reads more
+
+
+@pytest.fixture(scope="module")
+def read(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Tally]:
+    return fuzz(list(TARGETS), inputs=INPUTS, workers=1, out=tmp_path_factory.mktemp("failures"))
+
+
+# Mended elsewhere at the moment; taken off the list as soon as they hold.
+OPEN = {"store", "store-hostile", "journal", "checkpoint", "state", "resume", "index"}
+OPEN |= {"embeddings", "predictions", "frames", "ledger", "chapman"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.xfail(strict=False) if n in OPEN else ()) for n in TARGETS],
+)
+def test_damage_neither_escapes_nor_goes_unnoticed(name: str, read: Mapping[str, Tally]) -> None:
+    assert read[name].inputs == INPUTS
+    assert [f"{one['kind']}: {one['folder']}" for one in read[name].failures] == []
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Tally]:
+    return fuzz(
+        list(broken_targets.TARGETS),
+        inputs=2,
+        workers=1,
+        out=tmp_path_factory.mktemp("broken"),
+        table="fuzz.broken_targets",
+        cpu_seconds=0.2,
+        wall_seconds=3.0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("escape", "escape: ZeroDivisionError"),
+        ("silent", "silent change"),
+        ("crash", "escape: crash"),
+        ("hang", "escape: timeout"),
+        ("hog", "escape: MemoryError"),
+        ("slow", "escape: TimeoutError"),
+    ],
+)
+def test_every_kind_of_failure_is_noticed_and_kept(
+    name: str, kind: str, broken: Mapping[str, Tally]
+) -> None:
+    tally = broken[name]
+    assert tally.inputs == 2
+    assert [one["kind"].startswith(kind) for one in tally.failures] == [True, True]
+    facts = json.loads((Path(tally.failures[0]["folder"]) / "failure.json").read_text())
+    assert facts["replay"].endswith(tally.failures[0]["folder"])
+
+
+def test_an_error_of_clocs_is_no_failure(broken: Mapping[str, Tally]) -> None:
+    assert broken["sound"].outcomes == {"error": 2}
+    assert not broken["sound"].failures
+
+
+def test_a_kept_input_fails_again(broken: Mapping[str, Tally]) -> None:
+    assert replay(Path(broken["escape"].failures[0]["folder"])).endswith("\nescape")
+    assert replay(Path(broken["silent"].failures[0]["folder"])).endswith("\nsilent change")
+
+
+def test_the_same_seed_gives_the_same_damage_and_always_some() -> None:
+    files = [{"a.json": b'{"x": [1, 2.5, "y"]}', "b.csv": b"1,2\n3,4\n"}, {"a.json": b"[]"}]
+    for seed in range(200):
+        first, again = (damage(files[0], Random(seed), files) for _ in range(2))
+        assert first == again
+        assert first != files[0]
