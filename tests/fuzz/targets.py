@@ -140,8 +140,7 @@ def _journal(given: Given) -> Any:
 
 
 def _checkpoint(given: Given) -> Any:
-    one = load_checkpoint(given.folder())
-    return one.card, one.weights, one.buffers, one.patients, one.recordings
+    return load_checkpoint(given.folder())
 
 
 def _state(given: Given) -> Any:
