@@ -107,7 +107,7 @@ def start(folder: Path) -> tuple[subprocess.Popen[bytes], str, float]:
     began = time.perf_counter()
     process = subprocess.Popen(
         [
-            *(sys.executable, "-m", "clocs", "explore", "--no-browser", "--json"),
+            *(sys.executable, "-m", "clocs", "explore", "--no-browser", "--no-token", "--json"),
             *("--embeddings", str(folder / "patients.parquet"), "--cache", str(folder / "cache")),
         ],
         stdout=subprocess.PIPE,

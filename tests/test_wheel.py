@@ -140,7 +140,8 @@ def test_the_explorer_answers_from_the_installed_wheel(installed: Path, demo: Pa
     try:
         assert started.stdout is not None
         url = json.loads(started.stdout.readline())["url"]
-        with urllib.request.urlopen(url, timeout=60) as answer:
+        browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+        with browser.open(url, timeout=60) as answer:  # the token becomes a cookie
             assert answer.status == 200 and b"<title>" in answer.read()
     finally:
         started.terminate()

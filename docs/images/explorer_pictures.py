@@ -31,15 +31,14 @@ import clocs
 HERE = Path(__file__).resolve().parent
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 LAPTOP, TABLET = (1280, 800), (1024, 1366)
-SHOWN = "SB"  # the first test patient with this label is shown
+SHOWN = "SB"  # the first patient with this label is shown
 STRANGER = 9  # seed of the simulated patient whose ECG is uploaded
 CIRCLED = "SB"  # the label to draw the lasso around
 MINUTES = 60_000  # ms
 
 FIRST = """label => {
-  const { labels, split } = clocs.columns, { session } = clocs;
-  const bit = 1 << session.labels.indexOf(label), test = session.splits.indexOf("test");
-  return clocs.codeOf(labels.findIndex((mask, i) => mask & bit && split[i] === test));
+  const bit = 1 << clocs.session.labels.indexOf(label);
+  return clocs.codeOf(clocs.columns.labels.findIndex(mask => mask & bit));
 }"""
 # Centre and radius of a circle on the screen around most patients of a label.
 AROUND = """label => {
@@ -60,8 +59,8 @@ SETTLED = """() => new Promise(done =>
 @contextmanager
 def explorer(arguments: Sequence[str | Path]) -> Iterator[str]:
     """Runs `clocs explore`; yields its address."""
-    command = [sys.executable, "-m", "clocs", "explore", "--no-browser", "--json", *arguments]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    command = [sys.executable, "-m", "clocs", "explore", "--no-browser", "--no-token", "--json"]
+    process = subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE)
     assert process.stdout is not None
     try:
         line = process.stdout.readline()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pytest
@@ -19,10 +19,10 @@ from clocs import Store
 pytest.importorskip("fastapi", reason="the explorer needs the extra `web`")
 pytest.importorskip("faiss", reason="the explorer needs the extra `search`")
 
-import uvicorn
-
+from clocs.explorer.connections import Connection, Limits, make_server
 from clocs.explorer.open import open_session
 from clocs.explorer.packing import pack
+from clocs.explorer.run import listen
 from clocs.explorer.server import make_api
 from clocs.explorer.session import Session
 from clocs.explorer.shield import Shield
@@ -69,26 +69,51 @@ def session(small_store: Store, encoder: Path, tmp_path_factory: pytest.TempPath
 class Served:
     url: str
     session: Session
+    port: int
+    connections: Mapping[Connection, None]  # open ones
+    token: str | None = None
+
+    @property
+    def address(self) -> str:
+        """What the explorer prints and opens."""
+        return f"{self.url}/?token={self.token}" if self.token else self.url
+
+
+@contextmanager
+def serving(
+    session: Session, token: str | None = None, limits: Limits | None = None
+) -> Iterator[Served]:
+    """The explorer on a free port of this machine, in a thread."""
+    with listen("127.0.0.1", 0) as listening:
+        port = listening.getsockname()[1]
+        server = make_server(Shield(make_api(session), token=token), limits)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+        thread.start()
+        while not server.started:
+            time.sleep(0.01)
+        connections = cast("type[Connection]", server.config.http).everyone
+        yield Served(f"http://127.0.0.1:{port}", session, port, connections, token)
+        server.should_exit = True
+        thread.join(10)
 
 
 @pytest.fixture(scope="session")
 def served(session: Session) -> Iterator[Served]:
-    """The explorer on a free port of this machine."""
-    listening = socket.socket()
-    listening.bind(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(Shield(make_api(session)), log_level="error"))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    yield Served(f"http://127.0.0.1:{listening.getsockname()[1]}", session)
-    server.should_exit = True
-    thread.join(5)
+    """The explorer without a token, as with --no-token."""
+    with serving(session) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def guarded(session: Session) -> Iterator[Served]:
+    """The explorer with a token, as by default."""
+    with serving(session, "a-token-that-is-long-enough") as made:
+        yield made
 
 
 @pytest.fixture
-def page(browser: Browser, served: Served) -> Iterator[Page]:
-    """The explorer, open; any error in the page fails the test."""
+def page(browser: Browser, guarded: Served) -> Iterator[Page]:
+    """The explorer, opened with its token; any error in the page fails the test."""
     context = browser.new_context(viewport={"width": 1280, "height": 800}, accept_downloads=True)
     page = context.new_page()
     page.set_default_timeout(20_000)
@@ -98,7 +123,7 @@ def page(browser: Browser, served: Served) -> Iterator[Page]:
         "console",
         lambda message: problems.append(message.text) if message.type == "error" else None,
     )
-    page.goto(served.url)
+    page.goto(guarded.address)
     page.wait_for_selector("html[data-ready=all]")
     yield page
     context.close()

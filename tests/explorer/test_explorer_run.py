@@ -1,13 +1,23 @@
 from __future__ import annotations
 
+import socket
+import threading
+import webbrowser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
 from typer.testing import CliRunner
 
 from clocs.cli.main import app as command_line
+from clocs.errors import SettingError
+from clocs.explorer import run
+from clocs.explorer.session import Session
 
 
 def test_the_command_refuses_bad_arguments_with_a_sentence() -> None:
     for arguments, expected in (
-        (["--host", "0.0.0.0"], "`token`"),
+        (["--host", "0.0.0.0", "--no-token"], "`token`"),
         (["--host", "0.0.0.0", "--token", "short"], "16 to 128"),
         (["--embeddings", "nowhere.parquet"], "nowhere.parquet"),
         (["--store", "only-a-store"], "only-a-store"),
@@ -17,3 +27,38 @@ def test_the_command_refuses_bad_arguments_with_a_sentence() -> None:
         assert expected in str(result.exception)
         assert result.exception is not None
         assert isinstance(result.exception, Exception)
+
+
+def test_a_token_is_required_by_default_and_no_program_is_started_with_it(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[str] = []
+    opened = threading.Event()
+    tokens: list[str | None] = []
+
+    def browse(address: str) -> None:
+        started.append(address + Path(unquote(urlsplit(address).path)).read_text(encoding="utf-8"))
+        started.append(address)
+        opened.set()
+
+    def serve(session: Session, listening: socket.socket, host: str, token: str | None) -> None:
+        tokens.append(token)
+        listening.close()
+        assert opened.wait(30) or token is None
+
+    monkeypatch.setattr(webbrowser, "open", browse)
+    monkeypatch.setattr("clocs.explorer.open.open_session", lambda **given: session)
+    monkeypatch.setattr(run, "_serve", serve)
+    urls: list[str] = []
+    run.explore(on_open=lambda url, session: urls.append(url))
+    token = tokens[0]
+    assert token is not None and len(token) >= 32
+    assert urls == [urls[0].partition("?")[0] + f"?token={token}"]
+    page, address = started
+    assert token in page and token not in address
+    run.explore(on_open=lambda url, session: urls.append(url), token=None, browse=False)
+    assert tokens[1] is None and "token" not in urls[1]
+    run.explore(on_open=lambda url, session: urls.append(url), browse=False)
+    assert tokens[2] not in (None, token)
+    with pytest.raises(SettingError, match="other machines"):
+        run.explore(host="0.0.0.0", token=None)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clocs import Store
+from clocs.explorer.run import opening_file
 from explorer.conftest import Served
 from explorer.files import wfdb_files
 
@@ -251,7 +252,7 @@ def test_everything_can_be_done_by_keyboard(page: Page) -> None:
     assert page.evaluate("clocs.map.scatter.centre") != before
 
 
-def test_a_shared_link_restores_the_view(page: Page, served: Served) -> None:
+def test_a_shared_link_restores_the_view(page: Page, guarded: Served) -> None:
     choose(page, 11)
     page.click("#colour-by [data-value=sex]")
     page.locator("#legend button").first.click()
@@ -260,7 +261,7 @@ def test_a_shared_link_restores_the_view(page: Page, served: Served) -> None:
     before = page.evaluate(
         "[clocs.state.patient, clocs.state.other, clocs.state.colour, clocs.shown]"
     )
-    patient = served.session.embeddings.rows["patient"][11]
+    patient = guarded.session.embeddings.rows["patient"][11]
     assert patient not in page.url.partition("?")[2]
     page.goto(page.url)
     page.wait_for_selector("canvas.side[data-drawn=yes] >> nth=1")
@@ -269,9 +270,46 @@ def test_a_shared_link_restores_the_view(page: Page, served: Served) -> None:
     )
     assert before == after
     page.go_back()
-    page.goto(f"{served.url}/?patient=0000000000&colour=nothing&lasso=x&recording=-5&with=..")
+    page.goto(f"{guarded.url}/?patient=0000000000&colour=nothing&lasso=x&recording=-5&with=..")
     page.wait_for_selector("#detail .error")
     assert "no patient" in page.locator("#detail .error").inner_text()
+
+
+def test_the_token_leaves_the_address_and_links_work_without_it(
+    page: Page, guarded: Served, served: Served, tmp_path: Path
+) -> None:
+    assert page.url == f"{guarded.url}/"
+    page.reload()
+    page.wait_for_selector("html[data-ready=all]")
+    assert page.evaluate("document.cookie") == ""  # scripts cannot read it
+    page.evaluate("navigator.clipboard.writeText = text => { clocs.copied = text; }")
+    choose(page, 2)
+    page.click("#copy-link")
+    copied = page.evaluate("clocs.copied")
+    assert "patient=" in copied and "token" not in copied
+    # From another site, whose links browsers follow without the cookie.
+    other = page.context.new_page()
+    other.goto(served.url.replace("127.0.0.1", "localhost"))
+    other.evaluate("address => { location = address; }", copied)
+    other.wait_for_selector("#ecg[data-drawn=yes]", timeout=20_000)
+    assert other.url == copied
+
+
+def test_the_file_that_the_browser_is_started_with_leads_to_the_page(
+    browser: Browser, guarded: Served
+) -> None:
+    with opening_file(guarded.address) as file:
+        assert file.stat().st_mode & 0o077 == 0 or file.parent.stat().st_mode & 0o077 == 0
+        page = browser.new_page()
+        page.goto(file.as_uri())
+        page.wait_for_selector("html[data-ready=all]", timeout=20_000)
+        assert page.url == f"{guarded.url}/"
+        page.close()
+    stranger = browser.new_page()  # without the token, and without a loop
+    stranger.goto(served_link := f"{guarded.url}/?patient=0123456789")
+    assert "requires a token" in stranger.inner_text("body")
+    assert stranger.url == served_link
+    stranger.close()
 
 
 def test_a_bad_file_is_refused_and_a_good_one_is_shown(

@@ -34,14 +34,17 @@ def explore(
         int, typer.Option(help="Port to listen on; 0 picks a free one.", min=0, max=65535)
     ] = 0,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; others than this machine need --token.")
+        str, typer.Option(help="Address to listen on; only this machine's by default.")
     ] = "127.0.0.1",
     token: Annotated[
-        str | None,
+        str,
         typer.Option(
             help="Secret that visitors must present; 'new' generates one.", envvar="CLOCS_TOKEN"
         ),
-    ] = None,
+    ] = "new",
+    no_token: Annotated[
+        bool, typer.Option("--no-token", help="Let every user of this machine in.")
+    ] = False,
     show_ids: Annotated[
         bool, typer.Option("--show-ids", help="Show patients' own IDs instead of pseudonyms.")
     ] = False,
@@ -57,8 +60,9 @@ def explore(
 ) -> None:
     """Browse patients on a local page: map, ECGs, nearest patients, and your own ECG among them.
 
-    Listens on this machine only, unless --host is given together with --token. Patients are shown
-    under pseudonyms. Without arguments it shows the demo's simulated patients.
+    Listens on this machine only, unless --host is given, and lets in who opens the address that it
+    prints, which contains a token. Patients are shown under pseudonyms. Without arguments it shows
+    the demo's simulated patients.
     """
     stages = _Stages()
 
@@ -84,7 +88,7 @@ def explore(
             split_seed=split_seed,
             host=host,
             port=port,
-            token=token,
+            token=None if no_token else token,
             browse=browser,
             progress=stages,
             on_open=opened,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import html
 import re
 import secrets
 import socket
 import sys
+import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -33,7 +36,7 @@ def explore(
     split_seed: int = 0,
     host: str = "127.0.0.1",
     port: int = 0,
-    token: str | None = None,
+    token: str | None = "new",
     browse: bool = True,
     progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
     on_open: Callable[[str, Session], None] | None = None,
@@ -49,9 +52,11 @@ def explore(
         cache: Folder for computed embeddings and maps; the system's cache folder by default.
         show_ids: Show patients' own IDs instead of pseudonyms.
         split_seed: Random seed for the patient split.
-        host: Address to listen on; any other than this machine's own requires a token.
+        host: Address to listen on.
         port: Port to listen on; 0 picks a free one.
-        token: Secret that visitors must present; 'new' generates one.
+        token: Secret that visitors must present, in the page's address; 'new' generates one. None
+            for no token, which is possible only where the host is this machine alone, and lets
+            every user of this machine in.
         browse: Open the page in a browser.
         progress: Called with the current stage, the steps done and their total.
         on_open: Called with the page's address once it accepts connections; by default the
@@ -85,11 +90,12 @@ def explore(
         sys.stderr.write(f"The explorer is running at {url}\n")
     else:
         on_open(url, session)
-    if browse:
-        import webbrowser
+    with opening_file(url) as file:
+        if browse:
+            import webbrowser
 
-        threading.Timer(0.5, webbrowser.open, [url]).start()
-    _serve(session, listening, host, token)
+            threading.Timer(0.5, webbrowser.open, [file.as_uri()]).start()
+        _serve(session, listening, host, token)
 
 
 def checked_token(host: str, token: str | None) -> str | None:
@@ -97,8 +103,8 @@ def checked_token(host: str, token: str | None) -> str | None:
     token = secrets.token_urlsafe(24) if token == "new" else token
     if host not in _LOOPBACK and token is None:
         raise SettingError(
-            f"`host` {host} can be reached from other machines; set `token` as well "
-            "('new' generates one)"
+            f"`host` {host} can be reached from other machines, so it needs a `token` ('new' "
+            "generates one)"
         )
     if token is not None and _TOKEN.fullmatch(token) is None:
         raise SettingError("`token` must be 16 to 128 letters, digits, '-' or '_', or 'new'")
@@ -108,7 +114,9 @@ def checked_token(host: str, token: str | None) -> str | None:
 def listen(host: str, port: int) -> socket.socket:
     """A socket bound to this address; to a free port if `port` is 0."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
+    # With the protocol's number, for which alone asyncio sets TCP_NODELAY: without that, a response
+    # on an open connection waits for the browser's delayed acknowledgement, 40 ms.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
@@ -126,23 +134,38 @@ def _address(listening: socket.socket, host: str, token: str | None) -> str:
     return f"http://{name}:{listening.getsockname()[1]}/{query}"
 
 
+@contextmanager
+def opening_file(url: str) -> Iterator[Path]:
+    """A page that only this user can read and that leads to `url`.
+
+    The browser is started with the name of this file, because other users of this machine can see
+    the arguments of programs, and the token must not be among them.
+    """
+    with tempfile.TemporaryDirectory(prefix="clocs-explorer-") as folder:
+        file = Path(folder, "open.html")
+        file.write_text(
+            f'<!doctype html><meta name="referrer" content="no-referrer">'
+            f'<meta http-equiv="refresh" content="0; url={html.escape(url)}">',
+            encoding="utf-8",
+        )
+        yield file
+
+
 def _serve(session: Session, listening: socket.socket, host: str, token: str | None) -> None:
     """Answer until interrupted; the map and the predictors are computed meanwhile."""
-    import uvicorn
-
+    from clocs.explorer.connections import make_server
     from clocs.explorer.server import make_api
     from clocs.explorer.shield import LOOPBACK, Shield
 
     bracketed = f"[{host}]" if ":" in host else host
     hosts = None if host in _ANY_ADDRESS else LOOPBACK | {bracketed.lower()}
     app = Shield(make_api(session), hosts=hosts, token=token)
-    config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
     session.projection.start()
     warming = threading.Timer(2.0, session.warm)  # the map comes first
     warming.daemon = True
     warming.start()
     try:
-        uvicorn.Server(config).run(sockets=[listening])
+        make_server(app).run(sockets=[listening])
     except KeyboardInterrupt:
         pass
     finally:

@@ -8,15 +8,17 @@ from __future__ import annotations
 import csv
 import io
 import mimetypes
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from importlib.resources import files
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, BinaryIO, Literal
 
 import numpy as np
+from anyio import to_thread
 from fastapi import Depends, FastAPI, HTTPException, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import UploadFile
+from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.formparsers import MultiPartException
 
@@ -25,7 +27,7 @@ from clocs.errors import ClocsError
 from clocs.explorer import responses, shield
 from clocs.explorer.patient_map import ProjectionState
 from clocs.explorer.session import LONGEST, NEIGHBOURS, Session, UnknownPatientError
-from clocs.explorer.uploads import FILES, Uploads, read_in_worker
+from clocs.explorer.uploads import FILES, Files, Uploads
 from clocs.patients.filters import Where
 
 Code = Annotated[str, Path(pattern="^[0-9a-f]{10}$", description="A patient's pseudonym.")]
@@ -58,7 +60,7 @@ _BINARY: dict[int | str, dict[str, Any]] = {
     }
 }
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {"model": responses.Problem} for status in (400, 404, 405, 408, 413, 422)
+    status: {"model": responses.Problem} for status in (400, 404, 405, 408, 413, 422, 503)
 }
 _MULTIPART = {
     "requestBody": {
@@ -173,9 +175,12 @@ def _add_uploads(app: FastAPI, uploads: Uploads) -> None:
     @app.post("/api/uploads", status_code=201, openapi_extra=_MULTIPART)
     async def upload(request: Request) -> responses.Uploaded:
         """Read one recording and compare it with the patients."""
-        form = await _form(request)
-        recording = await run_in_threadpool(read_in_worker, *form)
-        return responses.Uploaded.model_validate(await run_in_threadpool(uploads.add, recording))
+        with uploads.admitted():
+            async with _form(request) as (files, rate, unit):
+                made = await to_thread.run_sync(
+                    uploads.read, files, rate, unit, limiter=uploads.readers
+                )
+        return responses.Uploaded.model_validate(made)
 
     @app.get("/api/uploads/{code}")
     def uploaded(code: UploadCode) -> responses.Uploaded:
@@ -190,14 +195,18 @@ def _add_uploads(app: FastAPI, uploads: Uploads) -> None:
         return _binary(uploads.signal(code, start=start, seconds=seconds, lead=lead))
 
 
-async def _form(request: Request) -> tuple[dict[str, bytes], float | None, str | None]:
-    """Files by name, sampling rate and unit; anything else in the form is refused."""
+@asynccontextmanager
+async def _form(request: Request) -> AsyncIterator[tuple[Files, float | None, str | None]]:
+    """Open files by name, sampling rate and unit; anything else in the form is refused.
+
+    Files of more than 1 MiB are kept in nameless files of the system, not in memory.
+    """
     kind = request.headers.get("content-type", "")
     if not kind.lower().startswith("multipart/form-data"):
         raise HTTPException(422, "send the files as multipart/form-data, each as `files`")
     try:
         async with request.form(max_files=FILES, max_fields=2) as form:
-            received: dict[str, bytes] = {}
+            received: dict[str, BinaryIO] = {}
             for value in form.getlist("files"):
                 if not isinstance(value, UploadFile):
                     raise HTTPException(422, "`files` must contain files with their names")
@@ -206,21 +215,25 @@ async def _form(request: Request) -> tuple[dict[str, bytes], float | None, str |
                     raise HTTPException(
                         422, f"two files are called {name[:100]}; upload one recording at a time"
                     )
-                received[name] = await value.read()
-            given, unit = form.get("rate") or None, form.get("unit") or None
+                received[name] = value.file
+            if not received:
+                raise HTTPException(422, "the form contains no file; upload one recording")
+            yield received, *_rate_and_unit(form)
     except (MultiPartException, StarletteHTTPException) as error:
         raise HTTPException(422, getattr(error, "detail", None) or str(error)) from None
-    if not received:
-        raise HTTPException(422, "the form contains no file; upload one recording")
+
+
+def _rate_and_unit(form: FormData) -> tuple[float | None, str | None]:
+    given, unit = form.get("rate") or None, form.get("unit") or None
     try:
         rate = float(given) if isinstance(given, str) else None
     except ValueError:
         rate = np.nan
     if rate is not None and not 10 <= rate <= 10_000:
         raise HTTPException(422, "the sampling rate must be between 10 and 10,000 Hz")
-    if unit not in (None, "mV", "µV"):
+    if isinstance(unit, UploadFile) or unit not in (None, "mV", "µV"):
         raise HTTPException(422, "the unit must be mV or µV")
-    return received, rate, unit
+    return rate, unit
 
 
 def _add_pages(app: FastAPI, session: Session) -> None:
@@ -266,7 +279,7 @@ async def _problem(request: Request, error: Exception) -> JSONResponse:
         where = " ".join(str(part) for part in first["loc"][1:])
         status, message = 422, f"{where}: {first['msg']}"
     elif isinstance(error, shield.TooMuchError):
-        status, message, headers = error.status, str(error), {"connection": "close"}
+        status, message, headers = error.status, str(error), error.headers
     return JSONResponse({"message": message}, status, headers=headers)
 
 

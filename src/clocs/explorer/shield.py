@@ -12,7 +12,7 @@ import hashlib
 import hmac
 import json
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlencode
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
-COOKIE = "clocs_token"
 BODY_LIMIT = 32 << 20  # bytes of an upload
 BODY_SECONDS = 30.0  # allowed for an upload to arrive
 
@@ -47,11 +46,11 @@ HEADERS = {
 
 
 class TooMuchError(Exception):
-    """A body that is too large or too slow, with its HTTP status."""
+    """A request that asks too much of the server, with its HTTP status and headers."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
-        self.status = status
+        self.status, self.headers = status, headers or {"connection": "close"}
 
 
 class Shield:
@@ -95,10 +94,13 @@ class Shield:
             await send(message)
 
         refused = self._refuse(scope, headers)
+        if refused is not None and refused[0] == 401 and _followed_a_link(scope, headers):
+            await _send_again(send_safely)
+            return
         if refused is not None:
             await _respond(send_safely, *refused)
             return
-        if self.token is not None and (redirect := self._redirect(scope)) is not None:
+        if self.token is not None and (redirect := self._redirect(scope, headers)) is not None:
             await _respond(send_safely, 303, "", redirect)
             return
         try:
@@ -129,7 +131,7 @@ class Shield:
     def _authorised(self, scope: Scope, headers: dict[str, str]) -> bool:
         presented = [headers.get("authorization", "").removeprefix("Bearer ")]
         try:
-            cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+            cookie = SimpleCookie(headers.get("cookie", "")).get(_cookie(headers))
             presented.append(cookie.value if cookie else "")
         except CookieError:
             pass
@@ -141,22 +143,23 @@ class Shield:
         own, other = (hashlib.sha256(w.encode()).digest() for w in (self.token or "", word))
         return hmac.compare_digest(own, other)
 
-    def _redirect(self, scope: Scope) -> dict[str, str] | None:
+    def _redirect(self, scope: Scope, headers: dict[str, str]) -> dict[str, str] | None:
         """Redirect a browser with the token in its URL to the same URL with a cookie instead."""
         query = parse_qs(scope["query_string"].decode("latin-1"))
         if scope["path"] != "/" or "token" not in query:
             return None
         rest = urlencode({k: v for k, v in query.items() if k != "token"}, doseq=True)
-        cookie = f"{COOKIE}={self.token}; HttpOnly; SameSite=Strict; Path=/"
+        cookie = f"{_cookie(headers)}={self.token}; HttpOnly; SameSite=Strict; Path=/"
         return {"location": f"/?{rest}" if rest else "/", "set-cookie": cookie}
 
     def _bounded(self, receive: Receive) -> Receive:
-        total, deadline = 0, asyncio.get_running_loop().time() + self.body_seconds
+        total, deadline = 0, 0.0
 
         async def receive_bounded() -> Message:
-            nonlocal total
+            nonlocal total, deadline
             if total < 0:
                 return await receive()
+            deadline = deadline or asyncio.get_running_loop().time() + self.body_seconds
             try:
                 async with asyncio.timeout_at(deadline):
                     message = await receive()
@@ -174,6 +177,29 @@ class Shield:
 
     def _too_large(self) -> str:
         return f"the upload is larger than {self.body_limit >> 20} MiB; upload one recording"
+
+
+def _cookie(headers: dict[str, str]) -> str:
+    """The cookie's name has the port, because browsers send cookies to all ports of a host."""
+    _, _, port = headers.get("host", "").rpartition(":")
+    return f"clocs_token_{port}" if port.isdecimal() else "clocs_token"
+
+
+def _followed_a_link(scope: Scope, headers: dict[str, str]) -> bool:
+    """Whether a browser comes to the page from another site, without its (strict) cookie."""
+    return (
+        (scope["method"], scope["path"]) == ("GET", "/")
+        and headers.get("sec-fetch-site") in ("cross-site", "same-site")
+        and headers.get("sec-fetch-dest") == "document"
+    )
+
+
+async def _send_again(send: Send) -> None:
+    """A page that reloads itself: the next request comes from this site, so has the cookie."""
+    body = b'<!doctype html><title>clocs</title><meta http-equiv="refresh" content="0">'
+    headers = {"content-type": "text/html", "content-length": str(len(body))}
+    await send({"type": "http.response.start", "status": 401, "headers": _encoded(headers)})
+    await send({"type": "http.response.body", "body": body})
 
 
 def _name(host: str) -> str:

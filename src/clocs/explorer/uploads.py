@@ -8,11 +8,14 @@ import subprocess
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
+from anyio import CapacityLimiter
 from numpy.typing import NDArray
 
 from clocs.errors import ClocsError, SettingError, SourceError
@@ -25,6 +28,7 @@ from clocs.explorer.session import (
     packed_signal,
     recording_facts,
 )
+from clocs.explorer.shield import TooMuchError
 from clocs.explorer.upload_worker import unpacked_recording
 from clocs.recording import Recording
 
@@ -33,8 +37,12 @@ if TYPE_CHECKING:
 
 SECONDS = 20.0
 FILES = 8  # in one upload
-_KEPT = 16  # uploads in memory
-_WORKERS = threading.BoundedSemaphore(2)
+AT_ONCE = 8  # uploads being received, waiting or being read; more are told to come back
+READERS = 2  # of them being read: all others are in files of the system, not in memory
+KEPT = 16  # uploads in memory, and the most bytes of their samples
+KEPT_BYTES = 128 << 20
+
+Files = Mapping[str, BinaryIO]  # by name
 
 
 def read_in_worker(
@@ -47,8 +55,6 @@ def read_in_worker(
     names = {f"file{i}": name for i, name in enumerate(files)}
     data = {f"file{i}": np.frombuffer(data, np.uint8) for i, data in enumerate(files.values())}
     request = pack({"names": names, "rate": rate, "unit": unit}, data)
-    if not _WORKERS.acquire(timeout=seconds):
-        raise SourceError("too many files are being read; try again in a moment")
     try:
         done = subprocess.run(
             # -P: import nothing from the current folder
@@ -69,8 +75,6 @@ def read_in_worker(
         raise SourceError(
             f"reading the files took more than {seconds:g} s; upload a shorter recording"
         ) from None
-    finally:
-        _WORKERS.release()
     try:
         if done.returncode:
             raise ValueError(f"the worker ended with {done.returncode}")
@@ -140,13 +144,40 @@ class Upload:
 
 
 class Uploads:
-    """The latest uploads to a session, in memory only."""
+    """The latest uploads to a session, in memory only.
 
-    def __init__(self, session: Session, kept: int = _KEPT) -> None:
-        self._session, self._kept = session, kept
+    They are read by few threads of their own, so that many of them neither fill the memory nor
+    keep the page waiting.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
         self._lock = threading.Lock()
+        self._admitted = 0
         self._held: OrderedDict[str, Upload] = OrderedDict()
         self._encoder: Checkpoint | None = None
+
+    @cached_property
+    def readers(self) -> CapacityLimiter:
+        """The threads that read uploads."""
+        return CapacityLimiter(READERS)
+
+    @contextmanager
+    def admitted(self) -> Iterator[None]:
+        """A place for one upload, from before its body is received until it has been read."""
+        if self._admitted >= AT_ONCE:  # only the event loop's thread comes here
+            raise TooMuchError(
+                503, "too many files are being read; try again in a moment", {"retry-after": "5"}
+            )
+        self._admitted += 1
+        try:
+            yield
+        finally:
+            self._admitted -= 1
+
+    def read(self, files: Files, rate: float | None, unit: str | None) -> dict[str, Any]:
+        """Read one recording from these files and `add` it."""
+        return self.add(read_in_worker({k: v.read() for k, v in files.items()}, rate, unit))
 
     def add(self, recording: Recording) -> dict[str, Any]:
         """Keep a recording, place it on the map and find its neighbours."""
@@ -154,9 +185,12 @@ class Uploads:
         code = secrets.token_hex(8)
         with self._lock:
             self._held[code] = upload
-            while len(self._held) > self._kept:
+            while len(self._held) > KEPT or (len(self._held) > 1 and self._bytes() > KEPT_BYTES):
                 self._held.popitem(last=False)
         return self.facts(code)
+
+    def _bytes(self) -> int:
+        return sum(one.recording.digital.nbytes for one in self._held.values())
 
     def facts(self, code: str) -> dict[str, Any]:
         """An upload's facts, position, neighbours and predicted classes."""

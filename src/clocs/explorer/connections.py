@@ -1,0 +1,175 @@
+"""Connections: how many there may be, how long they may take, and how much they may log.
+
+uvicorn has no time limit on headers, none on visitors who do not read their response, and keeps
+accepting until the system has no file handles left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+HEADER_BYTES = 16 << 10
+_LOGGERS = ("uvicorn.error", "asyncio", "clocs.explorer")
+_BUSY = b'{"message": "too many connections; try again in a moment"}'
+_REFUSAL = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 5\r\n"
+    b"Connection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(_BUSY), _BUSY)
+)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a visitor may use of the server; uploads have limits of their own."""
+
+    connections: int = 512  # in all; fewer where the system allows fewer open files
+    per_address: int = 128
+    header_seconds: float = 10.0  # from the first byte, or the opening, to the end of the headers
+    unread_seconds: float = 30.0  # while nothing of a response is read
+    log_lines: int = 20  # per minute
+
+
+class Connection(H11Protocol):
+    """One connection. When there are too many, a new one replaces the oldest that is idle.
+
+    So somebody who opens many and sends nothing locks nobody out, not even others at the same
+    address. If all are busy with requests, the new one is told to come back.
+    """
+
+    limits: ClassVar[Limits]
+    everyone: ClassVar[dict[Connection, None]]  # those open, oldest first
+    _header_timer: asyncio.TimerHandle | None = None
+    _unread_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def address(self) -> str:
+        return self.client[0] if self.client else ""
+
+    @property
+    def expects_header(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    @property
+    def is_idle(self) -> bool:
+        return self.expects_header and not self.flow.write_paused
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        mine = [one for one in self.everyone if one.address == self.address]
+        room = _make_room(mine, self.limits.per_address)
+        if not room or not _make_room(list(self.everyone), self.limits.connections):
+            transport.write(_REFUSAL)
+            transport.close()
+            return
+        self.everyone[self] = None
+        self._watch_header()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch_header()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.everyone.pop(self, None)
+        for timer in (self._header_timer, self._unread_timer):
+            if timer is not None:
+                timer.cancel()
+        super().connection_lost(exc)
+
+    def drop(self) -> None:
+        self.everyone.pop(self, None)
+        self.transport.abort()
+
+    def _watch_header(self) -> None:
+        """Start the clock with the first byte of a header; stop it with the last.
+
+        It also runs while a body is received after its response, which nobody reads.
+        """
+        if not self.expects_header and self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
+        elif self.expects_header and self._header_timer is None:
+            self._header_timer = self.loop.call_later(self.limits.header_seconds, self.drop)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread_timer = self.loop.call_later(self.limits.unread_seconds, self.drop)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+
+
+def _make_room(crowd: list[Connection], most: int) -> bool:
+    """Drop the oldest idle connection if there are too many; False if none is idle."""
+    if len(crowd) < most:
+        return True
+    idle = next((one for one in crowd if one.is_idle), None)
+    if idle is not None:
+        idle.drop()
+    return idle is not None
+
+
+class FewLines(logging.Filter):
+    """Lets so many lines per minute through; the next one says how many were left out."""
+
+    def __init__(self, lines: int, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._lines, self._clock = lines, clock
+        self._began, self._passed, self._dropped = -60.0, 0, 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        now = self._clock()
+        if now - self._began >= 60:
+            if self._dropped:
+                record.msg = f"{record.getMessage()} ({self._dropped:,} lines were left out before)"
+                record.args = None
+            self._began, self._passed, self._dropped = now, 0, 0
+        self._passed += 1
+        self._dropped += self._passed > self._lines
+        return self._passed <= self._lines
+
+
+def make_server(app: ASGIApp, limits: Limits | None = None) -> uvicorn.Server:
+    """A server for an application, within limits; run it with a listening socket."""
+    limits = limits or Limits()
+    most = min(limits.connections, _open_files() // 2)
+    own: dict[str, Any] = {"everyone": {}, "limits": replace(limits, connections=most)}
+    config = uvicorn.Config(
+        app,
+        http=type("Connection", (Connection,), own),
+        ws="none",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        backlog=max(1, most // 4),  # asyncio accepts this many before it looks at any of them
+        h11_max_incomplete_event_size=HEADER_BYTES,
+        timeout_graceful_shutdown=5,
+    )
+    few = FewLines(limits.log_lines)
+    for name in _LOGGERS:
+        logger = logging.getLogger(name)
+        for old in [one for one in logger.filters if isinstance(one, FewLines)]:
+            logger.removeFilter(old)
+        logger.addFilter(few)
+    return uvicorn.Server(config)
+
+
+def _open_files() -> int:
+    """How many files this process may have open."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 2048
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 1 << 20 if soft == resource.RLIM_INFINITY else soft

@@ -1,0 +1,198 @@
+"""The server under attack: half-sent requests, idle visitors, floods of uploads and log lines."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import psutil
+import pytest
+
+from clocs.explorer import uploads
+from clocs.explorer.connections import FewLines, Limits
+from clocs.explorer.session import Session
+from explorer.conftest import Served, serving
+
+MB = 1 << 20
+HALF = b"GET /api/session HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "
+
+
+@contextlib.contextmanager
+def half_sent(served: Served, count: int) -> Iterator[list[socket.socket]]:
+    """Connections whose headers never end."""
+    with contextlib.ExitStack() as stack:
+        made = []
+        for _ in range(count):
+            one = stack.enter_context(socket.create_connection(("127.0.0.1", served.port), 10))
+            with contextlib.suppress(OSError):
+                one.sendall(HALF)
+            made.append(one)
+        yield made
+
+
+def is_closed(one: socket.socket, within: float) -> bool:
+    """Whether the server closes a connection without an answer."""
+    one.settimeout(within)
+    try:
+        return one.recv(1) == b""
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+
+
+def test_half_sent_headers_neither_lock_the_server_nor_fill_the_log(
+    session: Session, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        serving(session, limits=Limits(per_address=32)) as served,
+        half_sent(served, 300) as slow,
+    ):
+        for _ in range(20):  # each on a connection of its own
+            assert httpx.get(f"{served.url}/api/session", timeout=10).status_code == 200
+        assert len(served.connections) <= 32
+        assert sum(is_closed(one, 0.01) for one in slow) >= 300 - 32
+    assert len(caplog.records) <= 2
+
+
+def test_a_header_that_takes_too_long_ends_the_connection(session: Session) -> None:
+    with (
+        serving(session, limits=Limits(header_seconds=0.3)) as served,
+        half_sent(served, 1) as (slow,),
+    ):
+        assert is_closed(slow, 10)
+        with socket.create_connection(("127.0.0.1", served.port)) as silent:
+            assert is_closed(silent, 10)
+        with socket.create_connection(("127.0.0.1", served.port)) as second:
+            second.sendall(HALF + b"no\r\n\r\n")
+            second.settimeout(10)
+            assert second.recv(12) == b"HTTP/1.1 200"
+            second.recv(MB)
+            second.sendall(HALF)  # of a further request on the same connection
+            began = time.monotonic()
+            while second.recv(MB):
+                pass
+            assert time.monotonic() - began < 5
+
+
+def test_a_body_after_its_response_is_not_received_for_ever(session: Session) -> None:
+    with (
+        serving(session, limits=Limits(header_seconds=0.3)) as served,
+        socket.create_connection(("127.0.0.1", served.port), 10) as endless,
+        contextlib.suppress(OSError),
+    ):
+        endless.sendall(b"POST /api/session HTTP/1.1\r\nHost: 127.0.0.1\r\n")
+        endless.sendall(b"Transfer-Encoding: chunked\r\n\r\n")
+        assert endless.recv(12) == b"HTTP/1.1 405"
+        began = time.monotonic()
+        while time.monotonic() - began < 20:
+            endless.sendall(b"1\r\nx\r\n")
+            time.sleep(0.01)
+        pytest.fail("the server still receives")
+
+
+def test_a_visitor_who_does_not_read_is_dropped(session: Session) -> None:
+    code = session.codes[0]
+    ask = f"GET /api/patients/{code}/recordings/0?seconds=600 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    with serving(session, limits=Limits(unread_seconds=0.3)) as served, socket.socket() as deaf:
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        deaf.connect(("127.0.0.1", served.port))
+        with contextlib.suppress(OSError):
+            for _ in range(40):
+                deaf.sendall(ask.encode())
+        for expected in (1, 0):  # opened, then dropped
+            for _ in range(500):
+                if len(served.connections) == expected:
+                    break
+                time.sleep(0.02)
+            else:
+                pytest.fail(f"{len(served.connections)} connections are open, not {expected}")
+
+
+def test_visitors_beyond_the_limit_are_told_to_come_back_if_all_others_are_busy(
+    session: Session,
+) -> None:
+    start = b"POST /api/uploads HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n"
+    start += b"Content-Type: multipart/form-data; boundary=x\r\n\r\n"
+    with serving(session, limits=Limits(per_address=3)) as served, contextlib.ExitStack() as stack:
+        for _ in range(3):  # busy: their bodies are awaited
+            one = stack.enter_context(socket.create_connection(("127.0.0.1", served.port)))
+            one.sendall(start)
+        time.sleep(0.3)
+        answer = httpx.get(f"{served.url}/api/session", timeout=10)
+        assert answer.status_code == 503
+        assert int(answer.headers["retry-after"]) > 0
+        assert "try again" in answer.json()["message"]
+
+
+def test_connections_are_without_delay(session: Session) -> None:
+    with serving(session) as served, httpx.Client(base_url=served.url) as client:
+        assert client.get("/api/projection").status_code == 200
+        (one,) = served.connections
+        own: socket.socket = one.transport.get_extra_info("socket")
+        assert own.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_many_uploads_at_once_are_queued_within_memory_while_the_page_answers(
+    served: Served,
+) -> None:
+    block = b"1.5,2.5,3.5,4.5\n" * (MB // 16)
+    head = b'--x\r\nContent-Disposition: form-data; name="files"; filename="own.csv"\r\n\r\n'
+    end = b"\r\n--x--\r\n"
+    length = len(head) + 8 * MB + len(end)
+    headers = {"content-type": "multipart/form-data; boundary=x", "content-length": str(length)}
+
+    def body() -> Iterator[bytes]:
+        yield head
+        for _ in range(8):
+            yield block
+        yield end
+
+    def upload(_: int) -> httpx.Response:
+        return httpx.post(f"{served.url}/api/uploads", content=body(), headers=headers, timeout=120)
+
+    process = psutil.Process()
+    before = peak = process.memory_info().rss
+    with ThreadPoolExecutor(40) as pool:
+        sent = [pool.submit(upload, i) for i in range(40)]
+        while not all(one.done() for one in sent):
+            assert httpx.get(f"{served.url}/api/session", timeout=20).status_code == 200
+            peak = max(peak, process.memory_info().rss)
+    answers = [one.result() for one in sent]
+    refused = [one for one in answers if one.status_code == 503]
+    assert len(refused) >= 40 - 3 * uploads.AT_ONCE
+    assert all(int(one.headers["retry-after"]) > 0 for one in refused)
+    assert all(json.loads(one.text)["message"] for one in answers)
+    assert peak - before < 40 * 8 * MB
+    assert httpx.get(f"{served.url}/api/session").status_code == 200
+
+
+def test_uploads_kept_are_bounded_by_bytes(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = next(iter(served.session.stores.values()))
+    held = uploads.Uploads(served.session)
+    one = store.recording(0)
+    monkeypatch.setattr(uploads, "KEPT_BYTES", 2 * one.digital.nbytes)
+    codes = [held.add(one)["code"] for _ in range(4)]
+    assert list(held._held) == codes[-2:]
+
+
+def test_a_flood_of_log_lines_is_cut_and_counted() -> None:
+    now = [0.0]
+    few = FewLines(3, clock=lambda: now[0])
+
+    def line() -> logging.LogRecord:
+        return logging.LogRecord("x", logging.WARNING, "", 0, "bad %s", ("request",), None)
+
+    assert sum(few.filter(line()) for _ in range(1000)) == 3
+    now[0] = 61.0
+    later = line()
+    assert few.filter(later)
+    assert later.getMessage() == "bad request (997 lines were left out before)"
+    again = line()
+    assert few.filter(again) and again.getMessage() == "bad request"
