@@ -9,10 +9,13 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load, save
 
 from clocs.errors import CheckpointError, ClocsWarning
 from clocs.files import leftovers
@@ -21,6 +24,7 @@ from clocs.pretraining.epoch_log import LOG
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain_frames import STATE, pretrain_frames
 from clocs.store.store import Store
+from clocs.training.fleet import Fleet
 from clocs.training.loop import Epoch, Settings
 
 EPOCHS = 12
@@ -147,6 +151,65 @@ def test_where_the_last_state_is_damaged_the_one_before_serves(
     assert not (run / PREVIOUS).exists()
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_a_flipped_bit_in_the_last_state_is_noticed(
+    run: Path, small_frames: Frames, seed: int
+) -> None:
+    """The run goes on from the state before, and ends with the weights of an undisturbed one."""
+    content = bytearray((run / STATE).read_bytes())
+    place = random.Random(seed).randrange(8 * len(content))
+    content[place // 8] ^= 1 << place % 8
+    (run / STATE).write_bytes(content)
+    with pytest.warns(ClocsWarning, match=f"{STATE} is not .* resuming from {PREVIOUS}, epoch 3"):
+        resumed = weights(small_frames, run)
+    assert resumed == weights(small_frames, run.parent / "whole")
+
+
+def test_no_flipped_bit_of_a_state_is_taken_for_sound(run: Path) -> None:
+    (run / PREVIOUS).unlink()
+    content, whole = (run / STATE).read_bytes(), Fleet.load(run / STATE, torch.device("cpu"))
+    header = 8 + int.from_bytes(content[:8], "little")
+    draw = random.Random(0)
+    places = [*range(8 * header), *(draw.randrange(8 * len(content)) for _ in range(300))]
+    refused = 0
+    for place in draw.sample(places, 900):
+        damaged = bytearray(content)
+        damaged[place // 8] ^= 1 << place % 8
+        (run / STATE).write_bytes(damaged)
+        try:
+            found = Fleet.load(run / STATE, torch.device("cpu"))
+        except CheckpointError as error:
+            assert len(str(error).splitlines()) == 1
+            refused += 1
+            continue
+        for field in fields(Fleet):
+            assert torch.equal(getattr(found, field.name), getattr(whole, field.name)), place
+    assert refused > 800
+
+
+def test_a_state_without_a_digest_is_not_resumed(run: Path, small_frames: Frames) -> None:
+    for name in (STATE, PREVIOUS):
+        (run / name).write_bytes(save(load((run / name).read_bytes())))
+    with pytest.raises(CheckpointError, match="an earlier version of clocs wrote none"):
+        pretrain_frames(small_frames, PLAN, run, resume=True)
+
+
+def test_the_state_of_another_training_is_not_resumed(run: Path, small_frames: Frames) -> None:
+    small = Fleet.start(torch.zeros(1, 3), torch.zeros(1, 2))
+    small.save(run / STATE)
+    with pytest.raises(CheckpointError, match="is of another training; delete it"):
+        pretrain_frames(small_frames, PLAN, run, resume=True)
+
+
+@pytest.mark.parametrize("damage", [b"{}\n", b"[1]\n", b"\xff\n", b'{"epoch": "x"}\n'])
+def test_a_damaged_log_stops_no_training(run: Path, small_frames: Frames, damage: bytes) -> None:
+    log = run / "log.jsonl"
+    log.write_bytes(damage + log.read_bytes())
+    with pytest.warns(ClocsWarning, match=r"log.jsonl has 1 line that cannot be read"):
+        pretrain_frames(small_frames, PLAN, run, resume=True)
+    assert [line["epoch"] for line in lines(run)] == [1, 2, 3, 4, 5, 6]
+
+
 def test_the_command_says_once_that_it_goes_on_from_the_state_before(
     run: Path, small_store: Store
 ) -> None:
@@ -175,7 +238,7 @@ def test_where_both_states_are_damaged_it_says_so_and_touches_nothing(
     for name in (STATE, PREVIOUS):
         (run / name).write_bytes(b"not a state")
     before = {path.name: path.read_bytes() for path in run.iterdir()}
-    with pytest.raises(CheckpointError, match=f"{STATE} is not .*delete it to start again"):
+    with pytest.raises(CheckpointError, match=f"{STATE} is not .*delete {STATE} and {PREVIOUS}"):
         pretrain_frames(small_frames, PLAN, run, resume=True)
     assert {path.name: path.read_bytes() for path in run.iterdir()} == before
 

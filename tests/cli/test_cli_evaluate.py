@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +48,16 @@ def test_one_checkpoint_is_one_object_compared_with_untrained_encoders(
     assert found["beats_random"] in (True, False)
     for name in ("ap_mean", "f1_mean", "accuracy_mean", "thresholds", "by_sex", "by_age"):
         assert found[name] is not None
+
+
+def test_a_classifier_that_diverged_ends_the_command_with_an_error(
+    runs: list[Path], small_store: Store
+) -> None:
+    words = [sys.executable, "-m", "clocs", "evaluate", runs[0], small_store.path, "--lr", "inf"]
+    done = subprocess.run([*map(str, words), "--json"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and done.stdout == ""
+    assert "diverged" in done.stderr and "try a lower --lr" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_several_checkpoints_are_a_list_with_untrained_encoders_last(

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import clocs
-from clocs.errors import ClocsWarning, SettingError
+from clocs.errors import CheckpointError, ClocsWarning, SettingError, TrainingError
 from clocs.frames.make import make_frames
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain_frames import pretrain_frames
@@ -85,3 +85,30 @@ def test_predictions_joined_with_the_table_of_the_store_give_the_labels(
     assert np.array_equal(np.array(targets), rows.targets)
     assert set(frame["lead"]) == {"II", "V2", "aVL", "aVR"}
     assert set(frame["frame"]) == {0, 1}
+
+
+@pytest.mark.parametrize("protocol", ["linear", "finetune"])
+def test_a_classifier_that_diverged_is_an_error_not_a_score(
+    checkpoint: Checkpoint, small_store: Store, protocol: str
+) -> None:
+    epochs: list[int] = []
+    with pytest.raises(TrainingError, match=r"random-bn, seed 0.* diverged.*try a lower `lr`"):
+        clocs.evaluate(
+            checkpoint,
+            small_store,
+            protocol=protocol,
+            epochs=5,
+            lr=float("inf"),
+            on_epoch=lambda epoch: epochs.append(epoch.number),
+        )
+    assert epochs == [1]
+
+
+@pytest.mark.parametrize("protocol", ["linear", "linear-converged", "finetune", "knn"])
+def test_an_encoder_whose_embeddings_overflow_gets_no_score(
+    checkpoint: Checkpoint, small_store: Store, protocol: str
+) -> None:
+    weights = {name: tensor * 1e38 for name, tensor in checkpoint.weights.items()}
+    huge = replace(checkpoint, weights=weights)
+    with pytest.raises((CheckpointError, TrainingError), match="finite"):
+        clocs.evaluate(huge, small_store, protocol=protocol, epochs=2)

@@ -17,7 +17,7 @@ from clocs.experiments import steps
 from clocs.experiments.data import Library
 from clocs.experiments.grid import Cell, Pretraining, grid, only
 from clocs.experiments.ledger import Ledger, Run
-from clocs.experiments.runner import run_name
+from clocs.experiments.runner import Runner, run_name
 
 from .small import TINY, small_cells, small_library, work
 
@@ -98,6 +98,21 @@ def test_a_lost_encoder_is_trained_again_when_it_is_needed(
     more = cells + [replace(cell, task="distances") for cell in cells]
     assert work(tmp_path, more, library).done == 2
     assert runs_of(tmp_path)[run_name(cells[0].pretraining, TINY.seeds)].attempts == 2
+
+
+def test_trainings_that_diverged_are_failures_not_results(library: Library, tmp_path: Path) -> None:
+    """Both of them: the encoder's, and the classifier's on an encoder that needs none."""
+    cells = only(small_cells(), ["random,cmsc", "downstream=chapman"])
+    ledger = Ledger(tmp_path)
+    status = Runner(ledger, library, replace(TINY, lr=float("inf"))).work(cells)
+    ledger.close()
+    assert status.failed == 2 and status.done == 0
+    errors = {name: run.error or "" for name, run in runs_of(tmp_path).items()}
+    by_method = {cell.pretraining.method: cell for cell in cells}
+    learned, scored = by_method["cmsc"].pretraining, by_method["random"]
+    assert "the training of seed 0 diverged" in errors[run_name(learned, 1)]
+    assert "the training of a classifier on random, seed 0" in errors[run_name(scored, 1)]
+    assert not list(tmp_path.rglob("*cmsc*/**/seed-*"))
 
 
 def test_a_failed_run_keeps_its_error_and_the_others_continue(

@@ -13,6 +13,7 @@ from clocs.errors import CheckpointError, SettingError
 from clocs.frames.frames import Frames
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.task import PretrainingTask
+from clocs.training import loop
 from clocs.training.fleet import Fleet
 from clocs.training.loop import Epoch, Settings, Trained, fit
 from clocs.training.signals import min_max
@@ -188,6 +189,49 @@ def test_a_loss_that_is_not_finite_ends_its_member_alone() -> None:
     assert float(done.weights["w"][1, 0]) == pytest.approx(-0.030, abs=1e-4)
 
 
+@pytest.mark.parametrize("kernel", ["torch", "native"])
+def test_a_fleet_that_diverged_stops_within_its_epoch(
+    monkeypatch: pytest.MonkeyPatch, kernel: str
+) -> None:
+    monkeypatch.setattr(loop, "LOOK_EVERY", 0.0)
+    monkeypatch.setenv("CLOCS_KERNEL", kernel)
+    task = Hill([10.0, 10.0], broken_at=0.0095)
+    task.counts = torch.full((2,), 400)  # 100 steps, in the tenth of which the loss is NaN
+    steps: list[int] = []
+    done = fit(
+        task,
+        [0, 1],
+        Settings(epochs=30, batch_size=4, lr=1e-3),
+        device=CPU,
+        on_step=lambda step, steps_in_epoch: steps.append(step),
+    )
+    assert done.status == ["not finite", "not finite"]
+    assert steps == list(range(1, 12))
+    assert done.epochs == 1
+
+
+@pytest.mark.parametrize("kernel", ["torch", "native"])
+def test_weights_that_are_not_finite_end_a_training_whose_loss_is(
+    monkeypatch: pytest.MonkeyPatch, kernel: str
+) -> None:
+    monkeypatch.setenv("CLOCS_KERNEL", kernel)
+
+    class Hidden(Hill):
+        """The loss does not show how large a weight has become."""
+
+        def train_loss(
+            self, weights: Weights, buffers: Weights, rows: Tensor, keys: Tensor
+        ) -> tuple[Tensor, Weights]:
+            return weights["w"][:, 0].tanh() + 1, buffers
+
+        def validate(self, weights: Weights, buffers: Weights, keys: Tensor) -> dict[str, Tensor]:
+            return {"loss": weights["w"][:, 0].tanh()}
+
+    settings = Settings(epochs=3, batch_size=4, lr=float("inf"))
+    done = fit(Hidden([1.0]), [0], settings, device=CPU)
+    assert (done.status, done.epochs, done.diverged) == (["not finite"], 1, [True])
+
+
 def test_steps_are_adams() -> None:
     torch.manual_seed(0)
     theta = torch.randn(2, 5, dtype=torch.float64)
@@ -252,5 +296,5 @@ def test_settings_without_meaning_are_refused() -> None:
 def test_a_damaged_state_says_what_to_do(small_frames: Frames, tmp_path: Path) -> None:
     state = tmp_path / "state.safetensors"
     state.write_bytes(b"not a state")
-    with pytest.raises(CheckpointError, match="delete it to start again"):
+    with pytest.raises(CheckpointError, match=r"delete state\.safetensors and state\.previous"):
         train(small_frames, [0], epochs=1, state=state)

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from clocs.errors import TrainingError
 from clocs.evaluation.classifier_loss import classifier_loss
 
 L2_STRENGTHS = tuple(10.0**-k for k in range(8))  # strongest first: each solution starts the next
@@ -54,6 +55,9 @@ def fit_logistic(
         class_weights: (classes,); None where all count the same.
         l2_strengths: Strengths of the penalty to choose from, strongest first.
         iterations: Most iterations for each strength.
+
+    Raises:
+        TrainingError: No solution has a finite validation loss.
     """
     x, validation_x = x.double(), validation_x.double()
     mean, spread = x.mean(dim=0), x.std(dim=0, correction=0)
@@ -90,4 +94,9 @@ def fit_logistic(
             best, lowest, chosen = w, loss, l2
         if worse == 2:  # the loss is convex and its path smooth: weaker L2 only overfits more
             break
+    if not np.isfinite(lowest):
+        raise TrainingError(
+            "logistic regression found no finite solution: the embeddings or their spread are too "
+            "large for it; use another encoder"
+        )
     return LogisticRegression(mean, spread, best, chosen)

@@ -11,13 +11,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from clocs.errors import TrainingError
 from clocs.evaluation.classifier_loss import class_weights
 from clocs.evaluation.finetune_task import FinetunedClassifier
 from clocs.frames.frames import Frames
 from clocs.frames.views import Instances
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.embed import embed_instances
-from clocs.training.loop import Epoch, Settings
+from clocs.training.loop import Epoch, Settings, Trained
 
 
 @dataclass(frozen=True)
@@ -65,9 +66,28 @@ class ProtocolInput:
         targets, multilabel = self._targets(self.rows[0]), self.frames.multilabel
         return torch.stack([class_weights(targets[own], multilabel) for own in self.labelled])
 
+    def check_converged(self, trained: Trained, members: Sequence[int]) -> None:
+        """Refuse classifiers of these members whose training diverged: they know nothing."""
+        cards = [self.checkpoints[member].card for member in members]
+        failed = [
+            f"{card.method}, seed {card.seed}"
+            for card, lost in zip(cards, trained.diverged, strict=True)
+            if lost
+        ]
+        if failed:
+            raise TrainingError(
+                f"the training of a classifier on {'; '.join(failed)} diverged: the loss is no "
+                "longer a finite number; try a lower `lr`"
+            )
+
     def output(self, validation_logits: Tensor, test_logits: Tensor, **more: Any) -> ProtocolOutput:
         """The output of a classifier from its logits, (members, rows, classes) each."""
         logits = [part.double().cpu() for part in (validation_logits, test_logits)]
+        if not all(bool(part.isfinite().all()) for part in logits):
+            raise TrainingError(
+                "a classifier gives predictions that are not finite: its training diverged; try a "
+                "lower `lr`"
+            )
         validation, test = (
             np.asarray((z.sigmoid() if self.frames.multilabel else z.softmax(dim=-1)).numpy())
             for z in logits

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from clocs.errors import SettingError
+from clocs.errors import ClocsWarning, SettingError
 from clocs.files import write_atomic
 from clocs.pretraining.cards import finite
 from clocs.pretraining.plan import Plan
@@ -59,10 +60,21 @@ def _cut(log: Path, epochs: int) -> list[dict[str, Any]]:
     """Keep the lines of the first epochs, and return them."""
     if not log.exists():
         return []
-    text = log.read_text(encoding="utf-8").splitlines(keepends=True)
-    lines = [(line, json.loads(line)) for line in text if line.endswith("\n")]
-    kept = [(line, facts) for line, facts in lines if facts["epoch"] <= epochs]
-    write_atomic(log, "".join(line for line, _ in kept).encode())
+    lines = [line for line in log.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+    kept, unreadable = [], 0
+    for line in lines:
+        try:
+            facts = json.loads(line)
+            if int(facts["epoch"]) <= epochs:
+                kept.append((line, facts))
+        except (ValueError, KeyError, TypeError):
+            unreadable += 1
+    if unreadable:
+        what = "1 line that" if unreadable == 1 else f"{unreadable} lines that"
+        warnings.warn(
+            f"{log} has {what} cannot be read; the log goes on without", ClocsWarning, stacklevel=2
+        )
+    write_atomic(log, b"".join(line for line, _ in kept))
     return [facts for _, facts in kept]
 
 

@@ -189,7 +189,12 @@ def _claim(
         try:
             have = json.loads((out / SETTINGS).read_text(encoding="utf-8"))
         except ValueError:
-            have = {}
+            have = None
+        if not isinstance(have, dict):
+            raise CheckpointError(
+                f"{out / SETTINGS} is damaged, so it cannot be told which pre-training {out} holds;"
+                " give a new folder as `out`"
+            )
         differing = sorted(name for name in want if have.get(name) != want[name])
         if differing:
             raise CheckpointError(

@@ -54,4 +54,9 @@ def embed_instances(
     for some in signals.staged(starts.split(size)):
         x = signals.normalised(some).expand(len(checkpoints), -1, -1)
         parts.append(encoder.encode(weights, buffers, x))
-    return torch.cat(parts, dim=1)
+    made = torch.cat(parts, dim=1)
+    if not bool(made.isfinite().all()):
+        raise CheckpointError(
+            "this encoder gives vectors that are not finite; its training diverged"
+        )
+    return made

@@ -6,6 +6,8 @@ statistics one row of `buffers`, so masking, keeping the best and saving handle 
 
 from __future__ import annotations
 
+import hashlib
+import json
 import warnings
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -21,6 +23,7 @@ from clocs.files import remove_leftovers, write_atomic
 from clocs.kernels.native import adam
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # Adam's
+_DIGEST = "sha256"  # in the header of a saved state
 _STEPPED = ("theta", "moment1", "moment2", "buffers", "steps", "live", "broken")
 
 
@@ -137,7 +140,11 @@ class Fleet:
         """
         self.epoch += 1
         validation = validation.to(self.best_loss)
-        failed = self.live & ~validation.isfinite()
+        # a weight may be infinite and the loss not: ReLU hides it
+        finite = validation.isfinite()
+        for rows in (self.theta, self.buffers):
+            finite &= rows.isfinite().all(dim=1)
+        failed = self.live & ~finite
         self.broken |= failed
         self.live &= ~failed
         better = self.live & (validation < self.best_loss)
@@ -149,13 +156,17 @@ class Fleet:
         self.live &= self.stale < patience
 
     def save(self, path: Path) -> None:
-        """Write the whole state; the one before stays beside it."""
-        state = {f.name: getattr(self, f.name).cpu().contiguous() for f in fields(self)}
-        write_atomic(path, save(state), keep=_previous(path))
+        """Write the whole state and its digest; the one before stays beside it."""
+        state = {f.name: getattr(self, f.name).detach().cpu().contiguous() for f in fields(self)}
+        write_atomic(path, save(state, {_DIGEST: _digest(state)}), keep=_previous(path))
 
     @classmethod
     def load(cls, path: Path, device: torch.device) -> Fleet:
-        """Read what `save` wrote last; where that is damaged, what it wrote before."""
+        """Read what `save` wrote last; where that is damaged, what it wrote before.
+
+        Raises:
+            CheckpointError: Neither equals its digest.
+        """
         damaged = ""
         for file in filter(Path.exists, (path, _previous(path))):
             try:
@@ -163,10 +174,10 @@ class Fleet:
             except OSError as error:
                 raise CheckpointError(f"{file} cannot be read ({error.strerror})") from error
             try:
-                state = load(content)
+                state = _checked(content)
                 epoch = state.pop("epoch")
                 fleet = cls(**{k: v.to(device) for k, v in state.items()}, epoch=epoch)
-            except (SafetensorError, TypeError, KeyError) as error:
+            except (SafetensorError, TypeError, KeyError, ValueError, RuntimeError) as error:
                 damaged = damaged or f"{file} is not a training state that can be resumed ({error})"
                 continue
             if damaged:
@@ -174,7 +185,30 @@ class Fleet:
                 # from here, not from the caller: however often it is loaded, it is shown once
                 warnings.warn(f"{damaged}; {before}", ClocsWarning, stacklevel=1)
             return fleet
-        raise CheckpointError(f"{damaged}; delete it to start again")
+        names = f"{path.name} and {_previous(path).name}"
+        raise CheckpointError(f"{damaged}; delete {names} in its folder to start again")
+
+
+def _digest(state: Weights) -> str:
+    """The sha256 of names, types, shapes and values."""
+    total = hashlib.sha256()
+    for name in sorted(state):
+        tensor = state[name]
+        total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\0".encode())
+        total.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return total.hexdigest()
+
+
+def _checked(content: bytes) -> Weights:
+    """The tensors in a file that `Fleet.save` wrote, if they are still those."""
+    state = load(content)
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + size]).get("__metadata__") or {}
+    if _DIGEST not in header:
+        raise ValueError("it has no digest; an earlier version of clocs wrote none")
+    if header[_DIGEST] != _digest(state):
+        raise ValueError("it differs from its digest: it was damaged or changed")
+    return state
 
 
 def is_saved(path: Path) -> bool:

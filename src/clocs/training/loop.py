@@ -17,7 +17,7 @@ from torch import Tensor
 
 from clocs import keyed_random
 from clocs.encoders.base import Weights
-from clocs.errors import SettingError
+from clocs.errors import CheckpointError, SettingError
 from clocs.training.card import NOT_FINITE
 from clocs.training.cuda_graph import Captured
 from clocs.training.fleet import Fleet, Layout, is_saved
@@ -25,6 +25,7 @@ from clocs.training.memory import require_memory
 from clocs.training.task import Task
 
 SAVE_EVERY = 5.0  # seconds
+LOOK_EVERY = 1.0  # seconds between two looks at who still trains; each waits for the device
 
 
 @dataclass(frozen=True)
@@ -107,10 +108,13 @@ def fit(
     parameters = {k: v.to(device, dtype) for k, v in task.parameters(keys).items()}
     buffers = {k: v.to(device, dtype) for k, v in task.buffers(len(seeds)).items()}
     layouts = Layout.of(parameters), Layout.of(buffers)
+    theta, statistics = layouts[0].pack(parameters), layouts[1].pack(buffers)
     if state is not None and is_saved(state):
         fleet = Fleet.load(state, device)
+        if (fleet.theta.shape, fleet.buffers.shape) != (theta.shape, statistics.shape):
+            raise CheckpointError(f"{state} is of another training; delete it to start again")
     else:
-        fleet = Fleet.start(layouts[0].pack(parameters), layouts[1].pack(buffers))
+        fleet = Fleet.start(theta, statistics)
     engine = Engine(task, fleet, layouts, keys, settings)
     saved = time.perf_counter()
     while int(fleet.epoch) < settings.epochs and bool(fleet.live.any()):
@@ -132,10 +136,10 @@ def fit(
         if state is not None and time.perf_counter() - saved >= save_every:
             fleet.save(state)
             saved = time.perf_counter()
-    weights, statistics = _unpack(layouts, fleet.best_theta.detach(), fleet.best_buffers)
+    weights, buffers = _unpack(layouts, fleet.best_theta.detach(), fleet.best_buffers)
     return Trained(
         weights=weights,
-        buffers=statistics,
+        buffers=buffers,
         validation_loss=fleet.best_loss.tolist(),
         best_epoch=fleet.best_epoch.tolist(),
         epochs=int(fleet.epoch),
@@ -196,9 +200,14 @@ class Engine:
         self.step_keys.copy_(
             keyed_random.fold(self.keys, keyed_random.stream("step"), self.epoch, every)
         )
+        looked = time.perf_counter()
         for step, _ in enumerate(self.task.stage(self.order, self.size, self.longest)):
             self._step()
             on_step(step + 1, self.longest)
+            if time.perf_counter() - looked >= LOOK_EVERY:
+                if not bool(self.fleet.live.any()):  # all diverged: the rest would change nothing
+                    break
+                looked = time.perf_counter()
         return self.total / self.steps
 
     def _one_step(self) -> dict[str, Tensor]:

@@ -23,6 +23,7 @@ def predict(given: ProtocolInput) -> ProtocolOutput:
     batch = train.features[:, : given.settings.batch_size].numel()
     with few_threads(given.device, batch):
         trained = fit(head, given.seeds, given.settings, device=given.device, on_epoch=recorder)
+    given.check_converged(trained, range(len(given.seeds)))
     with torch.no_grad():
         logits = [head.logits(trained.weights, part.features) for part in (validation, test)]
     facts = {"best_epoch": trained.best_epoch, "status": trained.status}
