@@ -190,7 +190,7 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
         only=True,
     ),
     "labels": _are(_is_name, MOST_LABELS),
-    "training": lambda v: isinstance(v, dict) and _is_number(v.get("lr", 0)),
+    "training": lambda v: isinstance(v, dict) and type(v.get("lr", 0)) in (int, float),
     "metrics": _has(
         {
             "status": _is_name,
