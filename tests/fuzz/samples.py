@@ -171,11 +171,21 @@ def chapman() -> list[Files]:
     if book.is_file():
         found.append(
             {
-                "Diagnostics.xlsx": book.read_bytes(),
+                "Diagnostics.xlsx": _first_rows(book, 40),
                 "MUSE_20180111_155115_19000.csv": real_csv()[0]["own.csv"],
             }
         )
     return found
+
+
+def _first_rows(book: Path, rows: int) -> bytes:
+    """A spreadsheet with fewer rows: reading 10,000 takes a second."""
+    with zipfile.ZipFile(book) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    sheet = "xl/worksheets/sheet1.xml"
+    start = parts[sheet].index(f'<row r="{rows + 1}"'.encode())
+    parts[sheet] = parts[sheet][:start] + parts[sheet][parts[sheet].index(b"</sheetData>") :]
+    return zipped(parts)
 
 
 def physionet2017() -> list[Files]:

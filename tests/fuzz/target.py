@@ -123,7 +123,7 @@ def _add(total: Any, value: Any) -> None:
         _add(total, {field.name: getattr(value, field.name) for field in fields(value)})
     elif isinstance(value, Mapping):
         total.update(str(len(value)).encode())
-        for key in value:
+        for key in sorted(value, key=str):  # their order in a file means nothing
             _add(total, key)
             _add(total, value[key])
     elif isinstance(value, list | tuple):

@@ -19,6 +19,7 @@ from clocs.explorer.upload_worker import packed_recording, read_upload, unpacked
 from clocs.formats.read import find_recordings, format_of, options_of, read_several
 from clocs.formats.source import hold_files, open_source
 from clocs.formats.wfdb_header import parse_header
+from clocs.patients.embed_files import embed_recordings
 from clocs.patients.embeddings import Embeddings
 from clocs.patients.index_folder import index_encoder, open_index
 from clocs.pretraining.pretrain_frames import STATE, pretrain_frames
@@ -143,6 +144,28 @@ def _checkpoint(given: Given) -> Any:
     return load_checkpoint(given.folder())
 
 
+def _seal_checkpoint(files: Files) -> Files:
+    """A card with the hashes of the weights and of itself as they are now."""
+    try:
+        facts = json.loads(files["seed-0.json"])
+        facts.pop("sha256", None)
+        facts["weights_sha256"] = _facts_of(files["seed-0.safetensors"])["sha256"]
+        return files | {"seed-0.json": json.dumps(facts | {"sha256": own_hash(facts)}).encode()}
+    except Exception:  # damaged beyond sealing
+        return files
+
+
+def _encode(given: Given) -> Any:
+    """Use a checkpoint, as `clocs embed` does."""
+    checkpoint = load_checkpoint(given.folder())
+    return embed_recordings(checkpoint, [_recording_to_embed()], level="recording")
+
+
+@cache
+def _recording_to_embed() -> Recording:
+    return samples.store().recording(0)
+
+
 def _state(given: Given) -> Any:
     import torch
 
@@ -213,6 +236,7 @@ _ALL = (
     Target("store-hostile", samples.stores, _store, seal=_seal_store),
     Target("journal", samples.journals, _journal, checked=True),
     Target("checkpoint", samples.checkpoints, _checkpoint, checked=True),
+    Target("checkpoint-hostile", samples.checkpoints, _encode, seal=_seal_checkpoint),
     Target("state", samples.states, _state, checked=True),
     Target("resume", samples.states, _resumed, checked=True),
     Target("index", samples.indexes, _index, checked=True),

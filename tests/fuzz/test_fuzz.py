@@ -41,12 +41,12 @@ def test_damage_neither_escapes_nor_goes_unnoticed(name: str, read: Mapping[str,
 def broken(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Tally]:
     return fuzz(
         list(broken_targets.TARGETS),
-        inputs=2,
+        inputs=1,
         workers=1,
         out=tmp_path_factory.mktemp("broken"),
         table="fuzz.broken_targets",
         cpu_seconds=0.2,
-        wall_seconds=3.0,
+        wall_seconds=1.5,
     )
 
 
@@ -65,14 +65,14 @@ def test_every_kind_of_failure_is_noticed_and_kept(
     name: str, kind: str, broken: Mapping[str, Tally]
 ) -> None:
     tally = broken[name]
-    assert tally.inputs == 2
-    assert [one["kind"].startswith(kind) for one in tally.failures] == [True, True]
+    assert tally.inputs == 1
+    assert [one["kind"].startswith(kind) for one in tally.failures] == [True]
     facts = json.loads((Path(tally.failures[0]["folder"]) / "failure.json").read_text())
     assert facts["replay"].endswith(tally.failures[0]["folder"])
 
 
 def test_an_error_of_clocs_is_no_failure(broken: Mapping[str, Tally]) -> None:
-    assert broken["sound"].outcomes == {"error": 2}
+    assert broken["sound"].outcomes == {"error": 1}
     assert not broken["sound"].failures
 
 
