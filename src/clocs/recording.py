@@ -51,7 +51,7 @@ class FrameSpec:
 
     def __post_init__(self) -> None:
         seconds, samples = self.seconds, self.samples
-        if not (_is(seconds, Real) and math.isfinite(seconds) and 0 < seconds <= self.LONGEST):
+        if not (_is(seconds, Real) and 0 < seconds <= self.LONGEST):
             raise SettingError(
                 f"the seconds of a frame must be a number above 0 and at most {self.LONGEST:,.0f}, "
                 f"not {seconds!r:.50}"

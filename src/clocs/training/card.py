@@ -8,7 +8,6 @@ names or switches something is compared with limits before anything is made from
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -31,6 +30,7 @@ MOST_DIMENSIONS = 1 << 20  # of embeddings
 MOST_LEADS, MOST_LABELS, MOST_DATASETS = 1000, 10_000, 1000
 HIGHEST_RATE = 1e5  # of a frame, in Hz
 LONGEST_NAME = 1000  # characters
+_LARGEST = 1e300  # number: larger integers do not fit into a float
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def _is_int(value: Any, least: int, most: int) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
+    return type(value) in (int, float) and abs(value) <= _LARGEST  # false for NaN, too
 
 
 def _is_seed(value: Any) -> bool:
