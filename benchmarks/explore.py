@@ -27,9 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from clocs.explorer.packing import pack, unpack
-from clocs.explorer.patient_map import Projection
-from clocs.files import write_atomic
+from clocs.explorer.packing import unpack
+from clocs.explorer.patient_map import MAP, Projection
 from clocs.patients.embeddings import Embeddings
 
 # Times between frames while the map is dragged and zoomed, and the time of one drawing.
@@ -198,7 +197,7 @@ def main() -> None:
             print(f"UMAP, once                      {time.perf_counter() - began:.0f} s")
         else:
             projection.file.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(projection.file, pack({}, {"positions": placed(settings.patients)}))
+            MAP.write(projection.file, {}, {"positions": placed(settings.patients)})
         with sync_playwright() as playwright:
             path = next(filter(None, map(shutil.which, ("chromium", "google-chrome"))))
             browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])

@@ -55,6 +55,8 @@ def _system_code(error: BaseException) -> int | None:
     code, text = getattr(error, "errno", None), str(error)
     if isinstance(code, int):
         return code
+    if isinstance(error, FileNotFoundError):  # of safetensors
+        return errno.ENOENT
     if quoted := re.search(r"os error (\d+)", text):
         return int(quoted[1])
     full = "disk is full" in text or any(os.strerror(code) in text for code in _FULL)

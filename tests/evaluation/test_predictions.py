@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clocs.errors import SettingError
+from clocs.errors import StoreError
 from clocs.evaluation import Predictions, compare
 from clocs.evaluation import predictions as module
+from damage import read_damaged
 from evaluation_parts import predictions
 
 
@@ -18,14 +19,25 @@ def test_predictions_survive_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     again = Predictions.load(tmp_path / "p.safetensors")
     for name, value in made.__dict__.items():
         assert np.array_equal(getattr(again, name), value), name
-    monkeypatch.setattr(module, "FORMAT", 1)
+    monkeypatch.setattr(module, "FILE", replace(module.FILE, format=2))
     made.save(tmp_path / "old.safetensors")
     monkeypatch.undo()
-    with pytest.raises(SettingError, match="format 1, but this version of clocs reads 2"):
+    with pytest.raises(StoreError, match="format 2, but this version of clocs reads format 3"):
         Predictions.load(tmp_path / "old.safetensors")
     (tmp_path / "p.safetensors").write_bytes(b"nothing")
-    with pytest.raises(SettingError, match="not a file of predictions"):
+    with pytest.raises(StoreError, match=r"not a file of predictions.*evaluate again"):
         Predictions.load(tmp_path / "p.safetensors")
+
+
+def test_no_flipped_bit_of_predictions_changes_what_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "p.safetensors"
+    predictions().save(path)
+
+    def read() -> object:
+        found = vars(Predictions.load(path))
+        return {k: v.tobytes() if isinstance(v, np.ndarray) else v for k, v in found.items()}
+
+    assert read_damaged(path, read) > 300
 
 
 def test_rows_are_matched_by_the_name_of_their_lead() -> None:

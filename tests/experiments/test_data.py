@@ -83,7 +83,7 @@ def test_a_saved_file_says_what_it_is_without_being_read(
     small_frames.save(tmp_path / "f.safetensors")
     facts = Frames.facts(tmp_path / "f.safetensors")
     assert facts["leads"] == small_frames.leads and facts["spec"] == small_frames.spec
-    with pytest.raises(clocs.ClocsError, match="not a readable Frames file"):
+    with pytest.raises(clocs.ClocsError, match="cannot be read: it does not exist"):
         Frames.facts(tmp_path / "absent.safetensors")
 
 

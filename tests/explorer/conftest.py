@@ -21,12 +21,11 @@ pytest.importorskip("faiss", reason="the explorer needs the extra `search`")
 
 from clocs.explorer.connections import Connection, Limits, make_server
 from clocs.explorer.open import open_session
-from clocs.explorer.packing import pack
+from clocs.explorer.patient_map import MAP
 from clocs.explorer.run import listen
 from clocs.explorer.server import make_api
 from clocs.explorer.session import Session
 from clocs.explorer.shield import Shield
-from clocs.files import write_atomic
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -59,7 +58,7 @@ def session(small_store: Store, encoder: Path, tmp_path_factory: pytest.TempPath
     assert first.projection.state.state == "working"
     generator = np.random.default_rng(1)
     places = generator.normal(size=(len(first.embeddings), 2)).astype(np.float32)
-    write_atomic(first.projection.file, pack({}, {"positions": places}))
+    MAP.write(first.projection.file, {}, {"positions": places})
     second = opened()
     assert second.projection.state.kind == "umap"
     return second

@@ -9,6 +9,7 @@ import polars as pl
 from clocs import Store
 from clocs.explorer.embedding_cache import embed_stores
 from clocs.training.checkpoint import load_checkpoint
+from damage import flipped
 
 
 def test_a_cache_of_another_version_is_recomputed(
@@ -23,6 +24,21 @@ def test_a_cache_of_another_version_is_recomputed(
     np.testing.assert_array_equal(first.vectors, second.vectors)
     np.testing.assert_array_equal(apart.intra, again.intra)
     assert file.read_bytes() == whole
+
+
+def test_no_flipped_bit_of_a_cached_file_changes_what_is_shown(
+    small_store: Store, encoder: Path, tmp_path: Path
+) -> None:
+    weights = encoder / "seed-0.safetensors"
+    first, apart = embed_stores(weights, [small_store], tmp_path)
+    for file in sorted(tmp_path.iterdir()):
+        whole = file.read_bytes()
+        for damaged in flipped(whole, most=5):
+            file.write_bytes(damaged)
+            second, again = embed_stores(weights, [small_store], tmp_path)
+            np.testing.assert_array_equal(first.vectors, second.vectors)
+            np.testing.assert_array_equal(apart.intra, again.intra)
+            assert file.read_bytes() == whole
 
 
 def test_stores_use_the_encoders_leads_and_a_note_names_any_difference(

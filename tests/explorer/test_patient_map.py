@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from clocs.explorer import patient_map
-from clocs.explorer.packing import pack
 from clocs.explorer.session import Session
+from damage import flipped
 
 
 def test_pca_finds_the_two_principal_components() -> None:
@@ -26,10 +26,14 @@ def test_a_map_is_cached_and_a_damaged_one_is_recomputed(tmp_path: Path) -> None
     first = patient_map.Projection(vectors, tmp_path)
     assert first.now()[1].kind == "pca"
     places = np.ones((30, 2), np.float32)
-    first.file.write_bytes(pack({}, {"positions": places}))
+    patient_map.MAP.write(first.file, {}, {"positions": places})
     assert patient_map.Projection(vectors, tmp_path).now()[1].kind == "umap"
     other = patient_map.UmapSettings(neighbours=5)
     assert patient_map.Projection(vectors, tmp_path, other).now()[1].kind == "pca"
+    for damaged in flipped(first.file.read_bytes(), most=200):
+        first.file.write_bytes(damaged)
+        found, state = patient_map.Projection(vectors, tmp_path).now()
+        assert state.kind == "pca" or np.array_equal(found, places)
     first.file.write_bytes(first.file.read_bytes()[:-9])
     assert patient_map.Projection(vectors, tmp_path).now()[1].kind == "pca"
 
@@ -48,10 +52,10 @@ def test_a_failed_map_is_reported_and_pca_remains(
 def worker(folder: Path, *lines: str) -> str:
     """A program in place of the interpreter that prints these lines and makes a map of ones."""
     places = folder / "places"
-    places.write_bytes(pack({}, {"positions": np.ones((30, 2), np.float32)}))
+    patient_map.MAP.write(places, {}, {"positions": np.ones((30, 2), np.float32)})
     echoes = "\n".join(f"echo '{line}'" for line in lines)
     script = folder / "worker"
-    script.write_text(f'#!/bin/sh\n{echoes}\ncp {places} "$(dirname "$4")/positions.clocs"\n')
+    script.write_text(f'#!/bin/sh\n{echoes}\ncp {places} "$(dirname "$4")/positions.safetensors"\n')
     script.chmod(0o755)
     return str(script)
 

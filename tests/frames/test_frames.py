@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.signal
 from safetensors import safe_open
+from safetensors.numpy import save
 
 import clocs
 from clocs.errors import StoreError
@@ -16,6 +19,7 @@ from clocs.frames.make import make_frames
 from clocs.frames.splits import assign
 from clocs.recording import FrameSpec
 from clocs.store.store import Store
+from damage import read_damaged
 
 
 def assert_equal(a: Frames, b: Frames) -> None:
@@ -56,6 +60,37 @@ def test_saved_frames_come_back_bit_for_bit(small_frames: Frames, tmp_path: Path
     assert_equal(Frames.load(tmp_path / "frames.safetensors"), small_frames)
     size = (tmp_path / "frames.safetensors").stat().st_size
     assert size < 0.8 * small_frames.signals.nbytes
+
+
+def test_no_flipped_bit_of_saved_frames_changes_what_is_read(
+    small_frames: Frames, tmp_path: Path
+) -> None:
+    path = tmp_path / "frames.safetensors"
+    rows = np.arange(6)
+    few = replace(small_frames, signals=small_frames.signals[:80_000], **{
+        name: getattr(small_frames, name)[rows]
+        for name in ("starts", "scale", "recording", "patient", "segment", "split", "target")
+    })  # fmt: skip
+    few.save(path)
+
+    def read() -> object:
+        found = vars(Frames.load(path))
+        return {k: v.tobytes() if isinstance(v, np.ndarray) else v for k, v in found.items()}
+
+    assert read_damaged(path, read) > 300
+    assert read_damaged(path, lambda: Frames.facts(path)) > 1  # reads a small part of it
+
+
+def test_frames_of_an_earlier_version_get_a_sentence(small_frames: Frames, tmp_path: Path) -> None:
+    path = tmp_path / "frames.safetensors"
+    small_frames.save(path)
+    with safe_open(path, framework="numpy") as file:
+        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        facts = json.loads(file.metadata()["clocs.frames"])
+    del facts["sha256"], facts["checksum"]
+    path.write_bytes(save(arrays, {"clocs.frames": json.dumps(facts | {"format": 2})}))
+    with pytest.raises(StoreError, match=r"format 2, but .* format 3.*with `clocs frames`"):
+        Frames.load(path)
 
 
 def test_loading_needs_neither_zarr_nor_polars(small_frames: Frames, tmp_path: Path) -> None:

@@ -23,8 +23,9 @@ from clocs.patients.embed_files import embed_recordings
 from clocs.patients.embeddings import Embeddings
 from clocs.patients.index_folder import index_encoder, open_index
 from clocs.pretraining.pretrain_frames import STATE, pretrain_frames
+from clocs.sealed import own_hash
 from clocs.store import chunks
-from clocs.store.manifest import MANIFEST, own_hash
+from clocs.store.manifest import MANIFEST
 from clocs.store.prepare import prepare_dataset
 from clocs.store.store import Store, open_store
 from clocs.training.checkpoint import load_checkpoint

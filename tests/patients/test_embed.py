@@ -19,11 +19,12 @@ from clocs.errors import CheckpointError, FileError, SettingError, StoreError
 from clocs.frames.make import make_frames
 from clocs.frames.views import instances, single
 from clocs.patients.embed import embed_levels
-from clocs.patients.embeddings import Embeddings, joined
+from clocs.patients.embeddings import Embeddings, expect_replaceable, joined
 from clocs.patients.encode import encoded
 from clocs.patients.index import PatientIndex
 from clocs.recording import FrameSpec
 from clocs.training.embed import AT_ONCE, embed_instances
+from damage import read_damaged
 from embedding_parts import random_embeddings
 
 
@@ -168,6 +169,30 @@ def test_parquet_keeps_everything(
     (tmp_path / "bad.parquet").write_bytes(b"no")
     with pytest.raises(StoreError, match="holds no embeddings"):
         Embeddings.load(tmp_path / "bad.parquet")
+
+
+def test_no_flipped_bit_of_saved_embeddings_changes_what_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "e.parquet"
+    replace(random_embeddings(12, dim=4), problems=(("x", "is bad"),), frame=2.5).save(path)
+
+    def read() -> object:
+        found = Embeddings.load(path)
+        facts = {k: v for k, v in vars(found).items() if k not in ("vectors", "rows")}
+        return facts, found.vectors.tobytes(), found.rows.rows()
+
+    assert read_damaged(path, read, most=1000) == 1000
+
+
+def test_embeddings_of_an_earlier_version_get_a_sentence_and_can_be_replaced(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "e.parquet"
+    random_embeddings(5).save(path)
+    table, facts = pl.read_parquet(path), pl.read_parquet_metadata(path)
+    table.write_parquet(path, metadata={"clocs.embeddings": facts["clocs.embeddings"]})
+    with pytest.raises(StoreError, match=r"damaged, or an earlier version.*`clocs embed`"):
+        Embeddings.load(path)
+    expect_replaceable(path)
 
 
 def test_leads_default_to_those_the_encoder_was_trained_on(

@@ -22,7 +22,8 @@ from clocs.patients.filters import Where
 from clocs.patients.index import PatientIndex
 from clocs.patients.index_files import VECTORS, verify_index
 from clocs.patients.unit_vectors import as_units, normalised
-from clocs.store.manifest import MANIFEST, own_hash
+from clocs.sealed import own_hash
+from clocs.store.manifest import MANIFEST
 from embedding_parts import random_embeddings
 
 Kind = Literal["exact", "hnsw", "ivf"]

@@ -12,7 +12,8 @@ import clocs
 from clocs import Checkpoint, Store
 from clocs.errors import SettingError, StoreError
 from clocs.patients.index_folder import INDEXED, index_facts, open_index
-from clocs.store.manifest import MANIFEST, own_hash
+from clocs.sealed import own_hash
+from clocs.store.manifest import MANIFEST
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ recording, frame and lead, so that they can be joined with the table of the stor
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import reduce
@@ -15,14 +14,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 
 from clocs.errors import SettingError
-from clocs.files import write_atomic
 from clocs.frames.splits import keys_of, row_keys
+from clocs.sealed import ArrayFile
 
-FORMAT = 2
+FILE = ArrayFile(
+    "a file of predictions", key="clocs", format=3, remedy="evaluate again to write it anew"
+)
 
 
 @dataclass(frozen=True)
@@ -85,26 +84,14 @@ class Predictions:
         """Write one safetensors file, whole or not at all."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         arrays = {k: v for k, v in values.items() if isinstance(v, np.ndarray)}
-        facts = {k: v for k, v in values.items() if k not in arrays} | {"format": FORMAT}
-        plain = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-        write_atomic(path, save(plain, {"clocs": json.dumps(facts)}))
+        FILE.write(path, {k: v for k, v in values.items() if k not in arrays}, arrays)
 
     @classmethod
     def load(cls, path: Path | str) -> Predictions:
-        """Read what `save` wrote."""
-        try:
-            with safe_open(path, framework="np") as file:
-                facts = json.loads((file.metadata() or {})["clocs"])
-                if (version := facts.pop("format")) != FORMAT:
-                    raise SettingError(
-                        f"{path} holds predictions of format {version}, but this version of clocs "
-                        f"reads {FORMAT}; evaluate again to write it anew"
-                    )
-                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            facts = {k: tuple(v) if isinstance(v, list) else v for k, v in facts.items()}
-            return cls(**facts, **arrays)
-        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
-            raise SettingError(f"{path} is not a file of predictions ({error})") from error
+        """Read what `save` wrote, and compare it with its checksums."""
+        facts, arrays = FILE.read(Path(path))
+        facts = {k: tuple(v) if isinstance(v, list) else v for k, v in facts.items()}
+        return cls(**facts, **arrays)
 
 
 def numbered(name: str, rows: NDArray[np.integer], ids: Sequence[str]) -> dict[str, Any]:

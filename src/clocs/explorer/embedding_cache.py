@@ -12,14 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clocs.errors import ClocsError, SettingError
-from clocs.explorer.packing import pack, unpack
 from clocs.explorer.reference_distances import ReferenceDistances, distances_of_halves
-from clocs.files import sha256_of, write_atomic
+from clocs.files import sha256_of
 from clocs.patients.embeddings import Embeddings, joined, patient_halves
 from clocs.recording import FrameSpec
+from clocs.sealed import ArrayFile
 from clocs.store.store import Store
 
-_FORMAT = 5  # of the cached files
+_FORMAT = 6  # of the cached files
+_HALVES = ArrayFile("cached halves", key="clocs.halves", format=_FORMAT, remedy="delete it")
 
 
 def embed_stores(
@@ -51,7 +52,7 @@ def embed_stores(
         for word in (_FORMAT, encoder, store.manifest.content_hash, split_seed, half, leads):
             key.update(f"{word}\0".encode())
         patients_file = cache / f"patients-{key.hexdigest()}.parquet"
-        halves_file = cache / f"halves-{key.hexdigest()}.clocs"
+        halves_file = cache / f"halves-{key.hexdigest()}.safetensors"
         cached = _cached(patients_file, halves_file)
         if cached is None:
             stage = f"Encoding {store.manifest.dataset}"
@@ -59,7 +60,7 @@ def embed_stores(
             cache.mkdir(parents=True, exist_ok=True, mode=0o700)
             tick = partial(progress, stage)
             cached = _embed(checkpoint, store, leads, half, split_seed, tick)
-            write_atomic(halves_file, pack({}, {"halves": cached[1]}))
+            _HALVES.write(halves_file, {}, {"halves": cached[1]})
             cached[0].save(patients_file)
         parts.append(cached[0])
         halves.append(cached[1])
@@ -71,9 +72,8 @@ def _cached(
 ) -> tuple[Embeddings, NDArray[np.float32]] | None:
     """The results of an earlier call; None if missing, damaged or of another version."""
     try:
-        halves = np.asarray(unpack(halves_file.read_bytes())[1]["halves"], np.float32)
-        return Embeddings.load(patients_file), halves
-    except (ClocsError, OSError, ValueError, KeyError, TypeError):
+        return Embeddings.load(patients_file), _HALVES.read(halves_file)[1]["halves"]
+    except ClocsError:
         return None
 
 

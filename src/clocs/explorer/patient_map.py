@@ -24,16 +24,16 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from clocs.errors import FileError
-from clocs.explorer.packing import pack, unpack
-from clocs.files import write_atomic
+from clocs.errors import ClocsError, FileError
 from clocs.frames.frames import SEXES
 from clocs.frames.splits import PARTS
+from clocs.sealed import ArrayFile
 
 MOST_LABELS = 31  # bits of a patient's mask; the last means all rarer ones
 UNKNOWN_AGE = 255
 OTHER = "other"
 Positions = NDArray[np.float32]  # (patients, 2)
+MAP = ArrayFile("a cached map", key="clocs.map", format=1, remedy="delete it")  # of `positions`
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Projection:
         self, vectors: NDArray[np.float32], cache: Path, settings: UmapSettings | None = None
     ) -> None:
         self.vectors, self.settings = vectors, settings or UmapSettings()
-        self.file = cache / f"map-{_key(vectors, self.settings)}.clocs"
+        self.file = cache / f"map-{_key(vectors, self.settings)}.safetensors"
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = False
         self._lock = threading.Lock()
@@ -132,7 +132,7 @@ class Projection:
         self._set(made, ProjectionState("umap", "ready", 1.0, "UMAP"))
         with suppress(OSError, FileError):  # it will be computed again next time
             self.file.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(self.file, pack({}, {"positions": made}))
+            MAP.write(self.file, {}, {"positions": made})
 
     def _run_umap(self) -> tuple[Positions | None, str]:
         """The positions from a separate process, or None and the reason."""
@@ -157,7 +157,7 @@ class Projection:
                     state = ProjectionState("pca", "working", message["progress"], message["stage"])
                     self._set(self.positions, state)
             self._process.wait()
-            return _load(Path(folder, "positions.clocs"), len(self.vectors)), problem
+            return _load(Path(folder, "positions.safetensors"), len(self.vectors)), problem
 
 
 def _messages(process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
@@ -181,8 +181,8 @@ def _key(vectors: NDArray[np.float32], settings: UmapSettings) -> str:
 def _load(path: Path, n: int) -> Positions | None:
     """The file's positions, or None if it is missing, damaged or of other patients."""
     try:
-        positions = unpack(path.read_bytes())[1]["positions"]
-    except (OSError, ValueError, KeyError, TypeError):
+        positions = MAP.read(path)[1]["positions"]
+    except (ClocsError, KeyError):
         return None
     good = positions.shape == (n, 2) and positions.dtype == np.float32
     return positions if good and np.isfinite(positions).all() else None

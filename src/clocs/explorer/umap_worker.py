@@ -1,7 +1,7 @@
 """The process that computes a map: `python -m clocs.explorer.umap_worker vectors.npy SETTINGS`.
 
-The settings are JSON. It writes positions.clocs next to its input and progress to standard output,
-as one line of JSON per step.
+The settings are JSON. It writes positions.safetensors next to its input and progress to standard
+output, as one line of JSON per step.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def main(source: Path, settings: dict[str, Any]) -> None:
     except Exception as error:  # any failure of UMAP becomes a sentence on the page
         _write({"error": f"{type(error).__name__}: {error}".splitlines()[0][:200]})
         sys.exit(1)
-    from clocs.explorer.packing import pack
+    from clocs.explorer.patient_map import MAP
 
     positions = _rotated(positions)
-    source.with_name("positions.clocs").write_bytes(pack({}, {"positions": positions}))
+    MAP.write(source.with_name("positions.safetensors"), {}, {"positions": positions})
 
 
 def _layout(vectors: Any, settings: dict[str, Any]) -> Any:

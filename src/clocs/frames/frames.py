@@ -6,7 +6,6 @@ patient, label and split. Saves and loads as one safetensors file, without zarr 
 
 from __future__ import annotations
 
-import json
 import os
 import zlib
 from collections.abc import Iterable, Sequence
@@ -17,15 +16,18 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 
-from clocs.errors import SettingError, StoreError
-from clocs.files import write_atomic
+from clocs.errors import SettingError
 from clocs.frames.splits import parts_of
 from clocs.recording import FrameSpec
+from clocs.sealed import ArrayFile
 
-FORMAT = 2
+FILE = ArrayFile(
+    "a readable Frames file",
+    key="clocs.frames",
+    format=3,
+    remedy="make it again from its store with `clocs frames`",
+)
 SEXES = ("unknown", "male", "female")
 SEVERAL = "+"  # between the names of joined datasets
 _CODED = 1 << 22  # samples per piece of the coded signals
@@ -135,44 +137,31 @@ class Frames:
         facts = {field.name: getattr(self, field.name) for field in fields(self)}
         pieces = _encode(facts.pop("signals"))
         names = [name for name, value in facts.items() if isinstance(value, np.ndarray)]
-        arrays = {name: np.ascontiguousarray(facts.pop(name)) for name in names}
-        facts |= {"format": FORMAT, "spec": asdict(self.spec), "samples": len(self.signals)}
+        arrays = {name: facts.pop(name) for name in names}
+        facts |= {"spec": asdict(self.spec), "samples": len(self.signals)}
         arrays["signals.bytes"] = np.frombuffer(b"".join(pieces), np.uint8)
         arrays["signals.sizes"] = np.array([len(piece) for piece in pieces], np.int64)
-        write_atomic(path, save(arrays, metadata={"clocs.frames": json.dumps(facts)}))
+        FILE.write(path, facts, arrays)
 
     @staticmethod
     def facts(path: Path) -> dict[str, Any]:
         """Everything in a saved file but its arrays, which are not read."""
-        try:
-            with safe_open(path, framework="numpy") as file:
-                facts: dict[str, Any] = json.loads((file.metadata() or {})["clocs.frames"])
-        except (OSError, SafetensorError, KeyError, ValueError) as error:
-            raise StoreError(
-                f"{path} is not a readable Frames file ({error}); make it again from its store"
-            ) from error
-        if facts.pop("format") != FORMAT:
-            raise StoreError(
-                f"{path} is a Frames file of another format; make it again from its store"
-            )
-        facts["spec"] = FrameSpec(**facts["spec"])
-        return {name: tuple(v) if isinstance(v, list) else v for name, v in facts.items()}
+        return _plain(FILE.read_facts(path))
 
     @classmethod
     def load(cls, path: Path) -> Frames:
-        """Read what `save` wrote."""
-        facts = cls.facts(path)
-        try:
-            with safe_open(path, framework="numpy") as file:
-                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            signals = _decode(
-                arrays.pop("signals.bytes"), arrays.pop("signals.sizes"), facts.pop("samples")
-            )
-        except (OSError, SafetensorError, KeyError, ValueError, zlib.error) as error:
-            raise StoreError(
-                f"{path} is not a readable Frames file ({error}); make it again from its store"
-            ) from error
-        return cls(signals=signals, **facts, **arrays)
+        """Read what `save` wrote, and compare it with its checksums."""
+        facts, arrays = FILE.read(path)
+        signals = _decode(
+            arrays.pop("signals.bytes"), arrays.pop("signals.sizes"), facts.pop("samples")
+        )
+        return cls(signals=signals, **_plain(facts), **arrays)
+
+
+def _plain(facts: dict[str, Any]) -> dict[str, Any]:
+    """Facts as they were before they became JSON."""
+    tuples = {name: tuple(v) if isinstance(v, list) else v for name, v in facts.items()}
+    return tuples | {"spec": FrameSpec(**facts["spec"])}
 
 
 def _encode(signals: NDArray[np.int16]) -> list[bytes]:

@@ -19,7 +19,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from clocs.errors import SettingError, StoreError
-from clocs.files import writing
+from clocs.files import file_error, writing
 from clocs.patients.rows import (
     ID_COLUMNS,
     ROW_SCHEMA,
@@ -30,8 +30,9 @@ from clocs.patients.rows import (
     write_rows,
 )
 from clocs.patients.unit_vectors import UnitMeans, lengths, normalised
+from clocs.sealed import footer_of, is_sealed
 
-FORMAT = 1
+FORMAT = 2
 _METADATA_KEY = "clocs.embeddings"
 
 
@@ -134,16 +135,15 @@ class Embeddings:
 
     @classmethod
     def load(cls, path: Path | str) -> Embeddings:
-        """Read what `save` wrote."""
+        """Read what `save` wrote, and compare it with its digest."""
         path = Path(path)
-        facts = _read_facts(path)
+        facts, table = _read(path)
         try:
-            table = pl.read_parquet(path)
             kind = table.schema["vector"]
             if not isinstance(kind, pl.Array):
                 raise ValueError("its column `vector` holds no arrays")
             vectors = table["vector"].to_numpy().astype(np.float32, copy=False)
-            leads = facts.get("leads")  # absent from files of early versions, as is `frame`
+            leads = facts["leads"]
             return cls(
                 vectors=vectors.reshape(table.height, kind.size),
                 rows=table.drop("vector"),
@@ -152,28 +152,41 @@ class Embeddings:
                 only_zeros=tuple((d, p, r) for d, p, r in facts["dead"]),
                 zero_vectors=facts["dead_views"],
                 problems=tuple((name, reason) for name, reason in facts["problems"]),
-                frame=facts.get("frame"),
+                frame=facts["frame"],
                 leads=None if leads is None else tuple(leads),
             )
-        except (OSError, KeyError, ValueError, TypeError, pl.exceptions.PolarsError) as error:
-            raise _no_embeddings(path, error) from error
+        except (KeyError, ValueError, TypeError) as error:
+            raise _no_embeddings(path, str(error)) from error
 
     make_rows = staticmethod(make_rows)
 
 
-def _read_facts(path: Path) -> dict[str, Any]:
-    """What a file says about its embeddings, without reading them; StoreError if it has none."""
+def _read(path: Path) -> tuple[dict[str, Any], pl.DataFrame]:
+    """Facts and table of a file, as `save` left it."""
     try:
-        facts: dict[str, Any] = json.loads(pl.read_parquet_metadata(path)[_METADATA_KEY])
-        if facts["format"] == FORMAT:
-            return facts
-    except (OSError, KeyError, ValueError, TypeError, pl.exceptions.PolarsError) as error:
-        raise _no_embeddings(path, error) from error
-    raise StoreError(f"{path} holds embeddings of another format; embed again with `clocs embed`")
+        with path.open("rb") as file:
+            if not is_sealed(file):
+                if _METADATA_KEY.encode() not in footer_of(file):
+                    raise _no_embeddings(path, "it is another file, or damaged")
+                raise StoreError(
+                    f"{path} is damaged, or an earlier version wrote it without a digest; embed "
+                    "again with `clocs embed`"
+                )
+            facts: dict[str, Any] = json.loads(pl.read_parquet_metadata(file)[_METADATA_KEY])
+            file.seek(0)
+            table = pl.read_parquet(file)
+    except OSError as error:
+        raise file_error(error, path, doing="read") from error
+    except (KeyError, ValueError, pl.exceptions.PolarsError) as error:
+        raise _no_embeddings(path, str(error)) from error
+    if facts["format"] != FORMAT:
+        raise StoreError(
+            f"{path} holds embeddings of another format; embed again with `clocs embed`"
+        )
+    return facts, table
 
 
-def _no_embeddings(path: Path, error: Exception) -> StoreError:
-    why = (str(error).splitlines() or [type(error).__name__])[0]
+def _no_embeddings(path: Path, why: str) -> StoreError:
     return StoreError(f"{path} holds no embeddings ({why}); make them with `clocs embed`")
 
 
@@ -187,12 +200,12 @@ def expect_replaceable(path: Path) -> None:
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise SettingError(f"{folder} cannot be written to; give another `out`")
     if path.exists():
-        try:
-            _read_facts(path)
-        except StoreError:
+        with path.open("rb") as file:
+            ours = _METADATA_KEY.encode() in footer_of(file)
+        if not ours:
             raise SettingError(
                 f"{path} exists and holds no embeddings; give another `out`, or delete it"
-            ) from None
+            )
 
 
 def from_means(means: UnitMeans, rows: pl.DataFrame, like: Embeddings) -> Embeddings:

@@ -28,7 +28,8 @@ from clocs.errors import SettingError, StoreError
 from clocs.files import replacing, sha256_of, sync_folder, write_atomic
 from clocs.patients.faiss_engines import Approximate, Kind
 from clocs.patients.rows import ROW_SCHEMA, Level, write_rows
-from clocs.store.manifest import MANIFEST, own_hash
+from clocs.sealed import own_hash
+from clocs.store.manifest import MANIFEST
 
 FORMAT = 3
 VECTORS = "vectors.f32"

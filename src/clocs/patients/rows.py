@@ -18,6 +18,7 @@ from clocs.datasets.checks import parse_age, parse_sex
 from clocs.errors import SettingError
 from clocs.files import digest, replacing, writing
 from clocs.frames.splits import PARTS
+from clocs.sealed import seal_parquet
 
 if TYPE_CHECKING:
     from clocs.frames.make import FramePlan
@@ -70,9 +71,10 @@ def make_rows(columns: Mapping[str, Any], n: int) -> pl.DataFrame:
 
 
 def write_rows(rows: pl.DataFrame, path: Path, metadata: dict[str, str] | None = None) -> None:
-    """Write a parquet file, complete or not at all; FileError where the system refuses it."""
+    """Write a parquet file with a digest, complete or not at all."""
     with writing(path), replacing(path) as temporary:
         rows.write_parquet(temporary, metadata=metadata)
+        seal_parquet(temporary)
 
 
 def check_level(level: str) -> None:

@@ -23,7 +23,7 @@ import polars as pl
 from clocs.datasets.base import Quarantined
 from clocs.errors import StoreError
 from clocs.files import write_atomic
-from clocs.store.manifest import own_hash
+from clocs.sealed import own_hash
 
 PROGRESS = "progress.json"
 PARTS = "parts"

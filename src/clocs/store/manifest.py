@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any, Literal
 from clocs.errors import StoreError
 from clocs.files import file_error, sha256_of, write_atomic
 from clocs.recording import FrameSpec
+from clocs.sealed import own_hash
 
 FORMAT = 2
 MANIFEST = "manifest.json"
@@ -115,9 +115,3 @@ class Manifest:
             raise StoreError(
                 f"{path} is the manifest of something else; give a folder made by `clocs prepare`"
             ) from error
-
-
-def own_hash(fields: Mapping[str, Any]) -> str:
-    """The sha256 of all fields of a manifest, however they are ordered."""
-    canonical = json.dumps(fields, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()
