@@ -12,7 +12,7 @@ import pytest
 from clocs import Checkpoint
 from clocs.errors import CheckpointError, ClocsError, SettingError
 from clocs.recording import FrameSpec
-from clocs.store.manifest import own_hash
+from clocs.sealed import own_hash
 from clocs.training.card import MOST_BYTES, NOT_FINITE, Card, parse_card, read_card
 from clocs.training.checkpoint import load_checkpoint
 

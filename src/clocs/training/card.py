@@ -16,7 +16,7 @@ from typing import Any
 from clocs._version import __version__
 from clocs.errors import CheckpointError, ClocsError
 from clocs.recording import FrameSpec
-from clocs.store.manifest import own_hash
+from clocs.sealed import own_hash
 
 FORMAT = 2
 NORMALISATION = "min-max per frame and lead"
