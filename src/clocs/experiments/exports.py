@@ -8,23 +8,19 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from clocs.errors import ClocsWarning, SettingError
-from clocs.experiments.grid import grid
+from clocs.experiments.grid import GRIDS, grid
 from clocs.experiments.ledger import FILE, Run, open_ledger
 from clocs.experiments.results import Results
 from clocs.files import write_atomic
 
 RUNS = "runs.json"
-EXPORTED = (
-    *("table-1", "table-2", "linear-converged", "more-with-less", "patient-distances"),
-    *("perturbations", "byol-decay", "embedding-dim", "labelled-fraction"),
-)
 
 
 def open_results(folder: Path, *more: Path, keep_earlier: bool = False) -> Results:
@@ -42,7 +38,7 @@ def open_results(folder: Path, *more: Path, keep_earlier: bool = False) -> Resul
 def write_exports(results: Results, out: Path) -> None:
     """Write `runs.json` and one file per table that has results."""
     listed: set[str] = set()
-    for name in EXPORTED:
+    for name in GRIDS:
         rows = list(_rows(results, name))
         listed.update(row["run"] for row in rows)
         if rows:
@@ -53,7 +49,8 @@ def write_exports(results: Results, out: Path) -> None:
         del row["versions"]
         runs.append(row | ({"result": None} if run.name in listed else {}))
     versions = [dict(own) for own in results.versions]
-    _write(out / RUNS, {"facts": dict(results.facts), "versions": versions, "runs": runs})
+    start = json.dumps({"facts": dict(results.facts), "versions": versions}, ensure_ascii=False)
+    _write(out / RUNS, runs, start[:-1] + ', "runs": [', "]}")
 
 
 def _rows(results: Results, name: str) -> Iterator[dict[str, Any]]:
@@ -64,9 +61,10 @@ def _rows(results: Results, name: str) -> Iterator[dict[str, Any]]:
             yield {"run": run.name, "pretraining": asdict(cell.pretraining), **run.result}
 
 
-def _write(path: Path, content: Any) -> None:
-    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    write_atomic(path, text.encode())
+def _write(path: Path, rows: Iterable[Any], start: str = "[", end: str = "]") -> None:
+    """Write JSON with one row per line, so that a changed row is a changed line."""
+    texts = (json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows)
+    write_atomic(path, (start + "\n" + ",\n".join(texts) + "\n" + end + "\n").encode())
 
 
 def _open_one(folder: Path) -> Results:
@@ -82,7 +80,7 @@ def _read_exports(folder: Path) -> Results:
     try:
         content = json.loads((folder / RUNS).read_text(encoding="utf-8"))
         scores: dict[str, dict[str, Any]] = {}
-        for path in (folder / f"{name}.json" for name in EXPORTED):
+        for path in (folder / f"{name}.json" for name in GRIDS):
             for row in json.loads(path.read_text(encoding="utf-8")) if path.is_file() else ():
                 del row["pretraining"]
                 scores[row.pop("run")] = row
