@@ -180,8 +180,10 @@ def cache_folder() -> Path:
     """Where compiled code and saved frames are kept: $CLOCS_CACHE, or the user's cache folder."""
     if own := os.environ.get("CLOCS_CACHE"):
         return Path(own)
-    from platformdirs import user_cache_path
-
+    try:
+        from platformdirs import user_cache_path
+    except ModuleNotFoundError:  # where only torch, numpy, scipy and safetensors are installed
+        return Path.home() / ".cache" / "clocs"
     return user_cache_path("clocs", appauthor=False)
 
 

@@ -20,8 +20,8 @@ from clocs.experiments.pricing import Rates
 from clocs.experiments.steps import PAPER
 
 # what a machine with torch, numpy, scipy and safetensors alone does not have
-ABSENT = ["fastexcel", "jinja2", "matplotlib", "pandas", "polars", "rich"]
-ABSENT += ["sklearn", "soundfile", "typer", "wfdb", "xxhash", "zarr"]
+ABSENT = ["fastexcel", "jinja2", "matplotlib", "numcodecs", "pandas", "platformdirs"]
+ABSENT += ["polars", "rich", "sklearn", "soundfile", "typer", "wfdb", "xxhash", "zarr"]
 BARE = f"""
 import sys
 for name in {ABSENT}:
