@@ -140,10 +140,17 @@ class Session:
             return str(self.embeddings.rows["patient"][row])
         return f"Patient {self.codes[row]}"
 
+    @cached_property
+    def _ids(self) -> pl.DataFrame:
+        return self.embeddings.rows.select("dataset", "patient")
+
+    @cached_property
+    def _shown(self) -> pl.DataFrame:
+        return self.embeddings.rows.select("dataset", "labels", "split", "age", "sex")
+
     def summary(self, row: int) -> dict[str, Any]:
         """One line of a list."""
-        shown = self.embeddings.rows.select("dataset", "labels", "split", "age", "sex")
-        facts = shown.row(row, named=True)
+        facts = self._shown.row(row, named=True)
         if facts["age"] is not None and not np.isfinite(facts["age"]):
             facts["age"] = None
         facts["labels"] = sorted(facts["labels"])  # else in the order of the recordings' IDs
@@ -190,7 +197,7 @@ class Session:
 
     def _recordings(self, row: int) -> pl.DataFrame | None:
         """In the store's order if IDs are shown, else in the order of their pseudonyms."""
-        dataset, patient = self.embeddings.rows.select("dataset", "patient").row(row)
+        dataset, patient = self._ids.row(row)
         store = self.stores.get(dataset)
         if store is None:
             return None
@@ -220,7 +227,7 @@ class Session:
                 "shown; start the explorer with `show_ids`"
             )
         row = self.row(code)
-        itself = self.embeddings.rows.select("dataset", "patient").row(row)
+        itself = self._ids.row(row)
         found = self.near(self.embeddings.vectors[row], k, where, exclude=[itself])
         return {"code": code, "name": self.name(row), "neighbours": found}
 
