@@ -44,7 +44,7 @@ def main() -> int:
     print(table(tallies.values()))
     print(f"{time.monotonic() - began:.0f} s with {given.workers} workers, seed {given.seed}")
     failures = [failure for tally in tallies.values() for failure in tally.failures]
-    for failure in failures:
+    for failure in {(one["target"], one["kind"]): one for one in reversed(failures)}.values():
         print(f"{failure['target']}: {failure['kind']}\n    {failure['replay']}")
     return 1 if failures else 0
 
