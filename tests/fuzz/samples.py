@@ -21,7 +21,7 @@ from clocs.patients.embeddings import Embeddings
 from clocs.patients.index import PatientIndex
 from clocs.patients.rows import Level
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.pretrain_frames import pretrain_frames
+from clocs.pretraining.pretrain_frames import STATE, pretrain_frames
 from clocs.store import chunks
 from clocs.store.prepare import prepare_dataset
 from clocs.training.loop import Epoch, Settings
@@ -288,6 +288,11 @@ def states() -> list[Files]:
         raise RuntimeError("the training was not interrupted")
 
     return [{name: data for name, data in made(interrupted).items() if not name.startswith(".")}]
+
+
+def single_states() -> list[Files]:
+    """The state alone: the one before it would do, too, and give the same training."""
+    return [{STATE: one[STATE]} for one in states()]
 
 
 def indexes() -> list[Files]:

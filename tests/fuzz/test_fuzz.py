@@ -24,8 +24,7 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Tally]:
 
 
 # Mended elsewhere at the moment; taken off the list as soon as they hold.
-OPEN = {"store", "store-hostile", "journal", "checkpoint", "state", "resume", "index"}
-OPEN |= {"embeddings", "predictions", "frames", "ledger", "chapman"}
+OPEN = {"store-hostile", "index", "ledger", "chapman"}
 
 
 @pytest.mark.parametrize(
