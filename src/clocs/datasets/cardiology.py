@@ -16,6 +16,7 @@ from clocs.datasets.base import DatasetRow, Entry, Listing, PublishedDataset
 from clocs.errors import UnusableError
 from clocs.formats import irhythm
 from clocs.formats.source import stem
+from clocs.limits import MOST_TABLE_BYTES
 from clocs.recording import Episode, FrameSpec, Recording
 
 MERGED = {"AVB_TYPE2": "AVB", "AFL": "AFIB"}
@@ -87,7 +88,7 @@ class Cardiology(PublishedDataset):
         recording = irhythm.read_ecg(self.source.read(entry.path), name=entry.id)
         episodes = tuple(
             dataclasses.replace(episode, label=MERGED.get(episode.label, episode.label))
-            for episode in irhythm.read_episodes(self.source.read(tables[0]), name=tables[0])
+            for episode in self._episodes(tables[0])
         )
         last = max((episode.stop for episode in episodes), default=0)
         if last > recording.samples:
@@ -97,15 +98,17 @@ class Cardiology(PublishedDataset):
         self._check_labels(entry.id, recording, episodes)
         return dataclasses.replace(recording, patient=entry.patient, episodes=episodes)
 
+    def _episodes(self, path: str) -> tuple[Episode, ...]:
+        return irhythm.read_episodes(self.source.read(path, MOST_TABLE_BYTES), name=path)
+
     def _check_labels(self, name: str, recording: Recording, episodes: tuple[Episode, ...]) -> None:
         """Refuse a recording without a single frame that has one of the twelve labels."""
         step = round(self.frame.seconds * recording.rate)
-        starts = range(0, recording.samples - step + 1, step)
+        end = recording.samples - step + 1  # a frame starts before it
         found = {
             episode.label
-            for start in starts
             for episode in episodes
-            if episode.start <= start < episode.stop
+            if -(-episode.start // step) * step < min(episode.stop, end)
         }
         if not found:
             raise UnusableError("no label", f"no episode of {name} covers the start of a frame")

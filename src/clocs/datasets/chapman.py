@@ -7,6 +7,8 @@ headers hold `#Rhythm:`.
 from __future__ import annotations
 
 import io
+import shutil
+import zipfile
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -16,6 +18,7 @@ from clocs.errors import SourceError, UnusableError
 from clocs.formats.csv import RATE_HZ, ROWS, read_csv
 from clocs.formats.source import Source, stem
 from clocs.formats.wfdb import read_wfdb
+from clocs.limits import MOST_TABLE_BYTES, check_size
 from clocs.recording import STANDARD_LEADS, FrameSpec, Recording
 
 TABLE = "Diagnostics.xlsx"
@@ -120,14 +123,16 @@ def _label(entry: Entry, *, header: str) -> str:
 
 
 def _rows(tables: list[bytes], source: Source) -> dict[str, dict[str, str]]:
-    """Rows of the published tables by file name; two that differ in rhythm keep both."""
+    """Rows of the published tables by file name; where rhythms differ, two of them are kept."""
     rows: dict[str, dict[str, str]] = {}
+    unclear: set[str] = set()
     for table in tables:
         for values in _excel(table, source):
             name = values.pop("FileName").removesuffix(".csv")
             row = {_COLUMNS[column]: value for column, value in values.items()}
             known = rows.setdefault(name, row)
-            if known["rhythm"] != row["rhythm"]:
+            if known["rhythm"] != row["rhythm"] and name not in unclear:
+                unclear.add(name)
                 known["rhythm"] += f" or {row['rhythm']}"
     return rows
 
@@ -137,7 +142,7 @@ def _excel(table: bytes, source: Source) -> list[dict[str, str]]:
 
     columns = ["FileName", *_COLUMNS]
     try:
-        frame = pl.read_excel(io.BytesIO(table), engine="calamine")
+        frame = pl.read_excel(io.BytesIO(_unpacked(table)), engine="calamine")
         frame = frame.select(pl.col(columns).cast(pl.String).str.strip_chars().fill_null(""))
         return frame.filter(pl.col("FileName") != "").to_dicts()
     except ImportError:
@@ -148,6 +153,19 @@ def _excel(table: bytes, source: Source) -> list[dict[str, str]]:
             f"{TABLE} of {source.path} is not the published table with the columns "
             f"{', '.join(columns)} ({problem}); download it again"
         ) from None
+
+
+def _unpacked(table: bytes) -> bytes:
+    """An Excel file, which is a zip, without compression: then none of its sizes is a lie."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(table)) as packed, zipfile.ZipFile(made, "w") as plain:
+        infos = packed.infolist()
+        size, held = sum(info.file_size for info in infos), len(table)
+        check_size(size, packed=held, name=TABLE, most=4 * MOST_TABLE_BYTES)
+        for info in infos:
+            with packed.open(info) as member, plain.open(info.filename, "w") as copy:
+                shutil.copyfileobj(member, copy, 4096)  # at most the size that it states
+    return made.getvalue()
 
 
 def _recognise(source: Source) -> bool:

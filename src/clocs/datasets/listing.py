@@ -12,6 +12,7 @@ from clocs.errors import SourceError, UnusableError
 from clocs.formats.source import Source, stem
 from clocs.formats.wfdb import WFDB
 from clocs.formats.wfdb_header import Header, parse_header
+from clocs.limits import MOST_HEADER_BYTES, MOST_TABLE_BYTES
 
 
 def with_suffix(source: Source, suffix: str) -> list[str]:
@@ -77,10 +78,10 @@ def tables(source: Source, name: str) -> list[bytes]:
     wanted = name.lower()
     inside = [found for found in source.names if found.lower().rpartition("/")[2] == wanted]
     try:
-        found = [source.read(path) for path in inside]
+        found = [source.read(path, MOST_TABLE_BYTES) for path in inside]
+        beside = None if found else source.beside(name, MOST_TABLE_BYTES)
     except UnusableError as error:
         raise SourceError(f"{name} of {source.path} cannot be read: {error.detail}") from None
-    beside = None if found else source.beside(name)
     return found if beside is None else [beside]
 
 
@@ -119,7 +120,7 @@ def first_headers(source: Source) -> Iterator[Header]:
     """The first WFDB headers of a source that can be read, to recognise a dataset by."""
     for name in with_suffix(source, ".hea")[:5]:
         try:
-            yield parse_header(source.read(name), name=name)
+            yield parse_header(source.read(name, MOST_HEADER_BYTES), name=name)
         except UnusableError:
             continue
 

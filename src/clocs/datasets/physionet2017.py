@@ -95,15 +95,17 @@ def _tables(source: Source, names: tuple[str, ...]) -> list[bytes]:
 
 
 def _rows(tables: list[bytes]) -> dict[str, str]:
-    """Labels by record; where a record has two different ones, both, which is no class."""
+    """Labels by record; where a record has different ones, two of them, which is no class."""
     rows: dict[str, str] = {}
+    unclear: set[str] = set()
     for table in tables:
         for line in table.decode("utf-8-sig", errors="replace").splitlines():
             name, comma, label = (part.strip() for part in line.partition(","))
             if not comma or not name:
                 continue
             known = rows.setdefault(name, label)
-            if known != label:
+            if known != label and name not in unclear:
+                unclear.add(name)
                 rows[name] = f"{known} or {label}"
     return rows
 

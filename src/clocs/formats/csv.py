@@ -7,12 +7,15 @@ or those of Chapman are assumed and checked.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
 from clocs.errors import SettingError, UnusableError
 from clocs.formats.base import FileFormat, ReadOptions
 from clocs.formats.source import Source, stem
+from clocs.limits import UNPACKED_FREELY
 from clocs.recording import (
     STANDARD_LEADS,
     UNITS_PER_MV,
@@ -24,6 +27,7 @@ from clocs.recording import (
 
 RATE_HZ = 500.0
 ROWS = 5000  # 10 s
+_MOST_LINE = 64 << 10  # characters
 # The range of the largest lead of any ECG lies between these, in mV.
 _SMALLEST_MV, _LARGEST_MV = 0.05, 200.0
 
@@ -53,9 +57,10 @@ def read_csv(
     if per_mv is None:
         raise SettingError(f"`unit` is {unit!r}; give mV, µV (or uV), nV or V")
     leads, body = _split_header(data, name)
-    values = _numbers_fast(body, columns=len(leads))
+    whole = _is_whole(body, columns=len(leads))
+    values = _numbers_fast(body, columns=len(leads)) if whole else None
     if values is None:
-        values = _numbers_slowly(body, columns=len(leads), name=name)
+        values = _numbers_slowly(body, columns=len(leads), name=name, whole=whole)
     if values.shape[1] < rows and np.isfinite(values).all():
         raise UnusableError("truncated", f"{name} has {values.shape[1]} of {rows} rows")
     if rate is None and values.shape[1] != ROWS:
@@ -106,7 +111,11 @@ def _split_header(data: bytes, name: str) -> tuple[tuple[str, ...], bytes]:
         data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     if not data.endswith(b"\n") or data.endswith(b"\n\n"):
         data = data.rstrip(b"\n \t\0") + b"\n"
-    first = data[: data.index(b"\n")]
+    end = data.index(b"\n")
+    if end > _MOST_LINE:
+        detail = f"{name} has a first line of {end:,} characters; one value per lead is expected"
+        raise UnusableError("exceeds limits", detail)
+    first = data[:end]
     if not first:
         raise UnusableError("truncated", f"{name} is empty")
     fields = first.split(b",")
@@ -137,17 +146,36 @@ def _is_number(field: bytes) -> bool:
     return True
 
 
-def _numbers_slowly(body: bytes, *, columns: int, name: str) -> NDArray[np.float64]:
-    """(columns, rows), field by field: for unusual files, and to say what is wrong."""
-    lines = body.removesuffix(b"\n").split(b"\n") if body.strip() else []
-    values = np.empty((columns, len(lines)))
-    for row, line in enumerate(lines):
-        fields = line.split(b",")
-        last = row == len(lines) - 1
+def _is_whole(body: bytes, *, columns: int) -> bool:
+    """Whether rows can hold one number per column, looked at where memory or time is at stake."""
+    step = _MOST_LINE
+    if len(body) <= step:
+        return True
+    if 8 * columns * len(body) <= UNPACKED_FREELY:
+        return body.find(b"\n", 0, step) >= 0
+    ends = all(body.find(b"\n", at, at + step) >= 0 for at in range(0, len(body) - step, step))
+    return ends and 2 * columns * body.count(b"\n") <= len(body)
+
+
+def _numbers_slowly(
+    body: bytes, *, columns: int, name: str, whole: bool = True
+) -> NDArray[np.float64]:
+    """(columns, rows), field by field: for unusual files, and to say what is wrong.
+
+    Where the body is not `whole`, a row is found in which numbers are missing.
+    """
+    if not body.strip():
+        return np.empty((columns, 0))
+    rows = body.count(b"\n")
+    values = np.empty((columns, rows if whole else 0))
+    for row, line in enumerate(_lines(body)):
+        fields = line.split(b",", columns)
+        last = row == rows - 1
         if last and len(fields) < columns:
             raise UnusableError("truncated", f"{name} breaks off in row {row + 1}")
         if len(fields) != columns:
-            detail = f"{name} has {len(fields)} columns in row {row + 1}, {columns} above"
+            held = line.count(b",") + 1
+            detail = f"{name} has {held} columns in row {row + 1}, {columns} above"
             raise UnusableError("unreadable", detail)
         for column, field in enumerate(fields):
             if not field.strip():
@@ -156,8 +184,17 @@ def _numbers_slowly(body: bytes, *, columns: int, name: str) -> NDArray[np.float
             if not _is_number(field):
                 detail = f"{name} has {field[:20]!r} for a number in row {row + 1}"
                 raise UnusableError("unreadable", detail)
-            values[column, row] = float(field)
+            if whole:
+                values[column, row] = float(field)
     return values
+
+
+def _lines(body: bytes) -> Iterator[bytes]:
+    """Its lines, one at a time: a list of them could take many times as much memory."""
+    start = 0
+    while (stop := body.find(b"\n", start)) >= 0:
+        yield body[start:stop]
+        start = stop + 1
 
 
 def _numbers_fast(body: bytes, *, columns: int) -> NDArray[np.float64] | None:

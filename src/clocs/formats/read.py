@@ -50,6 +50,9 @@ def read(
         return found.read(options_of(leads=leads, rate=rate, unit=unit))
     except OSError as error:
         raise file_error(error, path, doing="read") from error
+    except MemoryError:
+        detail = f"{path} takes more memory to read than there is"
+        raise UnusableError("exceeds limits", detail) from None
 
 
 def options_of(
@@ -105,9 +108,10 @@ class Found:
         source, path = self.source, self.path
         if source is None:
             file = Path(path)
-            beside = self.format.files_beside(file.read_bytes(), printable(file.name))
-            names = None if beside is None else {file.name, *beside}
-            source, path = open_files(file.parent, names), printable(file.name)
+            path = printable(file.name)
+            data = open_files(file.parent, [file.name]).read(path)
+            beside = self.format.files_beside(data, path)
+            source = open_files(file.parent, None if beside is None else {file.name, *beside})
         recording = self.format.read(source, path, options)
         return recording if options.leads is None else recording.select(options.leads)
 

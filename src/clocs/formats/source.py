@@ -18,10 +18,14 @@ from pathlib import Path, PurePosixPath
 from stat import S_ISREG
 
 from clocs.errors import SourceError, UnusableError, printable
+from clocs.limits import MOST_BYTES, check_size
 
 _JUNK = frozenset({"__MACOSX", "Thumbs.db", "desktop.ini"})
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
 _EXTRA_GUESS = 64  # local headers have an extra field whose length only they give
+_TIGHTEST = 1032  # times smaller: deflate packs no tighter
+_SMALL = 256 << 20  # bytes that a member may unpack to before its size is known to be true
+_STEP = 4096  # packed bytes at a time: bzip2 makes 80 MB of as many
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +34,11 @@ class _File:
 
     path: str
 
-    def read(self) -> bytes:
+    def read(self, most: int) -> bytes:
         with open(self.path, "rb", buffering=0) as file:  # noqa: PTH123 (`Path` is slower)
+            size = os.fstat(file.fileno()).st_size
+            if size > most:
+                check_size(size, packed=size, name=self.path, most=most)
             return file.read()
 
 
@@ -47,9 +54,11 @@ class _Member:
     size: int
     crc: int
 
-    def read(self) -> bytes:
+    def read(self, most: int) -> bytes:
+        name = f"{self.name} in {self.zip.path}"
+        check_size(self.size, packed=self.packed, name=name, most=most)
         if self.method not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            data = self.zip.read_slowly(self.name)
+            data = self.zip.read_slowly(self.name, self.size)
         else:
             data = self._read_fast()
         if len(data) != self.size or zlib.crc32(data) != self.crc:
@@ -71,8 +80,12 @@ class _Member:
         if self.method == zipfile.ZIP_STORED:
             return packed
         try:
-            most = self.packed * 1032 + 64  # deflate packs no tighter: guards against a wrong size
-            return zlib.decompress(packed, -15, min(self.size, most) or 1)
+            most = self.packed * _TIGHTEST + 64
+            if most <= _SMALL:
+                return zlib.decompress(packed, -15, min(self.size, most) or 1)
+            return zlib.decompressobj(-15).decompress(
+                packed, self.size + 1
+            )  # its size may be a lie
         except zlib.error:
             raise self._damaged() from None
 
@@ -90,7 +103,7 @@ class _Held:
 
     data: bytes
 
-    def read(self) -> bytes:
+    def read(self, most: int) -> bytes:
         return self.data
 
 
@@ -137,14 +150,16 @@ class _Zip:
             self._file.seek(offset)
             return self._file.read(size)
 
-    def read_slowly(self, name: str) -> bytes:
-        """A member packed by a rarer method (bzip2, LZMA), through zipfile."""
+    def read_slowly(self, name: str, size: int) -> bytes:
+        """A member packed by a rarer method (bzip2, LZMA), through zipfile; no more than `size`."""
         try:
             with self._lock:
                 if self._owner != os.getpid():  # forked processes share a file's position
                     self._archive = zipfile.ZipFile(self.path)
                     self._owner = os.getpid()
-                return self._archive.read(name)
+                with self._archive.open(name) as member:
+                    parts = iter(lambda: member.read(min(_STEP, size)), b"")
+                    return b"".join(parts)  # zipfile itself ends at the size that it was told
         except (ImportError, MemoryError):
             raise
         except Exception as error:  # each method raises errors of its own library
@@ -191,30 +206,38 @@ class Source:
     def __reduce__(self) -> tuple[object, tuple[Path]]:
         return open_source, (self.path,)  # a worker process opens its own
 
-    def read(self, name: str) -> bytes:
+    def read(self, name: str, most: int = MOST_BYTES) -> bytes:
         """The bytes of one file. Thread-safe.
+
+        Args:
+            name: One of `names`.
+            most: Bytes; a larger file is refused before it is read or unpacked.
 
         Raises:
             SourceError: There is no such file, or it can no longer be reached.
-            UnusableError: It is a damaged member of a zip.
+            UnusableError: It is a damaged member of a zip, or too large.
         """
         file = self._files.get(name)
         if file is None:
             raise SourceError(f"{self.path} holds no file {name}; check what was given")
         try:
-            return file.read()
+            return file.read(most)
         except OSError as error:
             detail = error.strerror or type(error).__name__
             raise SourceError(
                 f"{name} of {self.path} can no longer be read ({detail}); is it still there?"
             ) from None
 
-    def beside(self, name: str) -> bytes | None:
-        """The bytes of a file in the folder that holds the opened zip, or None."""
+    def beside(self, name: str, most: int = MOST_BYTES) -> bytes | None:
+        """The bytes of a file in the folder that holds the opened zip, or None.
+
+        Raises:
+            UnusableError: It has more than `most` bytes.
+        """
         file = self.path.parent / name
         if self.path.is_dir() or not file.is_file():
             return None
-        return file.read_bytes()
+        return _File(str(file)).read(most)
 
     def close(self) -> None:
         for archive in self._zips:

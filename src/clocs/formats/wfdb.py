@@ -20,6 +20,7 @@ from clocs.errors import UnusableError
 from clocs.formats.base import FileFormat, ReadOptions
 from clocs.formats.source import Source, stem
 from clocs.formats.wfdb_header import Header, Signal, parse_header
+from clocs.limits import MOST_HEADER_BYTES, check_size
 from clocs.recording import (
     STANDARD_LEADS,
     UNITS_PER_MV,
@@ -33,6 +34,7 @@ from clocs.recording import (
 _BYTES_PER_SAMPLE = {"8": 1.0, "80": 1.0, "16": 2.0, "61": 2.0, "160": 2.0, "24": 3.0, "32": 4.0}
 _BYTES_PER_SAMPLE |= {"212": 3 / 2, "310": 4 / 3, "311": 4 / 3}
 _STANDARD = frozenset(STANDARD_LEADS)
+_MOST_SKEW = 100_000  # samples between two signals of one moment; real ones are a few
 _INVALID = -32768  # a missing sample in formats 16 and 516; NaN in wfdb
 
 
@@ -51,7 +53,7 @@ def read_wfdb(source: Source, path: str, leads: Sequence[str] | None = None) -> 
     Raises:
         UnusableError: truncated, unreadable, nan, implausible or beyond the limits.
     """
-    header = parse_header(source.read(path), name=path)
+    header = parse_header(source.read(path, MOST_HEADER_BYTES), name=path)
     check_rate(header.rate, name=path)
     first = header.signals[0] if header.signals else None
     if first is not None and _is_plain(header, first):
@@ -116,12 +118,13 @@ def _decode_516(header: Header, data: bytes, path: str) -> NDArray[np.int16]:
     held, bits = (packed >> 41 & 7) + 1, (packed >> 36 & 31) + 1
     if held != signals or bits not in (8, 16):
         raise unreadable(f"holds {held} channels of {bits} bits, not {signals} of 8 or 16")
+    check_size(2 * samples * signals, packed=len(data), name=path)
     try:
         with _flac_stream()(io.BytesIO(data)) as stream:
             # A damaged stream may promise any length, so the header limits what is allocated.
             count = min(samples, max(int(stream.frames), 0))
             decoded: NDArray[np.int16] = stream.read(count, dtype="int16", always_2d=True)
-    except (soundfile.SoundFileError, RuntimeError, MemoryError, ValueError) as error:
+    except (soundfile.SoundFileError, RuntimeError, ValueError) as error:
         raise unreadable(f"is damaged ({error})") from None
     if decoded.shape[1] != signals:
         raise unreadable(f"changes to {decoded.shape[1]} channels")
@@ -225,15 +228,18 @@ def _read_with_wfdb(
     """Any other layout, through wfdb: its files are copied to a temporary folder first."""
     import wfdb
 
+    _refuse_gaps(path, header)
     with tempfile.TemporaryDirectory() as folder:
-        _copy(source, path, header, Path(folder))
+        held, per_moment = _copy(source, path, header, Path(folder))
+        samples = max(header.samples or 0, sum(header.segment_samples))
+        check_size(2 * samples * per_moment, packed=held, name=path)
         try:
             record = wfdb.rdrecord(str(Path(folder, PurePosixPath(path).stem)))
             physical = np.array(record.p_signal.T, np.float64, order="C")
             details = list(zip(record.sig_name, record.units, strict=True))
             gains, baselines = record.adc_gain, record.baseline
-        except (ImportError, NameError):
-            raise  # a broken installation, not a broken recording
+        except (ImportError, NameError, MemoryError):
+            raise  # a broken installation or too little memory, not a broken recording
         except Exception as error:  # wfdb raises bare Exceptions for whatever it cannot read
             reason = "truncated" if _is_cut(header, Path(folder)) else "unreadable"
             text = " ".join(str(error).replace(folder, "").split()) or type(error).__name__
@@ -282,21 +288,44 @@ def _digitise(
     return digital, (gain / factors).tolist(), [0] * len(details)
 
 
-def _copy(source: Source, path: str, header: Header, folder: Path) -> None:
-    """Copy a record's header, its segments' headers and all their signal files into a folder."""
-    Path(folder, PurePosixPath(path).name).write_bytes(source.read(path))
+def _refuse_gaps(path: str, header: Header) -> None:
+    """A gap has no samples, however long it is said to be."""
+    for name, samples in zip(header.segment_names, header.segment_samples, strict=True):
+        if name == "~" and samples:
+            raise UnusableError("nan", f"{path} has a gap of {samples:,} samples")
+    for signal in header.signals:
+        if signal.file == "~" and header.samples:
+            raise UnusableError("nan", f"{path} has no samples of {signal.name}")
+        if signal.skew > _MOST_SKEW:
+            detail = f"{path} shifts {signal.name} by {signal.skew:,} samples"
+            raise UnusableError("unreadable", detail)
+
+
+def _copy(source: Source, path: str, header: Header, folder: Path) -> tuple[int, int]:
+    """Copy a record's header, its segments' headers and all their signal files into a folder.
+
+    Returns:
+        The bytes of the signal files, and the samples of all signals at one moment.
+    """
+    text = source.read(path, MOST_HEADER_BYTES)
+    Path(folder, PurePosixPath(path).name).write_bytes(text)
+    held, signals = 0, sum(signal.samples_per_frame for signal in header.signals)
     for file in {signal.file for signal in header.signals} - {"~"}:
         if "/" in file or "\\" in file:
             raise UnusableError("unreadable", f"{path} names a file in another folder: {file}")
-        Path(folder, file).write_bytes(_read_beside(source, path, file))
+        held += Path(folder, file).write_bytes(_read_beside(source, path, file))
     for part in set(header.segment_names) - {"~"}:
         beside = f"{path[: path.rfind('/') + 1]}{part}.hea"
         if "/" in part or "\\" in part or beside not in source or beside == path:
             raise UnusableError("unreadable", f"{path} has no segment {part} beside it")
-        inner = parse_header(source.read(beside), name=beside)
+        inner = parse_header(source.read(beside, MOST_HEADER_BYTES), name=beside)
         if inner.segment_names:
             raise UnusableError("unreadable", f"{path} has segments inside segments")
-        _copy(source, beside, inner, folder)
+        _refuse_gaps(beside, inner)
+        inner_held, inner_signals = _copy(source, beside, inner, folder)
+        check_size(2 * (inner.samples or 0) * inner_signals, packed=inner_held, name=beside)
+        held, signals = held + inner_held, max(signals, inner_signals)
+    return held, signals
 
 
 def _read(source: Source, path: str, options: ReadOptions) -> Recording:

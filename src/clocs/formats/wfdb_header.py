@@ -13,9 +13,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from clocs.errors import UnusableError
+from clocs.limits import MOST_HEADER_BYTES, MOST_LINE, check_size
 
 _RECORD = re.compile(
-    r"[ \t]*([-\w]+)/?(\d*)[ \t]+(\d+)"  # name/segments signals
+    r"[ \t]*([-\w]++)(?:/(\d*))?[ \t]+(\d+)"  # name/segments signals; `++`: in linear time
     r"[ \t]*(\d*\.?\d*)/*-?\d*\.?\d*\(?-?\d*\.?\d*\)?"  # rate/counter rate(counter)
     r"[ \t]*(\d*)",  # samples; time and date may follow
 )
@@ -58,6 +59,7 @@ class Header:
         samples: Per signal; None where the header leaves it to the size of the file.
         signals: In the order of the header; empty if there are segments.
         segment_names: In order; empty for an ordinary record.
+        segment_samples: Of each segment, in order.
         comments: Without their '#'.
         taken: Start of the recording as ISO 8601; None where the header gives no date.
     """
@@ -68,6 +70,7 @@ class Header:
     samples: int | None
     signals: tuple[Signal, ...]
     segment_names: tuple[str, ...]
+    segment_samples: tuple[int, ...]
     comments: tuple[str, ...]
     taken: str | None
 
@@ -82,8 +85,10 @@ def parse_header(data: bytes, *, name: str) -> Header:
     """Parse the bytes of a header.
 
     Raises:
-        UnusableError: unreadable; the message contains `name`.
+        UnusableError: unreadable or beyond the limits; the message contains `name`.
     """
+    if len(data) > MOST_HEADER_BYTES:
+        check_size(len(data), packed=len(data), name=name, most=MOST_HEADER_BYTES)
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -97,6 +102,8 @@ def parse_header(data: bytes, *, name: str) -> Header:
         elif line:
             lines.append(line)
     try:
+        if len(max(lines, key=len, default="")) > MOST_LINE:
+            raise ValueError(f"it has a line of more than {MOST_LINE:,} characters")
         return _header(lines, tuple(comments))
     except (ValueError, OverflowError) as error:
         raise UnusableError("unreadable", f"the header {name} is damaged: {error}") from None
@@ -114,7 +121,12 @@ def _header(lines: list[str], comments: tuple[str, ...]) -> Header:
         raise ValueError(f"its rate is {rate_text} Hz")
     rate = float(int(rate)) if round(rate, 8) == int(rate) else rate
     signals: tuple[Signal, ...] = ()
-    if not segments:
+    parts: list[list[str]] = []
+    if segments:
+        parts = [line.split()[:2] for line in lines[1:]]
+        if not all(len(part) == 2 and part[1].isdecimal() for part in parts):
+            raise ValueError("a segment line does not give a name and a number of samples")
+    else:
         signals = _signals(lines[1:])
         if len(signals) != int(count):
             raise ValueError(f"it promises {count} signals and describes {len(signals)}")
@@ -126,7 +138,8 @@ def _header(lines: list[str], comments: tuple[str, ...]) -> Header:
         rate=rate,
         samples=int(samples) if samples else None,
         signals=signals,
-        segment_names=tuple(line.split()[0] for line in lines[1:]) if segments else (),
+        segment_names=tuple(name for name, _ in parts),
+        segment_samples=tuple(int(count) for _, count in parts),
         comments=comments,
         taken=_taken(lines[0][match.end() :]),
     )
