@@ -7,6 +7,7 @@ import hashlib
 import os
 import re
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,6 +22,10 @@ from clocs.locks import flock, is_file_of
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 _PARTIAL = ".partial"  # how the name of an unfinished file ends
+
+PRIVATE, PUBLIC = 0o600, 0o666  # permissions of new files, less the umask
+# how the names of all files in a cache folder begin
+_CACHED = ("native", "demo", "pseudonyms", "patients-", "halves-", "map-")
 
 
 def file_error(
@@ -79,27 +84,30 @@ def writing(path: str | os.PathLike[str]) -> Iterator[None]:
         raise
 
 
-def write_atomic(path: Path, content: bytes | memoryview, *, keep: Path | None = None) -> None:
+def write_atomic(
+    path: Path, content: bytes | memoryview, *, keep: Path | None = None, mode: int = PRIVATE
+) -> None:
     """Write `content` to `path`: on any interruption the file is the old one or the new one.
 
     Args:
         path: The file.
         content: The whole new content.
         keep: Where to keep the old file; for a moment it is the only one.
+        mode: Permissions of a new file, less the umask; one that exists keeps its own.
 
     Raises:
         FileError: The disk is full, or permission is missing.
     """
     with (
         writing(path),
-        replacing(path, keep=keep) as temporary,
+        replacing(path, keep=keep, mode=mode) as temporary,
         temporary.open("wb") as file,
     ):
         file.write(content)
 
 
 @contextmanager
-def replacing(path: Path, *, keep: Path | None = None) -> Iterator[Path]:
+def replacing(path: Path, *, keep: Path | None = None, mode: int = PRIVATE) -> Iterator[Path]:
     """A path to write to that becomes `path` when the `with` ends; see `write_atomic`.
 
     Each writer has a path of its own, so that two of them at once both write a whole file, and the
@@ -107,8 +115,10 @@ def replacing(path: Path, *, keep: Path | None = None) -> Iterator[Path]:
     process left behind, the next writer of the same path removes.
     """
     remove_leftovers(path)
-    temporary, handle = _new_partial(path)
+    temporary, handle = _new_partial(path, mode)
     try:
+        with suppress(FileNotFoundError):
+            temporary.chmod(stat.S_IMODE(path.stat().st_mode))
         yield temporary
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
@@ -138,11 +148,11 @@ def remove_leftovers(path: Path) -> None:
         _remove_if_abandoned(leftover)
 
 
-def _new_partial(path: Path) -> tuple[Path, int | None]:
+def _new_partial(path: Path, mode: int) -> tuple[Path, int | None]:
     """A new file beside `path`, locked as long as the handle is open; None without such locks."""
     while True:
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}{_PARTIAL}")
-        handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
         try:
             if not flock(handle):
                 os.close(handle)
@@ -174,6 +184,21 @@ def sync_folder(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def private_folder(path: Path) -> None:
+    """Make a folder, where there is none, that only its owner can look into."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def private_cache(path: Path) -> None:
+    """Make a cache folder private, also one that exists, unless it holds others' files, too."""
+    private_folder(path)
+    if os.name != "posix" or not stat.S_IMODE(path.stat().st_mode) & 0o077:
+        return
+    if all(one.name.lstrip(".").startswith(_CACHED) for one in path.iterdir()):
+        with suppress(PermissionError):  # it is another user's
+            path.chmod(0o700)
 
 
 def cache_folder() -> Path:

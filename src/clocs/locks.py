@@ -22,14 +22,14 @@ LOCK = ".lock"
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold `folder`, made where it does not exist, for this `with` alone.
+    """Hold `folder`, made for its owner alone where it does not exist, for this `with`.
 
     Take it after forking: a child that inherits the lock holds it, too.
 
     Raises:
         BusyError: Another process, or another thread of this one, holds it.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # stores hold patient IDs
     path = folder / LOCK
     handle = _take(path)
     try:
@@ -41,7 +41,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 def _take(path: Path) -> int:
     while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             flock(handle)
             if is_file_of(path, handle):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import stat
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -197,6 +200,11 @@ def in_a_fresh_process(tmp_path: Path, **variables: str) -> str:
     return done.stdout.strip()
 
 
+def in_a_fresh_process_that_may_fail(tmp_path: Path) -> None:
+    with suppress(subprocess.CalledProcessError):
+        in_a_fresh_process(tmp_path)
+
+
 def test_without_a_compiler_torch_serves_and_says_so(tmp_path: Path) -> None:
     encoder, keys = CNN(embedding_dim=4, samples=400), keyed_random.member_keys([0])
     x = torch.linspace(0, 1, 800).sin().view(1, 2, 400)
@@ -224,3 +232,52 @@ def test_a_home_that_cannot_be_written_still_gets_a_library(tmp_path: Path) -> N
     in_the_way = tmp_path / "file"
     in_the_way.touch()
     assert in_a_fresh_process(in_the_way).startswith("native")
+
+
+def forge(path: Path, marker: Path) -> None:
+    """Put a library with a sound digest in place of another; loading it makes `marker`."""
+    source = path.with_suffix(".c")
+    body = f'fclose(fopen("{marker}", "w"));'
+    source.write_text(
+        f"#include <stdio.h>\n__attribute__((constructor)) static void run(void) {{ {body} }}\n"
+    )
+    path.unlink()
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", path, source], check=True)
+    source.unlink()
+    path.write_bytes(path.read_bytes() + hashlib.sha256(path.read_bytes()).digest())
+    path.chmod(0o700)
+
+
+@needs_a_compiler
+@pytest.mark.parametrize("whose", ["ours", "writable", "another user's", "another user's folder"])
+def test_code_that_others_may_have_written_is_not_loaded(tmp_path: Path, whose: str) -> None:
+    first = in_a_fresh_process(tmp_path)
+    (file, *_) = tmp_path.rglob("block*.so")
+    marker = tmp_path / "loaded"
+    for library in tmp_path.rglob("block*.so"):
+        forge(library, marker)
+        if whose == "writable":
+            library.chmod(0o720)
+        elif whose.startswith("another"):
+            if os.geteuid() != 0:
+                pytest.skip("only root can give files away")
+            os.chown(library.parent if "folder" in whose else library, 12345, 12345)
+    if whose == "ours":  # the marker works
+        in_a_fresh_process_that_may_fail(tmp_path)
+        assert marker.exists()
+        return
+    assert in_a_fresh_process(tmp_path) == first
+    assert not marker.exists()
+    if "folder" not in whose:
+        assert file.stat().st_uid == os.geteuid() and not file.stat().st_mode & 0o077
+
+
+@needs_a_compiler
+def test_a_cache_folder_that_was_open_to_others_is_closed(tmp_path: Path) -> None:
+    in_a_fresh_process(tmp_path)
+    for folder in (tmp_path / "clocs", tmp_path / "clocs" / "native"):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        folder.chmod(0o777)
+    assert in_a_fresh_process(tmp_path).startswith("native")
+    for folder in (tmp_path / "clocs", tmp_path / "clocs" / "native"):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700

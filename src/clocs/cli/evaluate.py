@@ -25,6 +25,7 @@ from clocs.cli.options import (
     with_options_of,
 )
 from clocs.evaluation.protocols import PROTOCOLS, find_protocol
+from clocs.files import private_folder
 
 if TYPE_CHECKING:
     from clocs.evaluation.groups import GroupResult
@@ -113,7 +114,7 @@ def evaluate(
         )
     results = [one.evaluation for one in scored]
     if predictions is not None:
-        predictions.mkdir(parents=True, exist_ok=True)
+        private_folder(predictions)
         for name, one in _named(scored).items():
             one.predictions.save(predictions / f"{name}.safetensors")
     written = [] if plots is None else _draw(scored[: len(checkpoints)], plots)

@@ -15,6 +15,7 @@ from threading import Lock
 
 from clocs.errors import SettingError
 from clocs.experiments.paper import DATASET_TITLES
+from clocs.files import private_folder
 from clocs.frames.frames import Frames
 from clocs.frames.views import frame_for
 from clocs.recording import PAPER_LEADS, STANDARD_LEADS, FrameSpec
@@ -183,7 +184,7 @@ def save_frames(store: Path, out: Path, *, progress: Callable[[int, int], None])
     specs = {"frame": manifest.frame}
     if manifest.segment_frame != manifest.frame:
         specs["pair"] = manifest.segment_frame
-    out.mkdir(parents=True, exist_ok=True)
+    private_folder(out)
     written = []
     for done, (kind, spec) in enumerate(specs.items()):
         progress(done, len(specs))

@@ -26,7 +26,7 @@ from clocs.figures.auc_bars import auc_bars
 from clocs.figures.canvas import save
 from clocs.figures.distances import distance_histograms
 from clocs.figures.ecg_paper import ecg_paper
-from clocs.files import write_atomic
+from clocs.files import PUBLIC, write_atomic
 from clocs.frames.make import make_frames
 from clocs.patients.distances import PatientDistances, frame_distances
 from clocs.pretraining.pretrain import pretrain
@@ -153,7 +153,7 @@ def _write_page(demo: Demo, store: Store) -> None:
         ),
         ecgs=names,
     )
-    write_atomic(demo.page, page.encode())
+    write_atomic(demo.page, page.encode(), mode=PUBLIC)
 
 
 def _one_of_each(store: Store) -> dict[str, Any]:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from clocs.errors import ClocsError
+from clocs.store.manifest import Manifest
+from clocs.training.card import read_card
 
 PATIENTS = 300
 SEEDS = 3
@@ -30,12 +35,19 @@ def demo_store_and_encoder(
 ) -> tuple[Path, Path]:
     """The demo's store and its folder of CMSC encoders, made unless they exist.
 
-    `clocs demo` with this folder as `out` keeps them there, too. `progress` is called with the
+    Damaged ones, and those of another version, are made anew. `clocs demo` with this folder as
+    `out` keeps them there, too. `progress` is called with the
     current stage, the steps done and their total.
     """
     store, encoders = store_folder(folder, patients), encoder_folder(folder, patients, "cmsc")
     if (store / "manifest.json").is_file() and (encoders / "seed-0.safetensors").is_file():
-        return store, encoders
+        try:
+            Manifest.read(store)
+            read_card(encoders / "seed-0.json")
+            return store, encoders
+        except ClocsError:  # damaged, or of another version
+            shutil.rmtree(store)
+            shutil.rmtree(encoders)
     from clocs.pretraining.pretrain import pretrain
     from clocs.store.prepare import prepare
     from clocs.training.loop import Settings

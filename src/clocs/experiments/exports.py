@@ -18,7 +18,7 @@ from clocs.errors import ClocsWarning, SettingError
 from clocs.experiments.grid import GRIDS, grid
 from clocs.experiments.ledger import FILE, Run, open_ledger
 from clocs.experiments.results import Results
-from clocs.files import write_atomic
+from clocs.files import PUBLIC, write_atomic
 
 RUNS = "runs.json"
 
@@ -64,7 +64,8 @@ def _rows(results: Results, name: str) -> Iterator[dict[str, Any]]:
 def _write(path: Path, rows: Iterable[Any], start: str = "[", end: str = "]") -> None:
     """Write JSON with one row per line, so that a changed row is a changed line."""
     texts = (json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows)
-    write_atomic(path, (start + "\n" + ",\n".join(texts) + "\n" + end + "\n").encode())
+    text = start + "\n" + ",\n".join(texts) + "\n" + end + "\n"
+    write_atomic(path, text.encode(), mode=PUBLIC)
 
 
 def _open_one(folder: Path) -> Results:

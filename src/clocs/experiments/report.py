@@ -28,7 +28,7 @@ from clocs.experiments.report_figures import ReportFigure
 from clocs.experiments.results import Results
 from clocs.experiments.runner import last_line
 from clocs.experiments.tables import Table, markdown, signed
-from clocs.files import write_atomic
+from clocs.files import PUBLIC, write_atomic
 
 PAGE = "index.html"
 TITLES = {
@@ -105,10 +105,10 @@ def report(
         duration=duration,
     )
     for section in sections:
-        write_atomic(out / f"{section.name}.md", _markdown(section).encode())
-    write_atomic(out / "claims.md", _claims_markdown(found).encode())
+        write_atomic(out / f"{section.name}.md", _markdown(section).encode(), mode=PUBLIC)
+    write_atomic(out / "claims.md", _claims_markdown(found).encode(), mode=PUBLIC)
     write_exports(results, out)
-    write_atomic(out / PAGE, page.encode())
+    write_atomic(out / PAGE, page.encode(), mode=PUBLIC)
     return out / PAGE
 
 

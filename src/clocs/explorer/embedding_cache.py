@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from clocs.errors import ClocsError, SettingError
 from clocs.explorer.reference_distances import ReferenceDistances, distances_of_halves
-from clocs.files import sha256_of
+from clocs.files import private_cache, sha256_of
 from clocs.patients.embeddings import Embeddings, joined, patient_halves
 from clocs.recording import FrameSpec
 from clocs.sealed import ArrayFile
@@ -57,7 +57,7 @@ def embed_stores(
         if cached is None:
             stage = f"Encoding {store.manifest.dataset}"
             progress(stage, 0, len(store))
-            cache.mkdir(parents=True, exist_ok=True, mode=0o700)
+            private_cache(cache)
             tick = partial(progress, stage)
             cached = _embed(checkpoint, store, leads, half, split_seed, tick)
             _HALVES.write(halves_file, {}, {"halves": cached[1]})

@@ -12,7 +12,7 @@ from clocs.explorer.patient_map import Projection
 from clocs.explorer.pseudonyms import in_order_of_pseudonyms, key_of
 from clocs.explorer.reference_distances import distances_between_patients
 from clocs.explorer.session import Session
-from clocs.files import cache_folder, seed_files, sha256_of
+from clocs.files import cache_folder, private_cache, seed_files, sha256_of
 from clocs.patients.embeddings import Embeddings, expect_distinct
 from clocs.store.store import Store, open_store
 
@@ -30,7 +30,7 @@ def open_session(
 ) -> Session:
     """A session for these stores and this encoder, or the demo's; see `clocs.explore`."""
     cache = cache or cache_folder()
-    cache.mkdir(parents=True, exist_ok=True, mode=0o700)
+    private_cache(cache)
     report = find_report(runs) if runs is not None else None
     title = ""
     if not stores and checkpoint is None and embeddings is None:

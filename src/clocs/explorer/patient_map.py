@@ -25,6 +25,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from clocs.errors import ClocsError, FileError
+from clocs.files import private_cache
 from clocs.frames.frames import SEXES
 from clocs.frames.splits import PARTS
 from clocs.sealed import ArrayFile
@@ -131,7 +132,7 @@ class Projection:
             return
         self._set(made, ProjectionState("umap", "ready", 1.0, "UMAP"))
         with suppress(OSError, FileError):  # it will be computed again next time
-            self.file.parent.mkdir(parents=True, exist_ok=True)
+            private_cache(self.file.parent)
             MAP.write(self.file, {}, {"positions": made})
 
     def _run_umap(self) -> tuple[Positions | None, str]:

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from clocs.errors import FileError
-from clocs.files import writing
+from clocs.files import private_cache, writing
 from clocs.patients.embeddings import Embeddings
 
 DIGITS = 10  # of pseudonyms; 100,000 patients collide with probability 1/220, which is resolved
@@ -34,7 +34,7 @@ def key_of(folder: Path) -> bytes:
     """
     path = folder / "pseudonyms.key"
     with writing(path):
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_cache(folder)
         with suppress(FileNotFoundError):
             return _existing(path)
         # Complete under another name first: of two processes that start at once, one makes the key.

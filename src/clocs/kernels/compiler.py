@@ -13,13 +13,14 @@ import hashlib
 import os
 import platform
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from clocs.files import cache_folder
+from clocs.files import cache_folder, private_cache, private_folder
 
 COMPILERS = ("cc", "gcc", "clang")
 # Scheduling before register allocation spills registers here, and CPUs reorder by themselves.
@@ -51,7 +52,7 @@ def _library(source: str, *defines: str) -> ctypes.CDLL | None:
     texts = [file.read_text("utf-8") for file in files]
     name = hashlib.sha256(repr((texts, _FLAGS, native, named, _processor())).encode()).hexdigest()
     path = _folder() / f"{source}-{name[:20]}.so"
-    if not _whole(path):
+    if not (_is_ours(path) and _whole(path)):
         if compiler is None:
             return None
         command = [compiler, *_FLAGS, *named, str(_HERE / f"{source}.c"), "-lm"]
@@ -64,7 +65,10 @@ def _library(source: str, *defines: str) -> ctypes.CDLL | None:
 
 
 def _compile(command: list[str], path: Path) -> bool:
-    """Whether it worked; `path` is then complete, even with two processes compiling at once."""
+    """Whether it worked; `path` is then complete, even with two processes compiling at once.
+
+    It is this user's, and nobody else can write to it (`mkstemp` makes it so).
+    """
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     os.close(handle)
     temporary = Path(name)
@@ -75,6 +79,7 @@ def _compile(command: list[str], path: Path) -> bool:
         # the loader ignores what follows a library; without a digest, damage could crash much later
         content = temporary.read_bytes()
         temporary.write_bytes(content + hashlib.sha256(content).digest())
+        temporary.chmod(0o700)  # some linkers make a file of their own, by the umask
         temporary.replace(path)
         return True
     except OSError:
@@ -91,15 +96,39 @@ def _whole(path: Path) -> bool:
     return hashlib.sha256(content[:-_DIGEST]).digest() == content[-_DIGEST:]
 
 
-def _folder() -> Path:
-    """The user's cache, or where that cannot be written, a folder that is removed at exit."""
+def _is_ours(path: Path) -> bool:
+    """Whether only this user can have written it: code of others is never loaded."""
     try:
-        folder = cache_folder() / "native"
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return folder
-    except (OSError, RuntimeError):  # read-only, or no home at all
-        return _temporary_folder()
+        facts = path.lstat()
+    except OSError:
+        return False
+    if os.name != "posix":
+        return True
+    link, others = stat.S_ISLNK(facts.st_mode), facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return facts.st_uid == os.geteuid() and not link and not others
+
+
+def _folder() -> Path:
+    """The user's cache, or where that is not theirs alone, a folder that is removed at exit."""
+    try:
+        cache = cache_folder()
+        folder = cache / "native"
+        private_cache(cache)
+        private_folder(folder)
+        if not _is_ours(folder):
+            folder.chmod(0o700)
+        # whoever can write to the cache could put another folder in place of this one
+        if _is_ours(folder) and (_is_ours(cache.resolve()) or _is_sticky(cache)):
+            with tempfile.TemporaryFile(dir=folder):
+                return folder
+    except (OSError, RuntimeError):  # read-only, another user's, or no home at all
+        pass
+    return _temporary_folder()
+
+
+def _is_sticky(folder: Path) -> bool:
+    """Whether users can remove only their own files from it, as from /tmp."""
+    return bool(folder.stat().st_mode & stat.S_ISVTX)
 
 
 @functools.cache

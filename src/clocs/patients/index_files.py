@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from clocs._version import __version__
 from clocs.errors import SettingError, StoreError
-from clocs.files import replacing, sha256_of, sync_folder, write_atomic
+from clocs.files import private_folder, replacing, sha256_of, sync_folder, write_atomic
 from clocs.patients.faiss_engines import Approximate, Kind
 from clocs.patients.rows import ROW_SCHEMA, Level, write_rows
 from clocs.sealed import own_hash
@@ -72,7 +72,7 @@ def save_index(index: IndexContents, folder: Path) -> None:
             f"{folder} already holds an index, or it has changed since it was opened; "
             "give another folder, or add to that index with `add`"
         )
-    folder.mkdir(parents=True, exist_ok=True)
+    private_folder(folder)
     number = 0 if before is None else before["number"] + 1
     parts: list[dict[str, Any]] = [] if before is None else before["vectors"]
     written = sum(part["bytes"] for part in parts) // (4 * index.dim)

@@ -20,7 +20,7 @@ from torch import Tensor
 from clocs.encoders.base import Encoder, Weights
 from clocs.encoders.make import ENCODERS, make_encoder
 from clocs.errors import CheckpointError, ClocsError
-from clocs.files import seed_files, write_atomic
+from clocs.files import private_folder, seed_files, write_atomic
 from clocs.training.card import Card, read_card
 
 MOST_RECORDINGS = 100_000_000  # hashed in a checkpoint
@@ -57,7 +57,7 @@ class Checkpoint:
         """Write `path` (….safetensors) and the card beside it (….json), each atomically."""
         content = self._content()
         card = replace(self.card, weights_sha256=hashlib.sha256(content).hexdigest())
-        path.parent.mkdir(parents=True, exist_ok=True)
+        private_folder(path.parent)
         write_atomic(path, content)
         write_atomic(path.with_suffix(".json"), card.json())
 
