@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 import zarr
 from hypothesis import HealthCheck, given, settings
@@ -18,6 +19,7 @@ from clocs.errors import SettingError, StoreError
 from clocs.frames.make import make_frames
 from clocs.recording import Episode, Recording
 from clocs.store import chunks
+from clocs.store.manifest import FileHash
 from clocs.store.prepare import prepare_dataset
 from clocs.store.store import Store, open_store
 from damage import read_damaged
@@ -276,3 +278,21 @@ def test_what_is_no_store_gets_a_sentence_with_the_remedy(tmp_path: Path) -> Non
         open_store(tmp_path / "nowhere")
     with pytest.raises(StoreError, match="is not a store"):
         open_store(tmp_path)
+
+
+def test_a_table_that_does_not_fit_its_samples_is_refused_even_with_the_right_hashes(
+    store: Store,
+) -> None:
+    tables = {
+        "offset": store.table.with_columns(pl.col("offset").reverse()),
+        "gap": store.table.with_columns(pl.col("digest").replace(store.table["digest"][0], None)),
+        "leads": store.table.with_columns(pl.lit(["II"] * 4).alias("leads")),
+        "columns": store.table.drop("rate"),
+    }
+    for what, table in tables.items():
+        table.write_parquet(store.path / "table.parquet")
+        files = {**store.manifest.files, "table.parquet": FileHash.of(store.path / "table.parquet")}
+        replace(store.manifest, files=files).write(store.path)
+        with pytest.raises(StoreError, match=r"table.parquet does not hold what it should"):
+            open_store(store.path)
+            pytest.fail(what)

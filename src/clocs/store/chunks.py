@@ -28,9 +28,10 @@ _COMPRESSOR, _LEVEL = "lz4", 1
 
 def decompress(encoded: bytes, samples: int) -> NDArray[np.int16]:
     """The samples in a chunk's file; ValueError where the bytes cannot be a chunk of that size."""
-    size = int.from_bytes(encoded[4:8], "little")  # before so much memory is asked for
-    if size != 2 * samples:
-        raise ValueError(f"it holds {size} bytes instead of {2 * samples}")
+    # Its own two sizes first, before that much memory is asked for.
+    size, compressed = (int.from_bytes(encoded[at : at + 4], "little") for at in (4, 12))
+    if size != 2 * samples or compressed != len(encoded):
+        raise ValueError(f"it does not hold {2 * samples} bytes")
     try:
         decoded: bytes = blosc.decompress(encoded)
     except (RuntimeError, ValueError) as error:

@@ -75,12 +75,34 @@ def table_schema() -> dict[str, pl.DataType | type[pl.DataType]]:
     return schema
 
 
+def is_sound(table: pl.DataFrame) -> bool:
+    """Whether every row can be read: its samples follow those before, and nothing is missing."""
+    import polars as pl
+
+    needed = [name for name in table.columns if name not in ("age", "sex", "taken")]
+    lists = [name for name in needed if isinstance(table.schema[name], pl.List)]
+    leads = pl.col("leads").list.len()
+    ends = (pl.col("samples") * leads).cum_sum()
+    sound = table.select(
+        pl.all_horizontal(
+            *(pl.col(name).is_not_null() for name in needed),
+            *(pl.col(one).list.len() == pl.col(one).list.drop_nulls().list.len() for one in lists),
+            *(pl.col(name).list.len() == leads for name in ("gain", "baseline")),
+            pl.col("samples") > 0,
+            leads > 0,
+            pl.col("leads").list.n_unique() == leads,
+            pl.col("offset") == ends.shift(1, fill_value=0),
+        ).all()
+    )
+    return sound.item() is True
+
+
 def row_of(recording: Recording) -> dict[str, Any]:
     """The row of a recording; its offset is still 0."""
     return {name: write(recording) for name, write in _WRITERS}
 
 
 def recording_of(row: Mapping[str, Any], flat: NDArray[np.int16]) -> Recording:
-    """The recording of a row and its samples, lead after lead."""
+    """The recording of a row and its samples, lead after lead; ValueError where it cannot be."""
     facts = {name: read(row[name]) for name, read in _READERS}
     return Recording(digital=flat.reshape(len(row["leads"]), row["samples"]), **facts)

@@ -110,8 +110,23 @@ class Manifest:
                 fields[name] = FrameSpec(**fields[name])
             fields["labels"] = tuple(fields["labels"])
             fields["files"] = {name: FileHash(**file) for name, file in fields["files"].items()}
-            return cls(**fields)
-        except (KeyError, TypeError, AttributeError) as error:
+            made = cls(**fields)
+            _expect_types(made)
+            for file in made.files.values():
+                _expect_types(file)
+            if made.chunk < 1 or made.samples < 0:
+                raise ValueError(f"{made.samples} samples in chunks of {made.chunk}")
+            return made
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise StoreError(
                 f"{path} is the manifest of something else; give a folder made by `clocs prepare`"
             ) from error
+
+
+def _expect_types(made: Manifest | FileHash) -> None:
+    """TypeError where a field is not of its type: the fields come from a file."""
+    for field in dataclasses.fields(made):
+        kind = {"str": str, "int": int, "bool": bool}.get(str(field.type), object)
+        value = getattr(made, field.name)
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise TypeError(f"{field.name} is {value!r}")

@@ -27,7 +27,7 @@ from clocs.errors import SettingError, StoreError
 from clocs.files import digest, file_error
 from clocs.recording import PAPER_LEADS, Recording, canonical_lead
 from clocs.store.chunks import ChunkReader, bytes_on_disk
-from clocs.store.columns import recording_of, table_schema
+from clocs.store.columns import is_sound, recording_of, table_schema
 from clocs.store.journal import progress_of
 from clocs.store.manifest import MANIFEST, Manifest
 
@@ -35,6 +35,7 @@ SIGNALS = "signals"
 TABLE = "table.parquet"
 QUARANTINE = "quarantine.parquet"
 UNMATCHED = "rows_without_recording.json"
+_FILES = {TABLE, QUARANTINE, UNMATCHED, f"{SIGNALS}/zarr.json"}  # in every manifest
 
 TABLE_SCHEMA = table_schema()
 QUARANTINE_SCHEMA = {"id": pl.String, "reason": pl.String, "detail": pl.String}
@@ -76,12 +77,16 @@ class Store:
     @property
     def quarantine(self) -> pl.DataFrame:
         """Recordings that could not be used: id, reason, detail."""
-        return _read_parquet(self.path, self.manifest, QUARANTINE)
+        return _read_parquet(self.path, self.manifest, QUARANTINE, QUARANTINE_SCHEMA)
 
     @property
     def rows_without_recording(self) -> tuple[str, ...]:
         """Ids in label tables that have no recording."""
-        return tuple(json.loads(_read_file(self.path, self.manifest, UNMATCHED)))
+        content = _read_file(self.path, self.manifest, UNMATCHED)
+        try:
+            return tuple(map(str, json.loads(content)))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise _no_content(self.path / UNMATCHED) from error
 
     @property
     def leads(self) -> tuple[str, ...]:
@@ -142,7 +147,7 @@ class Store:
                 raise SettingError(f"{self.path} holds no recording {which!r}")
             which = self._rows[which]
         row = self.table.row(which, named=True)
-        return recording_of(row, self._samples_of(self._reader(), row))
+        return self._read(self._reader(), row)
 
     def iter_signals(
         self, leads: Sequence[str] | None = None, rows: Iterable[int] | None = None
@@ -177,7 +182,7 @@ class Store:
         reader = self._reader()
         for rows in self.table.iter_slices(1000):
             for row in rows.iter_rows(named=True):
-                recording = recording_of(row, self._samples_of(reader, row))
+                recording = self._read(reader, row)
                 yield recording if leads is None else recording.select(leads)
 
     def verify(self, progress: Callable[[int, int], None] | None = None) -> None:
@@ -193,12 +198,15 @@ class Store:
             if progress is not None:
                 progress(row + 1, len(self))
 
-    def _samples_of(self, reader: ChunkReader, row: dict[str, Any]) -> NDArray[np.int16]:
-        """The flat samples of a row, compared with its digest."""
+    def _read(self, reader: ChunkReader, row: dict[str, Any]) -> Recording:
+        """The recording of a row, its samples compared with their digest."""
         flat = reader.read(row["offset"], row["offset"] + row["samples"] * len(row["leads"]))
         if digest(flat) != row["digest"]:
             raise self._damaged(row["id"])
-        return flat
+        try:
+            return recording_of(row, flat)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise _no_content(self.path / TABLE) from error
 
     def _damaged(self, name: str) -> StoreError:
         return StoreError(
@@ -223,6 +231,8 @@ def open_store(path: Path | str) -> Store:
     if not (path / MANIFEST).is_file():
         raise StoreError(_why_not(path))
     manifest = Manifest.read(path)
+    if set(manifest.files) != _FILES:
+        raise _no_content(path / MANIFEST)
     for name, file in manifest.files.items():
         _expect_size(path / name, file.bytes)
     try:
@@ -234,9 +244,9 @@ def open_store(path: Path | str) -> Store:
             f"{path / SIGNALS} is damaged ({size} bytes instead of {manifest.signal_bytes}); "
             f"{_AGAIN}"
         )
-    table = _read_parquet(path, manifest, TABLE)
-    if dict(table.schema) != TABLE_SCHEMA or table.height != manifest.recordings:
-        raise StoreError(f"{path / TABLE} does not fit its manifest; {_AGAIN}")
+    table = _read_parquet(path, manifest, TABLE, TABLE_SCHEMA)
+    if table.height != manifest.recordings or not is_sound(table):
+        raise _no_content(path / TABLE)
     covered = int((table["samples"] * table["leads"].list.len()).sum())
     if covered != manifest.samples:
         raise StoreError(
@@ -282,12 +292,20 @@ def _read_file(folder: Path, manifest: Manifest, name: str) -> bytes:
     return content
 
 
-def _read_parquet(folder: Path, manifest: Manifest, name: str) -> pl.DataFrame:
+def _read_parquet(folder: Path, manifest: Manifest, name: str, schema: Any) -> pl.DataFrame:
     content = _read_file(folder, manifest, name)
     try:
-        return pl.read_parquet(content)
-    except pl.exceptions.PolarsError as error:
-        raise StoreError(f"{folder / name} is damaged (it is no table); {_AGAIN}") from error
+        table = pl.read_parquet(content)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        raise _no_content(folder / name) from error
+    if dict(table.schema) != schema:
+        raise _no_content(folder / name)
+    return table
+
+
+def _no_content(path: Path) -> StoreError:
+    """Of a file that is as its manifest says, but not as `prepare` writes it."""
+    return StoreError(f"{path} does not hold what it should; {_AGAIN}")
 
 
 def as_store(store: Store | Path | str) -> Store:
