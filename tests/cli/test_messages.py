@@ -17,6 +17,7 @@ import typer
 import clocs
 from clocs.cli.main import app
 from clocs.cli.messages import in_one_sentence, in_options, running_command
+from clocs.experiments import __main__ as experiments
 from clocs.store.store import Store
 
 ROOT = typer.main.get_command(app)
@@ -130,9 +131,11 @@ def test_an_interrupted_evaluation_may_have_saved_some_files(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     command = running_command(typer.main.get_command(app), ["evaluate"])
-    with pytest.raises(SystemExit), in_one_sentence(command):
-        sys.exit(130)
-    assert capsys.readouterr().err == "clocs: interrupted; the output may be incomplete\n"
+    for stop in (SystemExit(130), KeyboardInterrupt()):
+        with pytest.raises(SystemExit), in_one_sentence(command):
+            raise stop
+        said = "the output may be incomplete; run the same command again for all of it"
+        assert capsys.readouterr().err == f"clocs: interrupted; {said}\n"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="process groups are a matter of POSIX")
@@ -141,7 +144,8 @@ class TestCtrlC:
         arguments = ["prepare", "synthetic", "--patients", "4000", "--out", "store"]
         done = interrupted(arguments, lambda: any((tmp_path / "store").rglob("*")), tmp_path)
         assert done.returncode == 130
-        assert done.stderr == "clocs: interrupted; run the same command again to continue\n"
+        said = "what is done is kept; run the same command again to continue"
+        assert done.stderr == f"clocs: interrupted; {said}\n"
 
     def test_pretrain_says_that_resume_continues(self, small_store: Store, tmp_path: Path) -> None:
         log = tmp_path / "run" / "log.jsonl"
@@ -149,7 +153,23 @@ class TestCtrlC:
         arguments += ["--embedding-dim", "8", "--patience", "100000", "--save-every", "0"]
         done = interrupted(arguments, lambda: log.is_file() and log.stat().st_size > 0, tmp_path)
         assert done.returncode == 130
-        assert done.stderr == "clocs: interrupted; add --resume to the same command to continue\n"
+        again = f"clocs {' '.join(arguments)} --resume"
+        assert done.stderr == f"clocs: interrupted; to continue, run: {again}\n"
+        epochs = len(log.read_text().splitlines())
+        done = interrupted(
+            again.split()[1:], lambda: len(log.read_text().splitlines()) > epochs, tmp_path
+        )
+        assert done.stderr == f"clocs: interrupted; to continue, run: {again}\n"  # one --resume
+
+    def test_experiments_without_the_command_line_say_that_the_same_command_continues(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        def stop(*names: str, **options: object) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(experiments, "reproduce", stop)
+        assert experiments.main(["table-1", "--dataset", "synthetic", "--out", "runs"]) == 130
+        assert "run the same command again to continue" in capsys.readouterr().err
 
     def test_other_commands_say_that_nothing_was_written(
         self, small_store: Store, tmp_path: Path
@@ -167,5 +187,6 @@ class TestCtrlC:
         while not mark.exists() and running.poll() is None:
             time.sleep(0.02)
         running.send_signal(signal.SIGINT)
-        assert running.communicate(timeout=60)[1] == "clocs: interrupted; nothing was written\n"
+        said = "nothing was written; run the same command again to start over"
+        assert running.communicate(timeout=60)[1] == f"clocs: interrupted; {said}\n"
         assert running.returncode == 130

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,13 +19,18 @@ from clocs.errors import ClocsError, ClocsWarning
 from clocs.files import file_error
 
 INTERRUPTED = 130
-_AGAIN = "run the same command again to continue"
 _AFTER_INTERRUPTION = {
-    **dict.fromkeys(("prepare", "reproduce", "demo", "explore"), _AGAIN),
-    "pretrain": "add --resume to the same command to continue",
-    # These write several files.
-    **dict.fromkeys(("evaluate", "report", "frames", "index"), "the output may be incomplete"),
+    **dict.fromkeys(
+        ("prepare", "reproduce", "demo", "explore"),
+        "what is done is kept; run the same command again to continue",
+    ),
+    # These write several files, each whole or not at all.
+    **dict.fromkeys(
+        ("evaluate", "report", "frames", "index"),
+        "the output may be incomplete; run the same command again for all of it",
+    ),
 }
+_NOTHING = "nothing was written; run the same command again to start over"
 _PARAMETER = re.compile(r"`([a-z]\w*)(?:=([^`]*))?`")
 
 
@@ -73,11 +79,19 @@ def in_one_sentence(command: click.Command) -> Iterator[None]:
     except OSError as error:
         _say("red", _about_file(error))
         sys.exit(1)
-    except SystemExit as stop:  # how typer passes on a Ctrl-C
-        if stop.code == INTERRUPTED:
-            after = _AFTER_INTERRUPTION.get(str(command.name), "nothing was written")
-            err.print(f"clocs: interrupted; {after}")
+    except (SystemExit, KeyboardInterrupt) as stop:  # typer turns a Ctrl-C into the former
+        if isinstance(stop, KeyboardInterrupt) or stop.code == INTERRUPTED:
+            err.print(f"clocs: interrupted; {_after_interruption(str(command.name))}", markup=False)
+            sys.exit(INTERRUPTED)
         raise
+
+
+def _after_interruption(command: str) -> str:
+    """What is kept of this command's work, and how to go on."""
+    if command != "pretrain":
+        return _AFTER_INTERRUPTION.get(command, _NOTHING)
+    words = [word for word in sys.argv[1:] if word != "--resume"]
+    return f"to continue, run: {shlex.join(['clocs', *words, '--resume'])}"
 
 
 def _about_file(error: OSError) -> str:

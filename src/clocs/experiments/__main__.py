@@ -17,6 +17,8 @@ from clocs.experiments.reproduce import reproduce
 from clocs.experiments.runner import MEMBERS, GridProgress
 from clocs.training.device import pick_device
 
+INTERRUPTED = 130  # exit code, as of a shell
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns the exit code, which is 0 only if everything possible is done."""
@@ -46,6 +48,11 @@ def main(arguments: list[str] | None = None) -> int:
             _print("\n".join(estimate(names, device=device, **common).lines()))
             return 0
         status = reproduce(*names, on_progress=_show, **given)
+    except KeyboardInterrupt:
+        sys.stderr.write(
+            "clocs: interrupted; what is done is kept; run the same command again to continue\n"
+        )
+        return INTERRUPTED
     except (ClocsError, OSError) as error:
         message = re.sub(r"`(\w+)`", lambda m: f"--{m[1]}" if m[1] in given else m[0], str(error))
         sys.stderr.write(f"clocs: {message}\n")
