@@ -16,6 +16,8 @@ import numpy as np
 import clocs
 from clocs import Frames, Store
 from clocs.experiments.ledger import Ledger
+from clocs.explorer.embedding_cache import _HALVES
+from clocs.explorer.patient_map import MAP
 from clocs.frames.make import make_frames
 from clocs.patients.embeddings import Embeddings
 from clocs.patients.index import PatientIndex
@@ -347,6 +349,21 @@ def prediction_files() -> list[Files]:
 
 def frame_files() -> list[Files]:
     return [made(lambda f: frames().save(f / "synthetic-frame.safetensors"))]
+
+
+MAPPED = 30  # patients on a cached map
+
+
+def explorer_caches() -> list[Files]:
+    def fill(folder: Path) -> None:
+        draw = np.random.default_rng(5)
+        random_embeddings(MAPPED, dim=4).save(folder / "e.parquet")
+        halves = draw.normal(size=(9, 2, 4)).astype(np.float32)
+        _HALVES.write(folder / "halves.safetensors", {}, {"halves": halves})
+        positions = draw.normal(size=(MAPPED, 2)).astype(np.float32)
+        MAP.write(folder / "map.safetensors", {}, {"positions": positions})
+
+    return [made(fill)]
 
 
 def ledgers() -> list[Files]:

@@ -12,9 +12,10 @@ import numpy as np
 
 from clocs import Frames, Recording
 from clocs.datasets.table import DATASETS
-from clocs.errors import UnusableError
+from clocs.errors import StoreError, UnusableError
 from clocs.evaluation import Predictions
 from clocs.experiments.ledger import open_ledger
+from clocs.explorer import embedding_cache, patient_map
 from clocs.explorer.upload_worker import packed_recording, read_upload, unpacked_recording
 from clocs.formats.read import find_recordings, format_of, options_of, read_several
 from clocs.formats.source import hold_files, open_source
@@ -211,6 +212,16 @@ def _frame_file(given: Given) -> Any:
     return Frames.facts(path), Frames.load(path)
 
 
+def _explorer_cache(given: Given) -> Any:
+    """What the explorer keeps; damaged, it is made again."""
+    folder = given.folder()
+    found = embedding_cache._cached(folder / "e.parquet", folder / "halves.safetensors")
+    positions = patient_map._load(folder / "map.safetensors", samples.MAPPED)
+    if found is None or positions is None:
+        raise StoreError("it is made again")
+    return found, positions
+
+
 def _ledger(given: Given) -> Any:
     ledger = open_ledger(given.folder(), create=False)
     try:
@@ -245,6 +256,7 @@ _ALL = (
     Target("embeddings", samples.embeddings, _embeddings, checked=True),
     Target("predictions", samples.prediction_files, _predictions, checked=True),
     Target("frames", samples.frame_files, _frame_file, checked=True),
+    Target("explorer-cache", samples.explorer_caches, _explorer_cache, checked=True),
     Target("ledger", samples.ledgers, _ledger, checked=True),
 )
 TARGETS = {target.name: target for target in _ALL}
