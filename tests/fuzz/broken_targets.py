@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from typing import Any
 
@@ -38,6 +39,13 @@ def _hog(given: Given) -> Any:
     return bytearray(0 if _content(given) == _GOOD else 1 << 40)
 
 
+def _greedy(given: Given) -> Any:
+    if _content(given) != _GOOD:
+        sys.stderr.write("memory allocation of 687194767200 bytes failed\n")
+        sys.stderr.flush()
+        os.abort()
+
+
 def _slow(given: Given) -> Any:
     ends = time.process_time() + (0 if _content(given) == _GOOD else 0.3)
     while time.process_time() < ends:
@@ -56,10 +64,13 @@ _READERS = {
     "crash": _crash,
     "hang": _hang,
     "hog": _hog,
+    "greedy": _greedy,
     "slow": _slow,
     "sound": _sound,
 }
 TARGETS = {
-    name: Target(name, lambda: [{"a": _GOOD}], read, checked=name in ("silent", "sound"))
+    name: Target(
+        name, lambda: [{"a": _GOOD}], read, name in ("silent", "sound"), None, name == "greedy"
+    )
     for name, read in _READERS.items()
 }

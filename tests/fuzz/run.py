@@ -22,6 +22,7 @@ TABLE = "fuzz.targets"
 MEMORY = 1 << 30  # bytes that reading one input may take
 CPU_SECONDS = 10.0  # … and seconds of processor time
 WALL_SECONDS = 60.0  # after so many seconds a worker is killed
+NO_MEMORY = "memory allocation of"  # the last words of Rust, which ends the process
 _POLL = 0.05
 
 
@@ -167,16 +168,17 @@ def _look(one: _Running, tallies: dict[str, Tally], wall_seconds: float) -> list
     log = (one.folder / "log").read_text(errors="replace")
     if number < 0:
         raise RuntimeError(f"a worker for {one.job.targets} did not start:\n{log[-4000:]}")
-    why = why or f"crash with exit status {one.process.returncode}"
     name = one.job.targets[at]
     target = targets_of(one.job.table)[name]
-    samples = load_samples(Path(one.job.samples) / name)
-    _, files = make_input(target, samples, one.job.seed, number)
-    failure = save_failure(one.job, name, number, files, f"escape: {why}", log[-4000:], "")
-    outcomes = {"escape": 1}
-    tallies[name].add(
-        Tally(name, 1, outcomes, failures=[failure], slowest=wall_seconds if "time" in why else 0)
-    )
+    if not why and target.limited and NO_MEMORY in log:
+        tallies[name].add(Tally(name, 1, {"error": 1}))
+    else:
+        why = why or f"crash with exit status {one.process.returncode}"
+        samples = load_samples(Path(one.job.samples) / name)
+        _, files = make_input(target, samples, one.job.seed, number)
+        failure = save_failure(one.job, name, number, files, f"escape: {why}", log[-4000:], "")
+        slowest = time.monotonic() - since
+        tallies[name].add(Tally(name, 1, {"escape": 1}, slowest, failures=[failure]))
     rest = replace(one.job, targets=one.job.targets[at:], first=number + 1)
     if one.job.seconds is not None:
         rest = replace(rest, left=max(ends - time.monotonic(), 0.01))

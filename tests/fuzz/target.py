@@ -54,8 +54,8 @@ class Target:
         checked: Whether the format has a checksum: a damaged file that is read without an error
             must then give what the undamaged one gave.
         seal: Makes the checksums of damaged files fit again, as a hostile sender would.
-        limited: Whether the product reads it in a process with limits of its own, where running
-            out of memory is the recording's fault and is reported as such.
+        limited: Whether the product reads it in a process with limits of its own, whose lack of
+            memory is an error about the file.
     """
 
     name: str
