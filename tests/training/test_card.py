@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from clocs import Checkpoint
+from clocs import Checkpoint, Frames
 from clocs.errors import CheckpointError, ClocsError, SettingError
+from clocs.pretraining.plan import Plan
+from clocs.pretraining.pretrain_frames import pretrain_frames
 from clocs.recording import FrameSpec
 from clocs.sealed import own_hash
 from clocs.training.card import MOST_BYTES, NOT_FINITE, Card, parse_card, read_card
@@ -174,6 +177,17 @@ def test_a_checkpoint_that_says_it_diverged_is_refused(saved: Path) -> None:
     changed(saved, seal=True, metrics__status=NOT_FINITE)
     with pytest.raises(CheckpointError, match="its training diverged; train again"):
         load_checkpoint(saved.parent)
+
+
+def test_what_could_not_be_read_again_is_not_trained(small_frames: Frames, tmp_path: Path) -> None:
+    odd = {
+        "it holds control characters": replace(small_frames, labels=("AFIB\n", "SR")),
+        "`leads` is": replace(small_frames, leads=("II" * 1000, "V2", "aVL", "aVR")),
+    }
+    for expected, frames in odd.items():
+        with pytest.raises(SettingError, match=f"could not be read again \\({expected}"):
+            pretrain_frames(frames, Plan("random"), tmp_path / "run")
+        assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("seconds", [0, -1.0, math.nan, math.inf, 1e300, 10**400, "5", None, True])

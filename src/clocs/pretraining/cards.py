@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import platform
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,30 +27,28 @@ def finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def make_checkpoint(
+def make_card(
     frames: Frames,
     plan: Plan,
-    trained: Trained,
     member: int,
     *,
     frame: FrameSpec,
     device: torch.device,
+    trained: Trained | None = None,
     init: Checkpoint | None = None,
     recording_hashes: bool = True,
-) -> Checkpoint:
-    """The checkpoint of one member, to be used with `frame`.
+) -> Card:
+    """The card of one member, to be used with `frame`; without `trained`, as far as it is known.
 
     Patients whom `init` has seen, from which its training started, this one has seen too.
     `recording_hashes` says whether it lists hashes of the recordings that it has seen.
     """
     encoder, saw_data = plan.encoder_for(frames.spec.samples), plan.row.sees_data
     hashed = recording_hashes and (init is None or init.card.recording_hashes)
-    splits = TRAINED_ON if saw_data and hashed else ()
     # one list of hashes needs one salt: the older one
     salt = init.card.salt if init else leak_guard.salt_of(frames)
     chain, seed = plan.members[member]
-    row = slice(member, member + 1)
-    card = Card(
+    return Card(
         method=plan.method,
         seed=seed,
         dataset=_datasets(frames.dataset if saw_data else None, init),
@@ -68,10 +67,10 @@ def make_checkpoint(
         labels=frames.labels,
         training=plan.for_card(frames.dataset, chain) | _about(init),
         metrics={
-            "status": trained.status[member],
-            "epochs": trained.epochs,
-            "best_epoch": trained.best_epoch[member],
-            "validation_loss": finite(trained.validation_loss[member]),
+            "status": trained.status[member] if trained else "untrained",
+            "epochs": trained.epochs if trained else 0,
+            "best_epoch": trained.best_epoch[member] if trained else 0,
+            "validation_loss": finite(trained.validation_loss[member]) if trained else None,
         },
         environment={
             "torch": torch.__version__,
@@ -83,7 +82,23 @@ def make_checkpoint(
         recording_hashes=hashed,
         salt=salt if hashed else "",
     )
-    recordings = leak_guard.hashed_recordings(frames, salt, splits)
+
+
+def make_checkpoint(
+    frames: Frames,
+    plan: Plan,
+    trained: Trained,
+    member: int,
+    *,
+    init: Checkpoint | None = None,
+    **options: Any,
+) -> Checkpoint:
+    """The checkpoint of one member; options as for `make_card`."""
+    card = make_card(frames, plan, member, trained=trained, init=init, **options)
+    hashed = card.recording_hashes
+    splits = TRAINED_ON if plan.row.sees_data and hashed else ()
+    recordings = leak_guard.hashed_recordings(frames, card.salt, splits)
+    encoder, row = plan.encoder_for(frames.spec.samples), slice(member, member + 1)
     return Checkpoint(
         card=card,
         # the encoder's own: heads and a target network are dropped

@@ -19,12 +19,13 @@ from clocs.files import leftovers, write_atomic
 from clocs.frames.frames import Frames
 from clocs.frames.views import instances
 from clocs.locks import LOCK, locked
-from clocs.pretraining.cards import make_checkpoint
+from clocs.pretraining.cards import make_card, make_checkpoint
 from clocs.pretraining.epoch_log import logged, require_tensorboard
 from clocs.pretraining.methods import METHODS
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.task import PretrainingTask, learnable_parts
 from clocs.recording import FrameSpec
+from clocs.training.card import expect_readable
 from clocs.training.checkpoint import Checkpoint, load_checkpoint
 from clocs.training.embed import stack
 from clocs.training.fleet import epochs_done, remove_state
@@ -68,6 +69,8 @@ def pretrain_frames(
     if plan.objective:
         learnable_parts(frames, plan)  # refuses before the folder is touched, as do the next lines
     check_parts(frames)
+    frame, first = frame_to_use or frames.spec, origins[0] if origins else None
+    expect_readable(make_card(frames, plan, 0, frame=frame, device=device, init=first))
     if tensorboard:
         require_tensorboard()
     require_memory_to_encode(
@@ -113,7 +116,7 @@ def pretrain_frames(
                     plan,
                     trained,
                     member,
-                    frame=frame_to_use or frames.spec,
+                    frame=frame,
                     device=device,
                     init=origins[member] if origins else None,
                     recording_hashes=recording_hashes,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from clocs._version import __version__
-from clocs.errors import CheckpointError, ClocsError
+from clocs.errors import CheckpointError, ClocsError, SettingError
 from clocs.recording import FrameSpec
 from clocs.sealed import own_hash
 
@@ -77,6 +77,16 @@ class Card:
         facts = asdict(self)
         facts["sha256"] = own_hash(facts)
         return json.dumps(facts, indent=2, ensure_ascii=False).encode()
+
+
+def expect_readable(card: Card) -> None:
+    """Refuse, before it is trained, a checkpoint whose card could not be read again."""
+    try:
+        parse_card(card.json())
+    except (ValueError, KeyError, TypeError) as error:
+        raise SettingError(
+            f"a checkpoint of this training could not be read again ({error}); change that first"
+        ) from error
 
 
 def read_card(path: Path) -> Card:
