@@ -44,8 +44,8 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Tally]:
         workers=1,
         out=tmp_path_factory.mktemp("broken"),
         table="fuzz.broken_targets",
-        cpu_seconds=0.2,
-        wall_seconds=1.5,
+        cpu_seconds=0.03,
+        wall_seconds=5.0,
     )
 
 
