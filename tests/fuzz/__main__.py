@@ -12,7 +12,7 @@ from fuzz.run import TABLE, fuzz, replay, targets_of
 from fuzz.worker import Tally
 
 
-def main() -> int:
+def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="script/fuzz", description=__doc__)
     parser.add_argument("--minutes", type=float, default=1.0, help="for all targets together")
     parser.add_argument("--inputs", type=int, help="per target, in place of --minutes")
@@ -23,6 +23,11 @@ def main() -> int:
         "--out", type=Path, default=Path("fuzz-failures"), help="for failing inputs"
     )
     parser.add_argument("--replay", type=Path, help="read one failing input again")
+    return parser
+
+
+def main() -> int:
+    parser = make_parser()
     given = parser.parse_args()
     if given.replay is not None:
         print(replay(given.replay))

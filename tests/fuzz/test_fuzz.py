@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from random import Random
@@ -10,6 +12,7 @@ from random import Random
 import pytest
 
 from fuzz import broken_targets
+from fuzz.__main__ import make_parser
 from fuzz.mutations import damage
 from fuzz.run import fuzz, replay
 from fuzz.targets import TARGETS
@@ -84,6 +87,15 @@ def test_lack_of_memory_is_an_error_where_the_product_has_a_limit(
 def test_a_kept_input_fails_again(broken: Mapping[str, Tally]) -> None:
     assert replay(Path(broken["escape"].failures[0]["folder"])).endswith("\nescape")
     assert replay(Path(broken["silent"].failures[0]["folder"])).endswith("\nsilent change")
+
+
+def test_the_commands_in_the_docs_parse() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "reliability.md").read_text(encoding="utf-8")
+    commands = re.findall(r"^(?:\$ )?script/fuzz (.*)$", text, re.MULTILINE)
+    assert commands
+    for command in commands:
+        given = make_parser().parse_args(shlex.split(command, comments=True))
+        assert set(given.target or ()) <= TARGETS.keys()
 
 
 def test_the_same_seed_gives_the_same_damage_and_always_some() -> None:
