@@ -32,21 +32,6 @@ QUICK = Settings(epochs=3, batch_size=64, lr=1e-3)
 
 
 @pytest.fixture(scope="module")
-def groups(
-    small_frames: Frames, tmp_path_factory: pytest.TempPathFactory
-) -> list[list[Checkpoint]]:
-    """Two methods of two seeds, and one with another embedding dimension."""
-    folder = tmp_path_factory.mktemp("groups")
-    quick = Settings(epochs=2, batch_size=64)
-    plans = [
-        Plan("cmsc", (0, 1), embedding_dim=16, settings=quick),
-        Plan("random-bn", (0, 1), embedding_dim=16),
-        Plan("random-bn", (0,), embedding_dim=8),
-    ]
-    return [pretrain_frames(small_frames, p, folder / str(i)) for i, p in enumerate(plans)]
-
-
-@pytest.fixture(scope="module")
 def trained(small_frames: Frames, tmp_path_factory: pytest.TempPathFactory) -> list[Checkpoint]:
     plan = Plan("cmsc", (0, 1), embedding_dim=32, settings=Settings(epochs=2, batch_size=64))
     return pretrain_frames(small_frames, plan, tmp_path_factory.mktemp("run") / "cmsc")

@@ -20,7 +20,7 @@ from clocs import Checkpoint, Frames, FrameSpec, Store, keyed_random
 from clocs.cli.show import app
 from clocs.errors import SettingError
 from clocs.figures.canvas import save
-from clocs.figures.perturbations import frame_of, show_perturbations
+from clocs.figures.perturbations import first_frame, show_perturbations
 from clocs.figures.similarity import show_similarity
 from clocs.figures.views import show_views
 from clocs.frames.make import make_frames
@@ -72,17 +72,17 @@ def test_a_frame_is_the_recordings_own_samples_where_the_rates_agree(small_store
     recording = small_store.recording(0)
     assert recording.rate == SPEC.rate
     np.testing.assert_array_equal(
-        frame_of(recording, SPEC, "V2"), recording.select(["V2"]).signal[0, :2500]
+        first_frame(recording, SPEC, "V2"), recording.select(["V2"]).signal[0, :2500]
     )
-    slow = frame_of(recording, FrameSpec(10.0, 2500), "V2")
+    slow = first_frame(recording, FrameSpec(10.0, 2500), "V2")
     assert slow.size == 2500
     assert np.corrcoef(slow[:1250], recording.select(["V2"]).signal[0, :2500:2])[0, 1] > 0.99
     with pytest.raises(SettingError, match="is shorter than a frame of 11 s"):
-        frame_of(recording, FrameSpec(11.0, 2500), "V2")
+        first_frame(recording, FrameSpec(11.0, 2500), "V2")
 
 
 def test_perturbations_are_drawn_in_one_row_each_as_they_are_computed(small_store: Store) -> None:
-    x = frame_of(small_store.recording(0), SPEC, "II")
+    x = first_frame(small_store.recording(0), SPEC, "II")
     figure = show_perturbations(x, SPEC, chains=("flip_x(always=true)", "gaussian>sa_t"))
     titles = ("Original", "Flip$_X$: negated", "Gaussian noise, then SpecAugment in time, SA$_t$")
     traces = [np.asarray(panel(figure, title).lines[0].get_ydata()) for title in titles]
@@ -96,7 +96,7 @@ def test_perturbations_are_drawn_in_one_row_each_as_they_are_computed(small_stor
 def test_the_hatched_mask_is_the_one_that_was_drawn(
     small_store: Store, name: str, bins: int
 ) -> None:
-    x = frame_of(small_store.recording(0), SPEC, "II")
+    x = first_frame(small_store.recording(0), SPEC, "II")
     spectrogram = show_perturbations(x, SPEC, chains=(name,), seed=3).axes[5]
     (mask,) = [p for p in spectrogram.patches if p.get_hatch()]
     assert isinstance(mask, Rectangle | Polygon)

@@ -13,9 +13,10 @@ from torch import Tensor
 
 from clocs import keyed_random
 from clocs.errors import SettingError
+from clocs.experiments.grid import CHAINS
 from clocs.pretraining import perturbations
 from clocs.pretraining.methods.mtssl import TASKS
-from clocs.pretraining.perturbations import FIGURE_3, PERTURBATIONS, parse
+from clocs.pretraining.perturbations import PERTURBATIONS, parse
 
 NAMES = st.sampled_from(sorted(PERTURBATIONS))
 LENGTHS = st.integers(260, 900)
@@ -143,7 +144,7 @@ def test_shape_and_precision_are_kept(
     assert torch.equal(x, before)
 
 
-@given(st.sampled_from((*sorted(PERTURBATIONS), *FIGURE_3[5:])), st.integers(1, 4), LENGTHS)
+@given(st.sampled_from((*sorted(PERTURBATIONS), *CHAINS[5:])), st.integers(1, 4), LENGTHS)
 @settings(max_examples=30, deadline=None)
 def test_a_fleet_equals_its_singles(text: str, n: int, samples: int) -> None:
     x, chain = ecgs(3, n, samples), parse(text)
@@ -303,7 +304,7 @@ def test_a_chain_reads_what_it_writes(names: list[str], data: st.DataObject) -> 
 def test_a_chain_is_written_without_what_is_the_default() -> None:
     assert str(parse("gaussian(sigma=0.01) > sa_t(w=0.2, r=2)")) == "gaussian>sa_t(r=2)"
     assert parse("gaussian") == parse("gaussian(sigma=0.010)")
-    assert [str(parse(text)) for text in FIGURE_3] == list(FIGURE_3)
+    assert [str(parse(text)) for text in CHAINS] == list(CHAINS)
 
 
 @pytest.mark.parametrize(

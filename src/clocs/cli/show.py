@@ -58,7 +58,7 @@ def perturbations(
     as_json: Json = False,
 ) -> None:
     """Draw a frame, each perturbation of it and their spectrograms (the paper's appendix B)."""
-    from clocs.figures.perturbations import APPENDIX_B, frame_of, show_perturbations
+    from clocs.figures.perturbations import APPENDIX_B, first_frame, show_perturbations
     from clocs.store.store import open_store
 
     opened = open_store(store)
@@ -66,7 +66,7 @@ def perturbations(
     spec = opened.manifest.frame
     chosen = _recording(opened, recording, [name], spec.seconds)
     figure = show_perturbations(
-        frame_of(chosen, spec, name),
+        first_frame(chosen, spec, name),
         spec,
         chains=perturb or APPENDIX_B,
         amplitude=chosen.unit,

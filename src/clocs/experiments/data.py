@@ -19,6 +19,7 @@ from clocs.files import private_folder
 from clocs.frames.frames import Frames
 from clocs.frames.views import frame_for
 from clocs.recording import PAPER_LEADS, STANDARD_LEADS, FrameSpec
+from clocs.store.manifest import MANIFEST
 
 
 def leads_for(count: int, present: tuple[str, ...]) -> tuple[str, ...] | None:
@@ -35,7 +36,7 @@ def leads_for(count: int, present: tuple[str, ...]) -> tuple[str, ...] | None:
 class Library:
     """Frames by dataset, kept in memory once loaded."""
 
-    def __init__(self, sources: dict[str, Source]) -> None:
+    def __init__(self, sources: dict[str, FramesSource]) -> None:
         self.sources = sources
         self._loaded: dict[tuple[str, bool, tuple[str, ...]], Frames] = {}
         self._one_at_a_time = Lock()
@@ -71,7 +72,7 @@ class Library:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class FramesSource:
     """The source of one dataset's frames."""
 
     dataset: str
@@ -92,7 +93,7 @@ def open_library(folder: Path) -> Library:
     sources = {}
     for name in DATASET_TITLES:
         saved = folder / f"{name}-frame.safetensors"
-        if (folder / name / "manifest.json").is_file() and find_spec("polars") is not None:
+        if (folder / name / MANIFEST).is_file() and find_spec("polars") is not None:
             sources[name] = _of_store(folder / name)
         elif saved.is_file():
             sources[name] = _of_files(saved)
@@ -115,8 +116,8 @@ def library_of(frames: dict[str, Frames]) -> Library:
     return Library({name: _of_frames(own) for name, own in frames.items()})
 
 
-def _of_frames(frames: Frames) -> Source:
-    return Source(
+def _of_frames(frames: Frames) -> FramesSource:
+    return FramesSource(
         dataset=frames.dataset,
         leads=frames.leads,
         frame=frames.spec,
@@ -126,7 +127,7 @@ def _of_frames(frames: Frames) -> Source:
     )
 
 
-def _of_files(path: Path) -> Source:
+def _of_files(path: Path) -> FramesSource:
     pair_path = path.with_name(path.name.replace("-frame.", "-pair."))
     facts = Frames.facts(path)
     has_pairs = pair_path.is_file()
@@ -139,7 +140,7 @@ def _of_files(path: Path) -> Source:
     def load(pair: bool, leads: tuple[str, ...]) -> Frames:
         return Frames.load(pair_path if pair else path).with_leads(leads)
 
-    return Source(
+    return FramesSource(
         dataset=facts["dataset"],
         leads=facts["leads"],
         frame=facts["spec"],
@@ -149,7 +150,7 @@ def _of_files(path: Path) -> Source:
     )
 
 
-def _of_store(path: Path) -> Source:
+def _of_store(path: Path) -> FramesSource:
     from clocs.frames.make import make_frames
     from clocs.store.store import open_store
 
@@ -160,7 +161,7 @@ def _of_store(path: Path) -> Source:
         spec = frame_for(manifest, segments=2 if pair else 1)
         return make_frames(store, spec=spec, leads=leads)
 
-    return Source(
+    return FramesSource(
         dataset=manifest.dataset,
         leads=store.leads,
         frame=manifest.frame,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from clocs.errors import ClocsError
-from clocs.store.manifest import Manifest
+from clocs.store.manifest import MANIFEST, Manifest
 from clocs.training.card import read_card
 
 PATIENTS = 300
@@ -40,7 +40,7 @@ def demo_store_and_encoder(
     current stage, the steps done and their total.
     """
     store, encoders = store_folder(folder, patients), encoder_folder(folder, patients, "cmsc")
-    if (store / "manifest.json").is_file() and (encoders / "seed-0.safetensors").is_file():
+    if (store / MANIFEST).is_file() and (encoders / "seed-0.safetensors").is_file():
         try:
             Manifest.read(store)
             read_card(encoders / "seed-0.json")

@@ -17,8 +17,9 @@ from clocs.experiments.paper import Printed
 
 CellTask = Literal["linear", "linear-converged", "finetune", "curve", "distances"]
 
+# what figure 3 compares: five alone, and four after Gaussian noise
 SINGLE = ("gaussian", "flip_y", "flip_x", "sa_t", "sa_f")
-PERTURBATIONS = (*SINGLE, *(f"gaussian>{name}" for name in SINGLE[1:]))
+CHAINS = (*SINGLE, *(f"gaussian>{name}" for name in SINGLE[1:]))
 CURVE_EPOCHS = 100  # of more-with-less: a fixed number, without early stopping
 SPLIT_SEEDS = (1, 2, 3, 4)  # besides 0: 313 patients move by about 0.05 from split to split
 
@@ -127,7 +128,7 @@ def perturbed(method: str, chain: str | None) -> Cell:
 
 
 def _perturbations() -> list[Cell]:
-    every = [perturbed(method, chain) for method in ("simclr", "cmsc") for chain in PERTURBATIONS]
+    every = [perturbed(method, chain) for method in ("simclr", "cmsc") for chain in CHAINS]
     return [perturbed("cmsc", None), *every]
 
 

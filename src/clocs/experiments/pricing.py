@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
+from clocs.evaluation.baseline import UNTRAINED
 from clocs.experiments.grid import Cell, Pretraining
 from clocs.experiments.ledger import Run
 from clocs.experiments.simulated import PATIENTS
@@ -23,7 +24,6 @@ INSTANCES = {
     "cardiology": {"lead": 7_079},
 }
 TRAINED = 0.6  # the training split
-UNTRAINED = ("random", "random-bn")
 
 # instances per second of five members on an H200 (`benchmarks/train.py`), and epochs until five
 # seeds had stopped, the mean of Chapman and PhysioNet 2020 (docs/results)

@@ -8,7 +8,7 @@ from statistics import fmean, pstdev
 from typing import Any
 
 from clocs.experiments import paper
-from clocs.experiments.grid import FEW, PERTURBATIONS, TRANSFERS, Cell, Pretraining, perturbed
+from clocs.experiments.grid import CHAINS, FEW, TRANSFERS, Cell, Pretraining, perturbed
 from clocs.experiments.results import Results, Value, papers
 from clocs.experiments.tables import Table
 from clocs.figures.svg import Dot, Line, Panel, picture, ticks
@@ -84,25 +84,25 @@ def dots(table: Table, caption: str) -> ReportFigure | None:
 
 
 def perturbations(results: Results) -> ReportFigure | None:
-    """ReportFigure 3: nine perturbations of SimCLR and CMSC."""
+    """Figure 3: nine perturbations of SimCLR and CMSC."""
     found: dict[str, list[Value | None]] = {}
     for method in ("simclr", "cmsc"):
-        found[method] = [results.ours(perturbed(method, chain)) for chain in PERTURBATIONS]
+        found[method] = [results.ours(perturbed(method, chain)) for chain in CHAINS]
     known = [v for values in found.values() for v in values if v is not None]
     if not known:
         return None
     limits = _limits([v.mean + s * (v.std or 0) for v in known for s in (-1, 1)])
-    lines, tall = len(PERTURBATIONS), 23.0 * len(PERTURBATIONS)
+    lines, tall = len(CHAINS), 23.0 * len(CHAINS)
     panels = []
     for i, (method, values) in enumerate(found.items()):
         panel = Panel(150 + i * 410, 40, 380, tall, limits, (lines, 0))
         panel.title(paper.METHOD_TITLES[method])
         panel.x_axis(ticks(*limits), "test AUC, linear, F = 0.5")
-        names = [chain.replace(">", " → ") for chain in PERTURBATIONS]
+        names = [chain.replace(">", " → ") for chain in CHAINS]
         panel.y_axis([k + 0.5 for k in range(lines)], names if i == 0 else [""] * lines)
         for k, value in enumerate(values):
             if value is not None:
-                single = ">" not in PERTURBATIONS[k]
+                single = ">" not in CHAINS[k]
                 colour = "var(--cmsc)" if single else "var(--cmlc)"
                 tooltip = f"{paper.METHOD_TITLES[method]}, {names[k]}: {value}"
                 panel.dot(Dot(value.mean, k + 0.5, value.std, colour, tooltip))

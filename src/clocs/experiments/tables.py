@@ -7,7 +7,14 @@ from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
 from clocs.experiments import paper
-from clocs.experiments.grid import PERTURBATIONS, SPLIT_SEEDS, Cell, CellTask, Pretraining, grid
+from clocs.experiments.grid import (
+    CHAINS,
+    SPLIT_SEEDS,
+    Cell,
+    CellTask,
+    Pretraining,
+    grid,
+)
 from clocs.experiments.results import Results, Value, papers
 
 BYOL_DECAYS = (0.5, None, 0.99)  # None: 0.9, BYOL's own
@@ -106,10 +113,10 @@ def along_table(
 def perturbation_table(results: Results, cells: Sequence[Cell]) -> Table:
     """Chains of perturbations by method; SimCLR's default is Gaussian noise, CMSC's is none."""
     at = {(c.pretraining.method, c.pretraining.perturb or ""): c for c in cells}
-    at["simclr", PERTURBATIONS[0]] = at.pop(("simclr", ""))
+    at["simclr", CHAINS[0]] = at.pop(("simclr", ""))
     rows: list[tuple[str, list[Cell | None]]] = [
         (chain.replace(">", " → ") or "none", [at.get((m, chain)) for m in ("simclr", "cmsc")])
-        for chain in ("", *PERTURBATIONS)
+        for chain in ("", *CHAINS)
     ]
     columns = [paper.METHOD_TITLES[method] for method in ("simclr", "cmsc")]
     return _table(results, "Linear on PhysioNet 2020, F = 0.5", [], columns, rows, set(cells))

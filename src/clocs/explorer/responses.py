@@ -43,7 +43,7 @@ class Prediction(BaseModel):
     probability: float
 
 
-class Predictions(BaseModel):
+class DatasetPrediction(BaseModel):
     dataset: str  # whose linear classifier predicts
     multilabel: bool
     trained_on: int
@@ -79,7 +79,7 @@ class Summary(BaseModel):
 
 class Patient(Summary):
     recordings: list[ListedRecording]
-    predictions: list[Predictions]
+    predictions: list[DatasetPrediction]
 
 
 class Neighbour(Summary):
@@ -101,4 +101,4 @@ class Uploaded(BaseModel):
     recording: RecordingFacts
     position: list[float] | None
     neighbours: list[Neighbour]
-    predictions: list[Predictions]
+    predictions: list[DatasetPrediction]

@@ -34,7 +34,7 @@ _TITLES: Final = {
 _TINT, _ORIGINAL = "#eaf0f6", "#f0b840"
 
 
-def frame_of(recording: Recording, spec: FrameSpec, lead: str) -> NDArray[np.float64]:
+def first_frame(recording: Recording, spec: FrameSpec, lead: str) -> NDArray[np.float64]:
     """(samples,) of the first frame of one lead, resampled to the frame's rate."""
     signal = recording.select([lead]).signal[0]
     samples = round(recording.seconds * spec.rate)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from clocs import keyed_random
 from clocs.errors import SettingError
-from clocs.evaluation.metrics import auc_per_class
+from clocs.evaluation.metrics import auc
 from clocs.frames.frames import Frames
 from clocs.frames.views import instances, single
 from clocs.training.checkpoint import Checkpoint, as_checkpoint
@@ -203,12 +203,10 @@ def distances_between(
             "give another `split`, or a larger store"
         )
     near, far = (_apart(vectors, pairs, metric) for pairs in (intra, inter))
-    scores = -np.concatenate([near, far]).astype(np.float64)[:, None]
-    target = np.concatenate([np.ones(len(near)), np.zeros(len(far))]).astype(np.uint8)[:, None]
     return PatientDistances(
         intra=near,
         inter=far,
-        separability=float(auc_per_class(scores, target)[0]),
+        separability=auc(-near, -far),
         overlap=_overlap(near, far),
         metric=metric,
         intra_pairs=within.total,

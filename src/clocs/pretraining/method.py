@@ -30,7 +30,8 @@ def option(default: Any, about: str, **more: Any) -> Any:
 class Objective:
     """What a method optimises; its fields, declared with `option`, are the method's own options.
 
-    Most objectives define `loss` alone.
+    Most objectives define `loss` alone; those that define both `train_loss` and `validation_loss`
+    can do without it.
     """
 
     compares_views: ClassVar[bool] = True  # needs two views of an instance, and two instances

@@ -306,10 +306,3 @@ def _parse_step(text: str) -> Step:
             raise SettingError(f"{match[1]}({part}): {name} should be {row.meaning(name)}")
         options[name] = known
     return Step(match[1], tuple(options.items()))
-
-
-# What the paper's figure 3 compares: five alone, and four after Gaussian noise.
-FIGURE_3: Final = (
-    *("gaussian", "flip_y", "flip_x", "sa_t", "sa_f"),
-    *("gaussian>flip_y", "gaussian>flip_x", "gaussian>sa_t", "gaussian>sa_f"),
-)

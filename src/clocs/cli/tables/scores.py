@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -115,7 +116,9 @@ def _leads(result: Evaluation) -> str:
 def _group(group: dict[str, Any]) -> str:
     around = f" ({_range(group['ci95'])})" if group["ci95"] else ""
     missing = f"; without {', '.join(m)}" if (m := group["undefined_classes"]) else ""
-    return f"AUC {group['auc_mean']:.3f}{around}, {group['patients']:,} patients{missing}"
+    mean = "undefined" if math.isnan(group["auc_mean"]) else f"{group['auc_mean']:.3f}{around}"
+    patients = f"{group['patients']:,} patient{'s' if group['patients'] != 1 else ''}"
+    return f"AUC {mean}, {patients}{missing}"
 
 
 def _range(pair: Sequence[float]) -> str:

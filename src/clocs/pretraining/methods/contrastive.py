@@ -77,8 +77,6 @@ class SegmentsNCE(PatientNCE):
 class NTXent(Objective):
     """SimCLR: copies of one instance belong together."""
 
-    compares_patients = True
-
     temperature: float = option(0.1, "Temperature τ of the contrastive loss.", above=0)
 
     def loss(self, z: Tensor, batch: Batch, weights: Weights) -> Tensor:
