@@ -23,7 +23,7 @@ from clocs.evaluation.device_auc import MacroAUC
 from clocs.frames.frames import Frames
 from clocs.frames.views import Instances
 from clocs.training.checkpoint import Checkpoint
-from clocs.training.embed import stack
+from clocs.training.embed import input_offsets, stack
 from clocs.training.loop import Trained
 from clocs.training.signals import Signals
 from clocs.training.task import Task
@@ -42,6 +42,7 @@ class FinetunedClassifier:
     seed: int  # of the checkpoint it started from
     labels: tuple[str, ...]
     multilabel: bool
+    input_offset: float  # added to frames scaled to 0 … 1
 
     @classmethod
     def of(
@@ -54,12 +55,19 @@ class FinetunedClassifier:
         )
         card = checkpoint.card
         return cls(
-            dict(card.encoder), weights, buffers, card.seed, tuple(frames.labels), frames.multilabel
+            encoder=dict(card.encoder),
+            weights=weights,
+            buffers=buffers,
+            seed=card.seed,
+            labels=tuple(frames.labels),
+            multilabel=frames.multilabel,
+            input_offset=card.input_offset,
         )
 
     def logits(self, x: Tensor) -> Tensor:
-        """x: (1, n, samples) normalised -> (1, n, classes), in evaluation mode."""
-        return _logits(make_encoder(**self.encoder), self.weights, self.buffers, x)
+        """x: (1, n, samples) scaled to 0 … 1 -> (1, n, classes), in evaluation mode."""
+        encoder = make_encoder(**self.encoder)
+        return _logits(encoder, self.weights, self.buffers, x + self.input_offset)
 
 
 @dataclass(frozen=True)
@@ -102,6 +110,7 @@ class FinetuneTask(Task):
                 f"this encoder sees frames of {self.encoder.samples} samples, not {signals.samples}"
             )
         self.initial = stack(checkpoints)
+        self.offset = input_offsets(checkpoints, signals.flat.device)
         self.signals, self.train, self.validation = signals, train, validation
         self.multilabel, self.weights = multilabel, weights
         self.rows = torch.nn.utils.rnn.pad_sequence(labelled, batch_first=True)
@@ -128,7 +137,7 @@ class FinetuneTask(Task):
     ) -> tuple[Tensor, Weights]:
         """rows: (members, batch), numbers of labelled rows."""
         own = self.rows.gather(1, rows.clamp(min=0))  # −1: a member that has finished its epoch
-        x = self.signals.normalised(self.train.starts[own])
+        x = self._input(self.train.starts[own])
         z, buffers = self.encoder.encode_training(weights, buffers, x, keys)
         logits = torch.baddbmm(weights["head.bias"][:, None], z, weights["head.weight"])
         targets = self.train.targets[own]
@@ -151,11 +160,16 @@ class FinetuneTask(Task):
         """starts: (rows,) -> (members, rows, classes), in evaluation mode."""
         return torch.cat(list(self._pieces(weights, buffers, starts)), dim=1)
 
+    def _input(self, starts: Tensor) -> Tensor:
+        """The frames at these places, normalised as each member's encoder learned on them."""
+        x = self.signals.normalised(starts)
+        return x if self.offset is None else (x + self.offset).to(x.dtype)
+
     def _pieces(self, weights: Weights, buffers: Weights, starts: Tensor) -> Iterator[Tensor]:
         members = len(weights["head.bias"])
         at_once = _AT_ONCE.get(starts.device.type, 2048)
         for some in starts.split(max(1, at_once // members)):
-            x = self.signals.normalised(some).expand(members, -1, -1)
+            x = self._input(some).expand(members, -1, -1)
             yield _logits(self.encoder, weights, buffers, x)
 
 

@@ -29,7 +29,7 @@ class Views:
     segments: int = 1  # consecutive windows
     all_leads: bool = False  # whether an instance has all leads
     copies: tuple[str, ...] = ("",)  # the chain of perturbations of each copy; '' for none
-    # whether frames are normalised before perturbing, and not again after it
+    # whether frames are normalised and centred on zero before perturbing, and not again after it
     normalised_first: bool = False
 
     def __mul__(self, other: Views) -> Views:

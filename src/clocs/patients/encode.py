@@ -58,6 +58,8 @@ def encoded(
         flat = torch.from_numpy(batch.reshape(-1)).to(device)
         starts = torch.arange(len(batch), device=flat.device) * samples
         x = Signals(flat, samples).normalised(starts)
+        if checkpoint.card.input_offset:
+            x += checkpoint.card.input_offset
         z: NDArray[np.float32] = encoder.encode(weights, buffers, x[None])[0, :size].cpu().numpy()
         if not np.isfinite(z).all():
             raise CheckpointError(

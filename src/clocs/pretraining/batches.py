@@ -15,6 +15,7 @@ from clocs import keyed_random
 from clocs.frames.frames import Frames
 from clocs.frames.views import Instances, Views
 from clocs.pretraining.perturbations import Chain, parse
+from clocs.training.card import CENTRED, INPUT_OFFSETS
 from clocs.training.signals import Signals, min_max
 
 
@@ -100,8 +101,10 @@ class BatchMaker:
 
     def _copies(self, starts: Tensor, scale: Tensor, keys: Tensor) -> Tensor:
         first = self.views.normalised_first
-        # normalised first, a frame is centred on zero: otherwise negation and scaling are invisible
-        x = self.signals.normalised(starts) - 0.5 if first else self.signals.raw(starts, scale)
+        if first:  # centred on zero: otherwise negation and scaling are invisible
+            x = self.signals.normalised(starts) + INPUT_OFFSETS[CENTRED]
+        else:
+            x = self.signals.raw(starts, scale)
         copies = []
         for i, chains in enumerate(self.chains):
             copy = _perturbed(x, chains, keyed_random.fold(keys, keyed_random.stream("copy"), i))

@@ -14,7 +14,7 @@ from clocs.frames.frames import SEVERAL, Frames
 from clocs.pretraining.plan import Plan
 from clocs.recording import FrameSpec
 from clocs.training import leak_guard
-from clocs.training.card import Card, TrainedOn
+from clocs.training.card import CENTRED, NORMALISATION, Card, TrainedOn
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.loop import Trained
 
@@ -79,6 +79,7 @@ def make_card(
             "machine": platform.machine(),
             "kernel": block_implementation(device, getattr(torch, plan.precision)),
         },
+        normalisation=CENTRED if plan.row.views.normalised_first else NORMALISATION,
         recording_hashes=hashed,
         salt=salt if hashed else "",
     )

@@ -20,6 +20,8 @@ from clocs.sealed import own_hash
 
 FORMAT = 2
 NORMALISATION = "min-max per frame and lead"
+CENTRED = "min-max per frame and lead, minus 0.5"
+INPUT_OFFSETS = {NORMALISATION: 0.0, CENTRED: -0.5}  # added to frames that are scaled to 0 … 1
 NOTICE = (
     "Embeddings are learned to tell patients apart: treat them as data that can identify a person."
 )
@@ -71,6 +73,11 @@ class Card:
     weights_sha256: str = ""  # hash of the weights file
     clocs: str = __version__  # the version that wrote it
     format: int = FORMAT  # version of this card's format
+
+    @property
+    def input_offset(self) -> float:
+        """What is added to frames scaled to 0 … 1 to give the input that the encoder learned on."""
+        return INPUT_OFFSETS[self.normalisation]
 
     def json(self) -> bytes:
         """The content of the file."""
@@ -240,7 +247,7 @@ def _check(facts: dict[str, Any]) -> None:
             raise ValueError(f"`{name}` is {facts[name]!r:.100}")
     if facts["metrics"]["status"] == NOT_FINITE:
         raise CheckpointError("its training diverged; train again with a lower `lr`")
-    if facts["normalisation"] != NORMALISATION:
+    if facts["normalisation"] not in INPUT_OFFSETS:
         raise CheckpointError(
             f"its input is normalised by {facts['normalisation']!r:.100}, which this version of "
             "clocs cannot do; use the version that wrote it"

@@ -31,6 +31,12 @@ def stack(checkpoints: Sequence[Checkpoint]) -> tuple[Weights, Weights]:
     return weights, buffers
 
 
+def input_offsets(checkpoints: Sequence[Checkpoint], device: torch.device | str) -> Tensor | None:
+    """(members, 1, 1) to add to normalised frames, or None where no encoder needs it."""
+    offsets = [checkpoint.card.input_offset for checkpoint in checkpoints]
+    return torch.tensor(offsets, device=device)[:, None, None] if any(offsets) else None
+
+
 @torch.no_grad()
 def embed_instances(
     checkpoints: Sequence[Checkpoint],
@@ -50,10 +56,10 @@ def embed_instances(
     size = max(1, AT_ONCE // len(checkpoints))
     signals = Signals.of(frames, device, windows=size)
     starts = torch.from_numpy(np.ascontiguousarray(rows.windows[:, 0]))
-    parts = []
+    parts, offset = [], input_offsets(checkpoints, device)
     for some in signals.staged(starts.split(size)):
         x = signals.normalised(some).expand(len(checkpoints), -1, -1)
-        parts.append(encoder.encode(weights, buffers, x))
+        parts.append(encoder.encode(weights, buffers, x if offset is None else x + offset))
     made = torch.cat(parts, dim=1)
     if not bool(made.isfinite().all()):
         raise CheckpointError(
