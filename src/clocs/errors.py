@@ -4,6 +4,8 @@ Every message says in one sentence what was given, what was expected and what to
 line prints it without a traceback.
 """
 
+from __future__ import annotations
+
 
 def printable(text: str) -> str:
     r"""Text that can be printed and stored: file names' bytes that are no UTF-8 become `\xe9`."""
@@ -62,6 +64,9 @@ class UnusableError(ClocsError):
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
         self.detail = printable(detail)
+
+    def __reduce__(self) -> tuple[type[UnusableError], tuple[str, str]]:
+        return UnusableError, (self.reason, self.detail)  # on its way between processes
 
 
 class StoreError(ClocsError):

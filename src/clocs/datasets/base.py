@@ -20,6 +20,9 @@ class Entry:
     path: str  # of its main file in the source, or whatever the dataset's `read` understands
     info: Mapping[str, str] = field(default_factory=dict)  # from label tables: label, age, sex …
 
+    def __reduce__(self) -> tuple[type[Entry], tuple[str, str, str, Mapping[str, str]]]:
+        return Entry, (self.id, self.patient, self.path, self.info)  # several times as fast
+
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:

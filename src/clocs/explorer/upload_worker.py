@@ -8,6 +8,7 @@ formats go through a temporary folder, see `clocs.formats.wfdb`.)
 from __future__ import annotations
 
 import io
+import os
 import struct
 import sys
 import zipfile
@@ -22,11 +23,12 @@ from clocs.errors import ClocsError, SourceError
 from clocs.explorer.packing import pack, unpack
 from clocs.formats.read import FORMATS, format_beside, format_of, known_suffixes, options_of
 from clocs.formats.source import hold_files
+from clocs.limits import end_after, limit_process
 from clocs.recording import Recording
 
 MOST_FILES = 64  # in a zip
 MOST_BYTES = 64 << 20  # of all files, uncompressed
-MOST_MEMORY = 2 << 30  # bytes of address space
+MOST_MEMORY = 2 << 30  # bytes
 MOST_SECONDS = 20  # of processor time
 MOST_SAMPLES = 16_000_000  # leads × samples: twelve leads for 45 minutes at 500 Hz
 SHORTEST = 1.0  # seconds
@@ -164,20 +166,10 @@ def unpacked_recording(data: bytes) -> Recording:
     )
 
 
-def _limit() -> None:
-    """Limit this process, where the system can."""
-    try:
-        import resource
-    except ImportError:  # Windows: only the parent's timeout applies
-        return
-    resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS, MOST_SECONDS))
-    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
 def main() -> None:
     """Read stdin, write stdout: a recording, or `{"error": …}`."""
-    _limit()
+    limit_process(MOST_MEMORY, os.getppid())
+    end_after(MOST_SECONDS)
     facts, arrays = unpack(sys.stdin.buffer.read())
     files = {name: arrays[key].tobytes() for key, name in facts["names"].items()}
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,15 +12,15 @@ from clocs.errors import ClocsError, SettingError, SourceError, UnusableError, p
 from clocs.files import file_error
 from clocs.formats.base import FileFormat, ReadOptions
 from clocs.formats.source import Source, open_files, open_source
-from clocs.parallel import ahead, alike
+from clocs.limited_workers import EndedError, LimitedWorkers, default_processes
+from clocs.limits import reading_limits
 from clocs.recording import PLAUSIBLE_HZ, Recording
 from clocs.registry import rows_in
 
 # Other modules of this package may not import from this one, which imports all of them.
 FORMATS = rows_in("clocs.formats", FileFormat)
 
-_TOGETHER = 8  # files that a thread reads at a time
-_AHEAD = 8  # such groups read before they are needed
+_TOGETHER = 8  # files that a process reads at a time
 
 
 def read(
@@ -138,34 +139,64 @@ def read_several(
     rate: float | None = None,
     unit: str | None = None,
 ) -> Iterator[Recording | tuple[str, ClocsError]]:
-    """Each recording, or its name and what is wrong with it, in order; read ahead in threads.
+    """Each recording, or its name and what is wrong with it, in order; read ahead in processes.
 
     Recordings with the same file name are distinguished by their whole names. `rate` and `unit`
     are those of `read`.
     """
-    options = options_of(rate=rate, unit=unit)
+    items = list(found)
+    taken: set[str] = set()
+    for name, result in _read_all(_Read(items, options_of(rate=rate, unit=unit))):
+        if not isinstance(result, Recording):
+            yield name, result
+            continue
+        yield replace(result, id=name, patient=name) if result.id in taken else result
+        taken.add(result.id)
 
-    def one(item: Found | tuple[str, ClocsError]) -> tuple[str, Recording | ClocsError]:
+
+@dataclass(frozen=True)
+class _Read:
+    """Reads one of these items, by its number."""
+
+    items: Sequence[Found | tuple[str, ClocsError]]
+    options: ReadOptions
+
+    def __call__(self, number: int) -> tuple[str, Recording | ClocsError]:
+        item = self.items[number]
         if not isinstance(item, Found):
             return item
         try:
-            return item.name, item.read(options)
+            return item.name, item.read(self.options)
         except ClocsError as error:
             return item.name, error
         except OSError as error:
             return item.name, file_error(error, item.name, doing="read")
-        except MemoryError:
-            return item.name, UnusableError("unreadable", f"{item.name} needs too much memory")
 
-    taken: set[str] = set()
-    groups = alike(found, lambda item: None, _TOGETHER)
-    for results in ahead(lambda items: [one(item) for item in items], groups, _AHEAD):
-        for name, result in results:
-            if not isinstance(result, Recording):
-                yield name, result
-                continue
-            yield replace(result, id=name, patient=name) if result.id in taken else result
-            taken.add(result.id)
+    def refused(self, number: int, why: str) -> tuple[str, Recording | ClocsError]:
+        item = self.items[number]
+        name = item.name if isinstance(item, Found) else item[0]
+        return name, UnusableError("exceeds limits", f"{name} {why}")
+
+
+def _read_all(one: _Read) -> Iterator[tuple[str, Recording | ClocsError]]:
+    """All items, in order, by processes with limits on memory and time."""
+    starts = range(0, len(one.items), _TOGETHER)
+    if not starts:
+        return
+    processes = min(default_processes(), len(starts))
+    with closing(LimitedWorkers(one, one.refused, processes, reading_limits())) as pool:
+        try:
+            for number, start in enumerate(starts):
+                if number >= pool.most:
+                    yield from pool.take()
+                pool.submit(range(start, min(start + _TOGETHER, len(one.items))))
+            for _ in range(min(pool.most, len(starts))):
+                yield from pool.take()
+        except EndedError:
+            raise SourceError(
+                "a process that reads recordings was ended from outside, perhaps for lack of "
+                "memory; try again with fewer files at a time"
+            ) from None
 
 
 def _find(given: Path) -> Iterator[Found]:

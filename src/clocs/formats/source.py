@@ -34,6 +34,9 @@ class _File:
 
     path: str
 
+    def __reduce__(self) -> tuple[type[_File], tuple[str]]:
+        return _File, (self.path,)
+
     def read(self, most: int) -> bytes:
         with open(self.path, "rb", buffering=0) as file:  # noqa: PTH123 (`Path` is slower)
             size = os.fstat(file.fileno()).st_size
@@ -124,6 +127,9 @@ class _Zip:
         self._fd = self._file.fileno()
         self.size = path.stat().st_size
 
+    def __reduce__(self) -> tuple[type[_Zip], tuple[Path]]:
+        return _Zip, (self.path,)  # another process opens its own
+
     def members(self) -> Iterator[_Member]:
         for info in self._archive.infolist():
             if not info.filename or info.is_dir() or _is_junk(info.filename):
@@ -203,8 +209,8 @@ class Source:
     def __repr__(self) -> str:
         return f"Source({str(self.path)!r}, {len(self)} files)"
 
-    def __reduce__(self) -> tuple[object, tuple[Path]]:
-        return open_source, (self.path,)  # a worker process opens its own
+    def __reduce__(self) -> tuple[object, ...]:
+        return Source, (self.path, self._files, self._zips, self.fingerprint)
 
     def read(self, name: str, most: int = MOST_BYTES) -> bytes:
         """The bytes of one file. Thread-safe.

@@ -53,7 +53,7 @@ def assemble(
 ) -> Store:
     """Put together what the workers read, or return the store that is there already."""
     _refuse_foreign(out)
-    listing = dataset.list()
+    listing = workers.list()
     try:
         if (out / MANIFEST).is_file():
             return _already(dataset, listing, out)

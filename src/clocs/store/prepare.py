@@ -7,7 +7,7 @@ content depends neither on the workers nor on interruptions.
 
 from __future__ import annotations
 
-import os
+import pickle
 import sys
 from collections.abc import Callable
 from contextlib import closing
@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from clocs.datasets.base import Dataset
 from clocs.datasets.table import open_dataset
-from clocs.store.workers import ForkWorkers, ThreadWorkers, Workers
+from clocs.limited_workers import default_processes
+from clocs.store.workers import ProcessWorkers, ThreadWorkers, Workers
 
 if TYPE_CHECKING:
     from clocs.store.store import Store
-
-MOST_WORKERS = 16
 
 # Their threads do not survive a fork, and locks held by these would stay locked.
 _NOT_TO_FORK = ("polars", "torch")
@@ -77,15 +76,16 @@ def prepare_dataset(
 def start_workers(dataset: Dataset, workers: int | None = None) -> Workers:
     """Workers that read from `dataset`; by default one per core, at most 16.
 
-    Processes share no interpreter lock, which half of reading a WFDB record holds. They are forked:
-    started afresh, each would import everything again. Only Linux forks safely, and only early.
+    Processes share no interpreter lock, which half of reading a WFDB record holds, and can be
+    limited. They are forked where that is safe, on Linux and early: started afresh, each imports
+    everything again. Datasets without files, and those that cannot be sent to another process, are
+    then read in threads.
     """
-    workers = workers or _default_workers()
-    if sys.platform == "linux" and not any(name in sys.modules for name in _NOT_TO_FORK):
-        return ForkWorkers(dataset, workers)
+    workers = workers or default_processes()
+    fork = sys.platform == "linux" and not any(name in sys.modules for name in _NOT_TO_FORK)
+    if fork or getattr(dataset, "source", None) is not None:
+        try:
+            return ProcessWorkers(dataset, workers, fork=fork)
+        except (pickle.PicklingError, AttributeError, TypeError):
+            pass
     return ThreadWorkers(dataset, workers)
-
-
-def _default_workers() -> int:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return min(cores or 1, MOST_WORKERS)

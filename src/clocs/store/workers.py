@@ -1,39 +1,31 @@
 """Workers that read the entries of a dataset, in order, with a bounded number in flight.
 
-`ThreadWorkers` are threads of this process. `ForkWorkers` are processes: entries go to them through
-pipes, samples come by shared memory. Batches go round: number n to worker n % workers, its samples
-to the worker's slot n // workers % SLOTS, so that nobody has to say which slot is free.
+`ThreadWorkers` are threads of this process, without limits. `ProcessWorkers` are processes, in
+which a file that takes too much memory or time does no harm.
 """
 
 from __future__ import annotations
 
-import ctypes
-import mmap
-import os
-import signal
-import traceback
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
-from typing import Any, NoReturn, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clocs.datasets.base import Dataset, Entry, Quarantined
-from clocs.errors import ClocsError, StoreError, UnusableError
+from clocs.datasets.base import Dataset, Entry, Listing, Quarantined
+from clocs.errors import ClocsError, SourceError, StoreError, UnusableError
+from clocs.limited_workers import EndedError, LimitedWorkers
+from clocs.limits import reading_limits
 from clocs.recording import Recording, check_plausible
 from clocs.store.columns import row_of
 
 _BATCH_BYTES = 2 << 20  # of samples, roughly, that one task reads
 _BATCH_ENTRIES = 16
-_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3  # mallopt's options, of malloc.h
-SLOTS = 3  # per worker: one being filled, one full, one being emptied
-SLOT_SAMPLES = 2 << 20  # 4 MiB
+_LISTING = 10  # times as long as for one recording
 
 
 @dataclass(slots=True)
@@ -43,10 +35,11 @@ class ReadRecording:
     row: dict[str, Any]
     flat: NDArray[np.int16]
 
+    def __reduce__(self) -> tuple[type[ReadRecording], tuple[dict[str, Any], NDArray[np.int16]]]:
+        return ReadRecording, (self.row, self.flat)  # several times as fast
+
 
 ReadResult: TypeAlias = ReadRecording | Quarantined
-# From a forked process: the row, and where the samples are in the slot, or themselves if too long.
-_Sent: TypeAlias = tuple[dict[str, Any], slice | NDArray[np.int16]] | Quarantined
 
 
 class Workers(Protocol):
@@ -54,15 +47,19 @@ class Workers(Protocol):
 
     most: int
 
+    def list(self) -> Listing:
+        """The dataset's listing; taken first."""
+        ...
+
     def submit(self, entries: Sequence[Entry]) -> None: ...
-    def take(self) -> list[ReadResult]:
+    def take(self) -> Sequence[ReadResult]:
         """The results of the oldest batch; their samples hold until the next `submit`."""
         ...
 
     def close(self) -> None: ...
 
 
-def read_all(workers: Workers, entries: Sequence[Entry]) -> Iterator[list[ReadResult]]:
+def read_all(workers: Workers, entries: Sequence[Entry]) -> Iterator[Sequence[ReadResult]]:
     """Results of all entries in order, in batches; samples hold until the next batch."""
     left = iter(entries)
     flying = 0
@@ -125,133 +122,69 @@ class ThreadWorkers:
         self._dataset = dataset
         self.most = 2 * workers
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="prepare")
-        self._flying: deque[Future[list[ReadResult]]] = deque()
+        self._flying: deque[Future[Sequence[ReadResult]]] = deque()
+
+    def list(self) -> Listing:
+        return self._dataset.list()
 
     def submit(self, entries: Sequence[Entry]) -> None:
         self._flying.append(self._pool.submit(self._read, entries))
 
-    def take(self) -> list[ReadResult]:
+    def take(self) -> Sequence[ReadResult]:
         return self._flying.popleft().result()
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)
 
-    def _read(self, entries: Sequence[Entry]) -> list[ReadResult]:
+    def _read(self, entries: Sequence[Entry]) -> Sequence[ReadResult]:
         return [read_one(self._dataset, entry) for entry in entries]
 
 
-class ForkWorkers:
-    """Processes, each with slots of memory that it shares with this one."""
+class ProcessWorkers:
+    """Processes with limits on memory and time; see `clocs.limited_workers`."""
 
-    def __init__(self, dataset: Dataset, workers: int) -> None:
-        _keep_memory()
-        self.most = workers * SLOTS
-        self._submitted = self._taken = 0
-        memory = mmap.mmap(-1, workers * SLOTS * SLOT_SAMPLES * 2)
-        self._slots = np.frombuffer(memory, np.int16).reshape(workers, SLOTS, SLOT_SAMPLES)
-        self._pipes: list[Connection[Any, Any]] = []
-        self._pids: list[int] = []
-        for number in range(workers):
-            ours, theirs = Pipe()
-            pid = os.fork()
-            if not pid:
-                # A pipe ends once nobody holds its other end, so workers end with the parent.
-                for pipe in (*self._pipes, ours):
-                    pipe.close()
-                _work(dataset, theirs, self._slots[number])
-            theirs.close()
-            self._pipes.append(ours)
-            self._pids.append(pid)
+    def __init__(self, dataset: Dataset, workers: int, *, fork: bool) -> None:
+        self._dataset = dataset
+        limits = reading_limits()
+        self._pool = LimitedWorkers(_Read(dataset), self._refused, workers, limits, fork=fork)
+        self.most = self._pool.most
+        self._pool.submit([None], seconds=_LISTING * limits.seconds)
+
+    def list(self) -> Listing:
+        (listing,) = self._taken()
+        return listing  # type: ignore[return-value]
 
     def submit(self, entries: Sequence[Entry]) -> None:
-        pipe = self._pipes[self._submitted % len(self._pipes)]
-        try:
-            pipe.send(entries)
-        except OSError:
-            raise _died() from None
-        self._submitted += 1
+        self._pool.submit(entries)
 
-    def take(self) -> list[ReadResult]:
-        turn, worker = divmod(self._taken, len(self._pipes))
-        try:
-            answer = self._pipes[worker].recv()
-        except (EOFError, OSError):
-            raise _died() from None
-        if isinstance(answer, BaseException):
-            raise answer
-        self._taken += 1
-        slot = self._slots[worker, turn % SLOTS]
-        return [
-            one
-            if isinstance(one, Quarantined)
-            else ReadRecording(one[0], slot[one[1]] if isinstance(one[1], slice) else one[1])
-            for one in answer
-        ]
+    def take(self) -> Sequence[ReadResult]:
+        return self._taken()  # type: ignore[return-value]
 
     def close(self) -> None:
-        for pipe in self._pipes:
-            pipe.close()
-        for pid in self._pids:
-            os.kill(pid, signal.SIGKILL)  # it only reads: nothing is lost
-            os.waitpid(pid, 0)
-        self._pids.clear()
+        self._pool.close()
+
+    def _taken(self) -> Sequence[ReadResult | Listing]:
+        try:
+            return self._pool.take()
+        except EndedError:
+            raise StoreError(
+                "a process that reads recordings was ended from outside, perhaps for lack of "
+                "memory; run the same `clocs prepare` again to resume, with fewer `workers` if "
+                "need be"
+            ) from None
+
+    def _refused(self, entry: Entry | None, why: str) -> ReadResult:
+        if entry is None:
+            source = getattr(getattr(self._dataset, "source", None), "path", self._dataset.name)
+            raise SourceError(f"the label tables of {source} {why}; check that they are genuine")
+        return Quarantined(entry.id, "exceeds limits", f"{entry.path} {why}")
 
 
-def _keep_memory() -> None:
-    """Let glibc keep freed memory.
+@dataclass(frozen=True)
+class _Read:
+    """Reads an entry; for None, lists all of them: label tables may be bombs, too."""
 
-    It hands buffers of a file's size back to the system each time, and the page faults of getting
-    them again are half the time of reading a plain WFDB record.
-    """
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):  # another C library
-        return
-    for option in (_TRIM_THRESHOLD, _MMAP_THRESHOLD):
-        mallopt(option, 256 << 20)
-    mallopt(_TOP_PAD, 16 << 20)
+    dataset: Dataset
 
-
-def _died() -> StoreError:
-    return StoreError(
-        "a process that reads recordings was ended from outside, perhaps for lack of memory; "
-        "run the same `clocs prepare` again to resume, with fewer `workers` if need be"
-    )
-
-
-def _work(dataset: Dataset, pipe: Connection[Any, Any], slots: NDArray[np.int16]) -> NoReturn:
-    """Read what is asked for until the pipe ends; never return into the parent's code."""
-    try:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it too, and closes the pipe
-        turn = 0
-        while True:
-            entries = pipe.recv()
-            pipe.send(_answer(dataset, entries, slots[turn % SLOTS]))
-            turn += 1
-    except (EOFError, OSError):
-        os._exit(0)
-    finally:
-        os._exit(1)
-
-
-def _answer(
-    dataset: Dataset, entries: Sequence[Entry], slot: NDArray[np.int16]
-) -> list[_Sent] | BaseException:
-    sent: list[_Sent] = []
-    end = 0
-    try:
-        for entry in entries:
-            result = read_one(dataset, entry)
-            if isinstance(result, Quarantined):
-                sent.append(result)
-            elif (stop := end + result.flat.size) > slot.size:
-                sent.append((result.row, result.flat))
-            else:
-                slot[end:stop] = result.flat
-                sent.append((result.row, slice(end, stop)))
-                end = stop
-    except BaseException as error:  # the parent raises it
-        if not isinstance(error, ClocsError):  # the traceback does not travel itself
-            error.add_note("".join(traceback.format_exception(error)))
-        return error
-    return sent
+    def __call__(self, entry: Entry | None) -> ReadResult | Listing:
+        return self.dataset.list() if entry is None else read_one(self.dataset, entry)
