@@ -9,11 +9,14 @@ from pathlib import Path
 from clocs.errors import ClocsError
 
 
-def flipped(content: bytes, most: int) -> Iterator[bytes]:
-    """The content with one bit flipped: in every byte, or in as many bytes as `most`, drawn."""
+def flipped(content: bytes, most: int, *, empty: bool = True) -> Iterator[bytes]:
+    """The content with one bit flipped: in every byte, or in as many bytes as `most`, drawn.
+
+    Without `empty`, bytes of zero are left alone: of a database most are.
+    """
     draw = random.Random(len(content))
-    size = len(content)
-    for at in range(size) if size <= most else sorted(draw.sample(range(size), most)):
+    places = [at for at, value in enumerate(content) if value or empty]
+    for at in places if len(places) <= most else sorted(draw.sample(places, most)):
         changed = bytearray(content)
         changed[at] ^= 1 << draw.randrange(8)
         yield bytes(changed)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from clocs.errors import SettingError
+from clocs.errors import ClocsError, FileError, SettingError, StoreError
 from clocs.experiments.ledger import FILE, Ledger, open_ledger
+from damage import flipped
 
 HOLD = """
 import sys, time
@@ -108,3 +111,87 @@ def test_a_file_that_is_not_a_ledger_is_refused(tmp_path: Path) -> None:
     (tmp_path / FILE).write_bytes(b"something else entirely" * 100)
     with pytest.raises(SettingError, match="not a list of runs"):
         open_ledger(tmp_path)
+
+
+def filled(folder: Path) -> None:
+    ledger = Ledger(folder)
+    ledger.settle("data", {"chapman": "abc"}, "use another folder")
+    for name in "abc":
+        ledger.add(name, "linear", {"fraction": 0.5}, 5)
+    with ledger.claim("a", "b"):
+        finish(ledger, "a")
+        ledger.fail("b", "SettingError: no labels", seconds=1.0)
+    ledger.close()
+
+
+def contents(folder: Path) -> object:
+    with closing(open_ledger(folder, create=False)) as ledger:
+        return ledger.facts(), ledger.runs(), ledger.states()
+
+
+def test_no_flipped_bit_of_a_ledger_changes_what_is_read(tmp_path: Path) -> None:
+    filled(tmp_path)
+    original = (tmp_path / FILE).read_bytes()
+    before, refused = contents(tmp_path), 0
+    for damaged in flipped(original, most=600, empty=False):
+        for left in tmp_path.glob(f"{FILE}*"):
+            left.unlink()
+        (tmp_path / FILE).write_bytes(damaged)
+        try:
+            assert contents(tmp_path) == before
+        except ClocsError as error:
+            assert "\n" not in str(error)
+            refused += 1
+    assert refused > 300
+
+
+def test_a_changed_result_is_refused_and_not_written_over(tmp_path: Path) -> None:
+    filled(tmp_path)
+    with closing(sqlite3.connect(tmp_path / FILE)) as db, db:
+        db.execute("UPDATE runs SET result = replace(result, '0.7', '0.9')")
+    with closing(open_ledger(tmp_path)) as ledger:
+        for act in (ledger.runs, ledger.states, lambda: ledger.put_back("a", seconds=1.0)):
+            with pytest.raises(StoreError, match="the row of a differs from its digest"):
+                act()
+
+
+@pytest.mark.parametrize("table", ["runs", "facts", "seal"])
+def test_a_lost_row_is_noticed(table: str, tmp_path: Path) -> None:
+    filled(tmp_path)
+    with closing(sqlite3.connect(tmp_path / FILE)) as db, db:
+        db.execute(f"DELETE FROM {table} WHERE rowid = 1")
+    with pytest.raises(StoreError, match="a row is missing"):
+        open_ledger(tmp_path)
+
+
+def test_a_ledger_of_an_earlier_version_gets_its_digests(tmp_path: Path) -> None:
+    filled(tmp_path)
+    before = contents(tmp_path)
+    with closing(sqlite3.connect(tmp_path / FILE)) as db, db:
+        for table in ("runs", "facts"):
+            db.execute(f"ALTER TABLE {table} DROP COLUMN digest")
+        db.execute("DROP TABLE seal")
+        db.execute("PRAGMA user_version = 0")
+    assert contents(tmp_path) == before
+    assert contents(tmp_path) == before
+
+
+def test_a_full_disk_is_named_and_the_ledger_stays_as_it_was(tmp_path: Path) -> None:
+    filled(tmp_path)
+    ledger = Ledger(tmp_path)
+    pages = ledger._db.execute("PRAGMA page_count")[0][0]
+    ledger._db.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(FileError, match=rf"{FILE} cannot be written: the disk is full; free some"):
+        ledger.finish("c", {"curve": [0.5] * 10_000}, seconds=1.0, versions={})
+    ledger.close()
+    run = open_ledger(tmp_path).run("c")
+    assert run is not None and run.state == "waiting" and run.result is None
+
+
+def test_a_ledger_that_is_cut_short_is_not_taken_for_a_new_one(tmp_path: Path) -> None:
+    filled(tmp_path)
+    whole = (tmp_path / FILE).read_bytes()
+    for size in (0, 1, 99, 511, 512, 4096, len(whole) - 1):
+        (tmp_path / FILE).write_bytes(whole[:size])
+        with pytest.raises(ClocsError, match=rf"{FILE} (is cut short|is damaged|cannot be|is not)"):
+            open_ledger(tmp_path, create=False)

@@ -2,7 +2,8 @@
 
 A run is a row: its settings, its state and its result. Whoever works on a run holds a lock on its
 own file; the system releases the lock when the process ends, however it ends, so a killed process
-leaves only a row that can be claimed again.
+leaves only a row that can be claimed again. Rows are compared with their digests; see
+`row_database`.
 """
 
 from __future__ import annotations
@@ -11,39 +12,40 @@ import hashlib
 import json
 import os
 import platform
-import sqlite3
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from clocs._version import __version__
-from clocs.errors import SettingError
+from clocs.errors import SettingError, StoreError
+from clocs.experiments.row_database import RowDatabase
 from clocs.locks import flock
 
 RunState = Literal["waiting", "running", "done", "failed"]
 FILE = "runs.sqlite"
+_SMALLEST = 512  # bytes of a page
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS runs (
-    name TEXT PRIMARY KEY,
-    kind TEXT NOT NULL,              -- pretrain, or a cell's task
-    settings TEXT NOT NULL,          -- JSON
-    seeds INTEGER NOT NULL,
-    state TEXT NOT NULL DEFAULT 'waiting',
-    result TEXT,                     -- JSON: scores, curves, distances, or training metrics
-    error TEXT,
-    checkpoint TEXT,                 -- folder below the ledger's own
-    seconds REAL,
-    versions TEXT,                   -- JSON: clocs, torch, device …
-    attempts INTEGER NOT NULL DEFAULT 0,
-    began REAL,
-    ended REAL
-);
-"""
+_TABLES = {
+    "facts": {"name": "TEXT PRIMARY KEY", "value": "TEXT NOT NULL"},
+    "runs": {
+        "name": "TEXT PRIMARY KEY",
+        "kind": "TEXT NOT NULL",  # pretrain, or a cell's task
+        "settings": "TEXT NOT NULL",  # JSON
+        "seeds": "INTEGER NOT NULL",
+        "state": "TEXT NOT NULL DEFAULT 'waiting'",
+        "result": "TEXT",  # JSON: scores, curves, distances, or training metrics
+        "error": "TEXT",
+        "checkpoint": "TEXT",  # folder below the ledger's own
+        "seconds": "REAL",
+        "versions": "TEXT",  # JSON: clocs, torch, device …
+        "attempts": "INTEGER NOT NULL DEFAULT 0",
+        "began": "REAL",
+        "ended": "REAL",
+    },
+}
 
 
 @dataclass(frozen=True)
@@ -71,10 +73,7 @@ class Ledger:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         (folder / "locks").mkdir(parents=True, exist_ok=True)
-        self._db = sqlite3.connect(folder / FILE, timeout=60, isolation_level=None)
-        self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute("PRAGMA synchronous=FULL")  # a run takes seconds; its row can take 10 ms
-        self._db.executescript(_SCHEMA)
+        self._db = RowDatabase(folder / FILE, _TABLES)
 
     def close(self) -> None:
         self._db.close()
@@ -82,20 +81,19 @@ class Ledger:
     def settle(self, name: str, value: Any, remedy: str) -> None:
         """Record a fact that must hold for all runs of this folder, or refuse a different value."""
         text = json.dumps(value, sort_keys=True)
-        self._db.execute("INSERT OR IGNORE INTO facts VALUES (?, ?)", (name, text))
+        self._db.insert("facts", {"name": name, "value": text})
         if self.facts()[name] != json.loads(text):
             raise SettingError(f"{self.folder} holds runs that differ in the {name}; {remedy}")
 
     def facts(self) -> dict[str, Any]:
-        rows = self._db.execute("SELECT name, value FROM facts ORDER BY name")
-        return {name: json.loads(value) for name, value in rows}
+        rows = self._db.rows("facts", "ORDER BY name")
+        return {row["name"]: self._parsed(row["value"]) for row in rows}
 
     def add(self, name: str, kind: str, settings: Mapping[str, Any], seeds: int) -> None:
         """Make sure that a run has a row; an existing one is left as it is."""
-        self._db.execute(
-            "INSERT OR IGNORE INTO runs (name, kind, settings, seeds) VALUES (?, ?, ?, ?)",
-            (name, kind, json.dumps(settings, sort_keys=True), seeds),
-        )
+        text = json.dumps(settings, sort_keys=True)
+        given = {"name": name, "kind": kind, "settings": text, "seeds": seeds}
+        self._db.insert("runs", {**given, "state": "waiting", "attempts": 0})
 
     def run(self, name: str) -> Run | None:
         return next(iter(self._select("WHERE name = ?", name)), None)
@@ -105,12 +103,14 @@ class Ledger:
         return {run.name: run for run in self._select("ORDER BY rowid")}
 
     def states(self) -> dict[str, RunState]:
-        return dict(self._db.execute("SELECT name, state FROM runs").fetchall())
+        return {row["name"]: row["state"] for row in self._db.rows("runs", "ORDER BY rowid")}
 
     def forget_failures(self) -> int:
         """Queue failed runs again; returns how many."""
-        changed = self._db.execute("UPDATE runs SET state = 'waiting' WHERE state = 'failed'")
-        return changed.rowcount
+        failed = [name for name, state in self.states().items() if state == "failed"]
+        for name in failed:
+            self._change(name, "state = 'waiting'")
+        return len(failed)
 
     @contextmanager
     def claim(self, *names: str, limit: int | None = None) -> Iterator[tuple[str, ...]]:
@@ -135,10 +135,10 @@ class Ledger:
                 if run is None or run.state in ("done", "failed"):
                     os.close(held.pop(name))
                     continue
-                self._db.execute(
-                    "UPDATE runs SET state = 'running', attempts = attempts + 1, began = ?, "
-                    "error = NULL WHERE name = ?",
-                    (time.time(), name),
+                self._change(
+                    name,
+                    "state = 'running', attempts = attempts + 1, began = ?, error = NULL",
+                    time.time(),
                 )
             yield tuple(held)
         finally:
@@ -156,26 +156,27 @@ class Ledger:
     ) -> None:
         """Record the result of a run."""
         texts = json.dumps(result, allow_nan=False), json.dumps(dict(versions))
-        self._db.execute(
-            "UPDATE runs SET state = 'done', result = ?, error = NULL, versions = ?, "
-            "checkpoint = ?, seconds = COALESCE(seconds, 0) + ?, ended = ? WHERE name = ?",
-            (*texts, checkpoint, seconds, time.time(), name),
+        self._change(
+            name,
+            "state = 'done', result = ?, error = NULL, versions = ?, checkpoint = ?, "
+            "seconds = COALESCE(seconds, 0) + ?, ended = ?",
+            *(*texts, checkpoint, seconds, time.time()),
         )
 
     def fail(self, name: str, error: str, *, seconds: float) -> None:
         """Record the error of a failed run."""
-        self._db.execute(
-            "UPDATE runs SET state = 'failed', error = ?, seconds = COALESCE(seconds, 0) + ?, "
-            "ended = ? WHERE name = ?",
-            (error, seconds, time.time(), name),
+        self._change(
+            name,
+            "state = 'failed', error = ?, seconds = COALESCE(seconds, 0) + ?, ended = ?",
+            *(error, seconds, time.time()),
         )
 
     def put_back(self, name: str, *, seconds: float) -> None:
         """Queue a run that was stopped early; the next process resumes it."""
-        self._db.execute(
-            "UPDATE runs SET state = 'waiting', seconds = COALESCE(seconds, 0) + ? WHERE name = ?",
-            (seconds, name),
-        )
+        self._change(name, "state = 'waiting', seconds = COALESCE(seconds, 0) + ?", seconds)
+
+    def _change(self, name: str, assignments: str, *values: Any) -> None:
+        self._db.change("runs", name, assignments, *values)
 
     def _lock(self, name: str) -> int | None:
         """A handle that holds the run's lock; None if another process holds it."""
@@ -189,11 +190,17 @@ class Ledger:
         return handle
 
     def _select(self, clause: str, *values: Any) -> list[Run]:
-        columns = [column.name for column in fields(Run)]
-        found = self._db.execute(f"SELECT {', '.join(columns)} FROM runs {clause}", values)
         plain = {"settings": "{}", "result": "null", "versions": "{}"}  # JSON, and where empty
-        rows = (dict(zip(columns, row, strict=True)) for row in found)
-        return [Run(**row | {k: json.loads(row[k] or v) for k, v in plain.items()}) for row in rows]
+        rows = self._db.rows("runs", clause, *values)
+        return [
+            Run(**row | {k: self._parsed(row[k] or v) for k, v in plain.items()}) for row in rows
+        ]
+
+    def _parsed(self, text: str) -> Any:
+        try:
+            return json.loads(text)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise self._db.damaged(error) from error
 
 
 def open_ledger(folder: Path, *, create: bool = True) -> Ledger:
@@ -202,10 +209,12 @@ def open_ledger(folder: Path, *, create: bool = True) -> Ledger:
         raise SettingError(f"{folder} holds no runs; make some with `clocs reproduce`")
     if folder.exists() and not folder.is_dir():
         raise SettingError(f"{folder} is a file; give a folder for the runs")
-    try:
-        return Ledger(folder)
-    except sqlite3.DatabaseError as error:
-        raise SettingError(f"{folder / FILE} is not a list of runs ({error})") from error
+    size = (folder / FILE).stat().st_size if (folder / FILE).is_file() else None
+    if size is not None and size < _SMALLEST and (size or not create):  # SQLite calls that empty
+        raise StoreError(
+            f"{folder / FILE} is cut short; restore it from a copy, or give another folder"
+        )
+    return Ledger(folder)
 
 
 def versions(device: str) -> dict[str, str]:
