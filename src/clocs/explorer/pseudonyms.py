@@ -87,7 +87,7 @@ def pseudonyms(named: Iterable[tuple[str, str]], key: bytes) -> list[str]:
 
 def in_order_of_pseudonyms(embeddings: Embeddings, key: bytes) -> tuple[Embeddings, list[str]]:
     """The same patients sorted by their pseudonyms, and these."""
-    codes = np.array(pseudonyms(embeddings.rows.select("dataset", "patient").iter_rows(), key))
-    order = np.argsort(codes)
+    codes = pseudonyms(embeddings.rows.select("dataset", "patient").iter_rows(), key)
+    order = np.argsort(np.array(codes, "S"))
     patients = replace(embeddings, vectors=embeddings.vectors[order], rows=embeddings.rows[order])
-    return patients, codes[order].tolist()
+    return patients, [codes[i] for i in order]
