@@ -1,7 +1,12 @@
 from __future__ import annotations
 
+import os
+import signal
 import socket
+import subprocess
+import sys
 import threading
+import time
 import webbrowser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -62,3 +67,29 @@ def test_a_token_is_required_by_default_and_no_program_is_started_with_it(
     assert tokens[2] not in (None, token)
     with pytest.raises(SettingError, match="other machines"):
         run.explore(host="0.0.0.0", token=None)
+
+
+def test_an_explorer_that_is_terminated_leaves_no_temporary_files(
+    session: Session, tmp_path: Path
+) -> None:
+    file = tmp_path / "patients.parquet"
+    session.embeddings.save(file)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys, webbrowser, clocs\n"
+        "webbrowser.open = lambda address: print(address, flush=True)\n"
+        "clocs.explore(embeddings=sys.argv[1], cache=sys.argv[2])\n"
+    )
+    command = [sys.executable, str(script), str(file), str(tmp_path / "cache")]
+    running = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env=os.environ | {"TMPDIR": str(temporary)}
+    )
+    assert running.stdout is not None
+    assert running.stdout.readline().startswith("file://")
+    assert list(temporary.glob("clocs-explorer-*"))
+    time.sleep(1)
+    running.terminate()
+    assert running.wait(60) == 128 + signal.SIGTERM
+    assert not list(temporary.glob("clocs-*"))

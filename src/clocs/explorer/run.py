@@ -5,12 +5,13 @@ from __future__ import annotations
 import html
 import re
 import secrets
+import signal
 import socket
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -90,11 +91,13 @@ def explore(
         sys.stderr.write(f"The explorer is running at {url}\n")
     else:
         on_open(url, session)
-    with opening_file(url) as file:
+    with ExitStack() as files:
         if browse:
             import webbrowser
 
-            threading.Timer(0.5, webbrowser.open, [file.as_uri()]).start()
+            shown = files.enter_context(opening_file(url)).as_uri() if token else url
+            threading.Timer(0.5, webbrowser.open, [shown]).start()
+        files.enter_context(_exit_when_terminated())
         _serve(session, listening, host, token)
 
 
@@ -149,6 +152,19 @@ def opening_file(url: str) -> Iterator[Path]:
             encoding="utf-8",
         )
         yield file
+
+
+@contextmanager
+def _exit_when_terminated() -> Iterator[None]:
+    """SIGTERM ends the program in order, so that temporary files are removed."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _serve(session: Session, listening: socket.socket, host: str, token: str | None) -> None:
