@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from clocs import Checkpoint, Frames
 from clocs.errors import CheckpointError, ClocsError, SettingError
@@ -165,6 +167,34 @@ def test_a_strangers_card_beyond_the_limits_is_one_sentence(
     assert len(str(refused.value).splitlines()) == 1
     assert len(str(refused.value)) < 600
     assert str(refused.value).isprintable()
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(draw=st.data())
+def test_whatever_a_strangers_card_holds_it_is_a_sentence_or_an_encoder(
+    saved: Path, draw: st.DataObject
+) -> None:
+    content = saved.read_bytes()
+    facts = json.loads(content)
+    inside = ("encoder", "frame", "frame_trained", "metrics", "training")
+    names = [*facts, *(f"{outer}__{name}" for outer in inside for name in facts[outer])]
+    changed(saved, seal=True, **{draw.draw(st.sampled_from(names)): draw.draw(JSON)})
+    try:
+        loaded = load_checkpoint(saved.parent)
+        assert loaded.encoder.embedding_dim == 128
+    except CheckpointError as error:
+        assert len(str(error).splitlines()) == 1
+    finally:
+        saved.write_bytes(content)
 
 
 def test_a_card_larger_than_any_real_one_is_not_parsed(saved: Path) -> None:
