@@ -101,7 +101,8 @@ def test_generated_headers_are_parsed_as_wfdb_parses_them(
 @pytest.mark.parametrize(
     "text",
     ["", "#only a comment", "r", "r 2 500 5\nr.dat 16\n", "r 1 0 5\nr.dat 16", "r 0 500 5\n",
-     "r 1 . 5\nr.dat 16", "r 1 500 5\nr.dat 16 -\n", "\0\0\0", "r 1 500 5\n../etc/x 16\n"],
+     "r 1 . 5\nr.dat 16", "r 1 500 5\nr.dat 16 -\n", "\0\0\0", "r 1 500 5\n../etc/x 16\n",
+     f"r 1 500 {'9' * 400}\nr.dat 516", f"r 1 500 5\nr.dat 16+{'9' * 400}"],
 )  # fmt: skip
 def test_a_damaged_header_is_unreadable_in_one_sentence(tmp_path: Path, text: str) -> None:
     (tmp_path / "r.hea").write_text(text)

@@ -32,6 +32,7 @@ _REST = re.compile(r"-?\d+ -?\d+ \d+ ([^\t\n\r\f\v ]+)$")  # first value, checks
 _MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec"
 _NO_PREFIX = "\n"  # no line starts like this
 _LARGEST_INT32 = 2**31 - 1
+_MOST = 2**40  # samples, bytes or segments: far more than any record has
 
 
 class Signal(NamedTuple):
@@ -134,15 +135,22 @@ def _header(lines: list[str], comments: tuple[str, ...]) -> Header:
             raise ValueError("it describes no signal")
     return Header(
         name=name,
-        segments=int(segments) if segments else None,
+        segments=_count(segments) if segments else None,
         rate=rate,
-        samples=int(samples) if samples else None,
+        samples=_count(samples) if samples else None,
         signals=signals,
         segment_names=tuple(name for name, _ in parts),
-        segment_samples=tuple(int(count) for _, count in parts),
+        segment_samples=tuple(_count(held) for _, held in parts),
         comments=comments,
         taken=_taken(lines[0][match.end() :]),
     )
+
+
+def _count(text: str) -> int:
+    count = int(text)
+    if count > _MOST:
+        raise ValueError(f"it counts to {text:.20}")
+    return count
 
 
 def _taken(text: str) -> str | None:
@@ -189,9 +197,9 @@ def _signal(line: str) -> Signal:
     return Signal(
         file,
         form,
-        int(frame) if frame else 1,
-        int(skew) if skew else 0,
-        int(offset) if offset else 0,
+        _count(frame) if frame else 1,
+        _count(skew) if skew else 0,
+        _count(offset) if offset else 0,
         gain,
         baseline,
         unit or "mV",
