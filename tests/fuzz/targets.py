@@ -17,7 +17,7 @@ from clocs.evaluation import Predictions
 from clocs.experiments.ledger import open_ledger
 from clocs.explorer import embedding_cache, patient_map
 from clocs.explorer.upload_worker import packed_recording, read_upload, unpacked_recording
-from clocs.formats.read import find_recordings, format_of, options_of, read_several
+from clocs.formats.read import Found, find_recordings, format_of, options_of
 from clocs.formats.source import hold_files, open_source
 from clocs.formats.wfdb_header import parse_header
 from clocs.patients.embed_files import embed_recordings
@@ -66,9 +66,15 @@ def _recording(given: Given) -> Recording:
 
 
 def _from_folder(given: Given) -> Any:
-    """As `clocs embed` reads files and folders."""
-    found = find_recordings([given.folder()])
-    return [_sound(one) for one in read_several(found, rate=500.0) if isinstance(one, Recording)]
+    """As the processes of `clocs embed` read files and folders."""
+    options = options_of(rate=500.0)
+    for one in find_recordings([given.folder()]):
+        if not isinstance(one, Found):
+            raise one[1]
+        try:
+            _sound(one.read(options))
+        except UnusableError:
+            continue
 
 
 def _archive(given: Given) -> Any:

@@ -26,14 +26,7 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Tally]:
     return fuzz(list(TARGETS), inputs=INPUTS, workers=1, out=tmp_path_factory.mktemp("failures"))
 
 
-# Mended elsewhere at the moment; taken off the list as soon as they hold.
-OPEN = {"ledger"}
-
-
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=pytest.mark.xfail(strict=False) if n in OPEN else ()) for n in TARGETS],
-)
+@pytest.mark.parametrize("name", TARGETS)
 def test_damage_neither_escapes_nor_goes_unnoticed(name: str, read: Mapping[str, Tally]) -> None:
     assert read[name].inputs == INPUTS
     assert [f"{one['kind']}: {one['folder']}" for one in read[name].failures] == []
