@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import warnings
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
-from clocs import Checkpoint, Frames
+from clocs import Checkpoint, Frames, Store
+from clocs.cli.main import app
 from clocs.errors import ClocsWarning, LeakError, SettingError
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain_frames import pretrain_frames
@@ -72,6 +75,16 @@ def test_hashes_of_recordings_can_be_left_out_and_the_guard_says_what_it_cannot_
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # the same store: copies in it are found without hashes
         leak_guard.check_no_leak(checkpoint, small_frames)
+
+
+def test_the_command_leaves_hashes_out_and_info_says_so(small_store: Store, tmp_path: Path) -> None:
+    words = ["pretrain", str(small_store.path), "--method", "random-bn", "--no-recording-hashes"]
+    made = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "run"), "--json"])
+    assert made.exit_code == 0, made.output
+    (card,) = json.loads(made.stdout)
+    assert (card["recording_hashes"], card["hashed_recordings"]) == (False, 0)
+    shown = CliRunner().invoke(app, ["info", str(tmp_path / "run")])
+    assert "left out" in shown.stdout
 
 
 def test_an_encoder_that_starts_from_one_without_hashes_claims_none(
