@@ -16,10 +16,12 @@ import pickle
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from queue import SimpleQueue
 from typing import Any, BinaryIO, Generic, NoReturn, TypeVar
 
@@ -31,17 +33,10 @@ R = TypeVar("R")
 
 SLOTS = 3  # batches per process: one being done, one done, one being used
 SLOT_BYTES = 4 << 20
-_MOST_PROCESSES = 16
 _NO_MEMORY = 3  # exit status
 # More threads would only take address space: each has its own pool of memory.
 _ONE_THREAD = ("POLARS_MAX_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _CRASHES = {getattr(signal, name, 0) for name in ("SIGABRT", "SIGSEGV", "SIGBUS", "SIGILL")}
-
-
-def default_processes() -> int:
-    """One per core that this process may use, at most 16."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return min(cores or 1, _MOST_PROCESSES)
 
 
 class EndedError(Exception):
@@ -75,6 +70,9 @@ class LimitedWorkers(Generic[T, R]):
             fork: Fork this process, which is faster and safe only where it has no threads.
         """
         self.most = processes * SLOTS
+        # They may be killed at any moment: this process removes their temporary files.
+        self._scratch = tempfile.TemporaryDirectory(prefix="clocs-", ignore_cleanup_errors=True)
+        limits = replace(limits, scratch=self._scratch.name)
         self._act, self._refuse, self._limits = act, refuse, limits
         self._submitted = self._taken = 0
         self._processes: list[_Process] = []
@@ -117,6 +115,7 @@ class LimitedWorkers(Generic[T, R]):
         for process in self._processes:
             process.end(kill=True)
         self._processes.clear()
+        self._scratch.cleanup()
 
     def _again(self, number: int) -> list[R] | BaseException:
         """Replace a process that ended; its oldest batch is done item by item, the others whole."""
@@ -293,6 +292,7 @@ def _work(
     """Do what is asked for until the parent or the pipe ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it too, and ends this process
     limit_process(limits.memory, parent)
+    tempfile.tempdir = limits.scratch
     waiting: SimpleQueue[_Batch] = SimpleQueue()
 
     def listen() -> None:

@@ -62,10 +62,18 @@ class Limits:
     Attributes:
         memory: Bytes that it may take to read one recording.
         seconds: Of processor time, for one recording.
+        scratch: Folder for its temporary files; the system's where None.
     """
 
     memory: int
     seconds: float
+    scratch: str | None = None
+
+
+def default_processes() -> int:
+    """One per core that this process may use, at most 16."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(cores or 1, 16)
 
 
 def reading_limits() -> Limits:

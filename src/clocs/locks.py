@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from clocs.errors import BusyError
@@ -45,8 +45,9 @@ def _take(path: Path) -> int:
         try:
             flock(handle)
             if is_file_of(path, handle):
-                os.ftruncate(handle, 0)
-                os.write(handle, str(os.getpid()).encode())
+                with suppress(OSError):  # a full disk: the lock holds without its holder's number
+                    os.ftruncate(handle, 0)
+                    os.write(handle, str(os.getpid()).encode())
                 return handle
         except BlockingIOError:
             holder = os.read(handle, 20).decode(errors="replace")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import warnings
@@ -61,4 +62,5 @@ def main() -> None:
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     sys.stderr.flush()
+    atexit._run_exitfuncs()  # which remove temporary folders
     os._exit(code)  # all files are closed: taking modules apart one by one would take 0.1 s more

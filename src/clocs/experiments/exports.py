@@ -18,7 +18,7 @@ from clocs.errors import ClocsWarning, SettingError
 from clocs.experiments.grid import GRIDS, grid
 from clocs.experiments.ledger import FILE, Run, open_ledger
 from clocs.experiments.results import Results
-from clocs.files import PUBLIC, write_atomic
+from clocs.files import PUBLIC, file_error, write_atomic
 
 RUNS = "runs.json"
 
@@ -88,7 +88,9 @@ def _read_exports(folder: Path) -> Results:
         runs = {row["name"]: Run(**row, versions={}) for row in content["runs"]}
         runs |= {name: replace(runs[name], result=result) for name, result in scores.items()}
         return Results(runs, content["facts"], content["versions"])
-    except (KeyError, TypeError, ValueError) as error:
+    except OSError as error:
+        raise file_error(error, folder / RUNS, doing="read") from error
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise SettingError(
             f"{folder} holds no results that can be read ({error!r}); "
             "write them again with `clocs report`"

@@ -85,6 +85,7 @@ class Projection:
         self.vectors, self.settings = vectors, settings or UmapSettings()
         self.file = cache / f"map-{_key(vectors, self.settings)}.safetensors"
         self._process: subprocess.Popen[bytes] | None = None
+        self._thread: threading.Thread | None = None
         self._stopped = False
         self._lock = threading.Lock()
         cached = _load(self.file, len(vectors))
@@ -113,13 +114,16 @@ class Projection:
             problem = "The map shows PCA: UMAP needs pip install 'clocs[web]'"
             self._set(self.positions, ProjectionState("pca", "failed", 0.0, problem))
             return
-        threading.Thread(target=self._compute, name="projection", daemon=True).start()
+        self._thread = threading.Thread(target=self._compute, name="projection", daemon=True)
+        self._thread.start()
 
     def stop(self) -> None:
         """End the computation if it is running or about to start."""
         self._stopped = True
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
+        if self._thread is not None:
+            self._thread.join(timeout=5)  # until it has removed its temporary folder
 
     def _compute(self) -> None:
         """Every failure ends in a state that the page shows, so that it never waits in vain."""

@@ -12,8 +12,8 @@ from clocs.errors import ClocsError, SettingError, SourceError, UnusableError, p
 from clocs.files import file_error
 from clocs.formats.base import FileFormat, ReadOptions
 from clocs.formats.source import Source, open_files, open_source
-from clocs.limited_workers import EndedError, LimitedWorkers, default_processes
-from clocs.limits import reading_limits
+from clocs.limited_workers import EndedError, LimitedWorkers
+from clocs.limits import default_processes, reading_limits
 from clocs.recording import PLAUSIBLE_HZ, Recording
 from clocs.registry import rows_in
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clocs.errors import UnusableError
+from clocs.files import writing
 from clocs.formats.base import FileFormat, ReadOptions
 from clocs.formats.source import Source, stem
 from clocs.formats.wfdb_header import Header, Signal, parse_header
@@ -230,7 +231,8 @@ def _read_with_wfdb(
 
     _refuse_gaps(path, header)
     with tempfile.TemporaryDirectory() as folder:
-        held, per_moment = _copy(source, path, header, Path(folder))
+        with writing(folder):
+            held, per_moment = _copy(source, path, header, Path(folder))
         samples = max(header.samples or 0, sum(header.segment_samples))
         check_size(2 * samples * per_moment, packed=held, name=path)
         try:

@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from clocs.files import writing
+
 
 def memory_for_signals() -> int:
     """Bytes of signals that may be in memory at once: half of the machine's memory."""
@@ -36,6 +38,9 @@ def allocate_signals(
     if samples * 2 <= (memory_for_signals() if memory is None else memory):
         return np.empty(samples, np.int16)
     writable = beside is not None and os.access(beside, os.W_OK)
-    with tempfile.TemporaryFile(dir=beside if writable else None) as file:
+    folder = os.fspath(beside) if beside is not None and writable else tempfile.gettempdir()
+    with writing(folder), tempfile.TemporaryFile(dir=folder) as file:
         file.truncate(samples * 2)
+        if hasattr(os, "posix_fallocate"):  # or a full disk would end the process without a word
+            os.posix_fallocate(file.fileno(), 0, samples * 2)
         return np.memmap(file, np.int16, "r+", shape=(samples,))

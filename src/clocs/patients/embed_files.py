@@ -89,7 +89,7 @@ def _rows_of_table(patients: Mapping[str, str] | Path | str) -> Iterable[tuple[s
     try:
         table = pl.read_parquet(patients) if parquet else pl.read_csv(patients, infer_schema=False)
         columns = table.select(pl.col("file", "patient").cast(pl.String).str.strip_chars())
-    except (OSError, pl.exceptions.PolarsError) as error:
+    except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         why = (str(error).splitlines() or [type(error).__name__])[0]
         raise SettingError(
             f"`patients` is {patients}, which cannot be read ({why}); give a CSV or parquet table "

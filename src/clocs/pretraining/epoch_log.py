@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from clocs.errors import ClocsWarning, SettingError
-from clocs.files import write_atomic
+from clocs.files import write_atomic, writing
 from clocs.pretraining.cards import finite
 from clocs.pretraining.plan import Plan
 from clocs.training.loop import Epoch
@@ -46,11 +46,12 @@ def logged(
 
         def report(epoch: Epoch) -> None:
             lines = _lines(epoch, plan)
-            with log.open("a", encoding="utf-8") as file:
-                file.write("".join(json.dumps(line) + "\n" for line in lines))
-            if events is not None:
-                for line in lines:
-                    events.add(line)
+            with writing(log):
+                with log.open("a", encoding="utf-8") as file:
+                    file.write("".join(json.dumps(line) + "\n" for line in lines))
+                if events is not None:
+                    for line in lines:
+                        events.add(line)
             on_epoch(epoch)
 
         yield report

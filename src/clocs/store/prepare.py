@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from clocs.datasets.base import Dataset
 from clocs.datasets.table import open_dataset
-from clocs.limited_workers import default_processes
+from clocs.limits import default_processes
 from clocs.store.workers import ProcessWorkers, ThreadWorkers, Workers
 
 if TYPE_CHECKING:
