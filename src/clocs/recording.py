@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from numbers import Integral, Real
 from typing import ClassVar
 
@@ -168,28 +170,38 @@ def check_plausible(recording: Recording) -> None:
     Raises:
         UnusableError: implausible.
     """
-    name, gain = recording.id, recording.gain
-    check_rate(recording.rate, name=name)
-    low, high = PLAUSIBLE_STEPS_PER_MV if recording.unit == "mV" else (math.ulp(0.0), math.inf)
-    for lead, steps in zip(recording.leads, gain.tolist(), strict=True):
-        if not low <= steps <= high or steps == math.inf:
-            range_ = f"{low:g} to {high:,.0f} per mV" if recording.unit == "mV" else "more than 0"
-            detail = f"{name} has a gain of {steps:g} in lead {lead}; {range_} is plausible"
-            raise UnusableError("implausible", detail)
-    if recording.unit != "mV" or not recording.digital.size:
+    gain, zero = recording.gain, recording.baseline
+    if _surely_plausible(recording.rate, recording.unit, gain.tobytes(), zero.tobytes()):
         return
-    # Nearly always, no int16 could exceed the limit: only other samples are looked at.
-    zero = recording.baseline.astype(np.int64)
-    if ((np.abs(zero) + 32768) / gain).max(initial=0.0) <= LARGEST_MV:
+    name, in_mv = recording.id, recording.unit == "mV"
+    check_rate(recording.rate, name=name)
+    low, high = PLAUSIBLE_STEPS_PER_MV if in_mv else (math.ulp(0.0), sys.float_info.max)
+    for lead, steps in zip(recording.leads, gain.tolist(), strict=True):
+        if not low <= steps <= high:
+            expected = f"{low:g} to {high:,.0f} per mV" if in_mv else "more than 0"
+            detail = f"{name} has a gain of {steps:g} in lead {lead}; {expected} is plausible"
+            raise UnusableError("implausible", detail)
+    if not in_mv or not recording.digital.size:
         return
     for extreme in (recording.digital.max(axis=1), recording.digital.min(axis=1)):
-        size = float((np.abs(extreme - zero) / gain).max())
+        size = float((np.abs(extreme - zero.astype(np.int64)) / gain).max())
         if size > LARGEST_MV:
             detail = (
                 f"{name} reaches {size:,.4g} mV with the gain and baseline that it gives; "
                 f"{LARGEST_MV:g} mV is the most that is plausible"
             )
             raise UnusableError("implausible", detail)
+
+
+@lru_cache(maxsize=256)
+def _surely_plausible(rate: float, unit: str, gain: bytes, baseline: bytes) -> bool:
+    """Whether no int16 could exceed the limits; most recordings of a dataset share the answer."""
+    steps, zero = np.frombuffer(gain), np.abs(np.frombuffer(baseline, np.int32).astype(np.int64))
+    (slow, fast), (low, high) = PLAUSIBLE_HZ, PLAUSIBLE_STEPS_PER_MV
+    if unit != "mV" or not slow <= rate <= fast or steps.size != zero.size:
+        return False
+    fits = (steps >= low) & (steps <= high) & (zero + 32768 <= LARGEST_MV * steps)
+    return bool(fits.all())
 
 
 def quantise(
