@@ -21,6 +21,7 @@ from clocs.locks import flock, is_file_of
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
+_INT16 = np.dtype("<i2")
 _PARTIAL = ".partial"  # how the name of an unfinished file ends
 
 PRIVATE, PUBLIC = 0o600, 0o666  # permissions of new files, less the umask
@@ -238,5 +239,6 @@ def digest(samples: NDArray[np.int16]) -> int:
     """
     import xxhash  # needed to make and check stores, not to use saved frames
 
-    plain = np.ascontiguousarray(samples, dtype="<i2")
-    return xxhash.xxh3_64_intdigest(plain.data)
+    if samples.dtype != _INT16 or not samples.flags.c_contiguous:  # asking is cheaper than copying
+        samples = np.ascontiguousarray(samples, _INT16)
+    return xxhash.xxh3_64_intdigest(samples.data)
