@@ -85,13 +85,14 @@ class ArrayFile:
         except OSError as error:
             raise file_error(error, path, doing="read") from error
         except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise StoreError(f"{path} is not {self.what} ({error}); {self.remedy}") from error
+            why = " ".join(str(error).split())  # in one line, whatever the file made of it
+            raise StoreError(f"{path} is not {self.what} ({why}); {self.remedy}") from error
 
     def _facts(self, path: Path, file: Any) -> tuple[dict[str, Any], int]:
         facts: dict[str, Any] = json.loads((file.metadata() or {})[self.key])
         if (version := facts["format"]) != self.format:
             raise StoreError(
-                f"{path} has format {version}, but this version of clocs reads format "
+                f"{path} has format {version!r}, but this version of clocs reads format "
                 f"{self.format}, which has checksums; {self.remedy}"
             )
         if facts.pop("sha256") != own_hash(facts):

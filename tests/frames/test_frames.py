@@ -116,12 +116,22 @@ def test_loading_needs_neither_zarr_nor_polars(small_frames: Frames, tmp_path: P
     assert 0 <= float(done.stdout.strip(" []\n")) <= 1
 
 
-@pytest.mark.parametrize("content", [b"", b"nonsense", b"\x08" + b"\x00" * 7 + b"{}      "])
+TWO_LINES = b'{"__metadata__":{"clocs.frames":"{}"},"a\\nb":{"dtype":"X","shape":[]}}'
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"nonsense", b"\x08" + b"\x00" * 7 + b"{}      "),
+        len(TWO_LINES).to_bytes(8, "little") + TWO_LINES,
+    ],
+)
 def test_a_damaged_file_says_so(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "frames.safetensors"
     path.write_bytes(content)
-    with pytest.raises(StoreError, match="not a readable Frames file"):
+    with pytest.raises(StoreError, match="not a readable Frames file") as caught:
         Frames.load(path)
+    assert "\n" not in str(caught.value)
 
 
 def test_resampling_is_scipys_and_loses_less_than_a_microvolt(small_store: Store) -> None:
