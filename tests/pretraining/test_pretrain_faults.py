@@ -30,7 +30,7 @@ def test_one_lead_is_refused_where_leads_are_compared(small_store: Store, tmp_pa
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("method", ["cmsc", "cmlc", "cmsmlc", "simclr"])
+@pytest.mark.parametrize("method", ["cmsc", "cmlc", "cmsmlc"])
 def test_a_single_patient_is_refused_where_patients_are_compared(
     small_frames: Frames, tmp_path: Path, method: str
 ) -> None:

@@ -69,8 +69,6 @@ def pretrain_frames(
     if plan.objective:
         learnable_parts(frames, plan)  # refuses before the folder is touched, as do the next lines
     check_parts(frames)
-    frame, first = frame_to_use or frames.spec, origins[0] if origins else None
-    expect_readable(make_card(frames, plan, 0, frame=frame, device=device, init=first))
     if tensorboard:
         require_tensorboard()
     require_memory_to_encode(
@@ -80,6 +78,8 @@ def pretrain_frames(
         device=device,
         copies=TRAINED if plan.objective else 1,
     )
+    frame, first = frame_to_use or frames.spec, origins[0] if origins else None
+    expect_readable(make_card(frames, plan, 0, frame=frame, device=device, init=first))
     if out.exists() and not out.is_dir():
         raise CheckpointError(f"{out} is a file; give a folder as `out`")
     with locked(out):
