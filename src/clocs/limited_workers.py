@@ -4,13 +4,12 @@ An item that exceeds a limit is refused with the reason. Its process is replaced
 that process held is done again. Processes end with the one that started them.
 
 Batches go round: number n to process n % processes. Arrays in results come through memory that a
-forked process shares with this one; where there is none or it is full, through the pipe.
+process shares with this one; where there is none or it is full, through the pipe.
 """
 
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
 import pickle
 import signal
@@ -27,12 +26,11 @@ from typing import Any, BinaryIO, Generic, NoReturn, TypeVar
 
 from clocs.errors import ClocsError
 from clocs.limits import Limits, end_after, keep_memory, limit_process
+from clocs.worker_messages import SLOT_BYTES, SLOTS, receive, send, shared_slots
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-SLOTS = 3  # batches per process: one being done, one done, one being used
-SLOT_BYTES = 4 << 20
 _NO_MEMORY = 3  # exit status
 # More threads would only take address space: each has its own pool of memory.
 _ONE_THREAD = ("POLARS_MAX_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -93,7 +91,7 @@ class LimitedWorkers(Generic[T, R]):
         self._submitted += 1
 
     def take(self) -> list[R]:
-        """The results of the oldest batch; arrays in them hold until the next `submit`.
+        """The results of the oldest batch; arrays from forked processes hold until `submit`.
 
         Raises:
             EndedError: A process was ended from outside.
@@ -175,10 +173,10 @@ class _Process:
 
     def send(self, batch: _Batch) -> None:
         with contextlib.suppress(OSError):  # if it ended, `receive` says so
-            _write(self.requests, batch, None)
+            send(self.requests, batch, None)
 
     def receive(self, slot: int) -> Any:
-        return _read(self.answers, self.slots[slot] if self.slots else None)
+        return receive(self.answers, self.slots[slot] if self.slots else None)
 
     def end(self, *, kill: bool) -> int:
         """Close the pipes and wait for the end, or bring it about; the status as of Popen."""
@@ -195,8 +193,7 @@ class _Forked(_Process):
     def __init__(
         self, act: Callable[[Any], Any], limits: Limits, earlier: Sequence[_Process]
     ) -> None:
-        memory = memoryview(mmap.mmap(-1, SLOTS * SLOT_BYTES))
-        self.slots = [memory[i * SLOT_BYTES : (i + 1) * SLOT_BYTES] for i in range(SLOTS)]
+        self.slots = shared_slots(-1)
         (their_in, our_out), (our_in, their_out) = os.pipe(), os.pipe()
         parent = os.getpid()
         self._pid = os.fork()
@@ -225,60 +222,35 @@ class _Forked(_Process):
 class _Spawned(_Process):
     def __init__(self, start: bytes) -> None:
         paths = os.pathsep.join(path for path in sys.path if path)
+        shared: tuple[int, ...] = ()
+        if sys.platform == "linux":
+            shared = (os.memfd_create("clocs"),)
+            os.ftruncate(shared[0], SLOTS * SLOT_BYTES)
+            self.slots = shared_slots(shared[0])
+        own = [str(number) for number in (os.getpid(), *shared)]
         self._child = subprocess.Popen(
             # -P: import nothing from the current folder
-            [sys.executable, "-P", "-m", "clocs.limited_workers", str(os.getpid())],
+            [sys.executable, "-P", "-m", "clocs.limited_workers", *own],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **dict.fromkeys(_ONE_THREAD, "1"), "PYTHONPATH": paths},
+            pass_fds=shared,
         )
+        for handle in shared:
+            os.close(handle)
         assert self._child.stdin is not None
         assert self._child.stdout is not None
         self.requests, self.answers = self._child.stdin, self._child.stdout  # type: ignore[assignment]
         with contextlib.suppress(OSError):
             self.requests.write(start)
 
+    def receive(self, slot: int) -> Any:
+        return receive(self.answers, self.slots[slot] if self.slots else None, keep=True)
+
     def _wait(self, kill: bool) -> int:
         if kill:
             self._child.kill()
         return self._child.wait()
-
-
-def _write(file: BinaryIO, value: object, slot: memoryview | None) -> None:
-    buffers: list[pickle.PickleBuffer] = []
-    data = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
-    places: list[tuple[int, int]] = []
-    through_pipe: list[memoryview] = []
-    free = 0
-    for raw in (buffer.raw() for buffer in buffers):
-        if slot is not None and free + raw.nbytes <= len(slot):
-            slot[free : free + raw.nbytes] = raw
-            places.append((free, raw.nbytes))
-            free += -(-raw.nbytes // 8) * 8
-        else:
-            places.append((-1, raw.nbytes))
-            through_pipe.append(raw)
-    pickle.dump((data, places), file)
-    for raw in through_pipe:
-        file.write(raw)
-    file.flush()
-
-
-def _read(file: BinaryIO, slot: memoryview | None) -> Any:
-    data, places = pickle.load(file)  # noqa: S301 (both ends are this program)
-    buffers: list[memoryview | bytearray] = []
-    for start, size in places:
-        if start >= 0 and slot is not None:
-            buffers.append(slot[start : start + size])
-            continue
-        buffers.append(whole := bytearray(size))
-        at = 0
-        while at < size:
-            got = file.readinto(memoryview(whole)[at:])  # type: ignore[attr-defined]
-            if not got:
-                raise EOFError
-            at += got
-    return pickle.loads(data, buffers=buffers)  # noqa: S301
 
 
 def _work(
@@ -299,7 +271,7 @@ def _work(
         """Take requests even while an answer waits to be read, or both sides might wait."""
         try:
             while True:
-                waiting.put(_read(requests, None))
+                waiting.put(receive(requests, None))
         finally:
             os._exit(0)  # the parent is gone, perhaps while a file is being read
 
@@ -307,7 +279,7 @@ def _work(
     try:
         while True:
             slot, seconds, items = waiting.get()
-            _write(answers, _results(act, items, seconds), slots[slot] if slots else None)
+            send(answers, _results(act, items, seconds), slots[slot] if slots else None)
     except MemoryError:
         os._exit(_NO_MEMORY)
     except OSError:
@@ -340,8 +312,10 @@ def main() -> None:
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints is no answer
     keep_memory()
+    parent, *shared = map(int, sys.argv[1:])
+    slots = shared_slots(shared[0]) if shared else ()
     act, limits = pickle.load(requests)  # noqa: S301 (from the process that started this one)
-    _work(act, limits, requests, answers, (), int(sys.argv[1]))
+    _work(act, limits, requests, answers, slots, parent)
 
 
 if __name__ == "__main__":
