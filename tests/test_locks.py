@@ -129,7 +129,7 @@ def test_two_pretrainings_cannot_share_a_folder(small_store: Store, tmp_path: Pa
 
 def test_two_preparations_cannot_share_a_store(tmp_path: Path) -> None:
     out = tmp_path / "store"
-    command = ("prepare", "synthetic", "--patients", 60, "--out", out)
+    command = ("prepare", "synthetic", "--patients", 400, "--out", out)
     first = start("-m", "clocs", *command)
     wait_for(out / LOCK, first)
     first.send_signal(signal.SIGSTOP)  # while it writes
@@ -141,7 +141,7 @@ def test_two_preparations_cannot_share_a_store(tmp_path: Path) -> None:
     assert first.returncode == 0, complaint
     store = open_store(out)
     store.verify()
-    assert len(store) == 120
+    assert len(store) == 800
     assert not (out / LOCK).exists()
     again = start("-m", "clocs", *command)  # a finished store is nobody's to write: no lock
     again.communicate(timeout=60)
