@@ -26,7 +26,7 @@ from typing import Any, BinaryIO, Generic, NoReturn, TypeVar
 
 from clocs.errors import ClocsError
 from clocs.limits import Limits, end_after, keep_memory, limit_process
-from clocs.worker_messages import SLOT_BYTES, SLOTS, receive, send, shared_slots
+from clocs.worker_messages import SLOT_BYTES, SLOTS, UnsendableError, receive, send, shared_slots
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -66,6 +66,9 @@ class LimitedWorkers(Generic[T, R]):
             processes: How many.
             limits: Of each process.
             fork: Fork this process, which is faster and safe only where it has no threads.
+
+        Raises:
+            UnsendableError: Processes started afresh do not know `act`.
         """
         self.most = processes * SLOTS
         # They may be killed at any moment: this process removes their temporary files.
@@ -81,6 +84,12 @@ class LimitedWorkers(Generic[T, R]):
         for _ in range(processes):
             made = _Forked(act, limits, self._processes) if fork else _Spawned(start)
             self._processes.append(made)
+        try:
+            for process in self._processes:
+                process.wait_until_ready()
+        except UnsendableError:
+            self.close()
+            raise
 
     def submit(self, items: Sequence[T], seconds: float | None = None) -> None:
         """Have a batch done; each item within `seconds`, if given, instead of the usual limit."""
@@ -144,7 +153,8 @@ class LimitedWorkers(Generic[T, R]):
         status = self._processes[number].end(kill=False)
         try:
             self._processes[number] = _Spawned(self._pickled())
-        except (pickle.PicklingError, AttributeError, TypeError):
+            self._processes[number].wait_until_ready()
+        except UnsendableError:
             raise EndedError from None
         memory = f"{self._limits.memory / 2**30:.3g} GiB of memory"
         if status == _NO_MEMORY:
@@ -157,7 +167,10 @@ class LimitedWorkers(Generic[T, R]):
         return ""
 
     def _pickled(self) -> bytes:
-        return pickle.dumps((self._act, self._limits), protocol=5)
+        try:
+            return pickle.dumps((self._act, self._limits), protocol=5)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise UnsendableError from error
 
 
 _Batch = tuple[int, float, Sequence[Any]]  # slot, seconds for each item, items
@@ -170,6 +183,9 @@ class _Process:
     requests: BinaryIO
     answers: BinaryIO
     slots: Sequence[memoryview] = ()
+
+    def wait_until_ready(self) -> None:
+        """Return once it knows what to do."""
 
     def send(self, batch: _Batch) -> None:
         with contextlib.suppress(OSError):  # if it ended, `receive` says so
@@ -238,11 +254,17 @@ class _Spawned(_Process):
         )
         for handle in shared:
             os.close(handle)
-        assert self._child.stdin is not None
-        assert self._child.stdout is not None
+        assert self._child.stdin and self._child.stdout
         self.requests, self.answers = self._child.stdin, self._child.stdout  # type: ignore[assignment]
         with contextlib.suppress(OSError):
             self.requests.write(start)
+            self.requests.flush()
+
+    def wait_until_ready(self) -> None:
+        try:
+            receive(self.answers, None)
+        except _PIPE_ERRORS:
+            raise UnsendableError from None
 
     def receive(self, slot: int) -> Any:
         return receive(self.answers, self.slots[slot] if self.slots else None, keep=True)
@@ -314,7 +336,11 @@ def main() -> None:
     keep_memory()
     parent, *shared = map(int, sys.argv[1:])
     slots = shared_slots(shared[0]) if shared else ()
-    act, limits = pickle.load(requests)  # noqa: S301 (from the process that started this one)
+    try:
+        act, limits = pickle.load(requests)  # noqa: S301 (from the process that started this one)
+    except (AttributeError, ImportError):  # known to that process alone
+        sys.exit(1)
+    send(answers, None, None)  # ready
     _work(act, limits, requests, answers, slots, parent)
 
 

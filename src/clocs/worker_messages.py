@@ -13,6 +13,10 @@ SLOTS = 3  # batches per process: one being done, one done, one being used
 SLOT_BYTES = 4 << 20
 
 
+class UnsendableError(Exception):
+    """A process started afresh cannot do this: the code is known to the parent process alone."""
+
+
 def shared_slots(handle: int) -> list[memoryview]:
     """Shared memory in as many pieces as there are slots; −1: shared with what is forked."""
     memory = memoryview(mmap.mmap(handle, SLOTS * SLOT_BYTES))

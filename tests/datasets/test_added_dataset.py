@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -11,8 +10,11 @@ from pathlib import Path
 import pytest
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "extending.md"
-# Every Python that is started reads this, so the module is there for processes that read, too.
-SITE = "import clocs.{package}\nclocs.{package}.__path__.append({folder!r})\n"
+SCRIPT = """
+import sys
+import clocs.datasets, clocs.formats
+clocs.{package}.__path__.append(sys.argv[1])
+"""
 
 
 def shown(heading: str) -> str:
@@ -21,12 +23,9 @@ def shown(heading: str) -> str:
 
 
 def python(package: str, folder: Path, code: str, *arguments: str) -> str:
-    site = folder.parent / "site"
-    site.mkdir()
-    (site / "sitecustomize.py").write_text(SITE.format(package=package, folder=str(folder)))
+    script = SCRIPT.format(package=package) + code
     done = subprocess.run(
-        [sys.executable, "-c", "import sys\n" + code, str(folder), *arguments],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(site), *sys.path])},
+        [sys.executable, "-c", script, str(folder), *arguments],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -16,6 +16,7 @@ from clocs.limited_workers import EndedError, LimitedWorkers
 from clocs.limits import default_processes, reading_limits
 from clocs.recording import PLAUSIBLE_HZ, Recording
 from clocs.registry import rows_in
+from clocs.worker_messages import UnsendableError
 
 # Other modules of this package may not import from this one, which imports all of them.
 FORMATS = rows_in("clocs.formats", FileFormat)
@@ -184,7 +185,12 @@ def _read_all(one: _Read) -> Iterator[tuple[str, Recording | ClocsError]]:
     if not starts:
         return
     processes = min(default_processes(), len(starts))
-    with closing(LimitedWorkers(one, one.refused, processes, reading_limits())) as pool:
+    try:
+        workers = LimitedWorkers(one, one.refused, processes, reading_limits())
+    except UnsendableError:  # a format that this process alone knows: without limits
+        yield from map(one, range(len(one.items)))
+        return
+    with closing(workers) as pool:
         try:
             for number, start in enumerate(starts):
                 if number >= pool.most:

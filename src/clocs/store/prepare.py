@@ -7,7 +7,6 @@ content depends neither on the workers nor on interruptions.
 
 from __future__ import annotations
 
-import pickle
 import sys
 from collections.abc import Callable
 from contextlib import closing
@@ -18,6 +17,7 @@ from clocs.datasets.base import Dataset
 from clocs.datasets.table import open_dataset
 from clocs.limits import default_processes
 from clocs.store.workers import ProcessWorkers, ThreadWorkers, Workers
+from clocs.worker_messages import UnsendableError
 
 if TYPE_CHECKING:
     from clocs.store.store import Store
@@ -86,6 +86,6 @@ def start_workers(dataset: Dataset, workers: int | None = None) -> Workers:
     if fork or getattr(dataset, "source", None) is not None:
         try:
             return ProcessWorkers(dataset, workers, fork=fork)
-        except (pickle.PicklingError, AttributeError, TypeError):
+        except UnsendableError:
             pass
     return ThreadWorkers(dataset, workers)
