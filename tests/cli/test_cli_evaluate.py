@@ -110,5 +110,5 @@ def test_one_method_is_shown_in_full(runs: list[Path], small_store: Store) -> No
 def test_a_fraction_and_a_number_of_labels_are_refused_together(
     runs: list[Path], small_store: Store
 ) -> None:
-    with pytest.raises(SettingError, match="`labels` counts recordings"):
+    with pytest.raises(SettingError, match="`labels` is a number and `fraction` a share"):
         evaluate(runs[0], small_store.path, "--labels", 9, "--fraction", 0.5)

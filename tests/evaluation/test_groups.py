@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ import torch
 from clocs.errors import LeakError, SettingError
 from clocs.evaluation import (
     evaluate_groups,
+    metrics,
     score_groups,
 )
 from clocs.evaluation.groups import evaluate_frames
+from clocs.evaluation.labelled_rows import LabelledShare, choose_rows, rows_with_label
 from clocs.evaluation.protocols import PROTOCOLS
 from clocs.evaluation.result import distinct
 from clocs.frames.frames import Frames
@@ -72,6 +75,61 @@ def test_a_number_of_labels_counts_recordings(
     assert found.fraction == pytest.approx(5 / available)
     with pytest.raises(SettingError, match=f"from 1 to {available}"):
         evaluate_frames(groups[0], small_frames, labels=available + 1, settings=QUICK)
+
+
+def test_a_number_of_labels_can_count_patients_and_fewer_are_among_more(
+    groups: list[list[Checkpoint]], small_frames: Frames
+) -> None:
+    seen = []
+    for labels in (3, 6):
+        found = evaluate_frames(
+            groups[0], small_frames, labels=labels, by="patient", settings=QUICK, resamples=0
+        )
+        assert (found.labels_count, found.by) == (labels, "patient")
+        rows = rows_with_label(small_frames, 0)
+        share = LabelledShare.of_number(labels, "patient", small_frames, rows)
+        patient = small_frames.patient[rows.frame]
+        seen.append(set(patient[choose_rows(small_frames, rows, 1, share)]))
+        assert len(seen[-1]) == labels
+        assert found.labelled[1] == np.isin(patient, list(seen[-1])).sum()
+    assert seen[0] < seen[1]
+    with pytest.raises(SettingError, match="labelled patients; give a number"):
+        evaluate_frames(groups[0], small_frames, labels=999, by="patient", settings=QUICK)
+
+
+def test_settings_can_be_chosen_by_the_auc_of_validation_patients(
+    groups: list[list[Checkpoint]], small_frames: Frames
+) -> None:
+    swapped = small_frames.split.copy()
+    swapped[small_frames.split == 1], swapped[small_frames.split == 2] = 2, 1
+    other = Frames(**{**small_frames.__dict__, "split": swapped})
+    untrained = [groups[1][0], groups[1][1]]
+    how: dict[str, Any] = {"protocol": "knn", "k": 5, "resamples": 0}
+    found = evaluate_frames(_without_data(untrained), small_frames, **how)
+    tested = evaluate_frames(_without_data(untrained), other, **how)
+    assert found.auc_validation == pytest.approx(tested.auc)
+    assert found.auc_validation_mean == pytest.approx(np.mean(tested.auc))
+
+
+def _without_data(group: list[Checkpoint]) -> list[Checkpoint]:
+    """The same encoders with cards that name no patients, so that any part may test them."""
+    cards = [replace(c.card, dataset=None, trained_on=()) for c in group]
+    return [
+        replace(c, card=card, recordings=c.recordings[:0])
+        for c, card in zip(group, cards, strict=True)
+    ]
+
+
+def test_average_precision_per_recording_is_that_of_mean_probabilities(
+    groups: list[list[Checkpoint]], small_frames: Frames
+) -> None:
+    (one,) = score_groups([groups[0]], small_frames, settings=QUICK, resamples=0)
+    p = one.predictions
+    for seed, scores in enumerate(p.probabilities):
+        mean = np.stack([scores[p.recording == r].mean(0) for r in range(len(p.recording_ids))])
+        true = np.stack([p.targets[p.recording == r][0] for r in range(len(p.recording_ids))])
+        found = metrics.macro(metrics.average_precision(mean, true))
+        assert one.evaluation.ap_recording[seed] == pytest.approx(found)
 
 
 def test_scores_by_sex_and_age_are_those_of_these_patients(

@@ -54,7 +54,10 @@ def evaluate(
     ] = "frame",
     labels: Annotated[
         int | None,
-        typer.Option(help="The number of labelled recordings, instead of a fraction.", min=1),
+        typer.Option(
+            help="The number of labelled recordings (--by patient: patients), not a fraction.",
+            min=1,
+        ),
     ] = None,
     class_weights: Annotated[
         bool,

@@ -48,7 +48,8 @@ def evaluate(
         protocol: 'linear', 'linear-converged', 'finetune' or 'knn'.
         fraction: The labelled fraction of the training part.
         by: Whether `fraction` counts frames ('frame', as in the paper), 'patient' or 'recording'.
-        labels: The number of labelled recordings, instead of `fraction` and `by`.
+        labels: The number of labelled recordings, or of patients if `by` is 'patient', instead of
+            `fraction`.
         class_weights: Whether rare classes count as much as common ones.
         leads: By name; those that the encoder was trained on where None. A store that lacks them is
             evaluated on its own leads, with a warning.

@@ -78,8 +78,8 @@ def score_groups(
     options = chosen_options(row, options)
     if class_weights and not row.class_weights:
         raise SettingError(f"{protocol} cannot weight classes; leave out `class_weights`")
-    if labels is not None and (fraction != 1 or by != "frame"):
-        raise SettingError("`labels` counts recordings; leave out `fraction` and `by`")
+    if labels is not None and fraction != 1:
+        raise SettingError("`labels` is a number and `fraction` a share; give one of them")
     if not groups or not all(groups):
         raise SettingError("there is nothing to evaluate: give at least one checkpoint per group")
     for group in groups:
@@ -89,7 +89,8 @@ def score_groups(
     rows = [rows_with_label(frames, split) for split in range(len(PARTS))]
     share = LabelledShare(fraction, by)
     if labels is not None:
-        share = LabelledShare.of_recordings(labels, frames, rows[0])
+        counted: By = "patient" if by == "patient" else "recording"
+        share = LabelledShare.of_number(labels, counted, frames, rows[0])
     found: dict[int, GroupResult] = {}
     for together in _same_encoder(groups):
         checkpoints = [checkpoint for number in together for checkpoint in groups[number]]
@@ -147,6 +148,10 @@ def _result(
     rows = given.rows[2].where(kept)
     recording = frames.recording[rows.frame]
     validation_targets = frames.target[given.rows[1].frame]
+    auc_validation = [
+        metrics.macro(metrics.auc_per_class(s, validation_targets))
+        for s in output.validation[members]
+    ]
     card = checkpoints[0].card
     common: dict[str, Any] = {
         "method": card.method,
@@ -186,6 +191,8 @@ def _result(
         left_out_copies=int(copies.sum()),
         settings=facts["settings"] | {k: v[members] for k, v in output.per_member.items()},
         curve=output.curves[members] or None,
+        auc_validation=auc_validation,
+        auc_validation_mean=float(np.mean(auc_validation)),
         **overall_scores(
             predictions, output.test_logits[members][:, kept], resamples=resamples, device=device
         ),

@@ -25,18 +25,19 @@ class LabelledShare:
 
     fraction: float = 1.0  # of what `by` counts
     by: By = "frame"  # 'frame' is a row, as in the paper; 'patient' is one with all rows
-    labels: int | None = None  # the number of labelled recordings, where one was given instead
+    labels: int | None = None  # the number of labelled ones, where it was given instead
 
     @classmethod
-    def of_recordings(cls, labels: int, frames: Frames, rows: Instances) -> LabelledShare:
-        """So many recordings of the training rows, as a fraction of them."""
-        available = len(np.unique(frames.recording[rows.frame]))
+    def of_number(cls, labels: int, by: By, frames: Frames, rows: Instances) -> LabelledShare:
+        """So many patients or recordings of the training rows, as a fraction of them."""
+        each = frames.patient if by == "patient" else frames.recording
+        available = len(np.unique(each[rows.frame]))
         if not 1 <= labels <= available:
             raise SettingError(
                 f"`labels` is {labels}, but the training part of {frames.dataset} has {available} "
-                f"labelled recordings; give a number from 1 to {available}"
+                f"labelled {by}s; give a number from 1 to {available}"
             )
-        return cls(labels / available, "recording", labels)
+        return cls(labels / available, by, labels)
 
 
 def rows_with_label(frames: Frames, split: int) -> Instances:

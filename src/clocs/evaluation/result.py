@@ -13,13 +13,15 @@ class Evaluation:
     """Scores of one method on one dataset; the fields are those of `clocs evaluate --json`.
 
     `auc`, `ap` (average precision), `f1` and `accuracy` are per frame and lead, as in the paper;
-    `auc_recording` is per recording; `auc_logits` is that of raw logits, as the authors' code
-    computed it. Lists have one value per seed, `…_per_class` is the mean over seeds; a class that
-    is missing where it is needed has None and is left out of the macro mean. `thresholds` (one per
-    seed) are chosen on validation. `by_sex` and `by_age` are scores of groups of test patients.
+    `auc_recording` and `ap_recording` are per recording; `auc_validation` is the AUC per frame on
+    the validation patients, by which settings may be chosen; `auc_logits` is that of raw logits, as
+    the authors' code computed it. Lists have one value per seed, `…_per_class` is the mean over
+    seeds; a class that is missing where it is needed has None and is left out of the macro mean.
+    `thresholds` (one per seed) are chosen on validation. `by_sex` and `by_age` are scores of groups
+    of test patients.
 
     `leads` are those evaluated, `encoder_leads` those that the encoder was trained on.
-    `labels_count` is the number of labelled recordings, where it was given. `random_…` compare with
+    `labels_count` is the number of what `by` counts, where it was given. `random_…` compare with
     the stronger untrained encoder, p corrected for the number of methods; None where there was no
     comparison. `better_than` names the other methods given that this one beats in a paired test,
     corrected for all pairs; None where there was only one. `curve` is the validation AUC after
@@ -54,8 +56,12 @@ class Evaluation:
     encoder_leads: list[str] = field(default_factory=list)
     labels_count: int | None = None
     class_weights: bool = False
+    auc_validation: list[float] = field(default_factory=list)
+    auc_validation_mean: float = math.nan
     ap: list[float] = field(default_factory=list)
     ap_mean: float = math.nan
+    ap_recording: list[float] = field(default_factory=list)
+    ap_recording_mean: float = math.nan
     ap_per_class: dict[str, float | None] = field(default_factory=dict)
     accuracy: list[float] = field(default_factory=list)
     accuracy_mean: float = math.nan

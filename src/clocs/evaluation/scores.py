@@ -35,11 +35,10 @@ def overall_scores(
             for s, thresholds in zip(p.probabilities, p.thresholds, strict=True)
         ],
     }
+    recordings = [metrics.by_recording(s, targets, p.recording) for s in p.probabilities]
     per_seed = {name: [metrics.macro(v) for v in values] for name, values in per_class.items()} | {
-        "auc_recording": [
-            metrics.macro(metrics.auc_per_class(*metrics.by_recording(s, targets, p.recording)))
-            for s in p.probabilities
-        ],
+        "auc_recording": [metrics.macro(metrics.auc_per_class(*one)) for one in recordings],
+        "ap_recording": [metrics.macro(metrics.average_precision(*one)) for one in recordings],
         "auc_logits": [metrics.macro(metrics.auc_per_class(z, targets)) for z in logits],
         "accuracy": [
             metrics.accuracy(s, targets, thresholds, multilabel=p.multilabel)
