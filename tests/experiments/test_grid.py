@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from clocs.errors import SettingError
 from clocs.experiments import paper
+from clocs.experiments.additions import chosen_schedule
 from clocs.experiments.claims import claims
-from clocs.experiments.grid import NAMES, Pretraining, cell_of, grid, only, paper_values
+from clocs.experiments.grid import NAMES, Cell, Pretraining, cell_of, grid, only, paper_values
+from clocs.experiments.ledger import Run
 from clocs.experiments.results import Results
 from clocs.experiments.runner import run_name
 from clocs.pretraining.methods import METHODS
 
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
 UNTRAINED = ("random", "random-bn")
 
 
@@ -109,3 +115,69 @@ def test_the_recount_of_the_papers_tables_can_be_repeated() -> None:
     linear = next(c for about, c in found.items() if "all beat SimCLR" in about)
     assert linear.recount == "52 of 64"  # of the 64 settings, CMLC fails in twelve
     assert all(claim.ours == "not run" and claim.holds is None for claim in found.values())
+
+
+def test_tables_1_and_2_are_on_five_splits_and_no_encoder_has_seen_its_test_patients() -> None:
+    for name in ("table-1", "table-2"):
+        first = {cell for cell in grid(name) if not cell.split_seed}
+        others = grid(f"{name}-splits")
+        assert Counter(cell.split_seed for cell in others) == dict.fromkeys(
+            (1, 2, 3, 4), len(first)
+        )
+        for cell in others:
+            p = cell.pretraining
+            trained_here = p.dataset == cell.downstream and p.method != "random"
+            assert p.split_seed == (cell.split_seed if trained_here else 0)
+    assert not {c.pretraining for c in grid("table-2-splits")} - {
+        c.pretraining for c in grid("table-2")
+    }  # its encoders are those of table 2
+
+
+def test_results_keep_the_names_they_had_before_settings_were_added() -> None:
+    encoder = Pretraining("cmsc", "chapman")
+    assert run_name(encoder, 5) == "pretrain/chapman-4leads-e128-cmsc/seeds5"
+    cell = Cell(encoder, "chapman", "linear")
+    assert run_name(cell, 5) == (
+        "score/linear-chapman-4leads-e128-f0.5-split0/chapman-4leads-e128-cmsc/seeds5"
+    )
+    recorded = json.loads((RESULTS / "runs.json").read_text(encoding="utf-8"))["runs"]
+    done = {run["name"] for run in recorded if run["state"] == "done"}
+    assert len(done & {run_name(cell, 5) for cell in grid("all")}) >= 575
+
+
+def test_twelve_leads_have_the_columns_of_tables_1_and_2() -> None:
+    for name in ("table-1", "table-2"):
+        cells = grid(f"{name}-12")
+        four = {(c.task, c.downstream) for c in grid(name) if not c.split_seed}
+        assert {(c.task, c.downstream) for c in cells} == four
+        assert {c.pretraining.method for c in cells} == {
+            *("random", "random-bn", "simclr", "cmsc", "cmlc", "cmsmlc")
+        }
+        assert {
+            c.pretraining.leads for c in cells if c.pretraining.dataset not in paper.SINGLE_LEAD
+        } == {12}
+        printed = set(grid(f"appendix-{'linear' if name == 'table-1' else 'transfer'}"))
+        ours = {c for c in cells if c.pretraining.method not in UNTRAINED}
+        assert ours < printed
+
+
+def test_byols_schedule_is_chosen_by_validation_patients_alone() -> None:
+    runs = {}
+    for cell in grid("byol-fixed"):
+        p, linear = cell.pretraining, cell.task == "linear"
+        best_validation = 100 if p.dataset == "chapman" else 200
+        result = {
+            "auc_validation": [0.9, 0.8] if p.epochs == best_validation else [0.9, 0.7],
+            "auc_mean": 0.99 if p.epochs == 25 else 0.5,
+        }
+        if linear:
+            runs[run_name(cell, 2)] = finished(run_name(cell, 2), result)
+    results = Results(runs, {})
+    assert chosen_schedule(results, "chapman") == 100
+    assert chosen_schedule(results, "physionet2020") == 200
+    del runs[next(iter(runs))]
+    assert chosen_schedule(Results(runs, {}), "chapman") is None  # not all are scored
+
+
+def finished(name: str, result: dict[str, Any]) -> Run:
+    return Run(name, "linear", {}, 2, "done", result, None, None, 1.0, {}, 1, None, None)

@@ -18,6 +18,7 @@ from clocs.experiments.data import Library
 from clocs.experiments.grid import Cell, Pretraining, grid, only
 from clocs.experiments.ledger import Ledger, Run
 from clocs.experiments.runner import Runner, run_name
+from clocs.training.checkpoint import load_checkpoints
 
 from .small import TINY, small_cells, small_library, work
 
@@ -173,6 +174,43 @@ def test_all_tasks_run_with_twelve_leads(library: Library, tmp_path: Path) -> No
     assert len(results[0]["leads"]) == 12
     assert len(results[3]["curve"][0]) == TINY.curve_epochs  # every epoch, without stopping
     assert all(0 <= result["auc_mean"] <= 1 for result in results)
+
+
+def test_an_encoder_scored_on_another_split_of_its_dataset_is_trained_on_that_split(
+    library: Library, tmp_path: Path
+) -> None:
+    cells = only(grid("table-1-splits"), ["cmlc,random-bn", "downstream=chapman", "split=1,2"])
+    assert work(tmp_path, cells, library).done == len(cells) == 4
+    cards = [load_checkpoints(path.parent)[0].card for path in tmp_path.rglob("seed-0.json")]
+    assert sorted((card.method, card.split_seed) for card in cards) == [
+        ("cmlc", 1),
+        ("cmlc", 2),
+        ("random-bn", 1),
+        ("random-bn", 2),
+    ]
+    runs = runs_of(tmp_path)
+    assert {(runs[run_name(c, 1)].result or {})["split_seed"] for c in cells} == {1, 2}
+
+
+def test_a_fixed_schedule_trains_to_its_end_and_keeps_the_last_weights(
+    library: Library, tmp_path: Path
+) -> None:
+    profile = replace(TINY, epochs=3)
+    encoders = [Pretraining("byol", "chapman", epochs=epochs) for epochs in (2, 3, 400)]
+    cells = [Cell(encoder, "chapman", "linear") for encoder in encoders]
+    ledger = Ledger(tmp_path)
+    assert Runner(ledger, library, profile).work(cells).done == 3
+    runs = ledger.runs()
+    found = [runs[run_name(encoder, 1)].result or {} for encoder in encoders]
+    assert [result["epochs"] for result in found] == [[2], [3], [3]]
+    assert [result["best_epoch"] for result in found] == [[2], [3], [3]]
+    cards = [
+        load_checkpoints(tmp_path / (runs[run_name(e, 1)].checkpoint or ""))[0].card
+        for e in encoders
+    ]
+    assert {card.training["keep"] for card in cards} == {"last"}
+    assert all((runs[run_name(cell, 1)].result or {})["auc_validation"] for cell in cells)
+    ledger.close()
 
 
 def test_cells_without_data_stay_in_the_grid(tmp_path: Path) -> None:

@@ -15,11 +15,12 @@ from clocs.pretraining.plan import Plan
 from clocs.pretraining.task import PretrainingTask
 from clocs.training import loop
 from clocs.training.fleet import Fleet
-from clocs.training.loop import Epoch, Settings, Trained, fit
+from clocs.training.loop import Epoch, Keep, Settings, Trained, fit
 from clocs.training.signals import min_max
 from clocs.training.task import Task, shuffled_rows
 
 CPU = torch.device("cpu")
+KEEP: tuple[Keep, ...] = ("best", "last")
 
 
 def contrast(
@@ -109,6 +110,18 @@ def test_an_interrupted_run_resumes_to_identical_weights(
     for name, tensor in whole.weights.items():
         assert torch.equal(tensor, resumed.weights[name])
     assert whole.validation_loss == resumed.validation_loss
+
+
+def test_the_last_weights_are_kept_without_early_stopping_where_asked_for() -> None:
+    """The goal is passed at epoch 3; each epoch is one step of length 1."""
+    best, last = (fit(Hill([2.6]), [0], Settings(8, 2, 4, 1.0, keep), device=CPU) for keep in KEEP)
+    assert (best.status, best.best_epoch) == (["stopped early"], [3])
+    assert (last.status, last.best_epoch, last.epochs) == (["all epochs"], [8], 8)
+    final = float(last.weights["w"][0, 0])
+    assert final != float(best.weights["w"][0, 0])
+    assert last.validation_loss[0] == pytest.approx(abs(final - 2.6), rel=1e-4)
+    with pytest.raises(SettingError, match="`keep` is best or last, not first"):
+        Settings(keep="first")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

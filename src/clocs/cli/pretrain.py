@@ -63,6 +63,13 @@ def pretrain(
     patience: Patience = 15,
     batch_size: BatchSize = None,
     lr: LearningRate = 1e-4,
+    keep: Annotated[
+        Literal["best", "last"],
+        typer.Option(
+            help="Weights to keep: of the lowest validation loss, or after all epochs, without "
+            "early stopping."
+        ),
+    ] = "best",
     split_seed: SplitSeed = 0,
     device: Device = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
@@ -105,6 +112,7 @@ def pretrain(
             patience=patience,
             batch_size=batch_size,
             lr=lr,
+            keep=keep,
             split_seed=split_seed,
             device=device,
             resume=resume,

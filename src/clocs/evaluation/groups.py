@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -112,7 +112,7 @@ def score_groups(
         output = row.predict(given, **options)
         facts = {
             "protocol": protocol,
-            "settings": (asdict(settings) if row.trains else {}) | options,
+            "settings": (settings.facts() if row.trains else {}) | options,
         }
         first = 0
         for number in together:

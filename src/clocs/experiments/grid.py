@@ -7,75 +7,20 @@ gives in its text, are the short lists below.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
-from typing import Literal
 
 from clocs.errors import SettingError
-from clocs.experiments import paper
+from clocs.experiments import additions, paper
+from clocs.experiments.cells import Cell, CellTask, Pretraining
 from clocs.experiments.paper import Printed
 
-CellTask = Literal["linear", "linear-converged", "finetune", "curve", "distances"]
+__all__ = ["Cell", "CellTask", "Pretraining", "cell_of", "cells_of", "grid", "only"]
 
 # what figure 3 compares: five alone, and four after Gaussian noise
 SINGLE = ("gaussian", "flip_y", "flip_x", "sa_t", "sa_f")
 CHAINS = (*SINGLE, *(f"gaussian>{name}" for name in SINGLE[1:]))
 CURVE_EPOCHS = 100  # of more-with-less: a fixed number, without early stopping
-SPLIT_SEEDS = (1, 2, 3, 4)  # besides 0: 313 patients move by about 0.05 from split to split
-
-
-@dataclass(frozen=True)
-class Pretraining:
-    """One encoder to train, all seeds at once."""
-
-    method: str
-    dataset: str  # its training data; for `random`, the dataset that sets its shape
-    leads: int = 4
-    embedding_dim: int = 128
-    tau_d: float | None = None  # BYOL's decay rate; None for the default, and for other methods
-    perturb: str | None = None  # a chain of perturbations that replaces the method's own
-
-    def __post_init__(self) -> None:
-        # untrained and given a single lead, 4 and 12 leads are one run (and the paper prints one
-        # number for both)
-        if self.method == "random" and self.dataset in paper.SINGLE_LEAD:
-            object.__setattr__(self, "leads", 4)
-
-    @property
-    def name(self) -> str:
-        """Stable, readable, and usable as a folder name."""
-        parts = [self.dataset, f"{self.leads}leads", f"e{self.embedding_dim}", self.method]
-        parts += [f"tau{self.tau_d:g}"] if self.tau_d is not None else []
-        parts += [self.perturb.replace(">", "+")] if self.perturb else []
-        return "-".join(parts)
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One number of the paper, or one of ours beside it: an encoder scored somewhere.
-
-    Its task is a protocol of `clocs evaluate`, a `curve` over epochs of fine-tuning, or the
-    `distances` between patients.
-    """
-
-    pretraining: Pretraining
-    downstream: str
-    task: CellTask
-    fraction: float = 0.5
-    split_seed: int = 0  # of the downstream patient split
-
-    @property
-    def job(self) -> str:
-        """What can be trained together: cells of one job differ only in their encoders."""
-        p = self.pretraining
-        return (
-            f"{self.task}-{self.downstream}-{p.leads}leads-e{p.embedding_dim}"
-            f"-f{self.fraction:g}-split{self.split_seed}"
-        )
-
-    @property
-    def name(self) -> str:
-        return f"{self.job}/{self.pretraining.name}"
 
 
 def cell_of(row: Printed) -> Cell:
@@ -110,14 +55,29 @@ def _with_untrained(cells: list[Cell]) -> list[Cell]:
     return found
 
 
-def _table_1() -> list[Cell]:
-    return _with_untrained(_of_tables("linear_evaluation_main"))
+def _table_1(leads: int = 4) -> list[Cell]:
+    if leads == 4:
+        return _with_untrained(_of_tables("linear_evaluation_main"))
+    return _with_untrained(_as_in_table(leads, "test_auc_linear_"))
 
 
-def _table_2() -> list[Cell]:
+def _table_2(leads: int = 4) -> list[Cell]:
+    if leads != 4:
+        return _with_untrained(_as_in_table(leads, "test_auc_finetuning_"))
     cells = _with_untrained(_of_tables("transfer_evaluation_main"))
     cardiology = [cell for cell in cells if cell.downstream == "cardiology"]
-    return cells + [replace(cell, split_seed=s) for s in SPLIT_SEEDS for cell in cardiology]
+    return cells + additions.on_other_splits(cardiology)
+
+
+def _as_in_table(leads: int, *appendix: str) -> list[Cell]:
+    """Tables 1 and 2 in another number of leads: from the appendix, at their E and F."""
+    return [
+        cell
+        for cell in _of_tables(*appendix)
+        if cell.pretraining.embedding_dim == 128
+        and cell.fraction == 0.5
+        and (cell.pretraining.leads == leads or cell.pretraining.dataset in paper.SINGLE_LEAD)
+    ]
 
 
 def perturbed(method: str, chain: str | None) -> Cell:
@@ -167,6 +127,11 @@ def _patient_distances() -> list[Cell]:
 GRIDS: dict[str, Callable[[], list[Cell]]] = {
     "table-1": _table_1,
     "table-2": _table_2,
+    "table-1-splits": lambda: additions.on_other_splits(_table_1()),
+    "table-2-splits": lambda: additions.on_other_splits(_table_2()),
+    "table-1-12": lambda: _table_1(12),
+    "table-2-12": lambda: _table_2(12),
+    "byol-fixed": additions.byol_fixed,
     "linear-converged": lambda: [replace(cell, task="linear-converged") for cell in _table_1()],
     "more-with-less": _more_with_less,
     "patient-distances": _patient_distances,
@@ -180,6 +145,11 @@ GRIDS: dict[str, Callable[[], list[Cell]]] = {
 ABOUT = {
     "table-1": "linear evaluation, E = 128, F = 0.5, four leads",
     "table-2": "transfer by fine-tuning, E = 128, F = 0.5, four leads",
+    "table-1-splits": "table 1 on four more patient splits, the encoders trained on the same split",
+    "table-2-splits": "table 2 on four more patient splits of the downstream dataset",
+    "table-1-12": "linear evaluation, E = 128, F = 0.5, twelve leads",
+    "table-2-12": "transfer by fine-tuning, E = 128, F = 0.5, twelve leads",
+    "byol-fixed": "BYOL for a fixed number of epochs, chosen by linear AUC on validation patients",
     "linear-converged": "table 1 with the linear layer solved to convergence",
     "more-with-less": "validation AUC over epochs: CMSC with few labels, random with all labels",
     "patient-distances": "distances between embeddings within and between patients",
@@ -221,7 +191,7 @@ def only(cells: Iterable[Cell], filters: Sequence[str]) -> list[Cell]:
         raise SettingError(
             f"no cell passes `only` {' '.join(filters)}; try a method (cmsc), a dataset "
             "(cardiology) or NAME=VALUE with method, pretrain, downstream, task, leads, e, "
-            "fraction, split, perturb or tau"
+            "fraction, split, perturb, epochs or tau"
         )
     return chosen
 
@@ -239,6 +209,7 @@ def _values(cell: Cell, key: str) -> set[str]:
         "fraction": {f"{cell.fraction:g}", str(cell.fraction)},
         "split": {str(cell.split_seed)},
         "perturb": {p.perturb or "none"},
+        "epochs": {"none" if p.epochs is None else str(p.epochs)},
         "tau": {"none" if p.tau_d is None else f"{p.tau_d:g}"},
     }
     if key and key not in values:

@@ -86,7 +86,8 @@ class Rates:
                 if run.result.get("measured_seconds"):
                     speed = run.result["measured_instances"] / run.result["measured_seconds"]
                     rate.setdefault(method, []).append(speed)
-                    epochs.setdefault(method, []).append(max(run.result["epochs"]))
+                    if run.settings.get("epochs") is None:  # early stopping decided
+                        epochs.setdefault(method, []).append(max(run.result["epochs"]))
             elif run.seconds is not None:
                 s = run.settings
                 key = (run.kind, s["downstream"], s["pretraining"]["leads"])
@@ -115,6 +116,8 @@ class Rates:
         fast, lasted = PRETRAINING[encoder.method]
         rate = self.rate.get(encoder.method, fast / slower / VALIDATING)
         epochs = self.epochs.get(encoder.method, min(lasted, self.profile.epochs))
+        if encoder.epochs is not None:
+            epochs = min(encoder.epochs, self.profile.epochs)
         rate = rate / more if whole else rate
         instances = instances if whole else instances * more
         return self.set_up + epochs * instances / rate

@@ -37,8 +37,12 @@ class Profile:
     resamples: int = 2000  # bootstrap samples of patients, for the confidence intervals
     seeds: int = 5  # by default
 
-    def settings(self, batch_size: int) -> Settings:
-        return Settings(self.epochs, self.patience, batch_size, self.lr)
+    def settings(self, batch_size: int, fixed_epochs: int | None = None) -> Settings:
+        """Those of a training with early stopping, or for a fixed number of epochs."""
+        if fixed_epochs is None:
+            return Settings(self.epochs, self.patience, batch_size, self.lr)
+        epochs = min(fixed_epochs, self.epochs)
+        return Settings(epochs, self.patience, batch_size, self.lr, keep="last")
 
     def curve_settings(self, batch_size: int) -> Settings:
         return Settings(self.curve_epochs, self.curve_epochs, batch_size, self.lr)
@@ -65,14 +69,16 @@ def learn(
     An exception that `on_epoch` raises stops the training.
     """
     pair = find_method(encoder.method).views.segments > 1
-    frames = library.frames(encoder.dataset, leads=encoder.leads, pair=pair)
+    frames = library.frames(
+        encoder.dataset, leads=encoder.leads, pair=pair, split_seed=encoder.split_seed
+    )
     plan = Plan(
         method=encoder.method,
         seeds=tuple(range(seeds)),
         embedding_dim=encoder.embedding_dim,
         options={} if encoder.tau_d is None else {"tau_d": encoder.tau_d},
         perturb=encoder.perturb,
-        settings=profile.settings(frames.batch_size),
+        settings=profile.settings(frames.batch_size, encoder.epochs),
     )
     checkpoints = pretrain_frames(
         frames,

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
 from clocs.experiments import paper
+from clocs.experiments.additions import SPLIT_SEEDS
 from clocs.experiments.grid import (
     CHAINS,
-    SPLIT_SEEDS,
     Cell,
     CellTask,
     Pretraining,

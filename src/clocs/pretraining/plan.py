@@ -112,7 +112,8 @@ class Plan:
     def for_settings_file(self) -> dict[str, Any]:
         """All values by name, the method's own options among them."""
         own = asdict(self.objective) if self.objective else {}
-        return {k: v for k, v in asdict(self).items() if k != "options"} | own
+        given = {k: v for k, v in asdict(self).items() if k != "options"}
+        return given | {"settings": self.settings.facts()} | own
 
     def for_card(self, dataset: str, chain: str | None) -> dict[str, Any]:
         """What a member's card says of its training; defaults that change nothing are left out."""
@@ -121,7 +122,7 @@ class Plan:
         if self.precision != PRECISIONS[0]:
             given["precision"] = self.precision
         return (
-            asdict(self.settings)
+            self.settings.facts()
             | {name: value for name, value in given.items() if value is not None}
             | {"views": asdict(self.views_on(dataset, chain))}
         )

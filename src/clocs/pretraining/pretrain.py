@@ -16,7 +16,7 @@ from clocs.recording import FrameSpec
 from clocs.store.store import Store, as_store, expect_different_stores
 from clocs.training.checkpoint import Checkpoint, as_checkpoints
 from clocs.training.device import pick_device
-from clocs.training.loop import SAVE_EVERY, Epoch, Settings
+from clocs.training.loop import SAVE_EVERY, Epoch, Keep, Settings
 
 
 def pretrain(
@@ -37,6 +37,7 @@ def pretrain(
     patience: int | None = None,
     batch_size: int | None = None,
     lr: float | None = None,
+    keep: Keep | None = None,
     settings: Settings | None = None,
     split_seed: int = 0,
     frame: FrameSpec | None = None,
@@ -70,7 +71,9 @@ def pretrain(
         patience: Epochs without a lower validation loss before a seed stops; 15 by default.
         batch_size: Instances per step; the paper's for the dataset by default.
         lr: Adam's learning rate; 1e-4 by default.
-        settings: The last four as one object, in place of them.
+        keep: 'best', the weights of the lowest validation loss, or 'last', those after all
+            `epochs`, without early stopping; 'best' by default.
+        settings: The last five as one object, in place of them.
         split_seed: Random seed for the patient split.
         frame: A frame other than the dataset's own.
         device: 'cpu', 'cuda' …; the best available by default.
@@ -105,6 +108,7 @@ def pretrain(
             patience=patience,
             batch_size=batch_size,
             lr=lr,
+            keep=keep,
         ),
     )
     spec = frame or frame_for(manifest, segments=plan.row.views.segments)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 import torch
@@ -198,6 +198,9 @@ def _claim(
                 f"{out / SETTINGS} is damaged, so it cannot be told which pre-training {out} holds;"
                 " give a new folder as `out`"
             )
+        # options that an older version did not have were at their defaults
+        have = {f.name: f.default for f in fields(Plan)} | have
+        have = {option.name: option.default for option in plan.row.options} | have
         differing = sorted(name for name in want if have.get(name) != want[name])
         if differing:
             raise CheckpointError(

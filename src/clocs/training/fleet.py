@@ -133,10 +133,11 @@ class Fleet:
         return column
 
     @torch.no_grad()
-    def end_epoch(self, validation: Tensor, patience: int) -> None:
+    def end_epoch(self, validation: Tensor, patience: int, *, keep_last: bool = False) -> None:
         """Keep the best weights, count stale epochs, stop members with `patience` of them.
 
-        validation: (members,) validation loss.
+        validation: (members,) validation loss. With `keep_last`, the weights of every epoch count
+        as the best so far, so that nobody stops early.
         """
         self.epoch += 1
         validation = validation.to(self.best_loss)
@@ -147,7 +148,7 @@ class Fleet:
         failed = self.live & ~finite
         self.broken |= failed
         self.live &= ~failed
-        better = self.live & (validation < self.best_loss)
+        better = self.live if keep_last else self.live & (validation < self.best_loss)
         self.best_loss.copy_(torch.where(better, validation, self.best_loss))
         self.best_epoch.copy_(torch.where(better, int(self.epoch), self.best_epoch))
         self.best_theta.copy_(torch.where(better[:, None], self.theta, self.best_theta))

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -28,6 +28,9 @@ SAVE_EVERY = 5.0  # seconds
 LOOK_EVERY = 1.0  # seconds between two looks at who still trains; each waits for the device
 
 
+Keep = Literal["best", "last"]
+
+
 @dataclass(frozen=True)
 class Settings:
     """How long and how fast; the paper's values by default."""
@@ -36,6 +39,9 @@ class Settings:
     patience: int = 15
     batch_size: int = 256
     lr: float = 1e-4
+    # weights to keep: those of the lowest validation loss, or those after the last of a fixed
+    # number of epochs, without early stopping
+    keep: Keep = "best"
 
     @classmethod
     def choose(cls, settings: Settings | None, default_batch_size: int, **given: Any) -> Settings:
@@ -53,6 +59,12 @@ class Settings:
                 raise SettingError(f"`{name}` must be at least 1, not {getattr(self, name)}")
         if not self.lr > 0:
             raise SettingError(f"the learning rate `lr` must be above 0, not {self.lr}")
+        if self.keep not in get_args(Keep):
+            raise SettingError(f"`keep` is {' or '.join(get_args(Keep))}, not {self.keep}")
+
+    def facts(self) -> dict[str, Any]:
+        """All of them by name, for cards and results; `keep` where it is not the usual."""
+        return {k: v for k, v in asdict(self).items() if (k, v) != ("keep", "best")}
 
 
 @dataclass(frozen=True)
@@ -69,7 +81,7 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Trained:
-    """The best weights of each member, and how it went."""
+    """The weights of each member that are kept, usually the best, and how it went."""
 
     weights: Weights
     buffers: Weights
@@ -98,6 +110,8 @@ def fit(
 ) -> Trained:
     """Train one member per seed, all at once, each until its own validation loss stops falling.
 
+    With `keep` "last" in the settings, each trains for all epochs instead.
+
     Training resumes from `state` if that exists. It is written after an epoch, but not sooner than
     `save_every` seconds after the last time: on a GPU an epoch takes less than writing it.
     `on_step` is called with the steps done and the steps in an epoch, `on_epoch` after each epoch,
@@ -121,7 +135,7 @@ def fit(
         began, was_live = time.perf_counter(), fleet.live.tolist()
         train_loss = engine.train_epoch(on_step)
         metrics = engine.validate()
-        fleet.end_epoch(metrics["loss"], settings.patience)
+        fleet.end_epoch(metrics["loss"], settings.patience, keep_last=settings.keep == "last")
         values = {name: value.tolist() for name, value in metrics.items()}  # waits for the device
         on_epoch(
             Epoch(
