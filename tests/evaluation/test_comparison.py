@@ -6,20 +6,21 @@ import numpy as np
 import pytest
 
 from clocs.errors import SettingError
-from clocs.evaluation import compare, compare_all, metrics
+from clocs.evaluation import Predictions, compare, compare_all, metrics
 from clocs.evaluation.comparison import holm
 from evaluation_parts import predictions
 
 
 def test_a_clearly_better_method_is_found_to_be_better() -> None:
-    found = compare(predictions("cmsc", 2.0), predictions("simclr", 0.2, seed=1))
-    assert found.better
+    cmsc, simclr = predictions("cmsc", 2.0, seeds=5), predictions("simclr", 0.2, seeds=5, seed=1)
+    found = compare(cmsc, simclr)
+    assert found.better and found.verdict == "above"
     assert found.p < 0.01
     assert found.ci95[0] > 0
-    assert (found.seeds_for_a, found.seeds) == (2, 2)
-    back = compare(predictions("simclr", 0.2, seed=1), predictions("cmsc", 2.0))
-    assert not back.better
-    assert back.difference == -found.difference
+    assert (found.seeds_for_a, found.seeds) == (5, 5)
+    back = compare(simclr, cmsc)
+    assert not back.better and back.verdict == "below"
+    assert (back.difference, back.p) == (-found.difference, found.p)
 
 
 def test_a_method_is_not_better_than_itself() -> None:
@@ -29,7 +30,7 @@ def test_a_method_is_not_better_than_itself() -> None:
 
 def test_pairing_sees_what_unpaired_intervals_hide() -> None:
     """Two methods that fail on the same patients: the difference is sure, each score is not."""
-    a = predictions("a", 1.0, people=40)
+    a = predictions("a", 1.0, seeds=5, people=40)
     shifted = a.probabilities + 0.05 * a.targets
     b = replace(a, method="b", probabilities=shifted)
     found = compare(b, a)
@@ -39,13 +40,40 @@ def test_pairing_sees_what_unpaired_intervals_hide() -> None:
     assert found.auc_b == pytest.approx(np.mean(aucs))
 
 
+def exchangeable(simulation: int, seeds: int) -> tuple[Predictions, Predictions]:
+    """Two methods of equal quality: patients are hard for both, and seeds vary in each."""
+    draw = np.random.default_rng(simulation)
+    first = predictions(seeds=seeds, people=40)
+    hard = draw.normal(size=(len(first) // 4, 3))[first.patient]
+    found = []
+    for name in ("a", "b"):
+        quality = 1.5 + 0.4 * draw.normal(size=(seeds, 1, 1))
+        noise = hard + draw.normal(size=first.probabilities.shape)
+        found.append(replace(first, method=name, probabilities=quality * first.targets + noise))
+    return found[0], found[1]
+
+
 def test_equally_good_methods_are_rarely_found_to_differ() -> None:
-    ps = [
-        compare(predictions("a", 1.0, seed=s), predictions("b", 1.0, seed=100 + s), resamples=300).p
-        for s in range(40)
-    ]
-    assert sum(p < 0.05 for p in ps) <= 6
-    assert np.mean(ps) > 0.3
+    ps = [compare(*exchangeable(number, seeds=5), resamples=400).p for number in range(200)]
+    assert sum(p < 0.05 for p in ps) <= 16  # 8 %
+    assert np.mean(ps) > 0.4
+
+
+def test_a_lucky_seed_is_no_evidence() -> None:
+    """One of three seeds is much better: other patients would agree, other seeds would not."""
+    a, b = (predictions(name, 1.0, seeds=3, seed=n, people=200) for n, name in enumerate("ab"))
+    lucky = a.probabilities.copy()
+    lucky[0] += 0.4 * a.targets
+    found = compare(replace(a, probabilities=lucky), b)
+    assert found.difference > 0.03
+    assert found.verdict == "not distinguishable"
+
+
+def test_methods_with_other_seeds_are_paired_over_patients_and_shared_seeds() -> None:
+    a, b = predictions("a", 2.0, seeds=5), predictions("b", 0.2, seeds=5, seed=1)
+    fewer = replace(b, seeds=b.seeds[:3], probabilities=b.probabilities[:3])
+    found = compare(a, fewer)
+    assert (found.seeds, found.verdict) == (3, "above")
 
 
 def test_holm_equals_its_definition() -> None:
@@ -56,7 +84,7 @@ def test_holm_equals_its_definition() -> None:
 
 
 def test_many_pairs_still_can_be_significant() -> None:
-    methods = [predictions(f"m{i}", 3.0 * (i == 0), seed=i) for i in range(11)]  # 55 pairs
+    methods = [predictions(f"m{i}", 3.0 * (i == 0), seeds=5, seed=i) for i in range(11)]  # 55 pairs
     found = compare_all(methods, resamples=100)
     assert len(found) == 55
     assert all(one.better for one in found[:10])

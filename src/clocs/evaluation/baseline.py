@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from clocs.evaluation.comparison import ALPHA, Comparison, compare_all, correct
+from clocs.evaluation.comparison import ALPHA, Comparison, correct, enough, paired
 from clocs.evaluation.groups import GroupResult, score_groups
 from clocs.evaluation.protocols import find_protocol
 from clocs.evaluation.result import distinct
@@ -49,8 +49,10 @@ def score_against_untrained(
         for method in UNTRAINED:
             if not any(_is_baseline(other, method, group) for other in everyone):
                 everyone.append(_baseline(method, group, frames, device))
+    pairs = list(combinations(range(len(groups)), 2))
+    draws = enough(resamples, max(len(groups), len(pairs))) if resamples else 0
     scored = score_groups(
-        everyone, frames, protocol=protocol, resamples=resamples, device=device, **options
+        everyone, frames, protocol=protocol, resamples=draws, device=device, **options
     )
     against = [
         (number, _strongest(scored, everyone, group))
@@ -64,11 +66,11 @@ def score_against_untrained(
         )
     if not resamples:
         return scored
-    pairs = list(combinations(range(len(groups)), 2))
-    found = compare_all(
-        [one.predictions for one in scored], against + pairs, resamples=resamples, device=device
+    sampled = [one.sampled for one in scored]
+    beside_untrained, beside_others = (
+        correct([paired(sampled[i], sampled[j]) for i, j in some]) for some in (against, pairs)
     )
-    for (number, _), comparison in zip(against, correct(found[: len(against)]), strict=True):
+    for (number, _), comparison in zip(against, beside_untrained, strict=True):
         scored[number] = _with_facts(
             scored[number],
             random_difference=comparison.difference,
@@ -76,7 +78,7 @@ def score_against_untrained(
             random_p=comparison.p_holm,
             beats_random=comparison.better,
         )
-    return _ranked(scored, len(groups), pairs, correct(found[len(against) :]))
+    return _ranked(scored, len(groups), pairs, beside_others)
 
 
 def _ranked(

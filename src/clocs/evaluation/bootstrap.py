@@ -1,9 +1,9 @@
-"""A bootstrap of the macro AUC over patients: how much scores would vary with other patients.
+"""A bootstrap of the macro AUC over seeds and patients: how much it would vary with others.
 
-With w the weights of the patients in a resample, the AUC of a class is
+With w the weights of the patients in a draw, the AUC of a class and seed is
 wᵀ M w / (positives × negatives), where M[p, q] counts how often rows of patient p with the class
-score above rows of patient q without it. M is computed once per class and seed; seeds share the
-denominator, so their M add up, and all resamples are one matrix product.
+score above rows of patient q without it. M is computed once per class and seed, and all draws are
+one matrix product. On a GPU, and with very many patients, each draw is computed from its rows.
 """
 
 from __future__ import annotations
@@ -15,51 +15,41 @@ from torch import Tensor
 
 from clocs.evaluation.device_auc import weighted_auc
 from clocs.evaluation.metrics import Targets
+from clocs.evaluation.resampling import Resampling
 
 _BLOCK = 64  # rows of one block are compared pair by pair, those of others by counts per block
-_LARGEST = 60_000_000  # cells of M; with more patients, each resample is computed from its rows
-_AT_ONCE = 20_000_000  # patients × resamples in memory at a time
+_LARGEST = 100_000_000  # cells of M of all seeds; with more, draws are computed from rows
+_AT_ONCE = 20_000_000  # rows × draws in memory at a time
 
 
 def macro_auc_draws(
     scores: NDArray[np.float64],
     targets: Targets,
     patient: NDArray[np.integer],
-    *,
-    resamples: int = 2000,
-    seed: int = 0,
-    device: torch.device | str = "cpu",
+    plan: Resampling,
 ) -> NDArray[np.float64]:
-    """(resamples,) the mean over seeds of the macro AUC, on patients resampled with replacement.
+    """(draws,) the mean over resampled seeds of the macro AUC on resampled patients.
+
+    A class that a draw has no positives or no negatives of is left out of its mean; nan where that
+    leaves none.
 
     Args:
         scores: (seeds, rows, classes).
         targets: (rows, classes).
-        patient: (rows,) number of the patient: patients, not rows, vary between studies.
-        resamples: How many.
-        seed: The same seed and patients give the same resamples.
-        device: Where to compute.
+        patient: (rows,) number of the patient among those of `plan`: patients, not rows, vary
+            between studies.
+        plan: The weights of seeds and patients.
     """
-    people, place = np.unique(patient, return_inverse=True)
-    draw = np.random.default_rng(seed)
-    shares = np.full(len(people), 1 / len(people))
-    by_class = np.ascontiguousarray(scores.transpose(2, 0, 1))
-    arrays = by_class, np.ascontiguousarray(targets.T).astype(bool), place
-    every, positive, number = (torch.from_numpy(array).to(device) for array in arrays)
-    forms = [_Form(own, has, number) for own, has in zip(every, positive, strict=True)]
-    values = np.empty(resamples)
-    step = max(1, _AT_ONCE // max(len(people), 1))
-    for start in range(0, resamples, step):
-        size = min(step, resamples - start)
-        weights = torch.from_numpy(
-            draw.multinomial(len(people), shares, size=size).astype(np.float32)
-        ).to(device)
-        areas = torch.stack([form.areas(weights) for form in forms]).cpu().numpy()
-        defined = ~np.isnan(areas)
-        with np.errstate(invalid="ignore"):
-            total = np.where(defined, areas, 0).sum(axis=0)
-            values[start : start + size] = total / defined.sum(axis=0)
-    return values
+    device = plan.patients[0].device
+    by_class = torch.from_numpy(np.ascontiguousarray(scores.transpose(2, 0, 1))).to(device)
+    areas = torch.stack(
+        [
+            _class_areas(own, has.astype(bool), patient, plan)
+            for own, has in zip(by_class, targets.T, strict=True)
+        ]
+    )  # (classes, seeds, draws)
+    macro = areas.nanmean(dim=0).cpu().numpy()
+    return np.asarray((plan.seeds * macro).sum(axis=0))
 
 
 def interval(draws: NDArray[np.float64]) -> list[float]:
@@ -67,43 +57,53 @@ def interval(draws: NDArray[np.float64]) -> list[float]:
     return [float(q) for q in np.nanquantile(draws, [0.025, 0.975])]
 
 
-class _Form:
-    """The quadratic form of one class: patients' weights -> the mean AUC over seeds."""
-
-    def __init__(self, scores: Tensor, positive: Tensor, place: Tensor) -> None:
-        """scores: (seeds, rows); positive, place: (rows,)."""
-        self.scores, self.positive, self.place = scores, positive, place
-        self.wins: Tensor | None = None
-        self.has, self.counts_pos = _counted(place[positive])
-        self.lacks, self.counts_neg = _counted(place[~positive])
-        if 0 < len(self.has) * len(self.lacks) <= _LARGEST:
-            shape = len(self.has), len(self.lacks)
-            self.wins = torch.zeros(shape, device=place.device)
-            own = torch.empty_like(place)  # number among those with, or without, the class
-            own[positive] = torch.searchsorted(self.has, place[positive])
-            own[~positive] = torch.searchsorted(self.lacks, place[~positive])
-            for score in scores:
-                self.wins += wins(score, positive, own, shape)
-
-    def areas(self, weights: Tensor) -> Tensor:
-        """weights: (resamples, patients) -> (resamples,), nan without positives or negatives."""
-        has, lacks = weights[:, self.has], weights[:, self.lacks]
-        pairs = (has @ self.counts_pos).double() * (lacks @ self.counts_neg).double()
-        if self.wins is not None:
-            above = ((has @ self.wins).double() * lacks).sum(dim=1)
-            return above / (len(self.scores) * pairs)
-        if not len(self.has) or not len(self.lacks):
-            return torch.full_like(pairs, torch.nan)
-        pieces = weights.split(max(1, _AT_ONCE // len(self.place)))
-        rows = [
-            torch.stack([self._from_rows(s, w) for s in self.scores]).mean(dim=0) for w in pieces
+def _class_areas(
+    scores: Tensor, has: NDArray[np.bool_], patient: NDArray[np.integer], plan: Resampling
+) -> Tensor:
+    """scores: (seeds, rows) of one class -> (seeds, draws), nan without positives or negatives."""
+    device, rows = scores.device, [np.flatnonzero(has), np.flatnonzero(~has)]
+    if not all(len(own) for own in rows):
+        return scores.new_full((len(scores), plan.resamples), torch.nan)
+    people = [np.unique(patient[own], return_inverse=True, return_counts=True) for own in rows]
+    size = len(scores) * len(people[0][0]) * len(people[1][0])
+    if device.type == "cuda" or size > _LARGEST:
+        parts = [
+            (scores[:, torch.from_numpy(own).to(device)], torch.from_numpy(patient[own]).to(device))
+            for own in rows
         ]
-        return torch.cat(rows)
+        step = max(1, _AT_ONCE // len(has))
+        found = [
+            _from_rows(*parts[0], *parts[1], some)
+            for block in plan.patients
+            for some in block.split(step)
+        ]
+        return torch.cat(found, dim=1)
+    own = np.empty(len(has), np.int64)  # number among those with, or without, the class
+    for which, (_, place, _) in zip(rows, people, strict=True):
+        own[which] = place
+    shape = len(people[0][0]), len(people[1][0])
+    positive, place = torch.from_numpy(has), torch.from_numpy(own)
+    forms = [wins(score, positive, place, shape) for score in scores]
+    who = [torch.from_numpy(ids) for ids, _, _ in people]
+    counts = [torch.from_numpy(count).float() for _, _, count in people]
+    found = []
+    for block in plan.patients:
+        above, below = (block[:, ids] for ids in who)
+        pairs = (above @ counts[0]).double() * (below @ counts[1]).double()
+        found.append(
+            torch.stack([((above @ m).double() * below).sum(dim=1) for m in forms]) / pairs
+        )
+    return torch.cat(found, dim=1)
 
-    def _from_rows(self, score: Tensor, weights: Tensor) -> Tensor:
-        rows = weights[:, self.place]
-        has, lacks = self.positive, ~self.positive
-        return weighted_auc(score[has], score[lacks], rows[:, has], rows[:, lacks])
+
+def _from_rows(
+    positives: Tensor, with_class: Tensor, negatives: Tensor, without: Tensor, weights: Tensor
+) -> Tensor:
+    """Scores of rows and the patient of each, weights of all patients -> (seeds, draws)."""
+    own, other = weights[:, with_class], weights[:, without]
+    return torch.stack(
+        [weighted_auc(p, n, own, other) for p, n in zip(positives, negatives, strict=True)]
+    )
 
 
 def wins(score: Tensor, positive: Tensor, own: Tensor, shape: tuple[int, int]) -> Tensor:
@@ -149,8 +149,3 @@ def _below(positive: Tensor, own: Tensor, shape: tuple[int, int]) -> Tensor:
     at = above * shape[1] + below
     total.view(-1).scatter_add_(0, at, torch.ones_like(at, dtype=total.dtype))
     return total
-
-
-def _counted(place: Tensor) -> tuple[Tensor, Tensor]:
-    people, counts = torch.unique(place, return_counts=True)
-    return people, counts.float()

@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from clocs.errors import LeakError, SettingError
 from clocs.evaluation import metrics
+from clocs.evaluation.bootstrap import macro_auc_draws
+from clocs.evaluation.comparison import Sampled, draws_of, plan_of
 from clocs.evaluation.finetune_task import FinetunedClassifier
 from clocs.evaluation.labelled_rows import By, LabelledShare, choose_rows, rows_with_label
 from clocs.evaluation.predictions import Predictions, numbered
@@ -33,6 +36,16 @@ class GroupResult:
     evaluation: Evaluation
     predictions: Predictions  # for the test part
     classifiers: list[FinetunedClassifier]  # one per seed, where encoders were fine-tuned
+    # the bootstrap's draws of the AUC, and of that of logits where it can differ; (resamples,)
+    draws: NDArray[np.float64] | None = None
+    draws_logits: NDArray[np.float64] | None = None
+
+    @property
+    def sampled(self) -> Sampled:
+        """What a comparison needs."""
+        one = self.evaluation
+        assert self.draws is not None  # only where `resamples` is 0
+        return Sampled(one.name, dict(zip(one.seeds, one.auc, strict=True)), self.draws)
 
 
 def evaluate_frames(
@@ -179,6 +192,13 @@ def _result(
         frame=frames.segment[rows.frame],
         lead=rows.lead,
     )
+    logits = output.test_logits[members][:, kept]
+    plan = plan_of(predictions, resamples, device) if resamples else None
+    draws = None if plan is None else draws_of(predictions, plan)
+    draws_logits = None
+    # in each class, a sigmoid keeps the order; a softmax does not
+    if plan is not None and not (frames.multilabel or output.test_logits is output.test):
+        draws_logits = macro_auc_draws(logits, predictions.targets, predictions.patient, plan)
     evaluation = Evaluation(
         **common,
         labels_count=share.labels,
@@ -193,15 +213,7 @@ def _result(
         curve=output.curves[members] or None,
         auc_validation=auc_validation,
         auc_validation_mean=float(np.mean(auc_validation)),
-        **overall_scores(
-            predictions, output.test_logits[members][:, kept], resamples=resamples, device=device
-        ),
-        **scores_by_sex_and_age(
-            predictions,
-            frames.sex[recording],
-            frames.age[recording],
-            resamples=resamples,
-            device=device,
-        ),
+        **overall_scores(predictions, logits, draws),
+        **scores_by_sex_and_age(predictions, frames.sex[recording], frames.age[recording], plan),
     )
-    return GroupResult(evaluation, predictions, output.classifiers[members])
+    return GroupResult(evaluation, predictions, output.classifiers[members], draws, draws_logits)

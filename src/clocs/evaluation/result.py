@@ -18,7 +18,7 @@ class Evaluation:
     the authors' code computed it. Lists have one value per seed, `…_per_class` is the mean over
     seeds; a class that is missing where it is needed has None and is left out of the macro mean.
     `thresholds` (one per seed) are chosen on validation. `by_sex` and `by_age` are scores of groups
-    of test patients.
+    of test patients. `ci95` is over seeds and test patients.
 
     `leads` are those evaluated, `encoder_leads` those that the encoder was trained on.
     `labels_count` is the number of what `by` counts, where it was given. `random_…` compare with

@@ -7,12 +7,12 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from clocs.evaluation import metrics
 from clocs.evaluation.bootstrap import interval, macro_auc_draws
 from clocs.evaluation.predictions import Predictions
+from clocs.evaluation.resampling import Resampling
 from clocs.frames.frames import SEXES
 
 AGES = (18, 40, 60, 80)  # years at which the next age group begins
@@ -21,9 +21,7 @@ AGES = (18, 40, 60, 80)  # years at which the next age group begins
 def overall_scores(
     predictions: Predictions,
     logits: NDArray[np.float64],
-    *,
-    resamples: int,
-    device: torch.device | str = "cpu",
+    draws: NDArray[np.float64] | None,
 ) -> dict[str, Any]:
     """The fields of `Evaluation` that are scores; logits: (members, rows, classes)."""
     p, targets = predictions, predictions.targets
@@ -54,7 +52,7 @@ def overall_scores(
         **{f"{name}_mean": float(np.mean(values)) for name, values in per_seed.items()},
         **{f"{name}_per_class": values for name, values in means.items()},
         "auc_std": float(np.std(per_seed["auc"], ddof=1)) if len(p.seeds) > 1 else None,
-        "ci95": _interval(p, resamples, device),
+        "ci95": None if draws is None else _interval(draws),
         "undefined_classes": [label for label, v in means["auc"].items() if math.isnan(v)],
         "thresholds": dict(zip(p.labels, p.thresholds.T.tolist(), strict=True)),
         "test_patients": len(np.unique(p.patient)),
@@ -66,9 +64,7 @@ def scores_by_sex_and_age(
     predictions: Predictions,
     sex: NDArray[np.int8],
     age: NDArray[np.float32],
-    *,
-    resamples: int,
-    device: torch.device | str = "cpu",
+    plan: Resampling | None,
 ) -> dict[str, Any]:
     """Scores of groups of test patients; sex: (rows,) index into `SEXES`, age: (rows,) or nan."""
     edges = (0, *AGES, math.inf)
@@ -80,7 +76,7 @@ def scores_by_sex_and_age(
 
     def scored(parts: dict[str, NDArray[np.bool_]]) -> dict[str, dict[str, Any]]:
         return {
-            name: _group(predictions.where(rows), resamples, device)
+            name: _group(predictions.where(rows), plan)
             for name, rows in parts.items()
             if rows.any()
         }
@@ -88,22 +84,20 @@ def scores_by_sex_and_age(
     return {"by_sex": scored(sexes), "by_age": scored(ages)}
 
 
-def _group(p: Predictions, resamples: int, device: torch.device | str) -> dict[str, Any]:
+def _group(p: Predictions, plan: Resampling | None) -> dict[str, Any]:
     auc = np.stack([metrics.auc_per_class(s, p.targets) for s in p.probabilities])
     missing = np.isnan(auc).all(axis=0)
+    around = None
+    if plan is not None and not missing.all():
+        around = _interval(macro_auc_draws(p.probabilities, p.targets, p.patient, plan))
     return {
         "patients": len(np.unique(p.patient)),
         "frames": len(p),
         "auc_mean": float(np.mean([metrics.macro(values) for values in auc])),
-        "ci95": None if missing.all() else _interval(p, resamples, device),
+        "ci95": around,
         "undefined_classes": [p.labels[c] for c in np.flatnonzero(missing)],
     }
 
 
-def _interval(p: Predictions, resamples: int, device: torch.device | str) -> list[float] | None:
-    if not resamples:
-        return None
-    draws = macro_auc_draws(
-        p.probabilities, p.targets, p.patient, resamples=resamples, device=device
-    )
-    return interval(draws)
+def _interval(draws: NDArray[np.float64]) -> list[float]:
+    return [min(max(end, 0.0), 1.0) for end in interval(draws)]  # the weights of seeds know no ends
