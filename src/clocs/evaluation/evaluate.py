@@ -59,7 +59,7 @@ def evaluate(
         lr: Adam's learning rate; 1e-4 by default.
         settings: The last four as one object, in place of them.
         split_seed: Random seed for the patient split.
-        resamples: Bootstrap resamples of patients; 0 for no intervals.
+        resamples: Bootstrap resamples of seeds and patients; 0 for no intervals.
         device: 'cpu', 'cuda' …; the best available by default.
         on_epoch: Called after each epoch.
         options: The protocol's own, such as `k` of 'knn'.

@@ -20,7 +20,7 @@ def evaluation_table(result: Evaluation, others: Sequence[Evaluation] = ()) -> T
     auc = plus_minus(result.auc_mean, result.auc_std)
     table.add_row("AUC per frame", f"[bold]{auc}[/bold]")
     if result.ci95 is not None:
-        table.add_row("  95 % interval (patients)", _range(result.ci95))
+        table.add_row("  95 % interval (seeds, patients)", _range(result.ci95))
     for other in others:
         table.add_row(f"  {other.method} (untrained)", f"{other.auc_mean:.3f}")
     if result.beats_random is not None:
@@ -53,7 +53,7 @@ def evaluation_table(result: Evaluation, others: Sequence[Evaluation] = ()) -> T
 
 def evaluations_table(results: Sequence[Evaluation]) -> Table:
     """Several methods, one row each."""
-    words = "AUC per frame, its 95 % interval over patients, AUC per recording, AP, F1"
+    words = "AUC per frame, its 95 % interval over seeds and patients, AUC per recording, AP, F1"
     caption = f"{words}; leads {', '.join(results[0].leads)}"
     table = Table(title=_title(results[0], "Test scores"), caption=caption)
     columns(table, ("encoder", "AUC", "95 %", "rec.", "AP", "F1"), left=("encoder",))
