@@ -77,7 +77,7 @@ def evaluate(
     split_seed: SplitSeed = 0,
     resamples: Annotated[
         int,
-        typer.Option(help="Bootstrap resamples of seeds and patients for intervals and paired tests.", min=0),
+        typer.Option(help="Draws of seeds and patients for intervals and paired tests.", min=0),
     ] = 2000,
     device: Device = None,
     plots: Annotated[
