@@ -22,6 +22,8 @@ def test_the_demo_shows_every_encoder_and_a_second_run_reuses_them(
     assert "://" not in page  # nothing is fetched from outside
     for name in ("auc.png", "distances.png", "ecg-AFIB.png"):
         assert (tmp_path / "demo" / name).stat().st_size > 10_000
+        page_mode = (tmp_path / "demo" / "index.html").stat().st_mode
+        assert (tmp_path / "demo" / name).stat().st_mode == page_mode  # readable like the page
     weights = (tmp_path / "demo" / "encoders-40" / "cmsc" / "seed-0.safetensors").read_bytes()
     second = demo.run_demo(tmp_path / "demo", patients=40)
     assert [e.auc for e in second.evaluations] == [e.auc for e in first.evaluations]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -130,16 +131,26 @@ def report(
         bool,
         typer.Option("--keep-earlier", help="Keep the result from --with if a cell has two."),
     ] = False,
+    fill: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Markdown file whose parts between <!-- clocs:NAME --> and <!-- /clocs --> are "
+            "brought up to date; repeatable."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Write one HTML page, Markdown tables and JSON: our results beside the paper's."""
+    from clocs.experiments.coverage import COVERAGE, sentences
     from clocs.experiments.report import report as write
 
-    page = write(runs, out, earlier=earlier or (), keep_earlier=keep_earlier)
+    page = write(runs, out, earlier=earlier or (), keep_earlier=keep_earlier, fill=fill or ())
+    counts = json.loads((page.parent / COVERAGE).read_text(encoding="utf-8"))
     if as_json:
         files = sorted(str(path) for path in page.parent.iterdir())
-        print_json({"page": str(page), "files": files})
+        print_json({"page": str(page), "files": files, "coverage": counts})
     else:
+        console.print("\n".join(sentences(counts)), markup=False)
         console.print(f"The report is {page}.", markup=False)
 
 

@@ -15,18 +15,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
-from clocs._version import __version__
 from clocs.evaluation.groups import evaluate_frames
 from clocs.evaluation.result import Evaluation
 from clocs.experiments import demo_data
 from clocs.experiments.demo_data import SEEDS
+from clocs.experiments.page import write_page
 from clocs.figures.auc_bars import auc_bars
 from clocs.figures.canvas import save
 from clocs.figures.distances import distance_histograms
 from clocs.figures.ecg_paper import ecg_paper
-from clocs.files import PUBLIC, write_atomic
+from clocs.files import PUBLIC
 from clocs.frames.make import make_frames
 from clocs.patients.distances import PatientDistances, frame_distances
 from clocs.pretraining.pretrain import pretrain
@@ -120,26 +118,24 @@ def run_demo(
 
 
 def _write_page(demo: Demo, store: Store) -> None:
+    """Pictures and page, readable like a report: the patients are simulated."""
     names = []
     for label, recording in _one_of_each(store).items():
         names.append(f"ecg-{label}.png")
         figure = ecg_paper(
             recording.select(("II", "V2", "aVL", "aVR")), title=f"{label} ({recording.id})"
         )
-        save(figure, demo.folder / names[-1])
-    save(auc_bars([e.json() for e in demo.evaluations]), demo.folder / "auc.png")
+        save(figure, demo.folder / names[-1], mode=PUBLIC)
+    save(auc_bars([e.json() for e in demo.evaluations]), demo.folder / "auc.png", mode=PUBLIC)
     panels = {name: (d.intra, d.inter) for name, d in demo.distances.items()}
     save(
         distance_histograms(panels, title="Distances between embeddings of test patients"),
         demo.folder / "distances.png",
+        mode=PUBLIC,
     )
-    template = jinja2.Environment(
-        loader=jinja2.PackageLoader("clocs.experiments"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-    ).get_template("demo.html")
-    page = template.render(
-        version=__version__,
+    write_page(
+        demo.page,
+        "demo.html",
         patients=demo.patients,
         recordings=len(store),
         seeds=SEEDS,
@@ -153,7 +149,6 @@ def _write_page(demo: Demo, store: Store) -> None:
         ),
         ecgs=names,
     )
-    write_atomic(demo.page, page.encode(), mode=PUBLIC)
 
 
 def _one_of_each(store: Store) -> dict[str, Any]:

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from clocs.errors import ClocsWarning, SettingError
-from clocs.experiments.grid import GRIDS, grid
+from clocs.experiments.grid import GRIDS, Cell, grid
 from clocs.experiments.ledger import FILE, Run, open_ledger
-from clocs.experiments.results import Results
+from clocs.experiments.results import Results, papers
+from clocs.experiments.settings import ADDED, settings_of
 from clocs.files import PUBLIC, file_error, write_atomic
 
 RUNS = "runs.json"
@@ -45,20 +46,27 @@ def write_exports(results: Results, out: Path) -> None:
             _write(out / f"{name}.json", rows)
     runs = []
     for run in results.runs.values():
-        row = asdict(run)
-        del row["versions"]
-        runs.append(row | ({"result": None} if run.name in listed else {}))
+        runs.append(asdict(run) | ({"result": None} if run.name in listed else {}))
     versions = [dict(own) for own in results.versions]
     start = json.dumps({"facts": dict(results.facts), "versions": versions}, ensure_ascii=False)
     _write(out / RUNS, runs, start[:-1] + ', "runs": [', "]}")
 
 
 def _rows(results: Results, name: str) -> Iterator[dict[str, Any]]:
-    """What a table's cells gave, with the run and the encoder's settings in front."""
+    """What a table's cells gave, with the run and all settings in front."""
     for cell in grid(name):
         run = results.run(cell)
         if run is not None and run.state == "done" and run.result is not None:
-            yield {"run": run.name, "pretraining": asdict(cell.pretraining), **run.result}
+            settings = settings_of(cell, run, simulated=results.simulated)
+            yield settings | {"paper": _beside(results, cell)} | run.result
+
+
+def _beside(results: Results, cell: Cell) -> dict[str, float | None] | None:
+    """The paper's result, and ours less it: by logits where the paper's are."""
+    theirs = papers(cell)
+    if theirs is None:
+        return None
+    return asdict(theirs) | {"difference": results.difference(cell)}
 
 
 def _write(path: Path, rows: Iterable[Any], start: str = "[", end: str = "]") -> None:
@@ -80,13 +88,16 @@ def _open_one(folder: Path) -> Results:
 def _read_exports(folder: Path) -> Results:
     try:
         content = json.loads((folder / RUNS).read_text(encoding="utf-8"))
-        scores: dict[str, dict[str, Any]] = {}
+        # Runs of older reports have no versions of their own; often all have one.
+        made_by = {own["clocs"] for own in content["versions"]}
+        common = {"versions": {"clocs": made_by.pop()} if len(made_by) == 1 else {}}
+        runs = {row["name"]: Run(**common | row) for row in content["runs"]}
         for path in (folder / f"{name}.json" for name in GRIDS):
             for row in json.loads(path.read_text(encoding="utf-8")) if path.is_file() else ():
-                del row["pretraining"]
-                scores[row.pop("run")] = row
-        runs = {row["name"]: Run(**row, versions={}) for row in content["runs"]}
-        runs |= {name: replace(runs[name], result=result) for name, result in scores.items()}
+                result = {key: value for key, value in row.items() if key not in ADDED}
+                runs[row["run"]] = replace(runs[row["run"]], result=result)
+                if row["pretraining"]["method"] == "mtssl" and "input" not in row:
+                    runs[row["run"]] = replace(runs[row["run"]], result=None, state="waiting")
         return Results(runs, content["facts"], content["versions"])
     except OSError as error:
         raise file_error(error, folder / RUNS, doing="read") from error
@@ -112,7 +123,7 @@ def _merged(
         theirs = runs.get(name)
         if theirs is None or theirs.state != "done":
             runs[name] = run
-        elif run.state == "done" and run.kind != "pretrain" and run.result != theirs.result:
+        elif run.state == "done" and run.kind != "pretrain" and _differ(run.result, theirs.result):
             twice.append(name)
     differing = f"{folder} and {other} hold different results of {', '.join(twice)}"
     if twice and not keep_second:
@@ -121,3 +132,10 @@ def _merged(
         warnings.warn(ClocsWarning(f"{differing}; kept those of {other}"), stacklevel=4)
     versions = {json.dumps(own, sort_keys=True): own for own in (*first.versions, *second.versions)}
     return Results(runs, {**second.facts, **first.facts}, list(versions.values()))
+
+
+def _differ(first: dict[str, Any] | None, second: dict[str, Any] | None) -> bool:
+    """Whether two results disagree in what both have; newer versions may add scores."""
+    if first is None or second is None:
+        return first is not second
+    return any(first[key] != second[key] for key in first.keys() & second.keys())

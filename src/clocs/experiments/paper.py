@@ -28,6 +28,7 @@ DATASET_TITLES = {
     "cardiology": "Cardiology",
 }
 SINGLE_LEAD = ("physionet2017", "cardiology")
+MULTI_LABEL = ("physionet2020",)  # a sigmoid per class: the AUC of logits is that of probabilities
 PRETRAIN = ("chapman", "physionet2020")
 DOWNSTREAM = {  # the transfers, in the paper's order of columns
     "chapman": ("cardiology", "physionet2017", "physionet2020"),

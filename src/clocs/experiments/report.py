@@ -6,26 +6,28 @@ settings, data, versions and time. Needs jinja2.
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import jinja2
-
-from clocs._version import __version__
 from clocs.experiments import paper, report_figures, tables
 from clocs.experiments.claims import Claim, claims
+from clocs.experiments.coverage import COVERAGE, coverage, sentences
 from clocs.experiments.exports import open_results, write_exports
+from clocs.experiments.findings import findings, small_table
 from clocs.experiments.grid import ABOUT, Cell, grid
 from clocs.experiments.ledger import Run
+from clocs.experiments.marked import fill as fill_marked
+from clocs.experiments.page import write_page
 from clocs.experiments.pricing import duration
 from clocs.experiments.report_figures import ReportFigure
-from clocs.experiments.results import Results
+from clocs.experiments.results import Results, value_of
 from clocs.experiments.runner import last_line
 from clocs.experiments.tables import Table, markdown, signed
 from clocs.files import PUBLIC, write_atomic
@@ -67,6 +69,7 @@ def report(
     *,
     earlier: Sequence[Path | str] = (),
     keep_earlier: bool = False,
+    fill: Sequence[Path | str] = (),
 ) -> Path:
     """Write the report of a folder of runs: one HTML page, Markdown tables, JSON.
 
@@ -75,6 +78,8 @@ def report(
         out: The folder for the report; `report` inside `runs` by default.
         earlier: More folders of runs or reports, to include what `runs` lacks.
         keep_earlier: Keep the earlier result of a cell that has two; else that is an error.
+        fill: Markdown files to bring up to date: what stands between `<!-- clocs:NAME -->` and
+            `<!-- /clocs -->` is replaced. The README.md in `out` is, too, where there is one.
 
     Returns:
         The page.
@@ -84,18 +89,24 @@ def report(
     out.mkdir(parents=True, exist_ok=True)
     sections = [_section(results, name) for name in TITLES]
     found = claims(results)
-    template = jinja2.Environment(
-        loader=jinja2.PackageLoader("clocs.experiments"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    ).get_template("report.html")
-    page = template.render(
-        version=__version__,
+    counts = coverage(results, found)
+    for section in sections:
+        write_atomic(out / f"{section.name}.md", _markdown(section).encode(), mode=PUBLIC)
+    write_atomic(out / "claims.md", _claims_markdown(found).encode(), mode=PUBLIC)
+    write_atomic(out / COVERAGE, (json.dumps(counts, indent=2) + "\n").encode(), mode=PUBLIC)
+    write_exports(results, out)
+    parts = generated_parts(results)
+    readme = out / "README.md"
+    for path in (*map(Path, fill), *([readme] if readme.is_file() else [])):
+        fill_marked(path, parts)
+    write_page(
+        out / PAGE,
+        "report.html",
         made=time.strftime("%Y-%m-%d"),
-        simulated=(results.facts.get("profile") or {}).get("name") == "simulated",
-        summary=_summary(results, sections, found),
+        simulated=results.simulated,
+        findings=findings(results, found),
+        counted=sentences(counts),
+        summary=_summary(results, counts),
         sections=sections,
         claims=found,
         signed=signed,
@@ -104,12 +115,17 @@ def report(
         last_line=last_line,
         duration=duration,
     )
-    for section in sections:
-        write_atomic(out / f"{section.name}.md", _markdown(section).encode(), mode=PUBLIC)
-    write_atomic(out / "claims.md", _claims_markdown(found).encode(), mode=PUBLIC)
-    write_exports(results, out)
-    write_atomic(out / PAGE, page.encode(), mode=PUBLIC)
     return out / PAGE
+
+
+def generated_parts(results: Results) -> dict[str, str]:
+    """What `fill` can put into a Markdown file, by the name of the part."""
+    found = claims(results)
+    return {
+        "coverage": "\n".join(f"- {line}" for line in sentences(coverage(results, found))),
+        "findings": "\n".join(f"- {line}" for line in findings(results, found)),
+        "table": small_table(results),
+    }
 
 
 def _section(results: Results, name: str) -> Section:
@@ -173,7 +189,7 @@ def _distance_table(results: Results, cells: Sequence[Cell]) -> list[Table]:
         if result is not None:
             p = cell.pretraining
             entries = tuple(
-                tables.TableEntry(ours=tables.value_of(result[key]))
+                tables.TableEntry(ours=value_of(result[key]))
                 for key in ("intra_mean", "inter_mean", "separability")
             )
             rows.append((f"{paper.METHOD_TITLES[p.method]}, E = {p.embedding_dim}", entries))
@@ -182,26 +198,15 @@ def _distance_table(results: Results, cells: Sequence[Cell]) -> list[Table]:
     return [Table(title, (), columns, tuple(rows))] if rows else []
 
 
-def _summary(
-    results: Results, sections: Sequence[Section], found: Sequence[Claim]
-) -> dict[str, Any]:
+def _summary(results: Results, counts: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
     """The key figures at the top of the page."""
-    entries = [
-        entry for s in sections if s.name in ("table-1", "table-2") and s.tables
-        for entry in s.tables[0].entries
-    ]  # fmt: skip
-    differences = [e.difference for e in entries if e.difference is not None]
-    judged = [claim.holds for claim in found if claim.holds is not None]
-    every = grid("all")
+    cells = dict.fromkeys((*grid("table-1"), *grid("table-2")))
+    differences = [d for cell in cells if (d := results.difference(cell)) is not None]
     return {
-        "done": sum(results.result(cell) is not None for cell in every),
-        "cells": len(every),
+        **counts,
         "compared": len(differences),
         "mean_difference": fmean(differences) if differences else None,
         "above": sum(d > 0 for d in differences),
-        "claims_hold": sum(judged),
-        "claims_judged": len(judged),
-        "claims": len(found),
         "seconds": sum(run.seconds or 0 for run in results.runs.values()),
     }
 
@@ -250,8 +255,10 @@ def _markdown(section: Section) -> str:
 
 
 _LEGEND = (
-    "Test AUC per frame, mean ± sd over seeds; the paper's and the difference in parentheses. "
-    "† not above the stronger untrained encoder (paired test over patients, Holm-corrected)."
+    "Test AUC per frame, of probabilities, mean ± sd over seeds; its 95 % interval in brackets. "
+    "In parentheses: the AUC of logits, where the paper's is of logits; the paper's; and the "
+    "difference from it, by logits where those are given. † not above the stronger untrained "
+    "encoder (paired test over patients, Holm-corrected)."
 )
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean, stdev
 from typing import Any
 
+from clocs.experiments import paper
 from clocs.experiments.data import leads_for
 from clocs.experiments.grid import Cell, paper_values
 from clocs.experiments.ledger import Run
@@ -32,6 +34,11 @@ class Results:
     versions: Sequence[Mapping[str, str]] = ()  # software and devices that made them, each once
 
     @property
+    def simulated(self) -> bool:
+        """Whether the data are simulated."""
+        return (self.facts.get("profile") or {}).get("name") == "simulated"
+
+    @property
     def seeds(self) -> list[int]:
         """Every number of seeds that was run, the largest first."""
         return sorted({run.seeds for run in self.runs.values()}, reverse=True)
@@ -53,6 +60,18 @@ class Results:
             return None
         return Value(result["auc_mean"], result["auc_std"])
 
+    def logits(self, cell: Cell) -> Value | None:
+        """Our test AUC of raw logits, where that is what the paper prints; else None."""
+        result = self.result(cell)
+        if cell.downstream in paper.MULTI_LABEL or result is None or not result.get("auc_logits"):
+            return None
+        return value_of(result["auc_logits"])
+
+    def difference(self, cell: Cell) -> float | None:
+        """Ours less the paper's, like with like: by logits where the paper's are."""
+        ours, theirs = self.logits(cell) or self.ours(cell), papers(cell)
+        return None if ours is None or theirs is None else ours.mean - theirs.mean
+
     def why_not(self, cell: Cell) -> str:
         """Why there is no result, in a few words."""
         p = cell.pretraining
@@ -68,6 +87,11 @@ class Results:
             if encoder is not None and encoder.state == "failed":
                 return f"its pre-training failed: {last_line(encoder.error)}"
         return "not run"
+
+
+def value_of(numbers: Sequence[float]) -> Value:
+    """Mean and sd of numbers, one per seed."""
+    return Value(fmean(numbers), stdev(numbers) if len(numbers) > 1 else None)
 
 
 def papers(cell: Cell) -> Value | None:

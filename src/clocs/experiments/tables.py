@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, stdev
 
 from clocs.experiments import paper
 from clocs.experiments.additions import SPLIT_SEEDS
@@ -15,7 +14,7 @@ from clocs.experiments.grid import (
     Pretraining,
     grid,
 )
-from clocs.experiments.results import Results, Value, papers
+from clocs.experiments.results import Results, Value, papers, value_of
 
 BYOL_DECAYS = (0.5, None, 0.99)  # None: 0.9, BYOL's own
 
@@ -24,8 +23,10 @@ BYOL_DECAYS = (0.5, None, 0.99)  # None: 0.9, BYOL's own
 class TableEntry:
     """One result in a table."""
 
-    ours: Value | None = None
+    ours: Value | None = None  # of probabilities
     paper: Value | None = None
+    logits: Value | None = None  # ours as the paper computed it, where that is another number
+    ci95: tuple[float, float] | None = None
     why_not: str = ""
     best: bool = False  # our best in its column, among encoders pre-trained without labels
     papers_best: bool = False
@@ -33,9 +34,8 @@ class TableEntry:
 
     @property
     def difference(self) -> float | None:
-        if self.ours is None or self.paper is None:
-            return None
-        return self.ours.mean - self.paper.mean
+        ours = self.logits or self.ours
+        return None if ours is None or self.paper is None else ours.mean - self.paper.mean
 
 
 @dataclass(frozen=True)
@@ -158,15 +158,20 @@ def split_table(results: Results) -> Table:
 
 
 def _over_splits(results: Results, cell: Cell) -> TableEntry:
-    found = [results.ours(replace(cell, split_seed=seed)) for seed in (0, *SPLIT_SEEDS)]
+    cells = [replace(cell, split_seed=seed) for seed in (0, *SPLIT_SEEDS)]
+    found = [results.ours(one) for one in cells]
     means = [value.mean for value in found if value is not None]
     if len(means) < len(found):
-        absent = found.index(None)
-        why_not = results.why_not(replace(cell, split_seed=absent))
+        why_not = results.why_not(cells[found.index(None)])
         return TableEntry(
             paper=papers(cell), why_not=f"{len(means)} of {len(found)} splits: {why_not}"
         )
-    return TableEntry(ours=Value(fmean(means), stdev(means)), paper=papers(cell))
+    logits = [value.mean for one in cells if (value := results.logits(one)) is not None]
+    return TableEntry(
+        ours=value_of(means),
+        paper=papers(cell),
+        logits=value_of(logits) if len(logits) == len(means) else None,
+    )
 
 
 _METHODS = list(paper.METHOD_TITLES.items())
@@ -197,10 +202,16 @@ def _table(
     def entry(cell: Cell | None) -> TableEntry | None:
         if cell is None or cell not in cells:
             return None
-        ours = results.ours(cell)
-        beats = (results.result(cell) or {}).get("beats_random")
-        why_not = "" if ours else results.why_not(cell)
-        return TableEntry(ours, papers(cell), why_not, beats_random=beats)
+        ours, theirs = results.ours(cell), papers(cell)
+        result = results.result(cell) or {}
+        return TableEntry(
+            ours,
+            theirs,
+            results.logits(cell) if theirs else None,
+            tuple(result["ci95"]) if result.get("ci95") else None,
+            why_not="" if ours else results.why_not(cell),
+            beats_random=result.get("beats_random"),
+        )
 
     found = [(label, [entry(cell) for cell in row]) for label, row in rows]
     return _marked(title, groups, columns, [row for row in found if any(row[1])])
@@ -234,13 +245,8 @@ def _marked(
 _EXCLUDED = [paper.METHOD_TITLES[method] for method in ("random", "random-bn", "supervised")]
 
 
-def value_of(numbers: Sequence[float]) -> Value:
-    """Mean and sd of numbers, one per seed."""
-    return Value(fmean(numbers), stdev(numbers) if len(numbers) > 1 else None)
-
-
 def markdown(table: Table) -> str:
-    """A table as Markdown: ours, and in parentheses the paper's and the difference."""
+    """A table as Markdown: ours with its interval; in parentheses, ours by logits, the paper's."""
     groups = [label for label, count in table.groups for _ in range(count)]
     heads = [
         f"{group}: {column}" if group else column
@@ -263,10 +269,12 @@ def _plain(entry: TableEntry | None) -> str:
     ours = entry.why_not.replace("|", "\\|") if entry.ours is None else str(entry.ours)
     ours = f"**{ours}**" if entry.best else ours
     ours += "†" if entry.beats_random is False else ""
+    ours += f" [{entry.ci95[0]:.3f}, {entry.ci95[1]:.3f}]" if entry.ci95 else ""
     if entry.paper is None:
         return ours
+    logits = f"logits {entry.logits.mean:.3f}; " if entry.logits else ""
     difference = "" if entry.difference is None else f", {signed(entry.difference)}"
-    return f"{ours} (paper {entry.paper}{difference})"
+    return f"{ours} ({logits}paper {entry.paper}{difference})"
 
 
 def signed(difference: float) -> str:

@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from clocs.files import write_atomic
+from clocs.files import PRIVATE, write_atomic
 
 DPI: Final = 150
 
@@ -46,8 +46,11 @@ def hide_frame(axes: Axes) -> None:
     axes.tick_params(labelsize=9)
 
 
-def save(figure: Figure, path: str | os.PathLike[str]) -> None:
-    """Write a figure as PNG at 150 dpi; on any interruption the old file stays."""
+def save(figure: Figure, path: str | os.PathLike[str], *, mode: int = PRIVATE) -> None:
+    """Write a figure as PNG at 150 dpi; on any interruption the old file stays.
+
+    Figures may show patients: only their owner can read them, unless `mode` says more.
+    """
     buffer = io.BytesIO()
     figure.savefig(buffer, dpi=DPI, format="png")
-    write_atomic(Path(path), buffer.getbuffer())
+    write_atomic(Path(path), buffer.getbuffer(), mode=mode)
