@@ -5,25 +5,33 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import hypothesis
 import pytest
+import torch
 
 import clocs
-from clocs import Checkpoint, Frames, Store
-from clocs.frames.make import make_frames
-from clocs.pretraining.plan import Plan
-from clocs.pretraining.pretrain_frames import pretrain_frames
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-hypothesis.settings.register_profile("clocs", deadline=None)  # a busy machine fails no claim
-hypothesis.settings.load_profile("clocs")
+    from clocs import Checkpoint, Frames, Store
+
+with suppress(ImportError):  # a machine with a GPU may have torch and pytest alone
+    import hypothesis
+
+    hypothesis.settings.register_profile("clocs", deadline=None)  # a busy machine fails no claim
+    hypothesis.settings.load_profile("clocs")
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Tests marked `gpu` are skipped by name where there is none."""
+    if item.get_closest_marker("gpu") and not torch.cuda.is_available():
+        pytest.skip("needs a GPU")
 
 
 @pytest.fixture(scope="session")
@@ -47,12 +55,17 @@ def small_store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 @pytest.fixture(scope="session")
 def small_frames(small_store: Store) -> Frames:
     """The same, cut into frames of four leads."""
+    from clocs.frames.make import make_frames
+
     return make_frames(small_store)
 
 
 @pytest.fixture(scope="session")
 def checkpoint(small_frames: Frames, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     """An untrained encoder with fitted batch norm: enough to tell vectors apart."""
+    from clocs.pretraining.plan import Plan
+    from clocs.pretraining.pretrain_frames import pretrain_frames
+
     folder = tmp_path_factory.mktemp("random-bn")
     plan = Plan(method="random-bn", seeds=(0,))
     return pretrain_frames(small_frames, plan, folder, frame_to_use=small_frames.spec)[0]

@@ -5,18 +5,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-_GOLDEN = tl.constexpr(0x9E3779B97F4A7C15)
-_M1 = tl.constexpr(0xBF58476D1CE4E5B9)
-_M2 = tl.constexpr(0x94D049BB133111EB)
+from clocs.keyed_random.in_triton import bits
 
-
-@triton.jit
-def bits(key, element):
-    """`keyed_random.bits`, as unsigned numbers."""
-    x = (element + 1).to(tl.uint64) * _GOLDEN + key.to(tl.uint64)
-    x = (x ^ (x >> 30)) * _M1
-    x = (x ^ (x >> 27)) * _M2
-    return x ^ (x >> 31)
+__all__ = ["bits", "kept"]
 
 
 @triton.jit

@@ -48,24 +48,41 @@ class Part:
 
     def host_starts(self, rows: Tensor) -> Tensor:
         """rows: (members, batch) -> (members, windows·batch) starts, on the host."""
-        return _by_view(self.starts[rows])
+        return _by_view(self.starts, rows)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """All views of a batch, and what is known of its instances."""
+    """All views of a batch, and what is known of its instances, looked up where it is used."""
 
     x: Tensor  # (members, views·batch, samples)
-    patients: Tensor  # (members, batch)
-    recordings: Tensor  # (members, batch)
-    days: Tensor  # (members, batch)
-    targets: Tensor  # (members, batch, classes)
+    part: Part
+    rows: Tensor  # (members, batch) of the part
     multilabel: bool
-    size: int
+
+    @property
+    def patients(self) -> Tensor:
+        """(members, batch)."""
+        return self.part.patients[self.rows]
+
+    @property
+    def recordings(self) -> Tensor:
+        """(members, batch)."""
+        return self.part.recordings[self.rows]
+
+    @property
+    def days(self) -> Tensor:
+        """(members, batch)."""
+        return self.part.days[self.rows]
+
+    @property
+    def targets(self) -> Tensor:
+        """(members, batch, classes)."""
+        return self.part.targets[self.rows]
 
     def by_view(self, z: Tensor) -> Tensor:
         """(members, views·batch, dim) -> (members, views, batch, dim)."""
-        return z.view(len(z), -1, self.size, z.shape[-1])
+        return z.view(len(z), -1, self.rows.shape[1], z.shape[-1])
 
 
 class BatchMaker:
@@ -84,20 +101,12 @@ class BatchMaker:
 
     def batch(self, part: Part, rows: Tensor, keys: Tensor) -> Batch:
         """rows: (members, batch) -> their views: every copy of every window."""
-        starts = self.signals.located(_by_view(part.windows[rows]))
+        starts = self.signals.located(_by_view(part.windows, rows))
         if self.views.copies == ("",) and not self.views.normalised_first:
             x = self.signals.normalised(starts)
         else:
-            x = self._copies(starts, _by_view(part.scale[rows]), keys)
-        return Batch(
-            x=x.to(self.signals.dtype),
-            patients=part.patients[rows],
-            recordings=part.recordings[rows],
-            days=part.days[rows],
-            targets=part.targets[rows],
-            multilabel=self.multilabel,
-            size=rows.shape[1],
-        )
+            x = self._copies(starts, _by_view(part.scale, rows), keys)
+        return Batch(x.to(self.signals.dtype), part, rows, self.multilabel)
 
     def _copies(self, starts: Tensor, scale: Tensor, keys: Tensor) -> Tensor:
         first = self.views.normalised_first
@@ -150,6 +159,7 @@ def _perturbed(x: Tensor, chains: list[tuple[Chain | None, int]], keys: Tensor) 
     return done[0] if len(done) == 1 else torch.cat(done)
 
 
-def _by_view(values: Tensor) -> Tensor:
-    """(members, batch, windows) -> (members, windows·batch)."""
-    return values.transpose(1, 2).flatten(1)
+def _by_view(values: Tensor, rows: Tensor) -> Tensor:
+    """values: (instances, windows), rows: (members, batch) -> (members, windows·batch)."""
+    window = torch.arange(values.shape[1], device=values.device)
+    return values[rows[:, None], window[:, None]].flatten(1)

@@ -21,6 +21,7 @@ from clocs.encoders.base import Weights
 from clocs.errors import CheckpointError, ClocsWarning
 from clocs.files import remove_leftovers, write_atomic
 from clocs.kernels.native import adam
+from clocs.kernels.triton_support import can_use_triton
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # Adam's
 _DIGEST = "sha256"  # in the header of a saved state
@@ -38,17 +39,44 @@ class Layout:
         return cls({name: tuple(tensor.shape[1:]) for name, tensor in tensors.items()})
 
     def pack(self, tensors: Weights) -> Tensor:
-        """Tensors -> (members, numbers)."""
-        return torch.cat([tensors[name].flatten(1) for name in self.shapes], dim=1)
+        """Tensors -> (members, numbers): a copy, unless they are parts of such rows already."""
+        parts = [tensors[name] for name in self.shapes]
+        rows = _rows_of(parts)
+        return torch.cat([part.flatten(1) for part in parts], dim=1) if rows is None else rows
 
     def unpack(self, rows: Tensor) -> Weights:
         """(members, numbers) -> tensors, as views of the rows."""
-        sizes = [torch.Size(shape).numel() for shape in self.shapes.values()]
-        parts = rows.split(sizes, dim=1)
+        parts = rows.split(self.sizes, dim=1)
         return {
             name: part.unflatten(1, shape) if len(shape) != 1 else part
             for part, (name, shape) in zip(parts, self.shapes.items(), strict=True)
         }
+
+    @property
+    def sizes(self) -> list[int]:
+        """Numbers in each tensor."""
+        return [torch.Size(shape).numel() for shape in self.shapes.values()]
+
+
+class Unpacked:
+    """Tensors out of rows, to be learned; on a GPU contiguous copies, which cost one kernel."""
+
+    def __init__(self, layout: Layout, rows: Tensor) -> None:
+        self.layout, self.order = layout, None
+        if rows.is_cuda:  # where the numbers of the tensors, one after another, are in the rows
+            places = torch.arange(rows.numel(), device=rows.device).view(rows.shape)
+            self.order = torch.cat([part.flatten() for part in places.split(layout.sizes, dim=1)])
+
+    def __call__(self, rows: Tensor) -> Weights:
+        """(members, numbers) -> leaves of a graph, to which gradients can be computed."""
+        if self.order is None:
+            tensors = self.layout.unpack(rows.detach())
+        else:
+            flat = rows.detach().view(-1).index_select(0, self.order)
+            parts = flat.split([len(rows) * size for size in self.layout.sizes])
+            names = zip(parts, self.layout.shapes.items(), strict=True)
+            tensors = {name: part.view(len(rows), *shape) for part, (name, shape) in names}
+        return {name: tensor.requires_grad_() for name, tensor in tensors.items()}
 
 
 @dataclass
@@ -113,7 +141,12 @@ class Fleet:
         """
         numbers = {"lr": lr, "beta1": BETA1, "beta2": BETA2, "epsilon": EPSILON}
         state = {k: getattr(self, k) for k in _STEPPED}
-        moved = adam(numbers, on, loss, {"gradient": gradient, "after": buffers}, **state)
+        given = {"gradient": gradient, "after": buffers}
+        if self.in_kernels(loss):
+            from clocs.kernels import step_triton
+
+            return step_triton.adam(numbers, on, loss, given, **state)[:, None]
+        moved = adam(numbers, on, loss, given, **state)
         if moved is not None:
             return moved[:, None]
         failed = on & self.live & ~(loss.isfinite() & gradient.abs().amax(dim=1).isfinite())
@@ -131,6 +164,11 @@ class Fleet:
         self.theta.addcdiv_(self.moment1 * (share * lr / (1 - BETA1**count)), spread, value=-1)
         self.buffers.copy_(torch.where(column, buffers, self.buffers))
         return column
+
+    def in_kernels(self, loss: Tensor) -> bool:
+        """Whether Triton kernels make a step with losses like this one: by device and type."""
+        single = self.theta.dtype == self.buffers.dtype == loss.dtype == torch.float32
+        return single and can_use_triton(self.theta, torch.float32)
 
     @torch.no_grad()
     def end_epoch(self, validation: Tensor, patience: int, *, keep_last: bool = False) -> None:
@@ -188,6 +226,19 @@ class Fleet:
             return fleet
         names = f"{path.name} and {_previous(path).name}"
         raise CheckpointError(f"{damaged}; delete {names} in its folder to start again")
+
+
+def _rows_of(parts: list[Tensor]) -> Tensor | None:
+    """(members, numbers) of which these are the parts, in this order; None where they are not."""
+    numbers, place = sum(part[0].numel() for part in parts), 0
+    for part in parts:
+        adjacent = part.data_ptr() == parts[0].data_ptr() + place * part.element_size()
+        if not (
+            part.is_cuda and adjacent and part.stride(0) == numbers and part[0].is_contiguous()
+        ):
+            return None
+        place += part[0].numel()
+    return parts[0].as_strided((len(parts[0]), numbers), (numbers, 1)) if parts else None
 
 
 def _digest(state: Weights) -> str:

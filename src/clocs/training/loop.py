@@ -18,9 +18,10 @@ from torch import Tensor
 from clocs import keyed_random
 from clocs.encoders.base import Weights
 from clocs.errors import CheckpointError, SettingError
+from clocs.kernels.triton_support import can_use_triton
 from clocs.training.card import NOT_FINITE
 from clocs.training.cuda_graph import Captured
-from clocs.training.fleet import Fleet, Layout, is_saved
+from clocs.training.fleet import Fleet, Layout, Unpacked, is_saved
 from clocs.training.memory import require_memory
 from clocs.training.task import Task
 
@@ -191,7 +192,7 @@ class Engine:
         self.number = torch.zeros((), dtype=torch.int64, device=keys.device)  # of the step
         self.epoch = torch.zeros((), dtype=torch.int64, device=keys.device)
         self.total = torch.zeros_like(fleet.best_loss)
-        self.fleet.theta.requires_grad_()
+        self.weights = Unpacked(layouts[0], fleet.theta)
         captured = keys.device.type == "cuda" and task.capturable
         self._step = Captured(self._one_step, fleet) if captured else self._one_step
         captured = captured and not task.streamed  # what waits for the host cannot be captured
@@ -226,21 +227,44 @@ class Engine:
 
     def _one_step(self) -> dict[str, Tensor]:
         fleet = self.fleet
-        number = self.number % self.longest  # in range also while warming up
-        rows = self.order.index_select(1, number * self.size + self.place)
-        keys = self.step_keys.index_select(0, number.view(1))[0]
-        weights, before = _unpack(self.layouts, fleet.theta, fleet.buffers)
+        rows, keys, on = self._inputs()
+        weights, before = self.weights(fleet.theta), self.layouts[1].unpack(fleet.buffers)
         losses, after = self.task.train_loss(weights, before, rows, keys)
-        (gradient,) = torch.autograd.grad(losses.sum(), fleet.theta)
-        on = fleet.live & (self.number < self.steps)
-        moved = fleet.step(gradient, self.layouts[1].pack(after), losses.detach(), self.lr, on)
-        with torch.no_grad():  # weights and buffers are views: as they are after the step
+        leaves = list(weights.values())
+        ones = torch.ones_like(losses)
+        slopes = torch.autograd.grad(losses, leaves, ones, materialize_grads=True)
+        losses = losses.detach()
+        gradient = self.layouts[0].pack(dict(zip(weights, slopes, strict=True)))
+        moved = fleet.step(gradient, self.layouts[1].pack(after), losses, self.lr, on)
+        with torch.no_grad():
+            weights, before = _unpack(self.layouts, fleet.theta, fleet.buffers)
             later = self.task.after_step(weights, before)
             if later is not None:
                 fleet.buffers.copy_(torch.where(moved, self.layouts[1].pack(later), fleet.buffers))
-        self.total += torch.where(on, losses.detach(), 0)
-        self.number += 1
+        self._count(on, losses)
         return {}
+
+    def _inputs(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Rows and keys of this step, and which members have it."""
+        live, size = self.fleet.live, self.size
+        if can_use_triton(self.keys, torch.float32):
+            from clocs.kernels.step_triton import step_inputs
+
+            return step_inputs(self.order, self.step_keys, self.number, size, live, self.steps)
+        number = self.number % self.longest  # in range also while warming up
+        rows = self.order.index_select(1, number * size + self.place)
+        keys = self.step_keys.index_select(0, number.view(1))[0]
+        return rows, keys, live & (self.number < self.steps)
+
+    def _count(self, on: Tensor, losses: Tensor) -> None:
+        """Add up the losses, and the step."""
+        if self.fleet.in_kernels(losses):
+            from clocs.kernels.step_triton import count_step
+
+            count_step(self.total, self.number, on, losses)
+        else:
+            self.total += torch.where(on, losses, 0)
+            self.number += 1
 
     @torch.no_grad()
     def _validation(self) -> dict[str, Tensor]:

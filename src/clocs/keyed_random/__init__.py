@@ -7,6 +7,8 @@ equals its singles, a resumed run equals an uninterrupted one, and every device 
 from __future__ import annotations
 
 import zlib
+from functools import cache
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor
@@ -35,6 +37,10 @@ def stream(name: str) -> int:
 
 def fold(key: Tensor, *parts: int | Tensor) -> Tensor:
     """A new key from a key and further coordinates (stream, epoch, step, layer …)."""
+    if _in_one_kernel(key):
+        from clocs.keyed_random.in_triton import folded
+
+        return folded(key, parts)
     for part in parts:
         key = mix(key * 31 + part + _GOLDEN)
     return key
@@ -47,12 +53,20 @@ def member_keys(seeds: list[int], device: torch.device | str = "cpu") -> Tensor:
 
 def bits(key: Tensor, count: int) -> Tensor:
     """key: (members,) -> (members, count) int64 of uniformly random bits."""
+    if _in_one_kernel(key):
+        from clocs.keyed_random.in_triton import random_bits
+
+        return random_bits(key, count)
     element = torch.arange(1, count + 1, device=key.device)
     return mix(key[:, None] + element * _GOLDEN)
 
 
 def uniform(key: Tensor, count: int, dtype: torch.dtype = torch.float64) -> Tensor:
     """key: (members,) -> (members, count) uniform in [0, 1)."""
+    if _in_one_kernel(key):
+        from clocs.keyed_random.in_triton import random_uniform
+
+        return random_uniform(key, count, dtype)
     return (_shift(bits(key, count), 11).to(torch.float64) * 2.0**-53).to(dtype)
 
 
@@ -79,3 +93,12 @@ def dropout(x: Tensor, p: float, key: Tensor) -> Tensor:
     threshold = round(p * 65536)
     keep = lanes >= threshold - 32768
     return x * (keep.view(x.shape) * (65536 / (65536 - threshold))).to(x.dtype)
+
+
+def _in_one_kernel(key: Tensor) -> bool:
+    return key.is_cuda and key.numel() > 0 and _has_triton()
+
+
+@cache
+def _has_triton() -> bool:
+    return find_spec("triton") is not None

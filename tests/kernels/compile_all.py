@@ -1,0 +1,115 @@
+"""Compiles every Triton kernel for a GPU, as it is launched in training, without one.
+
+    python tests/kernels/compile_all.py
+
+Launches are made with tensors on the CPU and replaced by compilation, for compute capability 9.0.
+Prints each kernel with its registers spilled to memory.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.compiler import get_ptxas
+from triton.compiler import ASTSource
+from triton.runtime.jit import JITFunction
+
+from clocs import keyed_random
+
+TARGET = GPUTarget("cuda", 90, 32)
+TYPES = {
+    torch.float32: "fp32",
+    torch.float64: "fp64",
+    torch.bfloat16: "bf16",
+    torch.int64: "i64",
+    torch.int32: "i32",
+    torch.int16: "i16",
+    torch.bool: "i1",
+}
+seen: set[Any] = set()
+
+
+def typed(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return "*" + TYPES[value.dtype]
+    if isinstance(value, float):
+        return "fp32"
+    return "i32" if -(2**31) <= value < 2**31 else "i64"
+
+
+def compiled(fn: JITFunction[Any], *args: Any, grid: Any, warmup: bool, **more: Any) -> None:
+    """In place of a launch."""
+    options = {k: more.pop(k) for k in ("num_warps", "num_stages") if k in more}
+    given = dict(zip(fn.arg_names, args, strict=False)) | more
+    fixed = {p.name: given[p.name] for p in fn.params if p.is_constexpr}
+    signature = {k: "constexpr" if k in fixed else typed(v) for k, v in given.items()}
+    assert list(signature) == fn.arg_names, fn.__name__
+    key = (fn.__name__, *signature.items(), *fixed.items(), *options.items())
+    if key in seen:
+        return
+    seen.add(key)
+    # as a launch has it: tensors begin at multiples of 16 bytes
+    aligned = {
+        (i,): [["tt.divisibility", 16]] for i, t in enumerate(signature.values()) if t[0] == "*"
+    }
+    source = ASTSource(fn=fn, signature=signature, constexprs=fixed, attrs=aligned)
+    kernel = triton.compile(source, target=TARGET, options=options)
+    assert kernel.metadata.shared <= 227 * 1024, (fn.__name__, kernel.metadata.shared)
+    assert max(grid[1:], default=1) <= 65535, (fn.__name__, grid)  # along y and z
+    print(fn.__name__, fixed, options, kernel.metadata.shared, report(kernel.asm["ptx"]))
+
+
+def report(ptx: str) -> str:
+    """Registers and bytes of memory that they spill to."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.ptx"
+        path.write_text(ptx)
+        command = [get_ptxas(TARGET.arch).path, "-v", "--gpu-name=sm_90a", path, "-o", "/dev/null"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    registers = re.search(r"Used (\d+) registers", done.stderr)
+    spilled = re.search(r"(\d+) bytes spill stores", done.stderr)
+    return f"registers {registers and registers[1]}, spilled {spilled and spilled[1]}"
+
+
+def steps() -> None:
+    from clocs.kernels import step_triton
+    from clocs.training.fleet import Fleet
+
+    fleet = Fleet.start(torch.zeros(5, 45000), torch.zeros(5, 104))
+    on, loss = torch.ones(5, dtype=torch.bool), torch.zeros(5)
+    state = {
+        name: getattr(fleet, name)
+        for name in ("theta", "moment1", "moment2", "buffers", "steps", "live", "broken")
+    }
+    numbers = {"lr": 1e-4, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}
+    given = {"gradient": fleet.theta, "after": fleet.buffers}
+    step_triton.adam(numbers, on, loss, given, **state)
+    order, step_keys = torch.zeros(5, 2560, dtype=torch.int64), torch.zeros(10, 5).long()
+    number = torch.zeros((), dtype=torch.int64)
+    step_triton.step_inputs(order, step_keys, number, 256, on, fleet.steps)
+    step_triton.count_step(fleet.best_loss, number, on, loss)
+
+
+def randomness() -> None:
+    from clocs.keyed_random import in_triton
+
+    keys = keyed_random.member_keys([1, 2, 3])
+    epoch = torch.tensor(3)
+    in_triton.folded(keys, (keyed_random.stream("order"),))
+    in_triton.folded(keys, (keyed_random.stream("step"), epoch, torch.arange(9)[:, None]))
+    in_triton.random_bits(keys, 1000)
+    for dtype in (torch.float32, torch.float64):
+        in_triton.random_uniform(keys, 1000, dtype)
+
+
+if __name__ == "__main__":
+    JITFunction.run = compiled
+    steps()
+    randomness()
