@@ -185,7 +185,7 @@ def small_table(results: Results) -> str:
         ]
         lines.append(f"| {title} | {' | '.join(texts)} |")
     asked: dict[str, Callable[[Cell], Value | None]] = {
-        "CMSC, AUC of logits": lambda cell: results.logits(cell) or results.ours(cell),
+        "CMSC, AUC of logits": results.beside,
         "CMSC, as printed in the paper": papers,
     }
     for title, look in asked.items():

@@ -33,6 +33,7 @@ from clocs.experiments.tables import Table, markdown, signed
 from clocs.files import PUBLIC, write_atomic
 
 PAGE = "index.html"
+_OF_LOGITS = "of logits, as in the paper, unless the labels are independent (PhysioNet 2020)"
 TITLES = {
     "table-1": "Table 1: linear evaluation",
     "table-2": "Table 2: transfer",
@@ -140,14 +141,14 @@ def _section(results: Results, name: str) -> Section:
     match name:
         case "table-1":
             section.tables.append(table("linear", title=usual))
-            caption = "Test AUC of a linear layer on frozen embeddings."
+            caption = f"Test AUC of a linear layer on frozen embeddings; {_OF_LOGITS}."
             drawn.append(report_figures.dots(section.tables[0], caption))
         case "linear-converged":
             title = "Standardised features, L-BFGS, L2 chosen on the validation set"
             section.tables.append(table("linear-converged", title=title))
         case "table-2":
             section.tables.extend([table("finetune", title=usual), tables.split_table(results)])
-            caption = "Test AUC after fine-tuning on another dataset."
+            caption = f"Test AUC after fine-tuning on another dataset; {_OF_LOGITS}."
             drawn.append(report_figures.dots(section.tables[0], caption))
         case "perturbations":
             section.tables.append(tables.perturbation_table(results, cells))
@@ -174,7 +175,9 @@ def _add_along(
     results: Results, section: Section, cells: Sequence[Cell], over: str, fixed: str
 ) -> None:
     """A figure over E or F, and its table."""
-    caption = f"Chapman → Cardiology, {fixed}; solid lines ours, dashed lines the paper's."
+    caption = (
+        f"Chapman → Cardiology, {fixed}, AUC of logits; solid lines ours, dashed lines the paper's."
+    )
     if figure := report_figures.along(results, cells, over=over, caption=caption):
         section.figures.append(figure)
     title = f"Chapman → Cardiology, {fixed}, over {over}"

@@ -30,7 +30,7 @@ OURS_AND_PAPERS = (("ours ± sd", "var(--ink)", False), ("paper ± sd", "var(--i
 
 
 def dots(table: Table, caption: str) -> ReportFigure | None:
-    """Every entry of a table on its own line: ours filled, the paper's hollow."""
+    """Every entry of a table on its own line: ours filled, the paper's hollow, like with like."""
     if not table.filled:
         return None
     colours = {title: COLOURS[method] for method, title in paper.METHOD_TITLES.items()}
@@ -46,7 +46,7 @@ def dots(table: Table, caption: str) -> ReportFigure | None:
             (v.mean - (v.std or 0), v.mean + (v.std or 0))
             for entry in entries
             if entry is not None
-            for v in (entry.ours, entry.paper)
+            for v in (entry.beside, entry.paper)
             if v is not None
         ]
         if not known:
@@ -64,7 +64,7 @@ def dots(table: Table, caption: str) -> ReportFigure | None:
         for height, (name, _), entry in zip(heights, table.rows, entries, strict=True):
             if entry is None:
                 continue
-            for value, hollow in ((entry.paper, True), (entry.ours, False)):
+            for value, hollow in ((entry.paper, True), (entry.beside, False)):
                 if value is not None:
                     source = "paper" if hollow else "ours"
                     panel.dot(
@@ -169,7 +169,7 @@ def _curve(result: dict[str, Any] | None, name: str, colour: str) -> Line | None
 def along(
     results: Results, cells: Sequence[Cell], *, over: str, caption: str
 ) -> ReportFigure | None:
-    """Chapman → Cardiology over E or F: ours as solid lines, the paper's dashed."""
+    """Chapman → Cardiology over E or F: ours as solid lines, the paper's dashed; both of logits."""
     methods = [m for m in paper.METHOD_TITLES if any(c.pretraining.method == m for c in cells)]
     lines: list[Line] = []
     marks: list[Dot] = []
@@ -177,7 +177,7 @@ def along(
     ordered = sorted(cells, key=lambda cell: place(cell, over))
     for method in methods:
         own = [c for c in ordered if c.pretraining.method == method]
-        for look, dashed in ((papers, True), (results.ours, False)):
+        for look, dashed in ((papers, True), (results.beside, False)):
             known = [(places.index(place(c, over)), v) for c in own if (v := look(c))]
             if known:
                 title = paper.METHOD_TITLES[method] + (", paper" if dashed else "")
@@ -203,34 +203,57 @@ def along(
 
 
 def distances(results: Results, cells: Sequence[Cell]) -> ReportFigure | None:
-    """Distances within and between patients."""
+    """Distances within and between patients, all on the same axes."""
     found = [(c, r) for c in cells if (r := results.result(c)) is not None]
     if not found:
         return None
     panels = []
-    per_row, wide, tall = 3, 280.0, 130.0
-    for i, (cell, result) in enumerate(found):
-        edges, bars = result["edges"], result["histogram"]
-        top = max(*bars["intra"], *bars["inter"]) * 1.05 or 1.0
+    per_row, wide, tall = 3, 275.0, 130.0
+    bars = [  # bins differ in width between encoders, so shares become densities
+        {
+            kind: [share / result["edges"][1] for share in shares]
+            for kind, shares in result["histogram"].items()
+        }
+        for _, result in found
+    ]
+    right = max(
+        _most(result["edges"], s) for _, result in found for s in result["histogram"].values()
+    )
+    top = 1.05 * max(max(*own["intra"], *own["inter"]) for own in bars) or 1.0
+    for i, ((cell, result), own) in enumerate(zip(found, bars, strict=True)):
+        edges = [edge for edge in result["edges"] if edge <= right]
         across, down = i % per_row, i // per_row
-        panel = Panel(
-            20 + across * (wide + 30), 40 + down * (tall + 80), wide, tall, (0, edges[-1]), (0, top)
-        )
+        left, above = 50 + across * (wide + 20), 40 + down * (tall + 80)
+        panel = Panel(left, above, wide, tall, (0, right), (0, top))
         p = cell.pretraining
         name = f"{paper.METHOD_TITLES[p.method]}, E = {p.embedding_dim}"
         panel.title(f"{name}: separability {fmean(result['separability']):.3f}")
-        panel.x_axis(ticks(0, edges[-1]), "Euclidean distance")
-        panel.steps(edges, bars["inter"], "var(--inter)")
-        panel.steps(edges, bars["intra"], "var(--intra)")
+        panel.x_axis(ticks(0, right), "Euclidean distance")
+        heights = ticks(0, top, about=3)
+        panel.y_axis(heights, [f"{y:g}" if across == 0 else "" for y in heights])
+        for kind in ("inter", "intra"):
+            panel.steps(edges, own[kind][: len(edges) - 1], f"var(--{kind})")
         panels.append(panel)
     rows = -(-len(found) // per_row)
     return ReportFigure(
         picture(WIDTH, rows * (tall + 80), panels, "Histograms of distances"),
         "Distances between embeddings (not normalised) of validation patients of PhysioNet 2020, "
-        "same lead. Separability: the probability that two embeddings of one patient are closer "
-        "than two of different patients; 0.5 is chance.",
+        "same lead; heights are shares per unit of distance; the farthest 1 % are not drawn. "
+        "Separability: the probability that two embeddings of one patient are closer than two of "
+        "different patients; 0.5 is chance. "
+        "Every patient has one recording, so those of one patient are parts of the same recording.",
         (("same patient", "var(--intra)", False), ("different patients", "var(--inter)", False)),
     )
+
+
+def _most(edges: Sequence[float], shares: Sequence[float]) -> float:
+    """The edge below which 99 % of a histogram lie, so that a few do not stretch the axis."""
+    reached = 0.0
+    for edge, share in zip(edges[1:], shares, strict=True):
+        reached += share
+        if reached >= 0.99 * sum(shares):
+            return edge
+    return edges[-1]
 
 
 def place(cell: Cell, over: str) -> float:

@@ -67,9 +67,13 @@ class Results:
             return None
         return value_of(result["auc_logits"])
 
+    def beside(self, cell: Cell) -> Value | None:
+        """Our test AUC as the paper computed its own: of logits, or of probabilities."""
+        return self.logits(cell) or self.ours(cell)
+
     def difference(self, cell: Cell) -> float | None:
-        """Ours less the paper's, like with like: by logits where the paper's are."""
-        ours, theirs = self.logits(cell) or self.ours(cell), papers(cell)
+        """Ours less the paper's, like with like."""
+        ours, theirs = self.beside(cell), papers(cell)
         return None if ours is None or theirs is None else ours.mean - theirs.mean
 
     def why_not(self, cell: Cell) -> str:

@@ -25,7 +25,7 @@ class TableEntry:
 
     ours: Value | None = None  # of probabilities
     paper: Value | None = None
-    logits: Value | None = None  # ours as the paper computed it, where that is another number
+    logits: Value | None = None  # ours of logits, where the paper's is
     ci95: tuple[float, float] | None = None
     why_not: str = ""
     best: bool = False  # our best in its column, among encoders pre-trained without labels
@@ -33,9 +33,15 @@ class TableEntry:
     beats_random: bool | None = None  # by a paired test over patients; None if not tested
 
     @property
+    def beside(self) -> Value | None:
+        """Ours as the paper computed its own."""
+        return self.logits or self.ours
+
+    @property
     def difference(self) -> float | None:
-        ours = self.logits or self.ours
-        return None if ours is None or self.paper is None else ours.mean - self.paper.mean
+        if self.beside is None or self.paper is None:
+            return None
+        return self.beside.mean - self.paper.mean
 
 
 @dataclass(frozen=True)
@@ -207,7 +213,7 @@ def _table(
         return TableEntry(
             ours,
             theirs,
-            results.logits(cell) if theirs else None,
+            results.logits(cell),
             tuple(result["ci95"]) if result.get("ci95") else None,
             why_not="" if ours else results.why_not(cell),
             beats_random=result.get("beats_random"),
