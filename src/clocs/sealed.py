@@ -26,7 +26,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from clocs.errors import StoreError
-from clocs.files import file_error, write_atomic
+from clocs.files import PRIVATE, file_error, write_atomic
 
 _SEAL = 16  # bytes of the digest in a parquet file
 _END = 8  # bytes after a parquet file's footer: its length, and "PAR1"
@@ -55,13 +55,18 @@ class ArrayFile:
     remedy: str
 
     def write(
-        self, path: Path, facts: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
+        self,
+        path: Path,
+        facts: Mapping[str, Any],
+        arrays: Mapping[str, NDArray[Any]],
+        *,
+        mode: int = PRIVATE,
     ) -> None:
-        """Write a file, complete or not at all."""
+        """Write a file, complete or not at all; `mode` as for `write_atomic`."""
         plain = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         full = {**facts, "format": self.format, "checksum": _checksum(plain)}
         full["sha256"] = own_hash(full)
-        write_atomic(path, save(plain, {self.key: json.dumps(full)}))
+        write_atomic(path, save(plain, {self.key: json.dumps(full)}), mode=mode)
 
     def read_facts(self, path: Path) -> dict[str, Any]:
         """The facts alone, compared with their hash."""

@@ -171,9 +171,34 @@ def test_a_ledger_of_an_earlier_version_gets_its_digests(tmp_path: Path) -> None
         for table in ("runs", "facts"):
             db.execute(f"ALTER TABLE {table} DROP COLUMN digest")
         db.execute("DROP TABLE seal")
+        db.execute("DROP TABLE draws")
         db.execute("PRAGMA user_version = 0")
     assert contents(tmp_path) == before
     assert contents(tmp_path) == before
+
+
+def test_a_ledger_without_a_table_of_draws_gets_one(tmp_path: Path) -> None:
+    filled(tmp_path)
+    before = contents(tmp_path)
+    with closing(sqlite3.connect(tmp_path / FILE)) as db, db:
+        db.execute("DROP TABLE draws")
+        db.execute("PRAGMA user_version = 1")
+    assert contents(tmp_path) == before
+    with closing(open_ledger(tmp_path)) as ledger:
+        assert ledger.draws() == {}
+
+
+def test_draws_are_kept_apart_from_the_result_and_those_of_a_second_attempt_count(
+    tmp_path: Path,
+) -> None:
+    with closing(open_ledger(tmp_path)) as ledger:
+        ledger.add("a", "linear", {}, 1)
+        for packed in (b"first", b"second"):
+            ledger.finish("a", {"auc_mean": 0.7, "draws": packed}, seconds=1.0, versions={})
+        run = ledger.run("a")
+        assert run is not None and run.result == {"auc_mean": 0.7}
+    with closing(open_ledger(tmp_path)) as ledger:
+        assert ledger.draws() == {"a": b"second"}
 
 
 def test_a_full_disk_is_named_and_the_ledger_stays_as_it_was(tmp_path: Path) -> None:

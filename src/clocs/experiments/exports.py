@@ -1,7 +1,8 @@
 """A report's results as JSON files, and back: so that reports can include runs made elsewhere.
 
 `runs.json` lists every run but the scores, which are in one file per table (`table-1.json`, …), as
-`clocs evaluate --json` prints them; each row there names its run.
+`clocs evaluate --json` prints them; each row there names its run. `draws.safetensors` has the draws
+from which results are compared.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from clocs.errors import ClocsWarning, SettingError
+from clocs.experiments import draws
 from clocs.experiments.grid import GRIDS, Cell, grid
 from clocs.experiments.ledger import FILE, Run, open_ledger
 from clocs.experiments.results import Results, papers
@@ -47,6 +49,8 @@ def write_exports(results: Results, out: Path) -> None:
     runs = []
     for run in results.runs.values():
         runs.append(asdict(run) | ({"result": None} if run.name in listed else {}))
+    if results.draws:
+        draws.write_draws(results.draws, out / draws.FILE)
     versions = [dict(own) for own in results.versions]
     start = json.dumps({"facts": dict(results.facts), "versions": versions}, ensure_ascii=False)
     _write(out / RUNS, runs, start[:-1] + ', "runs": [', "]}")
@@ -82,7 +86,9 @@ def _open_one(folder: Path) -> Results:
     with closing(open_ledger(folder, create=False)) as ledger:
         runs = ledger.runs()
         made_by = {json.dumps(run.versions, sort_keys=True) for run in runs.values()} - {"{}"}
-        return Results(runs, ledger.facts(), [json.loads(text) for text in sorted(made_by)])
+        found = {name: draws.Draws.unpack(own) for name, own in ledger.draws().items()}
+        made = [json.loads(text) for text in sorted(made_by)]
+        return Results(runs, ledger.facts(), made, found)
 
 
 def _read_exports(folder: Path) -> Results:
@@ -98,7 +104,8 @@ def _read_exports(folder: Path) -> Results:
                 runs[row["run"]] = replace(runs[row["run"]], result=result)
                 if row["pretraining"]["method"] == "mtssl" and "input" not in row:
                     runs[row["run"]] = replace(runs[row["run"]], result=None, state="waiting")
-        return Results(runs, content["facts"], content["versions"])
+        found = draws.read_draws(folder / draws.FILE)
+        return Results(runs, content["facts"], content["versions"], found)
     except OSError as error:
         raise file_error(error, folder / RUNS, doing="read") from error
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
@@ -131,7 +138,13 @@ def _merged(
     if twice:
         warnings.warn(ClocsWarning(f"{differing}; kept those of {other}"), stacklevel=4)
     versions = {json.dumps(own, sort_keys=True): own for own in (*first.versions, *second.versions)}
-    return Results(runs, {**second.facts, **first.facts}, list(versions.values()))
+    found = {}
+    for name, run in runs.items():  # a result keeps its own draws
+        for source in (first, second):
+            same = source.runs.get(name)
+            if same is not None and not _differ(same.result, run.result) and name in source.draws:
+                found[name] = source.draws[name]
+    return Results(runs, {**second.facts, **first.facts}, list(versions.values()), found)
 
 
 def _differ(first: dict[str, Any] | None, second: dict[str, Any] | None) -> bool:

@@ -45,6 +45,8 @@ _TABLES = {
         "began": "REAL",
         "ended": "REAL",
     },
+    # of results, apart from them: they are large, and only a report reads them
+    "draws": {"name": "TEXT PRIMARY KEY", "packed": "BLOB"},
 }
 
 
@@ -102,6 +104,10 @@ class Ledger:
         """All of them, by name."""
         return {run.name: run for run in self._select("ORDER BY rowid")}
 
+    def draws(self) -> dict[str, bytes]:
+        """The packed draws of results that have them, by the name of their run."""
+        return {row["name"]: row["packed"] for row in self._db.rows("draws") if row["packed"]}
+
     def states(self) -> dict[str, RunState]:
         return {row["name"]: row["state"] for row in self._db.rows("runs", "ORDER BY rowid")}
 
@@ -154,8 +160,13 @@ class Ledger:
         versions: Mapping[str, Any],
         checkpoint: str | None = None,
     ) -> None:
-        """Record the result of a run."""
-        texts = json.dumps(result, allow_nan=False), json.dumps(dict(versions))
+        """Record the result of a run; its `draws`, where it has them, are packed bytes."""
+        scores = dict(result)
+        packed = scores.pop("draws", None)
+        if packed is not None:
+            self._db.insert("draws", {"name": name})
+            self._db.change("draws", name, "packed = ?", packed)
+        texts = json.dumps(scores, allow_nan=False), json.dumps(dict(versions))
         self._change(
             name,
             "state = 'done', result = ?, error = NULL, versions = ?, checkpoint = ?, "

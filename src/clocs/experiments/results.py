@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
 from clocs.experiments import paper
 from clocs.experiments.data import leads_for
+from clocs.experiments.draws import Draws
 from clocs.experiments.grid import Cell, paper_values
 from clocs.experiments.ledger import Run
 from clocs.experiments.runner import last_line, run_name
@@ -32,6 +33,7 @@ class Results:
     runs: Mapping[str, Run]  # by name
     facts: Mapping[str, Any]  # what holds for all runs: their data and their profile
     versions: Sequence[Mapping[str, str]] = ()  # software and devices that made them, each once
+    draws: Mapping[str, Draws] = field(default_factory=dict)  # by the name of their run
 
     @property
     def simulated(self) -> bool:

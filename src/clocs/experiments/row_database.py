@@ -2,7 +2,7 @@
 
 The digest of a row is compared whenever it is read. The XOR of all digests is kept as well and
 compared when the file is opened, so that no row goes missing unnoticed; opening also lets SQLite
-check its own structure. A file of an earlier version gets its digests when it is first opened.
+check its own structure. A file of an earlier version gets what it lacks when it is first opened.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from clocs.errors import BusyError, ClocsError, SettingError, StoreError
 from clocs.files import file_error
 
-VERSION = 1  # 0 has no digests
+VERSION = 2  # 0 has no digests, 1 no table of draws
 
 
 def _digest(*values: Any) -> str:
@@ -108,20 +108,23 @@ class RowDatabase:
     def _check(self, tables: Mapping[str, Mapping[str, str]]) -> None:
         """Make the tables where there are none, and check those that are there."""
         ((version,),) = self.execute("PRAGMA user_version")
-        known = self.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-        if version not in (0, VERSION):
+        known = {name for (name,) in self.execute("SELECT name FROM sqlite_master")}
+        if not 0 <= version <= VERSION:
             raise StoreError(
                 f"{self.path} has format {version}, but this version of clocs reads format "
                 f"{VERSION}; use the version that made it, or give a new folder"
             )
+        for table, columns in tables.items():
+            if table not in known:
+                listed = ", ".join(f"{name} {kind}" for name, kind in columns.items())
+                self.execute(f"CREATE TABLE {table} ({listed}, digest TEXT)")
+            elif version == 0:
+                self.execute(f"ALTER TABLE {table} ADD COLUMN digest TEXT")
+                self.execute(f"UPDATE {table} SET digest = digest_of({', '.join(columns)})")
         if version == 0:
             self.execute("CREATE TABLE seal (total TEXT NOT NULL)")
-            for table, columns in tables.items():
-                listed = ", ".join(f"{name} {kind}" for name, kind in columns.items())
-                create = f"CREATE TABLE {table} ({listed}, digest TEXT)"
-                self.execute(f"ALTER TABLE {table} ADD COLUMN digest TEXT" if known else create)
-                self.execute(f"UPDATE {table} SET digest = digest_of({', '.join(columns)})")
             self.execute("INSERT INTO seal VALUES (?)", self._total())
+        if version < VERSION:
             self.execute(f"PRAGMA user_version = {VERSION}")
         ((verdict,), *_) = self.execute("PRAGMA integrity_check(1)")
         if verdict != "ok":

@@ -11,7 +11,9 @@ import numpy as np
 import torch
 
 from clocs.evaluation.baseline import score_against_untrained
+from clocs.evaluation.groups import GroupResult
 from clocs.experiments.data import Library
+from clocs.experiments.draws import Draws
 from clocs.experiments.grid import CURVE_EPOCHS, Cell, Pretraining
 from clocs.frames.frames import Frames
 from clocs.patients.distances import frame_distances
@@ -148,7 +150,16 @@ def score(
         curve=curve,
         device=device,
     )
-    return [one.evaluation.json() for one in scored[: len(groups)]]
+    return [_result(one, profile.resamples) for one in scored[: len(groups)]]
+
+
+def _result(one: GroupResult, resamples: int) -> dict[str, Any]:
+    """What the ledger keeps of an evaluation: its scores, and the draws of its AUC in bytes."""
+    result = one.evaluation.json()
+    if one.draws is None:
+        return result
+    logits = None if one.draws_logits is None else one.draws_logits[:resamples]
+    return result | {"draws": Draws(one.draws[:resamples], logits).packed()}
 
 
 def distances(group: Sequence[Checkpoint], frames: Frames, device: torch.device) -> dict[str, Any]:
