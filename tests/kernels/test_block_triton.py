@@ -30,10 +30,17 @@ def gpu(interpreter: None) -> ModuleType:
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize(
-    ("length", "c_in", "c_out", "n"), [(100, 1, 4, 3), (41, 4, 16, 3), (29, 16, 32, 2)]
+    ("length", "c_in", "c_out", "n", "of_input"),
+    [
+        (100, 1, 4, 3, True),
+        (100, 1, 4, 3, False),
+        (103, 1, 4, 3, False),
+        (41, 4, 16, 3, True),
+        (29, 16, 32, 2, True),
+    ],
 )
 def test_the_fused_block_and_its_gradient_equal_the_plain_one(
-    gpu: ModuleType, length: int, c_in: int, c_out: int, n: int, dropout: float
+    gpu: ModuleType, length: int, c_in: int, c_out: int, n: int, of_input: bool, dropout: float
 ) -> None:
     torch.manual_seed(length)
     inputs = [
@@ -45,12 +52,14 @@ def test_the_fused_block_and_its_gradient_equal_the_plain_one(
             ((2, c_out), 1.0),
         )
     ]
+    inputs[0].requires_grad_(of_input)  # without it, the first block has kernels of its own
     keys = keyed_random.member_keys([3, 4])
     fused = gpu.TritonBlock.apply(*inputs, keys, dropout)
     plain = conv_block(inputs[0], inputs[1], inputs[2], inputs[3], keys, dropout)
     weight = torch.randn_like(fused[0])
-    by_fused = torch.autograd.grad((fused[0] * weight).sum(), inputs)
-    by_plain = torch.autograd.grad((plain[0] * weight).sum(), inputs)
+    wanted = [x for x in inputs if x.requires_grad]
+    by_fused = torch.autograd.grad((fused[0] * weight).sum(), wanted)
+    by_plain = torch.autograd.grad((plain[0] * weight).sum(), wanted)
     for a, b in zip((*fused, *by_fused), (*plain, *by_plain), strict=True):
         assert torch.allclose(a, b, rtol=1e-4, atol=1e-5 * float(b.detach().abs().max()))
 

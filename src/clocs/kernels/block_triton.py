@@ -5,16 +5,36 @@ Imported only where there is a GPU.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
 from torch import Tensor
 
 from clocs.kernels import block_triton_kernels as kernels
+from clocs.kernels import first_block_triton_kernels as first_kernels
 from clocs.kernels.block_torch import EPSILON, KERNEL, POOL, STRIDE, convolved
 
-ROWS = 128  # positions a program works on at a time
+PROGRAMS = 1056  # eight on each of 132 multiprocessors
+CHUNK = 32  # values under a kernel that are multiplied at a time: more do not fit into registers
+
+
+class Tile(NamedTuple):
+    """How a kernel divides its work; measured on an H200."""
+
+    rows: int  # that a program works on at a time
+    num_warps: int = 4
+    num_stages: int = 2
+
+    @property
+    def launch(self) -> dict[str, int]:
+        return {"num_warps": self.num_warps, "num_stages": self.num_stages}
+
+
+CONVOLVE = {4: Tile(32, 2, 3), 16: Tile(32, 2, 2)}  # by channels in
+INPUTS = {4: Tile(128, 4, 2), 16: Tile(64, 4, 3)}
+WEIGHTS, SUMS, OTHER = Tile(32, 2, 3), Tile(32), Tile(64)
+FIRST_SUMS, FIRST_POOL, FIRST_SLOPES, FIRST_WEIGHTS = Tile(512), Tile(512), Tile(512), Tile(256)
 
 
 class TritonBlock(torch.autograd.Function):
@@ -31,70 +51,109 @@ class TritonBlock(torch.autograd.Function):
         dropout: float,
     ) -> tuple[Tensor, Tensor, Tensor]:
         h, weight = h.contiguous(), weight.contiguous()
-        y, sums = _convolved(h, weight)
+        first = _is_first(weight) and not ctx.needs_input_grad[0]
+        y, sums = (None, _first_sums(h, weight)) if first else _convolved(h, weight)
         members, blocks, _, c_out = sums.shape
         mean, variance, deviation, scale, shift = weight.new_empty(5, members, c_out)
         kernels.statistics[(members,)](
             sums, gamma.contiguous(), beta.contiguous(), mean, variance, deviation, scale, shift,
-            blocks, y.shape[1] * y.shape[2], EPSILON, c_out, triton.next_power_of_2(blocks),
+            blocks, h.shape[1] * convolved(h.shape[2]), EPSILON, c_out,
+            triton.next_power_of_2(blocks),
         )  # fmt: skip
-        o = _pooled(y, scale, shift, keys, dropout)
-        ctx.save_for_backward(h, weight, y, mean, deviation, scale, shift, keys)
+        o = _pooled(h, weight, y, scale, shift, keys, dropout)
+        # the first block's y is computed anew where it is needed
+        ctx.save_for_backward(h, weight, mean, deviation, scale, shift, keys, *_present(y))
         ctx.threshold, ctx.boost = _dropping(dropout)
         ctx.mark_non_differentiable(mean, variance)
         return o, mean, variance
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        h, weight, y, mean, deviation, scale, shift, keys = ctx.saved_tensors
+        h, weight, mean, deviation, scale, shift, keys, *y = ctx.saved_tensors
         members, n, length, c_in = h.shape
-        out, c_out = y.shape[2], y.shape[3]
+        out, c_out = convolved(length), weight.shape[2]
         half, rows = out // POOL, n * out
         g = gradients[0].contiguous()
         dropping = (ctx.threshold, ctx.boost)
-        blocks, repeat = _programs(n * half, members)
+        drop = ctx.threshold > 0
+        tile = SUMS if y else FIRST_SLOPES
+        blocks, repeat = _programs(n * half, members, tile)
         sums = weight.new_empty(members, blocks, 2, c_out)
-        kernels.sums[(blocks, members)](
-            g, y, scale, shift, mean, deviation, keys, sums, n, out, half, *dropping, blocks,
-            c_out, ROWS, repeat, ctx.threshold > 0,
-        )  # fmt: skip
+        if y:
+            kernels.sums[(blocks, members)](
+                g, *y, scale, shift, mean, deviation, keys, sums, n, out, half, *dropping, blocks,
+                repeat, c_out, tile.rows, drop, **tile.launch,
+            )  # fmt: skip
+        else:
+            first_kernels.first_slopes[(blocks, members)](
+                g, h, weight, scale, shift, mean, deviation, keys, sums, length, half, n,
+                *dropping, blocks, repeat, tile.rows, drop, **tile.launch,
+            )  # fmt: skip
         d_gamma, d_beta, constant, slope = weight.new_empty(4, members, c_out)
         kernels.slopes[(members,)](
             sums, mean, deviation, scale, d_gamma, d_beta, constant, slope, blocks, rows, c_out,
             triton.next_power_of_2(blocks),
         )  # fmt: skip
-        d_y = torch.empty_like(y)
+        if not y:
+            tile = FIRST_WEIGHTS
+            blocks, repeat = _programs(n * ((out + 1) // 2), members, tile)
+            parts = weight.new_empty(members, blocks, KERNEL, c_out)
+            first_kernels.first_weights[(blocks, members)](
+                g, h, weight, scale, shift, constant, slope, keys, parts, length, out, half, n,
+                *dropping, blocks, repeat, tile.rows, drop, **tile.launch,
+            )  # fmt: skip
+            return None, _added(parts), d_gamma, d_beta, None, None
+        d_y = torch.empty_like(*y)
         total = n * ((out + 1) // 2) * c_out
         kernels.spread[(triton.cdiv(total, 1024), members)](
-            g, y, scale, shift, constant, slope, keys, d_y, n, out, half, total, *dropping,
-            c_out, 1024, ctx.threshold > 0,
+            g, *y, scale, shift, constant, slope, keys, d_y, n, out, half, total, *dropping,
+            c_out, 1024, drop,
         )  # fmt: skip
-        blocks, repeat = _programs(rows, members)
+        chunks = triton.cdiv(KERNEL * c_in, CHUNK)
+        blocks, repeat = _programs(rows, members * chunks, WEIGHTS)
         parts = weight.new_empty(members, blocks, KERNEL * c_in, c_out)
-        if c_in == 1:
-            kernels.first_weights[(blocks, members)](
-                h, d_y, parts, length, out, rows, blocks, c_out, ROWS, repeat
-            )
-        else:
-            pads = _padded(KERNEL * c_in), _padded(c_out)
-            kernels.weights[(blocks, members)](
-                h, d_y, parts, length, out, rows, blocks, c_in, c_out, *pads, ROWS, repeat
-            )
-        d_h = None
-        if ctx.needs_input_grad[0]:
-            d_h = torch.empty_like(h)
-            thirds = -(-length // STRIDE)
-            kernels.inputs[(triton.cdiv(n * thirds, ROWS), members, STRIDE)](
-                d_y, weight, d_h, length, out, thirds, n * thirds, c_in, c_out, _padded(c_in), ROWS
-            )
-        return d_h, parts.sum(dim=1), d_gamma, d_beta, None, None
+        kernels.weights[(blocks * chunks, members)](
+            h, d_y, parts, length, out, rows, blocks, repeat, c_in, c_out, _padded(c_out),
+            WEIGHTS.rows, CHUNK, chunks, **WEIGHTS.launch,
+        )  # fmt: skip
+        d_h = torch.empty_like(h)
+        thirds = -(-length // STRIDE)
+        tile = INPUTS.get(c_in, OTHER)
+        blocks, repeat = _programs(n * thirds, members, tile)
+        kernels.inputs[(blocks, members)](
+            d_y, weight, d_h, length, out, thirds, n * thirds, repeat, c_in, c_out,
+            _padded(STRIDE * c_in), tile.rows, **tile.launch,
+        )  # fmt: skip
+        return d_h, _added(parts), d_gamma, d_beta, None, None
 
 
 def triton_block_eval(h: Tensor, weight: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     """The block with a given scale and shift per channel, (members, c_out) each."""
     h, weight = h.contiguous(), weight.contiguous()
-    y, _ = _convolved(h, weight)
-    return _pooled(y, scale.contiguous(), shift.contiguous(), keys=None, dropout=0.0)
+    y = None if _is_first(weight) else _convolved(h, weight)[0]
+    return _pooled(h, weight, y, scale.contiguous(), shift.contiguous(), keys=None, dropout=0.0)
+
+
+def _is_first(weight: Tensor) -> bool:
+    """Whether it is the paper's first block."""
+    return weight.shape[1:] == (KERNEL, 4)
+
+
+def _present(y: Tensor | None) -> tuple[Tensor, ...]:
+    return () if y is None else (y,)
+
+
+def _first_sums(h: Tensor, weight: Tensor) -> Tensor:
+    """(members, blocks, 2, 4) partial sums and squares of the first block's convolution."""
+    members, n, length, _ = h.shape
+    out = convolved(length)
+    blocks, repeat = _programs(n * ((out + 1) // 2), members, FIRST_SUMS)
+    sums = weight.new_empty(members, blocks, 2, 4)
+    first_kernels.first_sums[(blocks, members)](
+        h, weight, sums, length, out, n, blocks, repeat, FIRST_SUMS.rows,
+        **FIRST_SUMS.launch,
+    )  # fmt: skip
+    return sums
 
 
 def _convolved(h: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -103,26 +162,53 @@ def _convolved(h: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     c_out, out = weight.shape[2], convolved(length)
     rows = n * out
     y = h.new_empty(members, n, out, c_out)
-    blocks, repeat = _programs(rows, members)
+    tile = CONVOLVE.get(c_in, OTHER)
+    blocks, repeat = _programs(rows, members, tile)
     sums = weight.new_empty(members, blocks, 2, c_out)
-    pads = _padded(KERNEL * c_in), c_out if c_in == 1 else _padded(c_out)
     kernels.convolve[(blocks, members)](
-        h, weight, y, sums, length, out, rows, blocks, c_in, c_out, *pads, ROWS, repeat
-    )
+        h, weight, y, sums, length, out, rows, blocks, repeat, c_in, c_out,
+        _padded(c_out), tile.rows, CHUNK, **tile.launch,
+    )  # fmt: skip
     return y, sums
 
 
-def _pooled(y: Tensor, scale: Tensor, shift: Tensor, keys: Tensor | None, dropout: float) -> Tensor:
-    members, n, out, c_out = y.shape
+def _pooled(
+    h: Tensor,
+    weight: Tensor,
+    y: Tensor | None,
+    scale: Tensor,
+    shift: Tensor,
+    keys: Tensor | None,
+    dropout: float,
+) -> Tensor:
+    """Scaled, the larger of two, ReLU, dropout; y: None to compute it from h."""
+    members, n, length, _ = h.shape
+    out, c_out = convolved(length), weight.shape[2]
     half = out // POOL
     threshold, boost = _dropping(dropout)
-    o = y.new_empty(members, n, half, c_out)
+    o = h.new_empty(members, n, half, c_out)
+    key = keys if keys is not None else h
+    if y is None:
+        grid = triton.cdiv(n * half, FIRST_POOL.rows), members
+        first_kernels.first_pool[grid](
+            h, weight, scale, shift, key, o, length, half, n, threshold, boost,
+            FIRST_POOL.rows, dropout > 0, **FIRST_POOL.launch,
+        )  # fmt: skip
+        return o
     total = n * half * c_out
     kernels.pool[(triton.cdiv(total, 1024), members)](
-        y, scale, shift, keys if keys is not None else y, o, out, half, total, threshold, boost,
-        c_out, 1024, dropout > 0,
+        y, scale, shift, key, o, out, half, total, threshold, boost, c_out, 1024, dropout > 0,
     )  # fmt: skip
     return o
+
+
+def _added(parts: Tensor) -> Tensor:
+    """(members, blocks, …) -> (members, …), the sum over blocks."""
+    members, blocks = parts.shape[:2]
+    count = parts[0, 0].numel()
+    total = parts.new_empty(members, *parts.shape[2:])
+    kernels.add_up[(triton.cdiv(count, 32), members)](parts, total, blocks, count, 64, 32)
+    return total
 
 
 def _dropping(dropout: float) -> tuple[int, float]:
@@ -135,9 +221,9 @@ def _padded(size: int) -> int:
     return max(16, int(triton.next_power_of_2(size)))
 
 
-def _programs(rows: int, members: int) -> tuple[int, int]:
+def _programs(rows: int, members: int, tile: Tile) -> tuple[int, int]:
     """Programs per member, and repetitions of each, so that there are few partial sums."""
-    tiles = -(-rows // ROWS)
-    wanted = max(1, 1056 // members)  # eight programs on each of 132 multiprocessors
+    tiles = -(-rows // tile.rows)
+    wanted = max(1, PROGRAMS // members)
     repeat = max(1, -(-tiles // wanted))
     return -(-tiles // repeat), repeat

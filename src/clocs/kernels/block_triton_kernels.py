@@ -7,7 +7,11 @@ backward  sums        g, y        -> partial Σg and Σg·ŷ            (batch n
           slopes      partial sums -> d_γ, d_β, d_y's part through mean and variance
           spread      g, y        -> d_y
           weights     h, d_y      -> partial d_w
+          add_up      partial d_w -> d_w
           inputs      d_y, w      -> d_h
+
+The first block has kernels of its own (`first_block_triton_kernels`), unless the gradient of its
+input is asked for.
 
 Activations are (members, n, length, channels), so that the 7·c values under a kernel are
 adjacent, in float32 or bfloat16; statistics and sums are float32. Matrix products of float32 are
@@ -23,43 +27,44 @@ import triton.language as tl
 from clocs.kernels.random_triton import kept
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "blocks", "repeat"])
 def convolve(
-    h, w, y, sums, length, out, rows, blocks,
-    c_in: tl.constexpr, c_out: tl.constexpr, k_pad: tl.constexpr, c_pad: tl.constexpr,
-    size: tl.constexpr, repeat: tl.constexpr,
+    h, w, y, sums, length, out, rows, blocks, repeat,
+    c_in: tl.constexpr, c_out: tl.constexpr, c_pad: tl.constexpr, size: tl.constexpr,
+    chunk: tl.constexpr,
 ):  # fmt: skip
     block, member = tl.program_id(0), tl.program_id(1)
-    k, c = tl.arange(0, k_pad), tl.arange(0, c_pad)
-    inside = (k[:, None] < 7 * c_in) & (c[None, :] < c_out)
+    c = tl.arange(0, c_pad)
     kernel = w + member * 7 * c_in * c_out
-    weight = tl.load(kernel + k[:, None] * c_out + c[None, :], mask=inside, other=0.0)
-    total = tl.zeros([c_pad], tl.float32)
-    squares = tl.zeros([c_pad], tl.float32)
+    total = tl.zeros([size, c_pad], tl.float32)
+    squares = tl.zeros([size, c_pad], tl.float32)
     for i in range(repeat):
         row = (block * repeat + i) * size + tl.arange(0, size)
         n, t = row // out, row % out
         at = ((member * (rows // out) + n) * length + 3 * t).to(tl.int64) * c_in
-        if c_in == 1:  # too few numbers for a matrix unit
-            value = tl.zeros([size, c_pad], tl.float32)
-            for tap in tl.static_range(7):
-                x = tl.load(h + at + tap, mask=row < rows, other=0.0).to(tl.float32)
-                value += x[:, None] * tl.load(kernel + tap * c_out + c)[None, :]
-        else:
+        value = tl.zeros([size, c_pad], tl.float32)
+        for first in tl.static_range(0, 7 * c_in, chunk):
+            k = first + tl.arange(0, chunk)
+            inside = k < 7 * c_in
             window = tl.load(
                 h + at[:, None] + k[None, :],
-                mask=(row[:, None] < rows) & (k[None, :] < 7 * c_in),
+                mask=(row[:, None] < rows) & inside[None, :],
                 other=0.0,
             )
-            value = tl.dot(window, weight.to(window.dtype), input_precision="tf32x3")
+            weight = tl.load(
+                kernel + k[:, None] * c_out + c[None, :],
+                mask=inside[:, None] & (c[None, :] < c_out),
+                other=0.0,
+            )
+            value = tl.dot(window, weight.to(window.dtype), value, input_precision="tf32x3")
         place = (member * rows + row).to(tl.int64)
         ok = (row[:, None] < rows) & (c[None, :] < c_out)
         tl.store(y + place[:, None] * c_out + c[None, :], value, mask=ok)
-        total += tl.sum(value, axis=0)  # rows beyond the last are zero
-        squares += tl.sum(value * value, axis=0)
+        total += value  # rows beyond the last are zero
+        squares += value * value
     place = (member * blocks + block) * 2 * c_out + c
-    tl.store(sums + place, total, mask=c < c_out)
-    tl.store(sums + place + c_out, squares, mask=c < c_out)
+    tl.store(sums + place, tl.sum(total, axis=0), mask=c < c_out)
+    tl.store(sums + place + c_out, tl.sum(squares, axis=0), mask=c < c_out)
 
 
 @triton.jit
@@ -154,17 +159,17 @@ def _gradient(
     return value, first, second, wins
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["views", "blocks", "repeat"])
 def sums(
     g, y, scale, shift, mean, deviation, keys, sums, views, out, half, threshold, boost, blocks,
-    c_out: tl.constexpr, size: tl.constexpr, repeat: tl.constexpr, drop: tl.constexpr,
+    repeat, c_out: tl.constexpr, size: tl.constexpr, drop: tl.constexpr,
 ):  # fmt: skip
     block, member = tl.program_id(0), tl.program_id(1)
     c = tl.arange(0, c_out)
     middle = tl.load(mean + member * c_out + c)
     inverse = tl.load(deviation + member * c_out + c)
-    beta = tl.zeros([c_out], tl.float32)
-    gamma = tl.zeros([c_out], tl.float32)
+    beta = tl.zeros([size, c_out], tl.float32)
+    gamma = tl.zeros([size, c_out], tl.float32)
     for i in range(repeat):
         row = (block * repeat + i) * size + tl.arange(0, size)
         n, q = row // half, row % half
@@ -174,11 +179,11 @@ def sums(
             half, threshold, boost, c_out, drop,
         )  # fmt: skip
         normal = (tl.where(wins, first, second) - middle[None, :]) * inverse[None, :]
-        beta += tl.sum(value, axis=0)
-        gamma += tl.sum(value * normal, axis=0)
+        beta += value
+        gamma += value * normal
     place = (member * blocks + block) * 2 * c_out + c
-    tl.store(sums + place, beta)
-    tl.store(sums + place + c_out, gamma)
+    tl.store(sums + place, tl.sum(beta, axis=0))
+    tl.store(sums + place + c_out, tl.sum(gamma, axis=0))
 
 
 @triton.jit
@@ -208,23 +213,24 @@ def spread(
     tl.store(dy + at + c_out, tl.where(wins, 0.0, value * a) + base + tilt * second, mask=pooled)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "blocks", "repeat"])
 def weights(
-    h, dy, dw, length, out, rows, blocks,
-    c_in: tl.constexpr, c_out: tl.constexpr, k_pad: tl.constexpr, c_pad: tl.constexpr,
-    size: tl.constexpr, repeat: tl.constexpr,
+    h, dy, dw, length, out, rows, blocks, repeat,
+    c_in: tl.constexpr, c_out: tl.constexpr, c_pad: tl.constexpr, size: tl.constexpr,
+    chunk: tl.constexpr, chunks: tl.constexpr,
 ):  # fmt: skip
-    block, member = tl.program_id(0), tl.program_id(1)
-    k, c = tl.arange(0, k_pad), tl.arange(0, c_pad)
-    total = tl.zeros([k_pad, c_pad], tl.float32)
+    """One chunk of the values under the kernel per program; its neighbours read the same d_y."""
+    member = tl.program_id(1)
+    block, part = tl.program_id(0) // chunks, tl.program_id(0) % chunks
+    k, c = part * chunk + tl.arange(0, chunk), tl.arange(0, c_pad)
+    inside = k[:, None] < 7 * c_in
+    total = tl.zeros([chunk, c_pad], tl.float32)
     for i in range(repeat):
         row = (block * repeat + i) * size + tl.arange(0, size)
         n, t = row // out, row % out
         at = ((member * (rows // out) + n) * length + 3 * t).to(tl.int64) * c_in
         window = tl.load(
-            h + at[None, :] + k[:, None],
-            mask=(row[None, :] < rows) & (k[:, None] < 7 * c_in),
-            other=0.0,
+            h + at[None, :] + k[:, None], mask=(row[None, :] < rows) & inside, other=0.0
         )
         place = (member * rows + row).to(tl.int64)
         slope = tl.load(
@@ -232,71 +238,52 @@ def weights(
             mask=(row[:, None] < rows) & (c[None, :] < c_out),
             other=0.0,
         )
-        total += tl.dot(window, slope, input_precision="tf32x3")
+        total = tl.dot(window, slope, total, input_precision="tf32x3")
     place = (member * blocks + block) * 7 * c_in * c_out + k[:, None] * c_out + c[None, :]
-    tl.store(dw + place, total, mask=(k[:, None] < 7 * c_in) & (c[None, :] < c_out))
+    tl.store(dw + place, total, mask=inside & (c[None, :] < c_out))
 
 
-@triton.jit
-def first_weights(
-    h, dy, dw, length, out, rows, blocks,
-    c_out: tl.constexpr, size: tl.constexpr, repeat: tl.constexpr,
-):  # fmt: skip
-    """`weights` for one input channel: seven running sums per lane, added up at the end."""
-    block, member = tl.program_id(0), tl.program_id(1)
-    c = tl.arange(0, c_out)
-    t0 = tl.zeros([size, c_out], tl.float32)
-    t1, t2, t3, t4, t5, t6 = t0, t0, t0, t0, t0, t0
-    for i in range(repeat):
-        row = (block * repeat + i) * size + tl.arange(0, size)
-        n, t = row // out, row % out
-        ok = row < rows
-        at = ((member * (rows // out) + n) * length + 3 * t).to(tl.int64)
-        place = (member * rows + row).to(tl.int64)
-        slope = tl.load(dy + place[:, None] * c_out + c[None, :], mask=ok[:, None], other=0.0)
-        slope = slope.to(tl.float32)
-        t0 += tl.load(h + at, mask=ok, other=0.0).to(tl.float32)[:, None] * slope
-        t1 += tl.load(h + at + 1, mask=ok, other=0.0).to(tl.float32)[:, None] * slope
-        t2 += tl.load(h + at + 2, mask=ok, other=0.0).to(tl.float32)[:, None] * slope
-        t3 += tl.load(h + at + 3, mask=ok, other=0.0).to(tl.float32)[:, None] * slope
-        t4 += tl.load(h + at + 4, mask=ok, other=0.0).to(tl.float32)[:, None] * slope
-        t5 += tl.load(h + at + 5, mask=ok, other=0.0).to(tl.float32)[:, None] * slope
-        t6 += tl.load(h + at + 6, mask=ok, other=0.0).to(tl.float32)[:, None] * slope
-    place = dw + (member * blocks + block) * 7 * c_out + c
-    tl.store(place, tl.sum(t0, axis=0))
-    tl.store(place + c_out, tl.sum(t1, axis=0))
-    tl.store(place + 2 * c_out, tl.sum(t2, axis=0))
-    tl.store(place + 3 * c_out, tl.sum(t3, axis=0))
-    tl.store(place + 4 * c_out, tl.sum(t4, axis=0))
-    tl.store(place + 5 * c_out, tl.sum(t5, axis=0))
-    tl.store(place + 6 * c_out, tl.sum(t6, axis=0))
+@triton.jit(do_not_specialize=["blocks", "count"])
+def add_up(parts, total, blocks, count, height: tl.constexpr, size: tl.constexpr):
+    """(members, blocks, count) -> (members, count), always in the same order."""
+    member = tl.program_id(1)
+    i, block = tl.program_id(0) * size + tl.arange(0, size), tl.arange(0, height)
+    held = tl.zeros([height, size], tl.float32)
+    for first in range(0, blocks, height):
+        at = (member * blocks + first + block).to(tl.int64)[:, None] * count + i[None, :]
+        ok = (first + block[:, None] < blocks) & (i[None, :] < count)
+        held += tl.load(parts + at, mask=ok, other=0.0)
+    tl.store(total + member * count + i, tl.sum(held, axis=0), mask=i < count)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "repeat"])
 def inputs(
-    dy, w, dh, length, out, thirds, rows,
+    dy, w, dh, length, out, thirds, rows, repeat,
     c_in: tl.constexpr, c_out: tl.constexpr, i_pad: tl.constexpr, size: tl.constexpr,
 ):  # fmt: skip
-    """d_h at the samples 3q + phase: the kernel's taps phase, phase + 3 and (phase 0) 6."""
-    member, phase = tl.program_id(1), tl.program_id(2)
-    row = tl.program_id(0) * size + tl.arange(0, size)
-    n, q = row // thirds, row % thirds
-    i, c = tl.arange(0, i_pad), tl.arange(0, c_out)
+    """d_h at the samples 3q, 3q + 1 and 3q + 2 of all channels, which are adjacent.
+
+    Sample 3q + phase is under tap phase + 3j of position q − j.
+    """
+    block, member = tl.program_id(0), tl.program_id(1)
+    c, i = tl.arange(0, c_out), tl.arange(0, i_pad)
+    phase, channel = i // c_in, i % c_in
     views = rows // thirds
-    total = tl.zeros([size, i_pad], tl.float32)
-    for j in tl.static_range(3):
-        tap = phase + 3 * j
-        t = q - j
-        ok = (row < rows) & (t >= 0) & (t < out) & (tap < 7)
-        at = ((member * views + n) * out + t).to(tl.int64) * c_out
-        slope = tl.load(dy + at[:, None] + c[None, :], mask=ok[:, None], other=0.0)
-        weight = tl.load(
-            w + (member * 7 + tap) * c_in * c_out + i[None, :] * c_out + c[:, None],
-            mask=(i[None, :] < c_in) & (tap < 7),
-            other=0.0,
-        )
-        total += tl.dot(slope, weight.to(slope.dtype), input_precision="tf32x3")
-    sample = 3 * q + phase
-    at = ((member * views + n) * length + sample).to(tl.int64) * c_in
-    ok = (row < rows) & (sample < length)
-    tl.store(dh + at[:, None] + i[None, :], total, mask=ok[:, None] & (i[None, :] < c_in))
+    for r in range(repeat):
+        row = (block * repeat + r) * size + tl.arange(0, size)
+        n, q = row // thirds, row % thirds
+        total = tl.zeros([size, i_pad], tl.float32)
+        for j in tl.static_range(3):
+            ok = (row < rows) & (q >= j) & (q - j < out)
+            at = ((member * views + n) * out + q - j).to(tl.int64) * c_out
+            slope = tl.load(dy + at[:, None] + c[None, :], mask=ok[:, None], other=0.0)
+            tap = phase + 3 * j
+            weight = tl.load(
+                w + ((member * 7 + tap) * c_in + channel)[None, :] * c_out + c[:, None],
+                mask=((phase < 3) & (tap < 7))[None, :],
+                other=0.0,
+            )
+            total = tl.dot(slope, weight.to(slope.dtype), total, input_precision="tf32x3")
+        ok = (row[:, None] < rows) & (3 * q[:, None] + phase[None, :] < length)
+        at = ((member * views + n) * length + 3 * q).to(tl.int64) * c_in
+        tl.store(dh + at[:, None] + i[None, :], total, mask=ok & (phase[None, :] < 3))
