@@ -185,6 +185,6 @@ def test_an_encoder_for_other_frame_lengths_is_refused(
     random: list[Checkpoint], small_frames: Frames, tmp_path: Path
 ) -> None:
     signals = Signals(torch.zeros(10_000, dtype=torch.int16), 1000)
-    part = LabelledWindows(torch.arange(4), torch.ones(4, 2, dtype=torch.uint8))
+    part = LabelledWindows(torch.arange(4), torch.ones(4), torch.ones(4, 2, dtype=torch.uint8))
     with pytest.raises(Exception, match="frames of 2500 samples, not 1000"):
         FinetuneTask(random, signals, part, part, [torch.arange(4)] * 3, multilabel=False)

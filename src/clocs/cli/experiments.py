@@ -33,7 +33,8 @@ def reproduce(
         list[str],
         typer.Argument(
             help="table-1, table-2, table-1-splits, table-2-splits, table-1-12, table-2-12, "
-            "byol-fixed, linear-converged, more-with-less, patient-distances, "
+            "byol-fixed, ablations, label-efficiency, linear-converged, more-with-less, "
+            "patient-distances, "
             "perturbations, byol-decay, embedding-dim, labelled-fraction, appendix-linear, "
             "appendix-transfer, or all."
         ),

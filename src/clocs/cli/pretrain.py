@@ -59,6 +59,14 @@ def pretrain(
         Literal["float32", "bfloat16"],
         typer.Option(help="Number format of activations; weights stay float32."),
     ] = "float32",
+    batch_norm: Annotated[
+        Literal["batch", "view"],
+        typer.Option(help="Batch norm over all views of a batch at once, or over each view."),
+    ] = "batch",
+    normalisation: Annotated[
+        Literal["min-max", "none"],
+        typer.Option(help="Scale each frame to 0 … 1 (min-max), or leave it in mV (none)."),
+    ] = "min-max",
     epochs: Epochs = 400,
     patience: Patience = 15,
     batch_size: BatchSize = None,
@@ -108,6 +116,8 @@ def pretrain(
             instances_per_patient=instances_per_patient,
             init=init,
             precision=precision,
+            batch_norm=batch_norm,
+            normalisation=normalisation,
             epochs=epochs,
             patience=patience,
             batch_size=batch_size,

@@ -23,7 +23,7 @@ from clocs.evaluation.device_auc import MacroAUC
 from clocs.frames.frames import Frames
 from clocs.frames.views import Instances
 from clocs.training.checkpoint import Checkpoint
-from clocs.training.embed import input_offsets, stack
+from clocs.training.embed import EncoderInput, stack
 from clocs.training.loop import Trained
 from clocs.training.signals import Signals
 from clocs.training.task import Task
@@ -65,7 +65,10 @@ class FinetunedClassifier:
         )
 
     def logits(self, x: Tensor) -> Tensor:
-        """x: (1, n, samples) scaled to 0 … 1 -> (1, n, classes), in evaluation mode."""
+        """x: (1, n, samples) scaled to 0 … 1 -> (1, n, classes), in evaluation mode.
+
+        Where the card of the encoder says that it takes mV, x is in mV.
+        """
         encoder = make_encoder(**self.encoder)
         return _logits(encoder, self.weights, self.buffers, x + self.input_offset)
 
@@ -75,13 +78,13 @@ class LabelledWindows:
     """Labelled rows of one part."""
 
     starts: Tensor  # (rows,) where their signals begin
+    scale: Tensor  # (rows,) mV per step
     targets: Tensor  # (rows, classes)
 
     @classmethod
     def of(cls, frames: Frames, rows: Instances, device: torch.device) -> LabelledWindows:
-        starts = np.ascontiguousarray(rows.windows[:, 0])
-        targets = frames.target[rows.frame]
-        return cls(torch.from_numpy(starts).to(device), torch.from_numpy(targets).to(device))
+        arrays = rows.windows[:, 0], rows.scale[:, 0], frames.target[rows.frame]
+        return cls(*(torch.from_numpy(np.ascontiguousarray(a)).to(device) for a in arrays))
 
 
 class FinetuneTask(Task):
@@ -110,7 +113,7 @@ class FinetuneTask(Task):
                 f"this encoder sees frames of {self.encoder.samples} samples, not {signals.samples}"
             )
         self.initial = stack(checkpoints)
-        self.offset = input_offsets(checkpoints, signals.flat.device)
+        self.as_input = EncoderInput.of(checkpoints, signals.flat.device)
         self.signals, self.train, self.validation = signals, train, validation
         self.multilabel, self.weights = multilabel, weights
         self.rows = torch.nn.utils.rnn.pad_sequence(labelled, batch_first=True)
@@ -137,7 +140,7 @@ class FinetuneTask(Task):
     ) -> tuple[Tensor, Weights]:
         """rows: (members, batch), numbers of labelled rows."""
         own = self.rows.gather(1, rows.clamp(min=0))  # −1: a member that has finished its epoch
-        x = self._input(self.train.starts[own])
+        x = self.as_input(self.signals, self.train.starts[own], self.train.scale[own])
         z, buffers = self.encoder.encode_training(weights, buffers, x, keys)
         logits = torch.baddbmm(weights["head.bias"][:, None], z, weights["head.weight"])
         targets = self.train.targets[own]
@@ -147,7 +150,7 @@ class FinetuneTask(Task):
         part, place = self.validation, 0
         total, share = [torch.zeros_like(weights["head.bias"][:, 0]) for _ in range(2)]
         kept = []
-        for logits in self._pieces(weights, buffers, part.starts):
+        for logits in self._pieces(weights, buffers, part):
             targets = part.targets[place : place + logits.shape[1]]
             losses, shares = summed_loss(logits, targets, self.multilabel, self.weights)
             total, share, place = total + losses, share + shares, place + logits.shape[1]
@@ -156,20 +159,17 @@ class FinetuneTask(Task):
         return {"loss": total / share} | auc
 
     @torch.no_grad()
-    def logits(self, weights: Weights, buffers: Weights, starts: Tensor) -> Tensor:
-        """starts: (rows,) -> (members, rows, classes), in evaluation mode."""
-        return torch.cat(list(self._pieces(weights, buffers, starts)), dim=1)
+    def logits(self, weights: Weights, buffers: Weights, part: LabelledWindows) -> Tensor:
+        """(members, rows, classes) of a part, in evaluation mode."""
+        return torch.cat(list(self._pieces(weights, buffers, part)), dim=1)
 
-    def _input(self, starts: Tensor) -> Tensor:
-        """The frames at these places, normalised as each member's encoder learned on them."""
-        x = self.signals.normalised(starts)
-        return x if self.offset is None else (x + self.offset).to(x.dtype)
-
-    def _pieces(self, weights: Weights, buffers: Weights, starts: Tensor) -> Iterator[Tensor]:
+    def _pieces(
+        self, weights: Weights, buffers: Weights, part: LabelledWindows
+    ) -> Iterator[Tensor]:
         members = len(weights["head.bias"])
-        at_once = _AT_ONCE.get(starts.device.type, 2048)
-        for some in starts.split(max(1, at_once // members)):
-            x = self._input(some).expand(members, -1, -1)
+        size = max(1, _AT_ONCE.get(part.starts.device.type, 2048) // members)
+        for some, scale in zip(part.starts.split(size), part.scale.split(size), strict=True):
+            x = self.as_input(self.signals, some, scale).expand(members, -1, -1)
             yield _logits(self.encoder, weights, buffers, x)
 
 

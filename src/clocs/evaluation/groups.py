@@ -26,6 +26,7 @@ from clocs.frames.splits import PARTS
 from clocs.registry import chosen_options
 from clocs.training import leak_guard
 from clocs.training.checkpoint import Checkpoint
+from clocs.training.embed import expect_mv
 from clocs.training.loop import Epoch, Settings
 
 
@@ -98,6 +99,7 @@ def score_groups(
     for group in groups:
         for checkpoint in group:
             leak_guard.check_no_leak(checkpoint, frames)
+        expect_mv(group, frames)
     settings = settings or Settings(batch_size=frames.batch_size)
     rows = [rows_with_label(frames, split) for split in range(len(PARTS))]
     share = LabelledShare(fraction, by)

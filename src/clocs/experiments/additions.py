@@ -1,4 +1,7 @@
-"""Experiments that the paper does not have: more patient splits, BYOL with a fixed schedule."""
+"""Experiments that the paper does not have.
+
+More patient splits, BYOL with a fixed schedule, ablations of CMSC, and label efficiency.
+"""
 
 from __future__ import annotations
 
@@ -45,6 +48,77 @@ def byol_fixed() -> list[Cell]:
         for task, dataset, downstream in tasks
         for epochs in SCHEDULES
     ]
+
+
+ABLATIONS = {  # the title of each row: a variant of CMSC's training; None for CMSC as it is
+    "CMSC": None,
+    "positives: pairs of segments alone": "instance-pairs",
+    "batch norm per view": "norm-per-view",
+    "signals in mV, not normalised": "unnormalised",
+    "three segments": "segments3",
+    "four segments": "segments4",
+}
+SHORT = ("chapman",)  # its recordings hold two segments, and its segments are shorter than frames
+FIVE_SECONDS = "5 s throughout"  # one more row: CMSC, scored on the frames it was trained on
+
+
+def ablations() -> list[Cell]:
+    """CMSC with one thing changed at a time, linear on its own dataset."""
+    found = []
+    for dataset in paper.PRETRAIN:
+        for variant in ABLATIONS.values():
+            encoder = Pretraining("cmsc", dataset, variant=variant)
+            if encoder.segments == 1 or dataset not in SHORT:
+                found.append(Cell(encoder, dataset, "linear"))
+    return found + [
+        Cell(Pretraining("cmsc", dataset), dataset, "linear", segment_frame=True)
+        for dataset in SHORT
+    ]
+
+
+LABELLED = (10, 30, 100, 300, 1000)  # patients; then all of them
+# the training part of Cardiology has fewer than 300 patients
+MOST_LABELLED = {"cardiology": 100}
+FEW_LABELS = 100  # up to here the rows are fewer than a batch, so that batches are smaller
+LEARNERS = ("cmsc", "cmlc", "cmsmlc", "simclr", "byol", "mtssl", "supervised", "random-bn")
+# of the figure's panels: (pre-trained on, scored on)
+SHOWN = (
+    ("physionet2020", "chapman"),
+    ("chapman", "physionet2020"),
+    ("chapman", "physionet2017"),
+    ("chapman", "cardiology"),
+)
+# logistic regression solved to convergence: with few rows, 400 epochs of Adam are too short
+EFFICIENCY_TASKS: tuple[CellTask, ...] = ("linear-converged", "finetune")
+
+
+def labelled_patients(dataset: str) -> list[int | None]:
+    """Numbers of labelled patients to compare on a dataset; None for all."""
+    most = MOST_LABELLED.get(dataset, LABELLED[-1])
+    return [*(count for count in LABELLED if count <= most), None]
+
+
+def label_efficiency() -> list[Cell]:
+    """AUC over the number of labelled patients: what the figure shows first.
+
+    Fine-tuned and frozen encoders on datasets they were not trained on, frozen ones also on their
+    own, but for the supervised, which have seen all labels there.
+    """
+    own = [(dataset, dataset) for dataset in paper.PRETRAIN]
+    more = [pair for pair in paper.PAIRS if pair not in SHOWN]
+    found = []
+    for dataset, downstream in (*SHOWN, *more, *own):
+        for task in EFFICIENCY_TASKS if dataset != downstream else EFFICIENCY_TASKS[:1]:
+            for patients in labelled_patients(downstream):
+                encoders = [Pretraining("random", downstream)] + [
+                    Pretraining(method, dataset)
+                    for method in LEARNERS
+                    if method != "supervised" or dataset != downstream
+                ]
+                found += [
+                    Cell(encoder, downstream, task, 1.0, patients=patients) for encoder in encoders
+                ]
+    return found
 
 
 class HasResults(Protocol):

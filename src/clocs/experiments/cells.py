@@ -7,11 +7,21 @@ added.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from clocs.experiments import paper
 
 CellTask = Literal["linear", "linear-converged", "finetune", "curve", "distances"]
+
+# pre-trainings that differ from the method's own in one thing, which ablations compare; values are
+# fields of `clocs.pretraining.plan.Plan`
+VARIANTS: dict[str, dict[str, Any]] = {
+    "instance-pairs": {"options": {"positives": "instance"}},
+    "norm-per-view": {"batch_norm": "view"},
+    "unnormalised": {"normalisation": "none"},
+    "segments3": {"options": {"segments": 3}},
+    "segments4": {"options": {"segments": 4}},
+}
 
 
 @dataclass(frozen=True)
@@ -26,6 +36,7 @@ class Pretraining:
     perturb: str | None = None  # a chain of perturbations that replaces the method's own
     split_seed: int = 0  # of the patient split
     epochs: int | None = None  # a fixed number, without early stopping; None for the paper's rule
+    variant: str | None = None  # one of `VARIANTS`
 
     def __post_init__(self) -> None:
         if self.method == "random":
@@ -36,12 +47,23 @@ class Pretraining:
                 object.__setattr__(self, "leads", 4)
 
     @property
+    def segments(self) -> int:
+        """Consecutive segments that it compares, where the variant gives their number; else 1."""
+        return int(self.plan.get("options", {}).get("segments", 1))
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """What the variant changes in the plan of its training."""
+        return VARIANTS[self.variant] if self.variant else {}
+
+    @property
     def name(self) -> str:
         """Stable, readable, and usable as a folder name."""
         parts = [self.dataset, f"{self.leads}leads", f"e{self.embedding_dim}", self.method]
         parts += [f"tau{self.tau_d:g}"] if self.tau_d is not None else []
         parts += [self.perturb.replace(">", "+")] if self.perturb else []
         parts += [f"epochs{self.epochs}"] if self.epochs is not None else []
+        parts += [self.variant] if self.variant else []
         parts += [f"split{self.split_seed}"] if self.split_seed else []
         return "-".join(parts)
 
@@ -59,6 +81,8 @@ class Cell:
     task: CellTask
     fraction: float = 0.5
     split_seed: int = 0  # of the downstream patient split
+    patients: int | None = None  # so many labelled patients, in place of a fraction of all frames
+    segment_frame: bool = False  # scored on frames as long as the segments that CMSC compares
 
     @property
     def job(self) -> str:
@@ -67,6 +91,8 @@ class Cell:
         return (
             f"{self.task}-{self.downstream}-{p.leads}leads-e{p.embedding_dim}"
             f"-f{self.fraction:g}-split{self.split_seed}"
+            + ("" if self.patients is None else f"-patients{self.patients}")
+            + ("-segment-frame" if self.segment_frame else "")
         )
 
     @property

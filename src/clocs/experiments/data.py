@@ -80,6 +80,10 @@ class FramesSource:
     frame: FrameSpec  # to evaluate with
     content: str  # the hash of its recordings
     has_pairs: bool
+    # how many patients its training part has and how many segments a recording, where that is
+    # known without loading it; the paper's datasets have what the experiments need
+    patients: int | None = None
+    segments: int | None = None
     load: Callable[[bool, tuple[str, ...]], Frames]
 
 
@@ -123,6 +127,8 @@ def _of_frames(frames: Frames) -> FramesSource:
         frame=frames.spec,
         content=frames.content,
         has_pairs=False,
+        patients=len(frames.patients_of(0)),
+        segments=int(frames.segment.max()) + 1,
         load=lambda pair, leads: frames.with_leads(leads),
     )
 

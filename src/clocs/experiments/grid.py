@@ -132,6 +132,8 @@ GRIDS: dict[str, Callable[[], list[Cell]]] = {
     "table-1-12": lambda: _table_1(12),
     "table-2-12": lambda: _table_2(12),
     "byol-fixed": additions.byol_fixed,
+    "ablations": additions.ablations,
+    "label-efficiency": additions.label_efficiency,
     "linear-converged": lambda: [replace(cell, task="linear-converged") for cell in _table_1()],
     "more-with-less": _more_with_less,
     "patient-distances": _patient_distances,
@@ -150,6 +152,8 @@ ABOUT = {
     "table-1-12": "linear evaluation, E = 128, F = 0.5, twelve leads",
     "table-2-12": "transfer by fine-tuning, E = 128, F = 0.5, twelve leads",
     "byol-fixed": "BYOL for a fixed number of epochs, chosen by linear AUC on validation patients",
+    "ablations": "CMSC with one thing changed at a time, linear, E = 128, F = 0.5, four leads",
+    "label-efficiency": "10, 30, 100, 300, 1,000 and all labelled patients, linear and fine-tuned",
     "linear-converged": "table 1 with the linear layer solved to convergence",
     "more-with-less": "validation AUC over epochs: CMSC with few labels, random with all labels",
     "patient-distances": "distances between embeddings within and between patients",
@@ -191,7 +195,7 @@ def only(cells: Iterable[Cell], filters: Sequence[str]) -> list[Cell]:
         raise SettingError(
             f"no cell passes `only` {' '.join(filters)}; try a method (cmsc), a dataset "
             "(cardiology) or NAME=VALUE with method, pretrain, downstream, task, leads, e, "
-            "fraction, split, perturb, epochs or tau"
+            "fraction, split, patients, perturb, variant, epochs or tau"
         )
     return chosen
 
@@ -209,6 +213,8 @@ def _values(cell: Cell, key: str) -> set[str]:
         "fraction": {f"{cell.fraction:g}", str(cell.fraction)},
         "split": {str(cell.split_seed)},
         "perturb": {p.perturb or "none"},
+        "variant": {p.variant or "none"},
+        "patients": {"all" if cell.patients is None else str(cell.patients)},
         "epochs": {"none" if p.epochs is None else str(p.epochs)},
         "tau": {"none" if p.tau_d is None else f"{p.tau_d:g}"},
     }

@@ -23,7 +23,14 @@ INSTANCES = {
     "physionet2017": {"lead": 28_661},
     "cardiology": {"lead": 7_079},
 }
+PATIENT_COUNTS = {
+    "chapman": 10_588,
+    "physionet2020": 6_877,
+    "physionet2017": 8_528,
+    "cardiology": 313,
+}
 TRAINED = 0.6  # the training split
+VALIDATED = 0.2  # share of an epoch's time with all labels that validation takes
 
 # instances per second of five members on an H200 (`benchmarks/train.py`), and epochs until five
 # seeds had stopped, the mean of Chapman and PhysioNet 2020 (docs/results)
@@ -91,7 +98,8 @@ class Rates:
             elif run.seconds is not None:
                 s = run.settings
                 key = (run.kind, s["downstream"], s["pretraining"]["leads"])
-                cell.setdefault(key, []).append(run.seconds / s["fraction"])
+                if s.get("patients") is None:
+                    cell.setdefault(key, []).append(run.seconds / s["fraction"])
         rates, lasted = ({k: fmean(v) for k, v in found.items()} for found in (rate, epochs))
         return cls(device, profile, rates, lasted, {k: fmean(v) for k, v in cell.items()})
 
@@ -104,6 +112,13 @@ class Rates:
             return SIMULATED
         counts = INSTANCES[dataset]
         return counts.get(method, counts["lead"])
+
+    def _fraction(self, cell: Cell) -> float:
+        """Of what a cell costs with all labels: with few, validating costs most."""
+        if cell.patients is None:
+            return cell.fraction
+        share = min(1.0, cell.patients / (TRAINED * PATIENT_COUNTS[cell.downstream]))
+        return VALIDATED + (1 - VALIDATED) * share
 
     def pretraining_seconds(self, encoder: Pretraining, seeds: int) -> float:
         """One pre-training with all its seeds."""
@@ -127,8 +142,9 @@ class Rates:
         first = cells[0]
         leads = first.pretraining.leads
         known = self.cell.get((first.task, first.downstream, leads))
+        fraction = self._fraction(first)
         if known is not None:
-            return known * first.fraction * len(cells)
+            return known * fraction * len(cells)
         slower = SLOWER.get(self.device, 1.0)
         frames = self._instances(first.downstream)
         if first.downstream in ("chapman", "physionet2020"):
@@ -137,6 +153,6 @@ class Rates:
             return self.set_up + len(cells) * seeds * frames * slower / 1e6
         top = self.profile.curve_epochs if first.task == "curve" else self.profile.epochs
         epochs = top if first.task == "curve" else min(EPOCHS[first.task], top)
-        labelled = frames * TRAINED * first.fraction * seeds * len(cells)
+        labelled = frames * TRAINED * fraction * seeds * len(cells)
         rate = DOWNSTREAM_RATES[first.task] / SMALL_BATCH.get(first.downstream, 1.0) / slower
         return self.set_up + epochs * labelled / rate

@@ -78,7 +78,16 @@ def run_name(what: Pretraining | Cell, seeds: int) -> str:
 def why_not(library: Library, cell: Cell) -> str | None:
     """Which data a cell needs and the library lacks; None if it can run."""
     p = cell.pretraining
-    return library.why_not(p.dataset, p.leads) or library.why_not(cell.downstream, p.leads)
+    why = library.why_not(p.dataset, p.leads) or library.why_not(cell.downstream, p.leads)
+    if why is not None:
+        return why
+    patients = library.sources[cell.downstream].patients
+    if patients is not None and patients < (cell.patients or 0):
+        return f"needs {cell.patients:,} labelled patients"
+    segments = library.sources[p.dataset].segments
+    if segments is not None and segments < p.segments:
+        return f"needs recordings of {p.segments} segments"
+    return None
 
 
 class Runner:

@@ -12,6 +12,7 @@ import torch
 
 from clocs.evaluation.baseline import score_against_untrained
 from clocs.evaluation.groups import GroupResult
+from clocs.experiments.additions import FEW_LABELS
 from clocs.experiments.data import Library
 from clocs.experiments.draws import Draws
 from clocs.experiments.grid import CURVE_EPOCHS, Cell, Pretraining
@@ -25,6 +26,7 @@ from clocs.training.loop import Epoch, Settings
 
 VALIDATION = 1
 BINS = 60  # of the distance histograms
+FEW_BATCH = 16  # rows per step where few patients are labelled, as the paper's for Cardiology
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,10 @@ def learn(
     An exception that `on_epoch` raises stops the training.
     """
     pair = find_method(encoder.method).views.segments > 1
+    changed = dict(encoder.plan)
+    options = changed.pop("options", {})
+    if encoder.tau_d is not None:
+        options = options | {"tau_d": encoder.tau_d}
     frames = library.frames(
         encoder.dataset, leads=encoder.leads, pair=pair, split_seed=encoder.split_seed
     )
@@ -78,9 +84,10 @@ def learn(
         method=encoder.method,
         seeds=tuple(range(seeds)),
         embedding_dim=encoder.embedding_dim,
-        options={} if encoder.tau_d is None else {"tau_d": encoder.tau_d},
+        options=options,
         perturb=encoder.perturb,
         settings=profile.settings(frames.batch_size, encoder.epochs),
+        **changed,
     )
     checkpoints = pretrain_frames(
         frames,
@@ -133,19 +140,26 @@ def score(
     """
     first = cells[0]
     frames = library.frames(
-        first.downstream, leads=first.pretraining.leads, split_seed=first.split_seed
+        first.downstream,
+        leads=first.pretraining.leads,
+        pair=first.segment_frame,
+        split_seed=first.split_seed,
     )
     groups = [load_checkpoints(folder) for folder in folders]
     if first.task == "distances":
         return [distances(group, frames, device) for group in groups]
     curve = first.task == "curve"  # a fixed number of epochs, the validation AUC after each
     make = profile.curve_settings if curve else profile.settings
+    few = first.patients is not None and first.patients <= FEW_LABELS
+    batch_size = min(frames.batch_size, FEW_BATCH) if few else frames.batch_size
     scored = score_against_untrained(
         groups,
         frames,
         protocol="finetune" if curve else first.task,
         fraction=first.fraction,
-        settings=make(frames.batch_size),
+        labels=first.patients,
+        by="frame" if first.patients is None else "patient",
+        settings=make(batch_size),
         resamples=profile.resamples,
         curve=curve,
         device=device,

@@ -50,6 +50,11 @@ def encoded(
         raise CheckpointError(
             f"this encoder takes frames of {encoder.samples} samples, not {samples}"
         )
+    if checkpoint.card.in_mv:
+        raise CheckpointError(
+            "this encoder takes signals in mV, which only `clocs evaluate` gives it; use one that "
+            "was trained on normalised frames"
+        )
     weights, buffers = (
         {k: v.to(device) for k, v in tensors.items()}
         for tensors in (checkpoint.weights, checkpoint.buffers)

@@ -14,7 +14,7 @@ from clocs.frames.frames import SEVERAL, Frames
 from clocs.pretraining.plan import Plan
 from clocs.recording import FrameSpec
 from clocs.training import leak_guard
-from clocs.training.card import CENTRED, NORMALISATION, Card, TrainedOn
+from clocs.training.card import CENTRED, IN_MV, NORMALISATION, Card, TrainedOn
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.loop import Trained
 
@@ -79,7 +79,7 @@ def make_card(
             "machine": platform.machine(),
             "kernel": block_implementation(device, getattr(torch, plan.precision)),
         },
-        normalisation=CENTRED if plan.row.views.normalised_first else NORMALISATION,
+        normalisation=_normalisation(plan),
         recording_hashes=hashed,
         salt=salt if hashed else "",
     )
@@ -107,6 +107,13 @@ def make_checkpoint(
         buffers={name: trained.buffers[name][row].cpu() for name in encoder.buffers(0)},
         recordings=np.union1d(recordings, init.recordings) if init and hashed else recordings,
     )
+
+
+def _normalisation(plan: Plan) -> str:
+    """How the encoder's input is normalised, in words that the card has."""
+    if plan.normalisation == "none":
+        return IN_MV
+    return CENTRED if plan.row.views.normalised_first else NORMALISATION
 
 
 def _datasets(dataset: str | None, init: Checkpoint | None) -> str | None:

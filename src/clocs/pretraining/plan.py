@@ -19,6 +19,9 @@ from clocs.training.loop import Settings
 
 Precision = Literal["float32", "bfloat16"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+BatchNorm = Literal["batch", "view"]
+Normalisation = Literal["min-max", "none"]
+_CHOICES = {"precision": Precision, "batch_norm": BatchNorm, "normalisation": Normalisation}
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,8 @@ class Plan:
     perturb: str | tuple[str, ...] | None = None  # several are trained at once, each with all seeds
     instances_per_patient: int | None = None  # the most per epoch
     precision: Precision = "float32"  # of activations; weights and statistics are always float32
+    batch_norm: BatchNorm = "batch"  # statistics of all views of a batch at once, or of each view
+    normalisation: Normalisation = "min-max"  # of frames; 'none' leaves them in mV
     settings: Settings = field(default_factory=Settings)
 
     def __post_init__(self) -> None:
@@ -41,8 +46,12 @@ class Plan:
             raise SettingError(f"`seeds` must be distinct numbers from 0, not {self.seeds}")
         if not 0 <= self.dropout < 1:
             raise SettingError(f"`dropout` must be at least 0 and below 1, not {self.dropout}")
-        if self.precision not in PRECISIONS:
-            raise SettingError(f"`precision` is {' or '.join(PRECISIONS)}, not {self.precision}")
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in get_args(choices):
+                valid = " or ".join(get_args(choices))
+                raise SettingError(f"`{name}` is {valid}, not {getattr(self, name)}")
+        if self.batch_norm == "view" and self.objective is None:
+            raise SettingError(f"{self.method} trains on no views; leave out `batch_norm`")
         if len(set(self.chains)) != len(self.chains):
             raise SettingError(f"the chains of `perturb` should be distinct, not {self.chains}")
         if self.perturb is not None and not self.row.perturbable:
@@ -119,8 +128,9 @@ class Plan:
         """What a member's card says of its training; defaults that change nothing are left out."""
         own = asdict(self.objective) if self.objective else {}
         given = own | {"instances_per_patient": self.instances_per_patient}
-        if self.precision != PRECISIONS[0]:
-            given["precision"] = self.precision
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) != get_args(choices)[0]:
+                given[name] = getattr(self, name)
         return (
             self.settings.facts()
             | {name: value for name, value in given.items() if value is not None}

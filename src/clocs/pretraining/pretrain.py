@@ -10,7 +10,7 @@ from clocs.frames.join import join
 from clocs.frames.make import common_leads, make_frames
 from clocs.frames.signal_memory import memory_for_signals
 from clocs.frames.views import frame_for
-from clocs.pretraining.plan import Plan, Precision
+from clocs.pretraining.plan import BatchNorm, Normalisation, Plan, Precision
 from clocs.pretraining.pretrain_frames import pretrain_frames
 from clocs.recording import FrameSpec
 from clocs.store.store import Store, as_store, expect_different_stores
@@ -32,6 +32,8 @@ def pretrain(
     perturb: str | Sequence[str] | None = None,
     instances_per_patient: int | None = None,
     precision: Precision = "float32",
+    batch_norm: BatchNorm = "batch",
+    normalisation: Normalisation = "min-max",
     init: Path | str | Sequence[Checkpoint] | None = None,
     epochs: int | None = None,
     patience: int | None = None,
@@ -66,6 +68,9 @@ def pretrain(
         instances_per_patient: The most instances that one patient contributes to an epoch; they are
             drawn anew for each.
         precision: Of activations: 'float32' or 'bfloat16'.
+        batch_norm: Whether batch norm sees all views of a batch at once ('batch') or each by
+            itself ('view').
+        normalisation: Of frames: 'min-max' to 0 … 1, or 'none' to leave them in mV.
         init: Encoders to start from: a checkpoint for all seeds, or a folder with one per seed.
         epochs: At most this many; 400 by default.
         patience: Epochs without a lower validation loss before a seed stops; 15 by default.
@@ -101,6 +106,8 @@ def pretrain(
         perturb=perturb if perturb is None or isinstance(perturb, str) else tuple(perturb),
         instances_per_patient=instances_per_patient,
         precision=precision,
+        batch_norm=batch_norm,
+        normalisation=normalisation,
         settings=Settings.choose(
             settings,
             manifest.batch_size,

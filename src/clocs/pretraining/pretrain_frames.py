@@ -66,6 +66,10 @@ def pretrain_frames(
     device = torch.device(device)
     encoder = plan.encoder_for(frames.spec.samples)
     origins, files = _origins(init, plan, encoder), plan.files(out)
+    if plan.normalisation == "none" and frames.unit != "mV":
+        raise SettingError(
+            f"signals of {frames.dataset} are in {frames.unit}, not mV; leave out `normalisation`"
+        )
     if plan.objective:
         learnable_parts(frames, plan)  # refuses before the folder is touched, as do the next lines
     check_parts(frames)
@@ -247,15 +251,18 @@ def _fitted_batch_norm(
 ) -> Weights:
     """Batch-norm statistics as the mean over all full batches of the training frames."""
     signals = Signals.of(frames, device)
-    rows = instances(frames, of=plan.row.of, views=plan.row.views, split=0).windows
-    starts = torch.from_numpy(rows)[:, 0].to(device)
+    rows = instances(frames, of=plan.row.of, views=plan.row.views, split=0)
+    starts = torch.from_numpy(rows.windows)[:, 0].to(device)
+    scale = torch.from_numpy(rows.scale)[:, 0].to(device)
     keys = keyed_random.member_keys(list(plan.seeds), device)
     order_keys = keyed_random.fold(keys, keyed_random.stream("order"))
-    order = starts[keyed_random.permutation(order_keys, len(starts))]
+    order = keyed_random.permutation(order_keys, len(starts))
     encoder = replace(plan, dropout=0).encoder_for(frames.spec.samples)
     size = min(plan.settings.batch_size, len(starts))
     with torch.no_grad():
         for step in range(len(starts) // size):
-            x = signals.normalised(order[:, step * size : (step + 1) * size])
+            some = order[:, step * size : (step + 1) * size]
+            raw = plan.normalisation == "none"
+            x = signals.raw(starts[some], scale[some]) if raw else signals.normalised(starts[some])
             _, buffers = encoder.encode_training(weights, buffers, x, keys, momentum=1 / (step + 1))
     return buffers

@@ -10,11 +10,13 @@ from torch import Tensor
 
 from clocs import keyed_random
 from clocs.encoders.base import Weights
+from clocs.encoders.per_view import PerView
 from clocs.errors import SettingError
 from clocs.frames.frames import Frames
 from clocs.frames.views import Instances, instances
 from clocs.pretraining.batches import BatchMaker, Part, PatientLimit
 from clocs.pretraining.plan import Plan
+from clocs.pretraining.raw_batches import RawBatchMaker
 from clocs.training.signals import Signals
 from clocs.training.task import Task
 
@@ -53,7 +55,9 @@ class PretrainingTask(Task):
         )
         self.train, self.validation = (Part.of(frames, part, device) for part in parts)
         chains = [chain for chain in plan.chains if chain for _ in plan.seeds]
-        self.batches = BatchMaker(self.signals, views, members, chains, frames.multilabel)
+        make = RawBatchMaker if plan.normalisation == "none" else BatchMaker
+        self.batches = make(self.signals, views, members, chains, frames.multilabel)
+        self._per_view = plan.batch_norm == "view"
         self._heads = self.objective.heads(
             dim=self.encoder.embedding_dim, classes=len(frames.labels), copies=len(views.copies)
         )
@@ -99,7 +103,8 @@ class PretrainingTask(Task):
         self, weights: Weights, buffers: Weights, rows: Tensor, keys: Tensor
     ) -> tuple[Tensor, Weights]:
         batch = self.batches.batch(self.train, rows, keys)
-        return self.objective.train_loss(self.encoder, weights, buffers, batch, keys)
+        encoder = PerView.of(self.encoder, rows.shape[1]) if self._per_view else self.encoder
+        return self.objective.train_loss(encoder, weights, buffers, batch, keys)
 
     def after_step(self, weights: Weights, buffers: Weights) -> Weights | None:
         return self.objective.after_step(weights, buffers)

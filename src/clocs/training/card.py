@@ -21,7 +21,9 @@ from clocs.sealed import own_hash
 FORMAT = 2
 NORMALISATION = "min-max per frame and lead"
 CENTRED = "min-max per frame and lead, minus 0.5"
-INPUT_OFFSETS = {NORMALISATION: 0.0, CENTRED: -0.5}  # added to frames that are scaled to 0 … 1
+IN_MV = "none: in mV"
+# added to frames that are scaled to 0 … 1, or to those in mV
+INPUT_OFFSETS = {NORMALISATION: 0.0, CENTRED: -0.5, IN_MV: 0.0}
 NOTICE = (
     "Embeddings are learned to tell patients apart: treat them as data that can identify a person."
 )
@@ -78,6 +80,11 @@ class Card:
     def input_offset(self) -> float:
         """What is added to frames scaled to 0 … 1 to give the input that the encoder learned on."""
         return INPUT_OFFSETS[self.normalisation]
+
+    @property
+    def in_mv(self) -> bool:
+        """Whether the encoder takes frames in mV, not scaled."""
+        return self.normalisation == IN_MV
 
     def json(self) -> bytes:
         """The content of the file."""

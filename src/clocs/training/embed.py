@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -31,10 +32,38 @@ def stack(checkpoints: Sequence[Checkpoint]) -> tuple[Weights, Weights]:
     return weights, buffers
 
 
-def input_offsets(checkpoints: Sequence[Checkpoint], device: torch.device | str) -> Tensor | None:
-    """(members, 1, 1) to add to normalised frames, or None where no encoder needs it."""
-    offsets = [checkpoint.card.input_offset for checkpoint in checkpoints]
-    return torch.tensor(offsets, device=device)[:, None, None] if any(offsets) else None
+@dataclass(frozen=True)
+class EncoderInput:
+    """How the input of each member is made of signals: as its encoder learned on it."""
+
+    offset: Tensor | None  # (members, 1, 1) to add to normalised frames; None where all are 0
+    in_mv: Tensor | None  # (members, 1, 1) bool: who takes frames in mV; None where nobody does
+
+    @classmethod
+    def of(cls, checkpoints: Sequence[Checkpoint], device: torch.device | str) -> EncoderInput:
+        cards = [checkpoint.card for checkpoint in checkpoints]
+        offsets, in_mv = (
+            torch.tensor(values, device=device)[:, None, None] if any(values) else None
+            for values in ([card.input_offset for card in cards], [card.in_mv for card in cards])
+        )
+        return cls(offsets, in_mv)
+
+    def __call__(self, signals: Signals, starts: Tensor, scale: Tensor) -> Tensor:
+        """starts, scale: (rows,) or (members, rows) -> (…, rows, samples)."""
+        x = signals.normalised(starts)
+        if self.offset is not None:
+            x = (x + self.offset).to(x.dtype)
+        if self.in_mv is not None:
+            x = torch.where(self.in_mv, signals.raw(starts, scale).to(x.dtype), x)
+        return x
+
+
+def expect_mv(checkpoints: Sequence[Checkpoint], frames: Frames) -> None:
+    """Refuse frames in another unit for encoders that take mV; the others normalise any unit."""
+    if frames.unit != "mV" and any(checkpoint.card.in_mv for checkpoint in checkpoints):
+        raise CheckpointError(
+            f"this encoder takes signals in mV, but those of {frames.dataset} are in {frames.unit}"
+        )
 
 
 @torch.no_grad()
@@ -54,12 +83,14 @@ def embed_instances(
         {k: v.to(device) for k, v in tensors.items()} for tensors in stack(checkpoints)
     )
     size = max(1, AT_ONCE // len(checkpoints))
+    expect_mv(checkpoints, frames)
     signals = Signals.of(frames, device, windows=size)
     starts = torch.from_numpy(np.ascontiguousarray(rows.windows[:, 0]))
-    parts, offset = [], input_offsets(checkpoints, device)
-    for some in signals.staged(starts.split(size)):
-        x = signals.normalised(some).expand(len(checkpoints), -1, -1)
-        parts.append(encoder.encode(weights, buffers, x if offset is None else x + offset))
+    scales = torch.from_numpy(np.ascontiguousarray(rows.scale[:, 0])).to(device).split(size)
+    parts, as_input = [], EncoderInput.of(checkpoints, device)
+    for some, scale in zip(signals.staged(starts.split(size)), scales, strict=True):
+        x = as_input(signals, some, scale).expand(len(checkpoints), -1, -1)
+        parts.append(encoder.encode(weights, buffers, x))
     made = torch.cat(parts, dim=1)
     if not bool(made.isfinite().all()):
         raise CheckpointError(

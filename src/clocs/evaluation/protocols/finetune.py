@@ -45,7 +45,7 @@ def predict(given: ProtocolInput) -> ProtocolOutput:
         seeds = [given.seeds[m] for m in members]
         best = fit(task, seeds, given.settings, device=device, on_epoch=recorder)
         given.check_converged(best, members)
-        parts = [task.logits(best.weights, best.buffers, p.starts) for p in (validation, test)]
+        parts = [task.logits(best.weights, best.buffers, p) for p in (validation, test)]
         for place, member in enumerate(members):
             logits[member] = [part[place] for part in parts]
             trained[member] = best, place

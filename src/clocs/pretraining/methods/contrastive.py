@@ -26,6 +26,11 @@ class PatientNCE(Objective):
     compares_patients = True
 
     temperature: float = option(0.1, "Temperature τ of the contrastive loss.", above=0)
+    positives: str = option(
+        "patient",
+        "Positive pairs: views of one patient, or of one instance alone (no off-diagonal terms).",
+        choices=("patient", "instance"),
+    )
     positives_within: float | None = option(
         None,
         "Most days between two recordings of one patient that count as a positive pair.",
@@ -34,6 +39,10 @@ class PatientNCE(Objective):
     )
 
     def check(self, frames: Frames) -> None:
+        if self.positives_within is not None and self.positives == "instance":
+            raise SettingError(
+                "`positives_within` is for pairs of one patient; leave it out, or `positives`"
+            )
         if self.positives_within is not None and not np.isfinite(frames.day).any():
             raise SettingError(
                 f"no recording of {frames.dataset} has a date, so `positives_within` cannot be "
@@ -53,6 +62,8 @@ class PatientNCE(Objective):
         from clocs.pretraining.losses import same_patient_pairs
 
         same = same_patient_pairs(batch.patients)
+        if self.positives == "instance":  # another instance of the patient is like any other
+            return same.zero_(), None
         if self.positives_within is None:
             return same, None
         apart = (batch.days[:, :, None] - batch.days[:, None, :]).abs()

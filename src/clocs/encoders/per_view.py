@@ -1,0 +1,60 @@
+"""Batch norm for each view by itself: one pass per view in training, each with its own statistics.
+
+The paper's authors encode one view after another; by default all views of a batch are encoded, and
+normalised, at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from clocs import keyed_random
+from clocs.encoders.base import Encoder, Weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerView(Encoder):
+    """An encoder that trains on one view of the batch at a time; otherwise the encoder itself."""
+
+    inner: Encoder
+    batch: int  # instances of a batch: the views of x are so many rows each
+
+    @classmethod
+    def of(cls, encoder: Encoder, batch: int) -> PerView:
+        return cls(
+            embedding_dim=encoder.embedding_dim,
+            samples=encoder.samples,
+            dropout=encoder.dropout,
+            name=encoder.name,
+            inner=encoder,
+            batch=batch,
+        )
+
+    @property
+    def capturable(self) -> bool:
+        return self.inner.capturable
+
+    def parameters(self, keys: Tensor) -> Weights:
+        return self.inner.parameters(keys)
+
+    def buffers(self, members: int) -> Weights:
+        return self.inner.buffers(members)
+
+    def encode(self, weights: Weights, buffers: Weights, x: Tensor) -> Tensor:
+        return self.inner.encode(weights, buffers, x)
+
+    def encode_training(
+        self, weights: Weights, buffers: Weights, x: Tensor, keys: Tensor, momentum: float = 0.1
+    ) -> tuple[Tensor, Weights]:
+        """x: (members, views·batch, samples); the running statistics move once for each view."""
+        parts = []
+        for number, view in enumerate(x.split(self.batch, dim=1)):
+            key = keyed_random.fold(keys, keyed_random.stream("view"), number)
+            z, buffers = self.inner.encode_training(
+                weights, buffers, view.contiguous(), key, momentum
+            )
+            parts.append(z)
+        return torch.cat(parts, dim=1), buffers
