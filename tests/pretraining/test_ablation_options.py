@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -78,7 +79,8 @@ def test_every_method_trains_with_it_and_its_card_says_so(
 ) -> None:
     name, _, value = option.partition("=")
     usual = Plan(method, (0, 1), embedding_dim=8, settings=QUICK)
-    plans = (usual, replace(usual, **{name: value}))
+    changed: dict[str, Any] = {name: value}
+    plans = (usual, replace(usual, **changed))
     first, second = (
         pretrain_frames(small_frames, plan, tmp_path / str(i)) for i, plan in enumerate(plans)
     )
@@ -120,7 +122,11 @@ def test_every_protocol_feeds_an_encoder_as_its_card_says(
         for i, plan in enumerate((usual, replace(usual, normalisation="none")))
     ]
     assert groups[1][0].card.normalisation == IN_MV
-    how = {"protocol": protocol, "settings": replace(QUICK, epochs=2), "resamples": 0}
+    how: dict[str, Any] = {
+        "protocol": protocol,
+        "settings": replace(QUICK, epochs=2),
+        "resamples": 0,
+    }
     together = score_groups(groups, small_frames, **how)
     alone = [score_groups([group], small_frames, **how)[0] for group in groups]
     for one, own in zip(together, alone, strict=True):

@@ -17,7 +17,7 @@ from clocs.experiments.ledger import Run
 from clocs.pretraining.methods import find_method
 from clocs.pretraining.methods.mtssl import PAPER_TASKS, TASKS
 from clocs.recording import STANDARD_LEADS, FrameSpec
-from clocs.training.card import CENTRED, NORMALISATION
+from clocs.training.card import CENTRED, IN_MV, NORMALISATION
 
 _DATASETS = {
     "chapman": Chapman,
@@ -46,6 +46,7 @@ def settings_of(cell: Cell, run: Run, *, simulated: bool) -> dict[str, Any]:
     p = cell.pretraining
     views = find_method(p.method).views
     tasks = list(PAPER_TASKS.get(p.dataset, tuple(TASKS))) if p.method == "mtssl" else None
+    in_mv = p.plan.get("normalisation") == "none"
     chosen = p.perturb or next(filter(None, views.copies), None)
     return {
         "run": run.name,
@@ -62,9 +63,11 @@ def settings_of(cell: Cell, run: Run, *, simulated: bool) -> dict[str, Any]:
         "tau_d": (p.tau_d or paper.TAU_D) if p.method == "byol" else None,
         "perturb": chosen,
         "tasks": tasks,
-        "frame": asdict(_frame(cell.downstream, segments=1, simulated=simulated)),
+        "frame": asdict(
+            _frame(cell.downstream, segments=1 + cell.segment_frame, simulated=simulated)
+        ),
         "encoder_frame": asdict(_frame(p.dataset, segments=views.segments, simulated=simulated)),
-        "input": CENTRED if views.normalised_first else NORMALISATION,
+        "input": IN_MV if in_mv else CENTRED if views.normalised_first else NORMALISATION,
         "metric": _METRICS.get(cell.task, _AUC),
         "version": run.versions.get("clocs"),
     }
