@@ -6,8 +6,9 @@ An instance is one batch element with all its views; members add up. Gathering, 
 optimiser are counted; start-up, compilation and validation are not. The ordinary way
 (`train_baseline.py`) trains one member with a per-item Dataset, a DataLoader with 0 or 2 workers
 (the better one counts), one forward pass per view and a Python loop over pairs of views. Both sides
-see the same frames and run alternately. The limit that memory bandwidth sets assumes 60 kB per
-view, as the paper's CNN needs.
+see the same frames and run alternately. Where CMSC is measured, too, views per second are also
+given as a share of its own with as many members. The limit that memory bandwidth sets assumes 60 kB
+per view, as the paper's CNN needs.
 """
 
 from __future__ import annotations
@@ -51,6 +52,16 @@ class Row:
     @property
     def ratio(self) -> float:
         return self.ours / self.baseline
+
+    @property
+    def views_per_second(self) -> float:
+        return self.ours * self.views
+
+    def of_cmsc(self, rows: list[Row]) -> float | None:
+        """Views per second as a share of CMSC's, where it was measured with as many members."""
+        found = (r for r in rows if r.method == "cmsc" and r.members == self.members)
+        cmsc = next(found, None)
+        return self.views_per_second / cmsc.views_per_second if cmsc else None
 
 
 def make_frames(patients: int, samples: int = 2500) -> Frames:
@@ -196,21 +207,29 @@ def main() -> None:
                     baseline.best_rate(frames, method, given.encoder, device, given.seconds)
                 )
             best = max(theirs)
-            views = engine.task.train.windows.shape[1] * len(engine.task.chains)  # type: ignore[attr-defined]
+            assert isinstance(engine.task, PretrainingTask)
+            views = engine.task.train.windows.shape[1] * engine.task.batches.copies
             limit = most / (BYTES_A_VIEW * views)
             rows.append(
                 Row(method, members, views, statistics.median(ours), best[0], best[1], limit)
             )
     if given.json:
-        print(json.dumps([asdict(row) | {"ratio": row.ratio} for row in rows], indent=2))
+        more = [
+            {"ratio": r.ratio, "views_per_second": r.views_per_second, "of_cmsc": r.of_cmsc(rows)}
+            for r in rows
+        ]
+        print(json.dumps([asdict(r) | m for r, m in zip(rows, more, strict=True)], indent=2))
         return
     name = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
     print(f"{name}, {torch.get_num_threads()} threads, torch {torch.__version__}, batch {BATCH}")
     print(f"{'method':8} {'members':>7} {'views':>5} {'clocs/s':>12} {'ordinary/s':>11} "
-          f"{'ratio':>8} {'bandwidth limit/s':>18}")  # fmt: skip
+          f"{'ratio':>8} {'bandwidth limit/s':>18} {'views/s':>12} {'of CMSC':>8}")  # fmt: skip
     for row in rows:
+        share = row.of_cmsc(rows)
+        of_cmsc = "" if share is None else f"{share:.2f}"
         print(f"{row.method:8} {row.members:7} {row.views:5} {row.ours:12,.0f} "
-              f"{row.baseline:11,.0f} {row.ratio:7.1f}× {row.limit:18,.0f}")  # fmt: skip
+              f"{row.baseline:11,.0f} {row.ratio:7.1f}× {row.limit:18,.0f} "
+              f"{row.views_per_second:12,.0f} {of_cmsc:>8}")  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from clocs.kernels.random_triton import bits
+from clocs.kernels.random_triton import normal
 
 
 def normal_noise(keys: Tensor, count: int) -> Tensor:
@@ -19,12 +19,7 @@ def normal_noise(keys: Tensor, count: int) -> Tensor:
 
 @triton.jit
 def _noise(keys, o, total, size: tl.constexpr):
-    """The numbers of `clocs.pretraining.perturbations.normals`: two per draw (Box–Muller)."""
     member = tl.program_id(1)
     element = tl.program_id(0) * size + tl.arange(0, size)
-    x = bits(tl.load(keys + member), element // 2)
-    high, low = x >> 32, x & 0xFFFFFFFF
-    radius = tl.sqrt(tl.maximum(-2.0 * tl.log((high + 1).to(tl.float32) * 2.0**-32), 0.0))
-    angle = low.to(tl.float32) * 1.4629180792671596e-09  # 2π · 2⁻³²
-    value = radius * tl.where(element % 2 == 0, tl.cos(angle), tl.sin(angle))
+    value = normal(tl.load(keys + member), element)
     tl.store(o + member.to(tl.int64) * total + element, value, mask=element < total)

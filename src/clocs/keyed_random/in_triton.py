@@ -77,12 +77,18 @@ def bits(key, element):
 
 
 @triton.jit
+def fold(key, part):
+    """`keyed_random.fold` of one part, as unsigned numbers."""
+    return mixed(key.to(tl.uint64) * 31 + part + _GOLDEN)
+
+
+@triton.jit
 def _with(x, place, number, row, column, by_row, by_column, ok, is_tensor: tl.constexpr):
     part = tl.zeros_like(x) + number.to(tl.uint64)
     if is_tensor:
         at = place + row * by_row + column * by_column
         part = tl.load(at, mask=ok, other=0).to(tl.uint64)
-    return mixed(x * 31 + part + _GOLDEN)
+    return fold(x, part)
 
 
 @triton.jit(do_not_specialize=_VARYING)

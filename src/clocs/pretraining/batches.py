@@ -14,6 +14,8 @@ from torch import Tensor
 from clocs import keyed_random
 from clocs.frames.frames import Frames
 from clocs.frames.views import Instances, Views
+from clocs.kernels.triton_support import can_use_triton
+from clocs.pretraining.fused_views import FusedViews
 from clocs.pretraining.perturbations import Chain, parse
 from clocs.training.card import CENTRED, INPUT_OFFSETS
 from clocs.training.signals import Signals, min_max
@@ -92,33 +94,58 @@ class BatchMaker:
         self, signals: Signals, views: Views, members: int, perturb: Sequence[str], multilabel: bool
     ) -> None:
         """`perturb` is one chain per member, in place of those of the views."""
-        self.signals, self.views, self.multilabel = signals, views, multilabel
-        # for each copy of a window: chains, each with the number of consecutive members that use it
-        self.chains = [
-            [(parse(chain) if chain else None, len(list(same))) for chain, same in groupby(each)]
-            for each in (list(perturb) or [copy] * members for copy in views.copies)
-        ]
+        self.signals, self.multilabel = signals, multilabel
+        self.copies = len(views.copies)
+        each = [(chain,) * self.copies for chain in perturb] or [views.copies] * members
+        # for each member the chains of its copies
+        chains = [tuple(parse(chain) if chain else None for chain in copies) for copies in each]
+        # centred on zero: otherwise negation and scaling are invisible
+        self._offset = INPUT_OFFSETS[CENTRED] if views.normalised_first else None
+        self._plain = self._offset is None and not any(map(any, chains))
+        self._fused: FusedViews | None = None
+        if can_use_triton(signals.flat, signals.dtype):
+            self._fused = FusedViews.of(chains, signals.samples, signals.flat.device)
+        # the other members, those of the same chains together
+        self._in_torch: list[tuple[slice, tuple[Chain | None, ...]]] = []
+        for copies, same in groupby(range(members), key=chains.__getitem__):
+            run = list(same)
+            if not (self._fused and self._fused.has(run[0])):
+                self._in_torch.append((slice(run[0], run[-1] + 1), copies))
 
     def batch(self, part: Part, rows: Tensor, keys: Tensor) -> Batch:
         """rows: (members, batch) -> their views: every copy of every window."""
-        starts = self.signals.located(_by_view(part.windows, rows))
-        if self.views.copies == ("",) and not self.views.normalised_first:
-            x = self.signals.normalised(starts)
-        else:
-            x = self._copies(starts, _by_view(part.scale, rows), keys)
-        return Batch(x.to(self.signals.dtype), part, rows, self.multilabel)
+        return Batch(self._views(part, rows, keys), part, rows, self.multilabel)
 
-    def _copies(self, starts: Tensor, scale: Tensor, keys: Tensor) -> Tensor:
-        first = self.views.normalised_first
-        if first:  # centred on zero: otherwise negation and scaling are invisible
-            x = self.signals.normalised(starts) + INPUT_OFFSETS[CENTRED]
-        else:
-            x = self.signals.raw(starts, scale)
-        copies = []
-        for i, chains in enumerate(self.chains):
-            copy = _perturbed(x, chains, keyed_random.fold(keys, keyed_random.stream("copy"), i))
-            copies.append(copy if first else min_max(copy))
-        return torch.cat(copies, dim=1)
+    def _views(self, part: Part, rows: Tensor, keys: Tensor) -> Tensor:
+        """rows: (members, batch) -> (members, copies·windows·batch, samples)."""
+        signals, starts, located = self.signals, part.windows, False
+        if signals.streamed or self._in_torch:
+            starts, located = signals.located(_by_view(starts, rows)), True
+        if self._plain and not self._fused:
+            return signals.normalised(starts)
+        n = rows.shape[1] * part.windows.shape[1]
+        x = rows.new_empty(len(rows), self.copies * n, signals.samples, dtype=signals.dtype)
+        if self._fused:
+            scale = part.scale if self._offset is None and not self._plain else None
+            self._fused.fill(
+                x, signals.flat, starts, rows, scale, keys, located=located, offset=self._offset
+            )
+        if self._in_torch:
+            scale = _by_view(part.scale, rows)
+            for members, chains in self._in_torch:
+                own = self._unperturbed(starts[members], scale[members])
+                for i, chain in enumerate(chains):
+                    key = keyed_random.fold(keys[members], keyed_random.stream("copy"), i)
+                    copy = chain(own, key) if chain else own
+                    x[members, i * n : (i + 1) * n] = (
+                        min_max(copy) if self._offset is None else copy
+                    )
+        return x
+
+    def _unperturbed(self, starts: Tensor, scale: Tensor) -> Tensor:
+        if self._offset is None:
+            return self.signals.raw(starts, scale)
+        return self.signals.normalised(starts) + self._offset
 
 
 @dataclass(frozen=True)
@@ -147,16 +174,6 @@ class PatientLimit:
         rank = torch.empty_like(order).scatter_(1, sorted_by, places) - self.first[patients]
         kept_first = (rank >= self.most).argsort(dim=1, stable=True)[:, : self.count]
         return order.gather(1, kept_first)
-
-
-def _perturbed(x: Tensor, chains: list[tuple[Chain | None, int]], keys: Tensor) -> Tensor:
-    """x: (members, n, samples), each member by its own chain."""
-    sizes = [members for _, members in chains]
-    done = [
-        own if chain is None else chain(own, key)
-        for (chain, _), own, key in zip(chains, x.split(sizes), keys.split(sizes), strict=True)
-    ]
-    return done[0] if len(done) == 1 else torch.cat(done)
 
 
 def _by_view(values: Tensor, rows: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 import torch
 from torch import Tensor
@@ -205,6 +205,9 @@ class Perturbation:
 
     run: Callable[..., Tensor]  # (x, keys, **options) -> x perturbed
     limits: dict[str, tuple[float, float]]  # least and greatest value of options that are numbers
+    # what it does to a view, where `kernels.perturb_triton` has it: changes each sample by itself,
+    # moves samples, or changes them by what the whole view is
+    fused: Literal["values", "places", "view"] | None = None
 
     @property
     def options(self) -> dict[str, Value]:
@@ -237,15 +240,15 @@ class Perturbation:
 _SHARE = {"w": (0.0, 1.0), "r": (1, _ANY)}
 
 PERTURBATIONS: Final = {
-    "gaussian": Perturbation(gaussian, {"sigma": (0.0, _ANY)}),
-    "flip_y": Perturbation(flip_y, {}),
-    "flip_x": Perturbation(flip_x, {}),
-    "sa_t": Perturbation(sa_t, _SHARE),
+    "gaussian": Perturbation(gaussian, {"sigma": (0.0, _ANY)}, "values"),
+    "flip_y": Perturbation(flip_y, {}, "places"),
+    "flip_x": Perturbation(flip_x, {}, "values"),
+    "sa_t": Perturbation(sa_t, _SHARE, "values"),
     "sa_f": Perturbation(sa_f, _SHARE),
-    "scaling": Perturbation(scaling, {"factor": (-_ANY, _ANY)}),
-    "permutation": Perturbation(permutation, {"pieces": (1, _ANY)}),
-    "time_warp": Perturbation(time_warp, {"pieces": (1, _ANY), "factor": (1.0, 10.0)}),
-    "noise_snr": Perturbation(noise_snr, {"db": (-200.0, 200.0)}),
+    "scaling": Perturbation(scaling, {"factor": (-_ANY, _ANY)}, "values"),
+    "permutation": Perturbation(permutation, {"pieces": (1, _ANY)}, "places"),
+    "time_warp": Perturbation(time_warp, {"pieces": (1, _ANY), "factor": (1.0, 10.0)}, "places"),
+    "noise_snr": Perturbation(noise_snr, {"db": (-200.0, 200.0)}, "view"),
 }
 
 

@@ -68,7 +68,7 @@ class PretrainingTask(Task):
 
     @property
     def streamed(self) -> bool:
-        return type(self.signals) is not Signals
+        return self.signals.streamed
 
     @property
     def capturable(self) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -36,6 +37,7 @@ class Signals:
     flat: Tensor  # (samples,) int16
     samples: int  # of a window
     dtype: torch.dtype = torch.float32  # of the windows that come out
+    streamed: ClassVar[bool] = False  # whether `flat` holds the windows of a batch only
 
     @classmethod
     def of(
@@ -93,6 +95,8 @@ class StreamedSignals(Signals):
 
     `flat` is their place on the device; `host` holds everything, in memory or mapped from a file.
     """
+
+    streamed = True
 
     def __init__(
         self, host: Tensor, samples: int, dtype: torch.dtype, device: torch.device, windows: int

@@ -1,0 +1,212 @@
+"""Views made by one kernel against those made by torch, in Triton's interpreter and on a GPU."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from clocs import keyed_random
+from clocs.experiments.grid import CHAINS
+from clocs.frames.views import Views, perturbed, segments, transformed
+from clocs.pretraining import batches, fused_views, perturbations
+from clocs.pretraining.batches import BatchMaker, Part
+from clocs.pretraining.methods.mtssl import TASKS
+from clocs.pretraining.perturbations import PERTURBATIONS, Perturbation, parse
+from clocs.training.signals import Signals, StreamedSignals
+
+FIGURE_3 = tuple(chain for chain in CHAINS if "sa_f" not in chain)
+SINGLE = (
+    "gaussian(sigma=0.05)", "flip_x", "flip_x(always=true)", "flip_y", "flip_y(always=true)",
+    "sa_t", "sa_t(w=0.1, r=3)", "scaling(factor=-0.7)", "noise_snr(db=10)",
+    "permutation(pieces=1)", "permutation(pieces=7)", "permutation(pieces=64)",
+    "time_warp", "time_warp(pieces=1)", "time_warp(pieces=13, factor=1.5)",
+)  # fmt: skip
+LONG = (
+    "gaussian>time_warp>noise_snr", "sa_t>permutation>gaussian", "scaling>flip_x>flip_y>sa_t",
+    "noise_snr>gaussian", "gaussian>gaussian",
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def fused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches are made by the kernel, in the interpreter, too."""
+    monkeypatch.setattr(batches, "can_use_triton", lambda *given: True)
+
+
+def made(
+    views: Views,
+    device: torch.device,
+    *,
+    perturb: tuple[str, ...] = (),
+    members: int = 2,
+    samples: int = 300,
+    batch: int = 3,
+    dtype: torch.dtype = torch.float32,
+    stream: bool = False,
+) -> Tensor:
+    """The views of a batch: (members, copies·windows·batch, samples)."""
+    draw = np.random.default_rng(samples)
+    instances, windows = 11, views.segments
+    size = instances * windows * samples
+    walk = torch.from_numpy(draw.integers(-20, 21, size).cumsum().astype(np.int16))
+    starts = torch.arange(instances * windows).view(instances, windows) * samples
+    none = torch.zeros(instances, device=device)
+    part = Part(
+        windows=starts.to(device),
+        scale=torch.linspace(0.001, 0.005, instances * windows, device=device).view(-1, windows),
+        patients=none, recordings=none, days=none, targets=none[:, None], starts=starts,
+    )  # fmt: skip
+    rows = torch.from_numpy(draw.integers(0, instances, (members, batch)))
+    keys = keyed_random.member_keys(list(range(members)), device)
+    signals = Signals(walk.to(device), samples, dtype)
+    if stream:
+        signals = StreamedSignals(walk, samples, dtype, device, members * windows * batch)
+        next(staged := iter(signals.staged([part.host_starts(rows)])))
+    x = BatchMaker(signals, views, members, perturb, False).batch(part, rows.to(device), keys).x
+    if stream:
+        assert not list(staged)
+    return x.cpu()
+
+
+def both(device: torch.device, views: Views, **given: object) -> Iterator[Tensor]:
+    yield made(views, device, **given)  # type: ignore[arg-type]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batches, "can_use_triton", lambda *given: False)
+        patch.setattr(perturbations, "can_use_triton", lambda *given: False)
+        yield made(views, torch.device("cpu"), **given)  # type: ignore[arg-type]
+
+
+def assert_same(
+    device: torch.device, views: Views, *, exact: bool = False, **given: object
+) -> None:
+    fused, plain = both(device, views, **given)
+    assert fused.shape == plain.shape and fused.dtype == plain.dtype
+    if exact:
+        assert torch.equal(fused, plain)
+    else:
+        assert (fused - plain).abs().max() < 1e-5
+
+
+def is_exact(chain: str) -> bool:
+    return not any(name in chain for name in ("gaussian", "noise", "sa_t", "warp"))
+
+
+@pytest.mark.parametrize("samples", [300, 997])
+@pytest.mark.parametrize("chain", [*SINGLE, *FIGURE_3, *LONG])
+def test_fused_views_equal_those_of_torch(device: torch.device, chain: str, samples: int) -> None:
+    assert fused_views.program(parse(chain), samples) is not None
+    assert_same(device, perturbed(chain), samples=samples, exact=is_exact(chain))
+
+
+def test_a_frame_of_2500_samples_is_made_alike(device: torch.device) -> None:
+    for chain in ("gaussian", "permutation(pieces=20)", "time_warp"):
+        assert_same(device, perturbed(chain), samples=2500, exact=is_exact(chain))
+
+
+@pytest.mark.parametrize(("samples", "stream"), [(997, True), (2500, False)])
+def test_all_transforms_of_mt_ssl_equal_those_of_torch(
+    device: torch.device, samples: int, stream: bool
+) -> None:
+    assert_same(device, transformed(*TASKS.values()), samples=samples, stream=stream)
+    # those without noise and interpolation
+    kept = [TASKS[name] for name in ("scaling", "negation", "inversion", "permutation")]
+    assert_same(device, transformed(*kept), samples=samples, stream=stream, exact=True)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_windows_without_perturbation_are_exact(device: torch.device, stream: bool) -> None:
+    assert_same(device, segments(2), exact=True, batch=5, stream=stream)
+    assert_same(device, segments(3) * perturbed("flip_y"), exact=True, stream=stream)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_members_may_differ_in_their_chains(device: torch.device, stream: bool) -> None:
+    chains = ("gaussian", "sa_f", "sa_f", "flip_y>flip_y", "flip_x", "gaussian")
+    assert_same(device, perturbed("gaussian"), perturb=chains, members=6, stream=stream)
+
+
+def test_views_in_bfloat16_are_those_in_float32_rounded(device: torch.device) -> None:
+    views = transformed(*TASKS.values())
+    half = made(views, device, members=1, dtype=torch.bfloat16)
+    assert half.dtype == torch.bfloat16
+    assert torch.allclose(half.float(), made(views, device, members=1), rtol=2**-7, atol=1e-6)
+
+
+def test_chains_that_a_single_pass_cannot_make_are_left_to_torch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own = Perturbation(lambda x, keys: x, {})
+    monkeypatch.setitem(PERTURBATIONS, "own", own)
+    for chain in (
+        "sa_f", "gaussian>sa_f", "flip_y>permutation", "noise_snr>flip_y", "own",
+        "permutation(pieces=65)",
+    ):  # fmt: skip
+        assert fused_views.program(parse(chain), 2500) is None, chain
+    assert fused_views.program(parse("permutation(pieces=50)"), 40) is None
+    assert fused_views.program(parse("flip_y>noise_snr"), 2500) is not None
+
+
+def test_every_fused_perturbation_is_tested() -> None:
+    fused = {name for name, row in PERTURBATIONS.items() if row.fused}
+    assert fused == {step.name for chain in SINGLE for step in parse(chain).steps}
+
+
+COMPILE = """
+import torch
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+from triton.runtime.jit import MockTensor
+
+class H200:
+    get_current_target = staticmethod(lambda: GPUTarget("cuda", 90, 32))
+    get_current_device = staticmethod(lambda: 0)
+    get_current_stream = staticmethod(lambda device: 0)
+
+driver.set_active(H200())
+from clocs.kernels.windows_triton import _windows
+
+int64, real = MockTensor(torch.int64), MockTensor(torch.float32)
+for programs, offset, located, scale, dtype in VARIANTS:
+    compiled = _windows.warmup(
+        MockTensor(torch.int16), int64, int64, scale and real, int64, MockTensor(torch.int32),
+        MockTensor(getattr(torch, dtype)), 256, programs, offset, located, 2500, 4096, num_warps=8,
+        enable_fp_fusion=False, grid=(1, 1, 1),
+    )
+    assert "sm_90" in compiled.asm["ptx"]
+_windows.warmup(
+    MockTensor(torch.int16), int64, None, None, None, None, real, 0, ((),), None, True, 2500, 4096,
+    num_warps=8, enable_fp_fusion=False, grid=(1, 1, 1),
+)
+"""
+
+
+def test_the_kernel_compiles_for_an_h200() -> None:
+    pytest.importorskip("triton", reason="needs triton: pip install triton")
+
+    def programs(*chains: str) -> tuple[fused_views.Program | None, ...]:
+        return tuple(fused_views.program(parse(c) if c else None, 2500) for c in chains)
+
+    variants = [
+        (programs(""), None, False, None, "float32"),
+        (programs("gaussian"), None, True, True, "bfloat16"),
+        (programs("", *TASKS.values()), -0.5, False, None, "float32"),
+        (programs(*FIGURE_3[:4]), None, False, True, "float32"),
+        (programs("gaussian>time_warp>noise_snr"), None, False, True, "float32"),
+    ]
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    script = COMPILE.replace("VARIANTS", repr(variants))
+    ran = subprocess.run(
+        [sys.executable, "-c", script],
+        check=False,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stderr
