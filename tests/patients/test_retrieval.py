@@ -100,6 +100,47 @@ def shown(scores: list[Retrieval]) -> list[str]:
     return [line.strip("│ ") for line in console.export_text().splitlines()]
 
 
+def test_a_match_within_one_recording_is_called_that(
+    checkpoint: Checkpoint, small_store: Store
+) -> None:
+    """The store's patients have two recordings each; in the paper's datasets they have one."""
+    (score,) = retrieval([checkpoint], small_store)
+    assert not score.one_recording_each
+    words = "every patient has one recording"
+    assert words not in " ".join(shown([score]))
+    assert words in " ".join(shown([replace(score, one_recording_each=True)]))
+
+
+def test_all_scores_are_of_the_frame_that_is_asked_for(
+    checkpoint: Checkpoint, small_store: Store
+) -> None:
+    (own,) = retrieval([checkpoint], small_store)
+    (short,) = retrieval([checkpoint], small_store, frame=2.0)
+    assert own.frame == small_store.manifest.frame
+    assert short.frame == FrameSpec(2.0, checkpoint.encoder.samples)
+    assert short.halves is not None and short.halves.frame == 2.0
+    assert short.recordings is not None and short.recordings.frame == 2.0
+    row = short.json()
+    assert row["frame"] == {"seconds": 2.0, "samples": checkpoint.encoder.samples}
+    assert {
+        "split_seed",
+        "leads",
+        "embedding_dim",
+        "seed",
+        "frame_trained",
+        "version",
+    } <= row.keys()
+
+
+def test_encoders_trained_on_different_frames_are_named(
+    checkpoint: Checkpoint, small_store: Store
+) -> None:
+    (score,) = retrieval([checkpoint], small_store)
+    other = replace(score, method="cmsc", run="another", frame_trained=FrameSpec(2.0))
+    assert "trained on frames of" not in " ".join(shown([score]))
+    assert "trained on frames of 2 s (cmsc) and" in " ".join(shown([score, other]))
+
+
 def test_seeds_of_one_pre_training_share_its_run(
     checkpoint: Checkpoint, small_store: Store
 ) -> None:

@@ -291,6 +291,9 @@ def retrieval(
     ],
     split: Split = "test",
     leads: Leads = None,
+    frame: Annotated[
+        float | None, typer.Option(help="Seconds of a frame; the store's by default.")
+    ] = None,
     split_seed: SplitSeed = 0,
     device: Device = None,
     as_json: Json = False,
@@ -304,6 +307,7 @@ def retrieval(
             checkpoints[-1],
             split=split,
             leads=names_of(leads),
+            frame=frame,
             split_seed=split_seed,
             device=device,
             progress=progress,

@@ -66,6 +66,7 @@ class DistanceReport:
     split: str
     patients: int
     patients_seen: int  # in the encoder's training or validation
+    one_recording_each: bool  # then those within a patient are within a recording
     frame: float  # seconds
     leads: list[str]
     zero_vectors: int  # frames × leads
@@ -145,6 +146,7 @@ def patient_distances(
         split=split,
         patients=len(patients),
         patients_seen=own["patient"].filter(seen).n_unique(),
+        one_recording_each=rows["recording"].n_unique() == len(patients),
         frame=spec.seconds,
         leads=list(made.leads or ()),
         zero_vectors=made.zero_vectors,

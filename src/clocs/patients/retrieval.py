@@ -2,7 +2,8 @@
 
 Two questions. Is the nearest neighbour the same patient: for a recording's first half among all
 second halves and, where patients have several recordings, for a recording among all others? And do
-the ten nearest other patients share the diagnosis more often than chance?
+the ten nearest other patients share the diagnosis more often than chance? Where no patient has two
+recordings, as in the paper's four datasets, the same patient means the same recording.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 
+from clocs._version import __version__
 from clocs.errors import LeakError, SettingError
 from clocs.frames.splits import PARTS, assign
 from clocs.patients.embed import embed_levels, frame_with_halves, store_leads
 from clocs.patients.embeddings import Embeddings, halves
+from clocs.patients.encode import frame_of
 from clocs.patients.index import PatientIndex
 from clocs.recording import FrameSpec
 from clocs.store.store import Store, as_store
@@ -74,8 +77,12 @@ class Retrieval:
     trained: str  # epochs and learning rate
     store: str  # the dataset it is scored on
     split: str
+    split_seed: int
     leads: tuple[str, ...]
+    frame: FrameSpec  # of `recordings` and `diagnosis`; `halves` has its own
+    frame_trained: FrameSpec  # of the encoder's training
     patients: int  # all of them unseen
+    one_recording_each: bool  # then the same patient means the same recording
     patients_seen: int  # left out because one of the encoders has seen them
     copies: int  # recordings left out because an earlier one has the same samples
     halves: SamePatient | None  # first halves of recordings searched among second halves
@@ -83,7 +90,7 @@ class Retrieval:
     diagnosis: Diagnosis | None
 
     def json(self) -> dict[str, Any]:
-        return asdict(self)
+        return asdict(self) | {"version": __version__}
 
 
 @dataclass(frozen=True)
@@ -91,6 +98,8 @@ class UnseenRecordings:
     """Recordings of a store to score encoders on; the counts are as in `Retrieval`."""
 
     only: NDArray[np.bool_]  # (recordings of the store,) which
+    split: str
+    split_seed: int
     patients: int
     seen: int
     copies: int
@@ -103,10 +112,11 @@ def retrieval(
     split: str = "test",
     split_seed: int = 0,
     leads: Sequence[str] | None = None,
+    frame: float | None = None,
     device: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Retrieval]:
-    """Scores of each encoder, all on the same patients: those that none of them has seen.
+    """Scores of each encoder, all on the same frames of the same patients: those never seen.
 
     Args:
         checkpoints: Checkpoints, their files, or folders (then all seeds).
@@ -114,6 +124,8 @@ def retrieval(
         split: Whose recordings: 'train', 'validation', 'test' or 'all'.
         split_seed: Random seed for the patient split.
         leads: By name; those the encoders were trained on by default.
+        frame: Seconds of a frame. By default the dataset's, or that of its segments for halves of
+            recordings that hold only one; an encoder does best on the frame of its training.
         device: 'cpu', 'cuda' …; the best one by default.
         progress: Called with (encoders done, encoders in total).
     """
@@ -133,7 +145,7 @@ def retrieval(
     scores = []
     for done, encoder in enumerate(encoders):
         progress(done, len(encoders))
-        scores.append(_score(encoder, opened, usable, split, chosen, where))
+        scores.append(_score(encoder, opened, usable, chosen, frame, where))
     progress(len(encoders), len(encoders))
     return scores
 
@@ -172,6 +184,8 @@ def unseen_recordings(
     first[rows[np.unique(digests[rows], return_index=True)[1]]] = True
     return UnseenRecordings(
         only=only & first,
+        split=split,
+        split_seed=split_seed,
         patients=table.filter(pl.Series(only & first))["patient"].n_unique(),
         seen=seen,
         copies=int((only & ~first).sum()),
@@ -182,16 +196,16 @@ def _score(
     checkpoint: Checkpoint,
     store: Store,
     usable: UnseenRecordings,
-    split: str,
     leads: tuple[str, ...],
+    seconds: float | None,
     device: torch.device,
 ) -> Retrieval:
-    frame = store.manifest.frame
+    frame = store.manifest.frame if seconds is None else frame_of(checkpoint, seconds)
     embedded = partial(
         embed_levels, checkpoint, store, only=usable.only, leads=leads, device=device
     )
-    made = embedded(levels=["frame", "recording", "patient"])
-    spec = frame_with_halves(store)
+    made = embedded(levels=["frame", "recording", "patient"], spec=frame)
+    spec = frame_with_halves(store) if seconds is None else frame
     frames = made["frame"]
     if spec != frame:
         frames = embedded(levels=["frame"], spec=spec)["frame"]
@@ -204,9 +218,13 @@ def _score(
         pretrain=card.dataset,
         trained=_trained(checkpoint),
         store=store.manifest.dataset,
-        split=split,
+        split=usable.split,
+        split_seed=usable.split_seed,
         leads=leads,
+        frame=frame,
+        frame_trained=card.frame_trained,
         patients=usable.patients,
+        one_recording_each=int(usable.only.sum()) == usable.patients,
         patients_seen=usable.seen,
         copies=usable.copies,
         halves=_halves(frames, spec),

@@ -62,6 +62,8 @@ def distances_table(report: DistanceReport) -> Table:
         ("overlap", f"{facts['overlap']:.3f}"),
         ("patients", f"{report.patients:,} (split: {report.split})"),
     ]
+    if report.one_recording_each:
+        rows.append(("", "one recording each: intra-patient is within a recording"))
     if report.patients_seen:
         rows.append(("", f"[yellow]{report.patients_seen:,} were seen in training[/yellow]"))
     leads = ", ".join(report.leads)
@@ -104,7 +106,8 @@ def _columns(first: Retrieval) -> list[tuple[str, str, str, str]]:
             found.append(("top-10", part, "top10", f"{same.chance10:.3f}"))
     if first.diagnosis is not None:
         base = f"{first.diagnosis.base_rate:.3f}"
-        found.append(("P@10, diagnosis", "diagnosis", "precision", base))
+        title = f"P@10, diagnosis ({first.frame.seconds:g} s)"
+        found.append((title, "diagnosis", "precision", base))
     return found
 
 
@@ -133,6 +136,15 @@ def _caption(scores: Sequence[Retrieval]) -> str:
     first, seeds = scores[0], sorted({one.seed for one in scores})
     notes = [f"mean ± sd over seeds {', '.join(map(str, seeds))}"] if len(seeds) > 1 else []
     notes.append(f"leads {', '.join(first.leads)}")
+    if first.one_recording_each:
+        notes.append("every patient has one recording: a match is the other half of the same one")
+    trained: dict[float, list[str]] = {}
+    for one in scores:
+        methods = trained.setdefault(one.frame_trained.seconds, [])
+        methods += [one.method] if one.method not in methods else []
+    if len(trained) > 1:
+        lengths = (f"{seconds:g} s ({', '.join(trained[seconds])})" for seconds in sorted(trained))
+        notes.append(f"trained on frames of {' and '.join(lengths)}")
     if first.patients_seen:
         notes.append(f"{first.patients_seen:,} patients seen by an encoder left out")
     if first.copies:
