@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
+from clocs.evaluation.comparison import Comparison, correct
 from clocs.experiments import paper
 from clocs.experiments.grid import (
     CHAINS,
@@ -20,6 +21,7 @@ from clocs.experiments.grid import (
     grid,
     perturbed,
 )
+from clocs.experiments.paired import compare_cells
 from clocs.experiments.results import Results, Value, papers
 
 Lookup = Callable[[Cell], float | None]
@@ -36,6 +38,22 @@ class Claim:
     holds: bool | None  # whether our runs agree with the claim; None if they do not suffice
 
 
+class _Ours(float):
+    """An AUC of ours that knows where it comes from, so that two can be tested."""
+
+    def __new__(cls, value: float, cell: Cell, results: Results, among: int = 1) -> _Ours:
+        return super().__new__(cls, value)
+
+    def __init__(self, value: float, cell: Cell, results: Results, among: int = 1) -> None:
+        """among: of how many methods it was chosen as the best, on the test patients."""
+        self.cell, self.results, self.among = cell, results, among
+
+    def against(self, other: _Ours) -> Comparison | None:
+        """The paired test, its p corrected for choosing this one of several."""
+        found = compare_cells(self.results, self.cell, other.cell)
+        return None if found is None else replace(found, p=min(1.0, found.p * self.among))
+
+
 @dataclass(frozen=True)
 class _Count:
     """In how many of the possible comparisons a claim holds."""
@@ -43,12 +61,18 @@ class _Count:
     held: int
     made: int
     planned: int
+    tested: int = 0  # comparisons that have draws
+    sure: int = 0  # those in which the paired test finds the first above the second
 
     def __str__(self) -> str:
         if not self.made:
             return "not run"
         missing = self.planned - self.made
-        return f"{self.held} of {self.made}" + (f" ({missing} not run)" if missing else "")
+        words = f"{self.held} of {self.made}" + (f" ({missing} not run)" if missing else "")
+        if not self.tested:
+            return words
+        some = "" if self.tested == self.made else f" ({self.tested} tested)"
+        return f"{words}, of which distinguishable: {self.sure}{some}"
 
     @property
     def all_hold(self) -> bool | None:
@@ -62,7 +86,8 @@ def claims(results: Results) -> list[Claim]:
         return None if value is None else value.mean
 
     def ours(cell: Cell) -> float | None:
-        return mean(results.ours(cell))
+        value = results.ours(cell)
+        return None if value is None else _Ours(value.mean, cell, results)
 
     def theirs(cell: Cell) -> float | None:
         return mean(papers(cell))
@@ -248,14 +273,26 @@ def _with(cell: Cell, method: str) -> Cell:
 def _of_all(pick: Callable[[Iterable[float]], float], values: list[float | None]) -> float | None:
     """The lowest or highest; None if one is unknown."""
     known = [v for v in values if v is not None]
-    return pick(known) if len(known) == len(values) else None
+    if len(known) < len(values):
+        return None
+    chosen = pick(known)
+    if isinstance(chosen, _Ours):
+        return _Ours(chosen, chosen.cell, chosen.results, among=len(known))
+    return chosen
 
 
 def _above(pairs: Iterable[tuple[float | None, float | None]]) -> _Count:
-    """How often the first of a pair is above the second."""
+    """How often the first of a pair is above the second; Holm's correction over its columns."""
     planned = list(pairs)
     held = [a > b for a, b in planned if a is not None and b is not None]
-    return _Count(sum(held), len(held), len(planned))
+    families: dict[tuple[int, int, float], list[Comparison]] = {}  # tested together: one E and F
+    for a, b in planned:
+        if isinstance(a, _Ours) and isinstance(b, _Ours) and (one := a.against(b)) is not None:
+            p = a.cell.pretraining
+            families.setdefault((p.leads, p.embedding_dim, a.cell.fraction), []).append(one)
+    found = [one for family in families.values() for one in correct(family)]
+    sure = sum(one.better for one in found)
+    return _Count(sum(held), len(held), len(planned), len(found), sure)
 
 
 def _counted(about: str, text: str, theirs: _Count | None, ours: _Count) -> Claim:

@@ -18,6 +18,7 @@ from typing import Any
 
 from clocs.experiments import paper, report_figures, tables
 from clocs.experiments.claims import Claim, claims
+from clocs.experiments.comparisons import surviving, write_comparisons
 from clocs.experiments.coverage import COVERAGE, coverage, sentences
 from clocs.experiments.exports import open_results, write_exports
 from clocs.experiments.findings import findings, small_table
@@ -96,6 +97,7 @@ def report(
     write_atomic(out / "claims.md", _claims_markdown(found).encode(), mode=PUBLIC)
     write_atomic(out / COVERAGE, (json.dumps(counts, indent=2) + "\n").encode(), mode=PUBLIC)
     write_exports(results, out)
+    write_comparisons(results, out)
     parts = generated_parts(results)
     readme = out / "README.md"
     for path in (*map(Path, fill), *([readme] if readme.is_file() else [])):
@@ -126,6 +128,7 @@ def generated_parts(results: Results) -> dict[str, str]:
         "coverage": "\n".join(f"- {line}" for line in sentences(coverage(results, found))),
         "findings": "\n".join(f"- {line}" for line in findings(results, found)),
         "table": small_table(results),
+        "surviving": "\n".join(f"- {line}" for line in surviving(results)),
     }
 
 
@@ -254,6 +257,8 @@ def _markdown(section: Section) -> str:
     shown = [t for t in (*section.tables, *section.folded) if t.filled]
     if shown and section.name != "patient-distances":
         lines += ["", _LEGEND]
+        if untested := sum(table.untested for table in shown):
+            lines.append(f"{untested:,} results are not tested: they have no draws, or no rival.")
     return "\n".join([*lines, ""]) + "\n" + "\n".join(markdown(table) for table in shown)
 
 
@@ -261,7 +266,8 @@ _LEGEND = (
     "Test AUC per frame, of probabilities, mean ± sd over seeds; its 95 % interval in brackets. "
     "In parentheses: the AUC of logits, where the paper's is of logits; the paper's; and the "
     "difference from it, by logits where those are given. † not above the stronger untrained "
-    "encoder (paired test over patients, Holm-corrected)."
+    "encoder: paired test over seeds and patients, and patient splits where there are several, "
+    "with Holm's correction over the columns of the row."
 )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from clocs.experiments import paper
@@ -14,6 +14,7 @@ from clocs.experiments.grid import (
     Pretraining,
     grid,
 )
+from clocs.experiments.paired import above_untrained
 from clocs.experiments.results import Results, Value, papers, value_of
 
 BYOL_DECAYS = (0.5, None, 0.99)  # None: 0.9, BYOL's own
@@ -30,7 +31,7 @@ class TableEntry:
     why_not: str = ""
     best: bool = False  # our best in its column, among encoders pre-trained without labels
     papers_best: bool = False
-    beats_random: bool | None = None  # by a paired test over patients; None if not tested
+    beats_random: bool | None = None  # by the paired test; None if not tested
 
     @property
     def beside(self) -> Value | None:
@@ -61,6 +62,13 @@ class Table:
     @property
     def filled(self) -> int:
         return sum(entry.ours is not None for entry in self.entries)
+
+    @property
+    def untested(self) -> int:
+        """Results of methods that no test has compared with untrained encoders."""
+        rows = [row for label, row in self.rows if label not in _EXCLUDED]
+        known = [e for row in rows for e in row if e is not None and e.ours is not None]
+        return sum(entry.beats_random is None for entry in known)
 
 
 def score_table(
@@ -205,7 +213,7 @@ def _table(
 ) -> Table:
     """Look up every cell; rows without any of the grid's cells are left out."""
 
-    def entry(cell: Cell | None) -> TableEntry | None:
+    def entry(cell: Cell | None, above: Mapping[Cell, bool]) -> TableEntry | None:
         if cell is None or cell not in cells:
             return None
         ours, theirs = results.ours(cell), papers(cell)
@@ -216,10 +224,13 @@ def _table(
             results.logits(cell),
             tuple(result["ci95"]) if result.get("ci95") else None,
             why_not="" if ours else results.why_not(cell),
-            beats_random=result.get("beats_random"),
+            beats_random=above.get(cell),
         )
 
-    found = [(label, [entry(cell) for cell in row]) for label, row in rows]
+    found = []
+    for label, row in rows:
+        above = above_untrained(results, [cell for cell in row if cell is not None])
+        found.append((label, [entry(cell, above) for cell in row]))
     return _marked(title, groups, columns, [row for row in found if any(row[1])])
 
 

@@ -1,0 +1,183 @@
+"""Which differences in tables 1 and 2 are more than chance: every method against every rival.
+
+One test for wins and losses, linear and fine-tuned: paired draws over seeds, patients and, where
+there are several, patient splits. Holm's correction is over the eight columns of both tables (two
+linear, six fine-tuned), separately for each pair of a method and a rival. Where a rival has two
+forms (BYOL by the paper's rule or for a fixed number of epochs; two untrained encoders), the one
+with the higher test AUC counts, in its favour.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from clocs.evaluation.comparison import Comparison, correct
+from clocs.experiments import paper
+from clocs.experiments.additions import chosen_schedule
+from clocs.experiments.cells import Cell, CellTask, Pretraining
+from clocs.experiments.grid import grid
+from clocs.experiments.paired import compare_cells, stronger, untrained_beside
+from clocs.experiments.results import Results
+from clocs.files import PUBLIC, write_atomic
+
+FILE = "comparisons.json"
+FAMILY = "best of CMSC, CMLC and CMSMLC"
+_RIVALS = ("mtssl", "byol", "simclr", "supervised", "untrained")
+_COLUMNS: tuple[tuple[CellTask, str, str], ...] = (
+    *(("linear", dataset, dataset) for dataset in paper.PRETRAIN),
+    *(("finetune", *pair) for pair in paper.PAIRS),
+)
+RULE = (
+    "Paired draws over seeds and patients, and over patient splits where a column has several; "
+    "p corrected by Holm's method over the columns of tables 1 and 2 for each pair of a method and "
+    "a rival."
+)
+
+
+@dataclass(frozen=True)
+class Contest:
+    """A method against a rival in one column."""
+
+    method: str  # its title, or `FAMILY`
+    rival: str  # its title
+    task: CellTask
+    pretrain: str
+    downstream: str
+    comparison: Comparison
+
+    @property
+    def column(self) -> str:
+        titles = paper.DATASET_TITLES
+        if self.task == "linear":
+            return f"linear, {titles[self.downstream]}"
+        return f"{titles[self.pretrain]} → {titles[self.downstream]}"
+
+    def json(self) -> dict[str, Any]:
+        """One row of `comparisons.json`; `a` and `b` are the encoders compared."""
+        place = {"method": self.method, "rival": self.rival, "task": self.task}
+        where = {"pretrain": self.pretrain, "downstream": self.downstream}
+        return place | where | self.comparison.json()
+
+
+def contests(results: Results) -> list[Contest]:
+    """Every comparison that the results have draws for."""
+    methods = [(method, paper.METHOD_TITLES[method]) for method in paper.CLOCS]
+    found: list[Contest] = []
+    for method, title in (("", FAMILY), *methods):
+        for rival in _RIVALS:
+            made = [
+                Contest(title, _title(rival), *column, comparison)
+                for column in _COLUMNS
+                if (comparison := _compared(results, method, rival, column)) is not None
+            ]
+            corrected = correct([one.comparison for one in made])
+            found += [
+                Contest(one.method, one.rival, one.task, one.pretrain, one.downstream, comparison)
+                for one, comparison in zip(made, corrected, strict=True)
+            ]
+    return found
+
+
+def surviving(results: Results) -> list[str]:
+    """Which claims survive the test, in sentences; the first says what was tested."""
+    made = contests(results)
+    if not made:
+        return ["No differences were tested: these results have no draws of the bootstrap."]
+    splits = sorted({one.comparison.splits for one in made})
+    many = f"{splits[0]}" if len(splits) == 1 else f"{splits[0]} to {splits[-1]}"
+    lines = [f"{RULE} Columns have {many} patient split{'' if splits == [1] else 's'}."]
+    for method in dict.fromkeys(one.method for one in made):
+        own = [one for one in made if one.method == method]
+        parts = [
+            f"{_counts([one for one in own if one.rival == rival])} against {rival}"
+            for rival in dict.fromkeys(one.rival for one in own)
+        ]
+        chosen = ", chosen on validation patients," if method == FAMILY else ""
+        lines.append(f"{_capital(method)}{chosen}: {'; '.join(parts)}.")
+    return lines
+
+
+def write_comparisons(results: Results, out: Path) -> None:
+    """Write all contests: `comparisons.json`, and `comparisons.md` with one table per method."""
+    made = contests(results)
+    rows = ",\n".join(json.dumps(one.json(), ensure_ascii=False, allow_nan=False) for one in made)
+    write_atomic(out / FILE, f"[\n{rows}\n]\n".encode(), mode=PUBLIC)
+    lines = ["# Comparisons", "", *(f"- {line}" for line in surviving(results)), ""]
+    for method in dict.fromkeys(one.method for one in made):
+        lines += [
+            f"## {_capital(method)}",
+            "",
+            "| against | column | difference | 95 % | p | p, Holm | splits × seeds | |",
+            "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- |",
+        ]
+        for one in (one for one in made if one.method == method):
+            c = one.comparison
+            low, high = (_signed(end) for end in c.ci95)
+            lines.append(
+                f"| {one.rival} | {one.column} | {_signed(c.difference)} | {low} … {high} | "
+                f"{c.p:.3f} | {c.p_holm:.3f} | {c.splits} × {c.seeds} | {c.verdict} |"
+            )
+        lines.append("")
+    write_atomic(out / "comparisons.md", "\n".join(lines).encode(), mode=PUBLIC)
+
+
+def _compared(
+    results: Results, method: str, rival: str, column: tuple[CellTask, str, str]
+) -> Comparison | None:
+    own = _cell(method, column) if method else _best_on_validation(results, column)
+    other = None if own is None else _rival(results, rival, column)
+    return None if own is None or other is None else compare_cells(results, own, other)
+
+
+def _cell(method: str, column: tuple[CellTask, str, str], epochs: int | None = None) -> Cell:
+    task, dataset, downstream = column
+    return Cell(Pretraining(method, dataset, epochs=epochs), downstream, task)
+
+
+def _rival(results: Results, rival: str, column: tuple[CellTask, str, str]) -> Cell | None:
+    if rival == "untrained":
+        return stronger(results, untrained_beside(_cell("cmsc", column)))
+    if rival != "byol":
+        own = _cell(rival, column)
+        return own if own in grid("table-1" if column[0] == "linear" else "table-2") else None
+    epochs = chosen_schedule(results, column[1])
+    forms = [_cell("byol", column)] + ([_cell("byol", column, epochs)] if epochs else [])
+    return stronger(results, forms)
+
+
+def _best_on_validation(results: Results, column: tuple[CellTask, str, str]) -> Cell | None:
+    """The best of the family by its AUC on validation patients; None unless all have one."""
+    scores: dict[Cell, float] = {}
+    for method in paper.CLOCS:
+        cell = _cell(method, column)
+        values = (results.result(cell) or {}).get("auc_validation")
+        if not values:
+            return None
+        scores[cell] = fmean(values)
+    return max(scores, key=lambda cell: scores[cell])
+
+
+def _title(rival: str) -> str:
+    return "the stronger untrained encoder" if rival == "untrained" else paper.METHOD_TITLES[rival]
+
+
+def _counts(made: Sequence[Contest]) -> str:
+    verdicts = [one.comparison.verdict for one in made]
+    below, unsure = verdicts.count("below"), verdicts.count("not distinguishable")
+    more = [f"below in {below}"] * bool(below)
+    more += [f"not distinguishable in {unsure}"] * bool(unsure)
+    rest = f" ({', '.join(more)})" if more else ""
+    return f"above in {verdicts.count('above')} of {len(made)} columns{rest}"
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.3f}".replace("-", "−")

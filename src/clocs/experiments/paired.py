@@ -1,0 +1,105 @@
+"""Paired tests of cells from their stored draws, over all patient splits that both have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from clocs.evaluation.comparison import Comparison, Sampled, correct, paired
+from clocs.evaluation.resampling import mean_weights
+from clocs.experiments.additions import SPLIT_SEEDS, on_split
+from clocs.experiments.cells import Cell, Pretraining
+from clocs.experiments.draws import Draws
+from clocs.experiments.results import Results
+
+UNTRAINED = ("random", "random-bn")
+
+
+def compare_cells(results: Results, a: Cell, b: Cell) -> Comparison | None:
+    """Cell a against cell b by the AUC per frame, without correction; None without draws of both.
+
+    On all patient splits that both have: the mean over splits is compared, and the splits are
+    resampled, too.
+    """
+    splits = [split for split, _ in _splits(results, a) if split in dict(_splits(results, b))]
+    if not splits:
+        return None
+    return paired(_sampled(results, a, splits), _sampled(results, b, splits))
+
+
+def untrained_beside(cell: Cell) -> list[Cell]:
+    """The untrained encoders, scored in the same way."""
+    p = cell.pretraining
+    return [
+        replace(cell, pretraining=Pretraining("random", cell.downstream, p.leads, p.embedding_dim)),
+        replace(
+            cell,
+            pretraining=Pretraining(
+                "random-bn", p.dataset, p.leads, p.embedding_dim, split_seed=p.split_seed
+            ),
+        ),
+    ]
+
+
+def stronger(results: Results, cells: Iterable[Cell]) -> Cell | None:
+    """The cell with the highest test AUC, of those that have draws."""
+    known = [
+        (value.mean, number, cell)
+        for number, cell in enumerate(cells)
+        if _draws(results, cell) is not None and (value := results.ours(cell)) is not None
+    ]
+    return max(known)[2] if known else None
+
+
+def above_untrained(results: Results, row: Sequence[Cell]) -> dict[Cell, bool]:
+    """Which of a table row's cells are above the stronger untrained encoder.
+
+    Holm's correction is over the cells of the row. Cells without draws are not tested and left out;
+    where the untrained encoders were scored within the same job alone, that job's test counts.
+    """
+    found: dict[Cell, bool] = {}
+    tested: dict[Cell, Comparison] = {}
+    for cell in row:
+        if cell.pretraining.method in UNTRAINED or _draws(results, cell) is None:
+            continue
+        rival = stronger(results, untrained_beside(cell))
+        one = None if rival is None else compare_cells(results, cell, rival)
+        within = (results.result(cell) or {}).get("beats_random")
+        if one is not None:
+            tested[cell] = one
+        elif within is not None:
+            found[cell] = within
+    corrected = correct(list(tested.values()))
+    return found | {cell: one.better for cell, one in zip(tested, corrected, strict=True)}
+
+
+def _splits(results: Results, cell: Cell) -> list[tuple[int, Cell]]:
+    """The patient splits on which a cell has draws; only its own where that is not the first."""
+    seeds = (0, *SPLIT_SEEDS) if not cell.split_seed else (cell.split_seed,)
+    cells = [(seed, on_split(cell, seed) if seed else cell) for seed in seeds]
+    return [(seed, own) for seed, own in cells if _draws(results, own) is not None]
+
+
+def _draws(results: Results, cell: Cell) -> Draws | None:
+    run = results.run(cell)
+    return results.draws.get(run.name) if run is not None and run.state == "done" else None
+
+
+def _sampled(results: Results, cell: Cell, splits: Sequence[int]) -> Sampled:
+    """The mean over these splits of a cell that has draws on all of them."""
+    by_split = dict(_splits(results, cell))
+    found = [_draws(results, by_split[split]) for split in splits]
+    vectors = [one.auc for one in found if one is not None]
+    size = min(len(vector) for vector in vectors)
+    weights = mean_weights("split", splits, size)
+    draws = (weights * np.stack([vector[:size] for vector in vectors])).sum(axis=0)
+    by_seed: dict[int, list[float]] = {}
+    for split in splits:
+        result = results.result(by_split[split]) or {}
+        for number, auc in enumerate(result["auc"]):
+            seed = result["seeds"][number] if "seeds" in result else number
+            by_seed.setdefault(seed, []).append(auc)
+    means = {seed: float(np.mean(values)) for seed, values in by_seed.items()}
+    return Sampled(cell.pretraining.name, means, draws, len(splits))
