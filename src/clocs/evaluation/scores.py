@@ -99,5 +99,7 @@ def _group(p: Predictions, plan: Resampling | None) -> dict[str, Any]:
     }
 
 
-def _interval(draws: NDArray[np.float64]) -> list[float]:
+def _interval(draws: NDArray[np.float64]) -> list[float] | None:
+    if np.isnan(draws).all():
+        return None
     return [min(max(end, 0.0), 1.0) for end in interval(draws)]  # the weights of seeds know no ends

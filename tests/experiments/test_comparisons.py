@@ -1,0 +1,216 @@
+"""Methods against their rivals, from stored draws: what survives, and what was not tested."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from clocs.experiments import tables
+from clocs.experiments.additions import on_split
+from clocs.experiments.cells import Cell, Pretraining
+from clocs.experiments.claims import claims
+from clocs.experiments.comparisons import FAMILY, contests, surviving
+from clocs.experiments.draws import Draws
+from clocs.experiments.exports import open_results, write_exports
+from clocs.experiments.grid import grid, only
+from clocs.experiments.ledger import Ledger, Run
+from clocs.experiments.paired import above_untrained, compare_cells
+from clocs.experiments.report import report
+from clocs.experiments.results import Results
+from clocs.experiments.runner import Runner, run_name
+
+from .small import TINY, small_library
+
+PATIENTS = np.random.default_rng(0).normal(size=2000)  # what every method shares in a draw
+
+
+def draws(mean: float, name: str, noise: float = 0.002) -> Draws:
+    """Of a method of this AUC: patients are hard for all, and each has some noise of its own."""
+    own = np.random.default_rng(zlib.crc32(name.encode())).normal(size=2000)
+    return Draws(mean + 0.02 * PATIENTS + noise * own)
+
+
+def results_of(aucs: Mapping[Cell, float], without_draws: tuple[Cell, ...] = ()) -> Results:
+    runs, kept = {}, {}
+    for cell, mean in aucs.items():
+        name = run_name(cell, 5)
+        result: dict[str, Any] = {
+            "auc": [mean] * 5,
+            "auc_mean": mean,
+            "auc_std": 0.0,
+            "seeds": list(range(5)),
+            "auc_validation": [mean] * 5,
+        }
+        runs[name] = Run(name, cell.task, {}, 5, "done", result, None, None, 1.0, {}, 1, None, None)
+        if cell not in without_draws:
+            kept[name] = draws(mean, name)
+    return Results(runs, {}, draws=kept)
+
+
+def at(method: str, dataset: str = "chapman", downstream: str | None = None) -> Cell:
+    task: Any = "finetune" if downstream else "linear"
+    return Cell(Pretraining(method, dataset), downstream or dataset, task)
+
+
+TRANSFER = [
+    replace(at("random", "cardiology", "cardiology"), task="finetune"),
+    *(at(m, "chapman", "cardiology") for m in ("random-bn", "cmsc", "simclr", "mtssl")),
+]
+
+
+def test_a_difference_that_patients_share_is_found_and_noise_is_not() -> None:
+    a, b, c = (at(m, "chapman", "cardiology") for m in ("cmsc", "simclr", "byol"))
+    results = results_of({a: 0.80, b: 0.78, c: 0.8001})
+    found = compare_cells(results, a, b)
+    assert found is not None
+    assert (found.verdict, found.seeds, found.splits) == ("above", 5, 1)
+    assert found.ci95[0] > 0.01
+    equal = compare_cells(results, a, c)
+    assert equal is not None and equal.verdict == "not distinguishable"
+    assert compare_cells(results_of({a: 0.8, b: 0.7}, without_draws=(b,)), a, b) is None
+
+
+def test_fine_tuned_cells_get_their_mark_from_a_test() -> None:
+    """The cross says that a test was made and that it did not find the method above."""
+    random, random_bn, cmsc, simclr, mtssl = TRANSFER
+    means = {random: 0.70, random_bn: 0.74, cmsc: 0.78, simclr: 0.7401, mtssl: 0.72}
+    results = results_of(means)
+    assert above_untrained(results, [cmsc]) == {cmsc: True}
+    assert above_untrained(results, [simclr]) == {simclr: False}
+    assert above_untrained(results, [random, random_bn]) == {}
+    table = tables.score_table(results, "finetune", title="", cells=set(grid("table-2")))
+    text = tables.markdown(table)
+    assert "0.740 ± 0.000†" in text
+    assert "0.720 ± 0.000†" in text and "0.780 ± 0.000†" not in text
+    assert table.untested == 0
+
+
+def test_results_without_draws_have_no_mark_and_count_as_not_tested() -> None:
+    random, random_bn, cmsc, simclr, _ = TRANSFER
+    means = {random: 0.70, random_bn: 0.74, cmsc: 0.78, simclr: 0.70}
+    results = results_of(means, without_draws=(simclr,))
+    table = tables.score_table(results, "finetune", title="", cells=set(grid("table-2")))
+    assert "†" not in tables.markdown(table)
+    assert table.untested == 1
+    for absent in (random, random_bn):  # the other one is the rival then
+        fewer = results_of(means, without_draws=(absent,))
+        assert above_untrained(fewer, [cmsc]) == {cmsc: True}
+
+
+def test_splits_are_means_and_vary_together_for_both_sides() -> None:
+    a, b = at("cmsc", "chapman", "cardiology"), at("simclr", "chapman", "cardiology")
+    means = {on_split(a, s) if s else a: 0.80 + 0.02 * (-1) ** s for s in range(5)}
+    means |= {on_split(b, s) if s else b: 0.78 + 0.02 * (-1) ** s for s in range(5)}
+    found = compare_cells(results_of(means), a, b)
+    assert found is not None
+    assert (found.splits, found.seeds, found.verdict) == (5, 5, "above")
+    assert found.difference == pytest.approx(0.02)
+    results = results_of({cell: mean for cell, mean in means.items() if cell != on_split(b, 3)})
+    fewer = compare_cells(results, a, b)
+    assert fewer is not None and fewer.splits == 4
+
+
+def test_a_method_that_wins_on_some_splits_and_loses_on_others_is_not_above() -> None:
+    a, b = at("cmsc", "chapman", "cardiology"), at("simclr", "chapman", "cardiology")
+    wins = (0.05, -0.03, 0.05, -0.03, 0.02)
+    means = {on_split(b, s) if s else b: 0.78 for s in range(5)}
+    means |= {on_split(a, s) if s else a: 0.78 + wins[s] for s in range(5)}
+    found = compare_cells(results_of(means), a, b)
+    assert found is not None and found.verdict == "not distinguishable"
+    alone = compare_cells(results_of({a: 0.83, b: 0.78}), a, b)
+    assert alone is not None and alone.verdict == "above"
+
+
+def table_2() -> dict[Cell, float]:
+    quality = {"cmsc": 0.80, "cmlc": 0.70, "cmsmlc": 0.79, "byol": 0.75, "simclr": 0.78}
+    quality |= {"mtssl": 0.85, "random": 0.60, "random-bn": 0.65}
+    cells = [cell for cell in grid("table-2") if not cell.split_seed]
+    return {cell: quality.get(cell.pretraining.method, 0.5) for cell in cells}
+
+
+def test_every_column_is_compared_and_corrected_over_the_columns() -> None:
+    made = contests(results_of(table_2()))
+    against = [one for one in made if (one.method, one.rival) == (FAMILY, "MT-SSL")]
+    assert len(against) == 6
+    assert {one.comparison.verdict for one in against} == {"below"}
+    assert {one.comparison.a.rpartition("-")[2] for one in against} == {"cmsc"}
+    p = sorted(one.comparison.p for one in against)
+    assert min(one.comparison.p_holm for one in against) == pytest.approx(6 * p[0])
+    text = "\n".join(surviving(results_of(table_2())))
+    assert "below in 6" in text and "chosen on validation patients" in text
+    assert "above in 6 of 6 columns against the stronger untrained encoder" in text
+
+
+def test_the_best_of_the_family_is_not_claimed_without_validation_scores() -> None:
+    results = results_of(table_2())
+    for run in results.runs.values():
+        assert run.result is not None
+        del run.result["auc_validation"]
+    assert FAMILY not in {one.method for one in contests(results)}
+
+
+def test_byols_better_form_counts() -> None:
+    means = table_2()
+    for epochs in (25, 50, 100, 200, 400):
+        for cell in only(grid("byol-fixed"), [f"epochs={epochs}"]):
+            means[cell] = 0.81 if epochs == 100 else 0.70
+    made = contests(results_of(means))
+    rivals = {one.comparison.b for one in made if one.rival == "BYOL"}
+    assert rivals == {
+        "chapman-4leads-e128-byol-epochs100",
+        "physionet2020-4leads-e128-byol-epochs100",
+    }
+
+
+def test_where_nothing_has_draws_the_report_says_so() -> None:
+    results = results_of(table_2(), without_draws=tuple(table_2()))
+    assert surviving(results) == [
+        "No differences were tested: these results have no draws of the bootstrap."
+    ]
+
+
+def test_claims_count_what_can_be_distinguished() -> None:
+    found = {claim.about: claim.ours for claim in claims(results_of(table_2()))}
+    (own,) = [ours for about, ours in found.items() if "CMSC or CMSMLC is above BYOL" in about]
+    assert own == "12 of 12, of which distinguishable: 12"
+    without = results_of(table_2(), without_draws=tuple(table_2()))
+    found = {claim.about: claim.ours for claim in claims(without)}
+    (own,) = [ours for about, ours in found.items() if "CMSC or CMSMLC is above BYOL" in about]
+    assert own == "12 of 12"
+
+
+def test_draws_travel_with_the_results_from_the_runs_to_a_report_and_back(tmp_path: Path) -> None:
+    """Linear and fine-tuned alike: run, report, read again, merge."""
+    profile = replace(TINY, resamples=200, seeds=2)
+    cells = [
+        *only(grid("table-1"), ["method=random,cmsc", "downstream=chapman"]),
+        Cell(Pretraining("cmsc", "chapman"), "cardiology", "finetune"),
+    ]
+    with closing(Ledger(tmp_path / "runs")) as ledger:
+        Runner(ledger, small_library("chapman", "cardiology", patients=60), profile).work(cells)
+        names = {run_name(cell, 2) for cell in cells}
+        assert set(ledger.draws()) == names
+    results = open_results(tmp_path / "runs")
+    for cell in cells:
+        result, run = results.result(cell), run_name(cell, 2)
+        assert result is not None and "draws" not in result
+        low, high = np.nanquantile(results.draws[run].auc, [0.025, 0.975]).clip(0, 1)
+        assert result["ci95"] == pytest.approx([low, high], abs=1e-4)
+        assert len(results.draws[run].auc) == 200
+    report(tmp_path / "runs", tmp_path / "out")
+    again = open_results(tmp_path / "out", tmp_path / "runs")
+    assert again.draws.keys() == names
+    rows = json.loads((tmp_path / "out" / "comparisons.json").read_text(encoding="utf-8"))
+    assert {row["rival"] for row in rows} == {"the stronger untrained encoder"}
+    (tmp_path / "again").mkdir()
+    write_exports(again, tmp_path / "again")
+    kept = [tmp_path / name / "draws.safetensors" for name in ("out", "again")]
+    assert kept[0].read_bytes() == kept[1].read_bytes()
