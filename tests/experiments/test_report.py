@@ -163,7 +163,7 @@ def test_claims_are_counted_in_our_runs_as_in_the_papers(filled: Path) -> None:
 def test_cardiology_over_splits_needs_all_of_them(tmp_path: Path) -> None:
     cells = only(grid("table-2"), ["method=cmsc,simclr", "downstream=cardiology"])
     fill(tmp_path, cells, lambda cell: cell.split_seed == 3 and cell.pretraining.method == "cmsc")
-    rows = dict(tables.split_table(open_results(tmp_path)).rows)
+    rows = dict(tables.cardiology_splits(open_results(tmp_path)).rows)
     simclr, cmsc = rows["SimCLR"][0], rows["CMSC"][0]
     assert simclr is not None and simclr.ours is not None
     assert cmsc is not None and cmsc.ours is None

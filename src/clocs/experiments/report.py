@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from clocs.experiments import paper, report_figures, tables
+from clocs.experiments import addition_sections, paper, report_figures, tables
 from clocs.experiments.claims import Claim, claims
 from clocs.experiments.comparisons import surviving, write_comparisons
 from clocs.experiments.coverage import COVERAGE, coverage, sentences
@@ -38,6 +38,7 @@ _OF_LOGITS = "of logits, as in the paper, unless the labels are independent (Phy
 TITLES = {
     "table-1": "Table 1: linear evaluation",
     "table-2": "Table 2: transfer",
+    **addition_sections.TITLES,
     "linear-converged": "Table 1, solved to convergence",
     "more-with-less": "Doing more with fewer labels",
     "patient-distances": "Distances between patients",
@@ -96,6 +97,7 @@ def report(
         write_atomic(out / f"{section.name}.md", _markdown(section).encode(), mode=PUBLIC)
     write_atomic(out / "claims.md", _claims_markdown(found).encode(), mode=PUBLIC)
     write_atomic(out / COVERAGE, (json.dumps(counts, indent=2) + "\n").encode(), mode=PUBLIC)
+    addition_sections.efficiency_image(results, out / addition_sections.IMAGE)
     write_exports(results, out)
     write_comparisons(results, out)
     parts = generated_parts(results)
@@ -150,7 +152,9 @@ def _section(results: Results, name: str) -> Section:
             title = "Standardised features, L-BFGS, L2 chosen on the validation set"
             section.tables.append(table("linear-converged", title=title))
         case "table-2":
-            section.tables.extend([table("finetune", title=usual), tables.split_table(results)])
+            section.tables.extend(
+                [table("finetune", title=usual), tables.cardiology_splits(results)]
+            )
             caption = f"Test AUC after fine-tuning on another dataset; {_OF_LOGITS}."
             drawn.append(report_figures.dots(section.tables[0], caption))
         case "perturbations":
@@ -168,6 +172,11 @@ def _section(results: Results, name: str) -> Section:
         case "byol-decay":
             for one in tables.decay_tables(results):
                 (section.tables if one.title.endswith("F = 0.5") else section.folded).append(one)
+        case _ if name in addition_sections.TITLES:
+            content = addition_sections.content(results, name, cells)
+            section.tables.extend(content.tables)
+            section.folded.extend(content.folded)
+            drawn.append(content.figure)
         case _:
             section.folded.extend(tables.appendix_tables(results, name))
     section.figures.extend(figure for figure in drawn if figure is not None)

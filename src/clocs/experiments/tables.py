@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from clocs.experiments import paper
-from clocs.experiments.additions import SPLIT_SEEDS
+from clocs.experiments.additions import SPLIT_SEEDS, on_split
 from clocs.experiments.grid import (
     CHAINS,
     Cell,
@@ -90,7 +90,7 @@ def score_table(
 
     pairs, groups, columns = _TRANSFER if task == "finetune" else _LINEAR
     rows = [(label, [at(method, *pair) for pair in pairs]) for method, label in _METHODS]
-    return _table(results, title, groups, columns, rows, cells)
+    return looked_up(results, title, groups, columns, rows, cells)
 
 
 def decay_tables(results: Results) -> list[Table]:
@@ -108,7 +108,7 @@ def decay_tables(results: Results) -> list[Table]:
                 for tau in BYOL_DECAYS
             ]
             title = f"{what}, F = {fraction:g}"
-            tables.append(_table(results, title, groups, columns, rows, cells))
+            tables.append(looked_up(results, title, groups, columns, rows, cells))
     return tables
 
 
@@ -121,7 +121,7 @@ def along_table(
     rows: list[tuple[str, list[Cell | None]]] = [
         (label, [at.get((method, where)) for where in places]) for method, label in _METHODS
     ]
-    return _table(results, title, [], [f"{where:g}" for where in places], rows, set(cells))
+    return looked_up(results, title, [], [f"{where:g}" for where in places], rows, set(cells))
 
 
 def perturbation_table(results: Results, cells: Sequence[Cell]) -> Table:
@@ -133,7 +133,7 @@ def perturbation_table(results: Results, cells: Sequence[Cell]) -> Table:
         for chain in ("", *CHAINS)
     ]
     columns = [paper.METHOD_TITLES[method] for method in ("simclr", "cmsc")]
-    return _table(results, "Linear on PhysioNet 2020, F = 0.5", [], columns, rows, set(cells))
+    return looked_up(results, "Linear on PhysioNet 2020, F = 0.5", [], columns, rows, set(cells))
 
 
 def appendix_tables(results: Results, name: str) -> list[Table]:
@@ -155,24 +155,37 @@ def appendix_tables(results: Results, name: str) -> list[Table]:
     ]
 
 
-def split_table(results: Results) -> Table:
+def cardiology_splits(results: Results) -> Table:
     """Cardiology over split seeds: mean and sd over splits of the mean over seeds."""
-    cells = {cell for cell in grid("table-2") if cell.downstream == "cardiology"}
+    pairs = [(dataset, "cardiology") for dataset in paper.PRETRAIN]
+    titles = [f"{paper.DATASET_TITLES[d]} → Cardiology" for d in paper.PRETRAIN]
+    title = "Cardiology over five patient splits: mean ± sd over splits"
+    return _split_table(results, "finetune", title, (pairs, [], titles))
+
+
+def split_table(results: Results, task: CellTask) -> Table:
+    """Table 1 or 2 over split seeds: mean and sd over splits of the mean over seeds."""
+    title = "Five patient splits: mean ± sd over splits"
+    return _split_table(results, task, title, _TRANSFER if task == "finetune" else _LINEAR)
+
+
+def _split_table(results: Results, task: CellTask, title: str, layout: _Layout) -> Table:
+    pairs, groups, columns = layout
+    cells = set(grid("table-2" if task == "finetune" else "table-1"))
     rows = []
-    for method, title in _METHODS:
+    for method, label in _METHODS:
         entries: list[TableEntry | None] = []
-        for dataset in paper.PRETRAIN:
-            source = "cardiology" if method == "random" else dataset
-            cell = Cell(Pretraining(method, source), "cardiology", "finetune", 0.5)
+        for dataset, downstream in pairs:
+            source = downstream if method == "random" else dataset
+            cell = Cell(Pretraining(method, source), downstream, task, 0.5)
             entries.append(_over_splits(results, cell) if cell in cells else None)
         if any(entries):
-            rows.append((title, entries))
-    titles = [f"{paper.DATASET_TITLES[d]} → Cardiology" for d in paper.PRETRAIN]
-    return _marked("Cardiology over five patient splits: mean ± sd over splits", [], titles, rows)
+            rows.append((label, entries))
+    return _marked(title, groups, columns, rows)
 
 
 def _over_splits(results: Results, cell: Cell) -> TableEntry:
-    cells = [replace(cell, split_seed=seed) for seed in (0, *SPLIT_SEEDS)]
+    cells = [on_split(cell, seed) for seed in (0, *SPLIT_SEEDS)]
     found = [results.ours(one) for one in cells]
     means = [value.mean for value in found if value is not None]
     if len(means) < len(found):
@@ -203,7 +216,7 @@ _TRANSFER: _Layout = (
 )
 
 
-def _table(
+def looked_up(
     results: Results,
     title: str,
     groups: Sequence[tuple[str, int]],
