@@ -109,7 +109,20 @@ def randomness() -> None:
         in_triton.random_uniform(keys, 1000, dtype)
 
 
+def losses() -> None:
+    from clocs.kernels import contrast_triton
+
+    for shape in ((5, 2, 256, 128), (5, 8, 256, 128), (3, 2, 100, 32), (2, 4, 37, 256)):
+        z = torch.zeros(shape, requires_grad=True)
+        patients = torch.zeros(shape[0:3:2], dtype=torch.int64)
+        pairs = torch.zeros(shape[0], shape[2], shape[2], dtype=torch.bool)
+        contrast_triton.patient_nce(z, patients, 0.1).sum().backward()
+        contrast_triton.masked_patient_nce(z, pairs, pairs, 0.1).sum().backward()
+        contrast_triton.nt_xent(z, 0.1).sum().backward()
+
+
 if __name__ == "__main__":
     JITFunction.run = compiled
     steps()
     randomness()
+    losses()

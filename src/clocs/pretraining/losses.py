@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from clocs.kernels.native import contrast
+from clocs.kernels.triton_support import can_use_triton
 
 
 def unit(z: Tensor) -> Tensor:
@@ -42,12 +43,36 @@ def patient_nce(
         neither: The same shape: pairs that are neither pulled together nor pushed apart.
         temperature: τ.
     """
+    if _in_kernels(z):
+        from clocs.kernels import contrast_triton
+
+        return contrast_triton.masked_patient_nce(z, positives, neither, temperature)
     u = unit(z)
     a, b = torch.triu_indices(z.shape[1], z.shape[1], offset=1, device=z.device)
     ours, theirs = u.index_select(1, a) / temperature, u.index_select(1, b)
     similarity = ours @ theirs.transpose(-1, -2)  # (members, pairs, batch, batch)
     cross_entropy: Callable[..., Tensor] = _BothWays.apply
     return cross_entropy(similarity, positives, neither).mean(dim=1)
+
+
+def same_patient_nce(z: Tensor, patients: Tensor, temperature: float = 0.1) -> Tensor:
+    """`patient_nce` where all pairs of one patient are positives, as in the paper.
+
+    Args:
+        z: (members, views, batch, dim) embeddings, not normalised.
+        patients: (members, batch) numbers of the patients.
+        temperature: τ.
+    """
+    if _in_kernels(z):
+        from clocs.kernels import contrast_triton
+
+        return contrast_triton.patient_nce(z, patients, temperature)
+    return patient_nce(z, same_patient_pairs(patients), None, temperature)
+
+
+def _in_kernels(z: Tensor) -> bool:
+    """Whether Triton kernels compute the losses: by device and type alone."""
+    return z.dtype == torch.float32 and can_use_triton(z, z.dtype)
 
 
 class _Unit(torch.autograd.Function):
@@ -110,6 +135,10 @@ def nt_xent(z: Tensor, temperature: float = 0.1) -> Tensor:
 
     z: (members, views, batch, dim), not normalised -> (members,).
     """
+    if _in_kernels(z):
+        from clocs.kernels import contrast_triton
+
+        return contrast_triton.nt_xent(z, temperature)
     members, views, batch, dim = z.shape
     u = unit(z).reshape(members, views * batch, dim)
     similarity = u @ u.transpose(1, 2) / temperature

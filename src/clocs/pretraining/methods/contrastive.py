@@ -50,8 +50,10 @@ class PatientNCE(Objective):
             )
 
     def loss(self, z: Tensor, batch: Batch, weights: Weights) -> Tensor:
-        from clocs.pretraining.losses import patient_nce
+        from clocs.pretraining.losses import patient_nce, same_patient_nce
 
+        if self.positives_within is None:
+            return same_patient_nce(z, batch.patients, self.temperature)
         return patient_nce(z, *self.pairs(batch), self.temperature)
 
     def metrics(self, z: Tensor, batch: Batch) -> dict[str, Tensor]:

@@ -1,0 +1,285 @@
+"""The contrastive losses on a GPU, by Triton kernels that store no matrix of similarities.
+
+Both losses have one form. Rows of unit vectors u, in groups; S = u·uᵀ/τ between two groups; a share
+of each pair (i, k), symmetric, and wanted_i = Σ_k share_ik:
+
+    value    = Σ_i wanted_i · log Σ_k exp S_ik − Σ_ik share_ik · S_ik
+    ∂value/∂S_ik, both directions = −2·share_ik + wanted_i · p(k | i) + wanted_k · p(i | k)
+
+`patient_nce`: a group per view, every view against every other one; the share is 1/batch on the
+diagonal and 1/positives elsewhere. `nt_xent`: one group of all views against itself, without the
+diagonal. Every sum has a fixed order, so that results are the same from run to run.
+
+Imported only where there is a GPU, or by tests in Triton's interpreter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+PATIENTS, MASKS, INSTANCES = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
+TILE = 32  # rows that a program works on; with more it runs out of registers
+
+
+def patient_nce(z: Tensor, patients: Tensor, temperature: float) -> Tensor:
+    """z: (members, views, batch, dim), patients: (members, batch) -> (members,)."""
+    apply: Callable[..., Tensor] = _Contrast.apply
+    return apply(z, temperature, 0, patients.contiguous(), None, None)
+
+
+def masked_patient_nce(
+    z: Tensor, positives: Tensor, neither: Tensor | None, temperature: float
+) -> Tensor:
+    """The same for (members, batch, batch) masks of positives and of pairs that do not count."""
+    apply: Callable[..., Tensor] = _Contrast.apply
+    found = positives.sum(dim=2, dtype=torch.int32)
+    masks = positives.contiguous(), neither if neither is None else neither.contiguous()
+    return apply(z, temperature, 1, found, *masks)
+
+
+def nt_xent(z: Tensor, temperature: float) -> Tensor:
+    """z: (members, views, batch, dim) -> (members,)."""
+    apply: Callable[..., Tensor] = _Contrast.apply
+    return apply(z, temperature, 2, None, None, None)
+
+
+class _Contrast(torch.autograd.Function):
+    """z, temperature, mode, patients or counts of positives, positives, neither -> (members,)."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        z: Tensor,
+        temperature: float,
+        mode: int,
+        facts: Tensor | None,
+        positives: Tensor | None,
+        neither: Tensor | None,
+    ) -> Tensor:
+        z = z.contiguous()
+        members, views, batch, dim = z.shape
+        groups, rows = (1, views * batch) if mode == INSTANCES.value else (views, batch)
+        u = torch.empty_like(z)
+        inverse = z.new_empty(members, groups, rows)
+        counts = facts if mode == MASKS.value else _numbers(members, batch, z)
+        wide = _padded(dim)
+        tile = 16 if wide > 64 else 32
+        _unit[(triton.cdiv(views * batch, tile), members)](
+            z, facts if facts is not None else counts, u, inverse, counts, dim, views * batch,
+            batch, wide, tile, 64, mode == PATIENTS.value,
+        )  # fmt: skip
+        tiles = triton.cdiv(rows, TILE)
+        lse = z.new_empty(members, groups, groups, rows)
+        pairs = groups * (groups - 1) or 1
+        parts = z.new_empty(members, pairs * tiles)
+        masks = counts if positives is None else positives, counts if neither is None else neither
+        facts = counts if facts is None else facts
+        fixed = (triton.next_power_of_2(batch), mode, neither is not None, min(wide, 32))
+        numbers = (dim, 1 / temperature, max(1, pairs // 2), rows, batch, groups, wide, TILE)
+        ctx.warps = 8 if wide > 128 else 4
+        _values[(tiles, pairs, members)](
+            u, facts, counts, *masks, lse, parts, *numbers, 64, *fixed, num_warps=ctx.warps
+        )
+        ctx.save_for_backward(u, inverse, lse, facts, counts, *masks)
+        ctx.launch = (tiles, groups, members), (*numbers, 32, *fixed)
+        return parts.sum(dim=1)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        u, inverse, lse, facts, counts, positives, neither = ctx.saved_tensors
+        dz = torch.empty_like(u)
+        grid, numbers = ctx.launch
+        _slopes[grid](
+            u, inverse, lse, facts, counts, positives, neither, gradients[0].contiguous(), dz,
+            *numbers, num_warps=ctx.warps,
+        )  # fmt: skip
+        return dz, None, None, None, None, None
+
+
+def _numbers(members: int, batch: int, z: Tensor) -> Tensor:
+    return torch.empty(members, batch, dtype=torch.int32, device=z.device)
+
+
+def _padded(size: int) -> int:
+    """Matrix products need powers of two from 16."""
+    return max(16, int(triton.next_power_of_2(size)))
+
+
+@triton.jit
+def _unit(
+    z, patients, u, inverse, counts, dim,
+    rows: tl.constexpr, batch: tl.constexpr, wide: tl.constexpr,
+    tile: tl.constexpr, step: tl.constexpr, count: tl.constexpr,
+):  # fmt: skip
+    """Unit vectors, one over their lengths, and for each instance the others of its patient."""
+    member = tl.program_id(1).to(tl.int64)
+    row, d = tl.program_id(0) * tile + tl.arange(0, tile), tl.arange(0, wide)
+    at = (member * rows + row)[:, None] * dim + d[None, :]
+    ok = (row < rows)[:, None] & (d < dim)[None, :]
+    x = tl.load(z + at, mask=ok, other=0.0)
+    squared = tl.sum(x * x, axis=1)
+    over = tl.where(squared == 0, 0.0, 1.0 / tl.sqrt_rn(tl.where(squared == 0, 1.0, squared)))
+    tl.store(u + at, x * over[:, None], mask=ok)
+    tl.store(inverse + member * rows + row, over, mask=row < rows)
+    if count:  # the instances are the rows of the first view
+        mine = tl.load(patients + member * batch + row, mask=row < batch, other=-1)
+        found = tl.zeros([tile], tl.int32)
+        for start in range(0, batch, step):
+            k = start + tl.arange(0, step)
+            theirs = tl.load(patients + member * batch + k, mask=k < batch, other=-2)
+            same = (mine[:, None] == theirs[None, :]) & (row[:, None] != k[None, :])
+            found += tl.sum(same.to(tl.int32), axis=1)
+        tl.store(counts + member * batch + row, found, mask=row < batch)
+
+
+@triton.jit
+def _pair(
+    facts, positives, neither, member, i, k, share,
+    rows: tl.constexpr, batch: tl.constexpr, mode: tl.constexpr, some_neither: tl.constexpr,
+):  # fmt: skip
+    """Of pairs (i, k): their share of the loss, and whether they count in the sums."""
+    itself = i[:, None] == k[None, :]
+    inside = (i[:, None] < rows) & (k[None, :] < rows)
+    if mode == INSTANCES:
+        same = (i[:, None] % batch == k[None, :] % batch) & ~itself
+        return tl.where(same & inside, share, 0.0), inside & ~itself
+    if mode == PATIENTS:
+        mine = tl.load(facts + member * batch + i, mask=i < batch, other=-1)
+        theirs = tl.load(facts + member * batch + k, mask=k < batch, other=-2)
+        same = mine[:, None] == theirs[None, :]
+    else:
+        at = (member * batch + i[:, None]) * batch + k[None, :]
+        same = tl.load(positives + at, mask=inside, other=0) != 0
+        if some_neither:
+            inside = inside & (tl.load(neither + at, mask=inside, other=0) == 0)
+    weight = tl.where(itself, 1.0 / batch, tl.where(same, share, 0.0))
+    return tl.where(inside, weight, 0.0), inside
+
+
+@triton.jit
+def _similarities(
+    ours, theirs, i, k, dim, rows: tl.constexpr, wide: tl.constexpr, tile: tl.constexpr,
+    step: tl.constexpr, chunk: tl.constexpr,
+):  # fmt: skip
+    """Products of rows i of one group and k of another; few of their numbers at a time."""
+    s = tl.zeros([tile, step], tl.float32)
+    for start in range(0, wide, chunk):
+        d = start + tl.arange(0, chunk)
+        left = (i < rows)[:, None] & (d < dim)[None, :]
+        right = (d < dim)[:, None] & (k < rows)[None, :]
+        a = tl.load(ours + i[:, None] * dim + d[None, :], mask=left, other=0.0)
+        b = tl.load(theirs + k[None, :] * dim + d[:, None], mask=right, other=0.0)
+        s = tl.dot(a, b, s, input_precision="tf32x3")
+    return s
+
+
+@triton.jit
+def _shares(
+    counts, member,
+    rows: tl.constexpr, batch: tl.constexpr, width: tl.constexpr, mode: tl.constexpr,
+):  # fmt: skip
+    """The share of one positive pair, and of one instance as such."""
+    if mode == INSTANCES:
+        own = 1.0 / rows
+        return own / (rows // batch - 1), own
+    k = tl.arange(0, width)
+    found = tl.sum(tl.load(counts + member * batch + k, mask=k < batch, other=0), axis=0)
+    return 1.0 / tl.maximum(found, 1).to(tl.float32), 1.0 / batch
+
+
+@triton.jit
+def _wanted(counts, member, i, share, own, batch: tl.constexpr, mode: tl.constexpr):
+    """Σ_k share_ik: what an instance weighs."""
+    if mode == INSTANCES:
+        return tl.zeros(i.shape, tl.float32) + own
+    found = tl.load(counts + member * batch + i, mask=i < batch, other=0).to(tl.float32)
+    return found * share + own
+
+
+@triton.jit
+def _values(
+    u, facts, counts, positives, neither, lse, parts, dim, scale, pairs,
+    rows: tl.constexpr, batch: tl.constexpr, groups: tl.constexpr, wide: tl.constexpr,
+    tile: tl.constexpr, step: tl.constexpr, width: tl.constexpr, mode: tl.constexpr,
+    some_neither: tl.constexpr, chunk: tl.constexpr,
+):  # fmt: skip
+    """Of rows i of group a against group b: log Σ_k exp S_ik, and their part of the value."""
+    pair, member = tl.program_id(1), tl.program_id(2).to(tl.int64)
+    a, b = pair * 0, pair * 0
+    if groups > 1:
+        a, b = pair // (groups - 1), pair % (groups - 1)
+        b = b + tl.where(b >= a, 1, 0)
+    i = tl.program_id(0) * tile + tl.arange(0, tile)
+    share, own = _shares(counts, member, rows, batch, width, mode)
+    ours, theirs = u + (member * groups + a) * rows * dim, u + (member * groups + b) * rows * dim
+    top = tl.full([tile], float("-inf"), tl.float32)
+    total = tl.zeros([tile], tl.float32)
+    pulled = tl.zeros([tile], tl.float32)
+    for start in range(0, rows, step):
+        k = start + tl.arange(0, step)
+        s = _similarities(ours, theirs, i, k, dim, rows, wide, tile, step, chunk) * scale
+        weight, counted = _pair(
+            facts, positives, neither, member, i, k, share, rows, batch, mode, some_neither
+        )
+        pulled += tl.sum(weight * s, axis=1)
+        s = tl.where(counted, s, float("-inf"))
+        most = tl.maximum(top, tl.max(s, axis=1))
+        safe = tl.where(most == float("-inf"), 0.0, most)
+        total = total * tl.exp(top - safe) + tl.sum(tl.exp(s - safe[:, None]), axis=1)
+        top = most
+    log = top + tl.log(total)
+    tl.store(lse + ((member * groups + a) * groups + b) * rows + i, log, mask=i < rows)
+    wanted = _wanted(counts, member, i, share, own, batch, mode)
+    value = tl.sum(tl.where(i < rows, wanted * log - pulled, 0.0), axis=0) / pairs
+    place = (member * tl.num_programs(1) + pair) * tl.num_programs(0) + tl.program_id(0)
+    tl.store(parts + place, value)
+
+
+@triton.jit
+def _slopes(
+    u, inverse, lse, facts, counts, positives, neither, g, dz, dim, scale, pairs,
+    rows: tl.constexpr, batch: tl.constexpr, groups: tl.constexpr, wide: tl.constexpr,
+    tile: tl.constexpr, step: tl.constexpr, width: tl.constexpr, mode: tl.constexpr,
+    some_neither: tl.constexpr, chunk: tl.constexpr,
+):  # fmt: skip
+    """The gradient of rows i of group a, through all groups b and through their length."""
+    a, member = tl.program_id(1), tl.program_id(2).to(tl.int64)
+    i, d = tl.program_id(0) * tile + tl.arange(0, tile), tl.arange(0, wide)
+    share, own = _shares(counts, member, rows, batch, width, mode)
+    here = (i < rows)[:, None] & (d < dim)[None, :]
+    own_at = ((member * groups + a) * rows + i)[:, None] * dim + d[None, :]
+    ours = u + (member * groups + a) * rows * dim
+    wanted = _wanted(counts, member, i, share, own, batch, mode)
+    slope = tl.zeros([tile, wide], tl.float32)
+    for b in range(groups):
+        if (groups == 1) | (b != a):
+            theirs = u + (member * groups + b) * rows * dim
+            own_log = lse + ((member * groups + a) * groups + b) * rows
+            others = lse + ((member * groups + b) * groups + a) * rows
+            log = tl.load(own_log + i, mask=i < rows, other=0.0)
+            for start in range(0, rows, step):
+                k = start + tl.arange(0, step)
+                s = _similarities(ours, theirs, i, k, dim, rows, wide, tile, step, chunk) * scale
+                weight, counted = _pair(
+                    facts, positives, neither, member, i, k, share, rows, batch, mode, some_neither
+                )
+                s = tl.where(counted, s, float("-inf"))
+                column = tl.load(others + k, mask=k < rows, other=0.0)
+                sought = _wanted(counts, member, k, share, own, batch, mode)
+                pull = tl.exp(s - log[:, None]) * wanted[:, None]
+                pull += tl.exp(s - column[None, :]) * sought[None, :]
+                pull -= 2.0 * weight
+                inside = (k < rows)[:, None] & (d < dim)[None, :]
+                others_u = tl.load(theirs + k[:, None] * dim + d[None, :], mask=inside, other=0.0)
+                slope = tl.dot(pull, others_u, slope, input_precision="tf32x3")
+    slope *= scale * tl.load(g + member) / pairs
+    mine = tl.load(u + own_at, mask=here, other=0.0)
+    along = tl.sum(mine * slope, axis=1)
+    over = tl.load(inverse + (member * groups + a) * rows + i, mask=i < rows, other=0.0)
+    tl.store(dz + own_at, (slope - mine * along[:, None]) * over[:, None], mask=here)

@@ -1,0 +1,123 @@
+"""The contrastive losses by Triton kernels against those in torch, in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from clocs.pretraining import losses
+
+SMALL = [(2, 2, 37, 32), (1, 3, 70, 24)]  # the interpreter takes seconds
+LARGE = [(5, 2, 256, 128), (5, 8, 256, 128), (3, 2, 100, 32), (2, 4, 37, 256), (1, 24, 64, 128)]
+
+
+@pytest.fixture
+def shape(request: pytest.FixtureRequest, device: torch.device) -> tuple[int, ...]:
+    few, many = request.param
+    return tuple(few if device.type == "cpu" else many)
+
+
+every_shape = pytest.mark.parametrize(
+    "shape", [(SMALL[i % len(SMALL)], many) for i, many in enumerate(LARGE)], indirect=True
+)
+
+
+def embeddings(shape: tuple[int, ...]) -> Tensor:
+    torch.manual_seed(sum(shape))
+    z = torch.randn(shape)
+    z[0, 0, 0] = 0  # a dead embedding
+    return z.relu()
+
+
+def agree(
+    z: Tensor, device: torch.device, ours: Callable[[Tensor], Tensor], torchs: Callable[..., Tensor]
+) -> None:
+    """Value and gradient, for other weights of the members' losses than one."""
+    found = []
+    for function, x in ((ours, z.to(device)), (torchs, z.double())):
+        leaf = x.requires_grad_()
+        loss = function(leaf)
+        weights = torch.arange(1, len(z) + 1, device=loss.device).to(loss.dtype)
+        (slope,) = torch.autograd.grad(loss, leaf, weights)
+        found.append([x.detach().cpu().double() for x in (loss, slope)])
+    for a, b in zip(*found, strict=True):
+        assert float((a - b).abs().max()) < 2e-5 * float(b.abs().max())
+
+
+@every_shape
+@pytest.mark.parametrize("temperature", [0.1, 0.02])
+def test_the_patients_loss_and_its_gradient_equal_torchs(
+    shape: tuple[int, ...], temperature: float, device: torch.device
+) -> None:
+    from clocs.kernels import contrast_triton
+
+    patients = torch.randint(0, 1 + shape[2] // 3, shape[0:3:2])
+    there = patients.to(device)
+    agree(
+        embeddings(shape),
+        device,
+        lambda z: contrast_triton.patient_nce(z, there, temperature),
+        lambda z: losses.patient_nce(z, losses.same_patient_pairs(patients), None, temperature),
+    )
+
+
+@every_shape
+@pytest.mark.parametrize("some_are_neither", [False, True])
+def test_the_loss_by_masks_and_its_gradient_equal_torchs(
+    shape: tuple[int, ...], some_are_neither: bool, device: torch.device
+) -> None:
+    from clocs.kernels import contrast_triton
+
+    positives = losses.same_patient_pairs(torch.randint(0, 1 + shape[2] // 4, shape[0:3:2]))
+    neither = None
+    if some_are_neither:
+        far = torch.rand(positives.shape) < 0.5
+        far = far | far.transpose(1, 2)
+        positives, neither = positives & ~far, positives & far
+    there = positives.to(device), neither if neither is None else neither.to(device)
+    agree(
+        embeddings(shape),
+        device,
+        lambda z: contrast_triton.masked_patient_nce(z, *there, 0.1),
+        lambda z: losses.patient_nce(z, positives, neither, 0.1),
+    )
+
+
+@every_shape
+def test_nt_xent_and_its_gradient_equal_torchs(
+    shape: tuple[int, ...], device: torch.device
+) -> None:
+    from clocs.kernels import contrast_triton
+
+    agree(
+        embeddings(shape),
+        device,
+        lambda z: contrast_triton.nt_xent(z, 0.1),
+        lambda z: losses.nt_xent(z, 0.1),
+    )
+
+
+def test_without_pairs_of_a_patient_the_diagonal_alone_counts(device: torch.device) -> None:
+    from clocs.kernels import contrast_triton
+
+    patients = torch.arange(20).expand(2, -1)
+    z = embeddings((2, 2, 20, 16))
+    ours = contrast_triton.patient_nce(z.to(device), patients.to(device), 0.1).cpu()
+    none = torch.zeros(2, 20, 20, dtype=torch.bool)
+    assert torch.allclose(ours, losses.patient_nce(z, none), rtol=1e-5)
+
+
+def test_a_members_loss_that_is_no_number_stays_its_own(device: torch.device) -> None:
+    from clocs.kernels import contrast_triton
+
+    z = embeddings((2, 2, 20, 16))
+    z[1, 0, 3, 2] = torch.nan
+    patients = torch.zeros(2, 20, dtype=torch.int64, device=device)
+    for loss in (
+        contrast_triton.patient_nce(z.to(device), patients, 0.1),
+        contrast_triton.nt_xent(z.to(device), 0.1),
+    ):
+        assert loss.isfinite().tolist() == [True, False]
