@@ -50,6 +50,7 @@ def made(
     batch: int = 3,
     dtype: torch.dtype = torch.float32,
     stream: bool = False,
+    in_mv: bool = False,
 ) -> Tensor:
     """The views of a batch: (members, copies·windows·batch, samples)."""
     draw = np.random.default_rng(samples)
@@ -69,7 +70,8 @@ def made(
     if stream:
         signals = StreamedSignals(walk, samples, dtype, device, members * windows * batch)
         next(staged := iter(signals.staged([part.host_starts(rows)])))
-    x = BatchMaker(signals, views, members, perturb, False).batch(part, rows.to(device), keys).x
+    maker = BatchMaker(signals, views, members, perturb, multilabel=False, in_mv=in_mv)
+    x = maker.batch(part, rows.to(device), keys).x
     if stream:
         assert not list(staged)
     return x.cpu()
@@ -132,6 +134,12 @@ def test_members_may_differ_in_their_chains(device: torch.device, stream: bool) 
     assert_same(device, perturbed("gaussian"), perturb=chains, members=6, stream=stream)
 
 
+def test_views_left_in_millivolts_are_made_alike(device: torch.device) -> None:
+    assert_same(device, segments(2), exact=True, in_mv=True)
+    assert_same(device, perturbed("gaussian>flip_y"), in_mv=True)
+    assert_same(device, transformed("scaling", "permutation"), exact=True, in_mv=True)
+
+
 def test_views_in_bfloat16_are_those_in_float32_rounded(device: torch.device) -> None:
     views = transformed(*TASKS.values())
     half = made(views, device, members=1, dtype=torch.bfloat16)
@@ -173,16 +181,16 @@ driver.set_active(H200())
 from clocs.kernels.windows_triton import _windows
 
 int64, real = MockTensor(torch.int64), MockTensor(torch.float32)
-for programs, offset, located, scale, dtype in VARIANTS:
+for programs, offset, normalised, located, scale, dtype in VARIANTS:
     compiled = _windows.warmup(
         MockTensor(torch.int16), int64, int64, scale and real, int64, MockTensor(torch.int32),
-        MockTensor(getattr(torch, dtype)), 256, programs, offset, located, 2500, 4096, num_warps=8,
-        enable_fp_fusion=False, grid=(1, 1, 1),
+        MockTensor(getattr(torch, dtype)), 256, programs, offset, normalised, located, 2500, 4096,
+        num_warps=8, enable_fp_fusion=False, grid=(1, 1, 1),
     )
     assert "sm_90" in compiled.asm["ptx"]
 _windows.warmup(
-    MockTensor(torch.int16), int64, None, None, None, None, real, 0, ((),), None, True, 2500, 4096,
-    num_warps=8, enable_fp_fusion=False, grid=(1, 1, 1),
+    MockTensor(torch.int16), int64, None, None, None, None, real, 0, ((),), None, True, True, 2500,
+    4096, num_warps=8, enable_fp_fusion=False, grid=(1, 1, 1),
 )
 """
 
@@ -194,11 +202,11 @@ def test_the_kernel_compiles_for_an_h200() -> None:
         return tuple(fused_views.program(parse(c) if c else None, 2500) for c in chains)
 
     variants = [
-        (programs(""), None, False, None, "float32"),
-        (programs("gaussian"), None, True, True, "bfloat16"),
-        (programs("", *TASKS.values()), -0.5, False, None, "float32"),
-        (programs(*FIGURE_3[:4]), None, False, True, "float32"),
-        (programs("gaussian>time_warp>noise_snr"), None, False, True, "float32"),
+        (programs(""), None, True, False, None, "float32"),
+        (programs("gaussian"), None, True, True, True, "bfloat16"),
+        (programs("", *TASKS.values()), -0.5, False, False, None, "float32"),
+        (programs(*FIGURE_3[:4]), None, True, False, True, "float32"),
+        (programs("gaussian>time_warp>noise_snr"), None, False, False, True, "float32"),
     ]
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     script = COMPILE.replace("VARIANTS", repr(variants))

@@ -155,16 +155,15 @@ def _warped(i, key, window, pieces: tl.constexpr, factor: tl.constexpr, samples:
     for p in range(pieces):
         whole += _stretch(key, window * pieces + p, factor)
     unit = (samples - 1) / whole
+    length = tl.full((), (samples - 1) / pieces, tl.float64)  # of a piece before
     time = i.to(tl.float64)
+    at = tl.zeros_like(time)
     end = tl.full((), 0.0, tl.float64)
-    piece, left, right = tl.zeros_like(time), tl.zeros_like(time), tl.zeros_like(time)
     for p in range(pieces):
         begin = end
         end += _stretch(key, window * pieces + p, factor)
-        here = begin * unit <= time  # the last piece that begins before
-        piece = tl.where(here, p, piece)
-        left = tl.where(here, begin * unit, left)
-        right = tl.where(here, end * unit, right)
-    at = (piece + (time - left) / (right - left)) * ((samples - 1) / pieces)
+        slope = length / ((end - begin) * unit)
+        first = p * length - begin * unit * slope
+        at = tl.where(time >= begin * unit, first + time * slope, at)  # the last that has begun
     low = tl.minimum(tl.maximum(tl.floor(at), 0.0), samples - 2.0)
     return low.to(tl.int32), (at - low).to(tl.float32)

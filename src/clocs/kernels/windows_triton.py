@@ -22,7 +22,7 @@ def normalised_windows(
     """flat: (samples,) int16, starts: (…) -> (…, samples) in [0, 1] each."""
     out = torch.empty(*starts.shape, samples, device=flat.device, dtype=dtype)
     _windows[(starts.numel(), 1, 1)](
-        flat, starts.contiguous(), None, None, None, None, out, 0, ((),), None, True, samples,
+        flat, starts.contiguous(), None, None, None, None, out, 0, ((),), None, True, True, samples,
         triton.next_power_of_2(samples), num_warps=8, enable_fp_fusion=False,
     )  # fmt: skip
     return out
@@ -39,6 +39,7 @@ def perturbed_windows(
     table: Tensor,
     programs: tuple[Program, ...],
     offset: float | None,
+    normalised: bool,
     out: Tensor,
 ) -> None:
     """Fill out: (members, copies·windows·batch, samples), each view as its program says.
@@ -53,15 +54,15 @@ def perturbed_windows(
         located: Whether `starts` are those of the batch.
         table: (members, copies) int32, the program of each copy; −1 for those to be left alone.
         programs: the chains.
-        offset: Where not None, windows are normalised and moved by it before they are perturbed,
-            and not normalised after.
+        offset: Where not None, windows are normalised and moved by it before they are perturbed.
+        normalised: Whether views are normalised after it.
         out: what is filled.
     """
     copies, samples = table.shape[1], out.shape[-1]
     _windows[(out.shape[1] // copies, copies, len(table))](
         flat, starts.contiguous(), rows.contiguous(), scale, keys.contiguous(), table, out,
-        rows.shape[1], programs, offset, located, samples, triton.next_power_of_2(samples),
-        num_warps=8, enable_fp_fusion=False,
+        rows.shape[1], programs, offset, normalised, located, samples,
+        triton.next_power_of_2(samples), num_warps=8, enable_fp_fusion=False,
     )  # fmt: skip
 
 
@@ -69,8 +70,8 @@ def perturbed_windows(
 @triton.jit
 def _windows(
     flat, starts, rows, scale, keys, table, o, batch,
-    programs: tl.constexpr, offset: tl.constexpr, located: tl.constexpr, samples: tl.constexpr,
-    width: tl.constexpr,
+    programs: tl.constexpr, offset: tl.constexpr, normalised: tl.constexpr, located: tl.constexpr,
+    samples: tl.constexpr, width: tl.constexpr,
 ):  # fmt: skip
     """One view: a window of a member, as one of its copies."""
     window, copy, member = tl.program_id(0), tl.program_id(1), tl.program_id(2)
@@ -98,7 +99,7 @@ def _windows(
                 flat, factor, low, span, i, key, window, item(programs, p), offset,
                 scale is not None, samples,
             )  # fmt: skip
-            if offset is None:
+            if normalised:
                 low, span = _range(x, i < samples)
                 x = tl.div_rn(x - low, span)
             tl.store(o + i, x, mask=i < samples)

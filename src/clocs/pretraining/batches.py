@@ -91,17 +91,29 @@ class BatchMaker:
     """Gathers, perturbs and normalises the views of a batch on the device."""
 
     def __init__(
-        self, signals: Signals, views: Views, members: int, perturb: Sequence[str], multilabel: bool
+        self,
+        signals: Signals,
+        views: Views,
+        members: int,
+        perturb: Sequence[str],
+        *,
+        multilabel: bool,
+        in_mv: bool = False,
     ) -> None:
-        """`perturb` is one chain per member, in place of those of the views."""
+        """Decide how the views are made.
+
+        `perturb` is one chain per member, in place of those of the views; `in_mv` leaves views in
+        mV instead of normalising them.
+        """
         self.signals, self.multilabel = signals, multilabel
         self.copies = len(views.copies)
         each = [(chain,) * self.copies for chain in perturb] or [views.copies] * members
         # for each member the chains of its copies
         chains = [tuple(parse(chain) if chain else None for chain in copies) for copies in each]
         # centred on zero: otherwise negation and scaling are invisible
-        self._offset = INPUT_OFFSETS[CENTRED] if views.normalised_first else None
-        self._plain = self._offset is None and not any(map(any, chains))
+        self._offset = INPUT_OFFSETS[CENTRED] if views.normalised_first and not in_mv else None
+        self._normalised = self._offset is None and not in_mv  # after perturbing
+        self._plain = self._normalised and not any(map(any, chains))
         self._fused: FusedViews | None = None
         if can_use_triton(signals.flat, signals.dtype):
             self._fused = FusedViews.of(chains, signals.samples, signals.flat.device)
@@ -128,8 +140,9 @@ class BatchMaker:
         if self._fused:
             scale = part.scale if self._offset is None and not self._plain else None
             self._fused.fill(
-                x, signals.flat, starts, rows, scale, keys, located=located, offset=self._offset
-            )
+                x, signals.flat, starts, rows, scale, keys,
+                located=located, offset=self._offset, normalised=self._normalised,
+            )  # fmt: skip
         if self._in_torch:
             scale = _by_view(part.scale, rows)
             for members, chains in self._in_torch:
@@ -137,9 +150,8 @@ class BatchMaker:
                 for i, chain in enumerate(chains):
                     key = keyed_random.fold(keys[members], keyed_random.stream("copy"), i)
                     copy = chain(own, key) if chain else own
-                    x[members, i * n : (i + 1) * n] = (
-                        min_max(copy) if self._offset is None else copy
-                    )
+                    copy = min_max(copy) if self._normalised else copy
+                    x[members, i * n : (i + 1) * n] = copy
         return x
 
     def _unperturbed(self, starts: Tensor, scale: Tensor) -> Tensor:

@@ -78,11 +78,12 @@ class FusedViews:
         *,
         located: bool,
         offset: float | None,
+        normalised: bool,
     ) -> None:
         """x: (members, copies·windows·batch, samples); more as for `perturbed_windows`."""
         from clocs.kernels.windows_triton import perturbed_windows
 
         perturbed_windows(
-            flat, starts, rows, scale, keys,
-            located=located, table=self.table, programs=self.programs, offset=offset, out=x,
+            flat, starts, rows, scale, keys, located=located, table=self.table,
+            programs=self.programs, offset=offset, normalised=normalised, out=x,
         )  # fmt: skip

@@ -16,7 +16,6 @@ from clocs.frames.frames import Frames
 from clocs.frames.views import Instances, instances
 from clocs.pretraining.batches import BatchMaker, Part, PatientLimit
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.raw_batches import RawBatchMaker
 from clocs.training.signals import Signals
 from clocs.training.task import Task
 
@@ -55,8 +54,14 @@ class PretrainingTask(Task):
         )
         self.train, self.validation = (Part.of(frames, part, device) for part in parts)
         chains = [chain for chain in plan.chains if chain for _ in plan.seeds]
-        make = RawBatchMaker if plan.normalisation == "none" else BatchMaker
-        self.batches = make(self.signals, views, members, chains, frames.multilabel)
+        self.batches = BatchMaker(
+            self.signals,
+            views,
+            members,
+            chains,
+            multilabel=frames.multilabel,
+            in_mv=plan.normalisation == "none",
+        )
         self._per_view = plan.batch_norm == "view"
         self._heads = self.objective.heads(
             dim=self.encoder.embedding_dim, classes=len(frames.labels), copies=len(views.copies)
