@@ -7,6 +7,7 @@ import pytest
 import torch
 from scipy.stats import t as student
 
+from clocs.evaluation import resampling
 from clocs.evaluation.resampling import Resampling, mean_weights, patient_weights
 
 NAMES = [f"p{number}" for number in range(50)]
@@ -39,6 +40,12 @@ def test_a_draw_does_not_depend_on_who_else_is_drawn_nor_on_how_many_draws_follo
         mean_weights("seed", [0, 3], 100), mean_weights("seed", [0, 3], 900)[:, :100]
     )
     assert not torch.equal(patient_weights("cardiology", NAMES, 300)[0], block)
+
+
+def test_drawing_patients_in_pieces_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    (whole,) = patient_weights("chapman", NAMES, 40)
+    monkeypatch.setattr(resampling, "_PATIENTS", 7)
+    assert torch.equal(patient_weights("chapman", NAMES, 40)[0], whole)
 
 
 def test_patients_count_as_often_as_in_a_bootstrap() -> None:

@@ -27,6 +27,7 @@ from clocs.frames.splits import keys_of
 from clocs.keyed_random import fold, stream, uniform
 
 _BLOCK = 1000  # draws made at once; part of the plan
+_PATIENTS = 10_000  # drawn at once
 _POISSON = tuple(accumulate(math.exp(-1) / math.factorial(k) for k in range(18)))  # P(weight ≤ k)
 
 
@@ -65,9 +66,12 @@ def patient_weights(
     table = torch.tensor(_POISSON, dtype=torch.float64, device=device)
     blocks = []
     for number, start in enumerate(range(0, resamples, _BLOCK)):
-        draws = uniform(fold(keys, number), min(_BLOCK, resamples - start))
-        counts = torch.bucketize(draws, table, right=True, out_int32=True)
-        blocks.append(counts.T.float().contiguous())
+        size = min(_BLOCK, resamples - start)
+        counts = [
+            torch.bucketize(uniform(some, size), table, right=True).float().T
+            for some in fold(keys, number).split(_PATIENTS)
+        ]
+        blocks.append(torch.cat(counts, dim=1).contiguous())
     return blocks
 
 
