@@ -110,6 +110,7 @@ def report(
         made=time.strftime("%Y-%m-%d"),
         simulated=results.simulated,
         findings=findings(results, found),
+        surviving=surviving(results),
         counted=sentences(counts),
         summary=_summary(results, counts),
         sections=sections,
