@@ -52,7 +52,7 @@ class PatientNCE(Objective):
     def loss(self, z: Tensor, batch: Batch, weights: Weights) -> Tensor:
         from clocs.pretraining.losses import patient_nce, same_patient_nce
 
-        if self.positives_within is None:
+        if self.positives_within is None and self.positives == "patient":
             return same_patient_nce(z, batch.patients, self.temperature)
         return patient_nce(z, *self.pairs(batch), self.temperature)
 

@@ -1,0 +1,106 @@
+"""Short trainings on a GPU: against the CPU, against themselves, and captured against eager."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from clocs import keyed_random
+from clocs.frames.frames import Frames
+from clocs.pretraining.plan import Plan
+from clocs.pretraining.task import PretrainingTask
+from clocs.recording import FrameSpec
+from clocs.training.fleet import Fleet, Layout
+from clocs.training.loop import Engine, Settings, Trained, fit
+
+METHODS = ("cmsc", "cmlc", "cmsmlc", "simclr", "byol", "mtssl", "supervised")
+SEEDS = [0, 1, 2]
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(scope="module")
+def frames() -> Frames:
+    """Random walks of 130 patients, two segments in four leads each; made without a store."""
+    draw = np.random.default_rng(0)
+    patients, leads, segments, samples = 130, 4, 2, 2500
+    steps = draw.integers(-20, 21, size=patients * leads * segments * samples, dtype=np.int16)
+    recording = np.repeat(np.arange(patients), segments)
+    segment = np.tile(np.arange(segments), patients)
+    starts = recording[:, None] * leads * segments * samples + segment[:, None] * samples
+    target = np.zeros((len(recording), 4), np.uint8)
+    target[np.arange(len(recording)), recording % 4] = 1
+    return Frames(
+        dataset="walks",
+        content="",
+        spec=FrameSpec(5.0, samples),
+        leads=("II", "V2", "aVL", "aVR"),
+        labels=("a", "b", "c", "d"),
+        multilabel=False,
+        batch_size=64,
+        split_seed=0,
+        unit="mV",
+        patient_ids=tuple(map(str, range(patients))),
+        recording_ids=tuple(map(str, range(patients))),
+        digests=np.arange(patients, dtype=np.uint64),
+        age=np.full(patients, np.nan, np.float32),
+        sex=np.zeros(patients, np.int8),
+        day=np.full(patients, np.nan),
+        signals=np.cumsum(steps, dtype=np.int64).astype(np.int16),
+        starts=starts + np.arange(leads) * segments * samples,
+        scale=np.full((len(recording), leads), 1e-3, np.float32),
+        recording=recording.astype(np.int32),
+        patient=recording.astype(np.int32),
+        segment=segment.astype(np.int32),
+        split=(recording % 10 == 9).astype(np.int8),
+        target=target,
+    )
+
+
+def trained(frames: Frames, method: str, device: str) -> Trained:
+    plan = Plan(method, tuple(SEEDS), settings=Settings(batch_size=64, epochs=3, lr=1e-3))
+    task = PretrainingTask(frames, plan, device=torch.device(device))
+    return fit(task, SEEDS, plan.settings, device=torch.device(device))
+
+
+def furthest(a: Trained, b: Trained) -> float:
+    """The largest difference between two weights or statistics."""
+    pairs = ((a.weights, b.weights), (a.buffers, b.buffers))
+    return max(float((x[k].cpu() - y[k].cpu()).abs().max()) for x, y in pairs for k in x)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_training_is_the_same_bit_for_bit_when_repeated(frames: Frames, method: str) -> None:
+    assert furthest(trained(frames, method, "cuda"), trained(frames, method, "cuda")) == 0
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_gpu_learns_what_a_cpu_learns(frames: Frames, method: str) -> None:
+    there, here = trained(frames, method, "cuda"), trained(frames, method, "cpu")
+    names = there.weights.keys()
+    apart = max(float((there.weights[k].cpu() - here.weights[k]).abs().max()) for k in names)
+    assert apart < 1.2e-3, apart
+    assert there.validation_loss == pytest.approx(here.validation_loss, rel=2e-3)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_captured_steps_equal_eager_ones(frames: Frames, method: str) -> None:
+    def after_an_epoch(captured: bool) -> Fleet:
+        device = torch.device("cuda")
+        plan = Plan(method, tuple(SEEDS), settings=Settings(batch_size=64, lr=1e-3))
+        task = PretrainingTask(frames, plan, device=device)
+        keys = keyed_random.member_keys(SEEDS, device)
+        parameters = {k: v.to(device) for k, v in task.parameters(keys).items()}
+        buffers = {k: v.to(device) for k, v in task.buffers(len(SEEDS)).items()}
+        layouts = Layout.of(parameters), Layout.of(buffers)
+        fleet = Fleet.start(layouts[0].pack(parameters), layouts[1].pack(buffers))
+        engine = Engine(task, fleet, layouts, keys, plan.settings)
+        if not captured:
+            engine._step = engine._one_step
+        engine.train_epoch(lambda step, steps: None)
+        return fleet
+
+    replayed, eager = after_an_epoch(True), after_an_epoch(False)
+    assert int(replayed.steps[0]) > 1
+    for name in ("theta", "buffers", "moment1", "moment2", "steps"):
+        assert torch.equal(getattr(replayed, name), getattr(eager, name)), name
