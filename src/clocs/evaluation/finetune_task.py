@@ -7,6 +7,7 @@ never changes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -123,6 +124,13 @@ class FinetuneTask(Task):
     @property
     def capturable(self) -> bool:
         return self.encoder.capturable
+
+    def of(self, members: list[int]) -> FinetuneTask:
+        some = copy(self)
+        some.as_input = self.as_input.of_members(members)
+        some.rows, some.counts = self.rows[members], self.counts[members]
+        some.weights = None if self.weights is None else self.weights[members]
+        return some
 
     def parameters(self, keys: Tensor) -> Weights:
         """The checkpoints' encoders; the layer on top is initialised as in torch."""

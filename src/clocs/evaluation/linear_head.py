@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -39,6 +41,15 @@ class LinearHead(Task):
         self.auc = MacroAUC(validation.targets, validation.multilabel) if curve else None
         self.rows = torch.nn.utils.rnn.pad_sequence(labelled, batch_first=True)
         self.counts = torch.tensor([len(rows) for rows in labelled], device=self.rows.device)
+
+    def of(self, members: list[int]) -> LinearHead:
+        some = copy(self)
+        some.train, some.validation = (
+            replace(part, features=part.features[members]) for part in (self.train, self.validation)
+        )
+        some.rows, some.counts = self.rows[members], self.counts[members]
+        some.weights = None if self.weights is None else self.weights[members]
+        return some
 
     def parameters(self, keys: Tensor) -> Weights:
         """Uniform in ±1/√dim, as torch initialises a linear layer."""

@@ -15,7 +15,7 @@ from clocs.kernels import block_triton_kernels as kernels
 from clocs.kernels import first_block_triton_kernels as first_kernels
 from clocs.kernels.block_torch import EPSILON, KERNEL, POOL, STRIDE, convolved
 
-PROGRAMS = 1056  # eight on each of 132 multiprocessors
+PROGRAMS = 264  # per member, at most: sums must not depend on how many train beside it
 CHUNK = 32  # values under a kernel that are multiplied at a time: more do not fit into registers
 
 
@@ -77,7 +77,7 @@ class TritonBlock(torch.autograd.Function):
         dropping = (ctx.threshold, ctx.boost)
         drop = ctx.threshold > 0
         tile = SUMS if y else FIRST_SLOPES
-        blocks, repeat = _programs(n * half, members, tile)
+        blocks, repeat = _programs(n * half, tile)
         sums = weight.new_empty(members, blocks, 2, c_out)
         if y:
             kernels.sums[(blocks, members)](
@@ -96,7 +96,7 @@ class TritonBlock(torch.autograd.Function):
         )  # fmt: skip
         if not y:
             tile = FIRST_WEIGHTS
-            blocks, repeat = _programs(n * ((out + 1) // 2), members, tile)
+            blocks, repeat = _programs(n * ((out + 1) // 2), tile)
             parts = weight.new_empty(members, blocks, KERNEL, c_out)
             first_kernels.first_weights[(blocks, members)](
                 g, h, weight, scale, shift, constant, slope, keys, parts, length, out, half, n,
@@ -110,7 +110,7 @@ class TritonBlock(torch.autograd.Function):
             c_out, 1024, drop,
         )  # fmt: skip
         chunks = triton.cdiv(KERNEL * c_in, CHUNK)
-        blocks, repeat = _programs(rows, members * chunks, WEIGHTS)
+        blocks, repeat = _programs(rows, WEIGHTS, chunks)
         parts = weight.new_empty(members, blocks, KERNEL * c_in, c_out)
         kernels.weights[(blocks * chunks, members)](
             h, d_y, parts, length, out, rows, blocks, repeat, c_in, c_out, _padded(c_out),
@@ -119,7 +119,7 @@ class TritonBlock(torch.autograd.Function):
         d_h = torch.empty_like(h)
         thirds = -(-length // STRIDE)
         tile = INPUTS.get(c_in, OTHER)
-        blocks, repeat = _programs(n * thirds, members, tile)
+        blocks, repeat = _programs(n * thirds, tile)
         kernels.inputs[(blocks, members)](
             d_y, weight, d_h, length, out, thirds, n * thirds, repeat, c_in, c_out,
             _padded(STRIDE * c_in), tile.rows, **tile.launch,
@@ -147,7 +147,7 @@ def _first_sums(h: Tensor, weight: Tensor) -> Tensor:
     """(members, blocks, 2, 4) partial sums and squares of the first block's convolution."""
     members, n, length, _ = h.shape
     out = convolved(length)
-    blocks, repeat = _programs(n * ((out + 1) // 2), members, FIRST_SUMS)
+    blocks, repeat = _programs(n * ((out + 1) // 2), FIRST_SUMS)
     sums = weight.new_empty(members, blocks, 2, 4)
     first_kernels.first_sums[(blocks, members)](
         h, weight, sums, length, out, n, blocks, repeat, FIRST_SUMS.rows,
@@ -163,7 +163,7 @@ def _convolved(h: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     rows = n * out
     y = h.new_empty(members, n, out, c_out)
     tile = CONVOLVE.get(c_in, OTHER)
-    blocks, repeat = _programs(rows, members, tile)
+    blocks, repeat = _programs(rows, tile)
     sums = weight.new_empty(members, blocks, 2, c_out)
     kernels.convolve[(blocks, members)](
         h, weight, y, sums, length, out, rows, blocks, repeat, c_in, c_out,
@@ -221,9 +221,8 @@ def _padded(size: int) -> int:
     return max(16, int(triton.next_power_of_2(size)))
 
 
-def _programs(rows: int, members: int, tile: Tile) -> tuple[int, int]:
+def _programs(rows: int, tile: Tile, chunks: int = 1) -> tuple[int, int]:
     """Programs per member, and repetitions of each, so that there are few partial sums."""
     tiles = -(-rows // tile.rows)
-    wanted = max(1, PROGRAMS // members)
-    repeat = max(1, -(-tiles // wanted))
+    repeat = -(-tiles // (PROGRAMS // chunks))
     return -(-tiles // repeat), repeat

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 
 import numpy as np
 import torch
@@ -54,14 +55,20 @@ class PretrainingTask(Task):
         )
         self.train, self.validation = (Part.of(frames, part, device) for part in parts)
         chains = [chain for chain in plan.chains if chain for _ in plan.seeds]
-        self.batches = BatchMaker(
-            self.signals,
-            views,
-            members,
-            chains,
-            multilabel=frames.multilabel,
-            in_mv=plan.normalisation == "none",
-        )
+
+        def batches(some: list[int]) -> BatchMaker:
+            own = [chains[member] for member in some] if chains else []
+            return BatchMaker(
+                self.signals,
+                views,
+                len(some),
+                own,
+                multilabel=frames.multilabel,
+                in_mv=plan.normalisation == "none",
+            )
+
+        self._make_batches = batches
+        self.batches = batches(list(range(members)))
         self._per_view = plan.batch_norm == "view"
         self._heads = self.objective.heads(
             dim=self.encoder.embedding_dim, classes=len(frames.labels), copies=len(views.copies)
@@ -78,6 +85,11 @@ class PretrainingTask(Task):
     @property
     def capturable(self) -> bool:
         return self.encoder.capturable
+
+    def of(self, members: list[int]) -> PretrainingTask:
+        some = copy(self)
+        some.batches, some.counts = self._make_batches(members), self.counts[members]
+        return some
 
     def parameters(self, keys: Tensor) -> Weights:
         own = self.encoder.parameters(keys) | self._start[0]

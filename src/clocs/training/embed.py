@@ -48,6 +48,11 @@ class EncoderInput:
         )
         return cls(offsets, in_mv)
 
+    def of_members(self, members: list[int]) -> EncoderInput:
+        """That of some members."""
+        own = (None if x is None else x[members] for x in (self.offset, self.in_mv))
+        return EncoderInput(*own)
+
     def __call__(self, signals: Signals, starts: Tensor, scale: Tensor) -> Tensor:
         """starts, scale: (rows,) or (members, rows) -> (…, rows, samples)."""
         x = signals.normalised(starts)

@@ -121,6 +121,20 @@ class Fleet:
             epoch=torch.zeros(1, dtype=torch.int64),
         )
 
+    def of(self, members: list[int]) -> Fleet:
+        """A copy of the state of some members, in this order."""
+        state = {f.name: getattr(self, f.name) for f in fields(self)}
+        epoch = state.pop("epoch").clone()
+        return Fleet(**{k: v.detach()[members] for k, v in state.items()}, epoch=epoch)
+
+    def put(self, members: list[int], part: Fleet) -> None:
+        """Take over the state of some members, as `of` gave it and as it has changed since."""
+        if part is not self:
+            self.epoch.copy_(part.epoch)
+            for f in fields(self):
+                if f.name != "epoch":
+                    getattr(self, f.name)[members] = getattr(part, f.name)
+
     @torch.no_grad()
     def step(
         self, gradient: Tensor, buffers: Tensor, loss: Tensor, lr: float, on: Tensor

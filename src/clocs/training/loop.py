@@ -27,6 +27,7 @@ from clocs.training.task import Task
 
 SAVE_EVERY = 5.0  # seconds
 LOOK_EVERY = 1.0  # seconds between two looks at who still trains; each waits for the device
+FEWER = 2 / 3  # share of the members that still train at which the others are left out
 
 
 Keep = Literal["best", "last"]
@@ -130,27 +131,16 @@ def fit(
             raise CheckpointError(f"{state} is of another training; delete it to start again")
     else:
         fleet = Fleet.start(theta, statistics)
-    engine = Engine(task, fleet, layouts, keys, settings)
+    crew = Crew(task, fleet, layouts, keys, settings)
     saved = time.perf_counter()
-    while int(fleet.epoch) < settings.epochs and bool(fleet.live.any()):
-        began, was_live = time.perf_counter(), fleet.live.tolist()
-        train_loss = engine.train_epoch(on_step)
-        metrics = engine.validate()
-        fleet.end_epoch(metrics["loss"], settings.patience, keep_last=settings.keep == "last")
-        values = {name: value.tolist() for name, value in metrics.items()}  # waits for the device
-        on_epoch(
-            Epoch(
-                number=int(fleet.epoch),
-                seconds=time.perf_counter() - began,
-                instances=engine.instances(was_live),
-                train_loss=train_loss.tolist(),
-                validation=values,
-                live=was_live,
-            )
-        )
+    while int(crew.part.epoch) < settings.epochs and bool(crew.part.live.any()):
+        began = time.perf_counter()
+        crew.leave_out_finished()
+        on_epoch(crew.epoch(began, on_step))
         if state is not None and time.perf_counter() - saved >= save_every:
-            fleet.save(state)
+            crew.gather().save(state)
             saved = time.perf_counter()
+    fleet = crew.gather()
     weights, buffers = _unpack(layouts, fleet.best_theta.detach(), fleet.best_buffers)
     return Trained(
         weights=weights,
@@ -163,6 +153,66 @@ def fit(
             for broken, live in zip(fleet.broken.tolist(), fleet.live.tolist(), strict=True)
         ],
     )
+
+
+class Crew:
+    """A fleet of which those members work that still train."""
+
+    def __init__(
+        self,
+        task: Task,
+        fleet: Fleet,
+        layouts: tuple[Layout, Layout],
+        keys: Tensor,
+        settings: Settings,
+    ) -> None:
+        self.task, self.fleet, self.layouts = task, fleet, layouts
+        self.keys, self.settings = keys, settings
+        self.members = list(range(len(keys)))  # of the fleet, that are in the part
+        self.part = fleet
+        self.engine = Engine(task, fleet, layouts, keys, settings)
+        self._values: dict[str, list[float]] = {}  # of the last epoch of each member
+
+    def leave_out_finished(self) -> None:
+        """Go on with those that still train, once they are few enough to pay for a new start."""
+        live = self.part.live.tolist()
+        if sum(live) > FEWER * len(live):
+            return
+        members = [member for member, trains in zip(self.members, live, strict=True) if trains]
+        task = self.task.of(members)
+        if task is None:
+            return
+        part = self.gather().of(members)
+        self.members, self.part = members, part
+        self.engine = Engine(task, part, self.layouts, self.keys[members], self.settings)
+
+    def epoch(self, began: float, on_step: Callable[[int, int], None]) -> Epoch:
+        """One epoch; what is known of all members at its end."""
+        live = self.part.live.tolist()
+        train_loss = self.engine.train_epoch(on_step)
+        metrics = self.engine.validate()
+        keep_last = self.settings.keep == "last"
+        self.part.end_epoch(metrics["loss"], self.settings.patience, keep_last=keep_last)
+        for name, values in metrics.items():
+            known = self._values.setdefault(name, [0.0] * len(self.keys))
+            for member, value in zip(self.members, values.tolist(), strict=True):
+                known[member] = value
+        losses, alive = [0.0] * len(self.keys), [False] * len(self.keys)
+        for member, loss, trains in zip(self.members, train_loss.tolist(), live, strict=True):
+            losses[member], alive[member] = loss, trains
+        return Epoch(
+            number=int(self.part.epoch),
+            seconds=time.perf_counter() - began,
+            instances=self.engine.instances(live),
+            train_loss=losses,
+            validation={name: list(values) for name, values in self._values.items()},
+            live=alive,
+        )
+
+    def gather(self) -> Fleet:
+        """The state of all members."""
+        self.fleet.put(self.members, self.part)
+        return self.fleet
 
 
 class Engine:

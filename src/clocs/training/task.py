@@ -43,6 +43,10 @@ class Task(ABC):
         """The buffers after the optimiser's step; None where it changes none."""
         return None
 
+    def of(self, members: list[int]) -> Task | None:
+        """The same task for some of its members, in this order; None where it cannot be divided."""
+        return None
+
     def epoch_order(self, keys: Tensor) -> Tensor:
         """(members, rows): a random order of each member's rows, then −1 up to the longest."""
         return shuffled_rows(keys, self.counts)
