@@ -137,3 +137,14 @@ def test_a_frame_too_short_says_how_long_it_must_be() -> None:
     assert make_encoder("cnn", embedding_dim=8, samples=shortest).samples == shortest
     with pytest.raises(SettingError, match=f"at least {shortest}"):
         make_encoder("cnn", embedding_dim=8, samples=shortest - 1)
+
+
+def test_without_momentum_the_statistics_stay_and_the_embeddings_are_the_same() -> None:
+    encoder = CNN(samples=400, embedding_dim=8)
+    keys = keyed_random.member_keys([0, 1])
+    weights, before = encoder.parameters(keys), encoder.buffers(2)
+    x = torch.randn(2, 5, 400)
+    z, after = encoder.encode_training(weights, before, x, keys, momentum=0.0)
+    assert after.keys() == before.keys()
+    assert all(torch.equal(after[name], before[name]) for name in before)
+    assert torch.equal(z, encoder.encode_training(weights, before, x, keys)[0])

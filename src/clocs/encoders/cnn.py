@@ -74,10 +74,12 @@ class CNN(Encoder):
         h = x.unsqueeze(-1)
         layers = torch.arange(1, len(CHANNELS), device=keys.device)
         layer_keys = keyed_random.fold(keys, layers[:, None])  # (layers, members)
-        updated = {}
+        updated = {} if momentum else dict(buffers)
         for i in range(1, len(CHANNELS)):
             steps = h.shape[1] * convolved(h.shape[2])
             h, mean, variance = conv_block(h, *_layer(weights, i), layer_keys[i - 1], self.dropout)
+            if not momentum:
+                continue
             seen = {"mean": mean, "variance": variance * (steps / max(steps - 1, 1))}
             for statistic, now in seen.items():
                 before = buffers[f"norm{i}.{statistic}"]

@@ -57,7 +57,7 @@ class BYOL(Objective):
         z, updated = encoder.encode_training(weights, buffers, batch.x, keys)
         with torch.no_grad():
             key = keyed_random.fold(keys, keyed_random.stream("target"))
-            target, _ = encoder.encode_training(*_target(encoder, buffers), batch.x, key)
+            target, _ = encoder.encode_training(*_target(encoder, buffers), batch.x, key, 0.0)
         loss = byol_loss(batch.by_view(_predict(z, weights)), batch.by_view(target))
         return loss, buffers | updated
 
@@ -70,11 +70,16 @@ class BYOL(Objective):
 
     def after_step(self, weights: Weights, buffers: Weights) -> Weights:
         """The target network moves towards the online one, statistics included."""
+        import torch
+
         online = weights | {k: v for k, v in buffers.items() if not k.startswith(TARGET)}
+        names = [name for name in buffers if name.startswith(TARGET)]
+        # all tensors as one row per member: on a GPU each kernel costs more than its numbers
+        ours = torch.cat([online[name.removeprefix(TARGET)].flatten(1) for name in names], dim=1)
+        theirs = torch.cat([buffers[name].flatten(1) for name in names], dim=1)
+        parts = ours.lerp(theirs, self.tau_d).split([buffers[n][0].numel() for n in names], dim=1)
         return buffers | {
-            name: online[name.removeprefix(TARGET)].lerp(tensor, self.tau_d)
-            for name, tensor in buffers.items()
-            if name.startswith(TARGET)
+            name: part.view_as(buffers[name]) for name, part in zip(names, parts, strict=True)
         }
 
     def metrics(self, z: Tensor, batch: Batch) -> dict[str, Tensor]:
