@@ -75,3 +75,22 @@ def test_a_class_that_a_draw_lacks_is_left_out_of_its_mean() -> None:
     found = macro_auc_draws(draw.normal(size=(1, 12, 2)), targets, np.arange(12), own)
     assert (own.patients[0][:, 0] == 0).any()
     assert not np.isnan(found).any()
+
+
+@pytest.mark.gpu
+def test_a_gpu_draws_what_the_cpu_draws() -> None:
+    draw = np.random.default_rng(1)
+    patient = draw.integers(0, 40, 500)
+    targets = (draw.random((500, 3)) < (0.5, 0.1, 0.01)).astype(np.uint8)
+    scores = np.round(draw.normal(size=(3, 500, 3)) + targets, 1)
+    names = [f"p{number}" for number in range(40)]
+    found = [
+        macro_auc_draws(
+            scores,
+            targets,
+            patient,
+            Resampling.of("chapman", names, range(3), resamples=1500, device=device),
+        )
+        for device in ("cpu", "cuda")
+    ]
+    assert np.allclose(found[0], found[1], rtol=1e-12, equal_nan=True)

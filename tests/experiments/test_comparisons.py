@@ -118,6 +118,17 @@ def test_splits_are_means_and_vary_together_for_both_sides() -> None:
     assert fewer is not None and fewer.splits == 4
 
 
+def test_a_table_over_splits_has_intervals_and_marks() -> None:
+    quality = {"random": 0.70, "random-bn": 0.71, "cmsc": 0.78, "simclr": 0.705}
+    cells = [c for c in TRANSFER if c.pretraining.method in quality]
+    means = {
+        on_split(c, s) if s else c: quality[c.pretraining.method] for c in cells for s in range(5)
+    }
+    text = tables.markdown(tables.split_table(results_of(means), "finetune"))
+    assert "0.705 ± 0.000† [0." in text
+    assert "0.780 ± 0.000** [0." in text
+
+
 def test_a_method_that_wins_on_some_splits_and_loses_on_others_is_not_above() -> None:
     a, b = at("cmsc", "chapman", "cardiology"), at("simclr", "chapman", "cardiology")
     wins = (0.05, -0.03, 0.05, -0.03, 0.02)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from clocs.evaluation.bootstrap import interval
 from clocs.evaluation.comparison import Comparison, Sampled, correct, paired
 from clocs.evaluation.resampling import mean_weights
 from clocs.experiments.additions import SPLIT_SEEDS, on_split
@@ -73,6 +74,15 @@ def above_untrained(results: Results, row: Sequence[Cell]) -> dict[Cell, bool]:
             found[cell] = within
     corrected = correct(list(tested.values()))
     return found | {cell: one.better for cell, one in zip(tested, corrected, strict=True)}
+
+
+def interval_over_splits(results: Results, cell: Cell) -> tuple[float, float] | None:
+    """The 95 % interval of the mean over all splits; None unless there are draws on all."""
+    splits = [split for split, _ in _splits(results, cell)]
+    if splits != [0, *SPLIT_SEEDS]:
+        return None
+    low, high = interval(_sampled(results, cell, splits).draws)
+    return max(low, 0.0), min(high, 1.0)
 
 
 def _splits(results: Results, cell: Cell) -> list[tuple[int, Cell]]:

@@ -268,7 +268,8 @@ def _markdown(section: Section) -> str:
     if shown and section.name != "patient-distances":
         lines += ["", _LEGEND]
         if untested := sum(table.untested for table in shown):
-            lines.append(f"{untested:,} results are not tested: they have no draws, or no rival.")
+            words = "they have no draws, or no untrained encoder beside them"
+            lines += ["", f"{untested:,} results are not tested: {words}."]
     return "\n".join([*lines, ""]) + "\n" + "\n".join(markdown(table) for table in shown)
 
 
@@ -277,7 +278,8 @@ _LEGEND = (
     "In parentheses: the AUC of logits, where the paper's is of logits; the paper's; and the "
     "difference from it, by logits where those are given. † not above the stronger untrained "
     "encoder: paired test over seeds and patients, and patient splits where there are several, "
-    "with Holm's correction over the columns of the row."
+    "with Holm's correction over the columns of the row. Intervals are over seeds and patients, in "
+    "tables over splits over those, too; of results without draws, over patients alone."
 )
 
 

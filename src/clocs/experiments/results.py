@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from statistics import fmean, stdev
 from typing import Any
 
@@ -40,7 +41,7 @@ class Results:
         """Whether the data are simulated."""
         return (self.facts.get("profile") or {}).get("name") == "simulated"
 
-    @property
+    @cached_property
     def seeds(self) -> list[int]:
         """Every number of seeds that was run, the largest first."""
         return sorted({run.seeds for run in self.runs.values()}, reverse=True)

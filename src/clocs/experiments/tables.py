@@ -14,7 +14,7 @@ from clocs.experiments.grid import (
     Pretraining,
     grid,
 )
-from clocs.experiments.paired import above_untrained
+from clocs.experiments.paired import above_untrained, interval_over_splits
 from clocs.experiments.results import Results, Value, papers, value_of
 
 BYOL_DECAYS = (0.5, None, 0.99)  # None: 0.9, BYOL's own
@@ -174,11 +174,19 @@ def _split_table(results: Results, task: CellTask, title: str, layout: _Layout) 
     cells = set(grid("table-2" if task == "finetune" else "table-1"))
     rows = []
     for method, label in _METHODS:
-        entries: list[TableEntry | None] = []
-        for dataset, downstream in pairs:
-            source = downstream if method == "random" else dataset
-            cell = Cell(Pretraining(method, source), downstream, task, 0.5)
-            entries.append(_over_splits(results, cell) if cell in cells else None)
+        row = [
+            Cell(
+                Pretraining(method, downstream if method == "random" else dataset), downstream, task
+            )
+            for dataset, downstream in pairs
+        ]
+        above = above_untrained(results, [cell for cell in row if cell in cells])
+        entries = [
+            replace(_over_splits(results, cell), beats_random=above.get(cell))
+            if cell in cells
+            else None
+            for cell in row
+        ]
         if any(entries):
             rows.append((label, entries))
     return _marked(title, groups, columns, rows)
@@ -198,6 +206,7 @@ def _over_splits(results: Results, cell: Cell) -> TableEntry:
         ours=value_of(means),
         paper=papers(cell),
         logits=value_of(logits) if len(logits) == len(means) else None,
+        ci95=interval_over_splits(results, cell),
     )
 
 
