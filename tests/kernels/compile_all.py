@@ -33,6 +33,7 @@ TYPES = {
     torch.int16: "i16",
     torch.bool: "i1",
 }
+LAUNCH_OPTIONS = ("num_warps", "num_stages", "enable_fp_fusion")
 seen: set[Any] = set()
 
 
@@ -46,9 +47,9 @@ def typed(value: Any) -> str:
 
 def compiled(fn: JITFunction[Any], *args: Any, grid: Any, warmup: bool, **more: Any) -> None:
     """In place of a launch."""
-    options = {k: more.pop(k) for k in ("num_warps", "num_stages") if k in more}
+    options = {k: more.pop(k) for k in LAUNCH_OPTIONS if k in more}
     given = dict(zip(fn.arg_names, args, strict=False)) | more
-    fixed = {p.name: given[p.name] for p in fn.params if p.is_constexpr}
+    fixed = {p.name: given[p.name] for p in fn.params if p.is_constexpr or given[p.name] is None}
     signature = {k: "constexpr" if k in fixed else typed(v) for k, v in given.items()}
     assert list(signature) == fn.arg_names, fn.__name__
     key = (fn.__name__, *signature.items(), *fixed.items(), *options.items())
@@ -121,8 +122,31 @@ def losses() -> None:
         contrast_triton.nt_xent(z, 0.1).sum().backward()
 
 
+def views() -> None:
+    from clocs.kernels.windows_triton import normalised_windows, perturbed_windows
+    from clocs.pretraining.fused_views import FusedViews
+    from clocs.pretraining.methods.mtssl import TASKS
+    from clocs.pretraining.perturbations import parse
+
+    flat, starts = torch.zeros(100_000, dtype=torch.int16), torch.zeros(50, 1, dtype=torch.int64)
+    scale, keys = torch.ones(50, 1), keyed_random.member_keys([1, 2])
+    rows = torch.zeros(2, 16, dtype=torch.int64)
+    normalised_windows(flat, starts, 2500)
+    methods = {("gaussian",) * 2: None, ("", *TASKS.values()): -0.5}  # SimCLR and BYOL, MT-SSL
+    for names, offset in methods.items():
+        chains = [parse(name) if name else None for name in names]
+        fused = FusedViews.of([chains] * 2, 2500, flat.device)
+        assert fused is not None
+        perturbed_windows(
+            flat, starts, rows, scale if offset is None else None, keys, located=False,
+            table=fused.table, programs=fused.programs, offset=offset, normalised=offset is None,
+            out=torch.empty(2, 16 * len(chains), 2500),
+        )  # fmt: skip
+
+
 if __name__ == "__main__":
     JITFunction.run = compiled
     steps()
     randomness()
     losses()
+    views()
