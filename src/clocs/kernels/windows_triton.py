@@ -22,8 +22,8 @@ def normalised_windows(
     """flat: (samples,) int16, starts: (…) -> (…, samples) in [0, 1] each."""
     out = torch.empty(*starts.shape, samples, device=flat.device, dtype=dtype)
     _windows[(starts.numel(), 1, 1)](
-        flat, starts.contiguous(), None, None, None, None, out, 0, ((),), None, True, True, samples,
-        triton.next_power_of_2(samples), num_warps=8, enable_fp_fusion=False,
+        flat, starts.contiguous(), None, None, None, None, out, 0, ((),), None, True, True,
+        **_shape(samples),
     )  # fmt: skip
     return out
 
@@ -61,12 +61,18 @@ def perturbed_windows(
     copies, samples = table.shape[1], out.shape[-1]
     _windows[(out.shape[1] // copies, copies, len(table))](
         flat, starts.contiguous(), rows.contiguous(), scale, keys.contiguous(), table, out,
-        rows.shape[1], programs, offset, normalised, located, samples,
-        triton.next_power_of_2(samples), num_warps=8, enable_fp_fusion=False,
+        rows.shape[1], programs, offset, normalised, located, **_shape(samples),
     )  # fmt: skip
 
 
-# Sums and products are not fused, so that they are rounded as torch rounds them on any device.
+def _shape(samples: int) -> dict[str, int]:
+    """A launch for windows of so many samples: at most 16 of them per thread, if possible."""
+    width = triton.next_power_of_2(samples)
+    # products are not fused with sums, so that they are rounded as torch rounds them
+    launch = {"num_warps": min(max(width // 512, 4), 32), "enable_fp_fusion": False}
+    return {"samples": samples, "width": width, **launch}
+
+
 @triton.jit
 def _windows(
     flat, starts, rows, scale, keys, table, o, batch,
