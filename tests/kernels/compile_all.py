@@ -144,9 +144,23 @@ def views() -> None:
         )  # fmt: skip
 
 
+def layers() -> None:
+    from clocs.kernels.linear_triton import LinearReLU
+    from clocs.kernels.statistics_triton import moved_statistics
+
+    for n, c_in, c_out in ((512, 320, 128), (512, 128, 128), (512, 320, 32), (512, 320, 256)):
+        for dtype in (torch.float32, torch.bfloat16):
+            h = torch.zeros(5, n, c_in, dtype=dtype, requires_grad=True)
+            weight = torch.zeros(5, c_in, c_out, requires_grad=True)
+            LinearReLU.apply(h, weight, torch.zeros(5, c_out)).sum().backward()
+    pairs = [(torch.zeros(5, c), torch.zeros(5, c)) for c in (4, 16, 32)]
+    moved_statistics(pairs, pairs, [1.5, 1.25, 1.125], 0.1)
+
+
 if __name__ == "__main__":
     JITFunction.run = compiled
     steps()
     randomness()
     losses()
     views()
+    layers()

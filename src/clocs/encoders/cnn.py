@@ -15,8 +15,10 @@ from torch import Tensor
 from clocs import keyed_random
 from clocs.encoders.base import Encoder, EncoderRow, Weights
 from clocs.encoders.conv_block import conv_block, conv_block_eval
+from clocs.encoders.linear import linear_relu
 from clocs.errors import SettingError
 from clocs.kernels.block_torch import KERNEL, POOL, convolved
+from clocs.kernels.triton_support import can_use_triton
 
 CHANNELS = (1, 4, 16, 32)
 
@@ -74,25 +76,17 @@ class CNN(Encoder):
         h = x.unsqueeze(-1)
         layers = torch.arange(1, len(CHANNELS), device=keys.device)
         layer_keys = keyed_random.fold(keys, layers[:, None])  # (layers, members)
-        updated = {} if momentum else dict(buffers)
+        seen, unbiased = [], []
         for i in range(1, len(CHANNELS)):
             steps = h.shape[1] * convolved(h.shape[2])
             h, mean, variance = conv_block(h, *_layer(weights, i), layer_keys[i - 1], self.dropout)
-            if not momentum:
-                continue
-            seen = {"mean": mean, "variance": variance * (steps / max(steps - 1, 1))}
-            for statistic, now in seen.items():
-                before = buffers[f"norm{i}.{statistic}"]
-                updated[f"norm{i}.{statistic}"] = torch.lerp(before, now, momentum)
-        return self._head(weights, h), updated
+            seen.append((mean, variance))
+            unbiased.append(steps / max(steps - 1, 1))
+        moved = _moved(buffers, seen, unbiased, momentum) if momentum else dict(buffers)
+        return self._head(weights, h), moved
 
     def _head(self, weights: Weights, h: Tensor) -> Tensor:
-        weight, bias = weights["linear.weight"], weights["linear.bias"][:, None]
-        if h.is_cuda:  # matrix units take the lower precision
-            z = torch.baddbmm(bias.to(h.dtype), h.flatten(2), weight.to(h.dtype)).to(weight.dtype)
-        else:
-            z = torch.baddbmm(bias, h.flatten(2).to(weight.dtype), weight)
-        return torch.relu(z)
+        return linear_relu(h.flatten(2), weights["linear.weight"], weights["linear.bias"])
 
 
 ENCODER = EncoderRow("cnn", CNN)
@@ -100,6 +94,29 @@ ENCODER = EncoderRow("cnn", CNN)
 
 def _layer(weights: Weights, i: int) -> tuple[Tensor, Tensor, Tensor]:
     return weights[f"conv{i}.weight"], weights[f"norm{i}.weight"], weights[f"norm{i}.bias"]
+
+
+def _moved(
+    buffers: Weights, seen: list[tuple[Tensor, Tensor]], unbiased: list[float], momentum: float
+) -> Weights:
+    """The buffers after a batch with these means and variances per layer."""
+    names = [(f"norm{i}.mean", f"norm{i}.variance") for i in range(1, len(CHANNELS))]
+    before = [(buffers[mean], buffers[variance]) for mean, variance in names]
+    mean, statistic = seen[0][0], before[0][0]
+    if can_use_triton(mean, mean.dtype) and mean.dtype == statistic.dtype == torch.float32:
+        from clocs.kernels.statistics_triton import moved_statistics
+
+        after = moved_statistics(before, seen, unbiased, momentum)
+    else:
+        after = [
+            (torch.lerp(mean, now, momentum), torch.lerp(variance, square * factor, momentum))
+            for (mean, variance), (now, square), factor in zip(before, seen, unbiased, strict=True)
+        ]
+    return {
+        name: tensor
+        for pair, tensors in zip(names, after, strict=True)
+        for name, tensor in zip(pair, tensors, strict=True)
+    }
 
 
 def _pooled(length: int) -> int:

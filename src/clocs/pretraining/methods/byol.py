@@ -107,7 +107,9 @@ def _target(encoder: Encoder, buffers: Weights) -> tuple[Weights, Weights]:
 
 def _predict(z: Tensor, weights: Weights) -> Tensor:
     """z: (members, n, dim) -> the same shape."""
-    return weights["predictor.bias"][:, None].baddbmm(z, weights["predictor.weight"]).relu()
+    from clocs.encoders.linear import linear_relu
+
+    return linear_relu(z, weights["predictor.weight"], weights["predictor.bias"])
 
 
 byol = Method("byol", of="lead", views=perturbed("gaussian"), objective=BYOL)
