@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -148,11 +149,12 @@ def layers() -> None:
     from clocs.kernels.linear_triton import LinearReLU
     from clocs.kernels.statistics_triton import moved_statistics
 
+    layer: Callable[..., torch.Tensor] = LinearReLU.apply
     for n, c_in, c_out in ((512, 320, 128), (512, 128, 128), (512, 320, 32), (512, 320, 256)):
         for dtype in (torch.float32, torch.bfloat16):
             h = torch.zeros(5, n, c_in, dtype=dtype, requires_grad=True)
             weight = torch.zeros(5, c_in, c_out, requires_grad=True)
-            LinearReLU.apply(h, weight, torch.zeros(5, c_out)).sum().backward()
+            layer(h, weight, torch.zeros(5, c_out)).sum().backward()
     pairs = [(torch.zeros(5, c), torch.zeros(5, c)) for c in (4, 16, 32)]
     moved_statistics(pairs, pairs, [1.5, 1.25, 1.125], 0.1)
 

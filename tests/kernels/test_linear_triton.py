@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -12,12 +14,13 @@ def test_the_layer_and_its_gradient_equal_torchs(
 ) -> None:
     from clocs.kernels.linear_triton import LinearReLU
 
+    layer: Callable[..., torch.Tensor] = LinearReLU.apply
     torch.manual_seed(n)
     shapes = ((2, n, c_in), (2, c_in, c_out), (2, c_out))
     inputs = [torch.randn(shape, dtype=torch.float64).requires_grad_() for shape in shapes]
     ours = [x.detach().float().to(device).requires_grad_() for x in inputs]
     expected = torch.baddbmm(inputs[2][:, None], inputs[0], inputs[1]).relu()
-    found = LinearReLU.apply(*ours)
+    found = layer(*ours)
     weight = torch.randn_like(expected)
     by_torch = torch.autograd.grad((expected * weight).sum(), inputs)
     by_kernel = torch.autograd.grad((found * weight.float().to(device)).sum(), ours)
@@ -30,9 +33,10 @@ def test_the_layer_and_its_gradient_equal_torchs(
 def test_what_is_no_number_stays_none(device: torch.device) -> None:
     from clocs.kernels.linear_triton import LinearReLU
 
+    layer: Callable[..., torch.Tensor] = LinearReLU.apply
     h, weight, bias = torch.randn(2, 3, 16), torch.randn(2, 16, 16), torch.randn(2, 16)
     h[1, 2, 3] = torch.nan
-    found = LinearReLU.apply(h.to(device), weight.to(device), bias.to(device))
+    found = layer(h.to(device), weight.to(device), bias.to(device))
     assert found.isfinite().all(dim=2).tolist() == [[True] * 3, [True, True, False]]
 
 
