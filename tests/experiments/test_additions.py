@@ -11,6 +11,7 @@ from clocs.experiments import paper
 from clocs.experiments.additions import ABLATIONS, LABELLED, SHOWN
 from clocs.experiments.cells import VARIANTS
 from clocs.experiments.data import Library
+from clocs.experiments.dry_run import estimate
 from clocs.experiments.grid import cells_of, grid, only
 from clocs.experiments.ledger import Ledger
 from clocs.experiments.runner import run_name, why_not
@@ -99,3 +100,37 @@ def test_so_many_patients_are_labelled_and_more_than_there_are_is_said_to_be_mis
         if cell.task == "finetune":
             assert result["settings"]["batch_size"] == 16
     assert why_not(library, only(cells, ["patients=100"])[0]) == "needs 100 labelled patients"
+
+
+@pytest.mark.parametrize(
+    ("name", "results", "trainings", "jobs", "shared"),
+    [
+        ("table-1-splits", 64, 58, 8, 2),
+        ("table-2-splits", 208, 20, 16, 20),
+        ("byol-fixed", 40, 10, 6, 0),
+        ("ablations", 11, 10, 3, 2),
+        ("label-efficiency", 640, 20, 44, 20),
+    ],
+)
+def test_a_dry_run_counts_what_the_documentation_says(
+    tmp_path: Path, name: str, results: int, trainings: int, jobs: int, shared: int
+) -> None:
+    found = estimate([name], out=tmp_path, device="cuda")
+    kinds = Counter(unit.kind for unit in found.units)
+    assert (found.cells, kinds["pretrain"], kinds["score"]) == (results, trainings, jobs)
+    in_tables = {cell.pretraining for cell in cells_of(["table-1", "table-2"])}
+    assert len({cell.pretraining for cell in grid(name)} & in_tables) == shared
+    docs = (Path(__file__).parents[2] / "docs" / "reproduce.md").read_text(encoding="utf-8")
+    row = next(line for line in docs.splitlines() if line.startswith(f"| `{name}` | {results}"))
+    assert row.endswith(f"| {trainings} | {shared} |")
+
+
+def test_a_longer_schedule_and_more_labelled_patients_cost_more(tmp_path: Path) -> None:
+    byol = estimate(["byol-fixed"], out=tmp_path, only=["pretrain=chapman"], device="cuda")
+    prices = [unit.seconds for unit in byol.units if unit.kind == "pretrain"]
+    assert prices == sorted(prices) and prices[-1] > 3 * prices[0]
+    few, many = (
+        estimate(["label-efficiency"], out=tmp_path, only=[f"patients={n}"], device="cuda").seconds
+        for n in (10, 1000)
+    )
+    assert few < many
