@@ -21,6 +21,7 @@ from clocs.experiments.grid import GRIDS, Cell, grid
 from clocs.experiments.ledger import FILE, Run, open_ledger
 from clocs.experiments.results import Results, papers
 from clocs.experiments.settings import ADDED, settings_of
+from clocs.experiments.twelve_leads import set_apart
 from clocs.files import PUBLIC, file_error, write_atomic
 
 RUNS = "runs.json"
@@ -34,7 +35,9 @@ def open_results(folder: Path, *more: Path, keep_earlier: bool = False) -> Resul
     """
     results = _open_one(folder)
     for other in more:
-        results = _merged(folder, results, other, _open_one(other), keep_earlier)
+        theirs = _open_one(other)
+        ours, theirs = set_apart(results, theirs), set_apart(theirs, results)
+        results = _merged(folder, ours, other, theirs, keep_earlier)
     return results
 
 

@@ -28,7 +28,7 @@ from clocs.experiments.marked import fill as fill_marked
 from clocs.experiments.page import write_page
 from clocs.experiments.pricing import duration
 from clocs.experiments.report_figures import ReportFigure
-from clocs.experiments.results import Results, value_of
+from clocs.experiments.results import TWELVE, Results, value_of
 from clocs.experiments.runner import last_line
 from clocs.experiments.tables import Table, markdown, signed
 from clocs.files import PUBLIC, write_atomic
@@ -237,7 +237,8 @@ def _facts(results: Results) -> dict[str, Any]:
             "leads": results.facts.get(f"leads of {name}") or [],
             **(results.facts.get(f"counts of {name}") or {}),
         }
-        for name, title in paper.DATASET_TITLES.items()
+        for dataset, title in paper.DATASET_TITLES.items()
+        for name in (dataset, dataset + TWELVE)
         if f"data of {name}" in results.facts
     }
     return {

@@ -14,6 +14,9 @@ from clocs.experiments.draws import Draws
 from clocs.experiments.grid import Cell, paper_values
 from clocs.experiments.ledger import Run
 from clocs.experiments.runner import last_line, run_name
+from clocs.recording import STANDARD_LEADS
+
+TWELVE = ", twelve leads"  # in the names of facts of a second store of a dataset
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,8 @@ class Results:
         p = cell.pretraining
         for dataset in (p.dataset, cell.downstream):
             present = self.facts.get(f"leads of {dataset}")
+            if p.leads == len(STANDARD_LEADS):
+                present = self.facts.get(f"leads of {dataset}{TWELVE}", present)
             if present is not None and leads_for(p.leads, tuple(present)) is None:
                 return f"needs a {p.leads}-lead store"
         run = self.run(cell)
