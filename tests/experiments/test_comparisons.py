@@ -76,6 +76,9 @@ def test_a_difference_that_patients_share_is_found_and_noise_is_not() -> None:
     equal = compare_cells(results, a, c)
     assert equal is not None and equal.verdict == "not distinguishable"
     assert compare_cells(results_of({a: 0.8, b: 0.7}, without_draws=(b,)), a, b) is None
+    lacking = {run_name(a, 5): Draws(np.full(2000, np.nan))}
+    nothing = replace(results, draws={**results.draws, **lacking})
+    assert compare_cells(nothing, a, b) is None
 
 
 def test_fine_tuned_cells_get_their_mark_from_a_test() -> None:
@@ -157,7 +160,7 @@ def test_every_column_is_compared_and_corrected_over_the_columns() -> None:
     assert min(one.comparison.p_holm for one in against) == pytest.approx(6 * p[0])
     text = "\n".join(surviving(results_of(table_2())))
     assert "below in 6" in text and "chosen on validation patients" in text
-    assert "above in 6 of 6 columns against the stronger untrained encoder" in text
+    assert "above the stronger untrained encoder in 6 of 6 columns" in text
 
 
 def test_the_best_of_the_family_is_not_claimed_without_validation_scores() -> None:

@@ -94,11 +94,11 @@ def surviving(results: Results) -> list[str]:
     for method in dict.fromkeys(one.method for one in made):
         own = [one for one in made if one.method == method]
         parts = [
-            f"{_counts([one for one in own if one.rival == rival])} against {rival}"
+            f"above {rival} in {_counts([one for one in own if one.rival == rival])}"
             for rival in dict.fromkeys(one.rival for one in own)
         ]
-        chosen = ", chosen on validation patients," if method == FAMILY else ""
-        lines.append(f"{_capital(method)}{chosen}: {'; '.join(parts)}.")
+        who = f"The {method}, chosen on validation patients," if method == FAMILY else method
+        lines.append(f"{who} is {'; '.join(parts)}.")
     return lines
 
 
@@ -172,7 +172,7 @@ def _counts(made: Sequence[Contest]) -> str:
     more = [f"below in {below}"] * bool(below)
     more += [f"not distinguishable in {unsure}"] * bool(unsure)
     rest = f" ({', '.join(more)})" if more else ""
-    return f"above in {verdicts.count('above')} of {len(made)} columns{rest}"
+    return f"{verdicts.count('above')} of {len(made)} columns{rest}"
 
 
 def _capital(text: str) -> str:

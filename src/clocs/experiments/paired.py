@@ -19,7 +19,7 @@ UNTRAINED = ("random", "random-bn")
 
 
 def compare_cells(results: Results, a: Cell, b: Cell) -> Comparison | None:
-    """Cell a against cell b by the AUC per frame, without correction; None without draws of both.
+    """Cell a against cell b by the AUC per frame, without correction; None without draws in common.
 
     On all patient splits that both have: the mean over splits is compared, and the splits are
     resampled, too.
@@ -27,7 +27,8 @@ def compare_cells(results: Results, a: Cell, b: Cell) -> Comparison | None:
     splits = [split for split, _ in _splits(results, a) if split in dict(_splits(results, b))]
     if not splits:
         return None
-    return paired(_sampled(results, a, splits), _sampled(results, b, splits))
+    found = paired(_sampled(results, a, splits), _sampled(results, b, splits))
+    return None if np.isnan(found.ci95).any() else found
 
 
 def untrained_beside(cell: Cell) -> list[Cell]:
