@@ -44,14 +44,31 @@ def test_no_two_rows_have_the_same_settings(name: str) -> None:
     assert len(told_apart) == len(rows)
 
 
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("retrieval-*.json")), ids=lambda p: p.stem)
+def test_scores_of_the_search_have_all_their_settings(path: Path) -> None:
+    keys = (
+        "method", "seed", "run", "embedding_dim", "pretrain", "store", "split", "split_seed",
+        "leads", "frame", "frame_trained", "version",
+    )  # fmt: skip
+    rows = json.loads(path.read_text(encoding="utf-8"))
+    assert all(set(keys) <= row.keys() and row["one_recording_each"] for row in rows)
+    assert len({json.dumps([row[key] for key in keys]) for row in rows}) == len(rows)
+
+
+def test_every_json_file_is_one_of_these() -> None:
+    known = {f"{name}.json" for name in GRIDS} | {"coverage.json", "runs.json"}
+    found = {path.name for path in RESULTS.glob("*.json")}
+    assert not {name for name in found - known if not name.startswith("retrieval-")}
+
+
 def test_the_counts_are_those_of_the_results(results: Results) -> None:
     written = json.loads((RESULTS / "coverage.json").read_text(encoding="utf-8"))
     assert written == coverage(results, claims(results))
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/results/README.md"])
+@pytest.mark.parametrize("name", ["README.md", "docs/patients.md", "docs/results/README.md"])
 def test_generated_parts_are_up_to_date(results: Results, name: str) -> None:
-    """Write them again: clocs report docs/results --out docs/results --fill README.md."""
+    """Write them again: clocs report docs/results --out docs/results --fill README.md …"""
     text = (ROOT / name).read_text(encoding="utf-8")
-    assert "<!-- clocs:table -->" in text
-    assert text == filled(text, generated_parts(results), where=name)
+    assert "<!-- clocs:" in text
+    assert text == filled(text, generated_parts(results, RESULTS), where=name)

@@ -9,7 +9,7 @@ from pathlib import Path
 from clocs.errors import SettingError
 from clocs.files import PUBLIC, file_error, write_atomic
 
-_PART = re.compile(r"(<!-- clocs:([a-z-]+) -->\n).*?(<!-- /clocs -->)", re.DOTALL)
+_PART = re.compile(r"(<!-- clocs:([a-z0-9-]+) -->\n).*?(<!-- /clocs -->)", re.DOTALL)
 
 
 def filled(text: str, parts: Mapping[str, str], *, where: str) -> str:

@@ -29,6 +29,7 @@ from clocs.experiments.page import write_page
 from clocs.experiments.pricing import duration
 from clocs.experiments.report_figures import ReportFigure
 from clocs.experiments.results import TWELVE, Results, value_of
+from clocs.experiments.retrieval_parts import retrieval_parts
 from clocs.experiments.runner import last_line
 from clocs.experiments.tables import Table, markdown, signed
 from clocs.files import PUBLIC, write_atomic
@@ -100,7 +101,7 @@ def report(
     addition_sections.efficiency_image(results, out / addition_sections.IMAGE)
     write_exports(results, out)
     write_comparisons(results, out)
-    parts = generated_parts(results)
+    parts = generated_parts(results, out)
     readme = out / "README.md"
     for path in (*map(Path, fill), *([readme] if readme.is_file() else [])):
         fill_marked(path, parts)
@@ -124,14 +125,18 @@ def report(
     return out / PAGE
 
 
-def generated_parts(results: Results) -> dict[str, str]:
-    """What `fill` can put into a Markdown file, by the name of the part."""
+def generated_parts(results: Results, folder: Path) -> dict[str, str]:
+    """What `fill` can put into a Markdown file, by the name of the part.
+
+    `folder` is that of the report, where scores of the search may lie as well.
+    """
     found = claims(results)
     return {
         "coverage": "\n".join(f"- {line}" for line in sentences(coverage(results, found))),
         "findings": "\n".join(f"- {line}" for line in findings(results, found)),
         "table": small_table(results),
         "surviving": "\n".join(f"- {line}" for line in surviving(results)),
+        **retrieval_parts(folder),
     }
 
 
