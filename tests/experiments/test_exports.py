@@ -6,11 +6,13 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from clocs.cli.main import app
 from clocs.errors import ClocsWarning, SettingError
+from clocs.experiments.draws import Draws
 from clocs.experiments.exports import open_results, write_exports
 from clocs.experiments.grid import Cell, grid, only
 from clocs.experiments.ledger import Ledger
@@ -117,3 +119,25 @@ def test_a_folder_with_damaged_results_is_refused_in_words(tmp_path: Path) -> No
     (tmp_path / "runs.json").write_text("{}")
     with pytest.raises(SettingError, match="holds no results that can be read"):
         open_results(tmp_path)
+
+
+def test_a_result_with_draws_takes_the_place_of_an_earlier_one_without(
+    halves: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """Differences can be tested only between results that have draws."""
+    new = open_results(halves[1])
+    cells = only(grid("perturbations"), ["method=cmsc"])[:2]
+    earlier = dict(new.runs)
+    for cell in cells:
+        name = run_name(cell, 5)
+        changed = result_of(cell) | {"auc_mean": 0.1}
+        earlier[name] = replace(new.runs[name], result=changed)
+    for name in ("earlier", "new"):
+        (tmp_path / name).mkdir()
+    write_exports(replace(new, runs=earlier), tmp_path / "earlier")
+    drawn = {run_name(cells[0], 5): Draws(np.linspace(0.5, 0.6, 100))}
+    write_exports(replace(new, draws=drawn), tmp_path / "new")
+    with pytest.warns(ClocsWarning, match="kept those of"):
+        both = open_results(tmp_path / "new", tmp_path / "earlier", keep_earlier=True)
+    assert [(both.result(cell) or {})["auc_mean"] == 0.1 for cell in cells] == [False, True]
+    assert set(both.draws) == set(drawn)

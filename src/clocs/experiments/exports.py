@@ -31,7 +31,7 @@ def open_results(folder: Path, *more: Path, keep_earlier: bool = False) -> Resul
     """Read folders of runs or of reports; where two have a run, the completed one counts.
 
     With `keep_earlier`, where `folder` and another have different results of a cell, the other's
-    counts; without, that is an error.
+    counts, unless only the new one has draws to compare it by; without, that is an error.
     """
     results = _open_one(folder)
     for other in more:
@@ -134,7 +134,10 @@ def _merged(
         if theirs is None or theirs.state != "done":
             runs[name] = run
         elif run.state == "done" and run.kind != "pretrain" and _differ(run.result, theirs.result):
-            twice.append(name)
+            if keep_second and name in first.draws and name not in second.draws:
+                runs[name] = run
+            else:
+                twice.append(name)
     differing = f"{folder} and {other} hold different results of {', '.join(twice)}"
     if twice and not keep_second:
         raise SettingError(f"{differing}; keep those of {other} with `keep_earlier`")

@@ -81,7 +81,8 @@ def report(
         runs: The folder of the runs, or of an earlier report.
         out: The folder for the report; `report` inside `runs` by default.
         earlier: More folders of runs or reports, to include what `runs` lacks.
-        keep_earlier: Keep the earlier result of a cell that has two; else that is an error.
+        keep_earlier: Keep the earlier result of a cell that has two, unless only the new one has
+            draws to compare it by; without, two results are an error.
         fill: Markdown files to bring up to date: what stands between `<!-- clocs:NAME -->` and
             `<!-- /clocs -->` is replaced. The README.md in `out` is, too, where there is one.
 
