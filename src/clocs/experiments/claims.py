@@ -96,7 +96,7 @@ def claims(results: Results) -> list[Claim]:
 
     return [
         _worst_cmsc(ours),
-        *_table_1(ours, theirs),
+        *_table_1(ours, theirs, lambda cell: mean(results.beside(cell))),
         _all_linear(ours, theirs),
         *_table_2(ours, theirs),
         *(_above_simclr(*transfers, ours, theirs) for transfers in _TRANSFERS),
@@ -121,7 +121,9 @@ def _worst_cmsc(ours: Lookup) -> Claim:
     return Claim(about, "0.661 vs 0.636", "", f"{low:.3f} vs {high:.3f}", low > high)
 
 
-def _table_1(ours: Lookup, theirs: Lookup) -> Iterable[Claim]:
+def _table_1(ours: Lookup, theirs: Lookup, as_printed: Lookup) -> Iterable[Claim]:
+    """as_printed: ours by the AUC that the paper prints."""
+
     def at(method: str, dataset: str) -> Cell:
         return Cell(Pretraining(method, dataset), dataset, "linear")
 
@@ -139,12 +141,12 @@ def _table_1(ours: Lookup, theirs: Lookup) -> Iterable[Claim]:
         cmsc, simclr = value(at("cmsc", "chapman")), value(at("simclr", "chapman"))
         return None if cmsc is None or simclr is None else cmsc - simclr
 
-    mine, printed = gain(ours), gain(theirs)
+    mine, of_logits, printed = gain(ours), gain(as_printed), gain(theirs)
     yield Claim(
         "Linear (table 1): CMSC's gain over SimCLR on Chapman",
         "+0.158",
         f"{printed:+.3f}" if printed is not None else "",
-        "not run" if mine is None else f"{mine:+.3f}",
+        "not run" if mine is None else f"{mine:+.3f}, by logits as printed {of_logits:+.3f}",
         None if mine is None else mine > 0,
     )
     beats_random = _above(
