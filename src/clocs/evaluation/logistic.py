@@ -14,6 +14,8 @@ from torch import Tensor
 from clocs.errors import TrainingError
 from clocs.evaluation.classifier_loss import classifier_loss
 
+# numbers up to which features are brought to the CPU: the solver waits for a GPU in every iteration
+_ON_CPU = 1 << 19
 L2_STRENGTHS = tuple(10.0**-k for k in range(8))  # strongest first: each solution starts the next
 
 
@@ -59,6 +61,10 @@ def fit_logistic(
     Raises:
         TrainingError: No solution has a finite validation loss.
     """
+    given = x.device
+    if x.numel() <= _ON_CPU:
+        x, y, validation_x, validation_y = (t.cpu() for t in (x, y, validation_x, validation_y))
+        class_weights = None if class_weights is None else class_weights.cpu()
     x, validation_x = x.double(), validation_x.double()
     mean, spread = x.mean(dim=0), x.std(dim=0, correction=0)
     spread = torch.where(spread > 0, spread, 1)
@@ -99,4 +105,4 @@ def fit_logistic(
             "logistic regression found no finite solution: the embeddings or their spread are too "
             "large for it; use another encoder"
         )
-    return LogisticRegression(mean, spread, best, chosen)
+    return LogisticRegression(mean.to(given), spread.to(given), best.to(given), chosen)
