@@ -130,7 +130,12 @@ def test_a_longer_schedule_and_more_labelled_patients_cost_more(tmp_path: Path) 
     prices = [unit.seconds for unit in byol.units if unit.kind == "pretrain"]
     assert prices == sorted(prices) and prices[-1] > 3 * prices[0]
     few, many = (
-        estimate(["label-efficiency"], out=tmp_path, only=[f"patients={n}"], device="cuda").seconds
+        estimate(
+            ["label-efficiency"],
+            out=tmp_path,
+            only=["task=finetune", "downstream=chapman", f"patients={n}"],
+            device="cuda",
+        ).seconds
         for n in (10, 1000)
     )
     assert few < many
