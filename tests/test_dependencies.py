@@ -17,6 +17,7 @@ CALLED = {
     "umap": "umap-learn",
 }
 COMES_WITH = {"triton": "torch", "starlette": "fastapi", "pydantic": "fastapi", "click": "typer"}
+FOR_TESTS = ("dev", "kernels-test")
 # imported by FastAPI to read uploads, and by polars to read Excel
 UNIMPORTED = {"fastexcel", "python-multipart"}
 
@@ -40,11 +41,11 @@ def declared(project: dict[str, Any], *extras: str) -> set[str]:
 
 def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = [name for name in project[OPTIONAL] if name != "dev"]
+    extras = [name for name in project[OPTIONAL] if name not in FOR_TESTS]
     assert declared(project, *extras) - UNIMPORTED == imported()
 
 
 def test_every_extra_is_installed_for_development() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = [name for name in project[OPTIONAL] if name != "dev"]
+    extras = [name for name in project[OPTIONAL] if name not in FOR_TESTS]
     assert declared(project, *extras) <= declared(project, "dev")

@@ -145,6 +145,26 @@ def views() -> None:
         )  # fmt: skip
 
 
+def blocks() -> None:
+    from clocs.kernels.block_triton import TritonBlock, triton_block_eval
+    from clocs.kernels.noise_triton import normal_noise
+
+    block: Callable[..., tuple[torch.Tensor, ...]] = TritonBlock.apply
+    keys = keyed_random.member_keys([1, 2])
+    for length, c_in, c_out in ((2500, 1, 4), (416, 4, 16), (69, 16, 32)):
+        for dtype, dropout, of_input in (
+            (torch.float32, 0.1, c_in > 1),
+            (torch.float32, 0.0, c_in > 1),
+            (torch.bfloat16, 0.1, c_in > 1),
+        ):
+            h = torch.zeros(2, 64, length, c_in, dtype=dtype, requires_grad=of_input)
+            weight = torch.zeros(2, 7 * c_in, c_out, requires_grad=True)
+            scale = torch.zeros(2, c_out, requires_grad=True)
+            block(h, weight, scale, scale, keys, dropout)[0].sum().backward()
+            triton_block_eval(h.detach(), weight.detach(), scale.detach(), scale.detach())
+    normal_noise(keys, 3001)
+
+
 def layers() -> None:
     from clocs.kernels.linear_triton import LinearReLU
     from clocs.kernels.statistics_triton import moved_statistics
@@ -166,3 +186,4 @@ if __name__ == "__main__":
     losses()
     views()
     layers()
+    blocks()

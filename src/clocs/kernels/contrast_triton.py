@@ -24,7 +24,8 @@ import triton.language as tl
 from torch import Tensor
 
 PATIENTS, MASKS, INSTANCES = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
-TILE = 32  # rows that a program works on; with more it runs out of registers
+TILE, STEP = 32, 32  # rows and columns that a program works on; with more it lacks registers
+SLOTS = 8  # parts that a row's gradient is added up from, at most
 
 
 def patient_nce(z: Tensor, patients: Tensor, temperature: float) -> Tensor:
@@ -80,24 +81,35 @@ class _Contrast(torch.autograd.Function):
         parts = z.new_empty(members, pairs * tiles)
         masks = counts if positives is None else positives, counts if neither is None else neither
         facts = counts if facts is None else facts
+        shape = (rows, batch, groups, wide, TILE)
         fixed = (triton.next_power_of_2(batch), mode, neither is not None, min(wide, 32))
-        numbers = (dim, 1 / temperature, max(1, pairs // 2), rows, batch, groups, wide, TILE)
         ctx.warps = 8 if wide > 128 else 4
+        ctx.numbers = (dim, 1 / temperature, max(1, pairs // 2))
         _values[(tiles, pairs, members)](
-            u, facts, counts, *masks, lse, parts, *numbers, 64, *fixed, num_warps=ctx.warps
-        )
+            u, facts, counts, *masks, lse, parts, *ctx.numbers, *shape, 64, *fixed,
+            num_warps=ctx.warps,
+        )  # fmt: skip
         ctx.save_for_backward(u, inverse, lse, facts, counts, *masks)
-        ctx.launch = (tiles, groups, members), (*numbers, 32, *fixed)
+        # the columns of a program, few, so that programs are many
+        pieces = triton.cdiv(rows, STEP) * max(1, groups - 1)
+        ctx.steps = max(2, triton.cdiv(pieces, SLOTS))
+        ctx.slots = triton.cdiv(pieces, ctx.steps)
+        ctx.fixed = (*shape, STEP, *fixed, ctx.steps)
         return parts.sum(dim=1)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        u, inverse, lse, facts, counts, positives, neither = ctx.saved_tensors
-        dz = torch.empty_like(u)
-        grid, numbers = ctx.launch
-        _slopes[grid](
-            u, inverse, lse, facts, counts, positives, neither, gradients[0].contiguous(), dz,
-            *numbers, num_warps=ctx.warps,
+        u, inverse, lse, *facts = ctx.saved_tensors
+        members, groups, rows = inverse.shape
+        dim, scale, pairs = ctx.numbers
+        parts = u.new_empty(members, ctx.slots, groups * rows, dim)
+        _slopes[(triton.cdiv(rows, TILE), groups * ctx.slots, members)](
+            u, lse, *facts, parts, dim, scale, *ctx.fixed, num_warps=ctx.warps
+        )
+        dz, tile = torch.empty_like(u), 4
+        _through_length[(triton.cdiv(groups * rows, tile), members)](
+            u, inverse, parts, gradients[0].contiguous(), dz, dim, scale, pairs,
+            groups * rows, _padded(dim), tile, ctx.slots, num_warps=2,
         )  # fmt: skip
         return dz, None, None, None, None, None
 
@@ -243,43 +255,66 @@ def _values(
 
 @triton.jit
 def _slopes(
-    u, inverse, lse, facts, counts, positives, neither, g, dz, dim, scale, pairs,
+    u, lse, facts, counts, positives, neither, parts, dim, scale,
     rows: tl.constexpr, batch: tl.constexpr, groups: tl.constexpr, wide: tl.constexpr,
     tile: tl.constexpr, step: tl.constexpr, width: tl.constexpr, mode: tl.constexpr,
-    some_neither: tl.constexpr, chunk: tl.constexpr,
+    some_neither: tl.constexpr, chunk: tl.constexpr, steps: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of rows i of group a, through all groups b and through their length."""
-    a, member = tl.program_id(1), tl.program_id(2).to(tl.int64)
+    """Of unit vectors i of group a: their gradient through some pieces of the other groups."""
+    pieces: tl.constexpr = (rows + step - 1) // step
+    last: tl.constexpr = pieces * (groups - 1 if groups > 1 else 1)
+    a, slot = tl.program_id(1) % groups, tl.program_id(1) // groups
+    member = tl.program_id(2).to(tl.int64)
     i, d = tl.program_id(0) * tile + tl.arange(0, tile), tl.arange(0, wide)
     share, own = _shares(counts, member, rows, batch, width, mode)
-    here = (i < rows)[:, None] & (d < dim)[None, :]
-    own_at = ((member * groups + a) * rows + i)[:, None] * dim + d[None, :]
     ours = u + (member * groups + a) * rows * dim
     wanted = _wanted(counts, member, i, share, own, batch, mode)
     slope = tl.zeros([tile, wide], tl.float32)
-    for b in range(groups):
-        if (groups == 1) | (b != a):
+    for j in range(steps):
+        piece = slot * steps + j
+        if piece < last:
+            b = piece // pieces
+            if groups > 1:
+                b = b + tl.where(b >= a, 1, 0)
+            k = (piece % pieces) * step + tl.arange(0, step)
             theirs = u + (member * groups + b) * rows * dim
-            own_log = lse + ((member * groups + a) * groups + b) * rows
-            others = lse + ((member * groups + b) * groups + a) * rows
-            log = tl.load(own_log + i, mask=i < rows, other=0.0)
-            for start in range(0, rows, step):
-                k = start + tl.arange(0, step)
-                s = _similarities(ours, theirs, i, k, dim, rows, wide, tile, step, chunk) * scale
-                weight, counted = _pair(
-                    facts, positives, neither, member, i, k, share, rows, batch, mode, some_neither
-                )
-                s = tl.where(counted, s, float("-inf"))
-                column = tl.load(others + k, mask=k < rows, other=0.0)
-                sought = _wanted(counts, member, k, share, own, batch, mode)
-                pull = tl.exp(s - log[:, None]) * wanted[:, None]
-                pull += tl.exp(s - column[None, :]) * sought[None, :]
-                pull -= 2.0 * weight
-                inside = (k < rows)[:, None] & (d < dim)[None, :]
-                others_u = tl.load(theirs + k[:, None] * dim + d[None, :], mask=inside, other=0.0)
-                slope = tl.dot(pull, others_u, slope, input_precision="tf32x3")
+            s = _similarities(ours, theirs, i, k, dim, rows, wide, tile, step, chunk) * scale
+            weight, counted = _pair(
+                facts, positives, neither, member, i, k, share, rows, batch, mode, some_neither
+            )
+            s = tl.where(counted, s, float("-inf"))
+            by_row = lse + ((member * groups + a) * groups + b) * rows
+            by_column = lse + ((member * groups + b) * groups + a) * rows
+            row = tl.load(by_row + i, mask=i < rows, other=0.0)
+            column = tl.load(by_column + k, mask=k < rows, other=0.0)
+            sought = _wanted(counts, member, k, share, own, batch, mode)
+            pull = tl.exp(s - row[:, None]) * wanted[:, None]
+            pull += tl.exp(s - column[None, :]) * sought[None, :]
+            pull -= 2.0 * weight
+            inside = (k < rows)[:, None] & (d < dim)[None, :]
+            unit = tl.load(theirs + k[:, None] * dim + d[None, :], mask=inside, other=0.0)
+            slope = tl.dot(pull, unit, slope, input_precision="tf32x3")
+    slots = tl.num_programs(1) // groups
+    at = (((member * slots + slot) * groups + a) * rows + i)[:, None] * dim + d[None, :]
+    tl.store(parts + at, slope, mask=(i < rows)[:, None] & (d < dim)[None, :])
+
+
+@triton.jit
+def _through_length(
+    u, inverse, parts, g, dz, dim, scale, pairs,
+    rows: tl.constexpr, wide: tl.constexpr, tile: tl.constexpr, slots: tl.constexpr,
+):  # fmt: skip
+    """The parts of a gradient added up, and through the length of the vectors."""
+    member = tl.program_id(1).to(tl.int64)
+    row, d = tl.program_id(0) * tile + tl.arange(0, tile), tl.arange(0, wide)
+    ok = (row < rows)[:, None] & (d < dim)[None, :]
+    slope = tl.zeros([tile, wide], tl.float32)
+    for slot in range(slots):
+        at = ((member * slots + slot) * rows + row)[:, None] * dim + d[None, :]
+        slope += tl.load(parts + at, mask=ok, other=0.0)
     slope *= scale * tl.load(g + member) / pairs
-    mine = tl.load(u + own_at, mask=here, other=0.0)
+    at = (member * rows + row)[:, None] * dim + d[None, :]
+    mine = tl.load(u + at, mask=ok, other=0.0)
     along = tl.sum(mine * slope, axis=1)
-    over = tl.load(inverse + (member * groups + a) * rows + i, mask=i < rows, other=0.0)
-    tl.store(dz + own_at, (slope - mine * along[:, None]) * over[:, None], mask=here)
+    over = tl.load(inverse + member * rows + row, mask=row < rows, other=0.0)
+    tl.store(dz + at, (slope - mine * along[:, None]) * over[:, None], mask=ok)

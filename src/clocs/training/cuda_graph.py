@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from threading import Lock, local
 
 import torch
@@ -26,6 +28,18 @@ class _Streams(local):
         if device not in self._of:
             self._of[device] = torch.cuda.Stream()
         return self._of[device]
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """A graph of an earlier training that is freed during a capture would break it."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class Captured:
@@ -62,6 +76,7 @@ class Captured:
         # several fleets may train in threads of one process, each on its own stream
         with (
             self._one_at_a_time,
+            _no_garbage_collection(),
             torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"),
         ):
             self._result = self._function()
