@@ -82,6 +82,19 @@ def test_a_second_call_finds_all_done(table_1: tuple[Path, dict[str, Any]]) -> N
     assert (outcome["done"], outcome["left"], outcome["failed"]) == (16, 0, 0)
 
 
+def test_results_of_another_folder_are_not_computed_again(
+    table_1: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    known = ["table-1", "--dataset", "synthetic", "--seeds", "1", "--with", str(table_1[0])]
+    outcome = clocs("reproduce", *known, "--out", str(tmp_path))
+    assert (outcome["done"], outcome["left"], outcome["failed"]) == (0, 0, 0)
+    found = estimate(
+        ["table-1", "table-2"], out=tmp_path, dataset="synthetic", seeds=1, known=[table_1[0]]
+    )
+    assert found.cells == len(set(grid("table-1") + grid("table-2"))) - 16
+    assert not (tmp_path / "pretrained").exists()
+
+
 def test_a_dry_run_estimates_what_is_left_by_measured_rates(
     table_1: tuple[Path, dict[str, Any]],
 ) -> None:

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -86,6 +87,16 @@ def test_what_is_done_is_not_done_again(library: Library, tmp_path: Path) -> Non
     assert len(runs) == 3 and {run.attempts for run in runs.values()} == {1}
     distances = runs[run_name(more[1], 1)].result
     assert distances is not None and 0 <= distances["separability"][0] <= 1
+
+
+def test_encoders_of_finished_cells_are_not_trained(library: Library, tmp_path: Path) -> None:
+    cells = only(small_cells(), ["cmsc", "downstream=chapman"])
+    with closing(Ledger(tmp_path)) as ledger:
+        name = run_name(cells[0], TINY.seeds)
+        ledger.add(name, cells[0].task, {}, TINY.seeds)
+        ledger.finish(name, {}, seconds=0.0, versions={})
+    assert work(tmp_path, cells, library).done == 1
+    assert list(runs_of(tmp_path)) == [name]
 
 
 def test_a_lost_encoder_is_trained_again_when_it_is_needed(

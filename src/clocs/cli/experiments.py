@@ -53,6 +53,13 @@ def reproduce(
         list[str] | None,
         typer.Option(help="Filter: cmsc, downstream=cardiology, fraction=0.25,0.5 …; repeatable."),
     ] = None,
+    known: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--with",
+            help="Folder of runs or a report, whose results are not computed again; repeatable.",
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="List what would run and how long it should take.")
     ] = False,
@@ -83,6 +90,7 @@ def reproduce(
             dataset=dataset,
             seeds=seeds,
             only=only or (),
+            known=known or (),
             device=device or pick_device(None),  # it need not be available
         )
         if as_json:
@@ -103,6 +111,7 @@ def reproduce(
             dataset=dataset,
             seeds=seeds,
             only=only or (),
+            known=known or (),
             device=device,
             seconds=seconds,
             parallel=parallel,

@@ -31,6 +31,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="folder for the runs")
     parser.add_argument("--seeds", type=int, help="number of seeds; five by default")
     parser.add_argument("--only", action="append", default=[], help="cmsc, downstream=cardiology …")
+    parser.add_argument(
+        "--with",
+        dest="known",
+        type=Path,
+        action="append",
+        default=[],
+        help="folder of runs or a report, whose results are not computed again",
+    )
     parser.add_argument("--device", help="cpu, cuda, …; the best available by default")
     parser.add_argument("--seconds", type=float, help="time limit; the next call resumes")
     parser.add_argument(
@@ -43,7 +51,8 @@ def main(arguments: list[str] | None = None) -> int:
     names, dry_run = given.pop("names"), given.pop("dry_run")
     try:
         if dry_run:  # for a device that need not be available
-            common = {key: given[key] for key in ("out", "stores", "dataset", "seeds", "only")}
+            asked = ("out", "stores", "dataset", "seeds", "only", "known")
+            common = {key: given[key] for key in asked}
             device = given["device"] or pick_device(None)
             _print("\n".join(estimate(names, device=device, **common).lines()))
             return 0

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from clocs.experiments.data import open_library
+from clocs.experiments.exports import not_known
 from clocs.experiments.grid import Cell, Pretraining, cells_of
 from clocs.experiments.ledger import FILE, Run, open_ledger
 from clocs.experiments.pricing import Rates, duration
@@ -85,10 +86,11 @@ def estimate(
     dataset: str | None = None,
     seeds: int | None = None,
     only: Sequence[str] = (),
+    known: Sequence[Path] = (),
     device: torch.device | str = "cpu",
 ) -> Estimate:
     """What `reproduce` would do, and how long it should take; writes nothing."""
-    cells = cells_of(names, only)
+    cells = not_known(cells_of(names, only), known)
     profile = SIMULATED if dataset else PAPER
     library = None if stores is None else open_library(stores)
     runs: dict[str, Run] = {}

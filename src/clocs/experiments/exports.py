@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -39,6 +39,14 @@ def open_results(folder: Path, *more: Path, keep_earlier: bool = False) -> Resul
         ours, theirs = set_apart(results, theirs), set_apart(theirs, results)
         results = _merged(folder, ours, other, theirs, keep_earlier)
     return results
+
+
+def not_known(cells: Sequence[Cell], folders: Sequence[Path]) -> list[Cell]:
+    """The cells that none of these folders of runs or reports has a result of."""
+    if not folders:
+        return list(cells)
+    results = open_results(*folders)
+    return [cell for cell in cells if results.result(cell) is None]
 
 
 def write_exports(results: Results, out: Path) -> None:

@@ -13,6 +13,7 @@ import torch
 
 from clocs.errors import SettingError
 from clocs.experiments.data import Library, library_of, open_library
+from clocs.experiments.exports import not_known
 from clocs.experiments.grid import cells_of
 from clocs.experiments.ledger import open_ledger
 from clocs.experiments.runner import MEMBERS, GridProgress, GridStatus, Runner
@@ -30,6 +31,7 @@ def reproduce(
     dataset: str | None = None,
     seeds: int | None = None,
     only: Sequence[str] = (),
+    known: Sequence[Path | str] = (),
     device: str | None = None,
     seconds: float | None = None,
     members: int = MEMBERS,
@@ -46,6 +48,7 @@ def reproduce(
         dataset: 'synthetic' for small simulated datasets instead of stores.
         seeds: How many; five by default, as in the paper.
         only: Filters such as 'cmsc' or 'downstream=cardiology'; a cell must pass all of them.
+        known: Folders of runs or reports, whose results are not computed again.
         device: 'cpu', 'cuda' …; the best available by default.
         seconds: Time limit: no new work begins after it, and the next call resumes.
         members: The most encoders to train downstream at once.
@@ -56,7 +59,7 @@ def reproduce(
     """
     began = time.monotonic()
     folder = Path(out)
-    cells = cells_of(names, only)
+    cells = not_known(cells_of(names, only), [Path(one) for one in known])
     library, profile = _open_data(None if stores is None else Path(stores), dataset)
     chosen = pick_device(device)
     if retry:

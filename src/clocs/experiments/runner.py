@@ -120,9 +120,12 @@ class Runner:
         """Compute what these cells lack, and wait for what other processes are computing."""
         self.ledger.settle("profile", {**asdict(self.profile), "seeds": None}, _REMEDY)
         able = [cell for cell in cells if why_not(self.library, cell) is None]
-        rates = Rates.of(self.ledger.runs().values(), self.device.type, self.profile)
+        runs = self.ledger.runs()
+        rates = Rates.of(runs.values(), self.device.type, self.profile)
+        done = {name for name, run in runs.items() if run.state == "done"}
+        missing = [cell for cell in able if run_name(cell, self.seeds) not in done]
         encoders = sorted(  # the longest first, so that parallel workers finish together
-            dict.fromkeys(cell.pretraining for cell in able),
+            dict.fromkeys(cell.pretraining for cell in missing),
             key=lambda encoder: -rates.pretraining_seconds(encoder, self.seeds),
         )
         for name in sorted({e.dataset for e in encoders} | {cell.downstream for cell in able}):
@@ -317,7 +320,7 @@ class Runner:
         done = failed = 0
         for cell in able:
             own = states[run_name(cell, self.seeds)]
-            encoder = states[run_name(cell.pretraining, self.seeds)]
+            encoder = states.get(run_name(cell.pretraining, self.seeds))
             done += own == "done"
             failed += own != "done" and "failed" in (own, encoder)
         return GridStatus(
