@@ -83,23 +83,46 @@ def contests(results: Results) -> list[Contest]:
     return found
 
 
-def surviving(results: Results) -> list[str]:
-    """Which claims survive the test, in sentences; the first says what was tested."""
+@dataclass(frozen=True)
+class Survivors:
+    """In how many columns each method is above or below each rival by more than chance."""
+
+    rule: str  # what was tested, and how
+    rivals: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[str, ...]], ...]  # (method, against each rival)
+
+    def markdown(self) -> str:
+        if not self.rows:
+            return self.rule
+        lines = [
+            self.rule,
+            "",
+            f"| | {' | '.join(self.rivals)} |",
+            f"| --- |{' --- |' * len(self.rivals)}",
+            *(f"| {method} | {' | '.join(against)} |" for method, against in self.rows),
+        ]
+        return "\n".join(lines)
+
+
+def surviving(results: Results) -> Survivors:
+    """Which differences survive the test."""
     made = contests(results)
     if not made:
-        return ["No differences were tested: these results have no draws of the bootstrap."]
+        nothing = "No differences were tested: these results have no draws of the bootstrap."
+        return Survivors(nothing, (), ())
     splits = sorted({one.comparison.splits for one in made})
     many = f"{splits[0]}" if len(splits) == 1 else f"{splits[0]} to {splits[-1]}"
-    lines = [f"{RULE} Columns have {many} patient split{'' if splits == [1] else 's'}."]
-    for method in dict.fromkeys(one.method for one in made):
-        own = [one for one in made if one.method == method]
-        parts = [
-            f"above {rival} in {_counts([one for one in own if one.rival == rival])}"
-            for rival in dict.fromkeys(one.rival for one in own)
-        ]
-        who = f"The {method}, chosen on validation patients," if method == FAMILY else method
-        lines.append(f"{who} is {'; '.join(parts)}.")
-    return lines
+    rivals = tuple(dict.fromkeys(one.rival for one in made))
+    methods = dict.fromkeys(one.method for one in made)
+    rows = tuple(
+        (
+            _capital(method) + (", chosen on validation patients" if method == FAMILY else ""),
+            tuple(_counts(made, method, rival) for rival in rivals),
+        )
+        for method in methods
+    )
+    rule = f"{RULE} Columns have {many} patient split{'' if splits == [1] else 's'}."
+    return Survivors(f"{rule} In how many columns a method is above or below:", rivals, rows)
 
 
 def write_comparisons(results: Results, out: Path) -> None:
@@ -107,7 +130,7 @@ def write_comparisons(results: Results, out: Path) -> None:
     made = contests(results)
     rows = ",\n".join(json.dumps(one.json(), ensure_ascii=False, allow_nan=False) for one in made)
     write_atomic(out / FILE, f"[\n{rows}\n]\n".encode(), mode=PUBLIC)
-    lines = ["# Comparisons", "", *(f"- {line}" for line in surviving(results)), ""]
+    lines = ["# Comparisons", "", surviving(results).markdown(), ""]
     for method in dict.fromkeys(one.method for one in made):
         lines += [
             f"## {_capital(method)}",
@@ -163,16 +186,19 @@ def _best_on_validation(results: Results, column: tuple[CellTask, str, str]) -> 
 
 
 def _title(rival: str) -> str:
-    return "the stronger untrained encoder" if rival == "untrained" else paper.METHOD_TITLES[rival]
+    return "stronger untrained" if rival == "untrained" else paper.METHOD_TITLES[rival]
 
 
-def _counts(made: Sequence[Contest]) -> str:
-    verdicts = [one.comparison.verdict for one in made]
-    below, unsure = verdicts.count("below"), verdicts.count("not distinguishable")
-    more = [f"below in {below}"] * bool(below)
-    more += [f"not distinguishable in {unsure}"] * bool(unsure)
-    rest = f" ({', '.join(more)})" if more else ""
-    return f"{verdicts.count('above')} of {len(made)} columns{rest}"
+def _counts(made: Sequence[Contest], method: str, rival: str) -> str:
+    verdicts = [
+        one.comparison.verdict for one in made if (one.method, one.rival) == (method, rival)
+    ]
+    known = [
+        f"{verdicts.count(verdict)} {verdict}"
+        for verdict in ("above", "below")
+        if verdict in verdicts
+    ]
+    return f"{', '.join(known) or 'none'} of {len(verdicts)}" if verdicts else "–"
 
 
 def _capital(text: str) -> str:

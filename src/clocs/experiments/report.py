@@ -136,7 +136,7 @@ def generated_parts(results: Results, folder: Path) -> dict[str, str]:
         "coverage": "\n".join(f"- {line}" for line in sentences(coverage(results, found))),
         "findings": "\n".join(f"- {line}" for line in findings(results, found)),
         "table": small_table(results),
-        "surviving": "\n".join(f"- {line}" for line in surviving(results)),
+        "surviving": surviving(results).markdown(),
         **retrieval_parts(folder),
     }
 
