@@ -60,6 +60,10 @@ class Captured:
         self._graph.replay()
         return self._result
 
+    def release(self) -> None:
+        """Free the graph and its memory now, rather than whenever garbage is collected."""
+        self._graph, self._result = None, {}
+
     def ready(self) -> None:
         """Warm up and capture with no member live, so that nothing changes."""
         if self._graph is not None:

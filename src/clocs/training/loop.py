@@ -133,13 +133,16 @@ def fit(
         fleet = Fleet.start(theta, statistics)
     crew = Crew(task, fleet, layouts, keys, settings)
     saved = time.perf_counter()
-    while int(crew.part.epoch) < settings.epochs and bool(crew.part.live.any()):
-        began = time.perf_counter()
-        crew.leave_out_finished()
-        on_epoch(crew.epoch(began, on_step))
-        if state is not None and time.perf_counter() - saved >= save_every:
-            crew.gather().save(state)
-            saved = time.perf_counter()
+    try:
+        while int(crew.part.epoch) < settings.epochs and bool(crew.part.live.any()):
+            began = time.perf_counter()
+            crew.leave_out_finished()
+            on_epoch(crew.epoch(began, on_step))
+            if state is not None and time.perf_counter() - saved >= save_every:
+                crew.gather().save(state)
+                saved = time.perf_counter()
+    finally:
+        crew.engine.release()
     fleet = crew.gather()
     weights, buffers = _unpack(layouts, fleet.best_theta.detach(), fleet.best_buffers)
     return Trained(
@@ -183,6 +186,7 @@ class Crew:
         if task is None:
             return
         part = self.gather().of(members)
+        self.engine.release()
         self.members, self.part = members, part
         self.engine = Engine(task, part, self.layouts, self.keys[members], self.settings)
 
@@ -247,6 +251,12 @@ class Engine:
         self._step = Captured(self._one_step, fleet) if captured else self._one_step
         captured = captured and not task.streamed  # what waits for the host cannot be captured
         self.validate = Captured(self._validation, fleet) if captured else self._validation
+
+    def release(self) -> None:
+        """Free what was captured; the engine is not used any more."""
+        for one in (self._step, self.validate):
+            if isinstance(one, Captured):
+                one.release()
 
     def instances(self, live: list[bool]) -> int:
         """Instances that the live members see per epoch."""
