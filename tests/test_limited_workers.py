@@ -18,10 +18,10 @@ import pytest
 
 from clocs.errors import SettingError, UnusableError
 from clocs.limited_workers import EndedError, LimitedWorkers
-from clocs.limits import Limits, reading_limits
+from clocs.limits import ReadingLimits, reading_limits
 
 GIB = 1 << 30
-LIMITS = Limits(memory=GIB // 2, seconds=1.0)
+LIMITS = ReadingLimits(memory=GIB // 2, seconds=1.0)
 
 
 @dataclass
@@ -155,4 +155,4 @@ def test_a_limit_in_the_environment_must_be_a_number(
 def test_limits_can_be_raised_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLOCS_READ_GIB", "16")
     monkeypatch.setenv("CLOCS_READ_SECONDS", "300")
-    assert reading_limits() == Limits(16 * GIB, 300.0)
+    assert reading_limits() == ReadingLimits(16 * GIB, 300.0)

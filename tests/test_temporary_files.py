@@ -14,9 +14,9 @@ import pytest
 from clocs.errors import FileError
 from clocs.frames.signal_memory import allocate_signals
 from clocs.limited_workers import LimitedWorkers
-from clocs.limits import Limits
+from clocs.limits import ReadingLimits
 
-LIMITS = Limits(memory=4 << 30, seconds=1.0)
+LIMITS = ReadingLimits(memory=4 << 30, seconds=1.0)
 
 
 def left_behind(item: str) -> str:

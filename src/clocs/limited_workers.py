@@ -25,7 +25,7 @@ from queue import SimpleQueue
 from typing import Any, BinaryIO, Generic, NoReturn, TypeVar
 
 from clocs.errors import ClocsError
-from clocs.limits import Limits, end_after, keep_memory, limit_process
+from clocs.limits import ReadingLimits, end_after, keep_memory, limit_process
 from clocs.worker_messages import SLOT_BYTES, SLOTS, UnsendableError, receive, send, shared_slots
 
 T = TypeVar("T")
@@ -53,7 +53,7 @@ class LimitedWorkers(Generic[T, R]):
         act: Callable[[T], R],
         refuse: Callable[[T, str], R],
         processes: int,
-        limits: Limits,
+        limits: ReadingLimits,
         *,
         fork: bool = False,
     ) -> None:
@@ -207,7 +207,7 @@ class _Process:
 
 class _Forked(_Process):
     def __init__(
-        self, act: Callable[[Any], Any], limits: Limits, earlier: Sequence[_Process]
+        self, act: Callable[[Any], Any], limits: ReadingLimits, earlier: Sequence[_Process]
     ) -> None:
         self.slots = shared_slots(-1)
         (their_in, our_out), (our_in, their_out) = os.pipe(), os.pipe()
@@ -277,7 +277,7 @@ class _Spawned(_Process):
 
 def _work(
     act: Callable[[Any], Any],
-    limits: Limits,
+    limits: ReadingLimits,
     requests: BinaryIO,
     answers: BinaryIO,
     slots: Sequence[memoryview],

@@ -1,4 +1,4 @@
-"""Limits of reading that no real recording meets, on sizes and on the processes that read.
+"""ReadingLimits of reading that no real recording meets, on sizes and on the processes that read.
 
 The longest real recordings, 24 hours of twelve leads at 1000 Hz, are 2 GB of int16.
 """
@@ -56,7 +56,7 @@ def _readable(size: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ReadingLimits:
     """Of a process that reads files.
 
     Attributes:
@@ -76,14 +76,14 @@ def default_processes() -> int:
     return min(cores or 1, 16)
 
 
-def reading_limits() -> Limits:
+def reading_limits() -> ReadingLimits:
     """8 GiB and 120 s; `CLOCS_READ_GIB` and `CLOCS_READ_SECONDS` in the environment change them.
 
     Raises:
         SettingError: One of them is no number, or too small.
     """
     memory = _from_environment("CLOCS_READ_GIB", 8.0)
-    return Limits(int(memory * 2**30), _from_environment("CLOCS_READ_SECONDS", 120.0))
+    return ReadingLimits(int(memory * 2**30), _from_environment("CLOCS_READ_SECONDS", 120.0))
 
 
 def _from_environment(name: str, default: float) -> float:

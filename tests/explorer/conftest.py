@@ -19,7 +19,7 @@ from clocs import Store
 pytest.importorskip("fastapi", reason="the explorer needs the extra `web`")
 pytest.importorskip("faiss", reason="the explorer needs the extra `search`")
 
-from clocs.explorer.connections import Connection, Limits, make_server
+from clocs.explorer.connections import Connection, ConnectionLimits, make_server
 from clocs.explorer.open import open_session
 from clocs.explorer.patient_map import MAP
 from clocs.explorer.run import listen
@@ -80,7 +80,7 @@ class Served:
 
 @contextmanager
 def serving(
-    session: Session, token: str | None = None, limits: Limits | None = None
+    session: Session, token: str | None = None, limits: ConnectionLimits | None = None
 ) -> Iterator[Served]:
     """The explorer on a free port of this machine, in a thread."""
     with listen("127.0.0.1", 0) as listening:

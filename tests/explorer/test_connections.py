@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from clocs.explorer import uploads
-from clocs.explorer.connections import FewLines, Limits
+from clocs.explorer.connections import ConnectionLimits, FewLines
 from clocs.explorer.session import Session
 from explorer.conftest import Served, serving
 
@@ -51,7 +51,7 @@ def test_half_sent_headers_neither_lock_the_server_nor_fill_the_log(
     session: Session, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (
-        serving(session, limits=Limits(per_address=32)) as served,
+        serving(session, limits=ConnectionLimits(per_address=32)) as served,
         half_sent(served, 300) as slow,
     ):
         for _ in range(20):  # each on a connection of its own
@@ -63,7 +63,7 @@ def test_half_sent_headers_neither_lock_the_server_nor_fill_the_log(
 
 def test_a_header_that_takes_too_long_ends_the_connection(session: Session) -> None:
     with (
-        serving(session, limits=Limits(header_seconds=0.3)) as served,
+        serving(session, limits=ConnectionLimits(header_seconds=0.3)) as served,
         half_sent(served, 1) as (slow,),
     ):
         assert is_closed(slow, 10)
@@ -83,7 +83,7 @@ def test_a_header_that_takes_too_long_ends_the_connection(session: Session) -> N
 
 def test_a_body_after_its_response_is_not_received_for_ever(session: Session) -> None:
     with (
-        serving(session, limits=Limits(header_seconds=0.3)) as served,
+        serving(session, limits=ConnectionLimits(header_seconds=0.3)) as served,
         socket.create_connection(("127.0.0.1", served.port), 10) as endless,
         contextlib.suppress(OSError),
     ):
@@ -100,7 +100,10 @@ def test_a_body_after_its_response_is_not_received_for_ever(session: Session) ->
 def test_a_visitor_who_does_not_read_is_dropped(session: Session) -> None:
     code = session.codes[0]
     ask = f"GET /api/patients/{code}/recordings/0?seconds=600 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
-    with serving(session, limits=Limits(unread_seconds=0.3)) as served, socket.socket() as deaf:
+    with (
+        serving(session, limits=ConnectionLimits(unread_seconds=0.3)) as served,
+        socket.socket() as deaf,
+    ):
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         deaf.connect(("127.0.0.1", served.port))
         with contextlib.suppress(OSError):
@@ -120,7 +123,10 @@ def test_visitors_beyond_the_limit_are_told_to_come_back_if_all_others_are_busy(
 ) -> None:
     start = b"POST /api/uploads HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n"
     start += b"Content-Type: multipart/form-data; boundary=x\r\n\r\n"
-    with serving(session, limits=Limits(per_address=3)) as served, contextlib.ExitStack() as stack:
+    with (
+        serving(session, limits=ConnectionLimits(per_address=3)) as served,
+        contextlib.ExitStack() as stack,
+    ):
         for _ in range(3):  # busy: their bodies are awaited
             one = stack.enter_context(socket.create_connection(("127.0.0.1", served.port)))
             one.sendall(start)

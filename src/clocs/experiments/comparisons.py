@@ -122,7 +122,8 @@ def surviving(results: Results) -> Survivors:
         for method in methods
     )
     rule = f"{RULE} Columns have {many} patient split{'' if splits == [1] else 's'}."
-    return Survivors(f"{rule} In how many columns a method is above or below:", rivals, rows)
+    rule += " In how many columns a method is above or below (the others cannot be told apart):"
+    return Survivors(rule, rivals, rows)
 
 
 def write_comparisons(results: Results, out: Path) -> None:

@@ -29,7 +29,7 @@ _REFUSAL = (
 
 
 @dataclass(frozen=True)
-class Limits:
+class ConnectionLimits:
     """What a visitor may use of the server; uploads have limits of their own."""
 
     connections: int = 512  # in all; fewer where the system allows fewer open files
@@ -46,7 +46,7 @@ class Connection(H11Protocol):
     address. If all are busy with requests, the new one is told to come back.
     """
 
-    limits: ClassVar[Limits]
+    limits: ClassVar[ConnectionLimits]
     everyone: ClassVar[dict[Connection, None]]  # those open, oldest first
     _header_timer: asyncio.TimerHandle | None = None
     _unread_timer: asyncio.TimerHandle | None = None
@@ -140,9 +140,9 @@ class FewLines(logging.Filter):
         return self._passed <= self._lines
 
 
-def make_server(app: ASGIApp, limits: Limits | None = None) -> uvicorn.Server:
+def make_server(app: ASGIApp, limits: ConnectionLimits | None = None) -> uvicorn.Server:
     """A server for an application, within limits; run it with a listening socket."""
-    limits = limits or Limits()
+    limits = limits or ConnectionLimits()
     most = min(limits.connections, _open_files() // 2)
     own: dict[str, Any] = {"everyone": {}, "limits": replace(limits, connections=most)}
     config = uvicorn.Config(

@@ -29,7 +29,7 @@ from clocs.training.checkpoint import Checkpoint
 
 _AHEAD = 4  # times `TOGETHER` recordings cut ahead of the encoder
 
-ReadResult: TypeAlias = Recording | tuple[str, ClocsError]  # or its name and what is wrong with it
+RecordingOrError: TypeAlias = Recording | tuple[str, ClocsError]  # or its name and the error
 _Frames: TypeAlias = tuple[Recording, NDArray[np.int16]]  # (frames, leads, samples)
 
 
@@ -39,7 +39,7 @@ def read_files(
     rate: float | None = None,
     unit: str | None = None,
     patients: Mapping[str, str] | Path | str | None = None,
-) -> tuple[int, Iterator[ReadResult]]:
+) -> tuple[int, Iterator[RecordingOrError]]:
     """The number of recordings in files, folders and zips, and the recordings one by one.
 
     Options are as for `clocs.embed`.
@@ -48,7 +48,7 @@ def read_files(
     found = find_recordings(paths)
     owners = _owners(found, patients)
 
-    def recordings() -> Iterator[ReadResult]:
+    def recordings() -> Iterator[RecordingOrError]:
         for result, owner in zip(read_several(found, rate, unit), owners, strict=True):
             if isinstance(result, Recording) and owner is not None:
                 yield replace(result, patient=owner)
@@ -106,7 +106,7 @@ def _stem(name: str) -> str:
 
 def embed_recordings(
     checkpoint: Checkpoint,
-    recordings: Iterable[ReadResult],
+    recordings: Iterable[RecordingOrError],
     *,
     level: Level = "recording",
     spec: FrameSpec | None = None,
@@ -148,7 +148,7 @@ def embed_recordings(
     return made[level]
 
 
-def _shape(one: ReadResult) -> object:
+def _shape(one: RecordingOrError) -> object:
     """Recordings of equal shape are cut together, unless they are long."""
     if not isinstance(one, Recording):
         return None
@@ -156,7 +156,7 @@ def _shape(one: ReadResult) -> object:
 
 
 def _cut(
-    run: list[ReadResult], spec: FrameSpec, leads: Sequence[str]
+    run: list[RecordingOrError], spec: FrameSpec, leads: Sequence[str]
 ) -> list[_Frames | tuple[str, str]]:
     """The resampled frames of each recording; or its name and why it has none."""
     made: list[_Frames | tuple[str, str]] = []
