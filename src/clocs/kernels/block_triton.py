@@ -123,7 +123,7 @@ class TritonBlock(torch.autograd.Function):
         blocks, repeat = _programs(n * thirds, tile)
         kernels.inputs[(blocks, members)](
             d_y, weight, d_h, length, out, thirds, n * thirds, repeat, c_in, c_out,
-            _padded(STRIDE * c_in), tile.rows, **tile.launch,
+            _padded(c_out), _padded(STRIDE * c_in), tile.rows, **tile.launch,
         )  # fmt: skip
         return d_h, _added(parts), d_gamma, d_beta, None, None
 

@@ -259,14 +259,15 @@ def add_up(parts, total, blocks, count, height: tl.constexpr, size: tl.constexpr
 @triton.jit(do_not_specialize=["rows", "repeat"])
 def inputs(
     dy, w, dh, length, out, thirds, rows, repeat,
-    c_in: tl.constexpr, c_out: tl.constexpr, i_pad: tl.constexpr, size: tl.constexpr,
+    c_in: tl.constexpr, c_out: tl.constexpr, c_pad: tl.constexpr, i_pad: tl.constexpr,
+    size: tl.constexpr,
 ):  # fmt: skip
     """d_h at the samples 3q, 3q + 1 and 3q + 2 of all channels, which are adjacent.
 
     Sample 3q + phase is under tap phase + 3j of position q − j.
     """
     block, member = tl.program_id(0), tl.program_id(1)
-    c, i = tl.arange(0, c_out), tl.arange(0, i_pad)
+    c, i = tl.arange(0, c_pad), tl.arange(0, i_pad)
     phase, channel = i // c_in, i % c_in
     views = rows // thirds
     for r in range(repeat):
@@ -274,16 +275,16 @@ def inputs(
         n, q = row // thirds, row % thirds
         total = tl.zeros([size, i_pad], tl.float32)
         for j in tl.static_range(3):
-            ok = (row < rows) & (q >= j) & (q - j < out)
+            ok = ((row < rows) & (q >= j) & (q - j < out))[:, None] & (c < c_out)[None, :]
             at = ((member * views + n) * out + q - j).to(tl.int64) * c_out
-            slope = tl.load(dy + at[:, None] + c[None, :], mask=ok[:, None], other=0.0)
+            slope = tl.load(dy + at[:, None] + c[None, :], mask=ok, other=0.0)
             tap = phase + 3 * j
             weight = tl.load(
                 w + ((member * 7 + tap) * c_in + channel)[None, :] * c_out + c[:, None],
-                mask=((phase < 3) & (tap < 7))[None, :],
+                mask=((phase < 3) & (tap < 7))[None, :] & (c < c_out)[:, None],
                 other=0.0,
             )
             total = tl.dot(slope, weight.to(slope.dtype), total, input_precision="tf32x3")
-        ok = (row[:, None] < rows) & (3 * q[:, None] + phase[None, :] < length)
+        inside = (row[:, None] < rows) & (3 * q[:, None] + phase[None, :] < length)
         at = ((member * views + n) * length + 3 * q).to(tl.int64) * c_in
-        tl.store(dh + at[:, None] + i[None, :], total, mask=ok & (phase[None, :] < 3))
+        tl.store(dh + at[:, None] + i[None, :], total, mask=inside & (phase[None, :] < 3))
