@@ -45,7 +45,7 @@ class GroupResult:
     def sampled(self) -> Sampled:
         """What a comparison needs."""
         one = self.evaluation
-        assert self.draws is not None  # only where `resamples` is 0
+        assert self.draws is not None  # it is None only where `resamples` is 0
         return Sampled(one.name, dict(zip(one.seeds, one.auc, strict=True)), self.draws)
 
 

@@ -148,10 +148,11 @@ def efficiency_figure(results: Results) -> ReportFigure | None:
     methods = dict.fromkeys((li.method, li.title) for panel in panels for li in panel.lines)
     caption = (
         "Test AUC per recording over the number of labelled training patients (logarithmic), mean "
-        "± sd over seeds, each of which draws its own patients; fewer patients are among the more. "
+        "± sd over seeds. Each seed draws its own patients; a smaller set is part of the larger. "
         "Above: logistic regression on the frozen encoder; below: fine-tuned, in batches of 16 "
-        f"up to {additions.FEW_LABELS} patients. Encoders are of Chapman, or of PhysioNet 2020 on "
-        "Chapman. All validation patients are labelled: they choose penalties and stop trainings."
+        f"up to {additions.FEW_LABELS} patients. Encoders are pre-trained on Chapman, or on "
+        "PhysioNet 2020 where Chapman is scored. All validation patients are labelled: they "
+        "select the penalty and stop the training."
     )
     return ReportFigure(
         label_efficiency_svg(panels, WIDTH, "AUC over the number of labelled patients"),

@@ -9,7 +9,7 @@ from statistics import fmean
 from clocs.experiments import paper
 from clocs.experiments.additions import better_schedule
 from clocs.experiments.claims import Claim
-from clocs.experiments.grid import Cell, Pretraining, paper_values
+from clocs.experiments.grid import Cell, CellTask, Pretraining, paper_values
 from clocs.experiments.results import Results, Value, papers
 from clocs.experiments.tables import signed
 
@@ -35,8 +35,8 @@ class Column:
     def cell(self, method: str) -> Cell:
         linear = self.pretrain == self.downstream
         source = self.downstream if method == "random" else self.pretrain
-        task = "linear" if linear else "finetune"
-        return Cell(Pretraining(method, source), self.downstream, task)  # type: ignore[arg-type]
+        task: CellTask = "linear" if linear else "finetune"
+        return Cell(Pretraining(method, source), self.downstream, task)
 
 
 LINEAR = tuple(Column(dataset, dataset) for dataset in paper.PRETRAIN)

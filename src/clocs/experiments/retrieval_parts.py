@@ -89,13 +89,13 @@ def _sentence(rows: Sequence[Mapping[str, Any]]) -> str:
     )
     among, seconds = first["halves"]["among"], first["halves"]["frame"]
     meaning = (
-        " Every patient has one recording, so this is to find the rest of the same recording, not "
-        "the patient on another day."
+        " Every patient has one recording, so this means finding the rest of the same recording, "
+        "not the patient on another day."
         if first["one_recording_each"]
         else ""
     )
     return (
-        "Search, on unseen patients of PhysioNet 2020: the second half of a recording that is "
-        f"nearest to a first half, of {among:,} ({seconds:g} s frames for all methods), is that of "
-        f"the same recording with {shares}.{meaning}"
+        "Search, on unseen patients of PhysioNet 2020: how often the nearest of "
+        f"{among:,} second halves of recordings belongs to the same recording as the first half "
+        f"({seconds:g} s frames for all methods): {shares}.{meaning}"
     )
