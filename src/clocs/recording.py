@@ -80,6 +80,15 @@ class Episode:
 
 
 @dataclass(frozen=True, slots=True)
+class Gap:
+    """A stretch of one lead without values: from sample `start` (0-based) up to `stop`, exclusive."""
+
+    start: int
+    stop: int
+    lead: str
+
+
+@dataclass(frozen=True, slots=True)
 class Recording:
     """One ECG: digital samples as the file holds them, and what turns them into mV.
 
@@ -98,6 +107,9 @@ class Recording:
         sex: 'male', 'female' or None.
         taken: Date of recording as ISO 8601 ('2018-01-11T15:51:15', or the day alone), or None.
         extra: Whatever else the file says, by name.
+        gaps: Stretches of single leads that the file has no values for; `digital` is the lead's
+            baseline there.
+        fold: The part of an official split, such as '1' to '10' or 'test', or None.
     """
 
     id: str
@@ -114,11 +126,16 @@ class Recording:
     sex: str | None = None
     taken: str | None = None
     extra: dict[str, str] = field(default_factory=dict)
+    gaps: tuple[Gap, ...] = ()
+    fold: str | None = None
 
     @property
     def signal(self) -> NDArray[np.float64]:
-        """(leads, samples) in mV (or adu), exactly as wfdb computes it."""
-        return (self.digital.astype(np.float64) - self.baseline[:, None]) / self.gain[:, None]
+        """(leads, samples) in mV (or adu), exactly as wfdb computes it; nan in gaps."""
+        signal = (self.digital.astype(np.float64) - self.baseline[:, None]) / self.gain[:, None]
+        for gap in self.gaps:
+            signal[self.leads.index(gap.lead), gap.start : gap.stop] = np.nan
+        return signal
 
     @property
     def samples(self) -> int:
@@ -144,6 +161,7 @@ class Recording:
             digital=self.digital[rows],
             gain=self.gain[rows],
             baseline=self.baseline[rows],
+            gaps=tuple(gap for gap in self.gaps if gap.lead in wanted),
         )
 
 
