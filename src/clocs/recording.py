@@ -81,7 +81,7 @@ class Episode:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A stretch of one lead without values: from sample `start` (0-based) up to `stop`, exclusive."""
+    """A stretch of one lead without values: from sample `start` (0-based) to `stop`, exclusive."""
 
     start: int
     stop: int
