@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from numbers import Integral, Real
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,8 @@ UNITS_PER_MV = {"mv": 1.0, "uv": 1000.0, "µv": 1000.0, "μv": 1000.0, "nv": 1e6
 PLAUSIBLE_HZ = (50.0, 10_000.0)
 PLAUSIBLE_STEPS_PER_MV = (1.0, 1e6)
 LARGEST_MV = 500.0  # electrode offsets and lost leads included
+
+MOST_GAPS = 100_000  # of one recording
 
 _CANONICAL = {name.lower(): name for name in STANDARD_LEADS}
 
@@ -238,3 +240,57 @@ def quantise(
     gain = 10.0 ** np.minimum(exponent, 4)
     steps = signal * (gain / per_mv)[:, None]
     return np.rint(steps, out=steps).astype(np.int16), gain
+
+
+class Quantised(NamedTuple):
+    """Samples as a `Recording` has them, of the leads that have a value at all."""
+
+    leads: tuple[str, ...]
+    digital: NDArray[np.int16]
+    gain: NDArray[np.float64]
+    gaps: tuple[Gap, ...]
+
+
+def quantise_with_gaps(
+    signal: NDArray[np.floating], leads: Sequence[str], *, name: str, per_mv: float = 1.0
+) -> Quantised:
+    """As `quantise`, where values that are not finite become gaps, with 0 as their sample.
+
+    Leads without a single value are left out.
+
+    Args:
+        signal: (leads, samples), `per_mv` of its unit to the mV.
+        leads: Their names.
+        name: Of the recording, for the message.
+        per_mv: How many of the unit make one mV.
+
+    Raises:
+        UnusableError: nan, where there is no value at all or almost nothing but gaps.
+    """
+    missing = ~np.isfinite(signal)
+    if not missing.any():
+        return Quantised(tuple(leads), *quantise(signal, per_mv), ())
+    kept, gaps = find_gaps(missing, leads, name=name)
+    digital, gain = quantise(np.where(missing[kept], 0.0, signal[kept]), per_mv)
+    return Quantised(tuple(leads[i] for i in kept), digital, gain, gaps)
+
+
+def find_gaps(
+    missing: NDArray[np.bool_], leads: Sequence[str], *, name: str
+) -> tuple[list[int], tuple[Gap, ...]]:
+    """Rows of `missing` (leads, samples) that have values, and the gaps in them.
+
+    Raises:
+        UnusableError: nan, where there is no value at all or almost nothing but gaps.
+    """
+    kept = [i for i, row in enumerate(missing) if not row.all()]
+    if not kept:
+        raise UnusableError("nan", f"{name} has no value in any lead")
+    gaps: list[Gap] = []
+    for i in kept:
+        edges = np.flatnonzero(np.diff(missing[i], prepend=False, append=False))
+        if len(gaps) + len(edges) // 2 > MOST_GAPS:
+            raise UnusableError("nan", f"{name} has more than {MOST_GAPS:,} gaps")
+        pairs = edges.reshape(-1, 2).tolist()
+        gaps += [Gap(start, stop, leads[i]) for start, stop in pairs]
+    return kept, tuple(gaps)

@@ -8,6 +8,7 @@ import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from clocs.errors import ClocsError, SourceError, UnusableError
 from clocs.formats.source import open_source
 
+METHODS = [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
 FILES = {"a.hea": b"text", "sub/b.dat": bytes(range(256)) * 50, "empty.csv": b""}
 
 
@@ -38,9 +40,7 @@ def test_a_folder_gives_its_files_by_posix_names(tmp_path: Path) -> None:
     assert {name: source.read(name) for name in source.names} == FILES
 
 
-@pytest.mark.parametrize(
-    "method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
-)
+@pytest.mark.parametrize("method", METHODS)
 def test_a_zip_gives_the_same_bytes_as_the_folder_whatever_its_method(
     tmp_path: Path, method: int
 ) -> None:
@@ -68,6 +68,26 @@ def test_junk_of_operating_systems_is_left_out(tmp_path: Path) -> None:
         archive.writestr("top/.DS_Store", b"3")
     (tmp_path / ".DS_Store").write_bytes(b"4")
     assert open_source(tmp_path).names == ("mac.zip/top/a.hea",)
+
+
+@pytest.mark.parametrize("method", ["folder", *METHODS])
+def test_pieces_of_a_file_are_those_of_the_whole_in_any_order(
+    tmp_path: Path, method: str | int
+) -> None:
+    whole = np.random.default_rng(1).integers(0, 9, 3_000_000, np.uint8).tobytes()
+    if isinstance(method, str):
+        (tmp_path / "a.bin").write_bytes(whole)
+        source = open_source(tmp_path)
+    else:
+        with zipfile.ZipFile(tmp_path / "all.zip", "w", method) as archive:
+            archive.writestr("a.bin", whole)
+        source = open_source(tmp_path / "all.zip")
+    assert source.size("a.bin") == len(whole)
+    assert source.head("a.bin", 100) == whole[:100]
+    for start, count in [(0, 10), (5, 2_000_000), (2_000_005, 10**6), (7, 1), (2_999_999, 5)]:
+        assert source.piece("a.bin", start, count) == whole[start : start + count]
+    assert source.piece("a.bin", 4_000_000, 5) == b""
+    assert pickle.loads(pickle.dumps(source)).piece("a.bin", 50, 5) == whole[50:55]  # noqa: S301
 
 
 def test_many_threads_read_the_same_zip_at_once(tmp_path: Path) -> None:

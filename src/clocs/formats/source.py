@@ -8,24 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-import struct
-import threading
-import zipfile
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from stat import S_ISREG
 
-from clocs.errors import SourceError, UnusableError, printable
+from clocs.errors import SourceError, printable
+from clocs.formats.zips import JUNK, Member, Zip
 from clocs.limits import MOST_BYTES, check_size
-
-_JUNK = frozenset({"__MACOSX", "Thumbs.db", "desktop.ini"})
-_LOCAL_HEADER = struct.Struct("<4s22xHH")
-_EXTRA_GUESS = 64  # local headers have an extra field whose length only they give
-_TIGHTEST = 1032  # times smaller: deflate packs no tighter
-_SMALL = 256 << 20  # bytes that a member may unpack to before its size is known to be true
-_STEP = 4096  # packed bytes at a time: bzip2 makes 80 MB of as many
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,60 +34,14 @@ class _File:
                 check_size(size, packed=size, name=self.path, most=most)
             return file.read()
 
+    def piece(self, start: int, count: int) -> bytes:
+        with open(self.path, "rb") as file:  # noqa: PTH123
+            file.seek(start)
+            return file.read(count)
 
-@dataclass(frozen=True, slots=True)
-class _Member:
-    """A file inside a zip, read at its offset so that threads need not wait for each other."""
-
-    zip: _Zip
-    name: str
-    offset: int
-    method: int
-    packed: int
-    size: int
-    crc: int
-
-    def read(self, most: int) -> bytes:
-        name = f"{self.name} in {self.zip.path}"
-        check_size(self.size, packed=self.packed, name=name, most=most)
-        if self.method not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            data = self.zip.read_slowly(self.name, self.size)
-        else:
-            data = self._read_fast()
-        if len(data) != self.size or zlib.crc32(data) != self.crc:
-            raise self._damaged()
-        return data
-
-    def _read_fast(self) -> bytes:
-        if not 0 <= self.offset < self.zip.size or self.packed > self.zip.size:
-            raise self._damaged()
-        guess = 30 + len(self.name) + _EXTRA_GUESS + self.packed
-        block = self.zip.pread(guess, self.offset)
-        if len(block) < 30 or block[:4] != b"PK\x03\x04":
-            raise self._damaged()
-        _, name_length, extra_length = _LOCAL_HEADER.unpack_from(block)
-        start = 30 + name_length + extra_length
-        packed = block[start : start + self.packed]
-        if len(packed) < self.packed:
-            packed = self.zip.pread(self.packed, self.offset + start)
-        if self.method == zipfile.ZIP_STORED:
-            return packed
-        try:
-            most = self.packed * _TIGHTEST + 64
-            if most <= _SMALL:
-                return zlib.decompress(packed, -15, min(self.size, most) or 1)
-            return zlib.decompressobj(-15).decompress(
-                packed, self.size + 1
-            )  # its size may be a lie
-        except zlib.error:
-            raise self._damaged() from None
-
-    def _damaged(self) -> UnusableError:
-        return UnusableError(
-            "unreadable",
-            f"{self.name} in {self.zip.path} is damaged (its checksum does not fit); "
-            "download the zip again",
-        )
+    @property
+    def size(self) -> int:
+        return os.stat(self.path).st_size  # noqa: PTH116
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,72 +53,12 @@ class _Held:
     def read(self, most: int) -> bytes:
         return self.data
 
+    def piece(self, start: int, count: int) -> bytes:
+        return self.data[start : start + count]
 
-class _Zip:
-    """An open zip whose members can be read by offset from any thread."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._lock = threading.Lock()
-        self._owner = os.getpid()
-        try:
-            self._file = path.open("rb", buffering=0)
-            self._archive = zipfile.ZipFile(self._file)
-        except zipfile.BadZipFile:
-            raise SourceError(_not_a_zip(path)) from None
-        except (OSError, ValueError, LookupError, NotImplementedError, struct.error) as error:
-            raise SourceError(f"{path} cannot be read as a zip: {error}; check the file") from None
-        self._fd = self._file.fileno()
-        self.size = path.stat().st_size
-
-    def __reduce__(self) -> tuple[type[_Zip], tuple[Path]]:
-        return _Zip, (self.path,)  # another process opens its own
-
-    def members(self) -> Iterator[_Member]:
-        for info in self._archive.infolist():
-            if not info.filename or info.is_dir() or _is_junk(info.filename):
-                continue
-            if info.flag_bits & 1:
-                raise SourceError(
-                    f"{info.filename} in {self.path} is encrypted; "
-                    "unpack the zip with its password and give the folder instead"
-                )
-            yield _Member(
-                zip=self,
-                name=info.filename,
-                offset=info.header_offset,
-                method=info.compress_type,
-                packed=info.compress_size,
-                size=info.file_size,
-                crc=info.CRC,
-            )
-
-    def pread(self, size: int, offset: int) -> bytes:
-        if hasattr(os, "pread"):
-            return os.pread(self._fd, size, offset)
-        with self._lock:  # Windows has no pread
-            self._file.seek(offset)
-            return self._file.read(size)
-
-    def read_slowly(self, name: str, size: int) -> bytes:
-        """A member packed by a rarer method (bzip2, LZMA), through zipfile; no more than `size`."""
-        try:
-            with self._lock:
-                if self._owner != os.getpid():  # forked processes share a file's position
-                    self._archive = zipfile.ZipFile(self.path)
-                    self._owner = os.getpid()
-                with self._archive.open(name) as member:
-                    parts = iter(lambda: member.read(min(_STEP, size)), b"")
-                    return b"".join(parts)  # zipfile itself ends at the size that it was told
-        except (ImportError, MemoryError):
-            raise
-        except Exception as error:  # each method raises errors of its own library
-            detail = f"{name} in {self.path} cannot be unpacked: {error}"
-            raise UnusableError("unreadable", detail) from None
-
-    def close(self) -> None:
-        self._archive.close()
-        self._file.close()
+    @property
+    def size(self) -> int:
+        return len(self.data)
 
 
 class Source:
@@ -190,8 +74,8 @@ class Source:
     def __init__(
         self,
         path: Path,
-        files: Mapping[str, _File | _Member | _Held],
-        zips: list[_Zip],
+        files: Mapping[str, _File | Member | _Held],
+        zips: list[Zip],
         fingerprint: str,
     ) -> None:
         self.path = path
@@ -223,16 +107,56 @@ class Source:
             SourceError: There is no such file, or it can no longer be reached.
             UnusableError: It is a damaged member of a zip, or too large.
         """
+        try:
+            return self._file(name).read(most)
+        except OSError as error:
+            raise self._gone(name, error) from None
+
+    def head(self, name: str, count: int) -> bytes:
+        """The first `count` bytes of a file, or all where it has fewer; as `piece`."""
+        return self.piece(name, 0, count)
+
+    def piece(self, name: str, start: int, count: int) -> bytes:
+        """A stretch of a file without reading all of it. Thread-safe.
+
+        Pieces of a packed member of a zip are unpacked on the way: read them from front to end.
+
+        Args:
+            name: One of `names`.
+            start: First byte.
+            count: Bytes; fewer are returned where the file ends.
+
+        Raises:
+            SourceError: There is no such file, or it can no longer be reached.
+            UnusableError: It is a damaged member of a zip.
+        """
+        try:
+            return self._file(name).piece(start, count)
+        except OSError as error:
+            raise self._gone(name, error) from None
+
+    def size(self, name: str) -> int:
+        """Bytes of one file, unpacked; a member of a zip has as many as the zip claims.
+
+        Raises:
+            SourceError: There is no such file, or it can no longer be reached.
+        """
+        try:
+            return self._file(name).size
+        except OSError as error:
+            raise self._gone(name, error) from None
+
+    def _file(self, name: str) -> _File | Member | _Held:
         file = self._files.get(name)
         if file is None:
             raise SourceError(f"{self.path} holds no file {name}; check what was given")
-        try:
-            return file.read(most)
-        except OSError as error:
-            detail = error.strerror or type(error).__name__
-            raise SourceError(
-                f"{name} of {self.path} can no longer be read ({detail}); is it still there?"
-            ) from None
+        return file
+
+    def _gone(self, name: str, error: OSError) -> SourceError:
+        detail = error.strerror or type(error).__name__
+        return SourceError(
+            f"{name} of {self.path} can no longer be read ({detail}); is it still there?"
+        )
 
     def beside(self, name: str, most: int = MOST_BYTES) -> bytes | None:
         """The bytes of a file in the folder that holds the opened zip, or None.
@@ -259,15 +183,15 @@ def open_source(path: str | os.PathLike[str]) -> Source:
     root = Path(path)
     if not root.exists():
         raise SourceError(f"{root} does not exist; give a folder or the zip as downloaded")
-    files: dict[str, _File | _Member] = {}
-    zips: list[_Zip] = []
+    files: dict[str, _File | Member] = {}
+    zips: list[Zip] = []
     marks = hashlib.sha256()
     for name, found, stat in _walk(root):
         marks.update(f"{name}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode(errors="replace"))
         if name and not name.lower().endswith(".zip"):
             files[name] = _File(found)
             continue
-        archive = _Zip(Path(found))
+        archive = Zip(Path(found))
         zips.append(archive)
         prefix = f"{name}/" if name else ""
         for member in archive.members():
@@ -317,7 +241,7 @@ def _collect(
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
-                if entry.name in _JUNK or entry.name.startswith("."):
+                if entry.name in JUNK or entry.name.startswith("."):
                     continue
                 if entry.is_dir():
                     _collect(entry.path, f"{prefix}{printable(entry.name)}/", found, seen)
@@ -335,15 +259,3 @@ def stem(path: str) -> str:
     name = path[path.rfind("/") + 1 :]
     dot = name.rfind(".")
     return name[:dot] if dot > 0 else name
-
-
-def _is_junk(name: str) -> bool:
-    return any(part in _JUNK or part.startswith(".") for part in PurePosixPath(name).parts)
-
-
-def _not_a_zip(path: Path) -> str:
-    with path.open("rb") as file:
-        started_well = file.read(2) == b"PK"
-    if started_well:
-        return f"{path} is a zip that is cut short or damaged; download it again"
-    return f"{path} is neither a folder nor a zip; give a folder or the zip as downloaded"
