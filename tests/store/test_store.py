@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -17,11 +19,11 @@ from zarr.codecs import BloscCodec
 from clocs.datasets.base import Entry
 from clocs.errors import SettingError, StoreError
 from clocs.frames.make import make_frames
-from clocs.recording import Episode, Recording
+from clocs.recording import Episode, Gap, Recording
 from clocs.store import chunks
 from clocs.store.manifest import FileHash
 from clocs.store.prepare import prepare_dataset
-from clocs.store.store import Store, open_store
+from clocs.store.store import Store, content_hash, open_store
 from damage import read_damaged
 from fake_dataset import FakeDataset
 
@@ -254,8 +256,8 @@ def test_a_chunk_that_is_no_chunk_is_named(store: Store) -> None:
 
 def test_a_store_of_another_format_says_so(store: Store) -> None:
     path = store.path / "manifest.json"
-    path.write_text(path.read_text().replace('"format": 2', '"format": 99'))
-    with pytest.raises(StoreError, match="format 99, but this version of clocs reads format 2"):
+    path.write_text(path.read_text().replace('"format": 3', '"format": 99'))
+    with pytest.raises(StoreError, match=r"format 99, but .* reads formats 2 and 3"):
         open_store(store.path)
 
 
@@ -283,7 +285,12 @@ def test_what_is_no_store_gets_a_sentence_with_the_remedy(tmp_path: Path) -> Non
 def test_a_table_that_does_not_fit_its_samples_is_refused_even_with_the_right_hashes(
     store: Store,
 ) -> None:
+    outside = [{"start": 0, "stop": 10**6, "lead": "II"}]
+    foreign = [{"start": 0, "stop": 1, "lead": "V9"}]
+    gaps = store.table.schema["gaps"]
     tables = {
+        "a gap outside": store.table.with_columns(pl.lit(outside, dtype=gaps).alias("gaps")),
+        "a gap elsewhere": store.table.with_columns(pl.lit(foreign, dtype=gaps).alias("gaps")),
         "offset": store.table.with_columns(pl.col("offset").reverse()),
         "gap": store.table.with_columns(pl.col("digest").replace(store.table["digest"][0], None)),
         "leads": store.table.with_columns(pl.lit(["II"] * 4).alias("leads")),
@@ -296,3 +303,49 @@ def test_a_table_that_does_not_fit_its_samples_is_refused_even_with_the_right_ha
         with pytest.raises(StoreError, match=r"table.parquet does not hold what it should"):
             open_store(store.path)
             pytest.fail(what)
+
+
+def rewritten(store: Store, table: pl.DataFrame, version: int) -> Store:
+    """The same store with another table, as of another format."""
+    table.write_parquet(store.path / "table.parquet")
+    files = {**store.manifest.files, "table.parquet": FileHash.of(store.path / "table.parquet")}
+    replace(store.manifest, files=files, format=version).write(store.path)
+    return open_store(store.path)
+
+
+def test_gaps_and_folds_come_back_from_a_store(tmp_path: Path) -> None:
+    def change(number: int, recording: Recording) -> Recording:
+        gaps = (Gap(5, 9, "V2"), Gap(100, 5000, "II")) if number == 4 else ()
+        return replace(recording, gaps=gaps, fold=str(number) if number % 2 else None)
+
+    made = prepare_dataset(FakeDataset(count=6, change=change), tmp_path / "store")
+    back = {one.id: one for one in made.iter_recordings()}
+    assert back["r4"].gaps == (Gap(5, 9, "V2"), Gap(100, 5000, "II"))
+    assert np.isnan(back["r4"].signal[1, 5:9]).all()
+    assert [back[name].fold for name in ("r0", "r1", "r5")] == [None, "1", "5"]
+    assert back["r0"].gaps == ()
+
+
+def test_stores_of_format_2_are_read_and_have_the_hash_that_they_had(store: Store) -> None:
+    before = list(store.iter_recordings())
+    plain = store.table.drop("gaps", "fold")
+    written = io.BytesIO()
+    plain.write_ndjson(written)
+    assert store.manifest.content_hash == hashlib.sha256(written.getvalue()).hexdigest()
+    old = rewritten(store, plain, 2)
+    old.verify()
+    assert old.table.columns == store.table.columns
+    assert [str(one) for one in old.iter_recordings()] == [str(one) for one in before]
+
+
+def test_gaps_and_folds_are_part_of_the_content_hash(store: Store) -> None:
+    gap = pl.lit([{"start": 0, "stop": 1, "lead": "II"}], dtype=store.table.schema["gaps"])
+    hashes = {
+        content_hash(table)
+        for table in (
+            store.table,
+            store.table.with_columns(gap.alias("gaps")),
+            store.table.with_columns(pl.lit("1").alias("fold")),
+        )
+    }
+    assert len(hashes) == 3

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clocs.files import digest
-from clocs.recording import Episode, Recording
+from clocs.recording import Episode, Gap, Recording
 
 if TYPE_CHECKING:
     import polars as pl
@@ -57,7 +57,10 @@ COLUMNS: Mapping[str, Column] = {
     "taken": Column("String"),  # ISO 8601
     "extra": Column("String", lambda one: _as_json(one.extra), json.loads),
     "digest": Column("UInt64", lambda one: digest(one.digital), None),
+    "gaps": Column("[Gap]", read=lambda v: tuple(Gap(**one) for one in v)),
+    "fold": Column("String"),
 }
+SINCE_FORMAT_3 = ("gaps", "fold")  # stores of format 2 lack them: no gaps, no folds
 _WRITERS = [(name, column.write or attrgetter(name)) for name, column in COLUMNS.items()]
 _READERS = [(name, column.read) for name, column in COLUMNS.items() if column.read]
 
@@ -66,11 +69,12 @@ def table_schema() -> dict[str, pl.DataType | type[pl.DataType]]:
     """The columns as polars types."""
     import polars as pl
 
-    episode = pl.Struct({"start": pl.Int64, "stop": pl.Int64, "label": pl.String})
+    stretch = {"start": pl.Int64, "stop": pl.Int64}
+    structs = {"Episode": stretch | {"label": pl.String}, "Gap": stretch | {"lead": pl.String}}
     schema: dict[str, pl.DataType | type[pl.DataType]] = {}
     for name, column in COLUMNS.items():
         kind = column.type.strip("[]")
-        one = episode if kind == "Episode" else getattr(pl, kind)
+        one = pl.Struct(structs[kind]) if kind in structs else getattr(pl, kind)
         schema[name] = pl.List(one) if column.type.startswith("[") else one
     return schema
 
@@ -79,7 +83,7 @@ def is_sound(table: pl.DataFrame) -> bool:
     """Whether every row can be read: its samples follow those before, and nothing is missing."""
     import polars as pl
 
-    needed = [name for name in table.columns if name not in ("age", "sex", "taken")]
+    needed = [name for name in table.columns if name not in ("age", "sex", "taken", "fold")]
     lists = [name for name in needed if isinstance(table.schema[name], pl.List)]
     leads = pl.col("leads").list.len()
     ends = (pl.col("samples") * leads).cum_sum()
@@ -94,7 +98,42 @@ def is_sound(table: pl.DataFrame) -> bool:
             pl.col("offset") == ends.shift(1, fill_value=0),
         ).all()
     )
-    return sound.item() is True
+    return sound.item() is True and _gaps_are_sound(table)
+
+
+def _gaps_are_sound(table: pl.DataFrame) -> bool:
+    """Whether every gap is a stretch of a lead that its recording has."""
+    import polars as pl
+
+    gap = pl.col("gaps").struct
+    inside = (
+        table.filter(pl.col("gaps").list.len() > 0)
+        .explode("gaps")
+        .select(
+            pl.all_horizontal(
+                gap.field("start") >= 0,
+                gap.field("start") < gap.field("stop"),
+                gap.field("stop") <= pl.col("samples"),
+                pl.col("leads").list.contains(gap.field("lead")),
+            ).fill_null(value=False)
+        )
+    )
+    return inside.to_series().all()
+
+
+def with_every_column(table: pl.DataFrame) -> pl.DataFrame:
+    """The table of a store of format 2 with the columns that came later, empty."""
+    import polars as pl
+
+    schema = table_schema()
+    empty = {"gaps": pl.lit([], dtype=schema["gaps"]), "fold": pl.lit(None, dtype=pl.String)}
+    return table.with_columns(**{name: empty[name] for name in SINCE_FORMAT_3})
+
+
+def without_unused(table: pl.DataFrame) -> pl.DataFrame:
+    """The table without those later columns that say nothing, as format 2 would have it."""
+    used = {"gaps": (table["gaps"].list.len() > 0).any(), "fold": table["fold"].count() > 0}
+    return table.drop(name for name in SINCE_FORMAT_3 if not used[name])
 
 
 def row_of(recording: Recording) -> dict[str, Any]:

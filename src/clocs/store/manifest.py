@@ -14,7 +14,8 @@ from clocs.files import file_error, sha256_of, write_atomic
 from clocs.recording import FrameSpec
 from clocs.sealed import own_hash
 
-FORMAT = 2
+FORMAT = 3
+_READABLE = (2, FORMAT)  # format 2 has no columns for gaps and folds
 MANIFEST = "manifest.json"
 
 
@@ -98,10 +99,10 @@ class Manifest:
             raise file_error(error, path, doing="read") from error
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise StoreError(f"{path} is damaged (it is no manifest); {again}") from error
-        if version != FORMAT and "dataset" in fields:  # and so a store
+        if version not in _READABLE and "dataset" in fields:  # and so a store
             raise StoreError(
-                f"{folder} is a store of format {version}, but this version of clocs reads format "
-                f"{FORMAT}; {again} with this version"
+                f"{folder} is a store of format {version}, but this version of clocs reads formats "
+                f"{' and '.join(map(str, _READABLE))}; {again} with this version"
             )
         if fields.pop("sha256", None) != own_hash(fields):
             raise StoreError(f"{path} is damaged (it differs from its own hash); {again}")

@@ -27,7 +27,14 @@ from clocs.errors import SettingError, StoreError
 from clocs.files import digest, file_error
 from clocs.recording import PAPER_LEADS, Recording, canonical_lead
 from clocs.store.chunks import ChunkReader, bytes_on_disk
-from clocs.store.columns import is_sound, recording_of, table_schema
+from clocs.store.columns import (
+    SINCE_FORMAT_3,
+    is_sound,
+    recording_of,
+    table_schema,
+    with_every_column,
+    without_unused,
+)
 from clocs.store.journal import progress_of
 from clocs.store.manifest import MANIFEST, Manifest
 
@@ -44,9 +51,12 @@ _AGAIN = "delete the store and run `clocs prepare` again"
 
 
 def content_hash(table: pl.DataFrame) -> str:
-    """The sha256 of everything that the table says, digests of the samples included, in order."""
+    """The sha256 of everything that the table says, digests of the samples included, in order.
+
+    That of recordings without gaps and folds is the same in every format of stores.
+    """
     total = hashlib.sha256()
-    for rows in table.iter_slices(10_000):
+    for rows in without_unused(table).iter_slices(10_000):
         text = io.BytesIO()
         rows.write_ndjson(text)
         total.update(text.getbuffer())
@@ -244,7 +254,10 @@ def open_store(path: Path | str) -> Store:
             f"{path / SIGNALS} is damaged ({size} bytes instead of {manifest.signal_bytes}); "
             f"{_AGAIN}"
         )
-    table = _read_parquet(path, manifest, TABLE, TABLE_SCHEMA)
+    old = manifest.format < 3
+    kinds = {n: kind for n, kind in TABLE_SCHEMA.items() if not old or n not in SINCE_FORMAT_3}
+    table = _read_parquet(path, manifest, TABLE, kinds)
+    table = with_every_column(table) if old else table
     if table.height != manifest.recordings or not is_sound(table):
         raise _no_content(path / TABLE)
     covered = int((table["samples"] * table["leads"].list.len()).sum())

@@ -113,6 +113,9 @@ def _expect_sound(recording: Recording) -> None:
         raise ValueError(f"{leads} lead names, but other numbers of samples, gains or baselines")
     if len(set(recording.leads)) != leads:
         raise ValueError("a lead occurs twice")
+    for gap in recording.gaps:
+        if gap.lead not in recording.leads or not 0 <= gap.start < gap.stop <= recording.samples:
+            raise ValueError(f"{gap} is no stretch of a lead of this recording")
 
 
 class ThreadWorkers:
