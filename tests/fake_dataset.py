@@ -36,6 +36,10 @@ class FakeDataset:
     seen: list[str] = field(default_factory=list)
     log: Path | None = None
     delay: float = 0.0
+    notices: tuple[str, ...] = ()
+
+    def concluded(self, table: object) -> FakeDataset:
+        return self
 
     def list(self) -> Listing:
         return Listing(

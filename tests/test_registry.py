@@ -56,11 +56,21 @@ class Knn:
         Option("k", 20, "Neighbors", minimum=1),
         Option("scale", 0.5, "Scale"),
         Option("vote", "equal", "How neighbors vote", choices=("equal", "by distance")),
+        Option("names", None, "Names for names", kind=dict),
+        Option("classes", (), "Names of classes"),
     )
 
 
 def test_options_that_are_not_given_have_their_defaults() -> None:
-    assert chosen_options(Knn(), {"scale": 2}) == {"k": 20, "scale": 2.0, "vote": "equal"}
+    chosen = chosen_options(Knn(), {"scale": 2})
+    assert chosen == {"k": 20, "scale": 2.0, "vote": "equal", "names": None, "classes": ()}
+
+
+def test_pairs_and_lists_are_given_as_text_or_as_what_they_are() -> None:
+    text = {"names": "ECG 1=II, ch2 = V5", "classes": "sinus rhythm, AF"}
+    plain = {"names": {"ECG 1": "II", "ch2": "V5"}, "classes": ("sinus rhythm", "AF")}
+    assert chosen_options(Knn(), text) == chosen_options(Knn(), plain)
+    assert chosen_options(Knn(), text).items() >= plain.items()
 
 
 @pytest.mark.parametrize(
@@ -70,6 +80,8 @@ def test_options_that_are_not_given_have_their_defaults() -> None:
         ({"k": 0}, "`k` must be a whole number at least 1, not 0"),
         ({"k": 1.5}, "`k` must be a whole number at least 1, not 1.5"),
         ({"scale": "x"}, "`scale` must be a number, not 'x'"),
+        ({"names": "II"}, "`names` must be pairs such as 'a=b,c=d', not {'II': ''}"),
+        ({"names": 3}, "`names` must be pairs such as 'a=b,c=d', not 3"),
         ({"vote": "all"}, "`vote` must be equal or by distance, not 'all'"),
     ],
 )

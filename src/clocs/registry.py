@@ -46,7 +46,8 @@ class Option:
         name: The keyword.
         default: Its value where none is given; where that is None, None is valid.
         help: What it is, as a phrase.
-        kind: int, float, str, or tuple (names, also as text with commas); by default the default's.
+        kind: int, float, str, tuple (names, also as text with commas) or dict (pairs of names, also
+            as text such as 'a=b,c=d'); by default the default's.
         minimum: The least valid number.
         above: Valid numbers are greater than this.
         maximum: The greatest valid number.
@@ -71,7 +72,9 @@ class Option:
         if value is None and self.default is None:
             return None
         if self.value_type is tuple:
-            return tuple(value.replace(" ", "").split(",") if isinstance(value, str) else value)
+            return tuple(map(str.strip, value.split(",") if isinstance(value, str) else value))
+        if self.value_type is dict:
+            return self._pairs(value)
         if self.value_type is float and type(value) is int:
             value = float(value)
         valid = type(value) is self.value_type and (not self.choices or value in self.choices)
@@ -81,6 +84,15 @@ class Option:
         if not valid:
             raise SettingError(f"`{self.name}` must be {self._valid()}, not {value!r}")
         return value
+
+    def _pairs(self, value: Any) -> dict[str, str]:
+        if isinstance(value, str):
+            parts = (part.partition("=") for part in value.split(",") if part.strip())
+            value = {name.strip(): given.strip() for name, _, given in parts}
+        pairs = dict(value) if isinstance(value, Mapping) else {"": ""}
+        if not all(isinstance(word, str) and word for pair in pairs.items() for word in pair):
+            raise SettingError(f"`{self.name}` must be pairs such as 'a=b,c=d', not {value!r:.80}")
+        return pairs
 
     def _valid(self) -> str:
         bounds = {"above": self.above, "at least": self.minimum, "at most": self.maximum}

@@ -84,7 +84,7 @@ def _annotation(takers: Sequence[tuple[str, Option]], panel: str) -> Any:
         f"{words} ({', '.join(rows)}{'' if default is None else f'; default {default}'})."
         for (words, default), rows in names.items()
     )
-    kind: Any = str if option.value_type is tuple else option.value_type
+    kind: Any = str if option.value_type in (tuple, dict) else option.value_type
     flag = f"-{option.name}" if len(option.name) == 1 else f"--{option.name.replace('_', '-')}"
     choice = click.Choice(option.choices) if option.choices else None
     return Annotated[

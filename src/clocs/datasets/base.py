@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
 from clocs.formats.source import Source
 from clocs.recording import FrameSpec, Recording
 from clocs.registry import Option
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +38,23 @@ class Quarantined:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """All recordings of a source, in a stable order, before any signal is read."""
+    """All recordings of a source, in a stable order, before any signal is read.
+
+    Attributes:
+        entries: The recordings.
+        quarantined: Recordings that cannot be used, as far as names tell.
+        rows_without_recording: IDs in a label table that have no file.
+        fingerprint: Changes when the source does; guards resuming.
+        files: How many files there are of each kind, where kinds differ.
+        notices: What the user should know, one sentence each.
+    """
 
     entries: tuple[Entry, ...]
     quarantined: tuple[Quarantined, ...] = ()
-    rows_without_recording: tuple[str, ...] = ()  # ids in a label table that have no file
-    fingerprint: str = ""  # changes when the source does; guards resuming
+    rows_without_recording: tuple[str, ...] = ()
+    fingerprint: str = ""
+    files: Mapping[str, int] = field(default_factory=dict)
+    notices: tuple[str, ...] = ()
 
 
 class Dataset(Protocol):
@@ -82,6 +96,15 @@ class Dataset(Protocol):
         """Read one entry, fully checked; raises UnusableError. Thread-safe."""
         ...
 
+    def concluded(self, table: pl.DataFrame) -> Dataset:
+        """The dataset once all is read: its labels and frames may follow from a store's table."""
+        ...
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What the user should know once all is read, one sentence each."""
+        ...
+
 
 class DatasetDefaults:
     """The constants of a dataset, with values that most datasets share."""
@@ -93,10 +116,14 @@ class DatasetDefaults:
     multilabel: ClassVar[bool] = False
     resample: ClassVar[Literal["recording", "frame"]] = "recording"
     batch_size: ClassVar[int] = 256
+    notices: ClassVar[tuple[str, ...]] = ()
 
     @property
     def settings(self) -> Mapping[str, str]:
         return {}
+
+    def concluded(self, table: pl.DataFrame) -> Self:
+        return self
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,6 +143,7 @@ class DatasetRow:
         recognise: Whether a source holds this dataset.
         options: The dataset's own.
         has_source: Whether the dataset reads files at all.
+        saved_options: Options that lie beside the data; those that are given win.
     """
 
     name: str
@@ -123,3 +151,4 @@ class DatasetRow:
     recognise: Callable[[Source], bool] = lambda source: False
     options: tuple[Option, ...] = ()
     has_source: bool = True
+    saved_options: Callable[[Source], Mapping[str, Any]] = lambda source: {}

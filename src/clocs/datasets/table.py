@@ -30,11 +30,12 @@ def open_dataset(
     row = DATASETS.get(name)
     if row is None:
         raise SettingError(f"there is no dataset {name!r}; use one of {', '.join(DATASETS)}")
-    options = chosen_options(row, options)
     if not row.has_source:
         if source_path is not None:
             raise SettingError(f"{name} has no source; leave out {source_path}")
-        return row.open(**options)
+        return row.open(**chosen_options(row, options))
     if source_path is None:
         raise SettingError(f"{name} needs a source: its folder, or its zip as downloaded")
-    return row.open(open_source(source_path), **options)
+    chosen_options(row, options)  # refused before the source is listed
+    source = open_source(source_path)
+    return row.open(source, **chosen_options(row, {**row.saved_options(source), **options}))

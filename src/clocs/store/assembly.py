@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 from clocs._version import __version__
 from clocs.datasets.base import Dataset, Listing, Quarantined
 from clocs.datasets.listing import without_repeats
-from clocs.errors import StoreError, printable
+from clocs.errors import ClocsWarning, StoreError, printable
 from clocs.files import file_error, leftovers, write_atomic
 from clocs.locks import LOCK, locked
 from clocs.store import chunks
@@ -144,6 +145,9 @@ def _complete(
             f"no recording of {dataset.name} is usable ({counts}); check that the source is what "
             "it should be"
         )
+    dataset = dataset.concluded(table)
+    for notice in (*listing.notices, *dataset.notices):
+        warnings.warn(notice, ClocsWarning, stacklevel=2)
     samples = journal.done.samples
     rows = [asdict(one) for one in quarantined]
     contents: dict[str, bytes | memoryview] = {
