@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -26,16 +28,50 @@ PLAUSIBLE_HZ = (50.0, 10_000.0)
 PLAUSIBLE_STEPS_PER_MV = (1.0, 1e6)
 LARGEST_MV = 500.0  # electrode offsets and lost leads included
 
+_LONGEST_LEAD = 64  # characters; longer ones are no spelling of a lead
 MOST_GAPS = 100_000  # of one recording
 
-_CANONICAL = {name.lower(): name for name in STANDARD_LEADS}
+_CANONICAL = {name.lower(): name for name in (*STANDARD_LEADS, "V7", "V8", "V9")}
+_CANONICAL |= {f"v{i}r": f"V{i}R" for i in range(1, 10)}
+_CANONICAL |= {f"d{i}": lead for i, lead in ((1, "I"), (2, "II"), (3, "III"))}  # derivación
+_CANONICAL |= {f"d{lead.lower()}": lead for lead in ("I", "II", "III")}
+# Of ambulatory recorders: limb electrodes are on the chest. The field takes them for limb leads.
+_MODIFIED = {"mli": "I", "mlii": "II", "mliii": "III"}
+# Lower-case Greek iota, alpha and nu, Cyrillic i and a.
+_LOOKALIKES = str.maketrans("\u03b9\u03b1\u03bd\u0456\u0430", "iavia")
+_BEFORE_LEAD = re.compile(r"(?:(?:mdc|ecg|ekg|lead)(?:-|[\s_.:]*))+")
+_AFTER_LEAD = re.compile(r"(?:[\s_.:-]+ref|\+)$")
 
 
 def canonical_lead(name: str) -> str:
-    """The usual spelling of a lead: 'AVR', 'avr' and 'Lead aVR' are all 'aVR'; others unchanged."""
-    short = name.strip()
-    short = short[5:].strip() if short.lower().startswith("lead ") else short
-    return _CANONICAL.get(short.lower(), short)
+    """The usual spelling of a lead, from the many that files have; others unchanged.
+
+    'AVR', 'Lead aVR', 'ECG_avr', 'MDC_ECG_LEAD_AVR', 'aVR-ref' and 'aVR+' are all 'aVR'; 'Ⅱ',
+    'DII', 'D2' and 'MLII' (of ambulatory recorders) are 'II'. '-aVR' is no aVR, and stays as it is.
+    """
+    return _spelled(name)[0]
+
+
+def is_modified_lead(name: str) -> bool:
+    """Whether a name is that of a modified lead, such as 'MLII', which `canonical_lead` renames."""
+    return _spelled(name)[1]
+
+
+@lru_cache(maxsize=4096)
+def _spelled(name: str) -> tuple[str, bool]:
+    """The usual spelling, and whether the lead is a modified one."""
+    given = name.strip()
+    if len(given) > _LONGEST_LEAD:
+        return given, False
+    # Compatibility characters: 'Ⅱ' is 'II'.
+    short = unicodedata.normalize("NFKC", given).lower().translate(_LOOKALIKES)
+    short = _AFTER_LEAD.sub("", short)
+    prefix = _BEFORE_LEAD.match(short)
+    for start in (0, prefix.end() if prefix else 0):
+        key = re.sub(r"[\s_.]", "", short[start:])
+        if found := _CANONICAL.get(key) or _MODIFIED.get(key):
+            return found, key in _MODIFIED
+    return given, False
 
 
 def _is(value: object, kind: type) -> bool:
@@ -154,7 +190,7 @@ class Recording:
         if missing:
             raise SettingError(
                 f"recording {self.id} has no lead {', '.join(missing)}; "
-                f"it has {', '.join(self.leads)}"
+                f"it has {', '.join(self.leads)}{_how_to_name(self.leads)}"
             )
         rows = [self.leads.index(lead) for lead in wanted]
         return replace(
@@ -165,6 +201,12 @@ class Recording:
             baseline=self.baseline[rows],
             gaps=tuple(gap for gap in self.gaps if gap.lead in wanted),
         )
+
+
+def _how_to_name(leads: Sequence[str]) -> str:
+    """The end of a sentence about missing leads: other names may be those of the missing ones."""
+    other = [lead for lead in leads if lead not in STANDARD_LEADS]
+    return f"; if {other[0]!r} is one of them, say so with `lead_names`" if other else ""
 
 
 def check_rate(rate: float, *, name: str) -> None:

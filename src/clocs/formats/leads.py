@@ -1,0 +1,68 @@
+"""Leads by the names that files give them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from clocs.errors import UnusableError
+from clocs.recording import STANDARD_LEADS, canonical_lead, is_modified_lead
+
+_MOST_NAMED = 12  # of the names in a message
+
+
+def name_leads(
+    names: Sequence[str], mapped: Mapping[str, str], *, name: str
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    """One name per lead, and what `Recording.extra` should say about them.
+
+    What the user says comes first, then `canonical_lead`. Modified leads of ambulatory recorders
+    ('MLII') take the names of limb leads, which is noted, unless the file has those too. Leads
+    without a name are called 'signal 0', further ones of an unknown name 'ECG 2'.
+
+    Args:
+        names: As the file has them.
+        mapped: `ReadOptions.lead_names`; its keys are compared without case, too.
+        name: Of the file, for messages.
+
+    Raises:
+        UnusableError: unreadable, where two are the same standard lead.
+    """
+    folded = {key.strip().lower(): canonical_lead(lead) for key, lead in mapped.items()}
+    given = [text.strip() for text in names]
+    leads = [folded.get(text.lower()) or canonical_lead(text) for text in given]
+    noted: dict[str, str] = {}
+    for i, text in enumerate(given):
+        if is_modified_lead(text) and text.lower() not in folded:
+            if leads.count(leads[i]) > 1:
+                leads[i] = text
+            else:
+                noted[leads[i]] = text
+    taken: set[str] = set()
+    for i, lead in enumerate(leads):
+        if lead in taken and lead in STANDARD_LEADS:
+            same = ", ".join(repr(given[k]) for k, one in enumerate(leads) if one == lead)
+            raise UnusableError("unreadable", f"{name} has several leads of one name: {same}")
+        unique = lead or f"signal {i}"
+        for number in range(2, len(leads) + 2):
+            if unique not in taken:
+                break
+            unique = f"{lead or f'signal {i}'} {number}"
+        leads[i] = unique
+        taken.add(unique)
+    said = ", ".join(f"{lead} is {text}" for lead, text in noted.items())
+    return tuple(leads), {"leads": said} if said else {}
+
+
+def unknown_leads(leads: Iterable[str]) -> list[str]:
+    """Those that are none of the standard twelve, each once, in order."""
+    return [lead for lead in dict.fromkeys(leads) if lead not in STANDARD_LEADS]
+
+
+def how_to_map(unknown: Sequence[str]) -> str:
+    """A sentence that lists unknown names and says which option maps them."""
+    named = ", ".join(repr(lead) for lead in unknown[:_MOST_NAMED])
+    more = f" and {len(unknown) - _MOST_NAMED} more" if len(unknown) > _MOST_NAMED else ""
+    return (
+        f"leads of unknown names: {named}{more}; if one is a standard lead, say so with "
+        f"`lead_names`, such as {unknown[0]}=II"
+    )
