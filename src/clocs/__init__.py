@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from clocs.patients.similar import similar
     from clocs.pretraining.pretrain import pretrain
     from clocs.recording import FrameSpec, Recording
+    from clocs.store.from_arrays import from_arrays
     from clocs.store.prepare import prepare
     from clocs.store.store import Store, open_store
     from clocs.training.checkpoint import Checkpoint
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 _WHERE = {
     "prepare": ("clocs.store.prepare", "prepare"),
+    "from_arrays": ("clocs.store.from_arrays", "from_arrays"),
     "open_store": ("clocs.store.store", "open_store"),
     "pretrain": ("clocs.pretraining.pretrain", "pretrain"),
     "embed": ("clocs.patients.embed", "embed"),
@@ -67,6 +69,7 @@ __all__ = [
     "evaluate",
     "evaluate_many",
     "explore",
+    "from_arrays",
     "index",
     "load",
     "open_store",

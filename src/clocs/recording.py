@@ -275,7 +275,7 @@ def quantise(
     ECGs, fewer for larger ones. Values must be finite.
     """
     low, high = signal.min(axis=1, initial=0.0), signal.max(axis=1, initial=0.0)
-    peak = np.maximum(high, -low) / per_mv
+    peak = np.maximum(high, -low).astype(np.float64) / per_mv
     if not np.isfinite(peak).all():  # a single NaN or infinity shows here
         raise UnusableError("nan", "values that are not finite cannot be stored")
     exponent = np.floor(np.log10(32767 / np.maximum(peak, 1e-300)))

@@ -14,12 +14,12 @@ from clocs.explorer.reference_distances import distances_between_patients
 from clocs.explorer.session import Session
 from clocs.files import cache_folder, private_cache, seed_files, sha256_of
 from clocs.patients.embeddings import Embeddings, expect_distinct
-from clocs.store.store import Store, open_store
+from clocs.store.store import Store, as_store
 
 
 def open_session(
     *,
-    stores: Sequence[Path] = (),
+    stores: Sequence[Store | Path] = (),
     checkpoint: Path | None = None,
     embeddings: Path | None = None,
     runs: Path | None = None,
@@ -37,10 +37,10 @@ def open_session(
         store, checkpoint = demo_store_and_encoder(cache / "demo", progress=progress)
         stores, title = [store], "Demo with simulated ECGs"
     opened: dict[str, Store] = {}
-    for path in stores:
-        one = open_store(path)
+    for given in stores:
+        one = as_store(given)
         if one.manifest.dataset in opened:
-            raise SettingError(f"{path} is a second store of {one.manifest.dataset}; give one")
+            raise SettingError(f"{one.path} is a second store of {one.manifest.dataset}; give one")
         opened[one.manifest.dataset] = one
     file = seed_files(checkpoint)[0] if checkpoint is not None else None
     if file is not None and not file.is_file():

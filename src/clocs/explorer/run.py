@@ -21,6 +21,7 @@ from clocs.errors import SettingError
 
 if TYPE_CHECKING:
     from clocs.explorer.session import Session
+    from clocs.store.store import Store
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _ANY_ADDRESS = ("0.0.0.0", "::")
@@ -28,7 +29,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9_-]{16,128}")
 
 
 def explore(
-    *stores: Path | str,
+    *stores: Store | Path | str,
     checkpoint: Path | str | None = None,
     embeddings: Path | str | None = None,
     runs: Path | str | None = None,
@@ -45,7 +46,7 @@ def explore(
     """Serve a page for browsing patients on this machine until interrupted.
 
     Args:
-        stores: Folders of prepared recordings; the demo's patients if nothing at all is given.
+        stores: Prepared recordings or their folders; the demo's patients if nothing is given.
         checkpoint: The encoder; a folder means its first seed.
         embeddings: A file written by `clocs.embed` at level 'patient', used instead of encoding
             the stores.
@@ -76,7 +77,7 @@ def explore(
     # Importing the server's libraries takes as long as reading a hundred thousand patients.
     threading.Thread(target=import_module, args=("clocs.explorer.server",), daemon=True).start()
     session = open_session(
-        stores=[Path(store) for store in stores],
+        stores=[Path(one) if isinstance(one, str) else one for one in stores],
         checkpoint=Path(checkpoint) if checkpoint else None,
         embeddings=Path(embeddings) if embeddings else None,
         runs=Path(runs) if runs else None,

@@ -1,0 +1,295 @@
+"""Recordings that are arrays in memory, as a dataset; `clocs.from_arrays` makes a store of them."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clocs.datasets.base import DatasetDefaults, Entry, Listing
+from clocs.datasets.checks import parse_sex
+from clocs.errors import SettingError
+from clocs.recording import (
+    UNITS_PER_MV,
+    FrameSpec,
+    Recording,
+    canonical_lead,
+    check_rate,
+    quantise_with_gaps,
+)
+
+UNKNOWN_UNIT = "adu"
+_NUMBERS = "iuf"  # kinds of numpy types
+
+
+@dataclass(frozen=True, eq=False)
+class Arrays(DatasetDefaults):
+    """Recordings in memory; `check_arrays` makes one of what users give.
+
+    Attributes:
+        signals: One (leads, samples) or, of a single lead, (samples,) array per recording;
+            anything with a length that gives them by number, which is asked for one at a time.
+        patients: The patient of each recording.
+        ids: The ID of each recording.
+        rate: In Hz, of all.
+        leads: In canonical spelling.
+        unit: Of the samples; 'adu' where it is unknown.
+        facts: (recordings,) further attributes of each `Recording`: labels, age, fold …
+        frame: Of all views.
+        name: Of the dataset.
+        labels: Class names in order.
+        multilabel: Whether a recording has several.
+        fingerprint: Changes where the arrays do; '' where nobody asks.
+    """
+
+    signals: Any
+    patients: tuple[str, ...]
+    ids: tuple[str, ...]
+    rate: float
+    leads: tuple[str, ...]
+    unit: str
+    facts: tuple[Mapping[str, Any], ...]
+    frame: FrameSpec  # type: ignore[misc]
+    name: str = "arrays"  # type: ignore[misc]
+    labels: tuple[str, ...] = ()  # type: ignore[misc]
+    multilabel: bool = False  # type: ignore[misc]
+    fingerprint: str = ""
+
+    @property
+    def segment_frame(self) -> FrameSpec:  # type: ignore[override]
+        return self.frame
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        return {"rate": f"{self.rate:g}", "unit": self.unit}
+
+    def list(self) -> Listing:
+        pairs = enumerate(zip(self.ids, self.patients, strict=True))
+        entries = tuple(Entry(name, patient, str(i)) for i, (name, patient) in pairs)
+        return Listing(entries, fingerprint=self.fingerprint)
+
+    def read(self, entry: Entry) -> Recording:
+        """The recording of an entry; its array alone is copied."""
+        number = int(entry.path)
+        signal = signal_of(self.signals[number], number, len(self.leads))
+        known = self.unit != UNKNOWN_UNIT
+        per_mv = UNITS_PER_MV[self.unit.lower()] if known else _peak(signal)
+        made = quantise_with_gaps(signal, self.leads, name=entry.id, per_mv=per_mv)
+        return Recording(
+            id=entry.id,
+            patient=entry.patient,
+            leads=made.leads,
+            rate=self.rate,
+            digital=made.digital,
+            gain=made.gain if known else made.gain / per_mv,
+            baseline=np.zeros(len(made.leads), np.int32),
+            unit="mV" if known else self.unit,
+            gaps=made.gaps,
+            **self.facts[number],
+        )
+
+
+def signal_of(array: Any, number: int, leads: int) -> NDArray[np.floating]:
+    """(leads, samples) of recording `number`, as floating point; refuses another shape or type."""
+    signal = np.asarray(array)
+    if signal.ndim == 1:
+        signal = signal[None]
+    if signal.dtype.kind not in _NUMBERS:
+        raise SettingError(f"recording {number} holds {signal.dtype}, not numbers")
+    if signal.ndim != 2 or len(signal) != leads or not signal.shape[1]:
+        raise SettingError(
+            f"recording {number} has the shape {np.shape(array)}; with {leads} `leads`, expected "
+            f"({leads}, samples)"
+        )
+    wide = signal.dtype.kind != "f" or signal.dtype.itemsize < 4
+    return np.asarray(signal, np.float64) if wide else signal
+
+
+def _peak(signal: NDArray[np.floating]) -> float:
+    """The largest value, to which samples of an unknown unit are scaled: they may be tiny."""
+    peak = float(np.abs(signal).max(where=np.isfinite(signal), initial=0.0))
+    return peak or 1.0
+
+
+def check_arrays(
+    signals: Any,
+    patients: Sequence[Any],
+    *,
+    rate: float,
+    leads: Sequence[str] | str,
+    labels: Any = None,
+    classes: Sequence[str] | None = None,
+    ids: Sequence[Any] | None = None,
+    unit: str = "mV",
+    ages: Sequence[float | None] | None = None,
+    sexes: Sequence[str | None] | None = None,
+    taken: Sequence[Any] | None = None,
+    folds: Sequence[Any] | None = None,
+    name: str = "arrays",
+    frame: FrameSpec | float | None = None,
+    fingerprint: bool = False,
+) -> Arrays:
+    """The dataset of what `clocs.from_arrays` was given; SettingError says what does not fit.
+
+    Args are those of `clocs.from_arrays`; `fingerprint` says whether to compute one.
+    """
+    count = len(signals)
+    if not count:
+        raise SettingError("`X` is empty; give at least one recording")
+    own_leads = tuple(map(canonical_lead, [leads] if isinstance(leads, str) else leads))
+    if not own_leads or len(set(own_leads)) != len(own_leads):
+        raise SettingError(f"`leads` must be distinct names, not {', '.join(own_leads) or 'none'}")
+    if unit != UNKNOWN_UNIT and unit.lower() not in UNITS_PER_MV:
+        known = ", ".join((*UNITS_PER_MV, UNKNOWN_UNIT))
+        raise SettingError(f"`unit` is {unit!r}; choose one of {known} (unknown)")
+    check_rate(float(rate), name="`rate`")
+    for i in range(count):
+        _check_shape(signals, i, len(own_leads))
+    columns = {
+        "patients": patients,
+        "labels": labels,
+        "ids": ids,
+        "ages": ages,
+        "sexes": sexes,
+        "taken": taken,
+        "folds": folds,
+    }
+    for what, values in columns.items():
+        if values is not None and len(values) != count:
+            raise SettingError(f"`{what}` has {len(values)} entries for {count} recordings")
+    named, label_classes = _labels(labels, classes, count)
+    ids = range(count) if ids is None else ids
+    own_ids = tuple(map(str, ids))
+    if len(set(own_ids)) != count:
+        raise SettingError("`ids` must be distinct; two recordings have the same one")
+    if any(_is_missing(patient) for patient in patients):
+        raise SettingError("`patients` must name the patient of every recording")
+    facts = [
+        {
+            "labels": named[i],
+            "age": None if ages is None or _is_missing(ages[i]) else _age(ages[i]),
+            "sex": None if sexes is None or _is_missing(sexes[i]) else _sex(sexes[i]),
+            "taken": None if taken is None or _is_missing(taken[i]) else _date(taken[i]),
+            "fold": None if folds is None or _is_missing(folds[i]) else str(folds[i]),
+        }
+        for i in range(count)
+    ]
+    return Arrays(
+        signals=signals,
+        patients=tuple(map(str, patients)),
+        ids=own_ids,
+        rate=float(rate),
+        leads=own_leads,
+        unit=unit,
+        facts=tuple(facts),
+        name=name,
+        labels=label_classes,
+        multilabel=any(len(one) > 1 for one in named),
+        frame=_frame(frame, signals, float(rate)),
+        fingerprint=_fingerprint(signals, facts, own_ids, patients) if fingerprint else "",
+    )
+
+
+def _check_shape(signals: Any, i: int, leads: int) -> None:
+    """Check one recording's shape; of an array, only the first needs to be looked at."""
+    if i == 0 or not hasattr(signals, "shape"):
+        signal_of(signals[i], i, leads)
+
+
+def _frame(frame: FrameSpec | float | None, signals: Any, rate: float) -> FrameSpec:
+    several = range(1) if hasattr(signals, "shape") else range(len(signals))
+    longest = max(int(np.shape(signals[i])[-1]) for i in several) / rate
+    if frame is None:
+        return FrameSpec(min(5.0, longest / 2))
+    spec = frame if isinstance(frame, FrameSpec) else FrameSpec(frame)
+    if spec.seconds > longest * (1 + 1e-6):
+        raise SettingError(
+            f"`frame` has {spec.seconds:g} s, but the longest recording has {longest:g} s; give a "
+            "shorter one"
+        )
+    return spec
+
+
+def _labels(
+    labels: Any, classes: Sequence[str] | None, count: int
+) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+    """The label names of each recording, and all classes in order."""
+    known = None if classes is None else tuple(map(str, classes))
+    if labels is None:
+        return [()] * count, known or ()
+    columns = getattr(labels, "columns", None)  # a table of pandas or polars
+    matrix = np.asarray(labels) if columns is not None or hasattr(labels, "ndim") else None
+    if matrix is not None and matrix.ndim == 2:
+        names = known or (None if columns is None else tuple(map(str, columns)))
+        if names is None or len(names) != matrix.shape[1] or len(names) < 2:
+            raise SettingError(
+                f"`labels` has {matrix.shape[1]} columns; give the name of each of at least two as "
+                "`classes`, or one name per recording as `labels`"
+            )
+        if not np.isin(matrix, (0, 1)).all():
+            raise SettingError("a matrix of `labels` holds 0 and 1 alone; leave out the rest")
+        return [tuple(n for n, on in zip(names, row, strict=True) if on) for row in matrix], names
+    named = [_names(one) for one in labels]
+    found = sorted({name for one in named for name in one})
+    unknown = [name for name in found if known is not None and name not in known]
+    if unknown:
+        raise SettingError(f"{unknown[0]!r} in `labels` is not one of `classes`")
+    return named, known or tuple(found)
+
+
+def _names(label: Any) -> tuple[str, ...]:
+    """The names in one recording's label: none, one, or several."""
+    if _is_missing(label):
+        return ()
+    if isinstance(label, str) or not isinstance(label, Iterable):
+        return (str(label),)
+    return tuple(dict.fromkeys(map(str, label)))
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def _age(age: Any) -> float:
+    if not 0 <= float(age) < math.inf:
+        raise SettingError(f"`ages` has {age!r}; give years, or None where unknown")
+    return float(age)
+
+
+def _sex(sex: Any) -> str:
+    known = parse_sex(str(sex))
+    if known is None:
+        raise SettingError(f"`sexes` has {sex!r}; give 'male', 'female' or None")
+    return known
+
+
+def _date(taken: Any) -> str:
+    """A moment or a day as ISO 8601, without a time zone."""
+    if isinstance(taken, np.datetime64):
+        taken = taken.astype("datetime64[s]").item()
+    try:
+        moment = taken if isinstance(taken, date) else datetime.fromisoformat(str(taken))
+    except ValueError:
+        raise SettingError(
+            f"`taken` has {taken!r}; give dates as ISO 8601, such as 2018-01-11T15:51:15"
+        ) from None
+    if not isinstance(moment, datetime):
+        return moment.isoformat()
+    if isinstance(taken, str) and len(taken) == len("2018-01-11"):
+        return taken
+    return moment.replace(microsecond=0, tzinfo=None).isoformat()
+
+
+def _fingerprint(
+    signals: Any, facts: Sequence[Mapping[str, Any]], ids: Sequence[str], patients: Sequence[Any]
+) -> str:
+    total = hashlib.blake2b(repr((facts, ids, list(map(str, patients)))).encode(), digest_size=16)
+    for i in range(len(ids)):
+        total.update(np.ascontiguousarray(signals[i]).data)
+    return total.hexdigest()
