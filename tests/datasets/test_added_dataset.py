@@ -74,7 +74,7 @@ app(["prepare", "--help"], standalone_mode=False)
         '["info", sys.argv[3]]', '["info", sys.argv[3].removeprefix("--out=")]'
     )
     printed = python("datasets", tmp_path / "more", code, *arguments)
-    assert "physionet2020, sick," in " ".join(printed.replace("│", " ").split())
+    assert "ptbxl, sick," in " ".join(printed.replace("│", " ").split())
     from clocs.store.store import open_store
 
     store = open_store(out)

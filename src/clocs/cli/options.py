@@ -86,7 +86,9 @@ def _annotation(takers: Sequence[tuple[str, Option]], panel: str) -> Any:
     )
     kind: Any = str if option.value_type in (tuple, dict) else option.value_type
     flag = f"-{option.name}" if len(option.name) == 1 else f"--{option.name.replace('_', '-')}"
-    choice = click.Choice(option.choices) if option.choices else None
+    choices = {choice: None for _, own in takers for choice in own.choices}
+    every = all(own.choices for _, own in takers)  # a row's own ones are checked when it is opened
+    choice = click.Choice(list(choices)) if every else None
     return Annotated[
         kind | None, typer.Option(flag, help=text, click_type=choice, rich_help_panel=panel)
     ]

@@ -57,7 +57,7 @@ class Arrays(DatasetDefaults):
     facts: tuple[Mapping[str, Any], ...]
     frame: FrameSpec  # type: ignore[misc]
     name: str = "arrays"  # type: ignore[misc]
-    labels: tuple[str, ...] = ()  # type: ignore[misc]
+    labels: tuple[str, ...] = ()
     multilabel: bool = False  # type: ignore[misc]
     fingerprint: str = ""
 

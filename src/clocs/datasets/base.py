@@ -110,13 +110,17 @@ class DatasetDefaults:
     """The constants of a dataset, with values that most datasets share."""
 
     name: ClassVar[str]
-    labels: ClassVar[tuple[str, ...]]
     frame: ClassVar[FrameSpec]
     segment_frame: ClassVar[FrameSpec]
     multilabel: ClassVar[bool] = False
     resample: ClassVar[Literal["recording", "frame"]] = "recording"
     batch_size: ClassVar[int] = 256
     notices: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Class names: a constant, or a property where options choose among sets of them."""
+        raise NotImplementedError
 
     @property
     def settings(self) -> Mapping[str, str]:

@@ -15,8 +15,8 @@ from clocs.formats.wfdb_header import Header, parse_header
 from clocs.limits import MOST_HEADER_BYTES, MOST_TABLE_BYTES
 
 
-def with_suffix(source: Source, suffix: str) -> list[str]:
-    """Names in the source with this ending, in upper or lower case."""
+def with_suffix(source: Source, suffix: str | tuple[str, ...]) -> list[str]:
+    """Names in the source with this ending (one of these), in upper or lower case."""
     return [name for name in source.names if name.lower().endswith(suffix)]
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from clocs.datasets import checks, listing
 from clocs.datasets.base import DatasetRow, Entry, Listing, PublishedDataset
+from clocs.datasets.physionet2021 import has_other_databases
 from clocs.errors import UnusableError
 from clocs.formats.source import Source
 from clocs.formats.wfdb import read_wfdb
@@ -69,7 +70,8 @@ def _labels(name: str, diagnoses: str) -> tuple[str, ...]:
 
 def _recognise(source: Source) -> bool:
     fields = [header.fields() for header in listing.first_headers(source)]
-    return any("Dx" in one and "Rhythm" not in one for one in fields)
+    has_codes = any("Dx" in one and "Rhythm" not in one for one in fields)
+    return has_codes and not has_other_databases(source)
 
 
 PHYSIONET2020 = DatasetRow("physionet2020", PhysioNet2020, _recognise)
