@@ -1,0 +1,204 @@
+"""MIT-BIH Arrhythmia Database (Moody and Mark 2001): 48 half-hours, two leads, 360 Hz.
+
+WFDB records 100 to 234 with their reference annotations (`.atr`): rhythms, or classes of beats.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from clocs.datasets import checks, listing
+from clocs.datasets.base import DatasetRow, Entry, Listing, PublishedDataset
+from clocs.errors import UnusableError
+from clocs.formats.source import Source, stem
+from clocs.formats.wfdb import read_wfdb
+from clocs.formats.wfdb_header import parse_header
+from clocs.limits import MOST_HEADER_BYTES, MOST_TABLE_BYTES
+from clocs.recording import STANDARD_LEADS, Episode, FrameSpec, Recording
+from clocs.registry import Option
+
+RHYTHMS: Final = (
+    *("N", "AB", "AFIB", "AFL", "B", "BII", "IVR", "NOD", "P", "PREX", "SBR", "SVTA", "T"),
+    *("VFL", "VT"),
+)
+# The classes of ANSI/AAMI EC57, and the symbols of beats in each.
+BEATS: Final = MappingProxyType({"N": "NLRBej", "S": "AaJSn", "V": "VEr", "F": "F", "Q": "/fQ?"})
+_SEVEREST_FIRST = ("V", "F", "S", "Q", "N")
+_LABEL_SETS = {"rhythm": RHYTHMS, "beats": tuple(BEATS)}
+
+# De Chazal et al. 2004: DS1 to train on, DS2 to test on; records with paced beats are in neither.
+DS1: Final = frozenset(
+    {"101", "106", "108", "109", "112", "114", "115", "116", "118", "119", "122"}
+    | {"124", "201", "203", "205", "207", "208", "209", "215", "220", "223", "230"}
+)
+DS2: Final = frozenset(
+    {"100", "103", "105", "111", "113", "117", "121", "123", "200", "202", "210"}
+    | {"212", "213", "214", "219", "221", "222", "228", "231", "232", "233", "234"}
+)
+PACED: Final = frozenset({"102", "104", "107", "217"})
+VALIDATION: Final = frozenset({"124", "205", "207", "220", "223"})  # of DS1; ours
+_PATIENTS = {"202": "201"}  # all other records are of one patient each
+_NAME = re.compile(r"[12]\d\d")
+_PERSON = re.compile(r"(-?\d+)\s+([MF])\b\s*(.*)")
+LABEL_SET = Option(
+    "label_set",
+    "rhythm",
+    f"Labels: rhythm ({len(RHYTHMS)}), or beats ({len(BEATS)} classes of AAMI)",
+    choices=tuple(_LABEL_SETS),
+)
+
+
+class Annotation(NamedTuple):
+    """One annotation."""
+
+    sample: int
+    symbol: str
+    text: str
+
+
+@dataclass(frozen=True, eq=False)
+class MITBIH(PublishedDataset):
+    """The database in a source.
+
+    Attributes:
+        source: Where the records are.
+        label_set: 'rhythm': an episode from each change of rhythm to the next. 'beats': one per
+            frame, with the most severe class of its beats (V, F, S, Q, then N).
+    """
+
+    label_set: str = "rhythm"
+
+    name = "mitbih"
+    frame = FrameSpec(2500 / 360, 2500)
+    segment_frame = FrameSpec(2500 / 360, 2500)
+
+    def __post_init__(self) -> None:
+        LABEL_SET.checked(self.label_set)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return _LABEL_SETS[self.label_set]
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        return {"label_set": self.label_set}
+
+    def list(self) -> Listing:
+        headers = _headers(self.source)
+        listing.require(
+            self.source,
+            dataset=self.name,
+            found=len(headers),
+            looked_for="100.hea to 234.hea with .dat and .atr",
+        )
+        entries = [
+            Entry(name, _PATIENTS.get(name, name), path) for path in headers if (name := stem(path))
+        ]
+        return listing.complete(entries, fingerprint=self.source.fingerprint)
+
+    def read(self, entry: Entry) -> Recording:
+        recording = read_wfdb(self.source, entry.path)
+        checks.check_signal(recording, frame=self.frame, known_leads=STANDARD_LEADS)
+        notes = read_annotations(self.source, entry.path, "atr")
+        made = _rhythms if self.label_set == "rhythm" else self._beats
+        header = parse_header(self.source.read(entry.path, MOST_HEADER_BYTES), name=entry.path)
+        age, sex, facts = _person(header.comments)
+        chazal = "DS1" if entry.id in DS1 else "DS2" if entry.id in DS2 else ""
+        extra = facts | {"de chazal": "paced" if entry.id in PACED else chazal}
+        return replace(
+            recording,
+            patient=entry.patient,
+            episodes=made(notes, recording),
+            age=age,
+            sex=sex,
+            extra=checks.header_extra(recording) | {k: v for k, v in extra.items() if v},
+            fold=_fold(entry.patient),
+        )
+
+    def _beats(self, notes: Sequence[Annotation], recording: Recording) -> tuple[Episode, ...]:
+        """One episode per frame with beats, of the most severe class among them."""
+        step = round(self.frame.seconds * recording.rate)
+        found: dict[int, set[str]] = {}
+        for note in notes:
+            for label, symbols in BEATS.items():
+                if note.symbol in symbols and 0 <= note.sample < recording.samples:
+                    found.setdefault(note.sample // step, set()).add(label)
+        return tuple(
+            Episode(
+                frame * step,
+                min((frame + 1) * step, recording.samples),
+                next(label for label in _SEVEREST_FIRST if label in labels),
+            )
+            for frame, labels in sorted(found.items())
+        )
+
+
+def _rhythms(notes: Sequence[Annotation], recording: Recording) -> tuple[Episode, ...]:
+    """One episode from each change of rhythm, such as '(AFIB', to the next or to the end."""
+    changes = [(note.sample, note.text[1:]) for note in notes if note.text.startswith("(")]
+    changes = [change for change in changes if 0 <= change[0] < recording.samples]
+    stops = [sample for sample, _ in changes[1:]] + [recording.samples]
+    return tuple(
+        Episode(start, stop, label)
+        for (start, label), stop in zip(changes, stops, strict=False)
+        if start < stop
+    )
+
+
+def _person(comments: Sequence[str]) -> tuple[float | None, str | None, dict[str, str]]:
+    """Age, sex, and further facts of '69 M 1085 1629 x1', 'Aldomet, Inderal' and what follows."""
+    match = _PERSON.match(comments[0]) if comments else None
+    if match is None:
+        return None, None, {"notes": " ".join(comments)}
+    facts = {"medication": comments[1] if len(comments) > 1 else "", "tape": match[3]}
+    facts["notes"] = " ".join(comments[2:])
+    return checks.parse_age(match[1]), checks.parse_sex(match[2]), facts
+
+
+def _fold(patient: str) -> str | None:
+    """The part of a patient: both records of the one who has two are where the first is."""
+    if patient in DS2:
+        return "test"
+    if patient in VALIDATION:
+        return "validation"
+    return "train" if patient in DS1 | PACED else None
+
+
+def read_annotations(source: Source, path: str, extension: str) -> tuple[Annotation, ...]:
+    """The annotations of a record."""
+    import wfdb
+
+    name = f"{path.removesuffix('.hea')}.{extension}"
+    if name not in source:
+        raise UnusableError("no label", f"{path} has no annotations {name} beside it")
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, f"r.{extension}").write_bytes(source.read(name, MOST_TABLE_BYTES))
+        try:
+            read = wfdb.rdann(f"{folder}/r", extension)
+        except (ImportError, MemoryError):
+            raise
+        except Exception as error:  # wfdb raises bare Exceptions for whatever it cannot read
+            raise UnusableError("unreadable", f"{name} cannot be read by wfdb: {error}") from None
+    texts = [text.rstrip("\0") for text in read.aux_note]
+    parts = zip(read.sample.tolist(), read.symbol, texts, strict=True)
+    return tuple(Annotation(*part) for part in parts)
+
+
+def _headers(source: Source) -> list[str]:
+    """Headers of the records; the folder `x_mitdb` has others, of other lengths."""
+    return [name for name in listing.with_suffix(source, ".hea") if _NAME.fullmatch(stem(name))]
+
+
+def _recognise(source: Source) -> bool:
+    if not _headers(source):
+        return False
+    return any(len(one.signals) == 2 and one.rate == 360 for one in listing.first_headers(source))
+
+
+MIT_BIH = DatasetRow("mitbih", MITBIH, _recognise, options=(LABEL_SET,))
