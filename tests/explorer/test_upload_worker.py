@@ -16,7 +16,6 @@ from clocs.explorer import upload_worker
 from clocs.explorer.packing import pack, unpack
 from clocs.explorer.shield import BODY_LIMIT
 from clocs.explorer.upload_worker import read_upload
-from clocs.formats.read import known_suffixes
 from explorer.files import bomb, wfdb_files, zipped
 
 MB = 1 << 20
@@ -121,5 +120,4 @@ def test_the_page_states_the_actual_limits() -> None:
     script = (static / "upload.js").read_text(encoding="utf-8")
     assert f"up to {BODY_LIMIT // MB} MiB" in " ".join(page.split())
     assert f"{BODY_LIMIT // MB} * 2 ** 20" in script
-    accepted = page[page.index('accept="') :].split('"')[1].split(",")
-    assert set(known_suffixes()) <= set(accepted)
+    assert "accept=" not in page  # files are recognised by their content, whatever their names

@@ -17,6 +17,7 @@ from clocs.evaluation import Predictions
 from clocs.experiments.ledger import open_ledger
 from clocs.explorer import embedding_cache, patient_map
 from clocs.explorer.upload_worker import packed_recording, read_upload, unpacked_recording
+from clocs.formats.base import HEAD_BYTES
 from clocs.formats.read import Found, find_recordings, format_of, options_of
 from clocs.formats.source import hold_files, open_source
 from clocs.formats.wfdb_header import parse_header
@@ -59,7 +60,7 @@ def _header(given: Given) -> Any:
 def _recording(given: Given) -> Recording:
     """As the readers of uploads, of `clocs.read` and of datasets do it."""
     name = given.one((".hea", ".csv", ".ecg"))
-    own = format_of(name)
+    own = format_of(name, given.files.get(name, b"")[:HEAD_BYTES])
     if own is None:
         raise UnusableError("unreadable", "its name is gone")
     return _sound(own.read(hold_files(given.files), name, options_of(rate=500.0)))

@@ -21,7 +21,7 @@ import numpy as np
 
 from clocs.errors import ClocsError, SourceError
 from clocs.explorer.packing import pack, unpack
-from clocs.formats.read import FORMATS, format_beside, format_of, known_suffixes, options_of
+from clocs.formats.read import FORMATS, format_beside, options_of, recordings_in
 from clocs.formats.source import hold_files
 from clocs.limits import end_after, limit_process
 from clocs.recording import Recording
@@ -40,18 +40,23 @@ def read_upload(
     """The one recording in these files, or a ClocsError with a sentence for the visitor.
 
     Args:
-        files: By name: a WFDB header with its signal files, a CSV, an `.ecg`, or a zip of those.
+        files: By name: those of one recording, in any format that clocs knows, or a zip of them.
         rate: Sampling rate of a CSV in Hz; without it, a CSV must hold 10 s at 500 Hz.
         unit: Unit of a CSV, 'mV' or 'µV'; without it, µV, if that gives the amplitudes of an ECG.
     """
     found = _unpacked(files)
-    recordings = [(name, own) for name in found if (own := format_of(name))]
+    source, options = hold_files(found), options_of(rate=rate, unit=unit)
+    recordings = [
+        (name, own, part.name)
+        for name, own in recordings_in(source)
+        for part in own.parts_of(source, name, options)
+    ]
     if len(recordings) > 1:
-        names = ", ".join(name for name, _ in recordings)[:80]
+        names = ", ".join(name for name, _, _ in recordings)[:80]
         raise SourceError(f"found {len(recordings)} recordings ({names}); upload one at a time")
     if recordings:
-        name, own = recordings[0]
-        recording = own.read(hold_files(found), name, options_of(rate=rate, unit=unit))
+        name, own, part = recordings[0]
+        recording = own.read(source, name, replace(options, part=part))
     elif incomplete := next((own for name in found if (own := format_beside(name))), None):
         raise SourceError(
             f"a {incomplete.name} signal file needs its header; upload the {incomplete.suffix} "
@@ -117,8 +122,7 @@ def _members(name: str, data: bytes) -> dict[str, bytes]:
 
 def _is_wanted(name: str) -> bool:
     last = _last(name)
-    junk = last.startswith(".") or "__MACOSX" in name
-    return not junk and last.lower().endswith(known_suffixes())
+    return not last.startswith(".") and "__MACOSX" not in name
 
 
 def _last(name: str) -> str:

@@ -53,6 +53,10 @@ def _no_other_files(data: bytes, name: str) -> set[str]:
     return set()
 
 
+def _no_segments(source: Source, path: str, head: bytes) -> set[str]:
+    return set()
+
+
 def _one_part(source: Source, path: str, options: ReadOptions) -> Sequence[Part]:
     return (Part(),)
 
@@ -71,7 +75,12 @@ class FileFormat:
         other_suffixes: Further ones of files that represent a recording.
         recognise: Whether a file that begins with these bytes (at most `HEAD_BYTES`) is of this
             format; None where its name alone tells.
+        generic: Whether the suffix tells little, as `.csv` does, so that a file is of this format
+            only where `recognise` says so too.
         parts: Lists the recordings of a file without reading their samples.
+        single: Whether a file always holds one recording, whatever `parts` says about it.
+        segments: Lists files in the source that are parts of the recording of this one, from its
+            name and its first bytes: they would be recordings by themselves.
         reads_stretches: Whether `read` decodes only what lies between `start` and `stop` of its
             options, so that recordings of days are read in bounded memory.
     """
@@ -83,5 +92,22 @@ class FileFormat:
     files_beside: Callable[[bytes, str], set[str] | None] = _no_other_files
     other_suffixes: tuple[str, ...] = ()
     recognise: Callable[[bytes], bool] | None = None
+    generic: bool = False
     parts: Callable[[Source, str, ReadOptions], Sequence[Part]] = _one_part
+    single: bool = False
+    segments: Callable[[Source, str, bytes], set[str]] = _no_segments
     reads_stretches: bool = False
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """Of files that represent a recording."""
+        return (self.suffix, *self.other_suffixes)
+
+    @property
+    def may_hold_several(self) -> bool:
+        """Whether a file can hold more than one recording."""
+        return not self.single and self.parts is not _one_part
+
+    def parts_of(self, source: Source, path: str, options: ReadOptions) -> Sequence[Part]:
+        """The recordings of a file, looking into it only where there may be several."""
+        return self.parts(source, path, options) if self.may_hold_several else (Part(),)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from clocs.errors import ClocsError, SettingError, SourceError, UnusableError, printable
 from clocs.files import file_error
-from clocs.formats.base import FileFormat, ReadOptions
+from clocs.formats.base import HEAD_BYTES, FileFormat, ReadOptions
+from clocs.formats.recognise import recognise, recording_files
 from clocs.formats.source import Source, open_files, open_source
 from clocs.limited_workers import EndedError, LimitedWorkers
 from clocs.limits import default_processes, reading_limits
@@ -21,6 +22,7 @@ from clocs.worker_messages import UnsendableError
 # Other modules of this package may not import from this one, which imports all of them.
 FORMATS = rows_in("clocs.formats", FileFormat)
 
+_MOST_NAMED = 10  # parts in a message
 _TOGETHER = 8  # files that a process reads at a time
 
 
@@ -30,26 +32,32 @@ def read(
     *,
     rate: float | None = None,
     unit: str | None = None,
+    lead_names: Mapping[str, str] | None = None,
+    part: str | None = None,
 ) -> Recording:
     """Read one recording from a file.
 
     Args:
-        path: A WFDB header (.hea) or its signal file (.mat, .dat) with the header beside it,
-            a table (.csv), or an iRhythm file (.ecg).
+        path: A file of any format that clocs knows, recognised by its content: a WFDB header (.hea)
+            or its signal file with the header beside it, EDF, a table (.csv) and others.
         leads: Keep these, in this order.
         rate: Samples per second, in Hz, of a file that does not give it (.csv); without it, such a
             file must hold 10 s at 500 Hz.
         unit: 'mV', 'µV' (or 'uV'), 'nV' or 'V', of a file that does not give it (.csv); µV by
             default.
+        lead_names: Standard leads by the names that the file gives them, where those are unusual:
+            `{"ECG1": "II"}`.
+        part: Which recording of a file that holds several.
 
     Raises:
         SourceError: The file is missing or of no known format.
         UnusableError: Its content cannot be used.
-        SettingError: It has no such lead, or `rate` or `unit` is not valid.
+        SettingError: It has no such lead or part, or `rate` or `unit` is not valid.
     """
     found = _find_file(Path(path))
+    options = options_of(leads=leads, rate=rate, unit=unit, lead_names=lead_names)
     try:
-        return found.read(options_of(leads=leads, rate=rate, unit=unit))
+        return _chosen(found, part, options).read(options)
     except OSError as error:
         raise file_error(error, path, doing="read") from error
     except MemoryError:
@@ -57,11 +65,25 @@ def read(
         raise UnusableError("exceeds limits", detail) from None
 
 
+def _chosen(found: Found, part: str | None, options: ReadOptions) -> Found:
+    """The recording of this name among those of a file, or the only one."""
+    parts = list(found.parts(options))
+    chosen = parts if part is None and len(parts) == 1 else [p for p in parts if p.part == part]
+    if len(chosen) == 1:
+        return chosen[0]
+    named = ", ".join(repr(one.part) for one in parts[:_MOST_NAMED])
+    more = ", …" if len(parts) > _MOST_NAMED else ""
+    raise SettingError(
+        f"{found.name} holds {len(parts)} recordings ({named}{more}); choose one as `part`"
+    )
+
+
 def options_of(
     *,
     leads: Sequence[str] | None = None,
     rate: float | None = None,
     unit: str | None = None,
+    lead_names: Mapping[str, str] | None = None,
 ) -> ReadOptions:
     """Options for reading, checked."""
     low, high = PLAUSIBLE_HZ
@@ -69,13 +91,22 @@ def options_of(
         raise SettingError(
             f"`rate` is {rate}; give samples per second, {low:g} to {high:,.0f} Hz, such as 500"
         )
-    return ReadOptions(None if leads is None else tuple(leads), rate, unit)
+    return ReadOptions(None if leads is None else tuple(leads), rate, unit, dict(lead_names or {}))
 
 
-def format_of(name: str) -> FileFormat | None:
-    """The format whose recordings have names like this; None where there is none."""
-    low = name.lower()
-    return next((one for one in FORMATS.values() if low.endswith(one.suffix)), None)
+def format_of(name: str, head: bytes) -> FileFormat | None:
+    """The format of a file with this name that begins with these bytes; None where it has none.
+
+    Args:
+        name: Of the file.
+        head: Its first `HEAD_BYTES` bytes, or all where it has fewer.
+    """
+    return recognise(name, head, FORMATS.values())
+
+
+def recordings_in(source: Source) -> Iterator[tuple[str, FileFormat]]:
+    """The files of a source that represent recordings, in order, with their formats."""
+    return recording_files(source, FORMATS.values())
 
 
 def format_beside(name: str) -> FileFormat | None:
@@ -85,8 +116,9 @@ def format_beside(name: str) -> FileFormat | None:
 
 
 def known_suffixes() -> tuple[str, ...]:
-    """Suffixes of all files that some format reads."""
-    return tuple(s for one in FORMATS.values() for s in (one.suffix, *one.companions))
+    """Suffixes of all files that some format reads, each once."""
+    every = (s for one in FORMATS.values() for s in (*one.suffixes, *one.companions))
+    return tuple(dict.fromkeys(every))
 
 
 @dataclass(frozen=True)
@@ -98,28 +130,56 @@ class Found:
         format: Of the file.
         path: The file's name in `source`; where that is None, its path.
         source: The folder or zip that holds it; None for a file named by itself.
+        part: Of a file that holds several recordings, the name of this one.
     """
 
     name: str
     format: FileFormat
     path: str
     source: Source | None = None
+    part: str = ""
 
     def read(self, options: ReadOptions) -> Recording:
         """The recording, with the leads of the options."""
-        source, path = self.source, self.path
-        if source is None:
-            file = Path(path)
-            path = printable(file.name)
-            data = open_files(file.parent, [file.name]).read(path)
-            beside = self.format.files_beside(data, path)
-            source = open_files(file.parent, None if beside is None else {file.name, *beside})
+        source, path = self._opened()
+        options = replace(options, part=self.part) if self.part else options
         recording = self.format.read(source, path, options)
         return recording if options.leads is None else recording.select(options.leads)
 
+    def parts(self, options: ReadOptions) -> Iterator[Found]:
+        """One for each recording of the file."""
+        if not self.format.may_hold_several:
+            yield self
+            return
+        parts = self.format.parts_of(*self._opened(), options)
+        for part in parts:
+            name = f"{self.name}/{part.name}" if part.name and len(parts) > 1 else self.name
+            yield replace(self, name=printable(name), part=part.name)
 
-def find_recordings(paths: Sequence[Path | str]) -> list[Found | tuple[str, ClocsError]]:
-    """The recordings in these files, folders and zips, in order; what cannot be used, with why."""
+    def _opened(self) -> tuple[Source, str]:
+        """A source that holds the file and those it needs, and its name there."""
+        if self.source is not None:
+            return self.source, self.path
+        file = Path(self.path)
+        name = printable(file.name)
+        if not self.format.companions:
+            return open_files(file.parent, [file.name]), name
+        data = open_files(file.parent, [file.name]).read(name)
+        beside = self.format.files_beside(data, name)
+        return open_files(file.parent, None if beside is None else {file.name, *beside}), name
+
+
+def find_recordings(
+    paths: Sequence[Path | str], options: ReadOptions | None = None
+) -> list[Found | tuple[str, ClocsError]]:
+    """The recordings in these files, folders and zips, in order; what cannot be used, with why.
+
+    Files are recognised by their content; one that holds several recordings is found several times.
+
+    Args:
+        paths: Files, folders and zips.
+        options: As they will be read with.
+    """
     found: list[Found | tuple[str, ClocsError]] = []
     seen: set[str] = set()  # a header and its signal file are one recording
     for given in map(Path, paths):
@@ -127,7 +187,7 @@ def find_recordings(paths: Sequence[Path | str]) -> list[Found | tuple[str, Cloc
             for one in _find(given):
                 if one.name not in seen:
                     seen.add(one.name)
-                    found.append(one)
+                    found += _parts(one, options or ReadOptions())
         except ClocsError as error:
             found.append((printable(str(given)), error))
         except OSError as error:
@@ -205,11 +265,18 @@ def _read_all(one: _Read) -> Iterator[tuple[str, Recording | ClocsError]]:
             ) from None
 
 
+def _parts(one: Found, options: ReadOptions) -> list[Found | tuple[str, ClocsError]]:
+    try:
+        return list(one.parts(options))
+    except ClocsError as error:
+        return [(one.name, error)]
+
+
 def _find(given: Path) -> Iterator[Found]:
     if given.is_dir() or given.suffix.lower() == ".zip":
         source = open_source(given)
-        formats = ((name, format_of(name)) for name in source.names)
-        found = [Found(f"{given}/{name}", one, name, source) for name, one in formats if one]
+        files = recordings_in(source)
+        found = [Found(f"{given}/{name}", one, name, source) for name, one in files]
         if not found:
             suffixes = ", ".join(one.suffix for one in FORMATS.values())
             raise SourceError(f"{given} holds no recording ({suffixes})")
@@ -226,17 +293,24 @@ def _find_file(given: Path) -> Found:
                 return _found(given.with_name(f"{given.name}{one.suffix}"), one)
     if not given.is_file():
         raise SourceError(f"{given} does not exist or is no file; give a recording's file")
-    own = format_of(given.name)
+    needed = format_beside(given.name)
+    main = None if needed is None else given.with_suffix(needed.suffix)
+    if needed is not None and main is not None and main.is_file():
+        return _found(main, needed)
+    head = open_files(given.parent, [given.name]).head(printable(given.name), HEAD_BYTES)
+    own = format_of(given.name, head) or _named(given.name)
     if own is not None:
         return _found(given, own)
-    needed = format_beside(given.name)
-    if needed is None:
+    if main is None:
         known = ", ".join(known_suffixes())
         raise SourceError(f"{given} is of no known format; known are {known}")
-    main = given.with_suffix(needed.suffix)
-    if not main.is_file():
-        raise SourceError(f"{given} has no header {main.name} beside it; put it there")
-    return _found(main, needed)
+    raise SourceError(f"{given} has no header {main.name} beside it; put it there")
+
+
+def _named(name: str) -> FileFormat | None:
+    """The format that a file's name alone promises: what is asked for by name must be one."""
+    low = name.lower()
+    return next((one for one in FORMATS.values() if low.endswith(one.suffixes)), None)
 
 
 def _found(path: Path, own: FileFormat) -> Found:

@@ -6,12 +6,11 @@ file, or of FLAC format 516) are decoded here; all others go to wfdb itself.
 
 from __future__ import annotations
 
-import io
 import tempfile
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +18,10 @@ from numpy.typing import NDArray
 from clocs.errors import UnusableError
 from clocs.files import writing
 from clocs.formats.base import FileFormat, ReadOptions
+from clocs.formats.flac import decode_flac
 from clocs.formats.source import Source, stem
-from clocs.formats.wfdb_header import Header, Signal, parse_header
-from clocs.limits import MOST_HEADER_BYTES, check_size
+from clocs.formats.wfdb_header import Header, Signal, is_header, parse_header
+from clocs.limits import MOST_HEADER_BYTES, MOST_LINE, check_size
 from clocs.recording import (
     STANDARD_LEADS,
     UNITS_PER_MV,
@@ -107,44 +107,11 @@ def _decode_16(header: Header, data: bytes, path: str) -> NDArray[np.int16]:
 
 def _decode_516(header: Header, data: bytes, path: str) -> NDArray[np.int16]:
     """(signals, samples) of a FLAC stream of 8 or 16 bits, one channel per signal."""
-    import soundfile
-
-    def unreadable(detail: str) -> UnusableError:
-        return UnusableError("unreadable", f"the signals of {path}: it {detail}")
-
     signals, samples = len(header.signals), header.samples or 0
-    if data[:4] != b"fLaC" or len(data) < 42:
-        raise unreadable("is not a FLAC stream")
-    packed = int.from_bytes(data[18:26], "big")  # rate 20, channels 3, bits 5, samples 36 bits
-    held, bits = (packed >> 41 & 7) + 1, (packed >> 36 & 31) + 1
-    if held != signals or bits not in (8, 16):
-        raise unreadable(f"holds {held} channels of {bits} bits, not {signals} of 8 or 16")
-    check_size(2 * samples * signals, packed=len(data), name=path)
-    try:
-        with _flac_stream()(io.BytesIO(data)) as stream:
-            # A damaged stream may promise any length, so the header limits what is allocated.
-            count = min(samples, max(int(stream.frames), 0))
-            decoded: NDArray[np.int16] = stream.read(count, dtype="int16", always_2d=True)
-    except (soundfile.SoundFileError, RuntimeError, ValueError) as error:
-        raise unreadable(f"is damaged ({error})") from None
-    if decoded.shape[1] != signals:
-        raise unreadable(f"changes to {decoded.shape[1]} channels")
+    decoded = decode_flac(data, signals=signals, samples=samples, bits=(8, 16), path=path)
     if len(decoded) < samples or not samples:
         raise _truncated(path, len(decoded), header.samples)
-    return _checked(decoded >> 8 if bits == 8 else decoded, path)
-
-
-@cache
-def _flac_stream() -> Any:
-    """Soundfile's class without seeking; soundfile is imported where FLAC is read, not before."""
-    import soundfile
-
-    class Stream(soundfile.SoundFile):  # type: ignore[misc]
-        def seekable(self) -> bool:
-            """No: soundfile seeks after each read, and libsndfile then decodes a block again."""
-            return False
-
-    return Stream
+    return _checked(decoded, path)
 
 
 def _checked(frames: NDArray[np.int16], path: str) -> NDArray[np.int16]:
@@ -342,6 +309,25 @@ def _files_beside(data: bytes, name: str) -> set[str] | None:
     return {signal.file for signal in header.signals if "/" not in signal.file}
 
 
+def _segments(source: Source, path: str, head: bytes) -> set[str]:
+    """The headers beside this one that are its segments."""
+    if b"/" not in head[:MOST_LINE]:
+        return set()
+    try:
+        header = parse_header(source.read(path, MOST_HEADER_BYTES), name=path)
+    except UnusableError:
+        return set()
+    folder = path[: path.rfind("/") + 1]
+    return {f"{folder}{name}.hea" for name in header.segment_names} - {path}
+
+
 WFDB = FileFormat(
-    "WFDB", ".hea", _read, companions=(".dat", ".mat", ".flac"), files_beside=_files_beside
+    "WFDB",
+    ".hea",
+    _read,
+    companions=(".dat", ".mat", ".flac"),
+    files_beside=_files_beside,
+    recognise=is_header,
+    single=True,
+    segments=_segments,
 )

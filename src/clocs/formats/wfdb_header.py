@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from clocs.errors import UnusableError
+from clocs.formats.base import HEAD_BYTES
 from clocs.limits import MOST_HEADER_BYTES, MOST_LINE, check_size
 
 _RECORD = re.compile(
@@ -26,6 +27,11 @@ _SIGNAL = re.compile(
     r"[ \t]*\d*[ \t]*(-?\d*)[ \t]*-?\d*[ \t]*-?\d*[ \t]*\d*[ \t]*"  # … zero …
     r"([\S]?[^\t\n\r\f\v]*)"  # name
 )
+_SIGNAL_START = re.compile(
+    r"(?:~|-|[^\s,;]*\.\w+)[ \t]+"
+    r"(?:8|16|24|32|61|80|160|212|310|311|508|516|524)(?:[x:+]\d+)*(?:\s|$)"
+)
+_SEGMENT = re.compile(r"(?:~|[-\w]+)[ \t]+\d+")
 _TIME = re.compile(r"(?:^|\s)(\d{1,2}):(\d{1,2})(?::(\d{1,2}))?")
 _DAY = re.compile(r"(?:^|\s)(\d{1,2})[/-](\d{1,2}|[A-Za-z]{3})[/-](\d{4})(?:\s|$)")
 _REST = re.compile(r"-?\d+ -?\d+ \d+ ([^\t\n\r\f\v ]+)$")  # first value, checksum, block, name
@@ -108,6 +114,23 @@ def parse_header(data: bytes, *, name: str) -> Header:
         return _header(lines, tuple(comments))
     except (ValueError, OverflowError) as error:
         raise UnusableError("unreadable", f"the header {name} is damaged: {error}") from None
+
+
+def is_header(head: bytes) -> bool:
+    """Whether these bytes begin a header: a record line, and below it signals or segments."""
+    text = head.decode("latin-1")
+    if "\0" in text:
+        return False
+    lines = [line for line in map(str.strip, text.splitlines()) if line and line[0] != "#"]
+    if len(head) >= HEAD_BYTES:
+        lines = lines[:-1]  # perhaps cut
+    record = _RECORD.match(lines[0]) if len(lines) > 1 and len(lines[0]) <= MOST_LINE else None
+    if record is None:
+        return False
+    if record[2] is not None:
+        return all(_SEGMENT.fullmatch(line) for line in lines[1:])
+    below = lines[1:] if len(head) < HEAD_BYTES else lines[1:][: int(record[3][:4])]
+    return all(_SIGNAL_START.match(line) for line in below[: int(record[3][:4])])
 
 
 def _header(lines: list[str], comments: tuple[str, ...]) -> Header:

@@ -119,10 +119,11 @@ class _Inflating:
         """The next `count` bytes; fewer only where the member ends."""
         parts: list[bytes] = []
         wanted = count
+        size = min(max(count, _STEP), _BLOCK)
         while wanted and not self._inflate.eof:
             packed = self._inflate.unconsumed_tail
             if not packed:
-                packed = self._zip.pread(min(_BLOCK, self._end - self._at), self._at)
+                packed = self._zip.pread(min(size, self._end - self._at), self._at)
                 self._at += len(packed)
             part = self._inflate.decompress(packed, wanted)
             if not part and not packed:
