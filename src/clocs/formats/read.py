@@ -66,11 +66,11 @@ def read(
 
 
 def _chosen(found: Found, part: str | None, options: ReadOptions) -> Found:
-    """The recording of this name among those of a file, or the only one."""
+    """The recording of this name among those of a file; by default the only or nameless one."""
     parts = list(found.parts(options))
-    chosen = parts if part is None and len(parts) == 1 else [p for p in parts if p.part == part]
-    if len(chosen) == 1:
-        return chosen[0]
+    chosen = [one for one in parts if one.part == (part or "")]
+    if chosen or (part is None and len(parts) == 1):
+        return (chosen or parts)[0]
     named = ", ".join(repr(one.part) for one in parts[:_MOST_NAMED])
     more = ", …" if len(parts) > _MOST_NAMED else ""
     raise SettingError(
