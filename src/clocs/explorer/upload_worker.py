@@ -57,7 +57,7 @@ def read_upload(
     if recordings:
         name, own, part = recordings[0]
         recording = own.read(source, name, replace(options, part=part))
-    elif incomplete := next((own for name in found if (own := format_beside(name))), None):
+    elif incomplete := next(filter(None, map(format_beside, found)), None):
         raise SourceError(
             f"a {incomplete.name} signal file needs its header; upload the {incomplete.suffix} "
             "file together with it"
