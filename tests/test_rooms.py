@@ -11,8 +11,8 @@ SRC = Path(__file__).resolve().parent.parent / "src"
 # From bottom to top. "root" are the modules directly in src/clocs, "clocs" is its public surface.
 ORDER = (
     *("root", "formats", "datasets", "store", "frames", "keyed_random", "kernels", "encoders"),
-    *("training", "pretraining", "evaluation", "patients", "figures", "experiments", "explorer"),
-    *("clocs", "cli", "__main__"),
+    *("training", "pretraining", "evaluation", "patients", "models", "figures", "experiments"),
+    *("explorer", "clocs", "cli", "__main__"),
 )
 MOST_ROOT_MODULES = 14
 MOST_LINES = 350

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from clocs.explorer.run import explore
     from clocs.formats.read import read
     from clocs.frames.frames import Frames
+    from clocs.models.clocs_encoder import ClocsEncoder as ClocsEncoder
     from clocs.patients.build_index import index
     from clocs.patients.distances import patient_distances
     from clocs.patients.embed import embed
@@ -50,6 +51,7 @@ _WHERE = {
     "load": ("clocs.training.checkpoint", "load_checkpoint"),
     "read": ("clocs.formats.read", "read"),
     "Checkpoint": ("clocs.training.checkpoint", "Checkpoint"),
+    "ClocsEncoder": ("clocs.models.clocs_encoder", "ClocsEncoder"),
     "ClocsError": ("clocs.errors", "ClocsError"),
     "Frames": ("clocs.frames.frames", "Frames"),
     "FrameSpec": ("clocs.recording", "FrameSpec"),
@@ -57,6 +59,7 @@ _WHERE = {
     "Store": ("clocs.store.store", "Store"),
 }
 
+# without ClocsEncoder, which needs scikit-learn: `import *` must do without it
 __all__ = [
     "Checkpoint",
     "ClocsError",
@@ -92,4 +95,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return sorted({*__all__, *_WHERE})

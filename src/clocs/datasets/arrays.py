@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from clocs.recording import (
 )
 
 UNKNOWN_UNIT = "adu"
+OnePerRecording: TypeAlias = Sequence[Any] | NDArray[Any]
 _NUMBERS = "iuf"  # kinds of numpy types
 
 
@@ -119,18 +120,18 @@ def _peak(signal: NDArray[np.floating]) -> float:
 
 def check_arrays(
     signals: Any,
-    patients: Sequence[Any],
+    patients: OnePerRecording,
     *,
     rate: float,
     leads: Sequence[str] | str,
     labels: Any = None,
     classes: Sequence[str] | None = None,
-    ids: Sequence[Any] | None = None,
+    ids: OnePerRecording | None = None,
     unit: str = "mV",
-    ages: Sequence[float | None] | None = None,
-    sexes: Sequence[str | None] | None = None,
-    taken: Sequence[Any] | None = None,
-    folds: Sequence[Any] | None = None,
+    ages: OnePerRecording | None = None,
+    sexes: OnePerRecording | None = None,
+    taken: OnePerRecording | None = None,
+    folds: OnePerRecording | None = None,
     name: str = "arrays",
     frame: FrameSpec | float | None = None,
     fingerprint: bool = False,
@@ -164,8 +165,7 @@ def check_arrays(
         if values is not None and len(values) != count:
             raise SettingError(f"`{what}` has {len(values)} entries for {count} recordings")
     named, label_classes = _labels(labels, classes, count)
-    ids = range(count) if ids is None else ids
-    own_ids = tuple(map(str, ids))
+    own_ids = tuple(map(str, range(count) if ids is None else ids))
     if len(set(own_ids)) != count:
         raise SettingError("`ids` must be distinct; two recordings have the same one")
     if any(_is_missing(patient) for patient in patients):
@@ -287,7 +287,7 @@ def _date(taken: Any) -> str:
 
 
 def _fingerprint(
-    signals: Any, facts: Sequence[Mapping[str, Any]], ids: Sequence[str], patients: Sequence[Any]
+    signals: Any, facts: Sequence[Mapping[str, Any]], ids: Sequence[str], patients: OnePerRecording
 ) -> str:
     total = hashlib.blake2b(repr((facts, ids, list(map(str, patients)))).encode(), digest_size=16)
     for i in range(len(ids)):

@@ -12,7 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from clocs.datasets.arrays import check_arrays
+from clocs.datasets.arrays import OnePerRecording, check_arrays
 from clocs.errors import ClocsWarning, SettingError, StoreError
 from clocs.files import writing
 from clocs.limits import default_processes
@@ -23,18 +23,18 @@ from clocs.store.workers import ThreadWorkers
 
 def from_arrays(
     X: Any,
-    patients: Sequence[Any],
+    patients: OnePerRecording,
     *,
     rate: float,
     leads: Sequence[str] | str,
     labels: Any = None,
     classes: Sequence[str] | None = None,
-    ids: Sequence[Any] | None = None,
+    ids: OnePerRecording | None = None,
     unit: str = "mV",
-    ages: Sequence[float | None] | None = None,
-    sexes: Sequence[str | None] | None = None,
-    taken: Sequence[Any] | None = None,
-    folds: Sequence[Any] | None = None,
+    ages: OnePerRecording | None = None,
+    sexes: OnePerRecording | None = None,
+    taken: OnePerRecording | None = None,
+    folds: OnePerRecording | None = None,
     name: str = "arrays",
     frame: FrameSpec | float | None = None,
     out: Path | str | None = None,

@@ -1,0 +1,1 @@
+"""Encoders in the shapes that other libraries expect."""
