@@ -29,12 +29,14 @@ if TYPE_CHECKING:
     from clocs.recording import FrameSpec, Recording
     from clocs.store.from_arrays import from_arrays
     from clocs.store.prepare import prepare
+    from clocs.store.preview import preview
     from clocs.store.store import Store, open_store
     from clocs.training.checkpoint import Checkpoint
     from clocs.training.checkpoint import load_checkpoint as load
 
 _WHERE = {
     "prepare": ("clocs.store.prepare", "prepare"),
+    "preview": ("clocs.store.preview", "preview"),
     "from_arrays": ("clocs.store.from_arrays", "from_arrays"),
     "open_store": ("clocs.store.store", "open_store"),
     "pretrain": ("clocs.pretraining.pretrain", "pretrain"),
@@ -79,6 +81,7 @@ __all__ = [
     "patient_distances",
     "prepare",
     "pretrain",
+    "preview",
     "read",
     "report",
     "reproduce",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import click
@@ -49,13 +49,19 @@ def names_of(leads: str | None) -> list[str] | None:
 
 
 def with_options_of(
-    rows: Iterable[Configurable], command: Callable[..., None], *, panel: str
+    rows: Iterable[Configurable],
+    command: Callable[..., None],
+    *,
+    panel: str,
+    own_panels: Mapping[str, str] | None = None,
 ) -> Callable[..., None]:
     """The command with every option of the rows, in the signature that typer reads.
 
     The command gets those that were given as further keywords. Their help says which rows have
-    them; `--help` lists them below the title `panel`.
+    them; `--help` lists them below the title `panel`, or below that of the first row in
+    `own_panels`.
     """
+    titles = own_panels or {}
     takers: dict[str, list[tuple[str, Option]]] = {}
     for row in rows:
         for option in row.options:
@@ -68,7 +74,9 @@ def with_options_of(
     common = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
     own = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
-        for name, kind in ((name, _annotation(by, panel)) for name, by in takers.items())
+        for name, kind in (
+            (name, _annotation(by, titles.get(by[0][0], panel))) for name, by in takers.items()
+        )
     ]
     run.__signature__ = signature.replace(parameters=[*common, *own])  # type: ignore[attr-defined]
     run.__name__, run.__doc__ = command.__name__, command.__doc__

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +14,7 @@ from clocs.cli import progress
 from clocs.cli.console import err, out, print_json
 from clocs.cli.options import Json, with_options_of
 from clocs.datasets.table import DATASETS
+from clocs.errors import SettingError
 
 EXAMPLE = "Example: clocs prepare chapman ~/Downloads/ECGDataDenoised.zip --out chapman"
 
@@ -31,13 +33,26 @@ def prepare(
         int | None,
         typer.Option(help="Number of reading processes (default: one per core).", min=1),
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be read, and write no store.")
+    ] = False,
+    save: Annotated[
+        bool,
+        typer.Option("--save", help="With --dry-run: write the options to clocs.toml in SOURCE."),
+    ] = False,
     as_json: Json = False,
     **options: Any,
 ) -> None:
-    """Read a dataset's published files into a store; after an interruption, run it again to resume.
+    """Read a dataset, or a folder of your own files, into a store.
 
-    Recordings that cannot be used go to a quarantine list with their reason.
+    After an interruption, run it again to resume. Recordings that cannot be used go to a quarantine
+    list with their reason.
     """
+    if save and not (dry_run and name == "folder"):
+        raise SettingError("`save` goes with `dry_run` and the dataset folder; give them too")
+    if dry_run:
+        _show(name, source, store, workers, options, save=save, as_json=as_json)
+        return
     with progress.bar(err, f"Preparing {name}", "recordings") as tick:
         made = clocs.prepare(name, source, out=store, workers=workers, progress=tick, **options)
     from clocs.cli.info import store_facts
@@ -51,6 +66,43 @@ def prepare(
     out.print(f"\nThe store is {store}. Next: clocs pretrain {store} --method cmsc --out runs/cmsc")
 
 
+def _show(
+    name: str,
+    source: Path | None,
+    store: Path,
+    workers: int | None,
+    options: Mapping[str, Any],
+    *,
+    save: bool,
+    as_json: bool,
+) -> None:
+    """What was understood, and the command that does it."""
+    words = ["clocs", "prepare", name, *([str(source)] if source else []), "--out", str(store)]
+    facts = clocs.preview(name, source, workers=workers, **options)
+    if save and source is not None:
+        from clocs.datasets.folder import save_folder_options
+
+        facts["saved"] = str(save_folder_options(source, **options))
+    else:
+        for option, value in options.items():
+            words += [f"--{option.replace('_', '-')}", str(value)]
+    facts["command"] = shlex.join(words)
+    if as_json:
+        print_json(facts)
+        return
+    from clocs.cli.tables.preview import preview_tables
+
+    out.print(preview_tables(facts))
+    if "saved" in facts:
+        out.print(f"The options are in {facts['saved']}.", markup=False)
+    out.print(f"Next: {facts['command']}", markup=False)
+
+
 def command() -> Callable[..., None]:
     """`prepare` with the options of all datasets."""
-    return with_options_of(DATASETS.values(), prepare, panel="Options of some datasets")
+    return with_options_of(
+        DATASETS.values(),
+        prepare,
+        panel="Options of some datasets",
+        own_panels={"folder": "Options of folder (docs/own-ecgs.md explains them)"},
+    )

@@ -7,18 +7,16 @@ headers hold `#Rhythm:`.
 from __future__ import annotations
 
 import io
-import shutil
-import zipfile
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from clocs.datasets import checks, listing
 from clocs.datasets.base import DatasetRow, Entry, Listing, PublishedDataset
+from clocs.datasets.text_table import unpacked_excel
 from clocs.errors import SourceError, UnusableError
 from clocs.formats.csv import RATE_HZ, ROWS, read_csv
 from clocs.formats.source import Source, stem
 from clocs.formats.wfdb import read_wfdb
-from clocs.limits import MOST_TABLE_BYTES, check_size
 from clocs.recording import STANDARD_LEADS, FrameSpec, Recording
 
 TABLE = "Diagnostics.xlsx"
@@ -142,7 +140,7 @@ def _excel(table: bytes, source: Source) -> list[dict[str, str]]:
 
     columns = ["FileName", *_COLUMNS]
     try:
-        frame = pl.read_excel(io.BytesIO(_unpacked(table)), engine="calamine")
+        frame = pl.read_excel(io.BytesIO(unpacked_excel(table, TABLE)), engine="calamine")
         frame = frame.select(pl.col(columns).cast(pl.String).str.strip_chars().fill_null(""))
         return frame.filter(pl.col("FileName") != "").to_dicts()
     except ImportError:
@@ -153,19 +151,6 @@ def _excel(table: bytes, source: Source) -> list[dict[str, str]]:
             f"{TABLE} of {source.path} is not the published table with the columns "
             f"{', '.join(columns)} ({problem}); download it again"
         ) from None
-
-
-def _unpacked(table: bytes) -> bytes:
-    """An Excel file, which is a zip, without compression: then none of its sizes is a lie."""
-    made = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(table)) as packed, zipfile.ZipFile(made, "w") as plain:
-        infos = packed.infolist()
-        size, held = sum(info.file_size for info in infos), len(table)
-        check_size(size, packed=held, name=TABLE, most=4 * MOST_TABLE_BYTES)
-        for info in infos:
-            with packed.open(info) as member, plain.open(info.filename, "w") as copy:
-                shutil.copyfileobj(member, copy, 4096)  # at most the size that it states
-    return made.getvalue()
 
 
 def _recognise(source: Source) -> bool:

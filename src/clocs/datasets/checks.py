@@ -21,10 +21,7 @@ def check_signal(recording: Recording, *, frame: FrameSpec, known_leads: Collect
         found = ", ".join(recording.leads)
         detail = f"{recording.id} has {found}; one of {', '.join(known_leads)} is needed"
         raise UnusableError("no known lead", detail)
-    digital = recording.digital
-    # Nearly every recording varies at its start: only the others are checked in full.
-    if not (digital[:, :64] != digital[:, :1]).any() and (digital == digital[:, :1]).all():
-        raise UnusableError("flat", f"{recording.id} is constant in every lead")
+    check_varies(recording)
     needed = round(frame.seconds * recording.rate)
     if recording.samples < needed:
         detail = (
@@ -32,6 +29,18 @@ def check_signal(recording: Recording, *, frame: FrameSpec, known_leads: Collect
             f"a frame needs {needed}"
         )
         raise UnusableError("too short", detail)
+
+
+def check_varies(recording: Recording) -> None:
+    """Refuse a recording that is constant in every lead.
+
+    Raises:
+        UnusableError: flat.
+    """
+    digital = recording.digital
+    # Nearly every recording varies at its start: only the others are checked in full.
+    if not (digital[:, :64] != digital[:, :1]).any() and (digital == digital[:, :1]).all():
+        raise UnusableError("flat", f"{recording.id} is constant in every lead")
 
 
 def parse_age(text: str | None) -> float | None:

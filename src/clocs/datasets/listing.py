@@ -107,12 +107,12 @@ def require(source: Source, *, dataset: str, found: int, looked_for: str) -> Non
         if other is not None:
             raise SourceError(
                 f"{source.path} looks like {other}, not {dataset} ({looked_for} expected, "
-                f"{_summary(source)} found); prepare it as {other} or give another source"
+                f"{summary(source)} found); prepare it as {other} or give another source"
             )
     if not found:
         raise SourceError(
             f"{source.path} holds no {dataset} recordings ({looked_for} expected, "
-            f"{_summary(source)} found); give the dataset's folder or its zip as downloaded"
+            f"{summary(source)} found); give the dataset's folder or its zip as downloaded"
         )
 
 
@@ -125,7 +125,8 @@ def first_headers(source: Source) -> Iterator[Header]:
             continue
 
 
-def _summary(source: Source) -> str:
+def summary(source: Source) -> str:
+    """The files of a source by suffix, as a phrase."""
     counts = Counter(PurePosixPath(name).suffix.lower() or "other" for name in source.names)
     if not counts:
         return "no files"

@@ -17,6 +17,8 @@ from clocs.errors import SourceError, printable
 from clocs.formats.zips import JUNK, Member, Zip
 from clocs.limits import MOST_BYTES, check_size
 
+OPTIONS_FILE = "clocs.toml"  # holds options of reading; no part of the fingerprint
+
 
 @dataclass(frozen=True, slots=True)
 class _File:
@@ -187,7 +189,9 @@ def open_source(path: str | os.PathLike[str]) -> Source:
     zips: list[Zip] = []
     marks = hashlib.sha256()
     for name, found, stat in _walk(root):
-        marks.update(f"{name}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode(errors="replace"))
+        if name != OPTIONS_FILE:
+            mark = f"{name}\0{stat.st_size}\0{stat.st_mtime_ns}\n"
+            marks.update(mark.encode(errors="replace"))
         if name and not name.lower().endswith(".zip"):
             files[name] = _File(found)
             continue

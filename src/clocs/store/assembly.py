@@ -273,10 +273,11 @@ class _Writer:
             self._jobs.popleft().result()
         entries = before.entries + len(rows) + len(quarantined)
         done = Done(before.parts + 1, entries, samples, self._index)
-        self._journal.commit(_table_of(rows), quarantined, done)
+        self._journal.commit(table_of(rows), quarantined, done)
 
 
-def _table_of(rows: Sequence[dict[str, Any]]) -> pl.DataFrame:
+def table_of(rows: Sequence[dict[str, Any]]) -> pl.DataFrame:
+    """A store's table of these rows."""
     columns = {
         name: _repeating([row[name] for row in rows], dtype)
         if isinstance(dtype, pl.List)

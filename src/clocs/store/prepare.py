@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from clocs.datasets.base import Dataset
 from clocs.datasets.table import open_dataset
+from clocs.errors import SettingError
 from clocs.limits import default_processes
 from clocs.store.workers import ProcessWorkers, ThreadWorkers, Workers
 from clocs.worker_messages import UnsendableError
@@ -35,7 +36,7 @@ def prepare(
     progress: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> Store:
-    """Read a dataset's published files into a store.
+    """Read a dataset's published files, or a folder of one's own, into a store.
 
     Args:
         name: One of `clocs.datasets.table.DATASETS`: 'chapman', 'synthetic' …
@@ -46,9 +47,19 @@ def prepare(
         options: The dataset's own: `reference="v3"` for physionet2017; `patients`, `seed`,
             `recordings`, `seconds`, `rate` for synthetic.
     """
+    _refuse_inside(Path(out), source)
     return prepare_dataset(
         open_dataset(name, source, **options), Path(out), workers=workers, progress=progress
     )
+
+
+def _refuse_inside(out: Path, source: Path | str | None) -> None:
+    """A store among the files that are read would itself be read the next time."""
+    if source is not None and Path(source).is_dir():
+        if out.resolve().is_relative_to(Path(source).resolve()):
+            raise SettingError(
+                f"`out` is {out}, which lies in the source {source}; give a folder outside of it"
+            )
 
 
 def prepare_dataset(

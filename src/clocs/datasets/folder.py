@@ -1,0 +1,309 @@
+"""Anybody's files: a tree of recordings in mixed formats, with or without a table of labels."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from clocs.datasets import checks, listing
+from clocs.datasets.base import DatasetRow, Entry, Listing
+from clocs.datasets.folder_conclusions import conclude
+from clocs.datasets.folder_files import Unit, find_files
+from clocs.datasets.folder_labels import Codes, header_labels
+from clocs.datasets.folder_options import OPTIONS, FolderOptions, save_options, saved_options
+from clocs.datasets.folder_patients import PatientRule, is_somebody, patient_rule
+from clocs.datasets.folder_stretches import Stretch, capped, entry_of, hours_of, stretch_of
+from clocs.datasets.label_table import (
+    Labelled,
+    TableOptions,
+    label_recordings,
+    read_codes,
+)
+from clocs.datasets.recording_names import RecordingNames
+from clocs.datasets.text_table import find_table, read_table
+from clocs.errors import SettingError, SourceError, UnusableError
+from clocs.formats.base import ReadOptions
+from clocs.formats.read import FORMATS, known_suffixes, options_of
+from clocs.formats.source import OPTIONS_FILE, Source, open_source, stem
+from clocs.recording import FrameSpec, Recording, canonical_lead
+from clocs.registry import chosen_options
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_VERSION = "1"  # raise it whenever the same options give other recordings
+_NO_TABLE = ("header", "annotations", "none")
+
+
+@dataclass(frozen=True, eq=False)
+class Folder:
+    """Recordings in a source; see docs/own-ecgs.md.
+
+    Attributes:
+        source: The tree.
+        options: What the user says about it.
+        labels: Class names, once all is read.
+        multilabel: Whether some recording has several.
+        frame: Chosen once all is read, unless given.
+        notices: What the user should know, once all is read.
+    """
+
+    source: Source
+    options: FolderOptions = FolderOptions()
+    labels: tuple[str, ...] = ()
+    multilabel: bool = False
+    frame: FrameSpec = FrameSpec(5.0)
+    notices: tuple[str, ...] = ()
+
+    resample: Literal["recording"] = "recording"
+    batch_size: int = 256
+
+    @property
+    def name(self) -> str:
+        return self.options.dataset or "folder"
+
+    @property
+    def segment_frame(self) -> FrameSpec:
+        return self.frame
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        return self.options.as_text()
+
+    @cached_property
+    def _rule(self) -> PatientRule:
+        return patient_rule(self.options.patient)
+
+    @cached_property
+    def _read_options(self) -> ReadOptions:
+        own = self.options
+        return options_of(rate=own.rate, unit=own.unit, lead_names=own.lead_names)
+
+    def list(self) -> Listing:
+        own, tables = self.options, _Tables(self.source, self.options)
+        caps = own.cap_minutes is not None or own.most_hours is not None
+        files = find_files(
+            self.source,
+            besides={OPTIONS_FILE, *tables.inside},
+            options=self._read_options,
+            durations=caps,
+        )
+        if not files.units:
+            raise SourceError(
+                f"{self.source.path} holds no recordings; {listing.summary(self.source)} found, "
+                "none of which is of a known format"
+            )
+        entries = [unit.entry for unit in files.units]
+        labelled = tables.match(entries, self._rule)
+        notices = [*files.notices, *labelled.notices]
+        notices += _without_row(entries, labelled, tables)
+        stretches: list[Stretch] = []
+        seconds: dict[str, float | None] = {}
+        nameless: list[str] = []
+        for number, unit in enumerate(files.units):
+            entry = replace(unit.entry, info={**unit.entry.info, **labelled.info.get(number, {})})
+            patient = self._patient(unit, entry)
+            if patient:
+                entry = replace(entry, info={**entry.info, "patient": patient})
+            elif self._rule.required and not self._rule.from_header:
+                nameless.append(entry.path)
+            seconds[entry.id] = unit.seconds
+            cut = unit.stretches or caps
+            stretches += hours_of(entry, unit.seconds, patient or entry.id, cut=cut)
+        notices += self._nameless(nameless, len(files.units))
+        if caps:
+            stretches = capped(
+                stretches, cap_minutes=own.cap_minutes, most_hours=own.most_hours
+            )
+        made = listing.complete(
+            (entry_of(one, seconds[one.entry.id]) for one in stretches),
+            files.lost,
+            fingerprint=listing.fingerprint(self.source, [_VERSION.encode(), *tables.contents]),
+        )
+        return replace(
+            made,
+            rows_without_recording=tuple(sorted(set(labelled.unmatched))),
+            files=files.counts,
+            notices=tuple(notices),
+        )
+
+    def _patient(self, unit: Unit, entry: Entry) -> str:
+        """The patient, as far as is known before reading; '' otherwise."""
+        rule = self._rule
+        if rule.from_path is not None:
+            return rule.from_path(entry.path)
+        known = entry.info.get("patient", "")
+        if rule.column is None and self.options.patient == "header":
+            known = ""
+        if not known and rule.from_header and unit.patient and is_somebody(unit.patient):
+            known = unit.patient
+        return known
+
+    def _nameless(self, paths: list[str], total: int) -> list[str]:
+        if not paths:
+            return []
+        what = f"`patient` is {self.options.patient!r}, which names nobody for"
+        if len(paths) == total:
+            raise SettingError(f"{what} any file, such as {paths[0]}; give another rule")
+        return [f"{what} {len(paths):,} files, such as {paths[0]}; each counts as a patient"]
+
+    def read(self, entry: Entry) -> Recording:
+        info = entry.info
+        own = FORMATS[info["format"]]
+        options = self._read_options
+        start, stop = float(info.get("start", 0.0)), info.get("stop")
+        if "part" in info:
+            options = replace(options, part=info["part"])
+        if stop is not None and own.reads_stretches:
+            options = replace(options, start=start, stop=float(stop))
+        recording = own.read(self.source, entry.path, options)
+        if stop is not None and not own.reads_stretches:
+            recording = stretch_of(recording, start, float(stop))
+        if self.options.leads is not None:
+            recording = _with_leads(recording, self.options.leads)
+        checks.check_varies(recording)
+        extra = checks.header_extra(recording)
+        if "of" in info:
+            extra |= {"part_of": info["of"], "from_second": info["start"]}
+        return replace(
+            recording,
+            id=entry.id,
+            patient=self._patient_read(entry, recording),
+            labels=self._labels(entry, recording),
+            age=checks.parse_age(info.get("age", recording.extra.get("Age")))
+            if recording.age is None or "age" in info
+            else recording.age,
+            sex=info.get("sex") or recording.sex or checks.parse_sex(recording.extra.get("Sex")),
+            taken=info.get("taken", recording.taken),
+            fold=info.get("fold", recording.fold),
+            extra=extra,
+        )
+
+    def _patient_read(self, entry: Entry, recording: Recording) -> str:
+        known = entry.info.get("patient")
+        if known:
+            return known
+        said = recording.patient
+        if self._rule.from_header and said != stem(entry.path) and is_somebody(said):
+            return said
+        return entry.info.get("of", entry.id)
+
+    def _labels(self, entry: Entry, recording: Recording) -> tuple[str, ...]:
+        if "labels" in entry.info:
+            return tuple(json.loads(entry.info["labels"]))
+        if self.options.labels == "header":
+            return header_labels(recording, self._codes)
+        return recording.labels if self.options.labels is None else ()
+
+    @cached_property
+    def _codes(self) -> Codes:
+        return Codes(_Tables(self.source, self.options).codes)
+
+    def concluded(self, table: pl.DataFrame) -> Folder:
+        """The same with the classes and the frame that the recordings suggest."""
+        found = conclude(table, self.options)
+        return replace(
+            self,
+            labels=found.labels,
+            multilabel=found.multilabel,
+            frame=found.frame,
+            notices=found.notices,
+        )
+
+
+class _Tables:
+    """The tables that the options name, read."""
+
+    def __init__(self, source: Source, options: FolderOptions) -> None:
+        self._options = options
+        self.name = ""
+        self.inside: set[str] = set()
+        self.contents: list[bytes] = []
+        self._table: bytes | None = None
+        self.codes: dict[str, str] | None = None
+        if options.labels is not None and options.labels not in _NO_TABLE:
+            self.name = options.labels
+            self._table = self._read(source, options.labels, "labels")
+        if options.codes is not None:
+            data = self._read(source, options.codes, "codes")
+            columns = read_table(data, name=options.codes)
+            self.codes = read_codes(columns, column=options.code_names, name=options.codes)
+
+    def _read(self, source: Source, given: str, option: str) -> bytes:
+        inside, data = find_table(source, given, option=option)
+        self.inside |= {inside} - {""}
+        self.contents.append(data)
+        return data
+
+    def match(self, entries: list[Entry], rule: PatientRule) -> Labelled:
+        """What the table says about each entry."""
+        own = self._options
+        if self._table is None:
+            if rule.column is not None:
+                raise SettingError(
+                    f"`patient` names the column {rule.column} of a table; give it as `labels`"
+                )
+            return Labelled({}, (), {}, ())
+        names = RecordingNames(entries, known_suffixes())
+        table = read_table(self._table, name=self.name, is_id=lambda text: bool(names.find(text)))
+        options = TableOptions(
+            id_column=own.id_column,
+            label_columns=own.label_columns or (),
+            columns=own.columns or {},
+            patient_column=rule.column,
+            split_column=own.split_column,
+        )
+        return label_recordings(table, names, options, codes=self.codes, name=self.name)
+
+
+def _without_row(entries: list[Entry], labelled: Labelled, tables: _Tables) -> list[str]:
+    missing = [entry.id for number, entry in enumerate(entries) if number not in labelled.info]
+    if not tables.name or not missing:
+        return []
+    return [
+        f"{len(missing):,} recordings have no row in {tables.name} and are unlabelled: "
+        f"{', '.join(missing[:3])}{' …' if len(missing) > 3 else ''}"
+    ]
+
+
+def _with_leads(recording: Recording, wanted: tuple[str, ...]) -> Recording:
+    """Those of the wanted leads that it has."""
+    names = [canonical_lead(lead) for lead in wanted]
+    kept = [lead for lead in names if lead in recording.leads]
+    if not kept:
+        detail = f"{recording.id} has {', '.join(recording.leads)}; none of {', '.join(names)}"
+        raise UnusableError("no known lead", detail)
+    return recording.select(kept)
+
+
+def _open(source: Source, **given: Any) -> Folder:
+    options = FolderOptions(**given)
+    if options.dataset is not None and not re.fullmatch(r"[\w.-]{1,64}", options.dataset):
+        raise SettingError(
+            f"`dataset` is {options.dataset!r}; give a name of letters, digits, '-', '_' and '.'"
+        )
+    made = Folder(source, options)
+    patient_rule(options.patient)
+    if options.lead_names:
+        made = replace(made, options=replace(options, lead_names=dict(options.lead_names)))
+    return made
+
+
+def save_folder_options(source: Path | str, **given: Any) -> Path:
+    """Write the options given, with those saved before, to `clocs.toml` beside the data; its path.
+
+    Args:
+        source: A folder or a zip.
+        given: Options of `folder`.
+    """
+    opened = open_source(source)
+    chosen = chosen_options(FOLDER, {**saved_options(opened), **given})
+    return save_options(FolderOptions(**chosen), opened)
+
+
+FOLDER = DatasetRow("folder", _open, options=OPTIONS, saved_options=saved_options)

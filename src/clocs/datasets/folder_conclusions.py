@@ -1,0 +1,117 @@
+"""What follows from the recordings of a folder once they are read: classes, the frame, notices."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from clocs.datasets.folder_options import FolderOptions
+from clocs.formats.leads import unknown_leads
+from clocs.recording import FrameSpec
+
+if TYPE_CHECKING:
+    import polars as pl
+
+SAMPLES = 2500
+_SECONDS = (5.0, 2.5, 1.0)  # of a frame: the longest of which nearly all recordings hold two
+_NEARLY_ALL = 0.9
+_MOST_NAMED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Conclusions:
+    """See `conclude`."""
+
+    labels: tuple[str, ...]
+    multilabel: bool
+    frame: FrameSpec
+    notices: tuple[str, ...]
+
+
+def conclude(table: pl.DataFrame, options: FolderOptions) -> Conclusions:
+    """Classes by frequency, a frame that fits the recordings' durations, and what to tell the user.
+
+    Args:
+        table: A store's table.
+        options: What the user has said.
+    """
+    counts, multilabel = _classes(table, options)
+    labels = options.classes or tuple(sorted(counts, key=lambda one: (-counts[one], one)))
+    frame, notices = _frame(table, options)
+    unused = [one for one in labels if one not in counts]
+    if unused:
+        notices.append(f"no recording has the label {', '.join(unused[:_MOST_NAMED])} of `classes`")
+    notices += _patients(table, options) + _leads(table) + _said_by_readers(table)
+    return Conclusions(labels, multilabel, frame, tuple(notices))
+
+
+def _classes(table: pl.DataFrame, options: FolderOptions) -> tuple[Counter[str], bool]:
+    """How many recordings have each label, and whether one has several."""
+    counts: Counter[str] = Counter()
+    several = False
+    for labels, episodes in table.select("labels", "episodes").iter_rows():
+        counts.update({*labels, *(one["label"] for one in episodes)})
+        used = [one for one in labels if options.classes is None or one in options.classes]
+        several = several or len(used) > 1
+    return counts, several
+
+
+def _frame(table: pl.DataFrame, options: FolderOptions) -> tuple[FrameSpec, list[str]]:
+    samples = options.frame_samples or SAMPLES
+    if options.frame_seconds is not None:
+        return FrameSpec(options.frame_seconds, samples), []
+    seconds = table["samples"] / table["rate"]
+    fits = [one for one in _SECONDS if (seconds >= 2 * one).sum() >= _NEARLY_ALL * len(seconds)]
+    chosen = fits[0] if fits else _SECONDS[-1]
+    short = int((seconds < chosen).sum())
+    notice = (
+        f"frames are {chosen:g} s as {samples:,} samples, because the median recording has "
+        f"{seconds.median():.3g} s; `frame_seconds` changes it"
+    )
+    if short:
+        notice += f"; {short:,} recordings are shorter and have no frame"
+    return FrameSpec(chosen, samples), [notice]
+
+
+def _patients(table: pl.DataFrame, options: FolderOptions) -> list[str]:
+    import polars as pl
+
+    if options.patient is not None:
+        return []
+    own = table.select((pl.col("patient") == pl.col("id").str.replace(r"@\d+:\d\d:\d\d$", "")).sum())
+    count = int(own.item())
+    if not count:
+        return []
+    return [
+        f"nothing names the patient of {count:,} recordings, so that each file counts as one "
+        "patient; if some patients have several, say how to tell them with `patient`, or the same "
+        "patient may be trained and tested on"
+    ]
+
+
+def _leads(table: pl.DataFrame) -> list[str]:
+    counts: Counter[str] = Counter()
+    for leads in table["leads"].to_list():
+        counts.update(leads)
+    unknown = unknown_leads(counts)
+    if not unknown:
+        return []
+    named = ", ".join(f"{one} ({counts[one]:,})" for one in unknown[:_MOST_NAMED])
+    more = f" and {len(unknown) - _MOST_NAMED} more" if len(unknown) > _MOST_NAMED else ""
+    return [
+        f"leads of unknown names are kept under them: {named}{more}; `lead_names` maps them, such "
+        f'as `lead_names="{unknown[0]}=II"`'
+    ]
+
+
+def _said_by_readers(table: pl.DataFrame) -> list[str]:
+    """What readers guessed, each sentence once."""
+    said: Counter[str] = Counter()
+    for text in table["extra"]:
+        if '"notice"' in text:
+            said[str(json.loads(text).get("notice", ""))] += 1
+    del said[""]
+    shown = said.most_common(_MOST_NAMED)
+    return [f"{text} ({count:,} recordings)" if count > 1 else text for text, count in shown]

@@ -1,0 +1,158 @@
+"""The options of the dataset `folder`, and `clocs.toml`, which keeps them beside the data."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from clocs.datasets.text_table import name_inside
+from clocs.errors import SettingError, UnusableError
+from clocs.files import write_atomic
+from clocs.formats.source import OPTIONS_FILE, Source
+from clocs.limits import MOST_HEADER_BYTES
+from clocs.registry import Option, chosen_options
+
+OPTIONS = (
+    Option(
+        "patient",
+        None,
+        "Where the patient is named: header, folder, folder:N, file, column:NAME of the table or "
+        "pattern:REGEX on the path; by default what files or the table say, else each file is one",
+        kind=str,
+    ),
+    Option(
+        "labels",
+        None,
+        "Table of labels (CSV, TSV, Parquet, XLSX), or: header, annotations, none (the default)",
+        kind=str,
+    ),
+    Option("id_column", None, "Column of the table that names the files; found if left out", str),
+    Option("label_columns", None, "Columns of the table that hold labels, or 'none'", kind=tuple),
+    Option("codes", None, "Second table with names for the labels' codes", kind=str),
+    Option("code_names", None, "Column of the names in that table; the second by default", str),
+    Option("classes", None, "Labels to use, in this order; the most frequent first if left out", tuple),
+    Option("columns", None, "Other columns of the table, such as age=AGE_AT_ECG,sex=SEX", kind=dict),
+    Option("split_column", None, "Column of the table with the folds of an official split", str),
+    Option("lead_names", None, "Leads by unusual names, such as ECG1=II,ch2=V5", kind=dict),
+    Option("leads", None, "Leads to keep where present, such as I,II,V5; all by default", kind=tuple),
+    Option(
+        "rate",
+        None,
+        "Sampling rate in Hz of files that do not say",
+        kind=float,
+        minimum=50,
+        maximum=10_000,
+    ),
+    Option("unit", None, "Unit of files that do not say, such as mV", kind=str),
+    Option("frame_seconds", None, "Seconds of a frame; chosen from the data by default", float, above=0),
+    Option("frame_samples", None, "Samples of a frame; 2500 by default", kind=int, minimum=1),
+    Option("cap_minutes", None, "Minutes of each patient to keep, spread evenly", kind=float, above=0),
+    Option("most_hours", None, "Hours to keep in all, of all patients alike", kind=float, above=0),
+    Option("dataset", None, "Name of the dataset in the store; 'folder' by default", kind=str),
+)
+
+
+@dataclass(frozen=True)
+class FolderOptions:
+    """What the user says about a folder; see `OPTIONS` for each."""
+
+    patient: str | None = None
+    labels: str | None = None
+    id_column: str | None = None
+    label_columns: tuple[str, ...] | None = None
+    codes: str | None = None
+    code_names: str | None = None
+    classes: tuple[str, ...] | None = None
+    columns: Mapping[str, str] | None = field(default=None)
+    split_column: str | None = None
+    lead_names: Mapping[str, str] | None = field(default=None)
+    leads: tuple[str, ...] | None = None
+    rate: float | None = None
+    unit: str | None = None
+    frame_seconds: float | None = None
+    frame_samples: int | None = None
+    cap_minutes: float | None = None
+    most_hours: float | None = None
+    dataset: str | None = None
+
+    def given(self) -> dict[str, Any]:
+        """Those that differ from the defaults, by name."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def as_text(self) -> dict[str, str]:
+        """Those that were given, as the command line takes them; tables without their folder."""
+        texts = {name: text_of(value) for name, value in self.given().items()}
+        for name in ("labels", "codes"):
+            if name in texts:
+                texts[name] = texts[name].replace("\\", "/").rpartition("/")[2]
+        return texts
+
+
+def text_of(value: Any) -> str:
+    """An option's value as the command line takes it."""
+    if isinstance(value, Mapping):
+        return ",".join(f"{key}={text}" for key, text in value.items())
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+@dataclass(frozen=True)
+class _Row:
+    name: str = OPTIONS_FILE
+    options: tuple[Option, ...] = OPTIONS
+
+
+def saved_options(source: Source) -> Mapping[str, Any]:
+    """The options in `clocs.toml` of a source, or beside a zip.
+
+    Raises:
+        SettingError: It is no TOML, or has unknown keys or values.
+    """
+    try:
+        inside = OPTIONS_FILE in source
+        data = (
+            source.read(OPTIONS_FILE, MOST_HEADER_BYTES)
+            if inside
+            else source.beside(OPTIONS_FILE, MOST_HEADER_BYTES)
+        )
+        saved = {} if data is None else tomllib.loads(data.decode())
+    except (UnusableError, ValueError, RecursionError) as error:
+        raise SettingError(
+            f"{OPTIONS_FILE} of {source.path} cannot be read ({error}); correct or delete it"
+        ) from None
+    try:
+        chosen_options(_Row(), saved)
+    except (SettingError, TypeError) as error:
+        raise SettingError(f"{error}; correct {OPTIONS_FILE} of {source.path}") from None
+    return saved
+
+
+def save_options(options: FolderOptions, source: Source) -> Path:
+    """Write `clocs.toml` into a folder, or beside a zip; its path."""
+    for name in ("labels", "codes"):
+        given = getattr(options, name)
+        if given is not None and Path(given).is_file():
+            inside = name_inside(source, given)
+            where = inside or str(Path(given).resolve())
+            options = replace(options, **{name: where})
+    folder = source.path if source.path.is_dir() else source.path.parent
+    lines = [f"{name} = {_toml(value)}" for name, value in options.given().items()]
+    text = "# Options of `clocs prepare folder`, which reads this file.\n" + "\n".join(lines)
+    write_atomic(folder / OPTIONS_FILE, f"{text}\n".encode())
+    return folder / OPTIONS_FILE
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_toml(k)} = {_toml(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, tuple):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return repr(value)

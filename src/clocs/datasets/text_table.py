@@ -1,0 +1,168 @@
+"""Tables about recordings as columns of text: CSV, TSV, Parquet and XLSX."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clocs.errors import SettingError, SourceError, UnusableError
+from clocs.formats.source import Source
+from clocs.limits import MOST_TABLE_BYTES, check_size
+
+if TYPE_CHECKING:
+    import polars as pl
+
+SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", ".xlsx", ".xlsm")
+_SEPARATORS = ",;\t|"
+
+
+def find_table(source: Source, given: str, *, option: str) -> tuple[str, bytes]:
+    """A table's name and content: inside the source, on disk, or beside the zip.
+
+    Args:
+        source: Of the recordings.
+        given: A name in the source, or a path.
+        option: For messages.
+
+    Returns:
+        The name in the source, or '' for a table outside of it, and the bytes.
+    """
+    inside = name_inside(source, given)
+    try:
+        if inside:
+            return inside, source.read(inside, MOST_TABLE_BYTES)
+        path = Path(given).expanduser()
+        if path.is_file():
+            check_size(path.stat().st_size, packed=1 << 40, name=given, most=MOST_TABLE_BYTES)
+            return "", path.read_bytes()
+        beside = source.beside(given, MOST_TABLE_BYTES)
+    except UnusableError as error:
+        raise SourceError(f"{given} cannot be read: {error.detail}") from None
+    except OSError as error:
+        raise SourceError(f"{given} cannot be read ({error.strerror})") from None
+    if beside is None:
+        raise SettingError(
+            f"`{option}` is {given}, which is neither a file nor in {source.path}; give the path "
+            f"of a table ({', '.join(SUFFIXES)})"
+        )
+    return "", beside
+
+
+def name_inside(source: Source, given: str) -> str:
+    """The name in the source of a file given by a path; '' where it is not in it."""
+    name = given.replace("\\", "/").removeprefix("./")
+    if name in source:
+        return name
+    path = Path(given).expanduser()
+    if path.is_file() and source.path.is_dir():
+        root = source.path.resolve()
+        resolved = path.resolve()
+        if resolved.is_relative_to(root):
+            own = resolved.relative_to(root).as_posix()
+            return own if own in source else ""
+    if path.is_file():
+        return ""
+    alike = [one for one in source.names if one.rpartition("/")[2] == name]
+    return alike[0] if len(alike) == 1 else ""
+
+
+def read_table(
+    data: bytes, *, name: str, is_id: Callable[[str], bool] = lambda text: False
+) -> dict[str, list[str]]:
+    """Columns by name, all values as text, '' where there is none.
+
+    Dates are ISO 8601, whole numbers have no point, lists are JSON. A CSV without a header row is
+    known by an ID in its first one; its columns are called column_1, column_2 …
+
+    Args:
+        data: The file's content.
+        name: Its name, whose suffix tells the kind.
+        is_id: Whether a text names a recording.
+
+    Raises:
+        SourceError: It is no such table.
+    """
+    import polars as pl
+
+    suffix = Path(name).suffix.lower()
+    try:
+        if suffix == ".parquet":
+            table = pl.read_parquet(io.BytesIO(data))
+        elif suffix in (".xlsx", ".xlsm"):
+            table = pl.read_excel(io.BytesIO(unpacked_excel(data, name)), engine="calamine")
+        else:
+            table = _read_text(data, is_id)
+        columns = {column.strip(): _as_text(table[column]) for column in table.columns}
+    except (ImportError, MemoryError):
+        raise
+    except UnusableError as error:
+        raise SourceError(f"{name} cannot be read: {error.detail}") from None
+    except Exception as error:  # polars and its Excel engine raise many kinds
+        problem = (str(error).splitlines() or [type(error).__name__])[0]
+        raise SourceError(
+            f"{name} cannot be read as a table ({problem}); give a CSV, TSV, Parquet or XLSX file "
+            "with a row of column names"
+        ) from None
+    return columns
+
+
+def _read_text(data: bytes, is_id: Callable[[str], bool]) -> pl.DataFrame:
+    import polars as pl
+
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = data.decode("cp1252", errors="replace")
+    text = text.replace("\r\n", "\n").replace("\r", "\n").lstrip("\n")
+    first = text.partition("\n")[0][:100_000]
+    separator = max(_SEPARATORS, key=lambda one: (first.count(one), one == ","))
+    fields = next(csv.reader([first], delimiter=separator), [])
+    header = not any(is_id(field.strip()) for field in fields)
+    return pl.read_csv(
+        io.BytesIO(text.encode()),
+        separator=separator,
+        has_header=header,
+        infer_schema=False,
+        truncate_ragged_lines=True,
+    )
+
+
+def _as_text(column: pl.Series) -> list[str]:
+    import polars as pl
+
+    kind = column.dtype
+    if isinstance(kind, pl.List | pl.Array | pl.Struct):
+        return ["" if value is None else _as_json(value) for value in column.to_list()]
+    if isinstance(kind, pl.Datetime):
+        column = column.dt.to_string("%Y-%m-%dT%H:%M:%S").str.replace("T00:00:00$", "")
+    elif kind.is_float():
+        column = column.fill_nan(None)
+        whole = column.drop_nulls()
+        if ((whole == whole.round()) & (whole.abs() < 2**53)).all():
+            column = column.cast(pl.Int64)
+    elif isinstance(kind, pl.Boolean):
+        column = column.cast(pl.Int8)
+    return column.cast(pl.String).str.strip_chars().fill_null("").to_list()
+
+
+def _as_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def unpacked_excel(table: bytes, name: str) -> bytes:
+    """An Excel file, which is a zip, without compression: then none of its sizes is a lie."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(table)) as packed, zipfile.ZipFile(made, "w") as plain:
+        infos = packed.infolist()
+        size, held = sum(info.file_size for info in infos), len(table)
+        check_size(size, packed=held, name=name, most=4 * MOST_TABLE_BYTES)
+        for info in infos:
+            with packed.open(info) as member, plain.open(info.filename, "w") as copy:
+                shutil.copyfileobj(member, copy, 4096)  # at most the size that it states
+    return made.getvalue()

@@ -1,0 +1,168 @@
+"""What preparing would make of a dataset: from all names, and from a sample of the files."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from clocs.datasets.base import Dataset, Entry, Listing, Quarantined
+from clocs.datasets.table import open_dataset
+from clocs.store.prepare import start_workers
+from clocs.store.workers import ReadRecording, read_all
+
+if TYPE_CHECKING:
+    import polars as pl
+
+SAMPLE = 200
+_EXAMPLES = 3
+
+
+def preview(
+    name: str,
+    source: Path | str | None = None,
+    *,
+    sample: int = SAMPLE,
+    workers: int | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """What `prepare` would make of a source, without writing anything.
+
+    All names are listed, and up to `sample` recordings, spread over the listing, are read.
+
+    Args:
+        name: A dataset, such as 'folder'.
+        source: A folder or a zip.
+        sample: How many recordings to read.
+        workers: Number of reading processes; by default one per core, at most 16.
+        options: The dataset's own, as for `prepare`.
+
+    Returns:
+        Counts and examples, ready for JSON: `files` by format, `recordings`, `sampled`, `patients`,
+        `recordings_per_patient`, `leads`, `rates`, `seconds`, `labels`, `frame`, `problems`,
+        `notices`, `examples`, and the options that were used.
+    """
+    return preview_dataset(open_dataset(name, source, **options), sample=sample, workers=workers)
+
+
+def preview_dataset(
+    dataset: Dataset, *, sample: int = SAMPLE, workers: int | None = None
+) -> dict[str, Any]:
+    """See `preview`."""
+    with closing(start_workers(dataset, workers)) as readers:
+        listing = readers.list()
+        entries = _spread(listing.entries, sample)
+        rows: list[dict[str, Any]] = []
+        lost: list[Quarantined] = []
+        for batch in read_all(readers, entries):
+            for one in batch:
+                if isinstance(one, ReadRecording):
+                    rows.append(one.row)
+                else:
+                    lost.append(one)
+    from clocs.store.assembly import table_of
+
+    table = table_of(rows)
+    return _facts(dataset, listing, table, len(entries), lost)
+
+
+def _spread(entries: Sequence[Entry], most: int) -> list[Entry]:
+    if len(entries) <= most:
+        return list(entries)
+    return [entries[i * (len(entries) - 1) // (most - 1)] for i in range(most)]
+
+
+def _facts(
+    dataset: Dataset, listing: Listing, table: pl.DataFrame, sampled: int, lost: list[Quarantined]
+) -> dict[str, Any]:
+    concluded = dataset.concluded(table) if table.height else dataset
+    patients = _patients(listing, table)
+    seconds = (table["samples"] / table["rate"]).to_list()
+    problems = [*listing.quarantined, *lost]
+    return {
+        "dataset": dataset.name,
+        "settings": dict(dataset.settings),
+        "files": dict(listing.files),
+        "recordings": len(listing.entries),
+        "sampled": sampled,
+        "patients": len(patients),
+        "recordings_per_patient": _range(patients.values()),
+        "leads": _counted(lead for leads in table["leads"].to_list() for lead in leads),
+        "rates": _counted(f"{rate:g}" for rate in table["rate"].to_list()),
+        "seconds": _range(seconds),
+        "units": _counted(table["unit"].to_list()),
+        "labels": _labels(listing, table),
+        "unlabelled": _unlabelled(listing, table),
+        "multilabel": concluded.multilabel,
+        "frame": {"seconds": concluded.frame.seconds, "samples": concluded.frame.samples},
+        "folds": _counted(one.info["fold"] for one in listing.entries if "fold" in one.info),
+        "rows_without_recording": len(listing.rows_without_recording),
+        "rows_without_recording_examples": list(listing.rows_without_recording[:_EXAMPLES]),
+        "problems": _problems(problems),
+        "notices": [*listing.notices, *(concluded.notices if table.height else ())],
+        "examples": [_example(row) for row in table.head(_EXAMPLES).iter_rows(named=True)],
+    }
+
+
+def _patients(listing: Listing, table: pl.DataFrame) -> Counter[str]:
+    """Recordings by patient: of all where names or tables tell, else of the sample."""
+    read = dict(table.select("id", "patient").iter_rows())
+    of_sample = any("patient" not in one.info and one.id in read for one in listing.entries)
+    if of_sample and any(read[one.id] != one.patient for one in listing.entries if one.id in read):
+        return Counter(read.values())
+    return Counter(one.patient for one in listing.entries)
+
+
+def _has_table_labels(listing: Listing) -> bool:
+    return any("labels" in one.info for one in listing.entries)
+
+
+def _labels(listing: Listing, table: pl.DataFrame) -> dict[str, int]:
+    """Recordings with each label: all where a table tells, else those of the sample."""
+    if _has_table_labels(listing):
+        of_table = (json.loads(one.info.get("labels", "[]")) for one in listing.entries)
+        return _counted(label for labels in of_table for label in labels)
+    found: list[str] = []
+    for labels, episodes in table.select("labels", "episodes").iter_rows():
+        found += {*labels, *(one["label"] for one in episodes)}
+    return _counted(found)
+
+
+def _unlabelled(listing: Listing, table: pl.DataFrame) -> int:
+    if _has_table_labels(listing):
+        return sum(one.info.get("labels", "[]") == "[]" for one in listing.entries)
+    rows = table.select("labels", "episodes").iter_rows()
+    return sum(not labels and not episodes for labels, episodes in rows)
+
+
+def _counted(values: Iterable[str]) -> dict[str, int]:
+    return dict(sorted(Counter(values).items(), key=lambda item: (-item[1], item[0])))
+
+
+def _range(values: Iterable[float]) -> dict[str, float]:
+    found = list(values)
+    if not found:
+        return {}
+    return {"least": min(found), "median": median(found), "most": max(found)}
+
+
+def _problems(lost: Sequence[Quarantined]) -> list[dict[str, Any]]:
+    """By reason: how many, and the first few with what exactly is wrong."""
+    by_reason: dict[str, list[Quarantined]] = {}
+    for one in lost:
+        by_reason.setdefault(one.reason, []).append(one)
+    ordered = sorted(by_reason.items(), key=lambda item: (-len(item[1]), item[0]))
+    return [
+        {"reason": reason, "count": len(own), "examples": [one.detail for one in own[:_EXAMPLES]]}
+        for reason, own in ordered
+    ]
+
+
+def _example(row: Mapping[str, Any]) -> dict[str, Any]:
+    kept = ("id", "patient", "leads", "rate", "labels", "age", "sex", "taken", "fold", "unit")
+    seconds = row["samples"] / row["rate"]
+    return {name: row[name] for name in kept} | {"seconds": seconds}
