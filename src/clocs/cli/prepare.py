@@ -7,11 +7,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
+import click
 import typer
 
 import clocs
 from clocs.cli import progress
 from clocs.cli.console import err, out, print_json
+from clocs.cli.messages import in_options
 from clocs.cli.options import Json, with_options_of
 from clocs.datasets.table import DATASETS
 from clocs.errors import SettingError
@@ -87,6 +89,8 @@ def _show(
         for option, value in options.items():
             words += [f"--{option.replace('_', '-')}", str(value)]
     facts["command"] = shlex.join(words)
+    own = click.get_current_context().command
+    facts["notices"] = [in_options(notice, own) for notice in facts["notices"]]
     if as_json:
         print_json(facts)
         return

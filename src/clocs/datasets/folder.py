@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -25,7 +25,7 @@ from clocs.datasets.label_table import (
     read_codes,
 )
 from clocs.datasets.recording_names import RecordingNames
-from clocs.datasets.text_table import find_table, read_table
+from clocs.datasets.text_table import TABLES, find_table, read_table
 from clocs.errors import SettingError, SourceError, UnusableError
 from clocs.formats.base import ReadOptions
 from clocs.formats.read import FORMATS, known_suffixes, options_of
@@ -54,10 +54,10 @@ class Folder:
     """
 
     source: Source
-    options: FolderOptions = FolderOptions()
+    options: FolderOptions = field(default_factory=FolderOptions)
     labels: tuple[str, ...] = ()
     multilabel: bool = False
-    frame: FrameSpec = FrameSpec(5.0)
+    frame: FrameSpec = field(default_factory=lambda: FrameSpec(5.0))
     notices: tuple[str, ...] = ()
 
     resample: Literal["recording"] = "recording"
@@ -102,6 +102,7 @@ class Folder:
         labelled = tables.match(entries, self._rule)
         notices = [*files.notices, *labelled.notices]
         notices += _without_row(entries, labelled, tables)
+        notices += _unread_tables(files.others, own)
         stretches: list[Stretch] = []
         seconds: dict[str, float | None] = {}
         nameless: list[str] = []
@@ -117,9 +118,7 @@ class Folder:
             stretches += hours_of(entry, unit.seconds, patient or entry.id, cut=cut)
         notices += self._nameless(nameless, len(files.units))
         if caps:
-            stretches = capped(
-                stretches, cap_minutes=own.cap_minutes, most_hours=own.most_hours
-            )
+            stretches = capped(stretches, cap_minutes=own.cap_minutes, most_hours=own.most_hours)
         made = listing.complete(
             (entry_of(one, seconds[one.entry.id]) for one in stretches),
             files.lost,
@@ -144,7 +143,7 @@ class Folder:
             known = unit.patient
         return known
 
-    def _nameless(self, paths: list[str], total: int) -> list[str]:
+    def _nameless(self, paths: Sequence[str], total: int) -> Sequence[str]:
         if not paths:
             return []
         what = f"`patient` is {self.options.patient!r}, which names nobody for"
@@ -227,7 +226,7 @@ class _Tables:
         self._table: bytes | None = None
         self.codes: dict[str, str] | None = None
         if options.labels is not None and options.labels not in _NO_TABLE:
-            self.name = options.labels
+            self.name = options.labels.replace("\\", "/").rpartition("/")[2]
             self._table = self._read(source, options.labels, "labels")
         if options.codes is not None:
             data = self._read(source, options.codes, "codes")
@@ -269,6 +268,14 @@ def _without_row(entries: list[Entry], labelled: Labelled, tables: _Tables) -> l
         f"{len(missing):,} recordings have no row in {tables.name} and are unlabelled: "
         f"{', '.join(missing[:3])}{' …' if len(missing) > 3 else ''}"
     ]
+
+
+def _unread_tables(others: Sequence[str], options: FolderOptions) -> list[str]:
+    found = [name for name in others if name.lower().endswith(TABLES)]
+    if options.labels is not None or not found:
+        return []
+    named = ", ".join(found[:3]) + (" …" if len(found) > 3 else "")
+    return [f"{named} may be a table of labels; give the one that is as `labels`"]
 
 
 def _with_leads(recording: Recording, wanted: tuple[str, ...]) -> Recording:

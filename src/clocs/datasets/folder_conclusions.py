@@ -7,6 +7,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from clocs.datasets.folder_options import FolderOptions
 from clocs.formats.leads import unknown_leads
 from clocs.recording import FrameSpec
@@ -66,9 +68,10 @@ def _frame(table: pl.DataFrame, options: FolderOptions) -> tuple[FrameSpec, list
     fits = [one for one in _SECONDS if (seconds >= 2 * one).sum() >= _NEARLY_ALL * len(seconds)]
     chosen = fits[0] if fits else _SECONDS[-1]
     short = int((seconds < chosen).sum())
+    typical = float(np.median(seconds.to_numpy()))
     notice = (
         f"frames are {chosen:g} s as {samples:,} samples, because the median recording has "
-        f"{seconds.median():.3g} s; `frame_seconds` changes it"
+        f"{typical:.3g} s; `frame_seconds` changes it"
     )
     if short:
         notice += f"; {short:,} recordings are shorter and have no frame"
@@ -80,7 +83,9 @@ def _patients(table: pl.DataFrame, options: FolderOptions) -> list[str]:
 
     if options.patient is not None:
         return []
-    own = table.select((pl.col("patient") == pl.col("id").str.replace(r"@\d+:\d\d:\d\d$", "")).sum())
+    own = table.select(
+        (pl.col("patient") == pl.col("id").str.replace(r"@\d+:\d\d:\d\d$", "")).sum()
+    )
     count = int(own.item())
     if not count:
         return []

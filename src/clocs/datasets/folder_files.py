@@ -39,6 +39,7 @@ class Files:
     lost: tuple[Quarantined, ...]
     counts: dict[str, int]  # files by format; others under `NO_RECORDING` and `BELONGS`
     notices: tuple[str, ...]
+    others: tuple[str, ...]  # files that are no recordings and belong to none
 
 
 def find_files(
@@ -55,7 +56,8 @@ def find_files(
     found = {name: own for name, own in recordings_in(source) if name not in besides}
     counts = Counter(own.name for own in found.values())
     others = [name for name in source.names if name not in found and name not in besides]
-    lost = []
+    lost: list[Quarantined] = []
+    unused: list[str] = []
     headers = {_base(name) for name in source.names if _is_header(name)}
     named = _named_by_headers(source, found)
     for name in others:
@@ -67,7 +69,8 @@ def find_files(
             lost.append(Quarantined(stem(name), "unreadable", detail))
             counts[needed.name] += 1
         else:
-            counts[NO_RECORDING] += 1
+            unused.append(name)
+    counts[NO_RECORDING] += len(unused)
     ids = _ids(found)
     units: list[Unit] = []
     left_out = 0
@@ -82,7 +85,7 @@ def find_files(
             f"{left_out:,} parts of files are shorter than {_SHORTEST_PART:g} s, such as median "
             "beats, and are left out"
         )
-    return Files(tuple(units), tuple(lost), dict(counts), tuple(notices))
+    return Files(tuple(units), tuple(lost), dict(counts), tuple(notices), tuple(unused))
 
 
 def _is_header(name: str) -> bool:
@@ -110,7 +113,7 @@ def _base(name: str) -> str:
 def _units(name: str, path: str, own: FileFormat, parts: Sequence[Part]) -> Iterator[Unit]:
     for part in parts:
         info = {"format": own.name} | ({"part": part.name} if part.name else {})
-        whole = name if len(parts) == 1 else f"{name}#{part.name}"
+        whole = f"{name}#{part.name}" if part.name and len(parts) > 1 else name
         entry = Entry(whole, "", path, info)
         yield Unit(entry, part.seconds, part.patient, own.reads_stretches)
 

@@ -34,11 +34,17 @@ OPTIONS = (
     Option("label_columns", None, "Columns of the table that hold labels, or 'none'", kind=tuple),
     Option("codes", None, "Second table with names for the labels' codes", kind=str),
     Option("code_names", None, "Column of the names in that table; the second by default", str),
-    Option("classes", None, "Labels to use, in this order; the most frequent first if left out", tuple),
-    Option("columns", None, "Other columns of the table, such as age=AGE_AT_ECG,sex=SEX", kind=dict),
+    Option(
+        "classes", None, "Labels to use, in this order; the most frequent first if left out", tuple
+    ),
+    Option(
+        "columns", None, "Other columns of the table, such as age=AGE_AT_ECG,sex=SEX", kind=dict
+    ),
     Option("split_column", None, "Column of the table with the folds of an official split", str),
     Option("lead_names", None, "Leads by unusual names, such as ECG1=II,ch2=V5", kind=dict),
-    Option("leads", None, "Leads to keep where present, such as I,II,V5; all by default", kind=tuple),
+    Option(
+        "leads", None, "Leads to keep where present, such as I,II,V5; all by default", kind=tuple
+    ),
     Option(
         "rate",
         None,
@@ -48,9 +54,13 @@ OPTIONS = (
         maximum=10_000,
     ),
     Option("unit", None, "Unit of files that do not say, such as mV", kind=str),
-    Option("frame_seconds", None, "Seconds of a frame; chosen from the data by default", float, above=0),
+    Option(
+        "frame_seconds", None, "Seconds of a frame; chosen from the data by default", float, above=0
+    ),
     Option("frame_samples", None, "Samples of a frame; 2500 by default", kind=int, minimum=1),
-    Option("cap_minutes", None, "Minutes of each patient to keep, spread evenly", kind=float, above=0),
+    Option(
+        "cap_minutes", None, "Minutes of each patient to keep, spread evenly", kind=float, above=0
+    ),
     Option("most_hours", None, "Hours to keep in all, of all patients alike", kind=float, above=0),
     Option("dataset", None, "Name of the dataset in the store; 'folder' by default", kind=str),
 )
@@ -140,7 +150,8 @@ def save_options(options: FolderOptions, source: Source) -> Path:
         if given is not None and Path(given).is_file():
             inside = name_inside(source, given)
             where = inside or str(Path(given).resolve())
-            options = replace(options, **{name: where})
+            values: dict[str, Any] = {name: where}
+            options = replace(options, **values)
     folder = source.path if source.path.is_dir() else source.path.parent
     lines = [f"{name} = {_toml(value)}" for name, value in options.given().items()]
     text = "# Options of `clocs prepare folder`, which reads this file.\n" + "\n".join(lines)

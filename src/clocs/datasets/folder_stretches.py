@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from clocs.datasets.base import Entry
-from clocs.recording import Gap, Recording
+from clocs.recording import Episode, Gap, Recording
 
 HOUR = 3600.0
 _LEAST = 60.0  # seconds of a stretch that a cap leaves
@@ -42,14 +42,16 @@ def capped(
 ) -> list[Stretch]:
     """At most so many minutes of each patient, so that all together have at most so many hours.
 
-    What is kept is spread evenly over a patient's time: the first minutes of each stretch, or, where
-    those would be less than a minute, a minute of every so many. Stretches of unknown duration are
-    kept.
+    What is kept is spread evenly over a patient's time: the first minutes of each stretch, or,
+    where those would be less than a minute, a minute of every so many. Stretches of unknown
+    duration are kept.
     """
     of_patient: defaultdict[str, list[Stretch]] = defaultdict(list)
     for one in stretches:
         of_patient[one.patient].append(one)
-    known = {who: sum(s.seconds for s in own if s.stop is not None) for who, own in of_patient.items()}
+    known = {
+        who: sum(s.seconds for s in own if s.stop is not None) for who, own in of_patient.items()
+    }
     most = math.inf if cap_minutes is None else 60 * cap_minutes
     if most_hours is not None:
         most = min(most, _level(list(known.values()), HOUR * most_hours))
@@ -108,7 +110,9 @@ def _clock(seconds: float) -> str:
 def stretch_of(recording: Recording, start: float, stop: float | None) -> Recording:
     """The part of a recording between two moments in seconds, with its episodes and gaps."""
     first = round(start * recording.rate)
-    last = recording.samples if stop is None else min(round(stop * recording.rate), recording.samples)
+    last = (
+        recording.samples if stop is None else min(round(stop * recording.rate), recording.samples)
+    )
     if first == 0 and last == recording.samples:
         return recording
     cut = replace(recording, digital=recording.digital[:, first:last], episodes=(), gaps=())
@@ -120,7 +124,7 @@ def stretch_of(recording: Recording, start: float, stop: float | None) -> Record
     return replace(cut, gaps=tuple(gaps), episodes=episodes_within(recording, first, last))
 
 
-def episodes_within(recording: Recording, first: int, last: int) -> tuple:  # type: ignore[type-arg]
+def episodes_within(recording: Recording, first: int, last: int) -> tuple[Episode, ...]:
     """The episodes of a recording between two samples, counted from the first."""
     return tuple(
         replace(one, start=max(one.start, first) - first, stop=min(one.stop, last) - first)

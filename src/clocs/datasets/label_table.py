@@ -53,7 +53,7 @@ class Labelled:
     """What a table says about recordings.
 
     Attributes:
-        info: Of each recording, by its number: labels (a JSON list), patient, age, sex, taken, fold.
+        info: By the recording's number: labels (a JSON list), patient, age, sex, taken, fold.
         unmatched: IDs of rows without a recording.
         roles: The columns that were used, by what they are.
         notices: What the user should know.

@@ -19,7 +19,7 @@ _OLDEST = 150
 
 
 def is_nothing(text: str) -> bool:
-    """Whether a cell says nothing: '', 'NaN', 'unknown' …"""
+    """Whether a cell says nothing: '', 'NaN' or 'unknown'."""
     return text.strip().lower() in _NOTHING
 
 
@@ -89,8 +89,7 @@ def dates_of(values: Iterable[str]) -> list[str | None]:
     elif any(number > 12 for number in seconds):
         day_first = False
     return [
-        _date(text, match, day_first=day_first)
-        for text, match in zip(texts, matches, strict=True)
+        _date(text, match, day_first=day_first) for text, match in zip(texts, matches, strict=True)
     ]
 
 

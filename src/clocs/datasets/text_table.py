@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", ".xlsx", ".xlsm")
+TABLES = (".csv", ".tsv", ".parquet", ".xlsx")  # files that are probably one
 _SEPARATORS = ",;\t|"
 
 

@@ -55,11 +55,11 @@ def prepare(
 
 def _refuse_inside(out: Path, source: Path | str | None) -> None:
     """A store among the files that are read would itself be read the next time."""
-    if source is not None and Path(source).is_dir():
-        if out.resolve().is_relative_to(Path(source).resolve()):
-            raise SettingError(
-                f"`out` is {out}, which lies in the source {source}; give a folder outside of it"
-            )
+    folder = None if source is None else Path(source).resolve()
+    if folder is not None and folder.is_dir() and out.resolve().is_relative_to(folder):
+        raise SettingError(
+            f"`out` is {out}, which lies in the source {source}; give a folder outside of it"
+        )
 
 
 def prepare_dataset(
