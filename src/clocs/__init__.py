@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from clocs.formats.read import read
     from clocs.frames.frames import Frames
     from clocs.models.clocs_encoder import ClocsEncoder as ClocsEncoder
+    from clocs.models.frame_dataset import torch_dataset
+    from clocs.models.huggingface import huggingface_dataset
     from clocs.patients.build_index import index
     from clocs.patients.distances import patient_distances
     from clocs.patients.embed import embed
@@ -50,6 +52,8 @@ _WHERE = {
     "evaluate_many": ("clocs.evaluation.evaluate", "evaluate_many"),
     "reproduce": ("clocs.experiments.reproduce", "reproduce"),
     "report": ("clocs.experiments.report", "report"),
+    "torch_dataset": ("clocs.models.frame_dataset", "torch_dataset"),
+    "huggingface_dataset": ("clocs.models.huggingface", "huggingface_dataset"),
     "load": ("clocs.training.checkpoint", "load_checkpoint"),
     "read": ("clocs.formats.read", "read"),
     "Checkpoint": ("clocs.training.checkpoint", "Checkpoint"),
@@ -75,6 +79,7 @@ __all__ = [
     "evaluate_many",
     "explore",
     "from_arrays",
+    "huggingface_dataset",
     "index",
     "load",
     "open_store",
@@ -87,6 +92,7 @@ __all__ = [
     "reproduce",
     "retrieval",
     "similar",
+    "torch_dataset",
 ]
 
 

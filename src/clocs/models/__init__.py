@@ -1,1 +1,1 @@
-"""Encoders in the shapes that other libraries expect."""
+"""Stores and encoders in the shapes that other libraries expect: scikit-learn, torch, datasets."""
