@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from clocs._version import __version__
 
 if TYPE_CHECKING:
+    from clocs.datasets.download import download
     from clocs.errors import ClocsError
     from clocs.evaluation.evaluate import evaluate, evaluate_many
     from clocs.experiments.report import report
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from clocs.training.checkpoint import load_checkpoint as load
 
 _WHERE = {
+    "download": ("clocs.datasets.download", "download"),
     "prepare": ("clocs.store.prepare", "prepare"),
     "preview": ("clocs.store.preview", "preview"),
     "from_arrays": ("clocs.store.from_arrays", "from_arrays"),
@@ -74,6 +76,7 @@ __all__ = [
     "Recording",
     "Store",
     "__version__",
+    "download",
     "embed",
     "evaluate",
     "evaluate_many",

@@ -12,7 +12,18 @@ from typing import Annotated
 import typer
 
 from clocs._version import __version__
-from clocs.cli import demo, evaluate, experiments, explore, info, patients, prepare, pretrain, show
+from clocs.cli import (
+    data,
+    demo,
+    evaluate,
+    experiments,
+    explore,
+    info,
+    patients,
+    prepare,
+    pretrain,
+    show,
+)
 from clocs.cli.console import accept_all_characters, out
 from clocs.cli.messages import in_one_sentence, running_command, show_warning
 
@@ -25,6 +36,7 @@ app = typer.Typer(
     help="Learning from unlabelled ECGs: contrastive learning across time, leads and patients.",
 )
 app.command(epilog=prepare.EXAMPLE)(prepare.command())
+app.add_typer(data.app)
 app.command(epilog=info.EXAMPLE)(info.info)
 app.command(epilog=pretrain.EXAMPLE)(pretrain.command())
 app.add_typer(show.app)
