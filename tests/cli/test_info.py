@@ -110,15 +110,28 @@ def test_info_is_json_with_all_documented_keys(store: Store) -> None:
     assert info["leads"] == ["II", "V2", "aVL", "aVR"]
 
 
-def test_recordings_without_a_chosen_lead_are_not_counted(tmp_path: Path) -> None:
+def test_leads_that_recordings_have_are_counted_and_no_others(tmp_path: Path) -> None:
     def fewer(number: int, recording: Recording) -> Recording:
         return recording.select(["II"]) if number % 2 else recording
 
     store = prepare_dataset(FakeDataset(change=fewer), tmp_path / "store")
     info = store_facts(store, leads=["II", "V2"])
-    assert info["recordings_without_leads"] == 15
-    assert info["frames"] == 2 * 25
-    assert store_facts(store)["frames"] == 40
+    assert info["recordings_without_leads"] == 0
+    assert info["recordings_lacking_leads"] == 15
+    assert info["frames"] == 40 + 25
+    assert sum(info["label_frames"].values()) == 40 + 25
+    assert info["instances"]["simclr"]["total"] == 40 + 25
+    assert info["instances"]["cmlc"]["total"] == 25
+    alone = store_facts(store, leads=["V2"])
+    assert (alone["recordings_without_leads"], alone["frames"]) == (15, 25)
+    assert info["lead_sets"] == [
+        {"leads": ["II", "V2", "aVL", "aVR"], "recordings": 25},
+        {"leads": ["II"], "recordings": 15},
+    ]
+    assert info["rates"] == {"500": 40}
+    page = io.StringIO()
+    Console(file=page, width=100).print(store_tables(info))
+    assert "15 recordings lack some of these leads" in page.getvalue()
 
 
 def test_tables_show_the_counts_and_the_first_quarantined_recordings(tmp_path: Path) -> None:

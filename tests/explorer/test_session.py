@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 
 from clocs import Store
 from clocs.explorer.packing import unpack
-from clocs.explorer.session import Session
+from clocs.explorer.session import NO_VALUE, Session, packed_signal
+from clocs.explorer.upload_worker import packed_recording, unpacked_recording
+from clocs.recording import Gap
 
 
 def test_neighbours_are_the_nearest_other_patients(session: Session) -> None:
@@ -30,3 +34,18 @@ def test_signals_are_those_of_the_store(session: Session, small_store: Store) ->
         own = small_store.recording(name).select(["V2"])
         part = own.digital[:, round(own.rate) : 3 * round(own.rate)]
         assert ("mV", own.gain.tolist(), part.tolist()) in found
+
+
+def test_a_gap_is_drawn_as_nothing_and_not_as_zero(small_store: Store) -> None:
+    recording = small_store.recording(0)
+    first, second = recording.leads[:2]
+    holed = replace(recording, gaps=(Gap(10, 20, first),))
+    _, arrays = unpack(packed_signal(holed, 0, 1, None))
+    assert (arrays["digital"][0, 10:20] == NO_VALUE).all()
+    assert (arrays["digital"][1] != NO_VALUE).all()
+    _, arrays = unpack(packed_signal(holed, 12 / recording.rate, 1, first))
+    assert (arrays["digital"][0, :8] == NO_VALUE).all()
+    assert (arrays["digital"][0, 8:] != NO_VALUE).all()
+    _, arrays = unpack(packed_signal(holed, 0, 1, second))
+    assert (arrays["digital"] != NO_VALUE).all()
+    assert unpacked_recording(packed_recording(holed)).gaps == holed.gaps

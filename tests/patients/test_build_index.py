@@ -133,7 +133,7 @@ def test_wrong_arguments_are_refused_before_anything_is_encoded_or_written(
 def test_a_failure_leaves_no_folder_and_two_processes_do_not_write_one(
     checkpoint: Checkpoint, small_store: Store, tmp_path: Path
 ) -> None:
-    with pytest.raises(ClocsError, match="no lead V9"):
+    with pytest.raises(ClocsError, match=r"`leads` are V9, and .* has none of them"):
         index(checkpoint, small_store, out=tmp_path / "new", leads=["V9"])
     assert not (tmp_path / "new").exists()
     with locked(tmp_path / "busy"), pytest.raises(BusyError, match="is being written"):

@@ -15,7 +15,7 @@ import torch
 
 import clocs
 from clocs import Checkpoint, Frames, Store
-from clocs.errors import CheckpointError, FileError, SettingError, StoreError
+from clocs.errors import CheckpointError, ClocsWarning, FileError, SettingError, StoreError
 from clocs.frames.make import make_frames
 from clocs.frames.views import instances, single
 from clocs.patients.embed import embed_levels
@@ -223,13 +223,18 @@ def test_a_store_given_twice_is_refused(checkpoint: Checkpoint, small_store: Sto
         clocs.embed(checkpoint, small_store, small_store)
 
 
-def test_a_store_without_the_leads_of_the_encoder_is_refused_by_name(
+def test_a_store_with_some_leads_of_the_encoder_uses_them_and_one_with_none_is_refused(
     checkpoint: Checkpoint, small_store: Store
 ) -> None:
     other = replace(checkpoint, card=replace(checkpoint.card, leads=("II", "V9")))
-    with pytest.raises(SettingError, match=r"trained on II, V9, but .* has no lead V9; .*`leads`"):
-        clocs.embed(other, small_store)
-    assert clocs.embed(other, small_store, leads=["ii"]).leads == ("II",)
+    with pytest.warns(ClocsWarning, match="has no lead V9: it is embedded from II alone"):
+        made = clocs.embed(other, small_store)
+    only = clocs.embed(other, small_store, leads=["ii"])
+    assert (made.leads, only.leads) == (("II", "V9"), ("II",))
+    np.testing.assert_array_equal(made.vectors, only.vectors)
+    none = replace(checkpoint, card=replace(checkpoint.card, leads=("V8", "V9")))
+    with pytest.raises(SettingError, match=r"trained on V8, V9, and .* none of them; .*`leads`"):
+        clocs.embed(none, small_store)
 
 
 def test_vectors_of_different_leads_cannot_be_joined(

@@ -14,22 +14,51 @@ from clocs import Checkpoint, Recording, Store
 from clocs.errors import ClocsWarning, SettingError
 from clocs.patients.embed import embed_levels
 from clocs.patients.embed_files import embed_recordings
+from clocs.recording import Gap
 
 
-def test_recordings_without_the_leads_or_too_short_are_named(
+def test_recordings_without_any_of_the_leads_or_too_short_are_named(
     checkpoint: Checkpoint, small_store: Store
 ) -> None:
     whole = [small_store.recording(i) for i in range(3)]
     short = replace(whole[1], digital=whole[1].digital[:, :100])
-    bare = whole[2].select(["I", "II"])
+    bare = whole[2].select(["I", "III"])
     made = embed_recordings(checkpoint, [whole[0], short, bare])
     assert made.rows["recording"].to_list() == [whole[0].id]
     (first, why), (second, because) = made.problems
     assert (first, second) == (short.id, bare.id)
     assert "too short" in why
-    assert "has no lead V2, aVL, aVR of II, V2, aVL, aVR; choose from I, II with `leads`" in because
-    chosen = embed_recordings(checkpoint, [bare], leads=["II"])
+    assert "has none of the leads II, V2, aVL, aVR; choose from I, III with `leads`" in because
+    chosen = embed_recordings(checkpoint, [bare], leads=["I"])
     assert len(chosen) == 1 and not chosen.problems
+
+
+def test_a_file_with_fewer_leads_is_embedded_from_those_it_has_with_a_notice(
+    checkpoint: Checkpoint, small_store: Store
+) -> None:
+    one, two = (small_store.recording(i) for i in range(2))
+    with pytest.warns(ClocsWarning, match=r"1 of 2 recordings, such as .*, lack some of the leads"):
+        made = embed_recordings(checkpoint, [one.select(["V2", "I"]), two], level="frame")
+    whole = embed_recordings(checkpoint, [one, two], level="frame")
+    own = (whole.rows["recording"] != one.id) | (whole.rows["lead"] == "V2")
+    assert made.rows.drop("digest").equals(whole.rows.filter(own).drop("digest"))
+    np.testing.assert_array_equal(made.vectors, whole.vectors[own.to_numpy()])
+
+
+def test_a_gap_costs_a_file_the_frames_that_it_touches(
+    checkpoint: Checkpoint, small_store: Store
+) -> None:
+    one = small_store.recording(0)
+    middle, seconds = one.samples // 2, checkpoint.card.frame.seconds
+    holed = replace(one, gaps=(Gap(middle, middle + 3, "V2"),))
+    made = embed_recordings(checkpoint, [holed], level="frame")
+    whole = embed_recordings(checkpoint, [one], level="frame")
+    hit = (whole.rows["lead"] == "V2") & (whole.rows["segment"] == int(middle / one.rate / seconds))
+    assert hit.sum() == 1
+    assert made.rows.drop("digest").equals(whole.rows.filter(~hit).drop("digest"))
+    lost = replace(one, gaps=tuple(Gap(0, one.samples, lead) for lead in one.leads))
+    (_, why) = embed_recordings(checkpoint, [lost]).problems[0]
+    assert "has a gap in every frame" in why
 
 
 def test_rows_of_files_equal_those_of_the_store(checkpoint: Checkpoint, small_store: Store) -> None:

@@ -53,7 +53,7 @@ def test_a_file_is_compared_by_the_leads_of_the_index(
 def test_a_file_without_the_leads_of_the_index_is_refused_by_name(
     one_lead: Path, small_store: Store, tmp_path: Path
 ) -> None:
-    with pytest.raises(SettingError, match="has no lead II of II; choose from V2 with `leads`"):
+    with pytest.raises(SettingError, match="has none of the leads II; choose from V2 with `leads`"):
         clocs.similar(one_lead, file=csv_file(small_store, tmp_path, ["V2"]))
 
 

@@ -103,8 +103,7 @@ def test_leads_come_by_name_in_the_order_asked_for(store: Store) -> None:
     for row, digital in store.iter_signals(leads=("aVR", "II")):
         assert np.array_equal(digital, store.recording(row).digital[[3, 0]])
     assert [r.leads for r in store.iter_recordings(leads=("V2",))] == [("V2",)] * 40
-    with pytest.raises(SettingError, match="no lead V6"):
-        list(store.iter_signals(leads=("V6",)))
+    assert next(store.iter_signals(leads=("V6", "V2")))[1].shape[0] == 1  # it has no V6
 
 
 def test_iterating_decodes_every_chunk_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +137,7 @@ def test_zarr_opens_the_signals_as_one_flat_array(store: Store) -> None:
     assert headers[0] == headers[1]
 
 
-def test_default_leads_are_the_papers_four_or_else_all_common_ones(
+def test_default_leads_are_the_papers_four_or_else_those_of_half_of_the_recordings(
     store: Store, tmp_path: Path
 ) -> None:
     assert store.choose_leads() == ("II", "V2", "aVL", "aVR")
@@ -147,12 +146,12 @@ def test_default_leads_are_the_papers_four_or_else_all_common_ones(
         store.choose_leads(["V5"])
 
     def fewer(number: int, recording: Recording) -> Recording:
-        return recording.select(["V2", "II"]) if number % 2 else recording
+        return recording if number % 3 == 0 else recording.select(["V2", "II"])
 
     mixed = prepare_dataset(FakeDataset(change=fewer), tmp_path / "mixed")
     assert mixed.leads == ("II", "V2", "aVL", "aVR")
     assert mixed.choose_leads() == ("II", "V2")
-    assert mixed.rows_with(["aVR"]).size == 25
+    assert mixed.rows_with(["aVR"]).size == 14
     assert mixed.rows_with(["II"]).size == 40
 
 

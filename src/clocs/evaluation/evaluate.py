@@ -51,8 +51,8 @@ def evaluate(
         labels: The number of labelled recordings, or of patients if `by` is 'patient', instead of
             `fraction`.
         class_weights: Whether rare classes count as much as common ones.
-        leads: By name; those that the encoder was trained on where None. A store that lacks them is
-            evaluated on its own leads, with a warning.
+        leads: By name; those that the encoder was trained on where None. A store that lacks some
+            is evaluated on the others, and one that lacks all on its own leads, with a warning.
         epochs: At most this many, for protocols that train; 400 by default.
         patience: Epochs without a lower validation loss before a seed stops; 15 by default.
         batch_size: Rows per step; the paper's for the dataset by default.
@@ -138,11 +138,13 @@ def _check_distinct(groups: Sequence[Sequence[Checkpoint]]) -> None:
 
 
 def _leads_of_encoders(groups: Sequence[Sequence[Checkpoint]], store: Store) -> tuple[str, ...]:
-    """The leads that the encoders were trained on, or the store's own where it lacks them."""
+    """The leads that the encoders were trained on, as far as the store has them, or its own."""
     cards = [checkpoint.card for group in groups for checkpoint in group]
     trained = {card.leads: card for card in cards if card.dataset is not None}
     own = store.choose_leads()
-    usable = {leads: leads if set(leads) <= set(store.leads) else own for leads in trained}
+    usable = {
+        leads: tuple(lead for lead in leads if lead in store.leads) or own for leads in trained
+    }
     if len({frozenset(leads) for leads in usable.values()}) > 1:
         named = "; ".join(f"{card.method}: {', '.join(leads)}" for leads, card in trained.items())
         raise SettingError(
@@ -150,7 +152,7 @@ def _leads_of_encoders(groups: Sequence[Sequence[Checkpoint]], store: Store) -> 
             "all on the same ones"
         )
     for leads, found in usable.items():
-        if not set(leads) <= set(store.leads):
+        if leads != found:
             warnings.warn(
                 f"{store.path} lacks leads that the encoder was trained on ({', '.join(leads)}): "
                 f"it is evaluated on {', '.join(found)}",

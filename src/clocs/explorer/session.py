@@ -34,6 +34,7 @@ from clocs.store.store import Store
 
 NEIGHBOURS = 10
 LONGEST = 600.0  # seconds of signal in one response
+NO_VALUE = -32768  # in a gap; `static/api.js` draws nothing there
 
 
 class UnknownPatientError(ClocsError):
@@ -278,4 +279,10 @@ def packed_signal(recording: Recording, start: float, seconds: float, lead: str 
         "start": first / recording.rate,
         "seconds": recording.seconds,
     }
-    return pack(facts, {"digital": recording.digital[:, first:last]})
+    digital = recording.digital[:, first:last]
+    if recording.gaps:
+        digital = digital.copy()
+        for gap in recording.gaps:
+            own = slice(max(gap.start - first, 0), max(gap.stop - first, 0))
+            digital[recording.leads.index(gap.lead), own] = NO_VALUE
+    return pack(facts, {"digital": digital})

@@ -14,7 +14,7 @@ import sys
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import PurePosixPath
 
 import numpy as np
@@ -24,7 +24,7 @@ from clocs.explorer.packing import pack, unpack
 from clocs.formats.read import FORMATS, format_beside, options_of, recordings_in
 from clocs.formats.source import hold_files
 from clocs.limits import end_after, limit_process
-from clocs.recording import Recording
+from clocs.recording import Gap, Recording
 
 MOST_FILES = 64  # in a zip
 MOST_BYTES = 64 << 20  # of all files, uncompressed
@@ -140,8 +140,9 @@ def _checked(recording: Recording) -> Recording:
         problem = "is flat in every lead; check the recording"
     if problem:
         raise SourceError(f"{name} {problem}")
-    leads = tuple(lead[:24] for lead in recording.leads)
-    return replace(recording, id=name[:60], leads=leads)
+    short = {lead: lead[:24] for lead in recording.leads}
+    gaps = tuple(replace(gap, lead=short[gap.lead]) for gap in recording.gaps)
+    return replace(recording, id=name[:60], leads=tuple(short.values()), gaps=gaps)
 
 
 def packed_recording(recording: Recording) -> bytes:
@@ -152,6 +153,7 @@ def packed_recording(recording: Recording) -> bytes:
         "unit": recording.unit,
         "gain": recording.gain.tolist(),
         "baseline": recording.baseline.tolist(),
+        "gaps": [asdict(gap) for gap in recording.gaps],
     }
     return pack(facts, {"digital": recording.digital})
 
@@ -167,6 +169,7 @@ def unpacked_recording(data: bytes) -> Recording:
         gain=np.array(facts["gain"], np.float64),
         baseline=np.array(facts["baseline"], np.int32),
         unit=facts["unit"],
+        gaps=tuple(Gap(**gap) for gap in facts["gaps"]),
     )
 
 

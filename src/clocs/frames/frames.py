@@ -30,6 +30,7 @@ FILE = ArrayFile(
 )
 SEXES = ("unknown", "male", "female")
 SEVERAL = "+"  # between the names of joined datasets
+ABSENT = -1  # in `starts`: this frame has no signal in this lead
 _CODED = 1 << 22  # samples per piece of the coded signals
 
 
@@ -54,8 +55,9 @@ class Frames:
         sex: (recordings,) index into `SEXES`.
         day: (recordings,) recording date in days since 1970; nan where unknown.
         signals: (samples,) all windows, one after another.
-        starts: (frames, leads) where each window of `spec.samples` begins in `signals`.
-        scale: (frames, leads) mV per step.
+        starts: (frames, leads) where each window of `spec.samples` begins in `signals`; `ABSENT`
+            where the recording does not have the lead, or a gap touches the frame.
+        scale: (frames, leads) mV per step; nan where absent.
         recording: (frames,) index into `recording_ids`.
         patient: (frames,) index into `patient_ids`.
         segment: (frames,) position in the recording, from 0.
@@ -97,6 +99,11 @@ class Frames:
         """(frames,) whether a label is known."""
         return np.asarray(self.target.any(axis=1), np.bool_)
 
+    @property
+    def present(self) -> NDArray[np.bool_]:
+        """(frames, leads) whether a frame has a signal in a lead."""
+        return np.asarray(self.starts != ABSENT, np.bool_)
+
     def keyed(self, ids: Iterable[str]) -> list[str]:
         """Ids of patients or recordings with their dataset, unique across datasets."""
         return list(ids) if self.joined else [f"{self.dataset}:{name}" for name in ids]
@@ -107,8 +114,8 @@ class Frames:
         return sorted(self.patient_ids[row] for row in rows)
 
     def windows(self, rows: NDArray[np.int64], lead: int = 0) -> NDArray[np.float32]:
-        """rows: (n,) -> (n, samples) of one lead in mV."""
-        at = self.starts[rows, lead][:, None] + np.arange(self.spec.samples)
+        """rows: (n,) -> (n, samples) of one lead in mV; nan where it is absent."""
+        at = np.maximum(self.starts[rows, lead], 0)[:, None] + np.arange(self.spec.samples)
         return np.asarray(self.signals[at] * self.scale[rows, lead][:, None], np.float32)
 
     def with_split_seed(self, split_seed: int) -> Frames:
@@ -117,7 +124,7 @@ class Frames:
         return replace(self, split_seed=split_seed, split=part[self.patient])
 
     def with_leads(self, leads: Sequence[str]) -> Frames:
-        """The same frames with only these leads, in this order."""
+        """The same frames with only these leads, in this order; those with none are left out."""
         absent = [lead for lead in leads if lead not in self.leads]
         if absent or not leads:
             raise SettingError(
@@ -125,11 +132,17 @@ class Frames:
                 f"{', '.join(absent) or 'none'}; choose from them"
             )
         places = [self.leads.index(lead) for lead in leads]
+        some = self.present[:, places].any(axis=1)
+        rows: dict[str, Any] = {}
+        if not some.all():
+            names = ("recording", "patient", "segment", "split", "target")
+            rows = {name: getattr(self, name)[some] for name in names}
         return replace(
             self,
             leads=tuple(leads),
-            starts=np.ascontiguousarray(self.starts[:, places]),
-            scale=np.ascontiguousarray(self.scale[:, places]),
+            starts=np.ascontiguousarray(self.starts[some][:, places]),
+            scale=np.ascontiguousarray(self.scale[some][:, places]),
+            **rows,
         )
 
     def save(self, path: Path) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clocs.errors import SettingError
-from clocs.frames.frames import SEVERAL, Frames
+from clocs.frames.frames import ABSENT, SEVERAL, Frames
 from clocs.frames.signal_memory import allocate_signals, memory_for_signals
 
 
@@ -63,13 +63,19 @@ def join(
         patient_ids=distinct,
         recording_ids=tuple(n for part in parts for n in part.keyed(part.recording_ids)),
         signals=np.concatenate([part.signals for part in parts], out=signals),
-        starts=_shifted(parts, "starts", [len(part.signals) for part in parts]),
+        starts=_starts(parts),
         recording=_shifted(parts, "recording", [len(part.recording_ids) for part in parts]),
         patient=place[_shifted(parts, "patient", [len(part.patient_ids) for part in parts])],
         target=np.concatenate(targets),
         joined=True,
         **arrays,
     )
+
+
+def _starts(parts: Sequence[Frames]) -> NDArray[np.int64]:
+    shifted = _shifted(parts, "starts", [len(part.signals) for part in parts])
+    absent = np.concatenate([~part.present for part in parts])
+    return np.where(absent, ABSENT, shifted)
 
 
 def _shifted(parts: Sequence[Frames], name: str, sizes: list[int]) -> NDArray[Any]:

@@ -11,8 +11,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from clocs.errors import SettingError
-from clocs.frames.frames import SEXES, Frames
-from clocs.frames.positions import Cuts, cut, frame_count, label_frames
+from clocs.frames.frames import ABSENT, SEXES, Frames
+from clocs.frames.positions import Cuts, FrameLabels, cut, frame_count, label_frames
+from clocs.frames.present import bridged, gaps_of, has_leads, present_frames
 from clocs.frames.resample import LONG, TOGETHER, CutWindows, cut_windows
 from clocs.frames.signal_memory import allocate_signals
 from clocs.frames.splits import assign
@@ -32,11 +33,14 @@ class FramePlan:
     spec: FrameSpec  # duration and samples of a frame
     leads: tuple[str, ...]  # names, in the order requested
     split_seed: int  # random seed of `split`
-    table: pl.DataFrame  # one row per recording that has the leads; a part of the store's table
+    table: pl.DataFrame  # recordings that have one of the leads; a part of the store's table
     rows: NDArray[np.int64]  # (recordings,) their rows in the store
     cuts: Cuts  # all frames, including those that are not kept
     counts: NDArray[np.int64]  # (recordings,) frames of each
+    has: NDArray[np.bool_]  # (recordings, leads) whether a recording has a lead
+    present: NDArray[np.bool_]  # (frames, leads) whether a frame of `cuts` has a signal in a lead
     kept: NDArray[np.bool_]  # (frames,) whether a frame of `cuts` is used
+    left_out: dict[str, int]  # frames of episodes of none of the classes, by label
     target: NDArray[np.uint8]  # (frames, classes) labels of each frame of `cuts`
     patient_ids: tuple[str, ...]  # distinct patients, in order of appearance
     patient: NDArray[np.int32]  # (recordings,) index into `patient_ids`
@@ -45,23 +49,33 @@ class FramePlan:
     def windows(
         self, recordings: NDArray[np.int64] | None = None
     ) -> Iterator[tuple[int, NDArray[np.int16], NDArray[np.float64]]]:
-        """(recording, (leads, count, samples) steps, (leads, count) mV per step) of each in order.
+        """(recording, (own, count, samples) steps, (own, count) mV per step) of each in order.
 
-        For all recordings, or for some in ascending order. A few hundred are in memory at a time.
+        `own` are those of the leads that the recording has (`has`). For all recordings, or for
+        some in ascending order. A few hundred are in memory at a time.
         """
         chosen = np.arange(len(self.rows)) if recordings is None else recordings
         gains, baselines = _columns(self.table[chosen], self.leads)
+        gaps = gaps_of(self.table, self.leads)
         rate, samples = (self.table[name].to_numpy() for name in ("rate", "samples"))
         decoded = self.store.iter_signals(self.leads, self.rows[chosen].tolist())
 
-        def shape(item: tuple[int, _Decoded]) -> tuple[float, int, int]:
+        def shape(item: tuple[int, _Decoded]) -> tuple[float, int, int, bytes]:
             i = chosen[item[0]]
-            return float(rate[i]), int(samples[i]), item[0] if samples[i] > LONG else 0
+            alone = item[0] if samples[i] > LONG else 0
+            return float(rate[i]), int(samples[i]), alone, self.has[i].tobytes()
+
+        def whole(place: int, digital: NDArray[np.int16]) -> NDArray[np.int16]:
+            i = int(chosen[place])
+            if i not in gaps:
+                return digital
+            own = [lead for lead, has in zip(self.leads, self.has[i], strict=True) if has]
+            return bridged(digital, own, gaps[i])
 
         def several(items: list[tuple[int, _Decoded]]) -> list[tuple[int, CutWindows]]:
             places = [place for place, _ in items]
             values, steps = cut_windows(
-                np.stack([digital for _, (_, digital) in items]),
+                np.stack([whole(place, digital) for place, (_, digital) in items]),
                 np.stack([gains[place] for place in places]),
                 np.stack([baselines[place] for place in places]),
                 shape(items[0])[0],
@@ -84,18 +98,32 @@ def plan_frames(
     split_seed: int = 0,
 ) -> FramePlan:
     """Positions, labels and patients of the frames that `make_frames` would make of these."""
+    plan = possible_frames(store, spec=spec, leads=leads, split_seed=split_seed)
+    if not plan.kept.any():
+        raise SettingError(
+            f"{store.path} has no frame of {plan.spec.seconds:g} s with one of the leads "
+            f"{', '.join(plan.leads)}"
+        )
+    return plan
+
+
+def possible_frames(
+    store: Store,
+    *,
+    spec: FrameSpec | None = None,
+    leads: Sequence[str] | None = None,
+    split_seed: int = 0,
+) -> FramePlan:
+    """As `plan_frames`, but there may be none."""
     manifest = store.manifest
     spec = spec or manifest.frame
     leads = store.choose_leads(leads)
-    rows = store.rows_with(leads)
+    rows = np.flatnonzero(has_leads(store.table, leads).any(axis=1))
     table = store.table[rows]
     samples, rate = table["samples"].to_numpy(), table["rate"].to_numpy()
     cuts = cut(samples, rate, spec)
-    target, kept = _targets(table, cuts, manifest.labels)
-    if not kept.any():
-        raise SettingError(
-            f"{store.path} has no frame of {spec.seconds:g} s with the leads {', '.join(leads)}"
-        )
+    target, labelled = _targets(table, cuts, manifest.labels)
+    present = present_frames(table, cuts, spec, leads)
     patient_ids = table["patient"].unique(maintain_order=True).to_list()
     number = {patient: i for i, patient in enumerate(patient_ids)}
     return FramePlan(
@@ -107,7 +135,10 @@ def plan_frames(
         rows=rows,
         cuts=cuts,
         counts=frame_count(samples, rate, spec),
-        kept=kept,
+        has=has_leads(table, leads),
+        present=present,
+        kept=labelled.kept & present.any(axis=1),
+        left_out=labelled.left_out,
         target=target,
         patient_ids=tuple(patient_ids),
         patient=np.array([number[p] for p in table["patient"]], np.int32),
@@ -123,7 +154,10 @@ def make_frames(
     split_seed: int = 0,
     memory: int | None = None,
 ) -> Frames:
-    """All frames of the recordings that have the chosen leads, in memory if they fit.
+    """All frames of the recordings that have one of the chosen leads, in memory if they fit.
+
+    A lead that a recording does not have, or that a gap touches, is absent from the frame. A gap is
+    bridged by a straight line before resampling, so that it shows in no other frame.
 
     Args:
         store: Prepared recordings.
@@ -136,17 +170,18 @@ def make_frames(
     plan = plan_frames(store, spec=spec, leads=leads, split_seed=split_seed)
     manifest, spec, cuts, kept = store.manifest, plan.spec, plan.cuts, plan.kept
     size = plan.counts * spec.samples  # of one lead of each recording
-    base = np.concatenate(([0], np.cumsum(size * len(plan.leads))))
+    base = np.concatenate(([0], np.cumsum(size * plan.has.sum(axis=1))))
     signals = allocate_signals(int(base[-1]), beside=store.path.parent, memory=memory)
-    scale = np.empty((len(cuts.start), len(plan.leads)), np.float32)
+    scale = np.full((len(cuts.start), len(plan.leads)), np.nan, np.float32)
     first_frame = np.concatenate(([0], np.cumsum(plan.counts)))
     for i, values, steps in plan.windows():
         signals[base[i] : base[i + 1]] = values.ravel()
-        scale[first_frame[i] : first_frame[i + 1]] = steps.T
-    lead = np.arange(len(plan.leads))
-    starts = (base[cuts.recording] + cuts.frame * spec.samples)[:, None] + lead * size[
-        cuts.recording, None
+        scale[first_frame[i] : first_frame[i + 1], plan.has[i]] = steps.T
+    lead = np.cumsum(plan.has, axis=1) - 1  # its place among those that the recording has
+    starts = (base[cuts.recording] + cuts.frame * spec.samples)[:, None] + (lead * size[:, None])[
+        cuts.recording
     ]
+    starts[~plan.present], scale[~plan.present] = ABSENT, np.nan
     patient = plan.patient[cuts.recording[kept]]
     return Frames(
         dataset=manifest.dataset,
@@ -157,7 +192,7 @@ def make_frames(
         multilabel=manifest.multilabel,
         batch_size=manifest.batch_size,
         split_seed=split_seed,
-        unit=plan.table["unit"][0],
+        unit=plan.table["unit"][0] if plan.table["unit"].n_unique() == 1 else "mixed",
         patient_ids=plan.patient_ids,
         recording_ids=tuple(plan.table["id"]),
         digests=plan.table["digest"].to_numpy().astype(np.uint64),
@@ -187,8 +222,8 @@ def common_leads(stores: Sequence[Store], leads: Sequence[str] | None) -> tuple[
 
 def _targets(
     table: pl.DataFrame, cuts: Cuts, classes: tuple[str, ...]
-) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
-    """(frames, classes) targets, and (frames,) whether a frame is used (`clocs info` counts them).
+) -> tuple[NDArray[np.uint8], FrameLabels]:
+    """(frames, classes) targets, and the labels of episodes.
 
     Labels are the recording's, or the label of the episode that covers the frame's first sample.
     """
@@ -201,7 +236,7 @@ def _targets(
     rows = np.flatnonzero(frames.label >= 0)
     target[rows] = 0
     target[rows, frames.label[rows]] = 1
-    return target, frames.kept
+    return target, frames
 
 
 def _days(taken: pl.Series) -> NDArray[np.float64]:
@@ -215,10 +250,10 @@ def _days(taken: pl.Series) -> NDArray[np.float64]:
 def _columns(
     table: pl.DataFrame, leads: Sequence[str]
 ) -> tuple[list[NDArray[np.float64]], list[NDArray[np.int64]]]:
-    """Gain and baseline of the chosen leads of each recording."""
+    """Gain and baseline of those of the leads that each recording has."""
     gains, baselines = [], []
     for own, gain, baseline in table.select("leads", "gain", "baseline").iter_rows():
-        places = [own.index(lead) for lead in leads]
+        places = [own.index(lead) for lead in leads if lead in own]
         gains.append(np.array(gain, np.float64)[places])
         baselines.append(np.array(baseline, np.int64)[places])
     return gains, baselines

@@ -10,10 +10,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from clocs.frames.positions import Cuts, FrameLabels, cut, label_frames, pairs
+from clocs.frames.make import FramePlan, possible_frames
+from clocs.frames.positions import pairs
 from clocs.frames.splits import PARTS, assign
 from clocs.frames.views import Views
-from clocs.recording import FrameSpec
 from clocs.store.store import Store
 
 
@@ -25,9 +25,11 @@ def store_info(
 ) -> dict[str, Any]:
     """Count everything in a store; the result is ready for JSON.
 
-    `frames`, `label_frames` and the frames of `splits` are frames × chosen leads; recordings that
-    lack one of the chosen leads have none. Frames of episodes without a label of the dataset are
-    excluded from all of these and counted in `left_out_frames`, once per frame.
+    `frames`, `label_frames` and the frames of `splits` are frames × those of the chosen leads that
+    have a signal there. Frames of episodes without a label of the dataset are excluded from all of
+    these and counted in `left_out_frames`, once per frame; `frames_without_signal` are those that
+    have none in any of the leads. `lead_sets` says how many recordings have which leads, `rates`
+    which rate in Hz, and `lengths` are quantiles of their seconds.
 
     Args:
         store: An opened store.
@@ -35,22 +37,32 @@ def store_info(
         split_seed: Random seed for the patient split.
         instances: What to count in `instances`, by name: what an instance is, and its views.
     """
-    chosen = store.choose_leads(leads)
     manifest, table = store.manifest, store.table
-    usable = np.zeros(len(store), dtype=np.bool_)
-    usable[store.rows_with(chosen)] = True
-    cuts, labelled = _frames(store, manifest.frame, usable)
-    segments, with_label = _frames(store, manifest.segment_frame, usable)
-
+    plan = possible_frames(store, leads=leads, split_seed=split_seed)
+    segments = possible_frames(
+        store, spec=manifest.segment_frame, leads=plan.leads, split_seed=split_seed
+    )
     people = table["patient"].unique(maintain_order=True)
     index = table["patient"].replace_strict(people, np.arange(len(people)), return_dtype=pl.Int64)
     part_of_patient = assign(people.to_list(), manifest.dataset, split_seed)
     part = part_of_patient[index.to_numpy()]
-    frame_part = part[cuts.recording[labelled.kept]]
-    pair_part = part[segments.recording[pairs(segments, with_label.kept)]]
-    counts = {"frame": _per_part(frame_part), "pair": _per_part(pair_part)}
-    each = {"lead": len(chosen), "frame": 1}  # instances per frame or pair
+    frames = np.flatnonzero(plan.kept)
+    pair = pairs(segments.cuts, segments.kept)
+    # (frames or pairs, leads) whether a lead has a signal in all of it
+    present = plan.present[frames], segments.present[pair] & segments.present[pair + 1]
+    of_part = (
+        part[plan.rows[plan.cuts.recording[frames]]],
+        part[segments.rows[segments.cuts.recording[pair]]],
+    )
+
+    def counted(of: str, several: bool) -> dict[str, int]:
+        there = present[several]
+        each = there.sum(axis=1) if of == "lead" else there.all(axis=1).astype(np.int64)
+        return _per_part(of_part[several], np.asarray(each))
+
+    views_per_part = counted("lead", False)
     people_per_part, recordings_per_part = _per_part(part_of_patient), _per_part(part)
+    without_signal = ~plan.present.any(axis=1)
 
     seconds = float((table["samples"] / table["rate"]).sum())
     quarantine = store.quarantine
@@ -63,11 +75,17 @@ def store_info(
         "content_hash": manifest.content_hash,
         "bytes": store.bytes,
         "recordings": len(store),
-        "recordings_without_leads": int((~usable).sum()),
+        "recordings_without_leads": len(store) - len(plan.rows),
+        "recordings_lacking_leads": int((~plan.has.all(axis=1)).sum()),
+        "recordings_with_gaps": int((table["gaps"].list.len() > 0).sum()),
         "patients": len(people),
-        "frames": counts["frame"]["total"] * len(chosen),
-        "leads": list(chosen),
+        "frames": views_per_part["total"],
+        "frames_without_signal": int(without_signal.sum()),
+        "leads": list(plan.leads),
         "all_leads": list(store.leads),
+        "lead_sets": _sets_of_leads(table),
+        "rates": _counted_in_order(table["rate"]),
+        "lengths": _lengths(table),
         "rate": _one_or_all(table["rate"]),
         "unit": _one_or_all(table["unit"]),
         "seconds": seconds,
@@ -76,23 +94,19 @@ def store_info(
         "frame": asdict(manifest.frame),
         "segment_frame": asdict(manifest.segment_frame),
         "labels": _label_recordings(store),
-        "label_frames": _label_frames(store, cuts, labelled, len(chosen)),
-        "left_out_frames": labelled.left_out,
+        "label_frames": _label_frames(plan),
+        "left_out_frames": plan.left_out,
         "split_seed": split_seed,
         "splits": {
             name: {
                 "patients": people_per_part[name],
                 "recordings": recordings_per_part[name],
-                "frames": counts["frame"][name] * len(chosen),
+                "frames": views_per_part[name],
             }
             for name in PARTS
         },
         "instances": {
-            name: {
-                part: count * each[of]
-                for part, count in counts["pair" if views.segments > 1 else "frame"].items()
-            }
-            for name, (of, views) in (instances or {}).items()
+            name: counted(of, views.segments > 1) for name, (of, views) in (instances or {}).items()
         },
         "copies": int(table["digest"].is_duplicated().sum()),
         "quarantined": quarantine.height,
@@ -103,13 +117,6 @@ def store_info(
     }
 
 
-def _frames(store: Store, spec: FrameSpec, usable: NDArray[np.bool_]) -> tuple[Cuts, FrameLabels]:
-    """All frames of the usable recordings, and their labels."""
-    samples = np.where(usable, store.table["samples"].to_numpy(), 0)
-    cuts = cut(samples, store.table["rate"].to_numpy(), spec)
-    return cuts, label_frames(store.table, cuts, store.manifest.labels)
-
-
 def _label_recordings(store: Store) -> dict[str, int]:
     """Recordings with each label, as a whole or in an episode."""
     of_episodes = pl.col("episodes").list.eval(pl.element().struct.field("label"))
@@ -118,27 +125,36 @@ def _label_recordings(store: Store) -> dict[str, int]:
     return {name: found.get(name, 0) for name in store.manifest.labels}
 
 
-def _label_frames(store: Store, cuts: Cuts, frames: FrameLabels, leads: int) -> dict[str, int]:
-    classes = store.manifest.labels
-    total = np.bincount(frames.label[frames.label >= 0], minlength=len(classes))
-    whole = cuts.recording[frames.kept & (frames.label < 0)]
-    per_recording = pl.Series("frames", np.bincount(whole, minlength=len(store)))
-    of_recordings = (
-        store.table.select("labels", per_recording)
-        .explode("labels")
-        .drop_nulls()
-        .group_by("labels")
-        .agg(pl.col("frames").sum())
-    )
-    by_recording = dict(of_recordings.iter_rows())
-    return {
-        name: int(total[i] + by_recording.get(name, 0)) * leads for i, name in enumerate(classes)
-    }
+def _label_frames(plan: FramePlan) -> dict[str, int]:
+    """Frames × leads of each label."""
+    views = plan.present[plan.kept].sum(axis=1)
+    total = plan.target[plan.kept].astype(np.int64).T @ views
+    return dict(zip(plan.store.manifest.labels, total.tolist(), strict=True))
 
 
-def _per_part(part: NDArray[np.int8]) -> dict[str, int]:
-    counts = np.bincount(part, minlength=len(PARTS))
-    return dict(zip(PARTS, counts.tolist(), strict=True)) | {"total": len(part)}
+def _per_part(part: NDArray[np.int8], each: NDArray[Any] | None = None) -> dict[str, int]:
+    """How many of each part, or the sum of `each`."""
+    counts = np.bincount(part, each, minlength=len(PARTS)).astype(np.int64)
+    return dict(zip(PARTS, counts.tolist(), strict=True)) | {"total": int(counts.sum())}
+
+
+def _sets_of_leads(table: pl.DataFrame) -> list[dict[str, Any]]:
+    """How many recordings have which leads, the most frequent set first."""
+    sets = table["leads"].list.join(", ").value_counts(sort=True).rows()
+    return [
+        {"leads": names.split(", "), "recordings": count}
+        for names, count in sorted(sets, key=lambda row: (-row[1], row[0]))
+    ]
+
+
+def _counted_in_order(values: pl.Series) -> dict[str, int]:
+    return {f"{value:g}": count for value, count in values.value_counts().sort(values.name).rows()}
+
+
+def _lengths(table: pl.DataFrame) -> dict[str, float]:
+    seconds = table["samples"] / table["rate"]
+    quantiles = {"shortest": 0.0, "median": 0.5, "longest": 1.0}
+    return {name: float(seconds.quantile(q, "nearest") or 0.0) for name, q in quantiles.items()}
 
 
 def _counted(values: pl.Series) -> dict[str, int]:

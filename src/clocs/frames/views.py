@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clocs.errors import SettingError
-from clocs.frames.frames import Frames
+from clocs.frames.frames import ABSENT, Frames
 from clocs.recording import FrameSpec
 from clocs.store.manifest import Manifest
 
@@ -93,7 +93,10 @@ class Instances:
 def instances(
     frames: Frames, *, of: Literal["lead", "frame"], views: Views, split: int | None = None
 ) -> Instances:
-    """All instances of a part (or of all): one per lead, or one for all leads of a frame."""
+    """All instances of a part (or of all): one per lead, or one for all leads of a frame.
+
+    Those with a window that is absent are left out.
+    """
     first = _first_frames(frames, views.segments, split)
     run = first[:, None] + np.arange(views.segments)  # (groups, segments)
     starts, scale = frames.starts[run], frames.scale[run]  # (groups, segments, leads)
@@ -102,16 +105,24 @@ def instances(
         if not views.all_leads:
             raise SettingError("an instance of a whole frame needs views of all leads")
         shape = (len(first), views.segments * n_leads)
-        return Instances(
+        made = Instances(
             starts.reshape(shape), scale.reshape(shape), first, np.zeros(len(first), np.int64)
         )
+        return _whole(made)
     per_lead = (len(first) * n_leads, views.segments)
-    return Instances(
+    made = Instances(
         starts.transpose(0, 2, 1).reshape(per_lead),
         scale.transpose(0, 2, 1).reshape(per_lead),
         np.repeat(first, n_leads),
         np.tile(np.arange(n_leads), len(first)),
     )
+    return _whole(made)
+
+
+def _whole(made: Instances) -> Instances:
+    """Those whose every window is there."""
+    whole = (made.windows != ABSENT).all(axis=1)
+    return made if whole.all() else made.where(whole)
 
 
 def _first_frames(frames: Frames, count: int, split: int | None) -> NDArray[np.int64]:

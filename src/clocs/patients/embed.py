@@ -146,16 +146,17 @@ def embed_levels(
     """
     for level in levels:
         check_level(level)
-    chosen_leads = store_leads(checkpoint, store, leads)
-    plan = plan_frames(store, spec=spec, leads=chosen_leads, split_seed=split_seed)
+    wanted = store_leads(checkpoint, store, leads)
+    own_leads = [lead for lead in wanted if lead in store.leads]
+    plan = plan_frames(store, spec=spec, leads=own_leads, split_seed=split_seed)
     chosen = _recordings_of(plan, split, only)
 
     def windows() -> Iterator[NDArray[np.int16]]:
-        kept = plan.kept
+        used = plan.present & plan.kept[:, None]
         first = np.concatenate(([0], np.cumsum(plan.counts)))
         for done, (i, values, _) in enumerate(plan.windows(chosen), start=1):
-            own = values.transpose(1, 0, 2)[kept[first[i] : first[i + 1]]]
-            yield own.reshape(-1, plan.spec.samples)
+            own = used[first[i] : first[i + 1], plan.has[i]]
+            yield values.transpose(1, 0, 2)[own]
             progress(done, len(chosen))
 
     return collect(
@@ -164,7 +165,7 @@ def embed_levels(
         frame_rows(plan, chosen),
         levels,
         spec=plan.spec,
-        leads=plan.leads,
+        leads=wanted,
         problems=[] if split is not None or only is not None else _left_out(plan, len(chosen)),
     )
 
@@ -172,13 +173,25 @@ def embed_levels(
 def store_leads(
     checkpoint: Checkpoint, store: Store, leads: Sequence[str] | None
 ) -> tuple[str, ...]:
-    """The leads to embed, all of which the store has; SettingError names the missing ones."""
+    """The leads to embed; recordings are embedded from those of them that they have.
+
+    Raises:
+        SettingError: No recording of the store has any of them.
+    """
     wanted = leads_of(checkpoint, leads)
     missing = [lead for lead in wanted if lead not in store.leads]
-    if missing and leads is None:
+    if len(missing) == len(wanted):
+        trained = "the encoder was trained on" if leads is None else "`leads` are"
         raise SettingError(
-            f"the encoder was trained on {', '.join(wanted)}, but {store.path} has no lead "
-            f"{', '.join(missing)}; choose from {', '.join(store.leads)} with `leads`"
+            f"{trained} {', '.join(wanted)}, and {store.path} has none of them; choose from "
+            f"{', '.join(store.leads)} with `leads`"
+        )
+    if missing:
+        warnings.warn(
+            f"{store.path} has no lead {', '.join(missing)}: it is embedded from "
+            f"{', '.join(lead for lead in wanted if lead not in missing)} alone",
+            ClocsWarning,
+            stacklevel=3,
         )
     return wanted
 
@@ -199,13 +212,20 @@ def _recordings_of(
 
 
 def _left_out(plan: FramePlan, used: int) -> list[tuple[str, str]]:
-    """How many recordings of the whole store have no vector, and why."""
-    left = len(plan.store) - used
-    reason = (
-        f"{left} of {len(plan.store)} recordings have no frame of {plan.spec.seconds:g} s with all "
-        f"of the leads {', '.join(plan.leads)} and are left out"
-    )
-    return [(plan.store.path.name, reason)] if left else []
+    """How many recordings of the whole store have no vector or lack some leads."""
+    total, leads = len(plan.store), ", ".join(plan.leads)
+    counts = {
+        f"recordings have no frame of {plan.spec.seconds:g} s with one of the leads {leads} and "
+        "are left out": total - used,
+        f"recordings lack some of the leads {leads} and are embedded from those they have": int(
+            (~plan.has.all(axis=1)).sum()
+        ),
+    }
+    return [
+        (plan.store.path.name, f"{count} of {total} {words}")
+        for words, count in counts.items()
+        if count
+    ]
 
 
 def frame_with_halves(store: Store) -> FrameSpec:

@@ -5,6 +5,7 @@ A table names the patient of each file; without one, each file counts as one pat
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
@@ -16,9 +17,10 @@ import torch
 from numpy.typing import NDArray
 
 from clocs.datasets.checks import check_signal
-from clocs.errors import ClocsError, SettingError
+from clocs.errors import ClocsError, ClocsWarning, SettingError, UnusableError
 from clocs.formats.read import Found, find_recordings, known_suffixes, options_of, read_several
-from clocs.frames.positions import frame_count
+from clocs.frames.positions import cut, frame_count
+from clocs.frames.present import bridged, touched
 from clocs.frames.resample import LONG, TOGETHER, cut_windows
 from clocs.parallel import ahead, alike
 from clocs.patients.embeddings import Embeddings
@@ -116,14 +118,16 @@ def embed_recordings(
 ) -> Embeddings:
     """Embeddings of recordings outside a store, in the checkpoint's frame or another.
 
-    A recording that cannot be embedded (too short, without the leads, unreadable) is listed in
+    A recording is embedded from those of the leads that it has, and from frames without gaps. One
+    that cannot be embedded (too short, without any of the leads, unreadable) is listed in
     `problems` with the reason.
     """
     check_level(level)
     frame = spec or checkpoint.card.frame
     wanted = leads_of(checkpoint, leads)
     rows: list[dict[str, object]] = []  # one per recording
-    counts: list[int] = []  # frames of each
+    places: list[NDArray[np.bool_]] = []  # of each, (frames, leads) which have a signal
+    fewer: list[str] = []  # recordings without some of the leads
     problems: list[tuple[str, str]] = []
 
     def windows() -> Iterator[NDArray[np.int16]]:
@@ -137,11 +141,22 @@ def embed_recordings(
                     problems.append((str(one), str(values)))
                     continue
                 rows.append(file_row(one))
-                counts.append(len(values))
-                yield values.reshape(-1, frame.samples)
+                present = _present(one, len(values), frame, wanted)
+                places.append(present)
+                has = [lead in one.leads for lead in wanted]
+                if not all(has):
+                    fewer.append(one.id)
+                yield values[present[:, has]]
 
     vectors = list(encoded(checkpoint, windows(), frame.samples, device))
-    frames = rows_of_files(rows, counts, wanted)
+    if fewer:
+        warnings.warn(
+            f"{len(fewer)} of {len(rows)} recordings, such as {fewer[0]}, lack some of the leads "
+            f"{', '.join(wanted)} and are embedded from those they have",
+            ClocsWarning,
+            stacklevel=2,
+        )
+    frames = rows_of_files(rows, places, wanted)
     made = collect(
         checkpoint, vectors, frames, [level], spec=frame, leads=wanted, problems=problems
     )
@@ -152,7 +167,7 @@ def _shape(one: RecordingOrError) -> object:
     """Recordings of equal shape are cut together, unless they are long."""
     if not isinstance(one, Recording):
         return None
-    return one.rate, one.samples, one.id if one.samples > LONG else ""
+    return one.rate, one.samples, one.leads, one.id if one.samples > LONG else ""
 
 
 def _cut(
@@ -173,7 +188,7 @@ def _cut(
     if usable:
         own = [recording for _, recording in usable]
         values, _ = cut_windows(
-            np.stack([one.digital for one in own]),
+            np.stack([bridged(one.digital, one.leads, one.gaps) for one in own]),
             np.stack([one.gain for one in own]),
             np.stack([one.baseline for one in own]).astype(np.int64),
             own[0].rate,
@@ -189,13 +204,29 @@ def _cut(
 
 
 def _with_leads(recording: Recording, spec: FrameSpec, leads: Sequence[str]) -> Recording:
-    """The recording with these leads; ClocsError says why it cannot be used."""
-    missing = [lead for lead in leads if lead not in recording.leads]
-    if missing:
+    """The recording with those of the leads that it has; ClocsError says why it is of no use."""
+    has = [lead for lead in leads if lead in recording.leads]
+    if not has:
         raise SettingError(
-            f"{recording.id} has no lead {', '.join(missing)} of {', '.join(leads)}; choose from "
+            f"{recording.id} has none of the leads {', '.join(leads)}; choose from "
             f"{', '.join(recording.leads)} with `leads`"
         )
-    own = recording.select(leads)
+    own = recording.select(has)
     check_signal(own, frame=spec, known_leads=own.leads)
+    count = int(frame_count(own.samples, own.rate, spec))
+    if own.gaps and not _present(own, count, spec, has).any():
+        raise UnusableError("nan", f"{recording.id} has a gap in every frame of {spec.seconds:g} s")
     return own
+
+
+def _present(
+    recording: Recording, count: int, spec: FrameSpec, leads: Sequence[str]
+) -> NDArray[np.bool_]:
+    """(frames, leads) whether a frame has a signal in a lead."""
+    present = np.tile([lead in recording.leads for lead in leads], (count, 1))
+    start = cut([recording.samples], [recording.rate], spec).start
+    for gap in recording.gaps:
+        if gap.lead in leads:
+            touches = touched(start, recording.rate, spec, gap)
+            present[:, list(leads).index(gap.lead)] &= ~touches
+    return present

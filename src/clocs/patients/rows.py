@@ -84,23 +84,24 @@ def check_level(level: str) -> None:
 
 
 def frame_rows(plan: FramePlan, chosen: NDArray[np.int64]) -> pl.DataFrame:
-    """One row per frame and lead of the chosen recordings, frame by frame."""
-    keep = np.flatnonzero(plan.kept & np.isin(plan.cuts.recording, chosen))
-    recording, leads = plan.cuts.recording[keep], len(plan.leads)
+    """One row per frame and lead with a signal of the chosen recordings, frame by frame."""
+    used = plan.kept & np.isin(plan.cuts.recording, chosen)
+    keep, lead = np.nonzero(plan.present & used[:, None])
+    recording = plan.cuts.recording[keep]
     # There are few distinct sets of labels: make each once and look it up.
     kinds, kind = np.unique(plan.target[keep], axis=0, return_inverse=True)
     names = np.array(plan.store.manifest.labels)
     sets = pl.Series([names[row > 0].tolist() for row in kinds], dtype=pl.List(pl.String))
-    table = plan.table[recording.repeat(leads)]
+    table = plan.table[recording]
     return make_rows(
         {
             "dataset": pl.Series([plan.store.manifest.dataset]).new_from_index(0, table.height),
             "patient": table["patient"],
             "recording": table["id"],
-            "segment": plan.cuts.frame[keep].astype(np.int32).repeat(leads),
-            "lead": list(plan.leads) * len(keep),
-            "labels": sets[kind.ravel().repeat(leads)],
-            "split": np.array(PARTS)[plan.split[plan.patient[recording]]].repeat(leads),
+            "segment": plan.cuts.frame[keep].astype(np.int32),
+            "lead": pl.Series(plan.leads)[lead],
+            "labels": sets[kind.ravel()],
+            "split": np.array(PARTS)[plan.split[plan.patient[recording]]],
             "age": table["age"],
             "sex": table["sex"],
             "digest": table["digest"],
@@ -124,16 +125,25 @@ def file_row(recording: Recording) -> dict[str, object]:
 
 
 def rows_of_files(
-    recordings: Sequence[Mapping[str, object]], frames: Sequence[int], leads: Sequence[str]
+    recordings: Sequence[Mapping[str, object]],
+    present: Sequence[NDArray[np.bool_]],
+    leads: Sequence[str],
 ) -> pl.DataFrame:
-    """One row per frame and lead, from one row per recording and its number of frames."""
+    """One row per frame and lead with a signal.
+
+    recordings: One row each; present: for each, (frames, leads) which of them have a signal.
+    """
     names = recordings[0] if recordings else ()
     columns = {name: [row[name] for row in recordings] for name in names}
-    owner = np.repeat(np.arange(len(recordings)), np.asarray(frames, np.int64) * len(leads))
-    segment = [np.arange(count, dtype=np.int32).repeat(len(leads)) for count in frames]
+    places = [np.nonzero(there) for there in present]
+    owner = np.repeat(np.arange(len(recordings)), [len(segment) for segment, _ in places])
+    segments, of_leads = (
+        np.concatenate([place[axis] for place in places] or [np.zeros(0, np.int64)])
+        for axis in (0, 1)
+    )
     return make_rows(columns, len(recordings))[owner].with_columns(
-        pl.Series("segment", np.concatenate(segment) if segment else [], pl.Int32),
-        pl.Series("lead", list(leads) * sum(frames), pl.String),
+        pl.Series("segment", segments, pl.Int32),
+        pl.Series("lead", [leads[place] for place in of_leads], pl.String),
     )
 
 

@@ -6,6 +6,7 @@ Also encoders that are not trained: initial weights, where wanted with batch nor
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ import torch
 
 from clocs import keyed_random
 from clocs.encoders.base import Encoder, Weights
-from clocs.errors import CheckpointError, SettingError, TrainingError
+from clocs.errors import CheckpointError, ClocsWarning, SettingError, TrainingError
 from clocs.files import leftovers, write_atomic
 from clocs.frames.frames import Frames
 from clocs.frames.views import instances
@@ -69,6 +70,14 @@ def pretrain_frames(
     if plan.normalisation == "none" and frames.unit != "mV":
         raise SettingError(
             f"signals of {frames.dataset} are in {frames.unit}, not mV; leave out `normalisation`"
+        )
+    lacking = int((~frames.present.all(axis=1)).sum())
+    if plan.row.of == "frame" and lacking:
+        warnings.warn(
+            f"{plan.method} compares all leads of a frame: {lacking:,} of {len(frames):,} frames "
+            f"lack one of {', '.join(frames.leads)} and are left out",
+            ClocsWarning,
+            stacklevel=2,
         )
     if plan.objective:
         learnable_parts(frames, plan)  # refuses before the folder is touched, as do the next lines

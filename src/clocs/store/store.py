@@ -114,7 +114,8 @@ class Store:
     def choose_leads(self, leads: Sequence[str] | None = None) -> tuple[str, ...]:
         """The leads to use: those given, else the paper's four, else all.
 
-        By default, only leads that every recording has count, unless there is none.
+        By default, only leads that at least half of the recordings have count, unless there is
+        none.
         """
         every = self.leads
         if leads is not None:
@@ -126,8 +127,8 @@ class Store:
                     f"choose from {', '.join(every)}"
                 )
             return wanted
-        kinds = [set(kind) for kind in self.table["leads"].unique().to_list()]
-        common = tuple(lead for lead in every if all(lead in kind for kind in kinds))
+        having = dict(self.table["leads"].explode().value_counts().iter_rows())
+        common = tuple(lead for lead in every if 2 * having[lead] >= len(self))
         if all(lead in common for lead in PAPER_LEADS):
             return PAPER_LEADS
         return common or every
@@ -165,8 +166,8 @@ class Store:
         """(row, its (leads, samples) digital samples) of all, or of some ascending, rows.
 
         Every chunk is decoded once and one chunk is held at a time. The leads are by name, in the
-        order asked for; all of a recording's where None. StoreError names the recording whose
-        samples differ from their digest.
+        order asked for, those that the recording has; all of them where None. StoreError names the
+        recording whose samples differ from their digest.
         """
         reader = self._reader()
         places = self.table.select("id", "offset", "samples", "leads", "digest")
@@ -180,10 +181,7 @@ class Store:
             if leads is not None:
                 key = tuple(own)
                 if key not in orders:
-                    absent = [lead for lead in leads if lead not in key]
-                    if absent:
-                        raise SettingError(f"recording {name} has no lead {', '.join(absent)}")
-                    orders[key] = [key.index(lead) for lead in leads]
+                    orders[key] = [key.index(lead) for lead in leads if lead in key]
                 digital = digital[orders[key]]
             yield row, digital
 

@@ -32,7 +32,7 @@ def _facts(info: Mapping[str, Any]) -> Table:
     for name, value in (
         ("dataset", info["dataset"] + (f" ({settings})" if settings else "")),
         ("recordings", f"{info['recordings']:,} of {info['patients']:,} patients"),
-        ("length", f"{info['hours']:,.1f} hours at {several(info['rate'])} Hz"),
+        ("length", f"{info['hours']:,.1f} hours at {several(info['rate'])} Hz{_spread(info)}"),
         ("leads", f"{several(info['leads'])} of {several(info['all_leads'])}"),
         ("frames × leads", f"{info['frames']:,} of {info['frame']['seconds']:.4g} s"),
         ("unit", several(info["unit"])),
@@ -70,7 +70,24 @@ def _quarantine(info: Mapping[str, Any]) -> list[RenderableType]:
     shown: list[RenderableType] = []
     if info["recordings_without_leads"]:
         count = info["recordings_without_leads"]
-        shown.append(Text(f"\n{count:,} recordings lack one of these leads and are not counted."))
+        shown.append(Text(f"\n{count:,} recordings have none of these leads and no frame."))
+    if info["recordings_lacking_leads"]:
+        shown.append(
+            Text(
+                f"\n{info['recordings_lacking_leads']:,} recordings lack some of these"
+                " leads and give frames of those they have:"
+            )
+        )
+    if len(info["lead_sets"]) > 1:
+        shown.append(_lead_sets(info["lead_sets"]))
+    if info["frames_without_signal"]:
+        count = info["frames_without_signal"]
+        shown.append(
+            Text(f"\n{count:,} frames have no signal in any of these leads and are left out.")
+        )
+    if info["recordings_with_gaps"]:
+        count = info["recordings_with_gaps"]
+        shown.append(Text(f"\n{count:,} recordings have gaps, which cost the frames they touch."))
     if info["copies"]:
         words = f"\n{info['copies']:,} duplicate recordings: the same samples under several names."
         shown.append(Text(words))
@@ -95,3 +112,25 @@ def _quarantine(info: Mapping[str, Any]) -> list[RenderableType]:
     if more > 0:
         shown.append(Text(f"… and {more:,} more (--json lists all)"))
     return shown
+
+
+def _lead_sets(sets: list[dict[str, Any]]) -> Table:
+    table = Table(title="Leads of recordings", title_justify="left")
+    columns(table, ("leads", "recordings"), left=("leads",))
+    for one in sets[:_MOST_LISTED]:
+        table.add_row(Text(", ".join(one["leads"])), f"{one['recordings']:,}")
+    if len(sets) > _MOST_LISTED:
+        table.add_row("other sets", f"{sum(one['recordings'] for one in sets[_MOST_LISTED:]):,}")
+    return table
+
+
+def _spread(info: Mapping[str, Any]) -> str:
+    """How long recordings are, where they differ, and how many have which rate."""
+    lengths, rates = info["lengths"], info["rates"]
+    words = ""
+    if len(rates) > 1:
+        words = f" ({', '.join(f'{count:,} at {rate}' for rate, count in rates.items())})"
+    if lengths["shortest"] < lengths["longest"]:
+        low, middle, high = (lengths[name] for name in ("shortest", "median", "longest"))
+        words += f"; {low:,.4g} to {high:,.4g} s each, median {middle:,.4g} s"
+    return words
