@@ -80,3 +80,13 @@ app(["prepare", "--help"], standalone_mode=False)
     store = open_store(out)
     assert store.manifest.dataset == "sick" and store.manifest.settings == {"rate": "250.0"}
     assert store.table["labels"].to_list() == [["sick"]] * 3
+
+
+def test_a_dataset_object_is_prepared_and_takes_no_options(tmp_path: Path) -> None:
+    import clocs
+    from clocs.datasets.synthetic import Synthetic
+
+    store = clocs.prepare(Synthetic(patients=2), out=tmp_path / "store")
+    assert len(store) == 4
+    with pytest.raises(clocs.ClocsError, match="leave out `source`, `patients`"):
+        clocs.prepare(Synthetic(), "folder", out=tmp_path / "other", patients=3)

@@ -28,7 +28,7 @@ _NOT_TO_FORK = ("polars", "torch")
 
 
 def prepare(
-    name: str,
+    name: str | Dataset,
     source: Path | str | None = None,
     *,
     out: Path | str,
@@ -39,7 +39,8 @@ def prepare(
     """Read a dataset's published files, or a folder of one's own, into a store.
 
     Args:
-        name: One of `clocs.datasets.table.DATASETS`: 'chapman', 'synthetic' …
+        name: One of `clocs.datasets.table.DATASETS`: 'chapman', 'synthetic' …; or a dataset of
+            your own, an object (docs/own-datasets.md).
         source: A folder or the zip as downloaded; None for 'synthetic'.
         out: The store's folder, made where it does not exist.
         workers: Number of reading processes; by default one per core, at most 16.
@@ -48,9 +49,14 @@ def prepare(
             `recordings`, `seconds`, `rate` for synthetic.
     """
     _refuse_inside(Path(out), source)
-    return prepare_dataset(
-        open_dataset(name, source, **options), Path(out), workers=workers, progress=progress
-    )
+    if isinstance(name, str):
+        dataset = open_dataset(name, source, **options)
+    elif source is None and not options:
+        dataset = name
+    else:
+        given = ", ".join(f"`{one}`" for one in (*["source"][: source is not None], *options))
+        raise SettingError(f"a dataset of your own has its source and options; leave out {given}")
+    return prepare_dataset(dataset, Path(out), workers=workers, progress=progress)
 
 
 def _refuse_inside(out: Path, source: Path | str | None) -> None:
