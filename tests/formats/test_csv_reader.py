@@ -153,14 +153,14 @@ def test_published_samples_equal_pandas_to_a_twentieth_of_a_microvolt(
         assert (np.abs(recording.signal - expected) <= step * 1.0001).all()
 
 
-def test_a_csv_in_millivolts_is_refused_until_its_unit_is_given(tmp_path: Path) -> None:
-    (tmp_path / "x.csv").write_bytes(text(VALUES / 1000))
+def test_a_csv_in_millivolts_is_refused_by_the_strict_reader(tmp_path: Path) -> None:
     with pytest.raises(UnusableError, match=r"in µV, which is no ECG; .* as `unit`"):
-        read(tmp_path / "x.csv")
-    right = read(tmp_path / "x.csv", unit="mV")
-    np.testing.assert_allclose(right.signal, VALUES.T / 1000, rtol=1e-4, atol=1e-4)
+        read_csv(text(VALUES / 1000), name="x")
+    (tmp_path / "x.csv").write_bytes(text(VALUES / 1000))
+    for right in (read(tmp_path / "x.csv", unit="mV"), read(tmp_path / "x.csv")):
+        np.testing.assert_allclose(right.signal, VALUES.T / 1000, rtol=1e-4, atol=1e-4)
     (tmp_path / "y.csv").write_bytes(PLAIN)
-    with pytest.raises(UnusableError, match=r"if its values are in mV, which is no ECG"):
+    with pytest.raises(UnusableError, match="mV with the gain and baseline that it gives"):
         read(tmp_path / "y.csv", unit="mV")
     with pytest.raises(ClocsError, match="`unit` is 'volts'; give mV"):
         read(tmp_path / "y.csv", unit="volts")

@@ -55,7 +55,7 @@ def test_read_takes_ecg_files_by_suffix_and_refuses_unknown_ones(tmp_path: Path)
     (tmp_path / "p_1.ecg").write_bytes(b"\1\0\2\0")
     assert read(tmp_path / "p_1.ecg").digital.tolist() == [[1, 2]]
     (tmp_path / "x.txt").write_bytes(b"")
-    with pytest.raises(SourceError, match=r"x\.txt is of no known format; known are \.csv"):
+    with pytest.raises(SourceError, match=r"x\.txt is of no known format; known are .*\.csv"):
         read(tmp_path / "x.txt")
     with pytest.raises(SourceError, match=r"y\.csv does not exist"):
         read(tmp_path / "y.csv")

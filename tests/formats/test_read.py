@@ -68,7 +68,7 @@ def test_header_and_signal_file_are_one_recording_also_by_its_bare_name(folder: 
 
 def test_bad_files_are_named_and_the_others_read(folder: Path, tmp_path: Path) -> None:
     (folder / "cut.ecg").write_bytes(b"odd")
-    (folder / "text.csv").write_text("a,b\nc,d\n")
+    (folder / "text.csv").write_text("I,II\n" + 50 * "1,2\n" + "c,d\n")
     lonely = tmp_path / "lonely.dat"
     lonely.write_bytes(b"12")
     (tmp_path / "broken.zip").write_bytes(b"PK but no more")

@@ -21,8 +21,8 @@ def test_files_beyond_the_limits_are_listed_and_all_others_are_read(
         (tmp_path / f"r{number:02}.ecg").write_bytes((samples + number).astype("<i2").tobytes())
     with (tmp_path / "r05_memory.ecg").open("wb") as file:
         file.truncate(3 * GIB)
-    row = ",".join(["1_0"] * 12) + "\n"  # no plain numbers: read field by field
-    (tmp_path / "r12_time.csv").write_text(row * 500_000)
+    row = ",".join(["1.25"] * 12) + "\n"  # the bad one at the end is looked for in all of them
+    (tmp_path / "r12_time.csv").write_text(row * 250_000 + row.replace("1.25", "1_0"))
     monkeypatch.setenv("CLOCS_READ_GIB", "1")
     monkeypatch.setenv("CLOCS_READ_SECONDS", "1")
     results = list(read_several(find_recordings([tmp_path]), rate=500.0, unit="µV"))

@@ -2,7 +2,7 @@
 
 One row per sample, one column per lead; no header row (then the standard twelve leads in their
 usual order) or one with lead names. Neither the rate nor the unit is in the file: they are given,
-or those of Chapman are assumed and checked.
+or those of Chapman are assumed and checked. `text_table.py` reads tables of every other layout.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clocs.errors import SettingError, UnusableError
-from clocs.formats.base import FileFormat, ReadOptions
-from clocs.formats.source import Source, stem
 from clocs.limits import UNPACKED_FREELY
 from clocs.recording import (
     STANDARD_LEADS,
@@ -208,10 +206,3 @@ def _numbers_fast(body: bytes, *, columns: int) -> NDArray[np.float64] | None:
         return None
     values = np.ascontiguousarray(table.to_numpy().T, np.float64)
     return values if np.isfinite(values).all() else None
-
-
-def _read(source: Source, path: str, options: ReadOptions) -> Recording:
-    return read_csv(source.read(path), name=stem(path), rate=options.rate, unit=options.unit)
-
-
-CSV = FileFormat("CSV", ".csv", _read)
