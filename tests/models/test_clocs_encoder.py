@@ -95,11 +95,17 @@ def test_a_checkpoint_is_used_without_training(fitted: ClocsEncoder, tmp_path: P
 
 def test_nan_costs_frames_and_a_recording_without_any_becomes_nan(fitted: ClocsEncoder) -> None:
     X = signals()
+    X[2, 0, :50] = np.nan  # in the first of two frames
     X[3] = np.nan
     with pytest.warns(ClocsWarning, match="1 of 40 recordings have no embedding.*number 3"):
         vectors = fitted.transform(X)
     assert np.isnan(vectors[3]).all()
     assert np.isfinite(np.delete(vectors, 3, axis=0)).all()
+    assert np.array_equal(
+        np.delete(vectors, (2, 3), 0), np.delete(fitted.transform(signals()), (2, 3), 0)
+    )
+    with pytest.warns(ClocsWarning, match="1 of 40 recordings cannot be used"):
+        small().fit(X, groups=GROUPS)
 
 
 def test_recordings_may_have_another_length_but_not_other_leads(fitted: ClocsEncoder) -> None:

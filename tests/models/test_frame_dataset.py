@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader, get_worker_info
 
 import clocs
-from clocs import Frames, Store
+from clocs import Frames, FrameSpec, Store
 from clocs.errors import SettingError
 from clocs.frames.splits import PARTS
 
@@ -53,6 +53,21 @@ def test_unlabelled_frames_have_zeros_and_may_be_left_out() -> None:
     dataset = clocs.torch_dataset(store)
     assert [int(dataset[i]["target"].sum()) for i in range(4)] == [1, 1, 0, 0]
     assert len(clocs.torch_dataset(store, labelled=True)) == 8
+
+
+def test_a_missing_lead_is_nan_never_zero() -> None:
+    X = np.random.default_rng(0).normal(size=(4, 2, 1000))
+    X[1, 0] = np.nan  # a lead without a single value
+    X[2, 1, 10:20] = np.nan  # a gap, in the first frame
+    store = clocs.from_arrays(X, "abcd", rate=100, leads=["I", "II"], frame=FrameSpec(5.0, 500))
+    for normalise in (False, True):
+        dataset = clocs.torch_dataset(store, normalise=normalise)
+        items = [dataset[i] for i in range(len(dataset))]
+        for index, lead in ((2, 0), (3, 0), (4, 1)):
+            assert items[index]["signal"][lead].isnan().all()
+            assert not items[index]["has_lead"][lead]
+            assert items[index]["signal"][1 - lead].isfinite().all()
+        assert items[5]["signal"].isfinite().all()
 
 
 def _worker_shares(batch: list[dict[str, Any]]) -> tuple[bool, int, torch.Tensor]:

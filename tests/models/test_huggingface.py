@@ -45,6 +45,8 @@ def test_parts_and_leads_can_be_chosen_and_gaps_are_nan(tmp_path: Path) -> None:
     second = clocs.huggingface_dataset(store, leads=["II"], cache=tmp_path)
     assert second.num_rows == 29
     assert np.flatnonzero(np.isnan(second[0]["signal"][0])).tolist() == [5]
+    both = clocs.huggingface_dataset(store, leads=["II", "I"], cache=tmp_path)
+    assert [both[i]["leads"] for i in (2, 3)] == [["II", "I"], ["I"]]
     with pytest.raises(clocs.ClocsError, match="no split"):
         clocs.huggingface_dataset(store, split="dev")
 

@@ -32,8 +32,7 @@ def huggingface_dataset(
         store: Prepared recordings.
         split: Only this part: 'train', 'validation' or 'test'; all where None.
         split_seed: Random seed for the patient split.
-        leads: Only these, of the recordings that have all of them; every recording's own where
-            None.
+        leads: Only these, and only recordings that have one of them; all leads where None.
         streaming: Give a `datasets.IterableDataset`, which reads the store as it goes and writes
             nothing.
         cache: Folder for the Arrow file; that of `datasets` by default.
@@ -105,9 +104,12 @@ def _rows(
     for number, recording in zip(part.tolist(), store.iter_recordings(), strict=True):
         if split not in (None, PARTS[number]):
             continue
-        if not set(leads or ()) <= set(recording.leads):
-            continue
-        own = recording if leads is None else recording.select(leads)
+        own = recording
+        if leads is not None:
+            had = [lead for lead in leads if lead in recording.leads]
+            if not had:
+                continue
+            own = recording.select(had)
         yield {
             "id": own.id,
             "patient": own.patient,
