@@ -64,6 +64,7 @@ _ROWS = (
                 "https://irhythm.github.io/public_data/CARDIOL_MAY_2017.zip",
             ),
         ),
+        size=3_197_307,
     ),
     Publication(
         name="chapman",
