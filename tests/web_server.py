@@ -42,10 +42,9 @@ class Web:
 
     def list_sums(self) -> None:
         """Publish SHA256SUMS.txt of all files."""
-        lines = [f"{hashlib.sha256(data).hexdigest()} {name}" for name, data in self.files.items()]
-        # sha256sum writes two spaces, or one and a star
-        text = "\n".join(line.replace(" ", "  ", 1) for line in lines) + "\n"
-        self.files["SHA256SUMS.txt"] = text.encode()
+        pairs = [(hashlib.sha256(data).hexdigest(), name) for name, data in self.files.items()]
+        lines = "".join(f"{digest} {name}\n" for digest, name in pairs)  # PhysioNet: one space
+        self.files["SHA256SUMS.txt"] = lines.encode()
 
 
 class Handler(BaseHTTPRequestHandler):

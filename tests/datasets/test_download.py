@@ -352,9 +352,9 @@ DIGEST = "0" * 64
     "line",
     [
         f"{DIGEST}  ../../etc/passwd", f"{DIGEST}  /etc/passwd", f"{DIGEST}  a/../b",
-        f"{DIGEST}  c:\\windows", f"{DIGEST}  a\\b", f"{DIGEST}  .partial/x", f"{DIGEST}  a//b",
+        f"{DIGEST}  c:\\windows", f"{DIGEST}  a\\b", f"{DIGEST}  ..", f"{DIGEST}  a//b",
         f"{DIGEST}  a/", f"{DIGEST}  {'x' * 300}", f"{DIGEST}  a\x00b", "<html>", "0123  a",
-        f"{DIGEST}  a\n{DIGEST}  A",
+        f"{'1' * 64}  good",
     ],
 )  # fmt: skip
 def test_names_that_lead_elsewhere_and_other_texts_are_refused(
@@ -366,9 +366,10 @@ def test_names_that_lead_elsewhere_and_other_texts_are_refused(
     assert not (tmp_path / "data").exists()
 
 
-def test_lists_with_stars_and_dots_are_understood() -> None:
-    text = f"{DIGEST} *./a/b.dat\n\n{DIGEST.upper()}  c d.txt\n".encode()
-    assert parse_sums(text, name="list") == {"a/b.dat": DIGEST, "c d.txt": DIGEST}
+def test_lists_as_physionet_and_sha256sum_write_them_are_understood() -> None:
+    text = f"{DIGEST} *./a/b.dat\n\n{DIGEST.upper()}  c d.txt\n{DIGEST} e\n{DIGEST} .partial/x\n"
+    found = parse_sums(text.encode(), name="list")
+    assert found == {"a/b.dat": DIGEST, "c d.txt": DIGEST, "e": DIGEST}
 
 
 def test_an_endless_list_is_refused(

@@ -22,8 +22,8 @@ from clocs.locks import locked
 
 CONNECTIONS = 4
 _MOST_FAILURES = 20
-_LINE = re.compile(r"([0-9a-fA-F]{64}) [ *](.+)")
-_PART = re.compile(r"(?![. ])[^/\\:*?\"<>|\x00-\x1f\x7f]{1,255}(?<![. ])")
+_LINE = re.compile(r"([0-9a-fA-F]{64}) +\*?(.+)")  # PhysioNet has one space, sha256sum two
+_PART = re.compile(r"(?!\.\.?$)[^/\\:\x00-\x1f\x7f]{1,200}(?<! )")  # of a name
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,21 +169,21 @@ def parse_sums(content: bytes, *, name: str) -> dict[str, str]:
         SourceError: It is no such list, or one of its names could lead out of a folder.
     """
     found: dict[str, str] = {}
-    folded: set[str] = set()
     for line in content.decode("utf-8", errors="replace").splitlines():
         if not line.strip():
             continue
-        match = _LINE.fullmatch(line.rstrip())
+        match = _LINE.fullmatch(line)
         file = match[2].removeprefix("./") if match else ""
-        if match is None or not all(_PART.fullmatch(part) for part in file.split("/")):
+        parts = file.split("/")
+        if match is None or not all(_PART.fullmatch(part) for part in parts):
             raise SourceError(
                 f"{name} is no list of files with their sha256 (a line is {line!r:.100}); "
                 "try again later, or give another address as `url`"
             )
-        if file.casefold() in folded:
+        if found.get(file, match[1].lower()) != match[1].lower():
             raise SourceError(f"{name} lists {file:.100} twice; give another address as `url`")
-        folded.add(file.casefold())
-        found[file] = match[1].lower()
+        if not any(part.startswith(".") for part in parts):  # hidden files are no recordings
+            found[file] = match[1].lower()
     return found
 
 
