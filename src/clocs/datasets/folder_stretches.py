@@ -43,8 +43,8 @@ def capped(
     """At most so many minutes of each patient, so that all together have at most so many hours.
 
     What is kept is spread evenly over a patient's time: the first minutes of each stretch, or,
-    where those would be less than a minute, a minute of every so many. Stretches of unknown
-    duration are kept.
+    where those would be less than a minute, a minute of every so many. Of a recording whose
+    duration only reading tells, the first minutes are kept.
     """
     of_patient: defaultdict[str, list[Stretch]] = defaultdict(list)
     for one in stretches:
@@ -57,7 +57,10 @@ def capped(
         most = min(most, _level(list(known.values()), HOUR * most_hours))
     kept: list[Stretch] = []
     for who, own in of_patient.items():
-        kept += own if known[who] <= most else _spread(own, most)
+        timed = [one for one in own if one.stop is not None]
+        kept += timed if known[who] <= most else _spread(timed, most)
+        limit = None if most == math.inf else most
+        kept += [replace(one, stop=limit) for one in own if one.stop is None]
     return kept
 
 
@@ -74,20 +77,17 @@ def _level(amounts: Sequence[float], total: float) -> float:
 
 
 def _spread(own: Sequence[Stretch], most: float) -> list[Stretch]:
-    unknown = [one for one in own if one.stop is None]
-    known = [one for one in own if one.stop is not None]
-    total = sum(one.seconds for one in known)
-    share = most / total
-    count = min(len(known), max(1, int(most // _LEAST)))
-    if share * min(one.seconds for one in known) >= _LEAST:
-        chosen = [(one, share * one.seconds) for one in known]
+    """So many seconds of these stretches, whose durations are known."""
+    share = most / sum(one.seconds for one in own)
+    count = min(len(own), max(1, int(most // _LEAST)))
+    if share * min(one.seconds for one in own) >= _LEAST:
+        chosen = [(one, share * one.seconds) for one in own]
     else:
-        places = [round(i * (len(known) - 1) / max(1, count - 1)) for i in range(count)]
-        chosen = [(known[place], most / count) for place in dict.fromkeys(places)]
-    cut = [
+        places = [round(i * (len(own) - 1) / max(1, count - 1)) for i in range(count)]
+        chosen = [(own[place], most / count) for place in dict.fromkeys(places)]
+    return [
         replace(one, stop=min(one.start + length, one.stop or math.inf)) for one, length in chosen
     ]
-    return [*unknown, *cut]
 
 
 def entry_of(stretch: Stretch, seconds: float | None) -> Entry:

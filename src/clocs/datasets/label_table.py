@@ -86,7 +86,8 @@ def label_recordings(
         SettingError: A column is missing, no column names recordings, or none is clearly a label.
     """
     roles = _roles(table, options, name)
-    ids = _id_columns(table, names, options, taken=set(roles.values()), name=name)
+    others = {column for role, column in roles.items() if role != "patient"}
+    ids = _id_columns(table, names, options, taken=others, name=name)
     classes = _label_columns(table, options, taken={*ids, *roles.values()}, name=name)
     of_rows, notices = _labels_of_rows(table, classes, codes)
     dates = dates_of(table[roles["date"]]) if "date" in roles else []
@@ -217,15 +218,15 @@ def _id_columns(
 def _matched(
     table: Columns, names: RecordingNames, taken: Collection[str], step: int
 ) -> dict[str, set[int]]:
-    """The recordings that each column names, in every so many rows; without those of none."""
-    matched: dict[str, set[int]] = {}
-    for column, values in table.items():
-        texts = {text for text in values[::step] if text}
-        found = [names.find(text) for text in texts]
-        hits = sum(bool(numbers) for numbers in found)
-        matched[column] = {number for numbers in found for number in numbers}
-        if column in taken and 2 * hits < len(texts):
-            matched[column] = set()  # an age that happens to be a file's number
+    """The recordings that each column names, in every so many rows; without those of none.
+
+    Columns that are `taken` name none: an age may happen to be a file's number.
+    """
+    matched = {
+        column: {number for text in set(values[::step]) for number in names.find(text)}
+        for column, values in table.items()
+        if column not in taken
+    }
     return {column: found for column, found in matched.items() if found}
 
 

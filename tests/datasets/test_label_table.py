@@ -1,0 +1,198 @@
+"""Tables of labels in every shape: which columns are what, and which rows are whose."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+
+import openpyxl
+import polars as pl
+import pytest
+
+from clocs.datasets.base import Entry
+from clocs.datasets.label_table import Labelled, TableOptions, label_recordings, read_codes
+from clocs.datasets.recording_names import RecordingNames
+from clocs.datasets.text_table import read_table
+from clocs.errors import SettingError, SourceError
+
+PATHS = ("a/r1.hea", "a/r2.hea", "b/007.edf", "b/x.y.hea")
+SUFFIXES = (".hea", ".edf", ".dat", ".mat")
+
+
+def names(paths: Sequence[str] = PATHS) -> RecordingNames:
+    return RecordingNames([Entry(path, "", path) for path in paths], SUFFIXES)
+
+
+def matched(text: str, *, suffix: str = ".csv", **options: Any) -> Labelled:
+    found = names()
+    table = read_table(text.encode(), name=f"t{suffix}", is_id=lambda one: bool(found.find(one)))
+    codes = options.pop("codes", None)
+    return label_recordings(table, found, TableOptions(**options), codes=codes, name="t")
+
+
+def labels(given: Labelled) -> dict[int, list[str]]:
+    return {number: json.loads(info["labels"]) for number, info in sorted(given.info.items())}
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("a/r1.hea", 0), ("r1", 0), ("R1.DAT", 0), ("./a/r1", 0), ("C:\\ecg\\a\\r1.mat", 0),
+        ("/mnt/data/a/r2", 1), ("7", 2), ("007", 2), ("0007", 2), ("x.y", 3), ("x", None),
+        ("r3", None), ("", None),
+    ],
+)  # fmt: skip
+def test_recordings_are_found_by_what_people_write(text: str, number: int | None) -> None:
+    assert names().find(text) == ([] if number is None else [number])
+
+
+def test_a_name_that_fits_several_files_is_none_of_them() -> None:
+    found = names(("a/r.hea", "b/r.hea"))
+    assert found.find("r") == []
+    assert found.find("b/r") == [1]
+
+
+def test_recordings_of_one_file_are_found_together_and_one_by_one() -> None:
+    entries = [Entry(f"all#{i}", "", "all.npy", {"part": f"{i}"}) for i in range(3)]
+    found = RecordingNames(entries, (".npy",))
+    assert found.find("all.npy") == [0, 1, 2]
+    assert found.find("all#1") == [1]
+    assert found.find("2") == [2]
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+def test_any_separator_will_do(separator: str) -> None:
+    rows = ("file,label", "r1,AF", "r2,SR")
+    given = matched("\n".join(rows).replace(",", separator))
+    assert labels(given) == {0: ["AF"], 1: ["SR"]}
+
+
+def test_a_table_without_a_header_row_is_known_by_its_first_id() -> None:
+    assert labels(matched("r1,AF\nr2,SR\n")) == {0: ["AF"], 1: ["SR"]}
+
+
+def test_one_column_per_class_is_one_label_for_each_yes() -> None:
+    given = matched("id,AF,PVC,note\nr1,1,0,x\nr2,1,1,y\n007,0,0,z\n")
+    assert labels(given) == {0: ["AF"], 1: ["AF", "PVC"], 2: []}
+    assert given.roles["labels"] == "AF, PVC"
+
+
+def test_several_rows_of_one_recording_are_combined_which_is_said() -> None:
+    given = matched("id,label,age\nr1,AF,60\nr1,PVC,61\nr1,AF,62\n")
+    assert labels(given) == {0: ["AF", "PVC"]}
+    assert given.info[0]["age"] == "60"
+    assert given.notices == (
+        "1 recordings have several rows in t; their labels are combined, and the first row tells "
+        "the rest",
+    )
+
+
+def test_rows_without_a_recording_are_listed() -> None:
+    assert matched("id,label\nr1,AF\nr8,AF\n,SR\n").unmatched == ("r8",)
+
+
+def test_paths_of_two_columns_name_the_recordings_of_both() -> None:
+    text = "ecg_id,scp_codes,filename_lr,filename_hr\n1,{'NORM': 100.0},a/r1,a/r2\n"
+    assert labels(matched(text)) == {0: ["NORM"], 1: ["NORM"]}
+
+
+def test_an_age_that_is_also_a_file_s_number_names_nobody() -> None:
+    given = matched("file,label,age\nr1,AF,7\nr2,SR,80\n")
+    assert labels(given) == {0: ["AF"], 1: ["SR"]}
+    assert given.roles["id"] == "file"
+
+
+def test_codes_get_their_names_and_empty_names_leave_them_out() -> None:
+    codes = {"1": "AF", "2": ""}
+    given = matched("id,label\nr1,1;2\nr2,2\n007,9\n", codes=codes)
+    assert labels(given) == {0: ["AF"], 1: [], 2: ["9"]}
+    assert given.notices == ("1 codes have no name in `codes` and keep theirs: 9",)
+
+
+def test_columns_are_chosen_by_name_in_any_case() -> None:
+    given = matched(
+        "who,k1,k2,AGE_AT_ECG,part\nr1,x,y,50,test\n",
+        id_column="WHO", label_columns=("k2",), columns={"age": "age_at_ecg"}, split_column="part",
+    )  # fmt: skip
+    assert given.info[0] == {"age": "50", "fold": "test", "labels": '["y"]'}
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "words"),
+    [
+        ("id,label\nq1,AF\n", {}, "no column of t .* names the recordings.*`id_column`"),
+        ("id,k1,k2\nr1,a,b\n", {}, r"several columns that could be labels \(k1, k2\)"),
+        ("id,label\nr1,a\n", {"id_column": "name"}, "`id_column` names the column 'name', but"),
+        ("id,label\nr1,a\n", {"label_columns": ("x",)}, "`label_columns` names the column 'x'"),
+        ("id,label\nr1,a\n", {"columns": {"weight": "w"}}, "`columns` names weight; it may name"),
+        ("id,label\nr1,a\n", {"split_column": "f"}, "`split_column` names the column 'f'"),
+    ],
+)
+def test_an_unclear_table_is_refused_with_the_option_that_helps(
+    text: str, options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(SettingError, match=words):
+        matched(text, **options)
+
+
+def test_numbers_for_sex_are_not_guessed() -> None:
+    given = matched("id,label,sex\nr1,AF,1\nr2,SR,0\n")
+    assert "sex" not in given.info[0]
+    assert "do not say who is male or female" in given.notices[0]
+
+
+def test_excel_keeps_dates_and_ids_that_lost_their_zeros(tmp_path: Path) -> None:
+    book = openpyxl.Workbook()
+    sheet = book.active
+    assert sheet is not None
+    for row in (
+        ("ID", "Diagnosis", "Date", "Age"),
+        (7, "AF", datetime(2020, 3, 4, 10, 30), 61),
+        ("r1", "SR", date(2021, 1, 2), None),
+    ):
+        sheet.append(row)
+    book.save(tmp_path / "t.xlsx")
+    table = read_table((tmp_path / "t.xlsx").read_bytes(), name="t.xlsx")
+    given = label_recordings(table, names(), TableOptions(), name="t.xlsx")
+    assert given.info[2] == {"taken": "2020-03-04T10:30:00", "age": "61", "labels": '["AF"]'}
+    assert given.info[0] == {"taken": "2021-01-02", "labels": '["SR"]'}
+
+
+def test_parquet_keeps_lists_whole_numbers_and_booleans(tmp_path: Path) -> None:
+    frame = pl.DataFrame(
+        {
+            "ecg": ["r1", "r2"],
+            "labels": [["AF", "PVC"], []],
+            "age": [61.0, None],
+            "ok": [True, False],
+        }
+    )
+    frame.write_parquet(tmp_path / "t.parquet")
+    table = read_table((tmp_path / "t.parquet").read_bytes(), name="t.parquet")
+    assert table["age"] == ["61", ""]
+    given = label_recordings(table, names(), TableOptions(), name="t")
+    assert labels(given) == {0: ["AF", "PVC"], 1: []}
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".xlsx", ".parquet"])
+def test_what_is_no_table_is_refused_in_one_sentence(suffix: str) -> None:
+    with pytest.raises(SourceError, match="cannot be read as a table"):
+        read_table(b"" if suffix == ".csv" else b"\0\1junk", name=f"t{suffix}")
+
+
+def test_tables_in_old_encodings_are_read() -> None:
+    table = read_table("Datei;Diagnose\nr1;Flüttern\n".encode("cp1252"), name="t.csv")
+    assert table == {"Datei": ["r1"], "Diagnose": ["Flüttern"]}
+
+
+def test_names_of_codes_are_in_the_second_column_or_the_one_given() -> None:
+    table = {"code": ["1", "2"], "name": ["AF", "nan"], "group": ["x", "y"]}
+    assert read_codes(table, column=None, name="c") == {"1": "AF", "2": ""}
+    assert read_codes(table, column="group", name="c") == {"1": "x", "2": "y"}
+    with pytest.raises(SettingError, match="`code_names` names the column 'z'"):
+        read_codes(table, column="z", name="c")
+    with pytest.raises(SettingError, match="has one column"):
+        read_codes({"code": []}, column=None, name="c")

@@ -1,0 +1,75 @@
+"""What a dry run says is what preparing does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import clocs
+from clocs.store.workers import ThreadWorkers
+from tests.own_files import record, several
+
+
+@pytest.fixture(autouse=True)
+def threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes would take a second each to start."""
+    monkeypatch.setattr("clocs.store.preview.start_workers", lambda d, n: ThreadWorkers(d, 1))
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    folder = tmp_path / "data"
+    for patient in ("A", "B"):
+        several(folder / patient, 3)
+    record(folder / "B", "short", seconds=3, rate=250, leads=("ch9",))
+    (folder / "B" / "r0.dat").write_bytes(b"\0")
+    (folder / "report.pdf").write_bytes(b"%PDF")
+    (folder / "t.csv").write_text("file,label\nA/r0,AF\nA/r1,AF;PVC\nB/r1,SR\nC/r9,SR\nD/r9,SR\n")
+    return folder
+
+
+def test_it_shows_what_was_understood(data: Path) -> None:
+    facts = clocs.preview("folder", data, patient="folder", labels="t.csv")
+    assert json.loads(json.dumps(facts)) == facts
+    assert facts["files"] == {"WFDB": 7, "part of a recording": 7, "not a recording": 1}
+    assert (facts["recordings"], facts["sampled"], facts["patients"]) == (7, 7, 2)
+    assert facts["recordings_per_patient"] == {"least": 3, "median": 3.5, "most": 4}
+    assert facts["leads"] == {"I": 5, "II": 5, "V5": 5, "ch9": 1}
+    assert facts["rates"] == {"100": 5, "250": 1}
+    assert facts["seconds"] == {"least": 3.0, "median": 12.0, "most": 12.0}
+    assert facts["labels"] == {"AF": 2, "PVC": 1, "SR": 1} and facts["multilabel"]
+    assert facts["unlabelled"] == 4
+    assert facts["rows_without_recording"] == 2
+    (problem,) = facts["problems"]
+    assert (problem["reason"], problem["count"]) == ("truncated", 1)
+    assert any("ch9" in notice for notice in facts["notices"])
+    assert any("4 recordings have no row in t.csv" in notice for notice in facts["notices"])
+    assert [one["id"] for one in facts["examples"]] == ["A/r0", "A/r1", "A/r2"]
+    assert facts["examples"][0]["labels"] == ["AF"]
+
+
+def test_of_many_recordings_a_sample_is_read_and_all_are_counted(data: Path) -> None:
+    facts = clocs.preview("folder", data, sample=3, patient="folder", labels="t.csv")
+    assert (facts["recordings"], facts["sampled"], facts["patients"]) == (7, 3, 2)
+    assert facts["labels"] == {"AF": 2, "PVC": 1, "SR": 1}
+
+
+def test_it_writes_nothing(data: Path) -> None:
+    before = sorted(data.parent.rglob("*"))
+    clocs.preview("folder", data)
+    assert sorted(data.parent.rglob("*")) == before
+
+
+def test_a_table_that_is_not_read_is_named(data: Path) -> None:
+    (data / "diagnoses.xlsx").write_bytes(b"PK")
+    facts: dict[str, Any] = clocs.preview("folder", data)
+    assert any("diagnoses.xlsx may be a table of labels" in notice for notice in facts["notices"])
+
+
+def test_published_datasets_have_a_preview_too() -> None:
+    facts = clocs.preview("synthetic", patients=3)
+    assert (facts["recordings"], facts["patients"]) == (6, 3)
+    assert facts["frame"] == {"seconds": 5.0, "samples": 2500}
