@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.own_files import several
+from own_files import several
 
 
 def clocs(*arguments: object, code: int = 0, cwd: Path | None = None) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from clocs.datasets.folder_patients import is_somebody, patient_rule
 from clocs.datasets.table import open_dataset
 from clocs.errors import SettingError
 from clocs.formats.source import open_source
-from tests.own_files import several
+from own_files import several
 
 
 def opened(source: Path, **options: Any) -> FolderOptions:
@@ -135,5 +135,7 @@ def test_a_column_of_patients_needs_a_table(data: Path) -> None:
 
 
 def test_a_missing_table_is_one_sentence(data: Path) -> None:
-    with pytest.raises(SettingError, match="`labels` is nowhere.csv, which is neither a file nor"):
+    with pytest.raises(
+        SettingError, match=r"`labels` is nowhere\.csv, which is neither a file nor"
+    ):
         open_dataset("folder", data, labels="nowhere.csv").list()

@@ -10,7 +10,7 @@ import pytest
 
 import clocs
 from clocs.store.workers import ThreadWorkers
-from tests.own_files import record, several
+from own_files import record, several
 
 
 @pytest.fixture(autouse=True)
