@@ -32,6 +32,8 @@ class FakeDataset:
     segment_frame: FrameSpec = field(default_factory=lambda: FrameSpec(5.0))
     resample: Literal["recording", "frame"] = "recording"
     batch_size: int = 256
+    skip_flat: bool = False
+    keep_unlabelled: bool = False
     change: Callable[[int, Recording], Recording] = lambda _, recording: recording
     seen: list[str] = field(default_factory=list)
     log: Path | None = None

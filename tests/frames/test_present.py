@@ -16,6 +16,7 @@ from clocs.frames.make import make_frames, plan_frames
 from clocs.frames.present import bridged, touched
 from clocs.frames.views import instances, leads, segments, single
 from clocs.recording import FrameSpec, Gap, Recording
+from clocs.store.flat import flat_stretches
 from clocs.store.prepare import prepare_dataset
 from clocs.store.store import Store
 from fake_dataset import FakeDataset
@@ -179,3 +180,51 @@ def test_a_bridge_is_a_line_between_the_values_beside_the_gap() -> None:
     made = bridged(digital, ["II", "V2"], [Gap(2, 4, "II"), Gap(5, 6, "V2")])
     assert made.tolist() == [[0, 10, 20, 30, 40, 50], [7, 7, 7, 7, 7, 7]]
     assert digital[0, 2] == 0
+
+
+def flattened(number: int, recording: Recording) -> Recording:
+    digital = recording.digital.copy()
+    if number == 1:
+        digital[0, 1200:3800] = 32767  # saturated over two whole frames of lead II
+    if number == 2:
+        digital[:, 1250:2500] = 5  # an electrode that all leads need
+    return replace(recording, digital=digital)
+
+
+def test_flat_frames_are_skipped_where_the_dataset_asks_for_it(tmp_path: Path) -> None:
+    kept, skipped = (
+        make_frames(
+            prepare_dataset(
+                FakeDataset(count=3, change=flattened, skip_flat=skip), tmp_path / str(skip)
+            ),
+            spec=AS_STORED,
+        )
+        for skip in (False, True)
+    )
+    assert kept.present.all() and kept.without_signal == 0
+    there = skipped.present[rows_of(skipped, "r1")]
+    assert there[:, 0].tolist() == [True, False, False, True]
+    assert there[:, 1:].all()
+    assert skipped.segment[rows_of(skipped, "r2")].tolist() == [0, 2, 3]
+    assert skipped.without_signal == 2 + 4
+
+
+def test_flat_stretches_are_whole_seconds_without_a_step() -> None:
+    recording = FakeDataset(samples=2000).recording(0, "p")
+    digital = np.tile(np.arange(2000, dtype=np.int16), (4, 1))
+    digital[0, 100:600] = 7
+    digital[1, 100:599] = 7  # a sample short of a second
+    digital[2] = 3
+    found = flat_stretches(replace(recording, digital=digital))
+    assert found == (Gap(100, 600, "II"), Gap(0, 2000, "aVL"))
+
+
+def test_skipped_frames_are_counted_by_info_and_said_before_training(tmp_path: Path) -> None:
+    from clocs.cli.info import store_facts
+
+    store = prepare_dataset(
+        FakeDataset(count=3, change=flattened, skip_flat=True, frame=AS_STORED), tmp_path / "store"
+    )
+    facts = store_facts(store)
+    assert (facts["views_without_signal"], facts["frames_without_signal"]) == (6, 1)
+    assert facts["frames"] == int(make_frames(store).present.sum())

@@ -327,7 +327,7 @@ def test_gaps_and_folds_come_back_from_a_store(tmp_path: Path) -> None:
 
 def test_stores_of_format_2_are_read_and_have_the_hash_that_they_had(store: Store) -> None:
     before = list(store.iter_recordings())
-    plain = store.table.drop("gaps", "fold")
+    plain = store.table.drop("gaps", "fold", "flat")
     written = io.BytesIO()
     plain.write_ndjson(written)
     assert store.manifest.content_hash == hashlib.sha256(written.getvalue()).hexdigest()

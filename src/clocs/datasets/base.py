@@ -116,6 +116,10 @@ class DatasetDefaults:
     resample: ClassVar[Literal["recording", "frame"]] = "recording"
     batch_size: ClassVar[int] = 256
     notices: ClassVar[tuple[str, ...]] = ()
+    # Both may be left out, as False. Whether frames that are flat in a lead are skipped, and
+    # whether those outside of all labelled episodes are kept, without a label.
+    skip_flat: ClassVar[bool] = False
+    keep_unlabelled: ClassVar[bool] = False
 
     @property
     def labels(self) -> tuple[str, ...]:

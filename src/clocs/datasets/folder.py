@@ -62,6 +62,8 @@ class Folder:
 
     resample: Literal["recording"] = "recording"
     batch_size: int = 256
+    skip_flat: bool = True
+    keep_unlabelled: bool = True
 
     @property
     def name(self) -> str:

@@ -77,6 +77,8 @@ class MITBIH(PublishedDataset):
     name = "mitbih"
     frame = FrameSpec(2500 / 360, 2500)
     segment_frame = FrameSpec(2500 / 360, 2500)
+    skip_flat = True
+    keep_unlabelled = True
 
     def __post_init__(self) -> None:
         LABEL_SET.checked(self.label_set)

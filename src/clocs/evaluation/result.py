@@ -25,7 +25,7 @@ class Evaluation:
     the stronger untrained encoder, p corrected for the number of methods; None where there was no
     comparison. `better_than` names the other methods given that this one beats in a paired test,
     corrected for all pairs; None where there was only one. `curve` is the validation AUC after
-    every epoch, one list per seed, where recorded.
+    every epoch, one list per seed, where recorded. `unlabelled_recordings` are in no part.
     """
 
     protocol: str
@@ -79,6 +79,7 @@ class Evaluation:
     beats_random: bool | None = None
     better_than: list[str] | None = None
     curve: list[list[float]] | None = None
+    unlabelled_recordings: int = 0
 
     @property
     def name(self) -> str:

@@ -31,6 +31,7 @@ FILE = ArrayFile(
 SEXES = ("unknown", "male", "female")
 SEVERAL = "+"  # between the names of joined datasets
 ABSENT = -1  # in `starts`: this frame has no signal in this lead
+_LATER = {"without_signal": 0}  # fields that earlier versions do not know, and what they mean by it
 _CODED = 1 << 22  # samples per piece of the coded signals
 
 
@@ -64,6 +65,8 @@ class Frames:
         split: (frames,) 0 train, 1 validation, 2 test.
         target: (frames, classes) 1 where the label holds; a row of zeros where none is known.
         joined: Whether it combines several datasets; ids then begin with their dataset's name.
+        without_signal: How many frames × leads of recordings that have the lead are absent: in gaps
+            or flat.
     """
 
     dataset: str
@@ -90,6 +93,7 @@ class Frames:
     split: NDArray[np.int8]
     target: NDArray[np.uint8]
     joined: bool = False
+    without_signal: int = 0
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -151,6 +155,9 @@ class Frames:
         pieces = _encode(facts.pop("signals"))
         names = [name for name, value in facts.items() if isinstance(value, np.ndarray)]
         arrays = {name: facts.pop(name) for name in names}
+        for name, nothing in _LATER.items():  # so that earlier versions read what they can
+            if facts[name] == nothing:
+                del facts[name]
         facts |= {"spec": asdict(self.spec), "samples": len(self.signals)}
         arrays["signals.bytes"] = np.frombuffer(b"".join(pieces), np.uint8)
         arrays["signals.sizes"] = np.array([len(piece) for piece in pieces], np.int64)

@@ -68,6 +68,7 @@ def join(
         patient=place[_shifted(parts, "patient", [len(part.patient_ids) for part in parts])],
         target=np.concatenate(targets),
         joined=True,
+        without_signal=sum(part.without_signal for part in parts),
         **arrays,
     )
 

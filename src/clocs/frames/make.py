@@ -46,6 +46,11 @@ class FramePlan:
     patient: NDArray[np.int32]  # (recordings,) index into `patient_ids`
     split: NDArray[np.int8]  # (patients,) 0 train, 1 validation, 2 test
 
+    @property
+    def without_signal(self) -> int:
+        """Frames × leads of recordings that have the lead, but in gaps or flat."""
+        return int((self.has[self.cuts.recording] & ~self.present).sum())
+
     def windows(
         self, recordings: NDArray[np.int64] | None = None
     ) -> Iterator[tuple[int, NDArray[np.int16], NDArray[np.float64]]]:
@@ -122,7 +127,8 @@ def possible_frames(
     table = store.table[rows]
     samples, rate = table["samples"].to_numpy(), table["rate"].to_numpy()
     cuts = cut(samples, rate, spec)
-    target, labelled = _targets(table, cuts, manifest.labels)
+    labelled = label_frames(table, cuts, manifest.labels, keep_unlabelled=manifest.keep_unlabelled)
+    target = _targets(table, cuts, manifest.labels, labelled)
     present = present_frames(table, cuts, spec, leads)
     patient_ids = table["patient"].unique(maintain_order=True).to_list()
     number = {patient: i for i, patient in enumerate(patient_ids)}
@@ -207,6 +213,7 @@ def make_frames(
         segment=cuts.frame[kept].astype(np.int32),
         split=plan.split[patient],
         target=plan.target[kept],
+        without_signal=plan.without_signal,
     )
 
 
@@ -221,9 +228,9 @@ def common_leads(stores: Sequence[Store], leads: Sequence[str] | None) -> tuple[
 
 
 def _targets(
-    table: pl.DataFrame, cuts: Cuts, classes: tuple[str, ...]
-) -> tuple[NDArray[np.uint8], FrameLabels]:
-    """(frames, classes) targets, and the labels of episodes.
+    table: pl.DataFrame, cuts: Cuts, classes: tuple[str, ...], labelled: FrameLabels
+) -> NDArray[np.uint8]:
+    """(frames, classes) targets.
 
     Labels are the recording's, or the label of the episode that covers the frame's first sample.
     """
@@ -232,11 +239,10 @@ def _targets(
     for i, names in enumerate(table["labels"].to_list()):
         whole[i, [code[name] for name in names if name in code]] = 1
     target = whole[cuts.recording]
-    frames = label_frames(table, cuts, classes)
-    rows = np.flatnonzero(frames.label >= 0)
-    target[rows] = 0
-    target[rows, frames.label[rows]] = 1
-    return target, frames
+    target[labelled.by_episode] = 0
+    rows = np.flatnonzero(labelled.label >= 0)
+    target[rows, labelled.label[rows]] = 1
+    return target
 
 
 def _days(taken: pl.Series) -> NDArray[np.float64]:

@@ -38,6 +38,7 @@ class FrameLabels:
 
     kept: NDArray[np.bool_]  # (frames,) not where its episode is of none of the classes
     label: NDArray[np.int64]  # (frames,)
+    by_episode: NDArray[np.bool_]  # (frames,) whether its recording has episodes
     left_out: dict[str, int]  # frames that are not kept, by label
 
 
@@ -88,8 +89,13 @@ def frame_labels(
     return np.where(covers, label[found], -1)
 
 
-def label_frames(table: pl.DataFrame, cuts: Cuts, classes: tuple[str, ...]) -> FrameLabels:
-    """Label the frames of a store's rows, which `cuts.recording` numbers, by their episodes."""
+def label_frames(
+    table: pl.DataFrame, cuts: Cuts, classes: tuple[str, ...], *, keep_unlabelled: bool = False
+) -> FrameLabels:
+    """Label the frames of a store's rows, which `cuts.recording` numbers, by their episodes.
+
+    `keep_unlabelled` keeps frames whose episode is of none of the classes, or that have none.
+    """
     episodes = (
         table.select(pl.int_range(pl.len(), dtype=pl.Int64).alias("recording"), "episodes")
         .filter(pl.col("episodes").list.len() > 0)
@@ -98,7 +104,7 @@ def label_frames(table: pl.DataFrame, cuts: Cuts, classes: tuple[str, ...]) -> F
     )
     every = np.ones(cuts.start.size, dtype=np.bool_)
     if episodes.is_empty():
-        return FrameLabels(every, np.full(cuts.start.size, -1), {})
+        return FrameLabels(every, np.full(cuts.start.size, -1), ~every, {})
     names = [*classes, *(n for n in episodes["label"].unique().sort() if n not in classes)]
     found = frame_labels(
         cuts,
@@ -110,13 +116,14 @@ def label_frames(table: pl.DataFrame, cuts: Cuts, classes: tuple[str, ...]) -> F
         .to_numpy(),
     )
     known = (found >= 0) & (found < len(classes))
-    kept = known | ~np.isin(cuts.recording, episodes["recording"].to_numpy())
+    by_episode = np.isin(cuts.recording, episodes["recording"].to_numpy())
+    kept = every if keep_unlabelled else known | ~by_episode
     kinds, counts = np.unique(found[~kept], return_counts=True)
     left_out = {
         NO_EPISODE if kind < 0 else names[kind]: int(count)
         for kind, count in zip(kinds.tolist(), counts, strict=True)
     }
-    return FrameLabels(kept, np.where(known, found, -1), left_out)
+    return FrameLabels(kept, np.where(known, found, -1), by_episode, left_out)
 
 
 def pairs(cuts: Cuts, kept: NDArray[np.bool_]) -> NDArray[np.int64]:

@@ -31,6 +31,11 @@ def present_frames(
     for row, gap in _stretches(table, "gaps", leads):
         own = slice(first[row], first[row + 1])
         present[own, leads.index(gap.lead)] &= ~touched(cuts.start[own], rate[row], spec, gap)
+    for row, flat in _stretches(table, "flat", leads):
+        own = slice(first[row], first[row + 1])
+        start, width = cuts.start[own], int(frame_width(rate[row], spec))
+        within = (start >= flat.start) & (start + width <= flat.stop)
+        present[own, leads.index(flat.lead)] &= ~within
     return present
 
 

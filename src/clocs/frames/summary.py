@@ -28,7 +28,8 @@ def store_info(
     `frames`, `label_frames` and the frames of `splits` are frames × those of the chosen leads that
     have a signal there. Frames of episodes without a label of the dataset are excluded from all of
     these and counted in `left_out_frames`, once per frame; `frames_without_signal` are those that
-    have none in any of the leads. `lead_sets` says how many recordings have which leads, `rates`
+    have none in any of the leads, and `views_without_signal` are frames × leads in gaps or flat, of
+    recordings that have the lead. `lead_sets` says how many recordings have which leads, `rates`
     which rate in Hz, and `lengths` are quantiles of their seconds.
 
     Args:
@@ -63,6 +64,7 @@ def store_info(
     views_per_part = counted("lead", False)
     people_per_part, recordings_per_part = _per_part(part_of_patient), _per_part(part)
     without_signal = ~plan.present.any(axis=1)
+    labelled = plan.kept & plan.target.any(axis=1)
 
     seconds = float((table["samples"] / table["rate"]).sum())
     quarantine = store.quarantine
@@ -81,6 +83,8 @@ def store_info(
         "patients": len(people),
         "frames": views_per_part["total"],
         "frames_without_signal": int(without_signal.sum()),
+        "views_without_signal": plan.without_signal,
+        "recordings_without_label": len(plan.rows) - len(np.unique(plan.cuts.recording[labelled])),
         "leads": list(plan.leads),
         "all_leads": list(store.leads),
         "lead_sets": _sets_of_leads(table),

@@ -71,6 +71,13 @@ def pretrain_frames(
         raise SettingError(
             f"signals of {frames.dataset} are in {frames.unit}, not mV; leave out `normalisation`"
         )
+    if frames.without_signal:
+        warnings.warn(
+            f"{frames.without_signal:,} frames × leads of {frames.dataset} are in gaps or flat and "
+            "are left out",
+            ClocsWarning,
+            stacklevel=2,
+        )
     lacking = int((~frames.present.all(axis=1)).sum())
     if plan.row.of == "frame" and lacking:
         warnings.warn(

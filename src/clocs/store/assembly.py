@@ -180,6 +180,8 @@ def _complete(
         files={name: FileHash.of(out / name) for name in names},
         content_hash=content_hash(table),
         clocs=__version__,
+        skip_flat=getattr(dataset, "skip_flat", False),
+        keep_unlabelled=getattr(dataset, "keep_unlabelled", False),
     ).write(out)
     remove_journal(out)
 

@@ -59,8 +59,9 @@ COLUMNS: Mapping[str, Column] = {
     "digest": Column("UInt64", lambda one: digest(one.digital), None),
     "gaps": Column("[Gap]", read=lambda v: tuple(Gap(**one) for one in v)),
     "fold": Column("String"),
+    "flat": Column("[Gap]", lambda recording: (), None),  # set for datasets with `skip_flat`
 }
-SINCE_FORMAT_3 = ("gaps", "fold")  # stores of format 2 lack them: no gaps, no folds
+SINCE_FORMAT_3 = ("gaps", "fold", "flat")  # stores of format 2 lack them
 _WRITERS = [(name, column.write or attrgetter(name)) for name, column in COLUMNS.items()]
 _READERS = [(name, column.read) for name, column in COLUMNS.items() if column.read]
 
@@ -98,17 +99,17 @@ def is_sound(table: pl.DataFrame) -> bool:
             pl.col("offset") == ends.shift(1, fill_value=0),
         ).all()
     )
-    return sound.item() is True and _gaps_are_sound(table)
+    return sound.item() is True and all(_are_stretches(table, name) for name in ("gaps", "flat"))
 
 
-def _gaps_are_sound(table: pl.DataFrame) -> bool:
-    """Whether every gap is a stretch of a lead that its recording has."""
+def _are_stretches(table: pl.DataFrame, column: str) -> bool:
+    """Whether each of a column is a stretch of a lead that its recording has."""
     import polars as pl
 
-    gap = pl.col("gaps").struct
+    gap = pl.col(column).struct
     inside = (
-        table.filter(pl.col("gaps").list.len() > 0)
-        .explode("gaps")
+        table.filter(pl.col(column).list.len() > 0)
+        .explode(column)
         .select(
             pl.all_horizontal(
                 gap.field("start") >= 0,
@@ -126,13 +127,14 @@ def with_every_column(table: pl.DataFrame) -> pl.DataFrame:
     import polars as pl
 
     schema = table_schema()
-    empty = {"gaps": pl.lit([], dtype=schema["gaps"]), "fold": pl.lit(None, dtype=pl.String)}
-    return table.with_columns(**{name: empty[name] for name in SINCE_FORMAT_3})
+    none, no_fold = pl.lit([], dtype=schema["gaps"]), pl.lit(None, dtype=pl.String)
+    return table.with_columns(gaps=none, fold=no_fold, flat=none)
 
 
 def without_unused(table: pl.DataFrame) -> pl.DataFrame:
     """The table without those later columns that say nothing, as format 2 would have it."""
-    used = {"gaps": (table["gaps"].list.len() > 0).any(), "fold": table["fold"].count() > 0}
+    used = {name: (table[name].list.len() > 0).any() for name in ("gaps", "flat")}
+    used["fold"] = table["fold"].count() > 0
     return table.drop(name for name in SINCE_FORMAT_3 if not used[name])
 
 

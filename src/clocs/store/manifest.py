@@ -52,6 +52,10 @@ class Manifest:
         content_hash: Of all recordings: samples, labels and everything else in the table, in
             order; independent of how and by how many workers the store was made.
         clocs: The version that wrote the store.
+        skip_flat: Whether frames that are flat in a lead are absent there; the table's column
+            `flat` lists the stretches.
+        keep_unlabelled: Whether frames outside of a recording's labelled episodes are kept, without
+            a label: for pre-training.
         format: Of the store's layout.
     """
 
@@ -75,6 +79,8 @@ class Manifest:
     files: Mapping[str, FileHash]
     content_hash: str
     clocs: str
+    skip_flat: bool = False
+    keep_unlabelled: bool = False
     format: int = FORMAT
 
     @property

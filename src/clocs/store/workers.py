@@ -22,6 +22,7 @@ from clocs.limited_workers import EndedError, LimitedWorkers
 from clocs.limits import reading_limits
 from clocs.recording import Recording, check_plausible
 from clocs.store.columns import row_of
+from clocs.store.flat import flat_stretches
 
 _BATCH_BYTES = 2 << 20  # of samples, roughly, that one task reads
 _BATCH_ENTRIES = 16
@@ -102,7 +103,10 @@ def read_one(dataset: Dataset, entry: Entry) -> ReadResult:
         raise
     _expect_sound(recording)
     digital = np.ascontiguousarray(recording.digital)
-    return ReadRecording(row_of(recording), digital.reshape(-1))
+    row = row_of(recording)
+    if getattr(dataset, "skip_flat", False):
+        row["flat"] = flat_stretches(recording)
+    return ReadRecording(row, digital.reshape(-1))
 
 
 def _expect_sound(recording: Recording) -> None:

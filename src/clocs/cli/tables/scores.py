@@ -45,6 +45,9 @@ def evaluation_table(result: Evaluation, others: Sequence[Evaluation] = ()) -> T
     table.add_row(
         "test", f"{result.test_frames:,} frames × leads of {result.test_patients:,} patients"
     )
+    if result.unlabelled_recordings:
+        words = f"{result.unlabelled_recordings:,} recordings without a label"
+        table.add_row("left out", words)
     if result.left_out_copies:
         words = f"{result.left_out_copies:,} test recordings that are copies of training recordings"
         table.add_row("left out", words)

@@ -67,30 +67,9 @@ def _labels(info: Mapping[str, Any]) -> Table:
 
 
 def _quarantine(info: Mapping[str, Any]) -> list[RenderableType]:
-    shown: list[RenderableType] = []
-    if info["recordings_without_leads"]:
-        count = info["recordings_without_leads"]
-        shown.append(Text(f"\n{count:,} recordings have none of these leads and no frame."))
-    if info["recordings_lacking_leads"]:
-        shown.append(
-            Text(
-                f"\n{info['recordings_lacking_leads']:,} recordings lack some of these"
-                " leads and give frames of those they have:"
-            )
-        )
+    shown: list[RenderableType] = [Text(f"\n{words}") for words in _notes(info)]
     if len(info["lead_sets"]) > 1:
-        shown.append(_lead_sets(info["lead_sets"]))
-    if info["frames_without_signal"]:
-        count = info["frames_without_signal"]
-        shown.append(
-            Text(f"\n{count:,} frames have no signal in any of these leads and are left out.")
-        )
-    if info["recordings_with_gaps"]:
-        count = info["recordings_with_gaps"]
-        shown.append(Text(f"\n{count:,} recordings have gaps, which cost the frames they touch."))
-    if info["copies"]:
-        words = f"\n{info['copies']:,} duplicate recordings: the same samples under several names."
-        shown.append(Text(words))
+        shown += [Text(), _lead_sets(info["lead_sets"])]
     if info["rows_without_recording"]:
         count = info["rows_without_recording"]
         names = ", ".join(info["rows_without_recording_list"][:_MOST_NAMED])
@@ -112,6 +91,27 @@ def _quarantine(info: Mapping[str, Any]) -> list[RenderableType]:
     if more > 0:
         shown.append(Text(f"… and {more:,} more (--json lists all)"))
     return shown
+
+
+def _notes(info: Mapping[str, Any]) -> list[str]:
+    """Sentences about recordings that differ from the others."""
+    unlabelled = info["recordings_without_label"]
+    counts = {
+        "recordings have none of these leads and no frame": info["recordings_without_leads"],
+        "recordings lack some of these leads and give frames of those they have": info[
+            "recordings_lacking_leads"
+        ],
+        "recordings have gaps, which cost the frames they touch": info["recordings_with_gaps"],
+        "frames × leads are in gaps or flat and are skipped": info["views_without_signal"],
+        "frames have no signal in any of these leads and are left out": info[
+            "frames_without_signal"
+        ],
+        "recordings have no label: they are for pre-training": unlabelled
+        if unlabelled < info["recordings"]
+        else 0,
+        "duplicate recordings: the same samples under several names": info["copies"],
+    }
+    return [f"{count:,} {words}." for words, count in counts.items() if count]
 
 
 def _lead_sets(sets: list[dict[str, Any]]) -> Table:

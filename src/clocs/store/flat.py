@@ -1,0 +1,23 @@
+"""Flat stretches: where a lead holds one value, as when an electrode is off or its input saturated.
+
+They are found when a recording is read, so that frames can be skipped before any signal is.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from clocs.recording import Gap, Recording
+
+SHORTEST = 1.0  # seconds
+
+
+def flat_stretches(recording: Recording) -> tuple[Gap, ...]:
+    """Stretches of at least a second over which a lead does not change by a single step."""
+    least = max(2, round(SHORTEST * recording.rate))
+    found = []
+    for lead, values in zip(recording.leads, recording.digital, strict=True):
+        edges = np.concatenate(([0], np.flatnonzero(np.diff(values)) + 1, [len(values)]))
+        for place in np.flatnonzero(np.diff(edges) >= least):
+            found.append(Gap(int(edges[place]), int(edges[place + 1]), lead))
+    return tuple(found)
