@@ -19,6 +19,8 @@ class Web:
         ranges: Whether ranges are served.
         tags: Whether files have an ETag.
         requests: (path, Range header) of all requests.
+        connections: How many were opened.
+        hangs_up: Whether they are closed after each answer, without a word.
     """
 
     def __init__(self) -> None:
@@ -27,7 +29,8 @@ class Web:
         self.ranges = True
         self.tags = True
         self.requests: list[tuple[str, str]] = []
-        self.flying = self.most_flying = 0
+        self.flying = self.most_flying = self.connections = 0
+        self.hangs_up = False
         self.url = ""
         self._lock = threading.Lock()
 
@@ -53,8 +56,11 @@ class Handler(BaseHTTPRequestHandler):
     web: Web
     protocol_version = "HTTP/1.1"
 
+    def setup(self) -> None:
+        super().setup()
+        self.web.connections += 1
+
     def do_GET(self) -> None:
-        self.close_connection = True
         path = self.path.lstrip("/")
         self.web.requests.append((path, self.headers.get("Range", "")))
         self.web.count(1)
@@ -65,6 +71,7 @@ class Handler(BaseHTTPRequestHandler):
                 self.serve()
         finally:
             self.web.count(-1)
+            self.close_connection |= self.web.hangs_up
 
     def serve(self, *, most: int | None = None, length: int | None = None) -> None:
         """Send the file, or the part asked for: only `most` bytes, with `length` as its length."""
@@ -89,6 +96,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body) if length is None else length))
         self.end_headers()
         self.wfile.write(body if most is None else body[:most])
+        self.close_connection |= most is not None or length is not None
 
     def answer(self, status: int, **headers: str) -> None:
         self.send_response(status)

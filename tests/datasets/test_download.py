@@ -11,7 +11,6 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from urllib.request import Request
 
 import numpy as np
 import pytest
@@ -22,7 +21,8 @@ from clocs.cli.main import app
 from clocs.datasets import download as download_module
 from clocs.datasets import file_checks
 from clocs.datasets.download import Downloaded, download, parse_sums, plan_download
-from clocs.datasets.http_file import PARTIAL, HttpFile, Patience, WebRedirects, opener
+from clocs.datasets.http_client import WebClient, check_redirection
+from clocs.datasets.http_file import PARTIAL, HttpFile, Patience
 from clocs.datasets.publications import PUBLICATIONS
 from clocs.datasets.table import DATASETS
 from clocs.errors import BusyError, FileError, SettingError, SourceError
@@ -272,9 +272,40 @@ def test_a_redirection_to_another_web_server_is_followed(
 
 def test_redirections_from_https_to_http_are_refused() -> None:
     with pytest.raises(SourceError, match=r"redirects to http://b/, which is not followed"):
-        WebRedirects().redirect_request(
-            Request("https://a/"), io.BytesIO(), 302, "", {}, "http://b/"
-        )
+        check_redirection("https://a/", "http://b/")
+    check_redirection("http://a/", "http://b/")
+    check_redirection("http://a/", "https://b/")
+
+
+def test_redirections_without_end_are_given_up(web: Web, tmp_path: Path) -> None:
+    web.faults[ARCHIVE] += [status(302, Location=f"{web.url}/{ARCHIVE}")] * 50
+    with pytest.raises(SourceError, match="redirects too often"):
+        get_zip(web, tmp_path)
+
+
+def test_a_proxy_of_the_environment_is_used(
+    web: Web, archive: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = "http://nowhere.invalid"
+    web.files[f"{elsewhere}/{ARCHIVE}"] = archive  # proxies get whole addresses
+    monkeypatch.setenv("http_proxy", web.url)
+    monkeypatch.delenv("no_proxy", raising=False)
+    download("mitbih", out=tmp_path, url=elsewhere, patience=HASTY)
+    assert (tmp_path / ARCHIVE).read_bytes() == archive
+
+
+def test_connections_stay_open_from_file_to_file(web: Web, tmp_path: Path) -> None:
+    web.files |= {f"{number}.dat": bytes([number]) * 1000 for number in range(30)}
+    web.list_sums()
+    assert get_files(web, tmp_path, connections=2).fetched == 30
+    assert web.connections <= 3  # one for the list, and one per thread
+
+
+def test_a_connection_that_the_server_has_closed_is_opened_again(web: Web, tmp_path: Path) -> None:
+    web.files |= {f"{number}.dat": bytes([number]) * 1000 for number in range(9)}
+    web.list_sums()
+    web.hangs_up = True  # after each answer, without saying so
+    assert get_files(web, tmp_path, connections=1).fetched == 9
 
 
 def test_a_damaged_zip_is_refused(web: Web, archive: bytes, tmp_path: Path) -> None:
@@ -405,7 +436,7 @@ def test_a_download_that_is_stopped_keeps_what_it_has(web: Web, tmp_path: Path) 
         received=lambda count: stop.set(),
     )  # fmt: skip
     with pytest.raises(SourceError, match="was stopped"):
-        file.fetch(opener())
+        file.fetch(WebClient())
     assert not (tmp_path / "a").exists()
     assert sum(path.stat().st_size for path in (tmp_path / PARTIAL).glob("*.data")) > 0
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from clocs.datasets.file_checks import check_space
-from clocs.datasets.http_file import PARTIAL, HttpFile, Patience, check_address, opener
+from clocs.datasets.http_client import WebClient, check_address
+from clocs.datasets.http_file import PARTIAL, HttpFile, Patience
 from clocs.datasets.publications import PUBLICATIONS, Publication
 from clocs.errors import SettingError, SourceError
 from clocs.files import PUBLIC, write_atomic, writing
@@ -192,7 +193,7 @@ def _read(url: str, patience: Patience) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         here = Path(folder)
         file = HttpFile(url, here / "content", here, patience=patience, most=MOST_TABLE_BYTES)
-        file.fetch(opener())
+        file.fetch(WebClient())
         return (here / "content").read_bytes()
 
 
@@ -234,7 +235,7 @@ def _fetch(
     patience: Patience,
 ) -> tuple[int, int]:
     """Fetch in threads; how many files, and bytes."""
-    web, stop, lock = opener(), threading.Event(), threading.Lock()
+    web, stop, lock = WebClient(), threading.Event(), threading.Lock()
     received = 0
 
     def count(size: int) -> None:

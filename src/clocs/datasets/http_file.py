@@ -17,14 +17,12 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import IO, Any, ClassVar
+from typing import Any, ClassVar
 from urllib.error import HTTPError
-from urllib.parse import urlsplit
-from urllib.request import HTTPRedirectHandler, OpenerDirector, Request, build_opener
 
-from clocs._version import __version__
 from clocs.datasets.file_checks import check_space, zip_problem
-from clocs.errors import SettingError, SourceError
+from clocs.datasets.http_client import WebClient
+from clocs.errors import SourceError
 from clocs.files import sha256_of, sync_folder, writing
 
 PARTIAL = ".partial"  # a folder; names with a dot are no recordings
@@ -61,39 +59,6 @@ class _AgainError(Exception):
         self.after = after
 
 
-class WebRedirects(HTTPRedirectHandler):
-    """Follows redirections to HTTP(S) alone, and never from HTTPS to HTTP."""
-
-    def redirect_request(
-        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
-    ) -> Request | None:
-        before, after = urlsplit(req.full_url).scheme, urlsplit(newurl).scheme
-        if after != "https" and not (before == after == "http"):
-            raise SourceError(
-                f"{req.full_url} redirects to {newurl:.200}, which is not followed; "
-                "give another address as `url`"
-            )
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
-
-
-def opener() -> OpenerDirector:
-    """For all files of a download; takes proxies from the environment."""
-    made = build_opener(WebRedirects)
-    made.addheaders = [("User-Agent", f"clocs/{__version__}"), ("Accept-Encoding", "identity")]
-    return made
-
-
-def check_address(url: str) -> None:
-    """Refuse what is no address of a web server."""
-    try:
-        parts = urlsplit(url)
-        known = parts.scheme in ("http", "https") and bool(parts.hostname)
-    except ValueError:
-        known = False
-    if not known or any(ord(character) < 33 for character in url):
-        raise SettingError(f"`url` is {url!r:.200}; it must begin with https:// or http://")
-
-
 @dataclass(frozen=True)
 class HttpFile:
     """A file to fetch.
@@ -122,7 +87,7 @@ class HttpFile:
         """Whether the file is in its place, as published."""
         return self.path.is_file() and not self._problem(self.path)
 
-    def fetch(self, web: OpenerDirector) -> None:
+    def fetch(self, web: WebClient) -> None:
         """Fetch the file, from where the last attempt ended, and put it into its place.
 
         Raises:
@@ -200,7 +165,7 @@ class HttpFile:
         if self.stop.wait(min(seconds, self.patience.longest)):
             raise SourceError(f"the download of {self.url} was stopped")
 
-    def _receive(self, web: OpenerDirector) -> None:
+    def _receive(self, web: WebClient) -> None:
         """One attempt: from what is held to the end of the file."""
         held, state = self._held(), self._known()
         if held and not (state.get("validator") or self.sha256):
@@ -208,13 +173,13 @@ class HttpFile:
             held, state = 0, {}
         if held and state.get("length") == held:
             return  # all of it is here, but not verified yet
-        request = Request(self.url)
+        headers = {}
         if held:
-            request.add_header("Range", f"bytes={held}-")
+            headers["Range"] = f"bytes={held}-"
             if state.get("validator"):
-                request.add_header("If-Range", state["validator"])
+                headers["If-Range"] = state["validator"]
         try:
-            with web.open(request, timeout=self.patience.timeout) as response:
+            with web.open(self.url, headers, self.patience.timeout) as response:
                 self._take(response, held, state)
         except HTTPError as error:
             self._answer(error, held)
