@@ -13,7 +13,7 @@ import pytest
 import wfdb
 
 from clocs.errors import ClocsError
-from clocs.formats.read import find_recordings, read_several
+from clocs.formats.read import find_recordings, options_of, read_several
 from clocs.recording import Recording
 
 
@@ -95,7 +95,7 @@ def test_equal_names_in_two_folders_stay_two_recordings(tmp_path: Path) -> None:
 
 
 def test_a_csv_is_read_at_the_rate_given(folder: Path) -> None:
-    (one,) = read_several(find_recordings([folder / "two.csv"]), rate=250.0)
+    (one,) = read_several(find_recordings([folder / "two.csv"]), options_of(rate=250.0))
     assert isinstance(one, Recording)
     assert one.rate == 250.0 and one.seconds == 20.0
 

@@ -48,6 +48,12 @@ def names_of(leads: str | None) -> list[str] | None:
     return names
 
 
+def pairs_of(lead_names: str | None) -> dict[str, str] | None:
+    """'ECG1=II,ch2=V5' -> {'ECG1': 'II', 'ch2': 'V5'}."""
+    pairs: dict[str, str] | None = Option("lead_names", None, "", kind=dict).checked(lead_names)
+    return pairs
+
+
 def with_options_of(
     rows: Iterable[Configurable],
     command: Callable[..., None],

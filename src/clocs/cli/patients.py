@@ -12,7 +12,7 @@ from rich.markup import escape
 import clocs
 from clocs.cli.console import err, print_json
 from clocs.cli.console import out as console
-from clocs.cli.options import Device, Json, SplitSeed, names_of
+from clocs.cli.options import Device, Json, SplitSeed, names_of, pairs_of
 from clocs.cli.progress import bar
 from clocs.errors import SettingError
 
@@ -42,6 +42,10 @@ Rate = Annotated[
     typer.Option(help="Sampling rate of CSV files in Hz, unless they hold 10 s at 500 Hz.", min=1),
 ]
 Unit = Annotated[str | None, typer.Option(help="Unit of CSV files, such as mV; µV by default.")]
+LeadNames = Annotated[
+    str | None,
+    typer.Option(help="Leads of files by their unusual names, such as ECG1=II,ch2=V5."),
+]
 Split = Annotated[Part, typer.Option(help="Part of the store, by patient.")]
 
 
@@ -65,6 +69,7 @@ def embed(
     ] = None,
     rate: Rate = None,
     unit: Unit = None,
+    lead_names: LeadNames = None,
     patients: Annotated[
         Path | None,
         typer.Option(
@@ -95,6 +100,7 @@ def embed(
             frame=frame,
             rate=rate,
             unit=unit,
+            lead_names=pairs_of(lead_names),
             patients=patients,
             device=device,
             progress=progress,
@@ -246,6 +252,7 @@ def similar(
     ] = None,
     rate: Rate = None,
     unit: Unit = None,
+    lead_names: LeadNames = None,
     as_json: Json = False,
 ) -> None:
     """Find the most similar patients or recordings; the query itself is never returned."""
@@ -267,6 +274,7 @@ def similar(
         leads=names_of(leads),
         rate=rate,
         unit=unit,
+        lead_names=pairs_of(lead_names),
     )
     ids = ["dataset", "patient", "recording"][: 3 if level == "recording" else 2]
     rows = found.select(*ids, "labels", "age", "sex", "split", "cosine", "euclidean")

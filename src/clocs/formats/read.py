@@ -196,18 +196,16 @@ def find_recordings(
 
 
 def read_several(
-    found: Iterable[Found | tuple[str, ClocsError]],
-    rate: float | None = None,
-    unit: str | None = None,
+    found: Iterable[Found | tuple[str, ClocsError]], options: ReadOptions | None = None
 ) -> Iterator[Recording | tuple[str, ClocsError]]:
     """Each recording, or its name and what is wrong with it, in order; read ahead in processes.
 
-    Recordings with the same file name are distinguished by their whole names. `rate` and `unit`
-    are those of `read`.
+    Recordings with the same file name are distinguished by their whole names. Options are made by
+    `options_of`.
     """
     items = list(found)
     taken: set[str] = set()
-    for name, result in _read_all(_Read(items, options_of(rate=rate, unit=unit))):
+    for name, result in _read_all(_Read(items, options or ReadOptions())):
         if not isinstance(result, Recording):
             yield name, result
             continue

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from clocs.errors import ClocsWarning, SettingError
+from clocs.formats.read import options_of
 from clocs.frames.make import FramePlan, plan_frames
 from clocs.frames.positions import frame_count
 from clocs.frames.splits import PARTS
@@ -36,6 +37,7 @@ def embed(
     frame: float | None = None,
     rate: float | None = None,
     unit: str | None = None,
+    lead_names: Mapping[str, str] | None = None,
     patients: Mapping[str, str] | Path | str | None = None,
     device: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
@@ -54,6 +56,7 @@ def embed(
         frame: Seconds of a frame, for all sources: vectors of different frames are not comparable.
         rate: Sampling rate in Hz of files that do not give it (.csv); see `clocs.read`.
         unit: Unit of the samples of such files, such as 'mV'; µV by default.
+        lead_names: Standard leads by the unusual names that files give them: `{"ECG1": "II"}`.
         patients: The patient of each file, as a mapping or as a CSV or parquet table with the
             columns `file` and `patient`; without it, each file counts as one patient. Files are
             matched by path or by name, with or without their suffix.
@@ -68,7 +71,8 @@ def embed(
     expect_different_stores(stores)
     encoder, where = as_checkpoint(checkpoint), pick_device(device)
     spec = None if frame is None else frame_of(encoder, frame)
-    total, recordings = read_files(files, rate=rate, unit=unit, patients=patients)
+    options = options_of(rate=rate, unit=unit, lead_names=lead_names)
+    total, recordings = read_files(files, options, patients=patients)
     if files and level == "patient" and patients is None:
         warnings.warn(
             "each file counts as one patient, named after the file; give a table with the columns "

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from clocs.datasets.checks import check_signal
 from clocs.errors import ClocsError, ClocsWarning, SettingError, UnusableError
-from clocs.formats.read import Found, find_recordings, known_suffixes, options_of, read_several
+from clocs.formats.base import ReadOptions
+from clocs.formats.read import Found, find_recordings, known_suffixes, read_several
 from clocs.frames.positions import cut, frame_count
 from clocs.frames.present import bridged, touched
 from clocs.frames.resample import LONG, TOGETHER, cut_windows
@@ -37,21 +38,19 @@ _Frames: TypeAlias = tuple[Recording, NDArray[np.int16]]  # (frames, leads, samp
 
 def read_files(
     paths: Sequence[Path | str],
+    options: ReadOptions,
     *,
-    rate: float | None = None,
-    unit: str | None = None,
     patients: Mapping[str, str] | Path | str | None = None,
 ) -> tuple[int, Iterator[RecordingOrError]]:
     """The number of recordings in files, folders and zips, and the recordings one by one.
 
-    Options are as for `clocs.embed`.
+    `patients` is that of `clocs.embed`.
     """
-    options_of(rate=rate, unit=unit)  # checks them
-    found = find_recordings(paths)
+    found = find_recordings(paths, options)
     owners = _owners(found, patients)
 
     def recordings() -> Iterator[RecordingOrError]:
-        for result, owner in zip(read_several(found, rate, unit), owners, strict=True):
+        for result, owner in zip(read_several(found, options), owners, strict=True):
             if isinstance(result, Recording) and owner is not None:
                 yield replace(result, patient=owner)
             else:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
 
 from clocs.errors import SettingError
+from clocs.formats.base import ReadOptions
+from clocs.formats.read import options_of
 from clocs.patients.embeddings import Embeddings
 from clocs.patients.filters import Where
 from clocs.patients.index import PatientIndex, expect_same_leads
@@ -26,6 +28,7 @@ def similar(
     leads: Sequence[str] | None = None,
     rate: float | None = None,
     unit: str | None = None,
+    lead_names: Mapping[str, str] | None = None,
 ) -> pl.DataFrame:
     """The most similar patients or recordings of an index, nearest first, without the query itself.
 
@@ -39,6 +42,7 @@ def similar(
         leads: Leads of the file to use; the index's by default, and no others can be compared.
         rate: Sampling rate in Hz of a file that does not give it (.csv); see `clocs.read`.
         unit: Unit of the samples of such a file, such as 'mV'; µV by default.
+        lead_names: Standard leads by the unusual names that the file gives them.
     """
     if (patient is None) == (file is None):
         raise SettingError("the query is a patient or a file; give one of `patient` and `file`")
@@ -47,7 +51,8 @@ def similar(
     if where is not None:
         where.expect_known(opened.rows)
     if file is not None:
-        query = _embedded(folder, opened, Path(file), leads, rate, unit)
+        options = options_of(rate=rate, unit=unit, lead_names=lead_names)
+        query = _embedded(folder, opened, Path(file), leads, options)
         # If the index holds the same recording, its patients are the query and are not returned.
         # Published data hold some recordings twice, under two patients.
         known = opened.rows if level == "recording" else open_index(folder, "recording").rows
@@ -73,14 +78,13 @@ def _embedded(
     index: PatientIndex,
     file: Path,
     leads: Sequence[str] | None,
-    rate: float | None,
-    unit: str | None,
+    options: ReadOptions,
 ) -> Embeddings:
     """The recording of a file, by the encoder of an index."""
     from clocs.patients.embed_files import embed_recordings, read_files
     from clocs.patients.encode import frame_of, leads_of
 
-    total, recordings = read_files([file], rate=rate, unit=unit)
+    total, recordings = read_files([file], options)
     if total > 1:
         raise SettingError(f"{file} holds {total} recordings; give the file of one")
     encoder = index_encoder(folder)
