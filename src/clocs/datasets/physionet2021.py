@@ -42,7 +42,12 @@ OPTIONS = (
         f"Labels: the {len(SCORED)} classes that the challenge scored, or all {len(CLASSES)}",
         choices=tuple(_LABEL_SETS),
     ),
-    Option("databases", (), f"Databases to read, of {', '.join(DATABASES)}; all by default"),
+    Option(
+        "databases",
+        None,
+        f"Databases to read, of {', '.join(DATABASES)}; all by default",
+        kind=tuple,
+    ),
 )
 
 
@@ -53,11 +58,11 @@ class PhysioNet2021(PublishedDataset):
     Attributes:
         source: Where the records are.
         label_set: 'scored' or 'all'.
-        databases: Those to read, by their folders' names; all where empty.
+        databases: Those to read, by their folders' names; all where None.
     """
 
     label_set: str = "scored"
-    databases: tuple[str, ...] = ()
+    databases: tuple[str, ...] | None = None
 
     name = "physionet2021"
     multilabel = True
@@ -67,7 +72,7 @@ class PhysioNet2021(PublishedDataset):
     def __post_init__(self) -> None:
         for option in OPTIONS:
             option.checked(getattr(self, option.name))
-        unknown = [name for name in self.databases if name not in DATABASES]
+        unknown = [name for name in self.databases or () if name not in DATABASES]
         if unknown:
             raise SettingError(
                 f"`databases` has {', '.join(map(repr, unknown))}; "
@@ -80,7 +85,7 @@ class PhysioNet2021(PublishedDataset):
 
     @property
     def settings(self) -> Mapping[str, str]:
-        chosen = [name for name in DATABASES if name in self.databases]
+        chosen = [name for name in DATABASES if name in (self.databases or ())]
         return {"label_set": self.label_set, "databases": ",".join(chosen) or "all"}
 
     def list(self) -> Listing:
@@ -97,7 +102,7 @@ class PhysioNet2021(PublishedDataset):
         ]
         if not chosen:
             raise SourceError(
-                f"{self.source.path} holds no recording of {', '.join(self.databases)}; "
+                f"{self.source.path} holds no recording of {', '.join(wanted)}; "
                 "leave out `databases` or give another source"
             )
         missed = [one for one in lost if database_of(f"{one.id}.hea") in (*wanted, "")]
