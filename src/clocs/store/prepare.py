@@ -45,8 +45,9 @@ def prepare(
         out: The store's folder, made where it does not exist.
         workers: Number of reading processes; by default one per core, at most 16.
         progress: Called with (recordings done, recordings in total).
-        options: The dataset's own: `reference="v3"` for physionet2017; `patients`, `seed`,
-            `recordings`, `seconds`, `rate` for synthetic.
+        options: The dataset's own: `reference="v3"` for physionet2017; `patient`, `labels` and
+            others for folder (docs/own-ecgs.md); `patients`, `seed`, `recordings`, `seconds`,
+            `rate` for synthetic.
     """
     _refuse_inside(Path(out), source)
     if isinstance(name, str):
