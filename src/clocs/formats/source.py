@@ -148,6 +148,11 @@ class Source:
         except OSError as error:
             raise self._gone(name, error) from None
 
+    def on_disk(self, name: str) -> str | None:
+        """The path of a plain file; None for a member of a zip and for a file in memory."""
+        file = self._file(name)
+        return file.path if isinstance(file, _File) else None
+
     def _file(self, name: str) -> _File | Member | _Held:
         file = self._files.get(name)
         if file is None:
