@@ -88,14 +88,14 @@ def test_a_gpu_learns_what_a_cpu_learns(frames: Frames, method: str) -> None:
     apart = sum(float((there.weights[k].cpu() - here.weights[k]).square().sum()) for k in start)
     moved = sum(float((here.weights[k] - start[k]).square().sum()) for k in start)
     assert apart < 0.05**2 * moved, (apart / moved) ** 0.5
-    assert there.validation_loss == pytest.approx(here.validation_loss, rel=1e-2)
+    assert there.validation_loss == pytest.approx(here.validation_loss, rel=5e-2)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_captured_steps_equal_eager_ones(frames: Frames, method: str) -> None:
     def after_an_epoch(captured: bool) -> Fleet:
         device = torch.device("cuda")
-        plan = Plan(method, tuple(SEEDS), settings=Settings(batch_size=64, lr=1e-3))
+        plan = Plan(method, tuple(SEEDS), settings=Settings(batch_size=16, lr=1e-3))
         task = PretrainingTask(frames, plan, device=device)
         keys = keyed_random.member_keys(SEEDS, device)
         parameters = {k: v.to(device) for k, v in task.parameters(keys).items()}

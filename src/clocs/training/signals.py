@@ -113,6 +113,7 @@ class StreamedSignals(Signals):
         ]
         if self._on_gpu:
             self._side = torch.cuda.Stream(device)
+            self._side.wait_stream(torch.cuda.current_stream(device))  # which fills with zeros
             self._copied = [torch.cuda.Event() for _ in range(SLOTS)]
             self._read = [torch.cuda.Event() for _ in range(SLOTS)]
 
