@@ -6,36 +6,59 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import wfdb
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clocs.errors import ClocsError, UnusableError
 from clocs.formats.read import read
 from clocs.formats.source import open_files
-from clocs.formats.wfdb import read_wfdb
+from clocs.formats.wfdb import read_wfdb, refuse_missing
+from clocs.formats.wfdb_formats import MISSING
+from clocs.recording import Gap
 from wfdb_files import assert_equals_wfdb, signals, write
 
 
-def test_skewed_signals_lose_their_missing_end_as_nan(tmp_path: Path) -> None:
+def test_skewed_signals_lose_their_end(tmp_path: Path) -> None:
     header = write(tmp_path, signals())
     header.write_text(header.read_text().replace(" 16 ", " 16:2 ", 1))
-    with pytest.raises(UnusableError, match=r"nan: .*marked as missing"):
+    assert read(header).gaps == (Gap(698, 700, "I"),)
+    theirs = wfdb.rdrecord(str(tmp_path / "r")).p_signal.T
+    np.testing.assert_array_equal(read(header).signal, theirs)
+
+
+def test_a_signal_that_is_no_voltage_is_left_out_with_a_notice_unless_chosen(
+    tmp_path: Path,
+) -> None:
+    header = write(tmp_path, signals(), units=["mV", "mmHg", "mV"], sig_name=["I", "ABP", "V1"])
+    recording = read(header)
+    assert recording.leads == ("I", "V1")
+    assert recording.extra["notice"] == "Signals that are no voltages are left out: ABP (mmHg)."
+    assert read(header, leads=["ABP"]).unit == "mixed"
+    header.write_text(header.read_text().replace("/mV", "/mmHg"))
+    with pytest.raises(UnusableError, match=r"r\.hea: none of its signals is a voltage"):
         read(header)
 
 
-def test_a_signal_that_is_no_voltage_is_refused_unless_left_out(tmp_path: Path) -> None:
-    header = write(tmp_path, signals(), units=["mV", "mmHg", "mV"])
-    with pytest.raises(UnusableError, match=r"lead II of r\.hea is in 'mmHg', which is no voltage"):
-        read(header)
-    assert read(header, leads=["aVR", "I"]).leads == ("aVR", "I")
-
-
-@pytest.mark.parametrize("fmt", ["16", "516"])
-def test_missing_samples_are_nan(tmp_path: Path, fmt: str) -> None:
-    digital = signals()
-    digital[5, 1] = -32768
+@pytest.mark.parametrize("fmt", ["16", "516", "212", "80", "24"])
+def test_missing_samples_are_gaps(tmp_path: Path, fmt: str) -> None:
+    digital = signals() // 30
+    digital[5:7, 1] = digital[9, 0] = MISSING[fmt]
+    digital[:, 2] = MISSING[fmt]
     header = write(tmp_path, digital, fmt)
-    with pytest.raises(UnusableError, match=r"nan: r\.hea has samples marked as missing"):
+    recording = read(header)
+    assert recording.gaps == (Gap(9, 10, "I"), Gap(5, 7, "II"))
+    assert recording.leads == ("I", "II")
+    assert recording.extra["leads without values"] == "aVR"
+    theirs = wfdb.rdrecord(str(tmp_path / "r")).p_signal.T
+    np.testing.assert_array_equal(recording.signal, theirs[:2])
+    with pytest.raises(UnusableError, match="nan: r has samples marked as missing"):
+        refuse_missing(recording)
+
+
+def test_a_record_of_missing_samples_alone_is_refused(tmp_path: Path) -> None:
+    header = write(tmp_path, np.full((700, 2), -32768))
+    with pytest.raises(UnusableError, match=r"nan: r\.hea has no value in any lead"):
         read(header)
 
 
@@ -93,4 +116,5 @@ def test_no_mutation_of_a_record_escapes_as_another_error(
     except ClocsError as error:
         assert "\n" not in str(error)
     else:
-        assert np.isfinite(recording.signal).all()
+        assert recording.samples
+        assert recording.gaps or np.isfinite(recording.signal).all()

@@ -16,7 +16,7 @@ from clocs.datasets.text_table import unpacked_excel
 from clocs.errors import SourceError, UnusableError
 from clocs.formats.csv import RATE_HZ, ROWS, read_csv
 from clocs.formats.source import Source, stem
-from clocs.formats.wfdb import read_wfdb
+from clocs.formats.wfdb import read_wfdb, refuse_missing
 from clocs.recording import STANDARD_LEADS, FrameSpec, Recording
 
 TABLE = "Diagnostics.xlsx"
@@ -69,6 +69,7 @@ class Chapman(PublishedDataset):
             )
         else:
             recording = read_wfdb(self.source, entry.path)
+            refuse_missing(recording)
         checks.check_signal(recording, frame=self.frame, known_leads=STANDARD_LEADS)
         extra = checks.header_extra(recording)
         label = _label(entry, header=extra.get("rhythm", ""))

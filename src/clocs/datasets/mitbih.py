@@ -6,20 +6,18 @@ WFDB records 100 to 234 with their reference annotations (`.atr`): rhythms, or c
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
 
 from clocs.datasets import checks, listing
 from clocs.datasets.base import DatasetRow, Entry, Listing, PublishedDataset
-from clocs.errors import UnusableError
 from clocs.formats.source import Source, stem
 from clocs.formats.wfdb import read_wfdb
+from clocs.formats.wfdb_annotations import Annotations, read_annotations
 from clocs.formats.wfdb_header import parse_header
-from clocs.limits import MOST_HEADER_BYTES, MOST_TABLE_BYTES
+from clocs.limits import MOST_HEADER_BYTES
 from clocs.recording import STANDARD_LEADS, Episode, FrameSpec, Recording
 from clocs.registry import Option
 
@@ -52,14 +50,6 @@ LABEL_SET = Option(
     f"Labels: rhythm ({len(RHYTHMS)}), or beats ({len(BEATS)} classes of AAMI)",
     choices=tuple(_LABEL_SETS),
 )
-
-
-class Annotation(NamedTuple):
-    """One annotation."""
-
-    sample: int
-    symbol: str
-    text: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +98,7 @@ class MITBIH(PublishedDataset):
         recording = read_wfdb(self.source, entry.path)
         checks.check_signal(recording, frame=self.frame, known_leads=STANDARD_LEADS)
         notes = read_annotations(self.source, entry.path, "atr")
-        made = _rhythms if self.label_set == "rhythm" else self._beats
+        rhythm = self.label_set == "rhythm"
         header = parse_header(self.source.read(entry.path, MOST_HEADER_BYTES), name=entry.path)
         age, sex, facts = _person(header.comments)
         chazal = "DS1" if entry.id in DS1 else "DS2" if entry.id in DS2 else ""
@@ -116,21 +106,21 @@ class MITBIH(PublishedDataset):
         return replace(
             recording,
             patient=entry.patient,
-            episodes=made(notes, recording),
+            episodes=notes.rhythms if rhythm else self._beats(notes, recording),
             age=age,
             sex=sex,
             extra=checks.header_extra(recording) | {k: v for k, v in extra.items() if v},
             fold=_fold(entry.patient),
         )
 
-    def _beats(self, notes: Sequence[Annotation], recording: Recording) -> tuple[Episode, ...]:
+    def _beats(self, notes: Annotations, recording: Recording) -> tuple[Episode, ...]:
         """One episode per frame with beats, of the most severe class among them."""
         step = round(self.frame.seconds * recording.rate)
         found: dict[int, set[str]] = {}
-        for note in notes:
+        for sample, symbol in notes.beats:
             for label, symbols in BEATS.items():
-                if note.symbol in symbols and 0 <= note.sample < recording.samples:
-                    found.setdefault(note.sample // step, set()).add(label)
+                if symbol in symbols:
+                    found.setdefault(sample // step, set()).add(label)
         return tuple(
             Episode(
                 frame * step,
@@ -139,18 +129,6 @@ class MITBIH(PublishedDataset):
             )
             for frame, labels in sorted(found.items())
         )
-
-
-def _rhythms(notes: Sequence[Annotation], recording: Recording) -> tuple[Episode, ...]:
-    """One episode from each change of rhythm, such as '(AFIB', to the next or to the end."""
-    changes = [(note.sample, note.text[1:]) for note in notes if note.text.startswith("(")]
-    changes = [change for change in changes if 0 <= change[0] < recording.samples]
-    stops = [sample for sample, _ in changes[1:]] + [recording.samples]
-    return tuple(
-        Episode(start, stop, label)
-        for (start, label), stop in zip(changes, stops, strict=False)
-        if start < stop
-    )
 
 
 def _person(comments: Sequence[str]) -> tuple[float | None, str | None, dict[str, str]]:
@@ -170,26 +148,6 @@ def _fold(patient: str) -> str | None:
     if patient in VALIDATION:
         return "validation"
     return "train" if patient in DS1 | PACED else None
-
-
-def read_annotations(source: Source, path: str, extension: str) -> tuple[Annotation, ...]:
-    """The annotations of a record."""
-    import wfdb
-
-    name = f"{path.removesuffix('.hea')}.{extension}"
-    if name not in source:
-        raise UnusableError("no label", f"{path} has no annotations {name} beside it")
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, f"r.{extension}").write_bytes(source.read(name, MOST_TABLE_BYTES))
-        try:
-            read = wfdb.rdann(f"{folder}/r", extension)
-        except (ImportError, MemoryError):
-            raise
-        except Exception as error:  # wfdb raises bare Exceptions for whatever it cannot read
-            raise UnusableError("unreadable", f"{name} cannot be read by wfdb: {error}") from None
-    texts = [text.rstrip("\0") for text in read.aux_note]
-    parts = zip(read.sample.tolist(), read.symbol, texts, strict=True)
-    return tuple(Annotation(*part) for part in parts)
 
 
 def _headers(source: Source) -> list[str]:

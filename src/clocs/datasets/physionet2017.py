@@ -13,7 +13,7 @@ from clocs.datasets import checks, listing
 from clocs.datasets.base import DatasetRow, Entry, Listing, PublishedDataset
 from clocs.errors import SourceError, UnusableError
 from clocs.formats.source import Source
-from clocs.formats.wfdb import read_wfdb
+from clocs.formats.wfdb import read_wfdb, refuse_missing
 from clocs.recording import FrameSpec, Recording
 from clocs.registry import Option
 
@@ -77,6 +77,7 @@ class PhysioNet2017(PublishedDataset):
             detail = f"the label of {entry.id} is {label!r}, not one of {' '.join(self.labels)}"
             raise UnusableError("unknown label", detail)
         recording = read_wfdb(self.source, entry.path)
+        refuse_missing(recording)
         checks.check_signal(recording, frame=self.frame, known_leads=LEADS)
         extra = checks.header_extra(recording)
         return dataclasses.replace(recording, labels=(label,), extra=extra)

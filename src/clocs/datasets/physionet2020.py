@@ -12,7 +12,7 @@ from clocs.datasets.base import DatasetRow, Entry, Listing, PublishedDataset
 from clocs.datasets.physionet2021 import has_other_databases
 from clocs.errors import UnusableError
 from clocs.formats.source import Source
-from clocs.formats.wfdb import read_wfdb
+from clocs.formats.wfdb import read_wfdb, refuse_missing
 from clocs.recording import STANDARD_LEADS, FrameSpec, Recording
 
 CODES = {
@@ -47,6 +47,7 @@ class PhysioNet2020(PublishedDataset):
 
     def read(self, entry: Entry) -> Recording:
         recording = read_wfdb(self.source, entry.path)
+        refuse_missing(recording)
         checks.check_signal(recording, frame=self.frame, known_leads=STANDARD_LEADS)
         return replace(
             recording,

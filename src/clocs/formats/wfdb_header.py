@@ -24,7 +24,7 @@ _RECORD = re.compile(
 _SIGNAL = re.compile(
     r"[ \t]*(\S*)[ \t]+(\d+)x?(\d*):?(\d*)\+?(\d*)"  # file format x frame : skew + offset
     r"[ \t]*(-?\d*\.?\d*e?[\+-]?\d*)\(?(-?\d*)\)?/?([\w\^\-\?%\/]*)"  # gain(baseline)/unit
-    r"[ \t]*\d*[ \t]*(-?\d*)[ \t]*-?\d*[ \t]*-?\d*[ \t]*\d*[ \t]*"  # … zero …
+    r"[ \t]*\d*[ \t]*(-?\d*)[ \t]*(-?\d*)[ \t]*-?\d*[ \t]*\d*[ \t]*"  # … zero, first value …
     r"([\S]?[^\t\n\r\f\v]*)"  # name
 )
 _SIGNAL_START = re.compile(
@@ -34,7 +34,7 @@ _SIGNAL_START = re.compile(
 _SEGMENT = re.compile(r"(?:~|[-\w]+)[ \t]+\d+")
 _TIME = re.compile(r"(?:^|\s)(\d{1,2}):(\d{1,2})(?::(\d{1,2}))?")
 _DAY = re.compile(r"(?:^|\s)(\d{1,2})[/-](\d{1,2}|[A-Za-z]{3})[/-](\d{4})(?:\s|$)")
-_REST = re.compile(r"-?\d+ -?\d+ \d+ ([^\t\n\r\f\v ]+)$")  # first value, checksum, block, name
+_REST = re.compile(r"(-?\d+) -?\d+ \d+ ([^\t\n\r\f\v ]+)$")  # first value, checksum, block, name
 _MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec"
 _NO_PREFIX = "\n"  # no line starts like this
 _LARGEST_INT32 = 2**31 - 1
@@ -46,13 +46,14 @@ class Signal(NamedTuple):
 
     file: str
     format: str
-    samples_per_frame: int
     skew: int
     offset: int
+    samples_per_frame: int
     gain: float
     baseline: int
     unit: str
     name: str
+    initial: int = 0  # the value before the first difference, in format 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +200,7 @@ def _signals(lines: list[str]) -> tuple[Signal, ...]:
     for line in lines:
         rest = _REST.match(line, len(prefix)) if line.startswith(prefix) else None
         if rest is not None:
-            signals.append(Signal(*signals[-1][:8], rest[1]))
+            signals.append(Signal(*signals[-1][:8], rest[2], _first_value(rest[1])))
             continue
         signals.append(_signal(line))
         words = line.split(" ")
@@ -212,7 +213,9 @@ def _signal(line: str) -> Signal:
     match = _SIGNAL.match(line)
     if match is None:
         raise ValueError(f"a signal line is {line[:60]!r}")
-    file, form, frame, skew, offset, gain_text, baseline_text, unit, zero, name = match.groups()
+    file, form, frame, skew, offset, gain_text, baseline_text, unit, zero, first, name = (
+        match.groups()
+    )
     gain = (float(gain_text) if gain_text else 0.0) or 200.0
     baseline = int(baseline_text or zero or 0)
     if not math.isfinite(gain) or abs(baseline) > _LARGEST_INT32:
@@ -220,11 +223,17 @@ def _signal(line: str) -> Signal:
     return Signal(
         file,
         form,
-        _count(frame) if frame else 1,
         _count(skew) if skew else 0,
         _count(offset) if offset else 0,
+        _count(frame) if frame else 1,
         gain,
         baseline,
         unit or "mV",
         name,
+        _first_value(first),
     )
+
+
+def _first_value(text: str) -> int:
+    value = int(text) if text.lstrip("-") else 0
+    return value if abs(value) <= _LARGEST_INT32 else 0
