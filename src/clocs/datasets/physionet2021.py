@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
@@ -105,7 +106,7 @@ class PhysioNet2021(PublishedDataset):
                 f"{self.source.path} holds no recording of {', '.join(wanted)}; "
                 "leave out `databases` or give another source"
             )
-        missed = [one for one in lost if database_of(f"{one.id}.hea") in (*wanted, "")]
+        missed = [one for one in lost if _of_name(one.id) in (*wanted, "")]
         return listing.complete(chosen, missed, fingerprint=self.source.fingerprint)
 
     def read(self, entry: Entry) -> Recording:
@@ -129,9 +130,17 @@ class PhysioNet2021(PublishedDataset):
 
 def database_of(path: str) -> str:
     """The database of a recording, by a folder's name, else by its own; '' where neither tells."""
-    folder = next((one for one in reversed(path.split("/")[:-1]) if one in DATABASES), "")
-    name = stem(path)
-    return folder or next((one for one, form in DATABASES.items() if form.fullmatch(name)), "")
+    folder, _, file = path.rpartition("/")
+    return _of_folder(folder) or _of_name(stem(file))
+
+
+@lru_cache(maxsize=256)
+def _of_folder(path: str) -> str:
+    return next((one for one in reversed(path.split("/")) if one in DATABASES), "")
+
+
+def _of_name(name: str) -> str:
+    return next((one for one, form in DATABASES.items() if form.fullmatch(name)), "")
 
 
 def has_other_databases(source: Source) -> bool:
