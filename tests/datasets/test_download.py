@@ -5,6 +5,9 @@ from __future__ import annotations
 import io
 import json
 import shutil
+import signal
+import subprocess
+import sys
 import threading
 import time
 import zipfile
@@ -439,6 +442,36 @@ def test_a_download_that_is_stopped_keeps_what_it_has(web: Web, tmp_path: Path) 
         file.fetch(WebClient())
     assert not (tmp_path / "a").exists()
     assert sum(path.stat().st_size for path in (tmp_path / PARTIAL).glob("*.data")) > 0
+
+
+def test_an_interrupted_command_says_that_it_can_be_continued(
+    web: Web, archive: bytes, tmp_path: Path
+) -> None:
+    begun, over = threading.Event(), threading.Event()
+
+    def slow(handler: Handler) -> None:
+        handler.serve(most=280_000)
+        begun.set()
+        over.wait(60)
+
+    web.faults[ARCHIVE] += [slow]
+    words = ["data", "download", "mitbih", "--url", web.url, "--out", str(tmp_path)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "clocs", *words], stderr=subprocess.PIPE, text=True
+    )
+    assert begun.wait(60)
+    for _ in range(600):  # until a block has been written
+        if any(path.stat().st_size for path in tmp_path.glob(f"{PARTIAL}/*.data")):
+            break
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    over.set()
+    assert process.returncode == 130
+    assert "interrupted; what is done is kept; run the same command again" in said
+    get_zip(web, tmp_path)
+    assert web.requests[-1][1].startswith("bytes=")
+    assert (tmp_path / ARCHIVE).read_bytes() == archive
 
 
 def test_a_damaged_note_about_a_partial_file_starts_it_over(
