@@ -59,6 +59,6 @@ def test_read_takes_ecg_files_by_suffix_and_refuses_unknown_ones(tmp_path: Path)
         read(tmp_path / "x.txt")
     with pytest.raises(SourceError, match=r"y\.csv does not exist"):
         read(tmp_path / "y.csv")
-    (tmp_path / "z.mat").write_bytes(b"")
-    with pytest.raises(SourceError, match=r"z\.mat has no header z\.hea beside it"):
-        read(tmp_path / "z.mat")
+    (tmp_path / "z.dat").write_bytes(b"")
+    with pytest.raises(SourceError, match=r"z\.dat has no header z\.hea beside it"):
+        read(tmp_path / "z.dat")
