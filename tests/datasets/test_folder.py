@@ -201,7 +201,6 @@ def test_the_header_s_codes_are_labels_by_their_names(data: Path) -> None:
     assert named.manifest.labels == ("odd", "fibrillation")
 
 
-@pytest.mark.xfail(reason="the WFDB reader does not map leads yet")
 def test_leads_are_renamed_and_chosen_and_a_missing_one_is_missing(data: Path) -> None:
     record(data, "a", leads=("ECG1", "ch2", "V1"))
     record(data, "b", leads=("I", "V1"))

@@ -17,7 +17,14 @@ from clocs.datasets.folder_files import Unit, find_files
 from clocs.datasets.folder_labels import Codes, header_labels
 from clocs.datasets.folder_options import OPTIONS, FolderOptions, save_options, saved_options
 from clocs.datasets.folder_patients import PatientRule, is_somebody, patient_rule
-from clocs.datasets.folder_stretches import Stretch, capped, entry_of, hours_of, stretch_of
+from clocs.datasets.folder_stretches import (
+    Stretch,
+    capped,
+    entry_of,
+    episodes_within,
+    hours_of,
+    stretch_of,
+)
 from clocs.datasets.label_table import (
     Labelled,
     TableOptions,
@@ -30,7 +37,8 @@ from clocs.errors import SettingError, SourceError, UnusableError
 from clocs.formats.base import ReadOptions
 from clocs.formats.read import FORMATS, known_suffixes, options_of
 from clocs.formats.source import OPTIONS_FILE, Source, open_source, stem
-from clocs.recording import FrameSpec, Recording, canonical_lead
+from clocs.formats.wfdb_annotations import read_annotations
+from clocs.recording import Episode, FrameSpec, Recording, canonical_lead
 from clocs.registry import chosen_options
 
 if TYPE_CHECKING:
@@ -176,6 +184,7 @@ class Folder:
             id=entry.id,
             patient=self._patient_read(entry, recording),
             labels=self._labels(entry, recording),
+            episodes=self._episodes(entry, recording),
             age=checks.parse_age(info.get("age", recording.extra.get("Age")))
             if recording.age is None or "age" in info
             else recording.age,
@@ -200,6 +209,18 @@ class Folder:
         if self.options.labels == "header":
             return header_labels(recording, self._codes)
         return recording.labels if self.options.labels is None else ()
+
+    def _episodes(self, entry: Entry, recording: Recording) -> tuple[Episode, ...]:
+        """Those of the annotations beside a record, or those that its reader has found."""
+        wanted = self.options.labels or ""
+        if wanted.partition(":")[0] != "annotations":
+            return recording.episodes if self.options.labels is None else ()
+        extension = wanted.partition(":")[2] or "atr"
+        if f"{entry.path[: entry.path.rfind('.')]}.{extension}" not in self.source:
+            return recording.episodes
+        rhythms = read_annotations(self.source, entry.path, extension).rhythms
+        first = round(float(entry.info.get("start", 0.0)) * recording.rate)
+        return episodes_within(rhythms, first, first + recording.samples)
 
     @cached_property
     def _codes(self) -> Codes:
@@ -227,7 +248,7 @@ class _Tables:
         self.contents: list[bytes] = []
         self._table: bytes | None = None
         self.codes: dict[str, str] | None = None
-        if options.labels is not None and options.labels not in _NO_TABLE:
+        if options.labels is not None and options.labels.partition(":")[0] not in _NO_TABLE:
             self.name = options.labels.replace("\\", "/").rpartition("/")[2]
             self._table = self._read(source, options.labels, "labels")
         if options.codes is not None:

@@ -121,13 +121,13 @@ def stretch_of(recording: Recording, start: float, stop: float | None) -> Record
         for gap in recording.gaps
         if gap.start < last and gap.stop > first
     )
-    return replace(cut, gaps=tuple(gaps), episodes=episodes_within(recording, first, last))
+    return replace(cut, gaps=tuple(gaps), episodes=episodes_within(recording.episodes, first, last))
 
 
-def episodes_within(recording: Recording, first: int, last: int) -> tuple[Episode, ...]:
-    """The episodes of a recording between two samples, counted from the first."""
+def episodes_within(episodes: Sequence[Episode], first: int, last: int) -> tuple[Episode, ...]:
+    """What lies of these episodes between two samples, counted from the first."""
     return tuple(
         replace(one, start=max(one.start, first) - first, stop=min(one.stop, last) - first)
-        for one in recording.episodes
+        for one in episodes
         if one.start < last and one.stop > first
     )

@@ -149,7 +149,10 @@ def _as_text(column: pl.Series) -> list[str]:
             column = column.cast(pl.Int64)
     elif isinstance(kind, pl.Boolean):
         column = column.cast(pl.Int8)
-    return column.cast(pl.String).str.strip_chars().fill_null("").to_list()
+    texts = column.cast(pl.String).str.strip_chars().fill_null("")
+    if (texts.str.contains(r"^\d+\.0$") | (texts == "")).all():  # as pandas writes numbers with gaps
+        texts = texts.str.strip_suffix(".0")
+    return texts.to_list()
 
 
 def _as_json(value: Any) -> str:
