@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import wfdb
-from own_files import record, walk
 
 import clocs
 from clocs import Store
 from clocs.errors import ClocsWarning
 from clocs.store.workers import ThreadWorkers
+from own_files import record, walk
 
 
 @pytest.fixture(autouse=True)

@@ -15,6 +15,7 @@ from clocs.errors import ClocsWarning, SettingError
 from clocs.patients.embed import embed_levels
 from clocs.patients.embed_files import embed_recordings
 from clocs.recording import Gap
+from own_files import record
 
 
 def test_recordings_without_any_of_the_leads_or_too_short_are_named(
@@ -156,3 +157,17 @@ def test_a_table_that_does_not_fit_is_refused(
     ):
         with pytest.raises(SettingError, match=words):
             clocs.embed(checkpoint, source, patients=patients)
+
+
+def test_leads_of_files_are_known_by_the_names_that_are_given(
+    checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    plain = record(tmp_path / "plain", "r", leads=("II", "V2", "aVL", "aVR"), seconds=20, seed=1)
+    odd = record(tmp_path / "odd", "r", leads=("ch1", "ch2", "aVL", "aVR"), seconds=20, seed=1)
+    made = clocs.embed(checkpoint, plain, level="recording")
+    names = {"ch1": "II", "CH2": "V2"}
+    same = clocs.embed(checkpoint, odd, level="recording", lead_names=names)
+    np.testing.assert_array_equal(made.vectors, same.vectors)
+    with pytest.warns(ClocsWarning, match="lack some of the leads"):
+        other = clocs.embed(checkpoint, odd, level="recording")
+    assert not np.array_equal(made.vectors, other.vectors)

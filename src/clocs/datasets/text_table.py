@@ -150,7 +150,9 @@ def _as_text(column: pl.Series) -> list[str]:
     elif isinstance(kind, pl.Boolean):
         column = column.cast(pl.Int8)
     texts = column.cast(pl.String).str.strip_chars().fill_null("")
-    if (texts.str.contains(r"^\d+\.0$") | (texts == "")).all():  # as pandas writes numbers with gaps
+    if (
+        texts.str.contains(r"^\d+\.0$") | (texts == "")
+    ).all():  # as pandas writes numbers with gaps
         texts = texts.str.strip_suffix(".0")
     return texts.to_list()
 
