@@ -1,0 +1,206 @@
+"""Files of electrocardiographs and their archives, read through ecgdatakit.
+
+SCP-ECG, HL7 aECG, GE MUSE XML, Philips Sierra XML and MFER. The package is an extra:
+`pip install 'clocs[formats]'`.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections import Counter
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from clocs.errors import SettingError, UnusableError
+from clocs.files import writing
+from clocs.formats.base import FileFormat, ReadOptions
+from clocs.formats.samples import (
+    Samples,
+    decoding,
+    from_floats,
+    from_integers,
+    leads_of,
+    stretch,
+    units_per_mv,
+)
+from clocs.formats.source import Source, stem
+from clocs.limits import check_size
+from clocs.recording import UNITS_PER_MV, Recording, check_plausible, check_rate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_MOST_BYTES = 512 << 20  # of a file: these formats are of seconds, and XML takes ten times itself
+_SEXES = {"M": "male", "F": "female"}
+
+
+def _parsed(parser: str, source: Source, path: str, what: str) -> Any:
+    """The file as ecgdatakit gives it."""
+    module, _, kind = parser.partition(":")
+    try:
+        found = getattr(import_module(f"ecgdatakit.parsing.parsers.{module}"), kind)
+    except ImportError:
+        raise SettingError(
+            f"{what} files need ecgdatakit; install it with: pip install 'clocs[formats]'"
+        ) from None
+    size = source.size(path)
+    check_size(size, packed=size, name=stem(path), most=_MOST_BYTES)
+    with _on_disk(source, path) as file, decoding(stem(path), what):
+        try:
+            return found().parse(file)
+        except Exception as error:
+            raise ValueError(str(error).replace(str(file), stem(path))) from None
+
+
+@contextmanager
+def _on_disk(source: Source, path: str) -> Iterator[Path]:
+    """A path of the file: its own, or of a temporary copy."""
+    disk = source.on_disk(path)
+    if disk is not None:
+        yield Path(disk)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder, "recording")
+        with writing(folder):
+            copy.write_bytes(source.read(path))
+        yield copy
+
+
+def _recording(record: Any, name: str, options: ReadOptions) -> Recording:
+    notices: list[str] = []
+    leads = _together(record.leads, notices, name)
+    exact = record.raw_metadata.get("rhythm_time", {}).get("sampling_rate_exact")
+    rate = float(exact or leads[0].sampling_rate)
+    rate = float(round(rate)) if abs(rate - round(rate)) < 1e-6 * rate else rate
+    check_rate(rate, name=name)
+    kept = stretch(options, rate=rate, samples=len(leads[0].samples), name=name)
+    samples = _samples(leads, kept, options, name)
+    patient, session = record.patient, record.recording
+    said = [" ".join(filter(None, map(str, pair))) for pair in record.interpretation.statements]
+    device = " ".join(filter(None, (session.device.manufacturer, session.device.model)))
+    extra = {"statements": "; ".join(filter(None, said)), "device": device}
+    extra["notice"] = "; ".join(notices)
+    recording = Recording(
+        id=name,
+        patient=patient.patient_id.strip() or name,
+        leads=samples.leads,
+        rate=rate,
+        digital=samples.digital,
+        gain=samples.gain,
+        baseline=samples.baseline,
+        age=None if patient.age is None or not 0 <= patient.age <= 150 else float(patient.age),
+        sex=_SEXES.get(patient.sex),
+        taken=session.date.replace(tzinfo=None).isoformat() if session.date else None,
+        extra={key: value for key, value in extra.items() if value},
+        gaps=samples.gaps,
+    )
+    check_plausible(recording)
+    return recording
+
+
+def _together(leads: list[Any], notices: list[str], name: str) -> list[Any]:
+    """Leads that are voltages of one rate and length, as most have it."""
+    odd = [one.label for one in leads if (_unit(one) or "mV").lower() not in UNITS_PER_MV]
+    if odd:
+        notices.append(f"channels that are no voltage were left out: {', '.join(odd)}")
+    leads = [one for one in leads if one.label not in odd]
+    kinds = Counter((one.sampling_rate, len(one.samples)) for one in leads)
+    if not kinds:
+        raise UnusableError("unreadable", f"{name} holds no lead")
+    common = kinds.most_common(1)[0][0]
+    kept = [one for one in leads if (one.sampling_rate, len(one.samples)) == common]
+    others = [one.label for one in leads if (one.sampling_rate, len(one.samples)) != common]
+    if others:
+        notices.append(f"leads of another rate or length were left out: {', '.join(others)}")
+    return kept
+
+
+def _unit(lead: Any) -> str:
+    return str(lead.resolution_unit or lead.units or "")
+
+
+def _samples(leads: list[Any], kept: slice, options: ReadOptions, name: str) -> Samples:
+    """Steps as the file has them; a value is step × resolution + offset, in the lead's unit."""
+    units = [_unit(one) or options.unit or "" for one in leads]
+    if not all(units):
+        lead = next(one.label for one, unit in zip(leads, units, strict=True) if not unit)
+        detail = f"{name} does not say the unit of lead {lead}; give it as `unit` (mV or µV)"
+        raise UnusableError("unreadable", detail)
+    per_mv = np.array([units_per_mv(unit) for unit in units])
+    step = np.array([float(one.resolution) for one in leads]) / per_mv  # mV
+    offset = np.array([float(one.offset) for one in leads]) / per_mv
+    if not (np.isfinite(step).all() and np.isfinite(offset).all() and step.all()):
+        raise UnusableError("unreadable", f"{name} has a resolution that is no number above 0")
+    names = leads_of([one.label for one in leads], options.lead_names, name=name)
+    values = np.stack([np.asarray(one.samples, np.float64)[kept] for one in leads])
+    whole = np.isfinite(values).all() and np.array_equal(values, np.rint(values))
+    if whole and np.abs(values).max(initial=0) < 2**40:
+        zero = -offset / step
+        near = np.rint(zero)
+        zero = np.where(np.abs(zero - near) < 1e-6, near, zero)
+        return from_integers(values.astype(np.int64), names, gain=1 / step, zero=zero, name=name)
+    return from_floats(values * step[:, None] + offset[:, None], names, name=name)
+
+
+class _Reader:
+    """Reads files of one format; an object, since processes are sent what they read with."""
+
+    def __init__(self, parser: str, what: str) -> None:
+        self.parser, self.what = parser, what
+
+    def __call__(self, source: Source, path: str, options: ReadOptions) -> Recording:
+        record = _parsed(self.parser, source, path, self.what)
+        with decoding(stem(path), self.what):
+            return _recording(record, stem(path), options)
+
+
+def _text(head: bytes) -> str:
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return head.decode("utf-16", "ignore")
+    return head.decode("utf-8", "ignore") if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"<" else ""
+
+
+def _is_aecg(head: bytes) -> bool:
+    return re.search(r"<(?:[A-Za-z_][\w.-]*:)?AnnotatedECG\b", _text(head)) is not None
+
+
+def _is_muse(head: bytes) -> bool:
+    return re.search(r"<RestingECG[\s>]", _text(head), re.IGNORECASE) is not None
+
+
+def _is_sierra(head: bytes) -> bool:
+    return re.search(r"<(?:\w+:)?restingecgdata\b", _text(head), re.IGNORECASE) is not None
+
+
+def _is_scp(head: bytes) -> bool:
+    """Whether it begins with the table of sections, which describes itself first."""
+    size, length = int.from_bytes(head[2:6], "little"), int.from_bytes(head[10:14], "little")
+    itself = head[8:10] == b"\0\0" and head[22:24] == b"\0\0"
+    return itself and 26 <= length <= size - 6 and head[28:32] == b"\x07\0\0\0"
+
+
+def _is_mfer(head: bytes) -> bool:
+    return head[:1] == b"\x40" and head[2:6] == b"MFR "
+
+
+def _row(name: str, suffixes: tuple[str, ...], parser: str, is_one: Any) -> FileFormat:
+    return FileFormat(
+        name,
+        suffixes[0],
+        _Reader(parser, name),
+        other_suffixes=suffixes[1:],
+        recognise=is_one,
+        generic=suffixes[0] == ".xml",
+    )
+
+
+SCP = _row("SCP-ECG", (".scp",), "scp_ecg:SCPECGParser", _is_scp)
+AECG = _row("HL7 aECG", (".xml",), "hl7_aecg:HL7aECGParser", _is_aecg)
+MUSE = _row("GE MUSE", (".xml",), "ge_muse_xml:GEMuseXMLParser", _is_muse)
+SIERRA = _row("Philips Sierra", (".xml",), "sierra_xml:SierraXMLParser", _is_sierra)
+MFER = _row("MFER", (".mwf", ".mfer"), "mfer:MFERParser", _is_mfer)
