@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import clocs
 from clocs.datasets.scp_statements import LABEL_SETS
 from clocs.datasets.table import open_dataset
 from clocs.errors import SettingError, SourceError
+from clocs.frames.make import make_frames
 from clocs.recording import STANDARD_LEADS
 from published_records import read_all, write_record, zipped
 
@@ -185,3 +187,14 @@ def test_a_table_that_is_something_else_is_refused(tmp_path: Path) -> None:
 def test_under_another_name_it_is_recognised(tmp_path: Path, name: str) -> None:
     with pytest.raises(SourceError, match=f"looks like ptbxl, not {name}"):
         open_dataset(name, published(tmp_path / "ptb-xl")).list()
+
+
+def test_a_flat_lead_is_missing_in_its_frames(tmp_path: Path) -> None:
+    folder = published(tmp_path / "ptb-xl", ROWS[:1])
+    header = folder / "records500" / "00000" / "00001_hr.hea"
+    data = np.fromfile(header.with_suffix(".dat"), "<i2").reshape(-1, 12)
+    data[:, 0] = 7
+    data.tofile(header.with_suffix(".dat"))
+    store = clocs.prepare("ptbxl", folder, out=tmp_path / "store")
+    frames = make_frames(store, leads=["I", "II"])
+    assert (frames.starts >= 0).tolist() == [[False, True]]

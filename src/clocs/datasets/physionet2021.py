@@ -67,6 +67,7 @@ class PhysioNet2021(PublishedDataset):
 
     name = "physionet2021"
     multilabel = True
+    skip_flat = True
     frame = FrameSpec(5.0, 2500)
     segment_frame = FrameSpec(5.0, 2500)
 

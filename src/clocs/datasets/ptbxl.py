@@ -66,6 +66,7 @@ class PTBXL(PublishedDataset):
 
     name = "ptbxl"
     multilabel = True
+    skip_flat = True
     frame = FrameSpec(10.0, 2500)
     segment_frame = FrameSpec(5.0, 2500)
 
