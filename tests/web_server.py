@@ -109,12 +109,19 @@ class Handler(BaseHTTPRequestHandler):
         """Nothing."""
 
 
+class QuietServer(ThreadingHTTPServer):
+    """A server for clients that hang up."""
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Nothing."""
+
+
 @contextmanager
 def serving() -> Iterator[Web]:
     """A server on this machine for the time of the `with`."""
     web = Web()
     handler = type("OwnHandler", (Handler,), {"web": web})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server = QuietServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     web.url = f"http://127.0.0.1:{server.server_port}"

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -195,6 +195,40 @@ def test_a_length_that_is_too_small_is_noticed_by_the_content(
     with pytest.raises(SourceError, match=r"is not the published file \(it is no whole zip"):
         get_zip(web, tmp_path)
     assert not (tmp_path / ARCHIVE).exists()
+
+
+def test_without_a_length_the_content_decides(web: Web, archive: bytes, tmp_path: Path) -> None:
+    def silent(most: int) -> Callable[[Handler], None]:
+        def answer(handler: Handler) -> None:
+            handler.send_response(200)
+            handler.send_header("Connection", "close")
+            handler.end_headers()
+            handler.wfile.write(archive[:most])
+
+        return answer
+
+    web.faults[ARCHIVE] += [silent(1000), silent(2000)]
+    with pytest.raises(SourceError, match=r"is not the published file \(it is no whole zip"):
+        get_zip(web, tmp_path)
+    web.faults[ARCHIVE] += [silent(len(archive))]
+    get_zip(web, tmp_path)
+    assert (tmp_path / ARCHIVE).read_bytes() == archive
+
+
+@pytest.mark.parametrize(
+    "words",
+    [b"", b"HTTP/1.1 999999\r\n\r\n", b"\xff" * 70_000, b"HTTP/1.1 200 OK\r\nA: b\r\n" * 99],
+)
+def test_answers_that_are_no_http_are_asked_for_again(
+    web: Web, archive: bytes, tmp_path: Path, words: bytes
+) -> None:
+    def answer(handler: Handler) -> None:
+        handler.wfile.write(words)
+        handler.close_connection = True
+
+    web.faults[ARCHIVE] += [answer, answer]
+    get_zip(web, tmp_path)
+    assert (tmp_path / ARCHIVE).read_bytes() == archive
 
 
 def test_a_length_beyond_the_disk_is_refused_before_writing(
