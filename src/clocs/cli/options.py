@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import click
 import typer
@@ -22,6 +22,22 @@ Leads = Annotated[
 ]
 SplitSeed = Annotated[
     int, typer.Option(help="Random seed for the patient split (60/20/20 %).", min=0)
+]
+Split = Annotated[
+    Literal["hash", "folds"] | None,
+    typer.Option(
+        "--split",
+        help="Split patients by the hash of their IDs, or by the store's official folds (the "
+        "default where it has some).",
+    ),
+]
+TestFolds = Annotated[
+    str | None,
+    typer.Option(help="Folds to test on, such as 10; of numbers, by default the highest."),
+]
+ValidationFolds = Annotated[
+    str | None,
+    typer.Option(help="Folds to validate on, such as 9; of numbers, by default the next."),
 ]
 Device = Annotated[
     str | None,
@@ -52,6 +68,11 @@ def pairs_of(lead_names: str | None) -> dict[str, str] | None:
     """'ECG1=II,ch2=V5' -> {'ECG1': 'II', 'ch2': 'V5'}."""
     pairs: dict[str, str] | None = Option("lead_names", None, "", kind=dict).checked(lead_names)
     return pairs
+
+
+def folds_of(names: str | None) -> list[str] | None:
+    """'9,10' -> ['9', '10']."""
+    return None if names is None else [name.strip() for name in names.split(",") if name.strip()]
 
 
 def with_options_of(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from clocs.errors import ClocsWarning, SettingError
 from clocs.evaluation.baseline import score_against_untrained
 from clocs.evaluation.groups import GroupResult
 from clocs.evaluation.labelled_rows import By
 from clocs.evaluation.result import Evaluation
+from clocs.frames.folds import split_of
 from clocs.frames.make import make_frames
 from clocs.store.store import Store, as_store
 from clocs.training.checkpoint import Checkpoint, as_checkpoints
@@ -34,6 +35,9 @@ def evaluate(
     batch_size: int | None = None,
     lr: float | None = None,
     settings: Settings | None = None,
+    split: Literal["hash", "folds"] | None = None,
+    test_folds: Sequence[str] | None = None,
+    validation_folds: Sequence[str] | None = None,
     split_seed: int = 0,
     resamples: int = 2000,
     device: str | None = None,
@@ -58,6 +62,11 @@ def evaluate(
         batch_size: Rows per step; the paper's for the dataset by default.
         lr: Adam's learning rate; 1e-4 by default.
         settings: The last four as one object, in place of them.
+        split: Whether the 'hash' of patients or official 'folds' decide who is trained and tested
+            on; the folds by default where the store has some.
+        test_folds: The folds to test on; where they are numbers, the last by default.
+        validation_folds: The folds to validate on; where they are numbers, the last but one by
+            default.
         split_seed: Random seed for the patient split.
         resamples: Bootstrap resamples of seeds and patients; 0 for no intervals.
         device: 'cpu', 'cuda' …; the best available by default.
@@ -78,6 +87,9 @@ def evaluate(
         batch_size=batch_size,
         lr=lr,
         settings=settings,
+        split=split,
+        test_folds=test_folds,
+        validation_folds=validation_folds,
         split_seed=split_seed,
         resamples=resamples,
         device=device,
@@ -91,6 +103,9 @@ def evaluate_many(
     store: Store | Path | str,
     *,
     leads: Sequence[str] | None = None,
+    split: Literal["hash", "folds"] | None = None,
+    test_folds: Sequence[str] | None = None,
+    validation_folds: Sequence[str] | None = None,
     split_seed: int = 0,
     device: str | None = None,
     **options: Any,
@@ -104,6 +119,9 @@ def evaluate_many(
         checkpoints: For each method what `evaluate` takes.
         store: Labelled recordings.
         leads: By name; those the encoders were trained on by default.
+        split: As for `evaluate`, like the next three.
+        test_folds: The folds to test on.
+        validation_folds: The folds to validate on.
         split_seed: Random seed for the patient split.
         device: 'cpu', 'cuda' …; the best one by default.
         options: As for `evaluate`; `curve=True` records the validation AUC after every epoch.
@@ -115,7 +133,8 @@ def evaluate_many(
     _check_distinct(groups)
     store = as_store(store)
     leads = _leads_of_encoders(groups, store) if leads is None else leads
-    frames = make_frames(store, leads=leads, split_seed=split_seed)
+    by = split_of(split, test_folds, validation_folds)
+    frames = make_frames(store, leads=leads, split=by, split_seed=split_seed)
     training = {
         name: options.pop(name, None) for name in ("epochs", "patience", "batch_size", "lr")
     }

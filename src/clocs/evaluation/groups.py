@@ -211,6 +211,7 @@ def _result(
         encoder_leads=[] if card.dataset is None else list(card.leads),
         labelled=[len(own) for own in given.labelled[members]],
         left_out_copies=int(copies.sum()),
+        split="; ".join(map(str, frames.folds.values())) or "hash",
         unlabelled_recordings=len(np.unique(frames.recording))
         - len(np.unique(frames.recording[frames.has_label])),
         settings=facts["settings"] | {k: v[members] for k, v in output.per_member.items()},

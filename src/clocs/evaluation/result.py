@@ -26,6 +26,7 @@ class Evaluation:
     comparison. `better_than` names the other methods given that this one beats in a paired test,
     corrected for all pairs; None where there was only one. `curve` is the validation AUC after
     every epoch, one list per seed, where recorded. `unlabelled_recordings` are in no part.
+    `split` says whether patients are split by the hash of their IDs or by which official folds.
     """
 
     protocol: str
@@ -80,6 +81,7 @@ class Evaluation:
     better_than: list[str] | None = None
     curve: list[list[float]] | None = None
     unlabelled_recordings: int = 0
+    split: str = "hash"
 
     @property
     def name(self) -> str:

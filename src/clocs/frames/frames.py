@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clocs.errors import SettingError
+from clocs.frames.folds import Folds
 from clocs.frames.splits import parts_of
 from clocs.recording import FrameSpec
 from clocs.sealed import ArrayFile
@@ -31,7 +32,8 @@ FILE = ArrayFile(
 SEXES = ("unknown", "male", "female")
 SEVERAL = "+"  # between the names of joined datasets
 ABSENT = -1  # in `starts`: this frame has no signal in this lead
-_LATER = {"without_signal": 0}  # fields that earlier versions do not know, and what they mean by it
+# Fields that earlier versions do not know, and the values that they stand for.
+_LATER: dict[str, object] = {"without_signal": 0, "fold": (), "folds": {}}
 _CODED = 1 << 22  # samples per piece of the coded signals
 
 
@@ -67,6 +69,9 @@ class Frames:
         joined: Whether it combines several datasets; ids then begin with their dataset's name.
         without_signal: How many frames × leads of recordings that have the lead are absent: in gaps
             or flat.
+        fold: Of each patient, in an official split; '' where unknown, empty where there is none.
+        folds: Of each dataset that is split by its folds, those that are tested and validated on;
+            the others are split by the hash of their patients.
     """
 
     dataset: str
@@ -94,6 +99,8 @@ class Frames:
     target: NDArray[np.uint8]
     joined: bool = False
     without_signal: int = 0
+    fold: tuple[str, ...] = ()
+    folds: Mapping[str, Folds] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -123,8 +130,12 @@ class Frames:
         return np.asarray(self.signals[at] * self.scale[rows, lead][:, None], np.float32)
 
     def with_split_seed(self, split_seed: int) -> Frames:
-        """The same frames with their patients split by another seed."""
-        part = parts_of(self.keyed(self.patient_ids), split_seed)
+        """The same frames with their patients split by another seed, or by their folds."""
+        keyed = self.keyed(self.patient_ids)
+        part = parts_of(keyed, split_seed)
+        for dataset, folds in self.folds.items():
+            own = np.array([name.startswith(f"{dataset}:") for name in keyed], bool)
+            part = np.where(own, folds.parts(keyed, self.fold, split_seed), part)
         return replace(self, split_seed=split_seed, split=part[self.patient])
 
     def with_leads(self, leads: Sequence[str]) -> Frames:
@@ -151,7 +162,7 @@ class Frames:
 
     def save(self, path: Path) -> None:
         """Write one safetensors file, complete or not at all; signals are compressed."""
-        facts = {field.name: getattr(self, field.name) for field in fields(self)}
+        facts = {one.name: getattr(self, one.name) for one in fields(self)}
         pieces = _encode(facts.pop("signals"))
         names = [name for name, value in facts.items() if isinstance(value, np.ndarray)]
         arrays = {name: facts.pop(name) for name in names}
@@ -159,6 +170,8 @@ class Frames:
             if facts[name] == nothing:
                 del facts[name]
         facts |= {"spec": asdict(self.spec), "samples": len(self.signals)}
+        if self.folds:
+            facts["folds"] = {name: folds.facts() for name, folds in self.folds.items()}
         arrays["signals.bytes"] = np.frombuffer(b"".join(pieces), np.uint8)
         arrays["signals.sizes"] = np.array([len(piece) for piece in pieces], np.int64)
         FILE.write(path, facts, arrays)
@@ -181,7 +194,8 @@ class Frames:
 def _plain(facts: dict[str, Any]) -> dict[str, Any]:
     """Facts as they were before they became JSON."""
     tuples = {name: tuple(v) if isinstance(v, list) else v for name, v in facts.items()}
-    return tuples | {"spec": FrameSpec(**facts["spec"])}
+    folds = {name: Folds(**one) for name, one in facts.get("folds", {}).items()}
+    return tuples | {"spec": FrameSpec(**facts["spec"]), "folds": folds}
 
 
 def _encode(signals: NDArray[np.int16]) -> list[bytes]:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clocs.errors import SettingError
+from clocs.frames.folds import Folds
 from clocs.frames.frames import ABSENT, SEVERAL, Frames
 from clocs.frames.signal_memory import allocate_signals, memory_for_signals
 
@@ -69,8 +70,32 @@ def join(
         target=np.concatenate(targets),
         joined=True,
         without_signal=sum(part.without_signal for part in parts),
+        fold=_folds_of(patients, distinct, parts),
+        folds=_joined_folds(parts),
         **arrays,
     )
+
+
+def _folds_of(
+    patients: Sequence[str], distinct: Sequence[str], parts: Sequence[Frames]
+) -> tuple[str, ...]:
+    """The fold of each distinct patient; empty where nobody has one."""
+    folds = [fold for part in parts for fold in part.fold or [""] * len(part.patient_ids)]
+    known = dict(reversed([pair for pair in zip(patients, folds, strict=True) if pair[1]]))
+    return tuple(known.get(name, "") for name in distinct) if known else ()
+
+
+def _joined_folds(parts: Sequence[Frames]) -> dict[str, Folds]:
+    found: dict[str, Folds | None] = {}
+    for part in parts:
+        for name in part.dataset.split(SEVERAL):
+            own = part.folds.get(name)
+            if found.setdefault(name, own) != own:
+                raise SettingError(
+                    f"two stores of {name} are split in two ways ({found[name]} and {own}); split "
+                    "both by 'hash' with `split`"
+                )
+    return {name: folds for name, folds in found.items() if folds is not None}
 
 
 def _starts(parts: Sequence[Frames]) -> NDArray[np.int64]:

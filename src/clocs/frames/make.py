@@ -11,12 +11,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 from clocs.errors import SettingError
+from clocs.frames.folds import Folds, Split
 from clocs.frames.frames import ABSENT, SEXES, Frames
+from clocs.frames.patient_split import split_patients
 from clocs.frames.positions import Cuts, FrameLabels, cut, frame_count, label_frames
 from clocs.frames.present import bridged, gaps_of, has_leads, present_frames
 from clocs.frames.resample import LONG, TOGETHER, CutWindows, cut_windows
 from clocs.frames.signal_memory import allocate_signals
-from clocs.frames.splits import assign
 from clocs.parallel import ahead, alike
 from clocs.recording import FrameSpec
 from clocs.store.store import Store
@@ -45,6 +46,8 @@ class FramePlan:
     patient_ids: tuple[str, ...]  # distinct patients, in order of appearance
     patient: NDArray[np.int32]  # (recordings,) index into `patient_ids`
     split: NDArray[np.int8]  # (patients,) 0 train, 1 validation, 2 test
+    fold: tuple[str, ...]  # (patients,) of an official split; empty where the store has none
+    folds: Folds | None  # those that `split` follows; None where it is by hash
 
     @property
     def without_signal(self) -> int:
@@ -100,10 +103,11 @@ def plan_frames(
     *,
     spec: FrameSpec | None = None,
     leads: Sequence[str] | None = None,
+    split: Split = None,
     split_seed: int = 0,
 ) -> FramePlan:
     """Positions, labels and patients of the frames that `make_frames` would make of these."""
-    plan = possible_frames(store, spec=spec, leads=leads, split_seed=split_seed)
+    plan = possible_frames(store, spec=spec, leads=leads, split=split, split_seed=split_seed)
     if not plan.kept.any():
         raise SettingError(
             f"{store.path} has no frame of {plan.spec.seconds:g} s with one of the leads "
@@ -117,6 +121,7 @@ def possible_frames(
     *,
     spec: FrameSpec | None = None,
     leads: Sequence[str] | None = None,
+    split: Split = None,
     split_seed: int = 0,
 ) -> FramePlan:
     """As `plan_frames`, but there may be none."""
@@ -130,8 +135,8 @@ def possible_frames(
     labelled = label_frames(table, cuts, manifest.labels, keep_unlabelled=manifest.keep_unlabelled)
     target = _targets(table, cuts, manifest.labels, labelled)
     present = present_frames(table, cuts, spec, leads)
-    patient_ids = table["patient"].unique(maintain_order=True).to_list()
-    number = {patient: i for i, patient in enumerate(patient_ids)}
+    everyone = split_patients(store, split=split, split_seed=split_seed)
+    people, patient = np.unique(everyone.recording[rows], return_inverse=True)
     return FramePlan(
         store=store,
         spec=spec,
@@ -146,9 +151,11 @@ def possible_frames(
         kept=labelled.kept & present.any(axis=1),
         left_out=labelled.left_out,
         target=target,
-        patient_ids=tuple(patient_ids),
-        patient=np.array([number[p] for p in table["patient"]], np.int32),
-        split=assign(patient_ids, manifest.dataset, split_seed),
+        patient_ids=tuple(everyone.ids[i] for i in people),
+        patient=patient.astype(np.int32),
+        split=everyone.part[people],
+        fold=tuple(everyone.fold[i] for i in people) if everyone.fold else (),
+        folds=everyone.folds,
     )
 
 
@@ -157,6 +164,7 @@ def make_frames(
     *,
     spec: FrameSpec | None = None,
     leads: Sequence[str] | None = None,
+    split: Split = None,
     split_seed: int = 0,
     memory: int | None = None,
 ) -> Frames:
@@ -169,11 +177,13 @@ def make_frames(
         store: Prepared recordings.
         spec: The frame; the dataset's own where None.
         leads: By name, in this order; see `Store.choose_leads`.
+        split: Whether the 'hash' of patients or official 'folds' decide who is trained and tested
+            on, or which folds; the folds by default where the store has some.
         split_seed: Random seed of the split into training, validation and test patients.
         memory: The most bytes of signals to keep in memory, half of the machine's where None;
             larger ones are mapped from a file that is deleted with them.
     """
-    plan = plan_frames(store, spec=spec, leads=leads, split_seed=split_seed)
+    plan = plan_frames(store, spec=spec, leads=leads, split=split, split_seed=split_seed)
     manifest, spec, cuts, kept = store.manifest, plan.spec, plan.cuts, plan.kept
     size = plan.counts * spec.samples  # of one lead of each recording
     base = np.concatenate(([0], np.cumsum(size * plan.has.sum(axis=1))))
@@ -214,6 +224,8 @@ def make_frames(
         split=plan.split[patient],
         target=plan.target[kept],
         without_signal=plan.without_signal,
+        fold=plan.fold,
+        folds={} if plan.folds is None else {manifest.dataset: plan.folds},
     )
 
 

@@ -11,8 +11,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from clocs.frames.make import FramePlan, possible_frames
+from clocs.frames.patient_split import split_patients
 from clocs.frames.positions import pairs
-from clocs.frames.splits import PARTS, assign
+from clocs.frames.splits import PARTS
 from clocs.frames.views import Views
 from clocs.store.store import Store
 
@@ -43,10 +44,8 @@ def store_info(
     segments = possible_frames(
         store, spec=manifest.segment_frame, leads=plan.leads, split_seed=split_seed
     )
-    people = table["patient"].unique(maintain_order=True)
-    index = table["patient"].replace_strict(people, np.arange(len(people)), return_dtype=pl.Int64)
-    part_of_patient = assign(people.to_list(), manifest.dataset, split_seed)
-    part = part_of_patient[index.to_numpy()]
+    everyone = split_patients(store, split_seed=split_seed)
+    part = everyone.part[everyone.recording]
     frames = np.flatnonzero(plan.kept)
     pair = pairs(segments.cuts, segments.kept)
     # (frames or pairs, leads) whether a lead has a signal in all of it
@@ -62,7 +61,7 @@ def store_info(
         return _per_part(of_part[several], np.asarray(each))
 
     views_per_part = counted("lead", False)
-    people_per_part, recordings_per_part = _per_part(part_of_patient), _per_part(part)
+    people_per_part, recordings_per_part = _per_part(everyone.part), _per_part(part)
     without_signal = ~plan.present.any(axis=1)
     labelled = plan.kept & plan.target.any(axis=1)
 
@@ -80,7 +79,7 @@ def store_info(
         "recordings_without_leads": len(store) - len(plan.rows),
         "recordings_lacking_leads": int((~plan.has.all(axis=1)).sum()),
         "recordings_with_gaps": int((table["gaps"].list.len() > 0).sum()),
-        "patients": len(people),
+        "patients": len(everyone.ids),
         "frames": views_per_part["total"],
         "frames_without_signal": int(without_signal.sum()),
         "views_without_signal": plan.without_signal,
@@ -101,6 +100,8 @@ def store_info(
         "label_frames": _label_frames(plan),
         "left_out_frames": plan.left_out,
         "split_seed": split_seed,
+        "folds": None if everyone.folds is None else everyone.folds.facts(),
+        "recordings_per_fold": _counted(table["fold"].drop_nulls()),
         "splits": {
             name: {
                 "patients": people_per_part[name],

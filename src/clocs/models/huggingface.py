@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from clocs.errors import SettingError
-from clocs.frames.splits import PARTS, assign
+from clocs.frames.patient_split import split_patients
+from clocs.frames.splits import PARTS
 from clocs.store.store import Store, as_store
 
 
@@ -100,7 +101,8 @@ def _rows(
 ) -> Iterator[dict[str, Any]]:
     store = as_store(path)
     known = set(store.manifest.labels)
-    part = assign(store.table["patient"].to_list(), store.manifest.dataset, split_seed)
+    everyone = split_patients(store, split_seed=split_seed)
+    part = everyone.part[everyone.recording]
     for number, recording in zip(part.tolist(), store.iter_recordings(), strict=True):
         if split not in (None, PARTS[number]):
             continue

@@ -137,7 +137,11 @@ def patient_distances(
     patients = rows["patient"].unique(maintain_order=True)
     own = opened.table.filter(opened.table["patient"].is_in(patients.implode()))
     seen = seen_by(
-        encoder, opened.manifest.dataset, own["patient"].to_list(), own["digest"].to_numpy()
+        encoder,
+        opened.manifest.dataset,
+        own["patient"].to_list(),
+        own["digest"].to_numpy(),
+        own["fold"].fill_null("").to_list(),
     )
     return DistanceReport(
         method=encoder.card.method,

@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 
 from clocs._version import __version__
 from clocs.errors import LeakError, SettingError
-from clocs.frames.splits import PARTS, assign
+from clocs.frames.patient_split import split_patients
+from clocs.frames.splits import PARTS
 from clocs.patients.embed import embed_levels, frame_with_halves, store_leads
 from clocs.patients.embeddings import Embeddings, halves
 from clocs.patients.encode import frame_of
@@ -159,16 +160,20 @@ def unseen_recordings(
     table, dataset = store.table, store.manifest.dataset
     patients = table["patient"].to_list()
     digests = table["digest"].to_numpy().astype(np.uint64)
+    everyone = split_patients(store, split_seed=split_seed)
+    fold = [everyone.fold[i] for i in everyone.recording] if everyone.fold else None
     only = np.ones(len(store), bool)
     if split != "all":
-        parts = np.array(PARTS)[assign(patients, dataset, split_seed)]
-        only = np.asarray(parts == split, np.bool_)
+        part = everyone.part[everyone.recording]
+        only = np.asarray(part == PARTS.index(split), np.bool_)
         if not only.any():
             raise SettingError(
                 f"{dataset} has no patient in the split {split!r}; give another `split`, or a "
                 "larger store"
             )
-    trained_on = np.any([seen_by(one, dataset, patients, digests) for one in checkpoints], axis=0)
+    trained_on = np.any(
+        [seen_by(one, dataset, patients, digests, fold) for one in checkpoints], axis=0
+    )
     # One seen recording makes its patient a seen one.
     seen_patients = table.filter(pl.Series(trained_on))["patient"].implode()
     known = table["patient"].is_in(seen_patients).to_numpy()

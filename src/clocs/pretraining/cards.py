@@ -126,7 +126,11 @@ def _trained_on(frames: Frames | None, init: Checkpoint | None) -> tuple[Trained
     """All datasets and splits that have shaped the weights, in order."""
     own = () if frames is None else frames.dataset.split(SEVERAL)
     before = init.card.trained_on if init else ()
-    new = (TrainedOn(name, frames.split_seed, frames.content) for name in own if frames)
+    new = (
+        TrainedOn(name, frames.split_seed, frames.content, frames.folds.get(name))
+        for name in own
+        if frames
+    )
     return tuple(dict.fromkeys((*before, *new)))
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from clocs.frames.folds import split_of
 from clocs.frames.join import join
 from clocs.frames.make import common_leads, make_frames
 from clocs.frames.signal_memory import memory_for_signals
@@ -41,6 +42,9 @@ def pretrain(
     lr: float | None = None,
     keep: Keep | None = None,
     settings: Settings | None = None,
+    split: Literal["hash", "folds"] | None = None,
+    test_folds: Sequence[str] | None = None,
+    validation_folds: Sequence[str] | None = None,
     split_seed: int = 0,
     frame: FrameSpec | None = None,
     device: str | None = None,
@@ -79,6 +83,11 @@ def pretrain(
         keep: 'best', the weights of the lowest validation loss, or 'last', those after all
             `epochs`, without early stopping; 'best' by default.
         settings: The last five as one object, in place of them.
+        split: Whether the 'hash' of patients or official 'folds' decide who is trained and tested
+            on; the folds by default where the store has some.
+        test_folds: The folds to test on; where they are numbers, the last by default.
+        validation_folds: The folds to validate on; where they are numbers, the last but one by
+            default.
         split_seed: Random seed for the patient split.
         frame: A frame other than the dataset's own.
         device: 'cpu', 'cuda' …; the best available by default.
@@ -120,12 +129,13 @@ def pretrain(
     )
     spec = frame or frame_for(manifest, segments=plan.row.views.segments)
     chosen = common_leads(stores, leads)
+    by = split_of(split, test_folds, validation_folds)
     plan.check_leads(chosen, manifest.dataset)
     # of several, half of the memory is for the parts and half for all of them joined
     share = memory_for_signals() // (2 * len(stores)) if len(stores) > 1 else None
     frames = join(
         [
-            make_frames(one, spec=spec, leads=chosen, split_seed=split_seed, memory=share)
+            make_frames(one, spec=spec, leads=chosen, split=by, split_seed=split_seed, memory=share)
             for one in stores
         ],
         beside=stores[0].path.parent,

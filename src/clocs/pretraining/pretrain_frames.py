@@ -203,6 +203,8 @@ def _claim(
         "frame": asdict(frames.spec),
         "init": [checkpoint.card.weights_sha256 for checkpoint in init],
     }
+    if frames.folds:
+        data["folds"] = {name: folds.facts() for name, folds in frames.folds.items()}
     want = json.loads(json.dumps(plan.for_settings_file() | data))
     # What a run killed in its first moments leaves does not count.
     ours = {LOCK, *(path.name for path in leftovers(out / SETTINGS))}

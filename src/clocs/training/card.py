@@ -15,6 +15,7 @@ from typing import Any
 
 from clocs._version import __version__
 from clocs.errors import CheckpointError, ClocsError, SettingError
+from clocs.frames.folds import Folds
 from clocs.recording import FrameSpec
 from clocs.sealed import own_hash
 
@@ -32,6 +33,7 @@ NOT_FINITE = "not finite"  # the status of a training that diverged
 MOST_BYTES = 1 << 20  # of a card; real ones have 2,000
 MOST_DIMENSIONS = 1 << 20  # of embeddings
 MOST_LEADS, MOST_LABELS, MOST_DATASETS = 1000, 10_000, 1000
+MOST_FOLDS = 1000
 HIGHEST_RATE = 1e5  # of a frame, in Hz
 LONGEST_NAME = 1000  # characters
 _LARGEST = 1e300  # number: larger integers do not fit into a float
@@ -42,12 +44,14 @@ class TrainedOn:
     """A dataset whose training and validation patients have shaped the weights.
 
     Which patients those are follows from `split_seed` (`clocs.frames.splits`), so that the leak
-    guard needs no list of them.
+    guard needs no list of them; where official folds were the split, from `folds` and the folds of
+    the store that is evaluated.
     """
 
     dataset: str
     split_seed: int  # random seed of its patient split
     content: str  # content hash of the store
+    folds: Folds | None = None  # those that were not trained on; None where the hash decided
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,9 @@ class Card:
     def json(self) -> bytes:
         """The content of the file."""
         facts = asdict(self)
+        for one in facts["trained_on"]:
+            if one["folds"] is None:  # as in cards of earlier versions
+                del one["folds"]
         facts["sha256"] = own_hash(facts)
         return json.dumps(facts, indent=2, ensure_ascii=False).encode()
 
@@ -149,10 +156,15 @@ def parse_card(content: bytes) -> Card:
         facts[name] = FrameSpec(**facts[name])
         if facts[name].rate > HIGHEST_RATE or facts[name].samples != facts["encoder"]["samples"]:
             raise ValueError(f"`{name}` is {facts[name]}")
-    facts["trained_on"] = tuple(TrainedOn(**one) for one in facts["trained_on"])
+    facts["trained_on"] = tuple(_trained_on(one) for one in facts["trained_on"])
     for name in ("leads", "labels"):
         facts[name] = tuple(facts[name])
     return Card(**facts)
+
+
+def _trained_on(facts: dict[str, Any]) -> TrainedOn:
+    folds = facts.get("folds")
+    return TrainedOn(**facts | {"folds": None if folds is None else Folds(**folds)})
 
 
 def _is_name(value: Any) -> bool:
@@ -175,13 +187,20 @@ def _are(kind: Callable[[Any], bool], most: int) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, list) and len(value) <= most and all(map(kind, value))
 
 
-def _has(checks: dict[str, Callable[[Any], bool]], *, only: bool) -> Callable[[Any], bool]:
-    """A test of an object: these fields (and no others) must pass."""
+def _has(
+    checks: dict[str, Callable[[Any], bool]],
+    *,
+    only: bool,
+    maybe: dict[str, Callable[[Any], bool]] | None = None,
+) -> Callable[[Any], bool]:
+    """A test of an object: these fields (and no others) must pass; those of `maybe` if present."""
+    more = maybe or {}
 
     def passes(value: Any) -> bool:
-        if not isinstance(value, dict) or (only and value.keys() != checks.keys()):
+        if not isinstance(value, dict) or (only and value.keys() - more != checks.keys()):
             return False
-        return all(check(value.get(name)) for name, check in checks.items())
+        present = {name: check for name, check in more.items() if name in value}
+        return all(check(value.get(name)) for name, check in (checks | present).items())
 
     return passes
 
@@ -191,6 +210,8 @@ def _or_none(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 _FRAME = _has({"seconds": _is_number, "samples": lambda v: type(v) is int}, only=True)
+_NAMES = _are(_is_name, MOST_FOLDS)
+_FOLDS = _has({"test": _NAMES, "validation": _NAMES}, only=True)
 _CHECKS: dict[str, Callable[[Any], bool]] = {
     "method": _is_name,
     "seed": _is_seed,
@@ -198,7 +219,11 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     "content": _or_none(_is_name),
     "split_seed": _is_seed,
     "trained_on": _are(
-        _has({"dataset": _is_name, "split_seed": _is_seed, "content": _is_name}, only=True),
+        _has(
+            {"dataset": _is_name, "split_seed": _is_seed, "content": _is_name},
+            only=True,
+            maybe={"folds": _FOLDS},
+        ),
         MOST_DATASETS,
     ),
     "leads": _are(_is_name, MOST_LEADS),

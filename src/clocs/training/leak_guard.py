@@ -3,6 +3,8 @@
 Patients: a card names the datasets and split seeds that have shaped the weights, and a patient's
 part is a hash of dataset, split seed and ID. So the guard knows on whose side a patient was, and
 a checkpoint carries neither IDs nor hashes of them, which anyone with a list of IDs could guess.
+Where official folds were the split, the card names the folds that were not trained on, and the
+store at hand says who is in them; where it does not, the hashes of recordings have to tell.
 
 Recordings: a checkpoint carries salted hashes of the contents of its recordings, to find copies
 under another ID or in another dataset. The salt comes from the store's content, so that equal runs
@@ -22,7 +24,7 @@ from numpy.typing import NDArray
 from clocs.errors import ClocsWarning, LeakError, SettingError
 from clocs.frames.frames import Frames
 from clocs.frames.splits import PARTS, keys_of, parts_of
-from clocs.training.card import Card
+from clocs.training.card import Card, TrainedOn
 from clocs.training.checkpoint import Checkpoint
 
 TEST = PARTS.index("test")
@@ -58,15 +60,18 @@ def check_no_leak(checkpoint: Checkpoint, frames: Frames) -> None:
     Copies of a recording within one dataset are no error: see `copies_of_seen`.
     """
     card = checkpoint.card
-    patients = frames.keyed(frames.patients_of(TEST))
+    test = np.unique(frames.patient[frames.split == TEST])
     for one in card.trained_on:
-        found = _seen_in(one.dataset, one.split_seed, patients).sum()
+        found = _seen_patients(checkpoint, one, frames)[test].sum()
         if found:
+            how = f"split seed {one.split_seed}" if one.folds is None else str(one.folds)
+            split = "'hash'" if one.folds is None else "the same folds"
             raise LeakError(
                 f"{found} of the test patients of {frames.dataset} belong to the parts that this "
-                f"encoder was trained and validated on (method {card.method}, split seed "
-                f"{one.split_seed}); evaluate it with a `split_seed` of {one.split_seed}, or train "
-                "one on another split"
+                f"encoder was trained and validated on (method {card.method}, {how}); evaluate it "
+                f"with a `split_seed` of {one.split_seed}"
+                + (f" and {split} as `split`" if one.folds or frames.folds else "")
+                + ", or train one on another split"
             )
     if not _can_find_copies(card, frames):
         warnings.warn(
@@ -106,25 +111,65 @@ def seen_by(
     dataset: str,
     patients: Sequence[str],
     digests: NDArray[np.uint64],
+    folds: Sequence[str] | None = None,
 ) -> NDArray[np.bool_]:
     """(recordings,) whether the encoder was trained or validated on its patient or its samples.
 
     A patient counts as seen who belongs to a part that it was trained or validated on.
 
-    patients, digests: (recordings,) the patient and the content key of each.
+    patients, digests, folds: (recordings,) the patient, the content key and the fold of each.
     """
     keyed = [f"{dataset}:{patient}" for patient in patients]
     seen = np.isin(_hashed(checkpoint.card.salt, digests), checkpoint.recordings)
     for one in checkpoint.card.trained_on:
-        seen |= _seen_in(one.dataset, one.split_seed, keyed)
+        seen |= _seen_in(one, keyed, folds)
     return seen
 
 
-def _seen_in(dataset: str, split_seed: int, patients: Sequence[str]) -> NDArray[np.bool_]:
+def seen_patients(checkpoint: Checkpoint, frames: Frames) -> NDArray[np.bool_]:
+    """(patients,) whether the encoder was trained or validated on them or a recording of theirs."""
+    seen = _owners_of_known_recordings(checkpoint, frames)
+    for one in checkpoint.card.trained_on:
+        seen |= _seen_patients(checkpoint, one, frames)
+    return seen
+
+
+def _seen_patients(checkpoint: Checkpoint, one: TrainedOn, frames: Frames) -> NDArray[np.bool_]:
+    """(patients,) of these frames, whether each was on the side that was trained on."""
+    keyed = frames.keyed(frames.patient_ids)
+    if one.folds is None or frames.fold:
+        seen = _seen_in(one, keyed, frames.fold or None)
+    elif checkpoint.card.recording_hashes:  # these frames do not know the folds
+        seen = _owners_of_known_recordings(checkpoint, frames) & _of_dataset(one, keyed)
+    else:
+        seen = _of_dataset(one, keyed)
+    return seen
+
+
+def _owners_of_known_recordings(checkpoint: Checkpoint, frames: Frames) -> NDArray[np.bool_]:
+    """(patients,) whether a recording of theirs has the content of one that was trained on."""
+    known = np.isin(_hashed(checkpoint.card.salt, frames.digests), checkpoint.recordings)
+    owners = np.zeros(len(frames.patient_ids), np.bool_)
+    owners[frames.patient[known[frames.recording]]] = True
+    return owners
+
+
+def _seen_in(
+    one: TrainedOn, patients: Sequence[str], folds: Sequence[str] | None
+) -> NDArray[np.bool_]:
     """(patients,) whether each, as "dataset:patient", is in its training or validation part."""
-    own = np.array([patient.startswith(f"{dataset}:") for patient in patients], bool)
-    parts: NDArray[np.int8] = parts_of(patients, split_seed)
+    own = _of_dataset(one, patients)
+    if one.folds is None:
+        parts: NDArray[np.int8] = parts_of(patients, one.split_seed)
+    elif folds is None:  # whoever it was, it could have been this one
+        return own
+    else:
+        parts = one.folds.parts(patients, folds, one.split_seed)
     return np.asarray(own & (parts != TEST), np.bool_)
+
+
+def _of_dataset(one: TrainedOn, patients: Sequence[str]) -> NDArray[np.bool_]:
+    return np.array([patient.startswith(f"{one.dataset}:") for patient in patients], np.bool_)
 
 
 def _can_find_copies(card: Card, frames: Frames) -> bool:

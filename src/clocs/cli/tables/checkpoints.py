@@ -35,7 +35,7 @@ def card_table(card: dict[str, Any]) -> Table:
         "normalisation": card["normalisation"],
         "training": ", ".join(f"{k} {v}" for k, v in card["training"].items()),
         "outcome": ", ".join(f"{k} {v}" for k, v in card["metrics"].items()),
-        "patient split": f"seed {card['split_seed']}",
+        "patient split": _split(card),
         "hashed recordings": f"{card['hashed_recordings']:,}"
         if card["recording_hashes"]
         else "left out",
@@ -46,6 +46,17 @@ def card_table(card: dict[str, Any]) -> Table:
         f"{card['method']}, seed {card['seed']}",
         ((name, escape(str(value))) for name, value in rows.items()),
     )
+
+
+def _split(card: dict[str, Any]) -> str:
+    """By hash, or by which folds of which dataset."""
+    by_folds = [
+        f"{one['dataset']}: test {', '.join(one['folds']['test'])}, validation "
+        f"{', '.join(one['folds']['validation']) or 'by hash'}"
+        for one in card["trained_on"]
+        if one.get("folds")
+    ]
+    return "; ".join([f"seed {card['split_seed']}", *by_folds])
 
 
 def cards_summary(cards: list[dict[str, Any]]) -> Table:

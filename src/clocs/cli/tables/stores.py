@@ -44,7 +44,11 @@ def _facts(info: Mapping[str, Any]) -> Table:
 
 
 def _parts(info: Mapping[str, Any]) -> Table:
-    title = f"Parts (split seed {info['split_seed']}) and instances"
+    by = f"split seed {info['split_seed']}"
+    if info["folds"]:
+        validation = ", ".join(info["folds"]["validation"]) or "by hash"
+        by = f"folds: test {', '.join(info['folds']['test'])}, validation {validation}"
+    title = f"Parts ({by}) and instances"
     table = Table(title=title, title_justify="left")
     columns(table, ("", *PARTS, "total"), left=("",))
     for row in ("patients", "recordings", "frames"):
