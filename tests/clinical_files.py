@@ -154,3 +154,21 @@ def mfer(steps: Steps, leads: Sequence[str], *, microvolts: int, rate: int = 500
         name = tag(0x09, struct.pack("<H", numbers[lead]))
         out += bytes((0x3F, channel, len(name))) + name
     return out + tag(0x1E, np.ascontiguousarray(steps.T, "<i2").tobytes()) + bytes((0x80, 0))
+
+
+def sierra(steps: Steps, leads: Sequence[str], *, microvolts: float, rate: int = 500) -> str:
+    """A resting ECG of patient P-4, without compression; step 10 is 0 µV."""
+    data = base64.b64encode(np.ascontiguousarray(steps, "<i2").tobytes()).decode()
+    return f"""<?xml version="1.0" encoding="UTF-8"?>
+    <restingecgdata xmlns="http://www3.medical.philips.com"><documentinfo>
+    <documenttype>PhilipsECG</documenttype><documentversion>1.04</documentversion></documentinfo>
+    <dataacquisition date="2018-09-10" time="11:12:13"><signalcharacteristics>
+    <samplingrate>{rate}</samplingrate><resolution>{microvolts}</resolution>
+    <signaloffset>10</signaloffset><signalsigned>True</signalsigned>
+    </signalcharacteristics></dataacquisition>
+    <patient><generalpatientdata><patientid>P-4</patientid><sex>Female</sex>
+    </generalpatientdata></patient>
+    <waveforms><parsedwaveforms dataencoding="Base64" compression="Uncompressed"
+    durationperchannel="{1000 * steps.shape[1] // rate}" samplespersecond="{rate}"
+    leadlabels="{" ".join(leads)}" numberofleads="{len(leads)}">{data}</parsedwaveforms></waveforms>
+    </restingecgdata>"""

@@ -26,9 +26,10 @@ SAMPLES = {
     "HL7 aECG": files.aecg(STEPS, LEADS, microvolts=2.5).encode(),
     "GE MUSE": files.muse(STEPS, LEADS, microvolts=2.5).encode(),
     "SCP-ECG": files.scp(STEPS, LEADS, nanovolts=2500),
+    "Philips Sierra": files.sierra(STEPS, LEADS, microvolts=2.5).encode(),
     "MFER": files.mfer(STEPS, LEADS, microvolts=2),
 }
-FORMATS = {one.name: one for one in (ISHNE, AECG, MUSE, SCP, MFER)}
+FORMATS = {one.name: one for one in (ISHNE, AECG, MUSE, SCP, SIERRA, MFER)}
 
 
 def read(own: FileFormat, data: bytes, **options: Any) -> Recording:
@@ -55,6 +56,7 @@ def test_an_ecg_file_that_is_not_ishne_stays_irhythm() -> None:
         ("HL7 aECG", 0.0025, 10, 500, "S-7", "female", "2002-05-22T14:33:01"),
         ("GE MUSE", 0.0025, 0, 500, "M-3", "male", "2021-07-14T10:11:12"),
         ("SCP-ECG", 0.0025, 0, 500, "C-9", "female", "2019-02-03T04:05:06"),
+        ("Philips Sierra", 0.0025, 10, 500, "P-4", "female", "2018-09-10T11:12:13"),
         ("MFER", 0.002, 0, 500, "F-2", None, None),
     ],
 )
@@ -102,7 +104,7 @@ def test_a_damaged_header_of_a_holter_is_noticed() -> None:
     assert (part.seconds, part.patient) == (7.5, "H-1")
 
 
-@pytest.mark.parametrize("kind", ["HL7 aECG", "GE MUSE"])
+@pytest.mark.parametrize("kind", ["HL7 aECG", "GE MUSE", "Philips Sierra"])
 def test_entities_are_refused(kind: str) -> None:
     bomb = b'<!DOCTYPE x [<!ENTITY a "ha"><!ENTITY b "&a;&a;">]>'
     head, _, rest = SAMPLES[kind].partition(b"?>")

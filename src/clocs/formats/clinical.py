@@ -43,7 +43,9 @@ def _parsed(parser: str, source: Source, path: str, what: str) -> Any:
     """The file as ecgdatakit gives it."""
     module, _, kind = parser.partition(":")
     try:
-        found = getattr(import_module(f"ecgdatakit.parsing.parsers.{module}"), kind)
+        import ecgdatakit
+
+        found = getattr(import_module(f"{ecgdatakit.__name__}.parsing.parsers.{module}"), kind)
     except ImportError:
         raise SettingError(
             f"{what} files need ecgdatakit; install it with: pip install 'clocs[formats]'"

@@ -27,7 +27,8 @@ MISSING = (
     "-inf",
 )
 LOOKED_AT = 1 << 20  # bytes from which the layout is told
-_LINES = 40
+_LINES = 20
+_FIRST_LOOK = 16 << 10  # bytes, that hold as many lines of most files
 _FEWEST_ROWS, _FEWEST_SAMPLES = 8, 50  # of numbers without a header that can be a signal
 _COMMENTS = ("#", "%", "//")
 _POINT = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?\Z")
@@ -86,7 +87,9 @@ def find_layout(data: bytes, *, whole: bool) -> TextLayout | None:
         data: UTF-8 text from its start.
         whole: Whether this is all of it; else its last line counts only up to its last field.
     """
-    head = data[:LOOKED_AT]
+    head = data[:_FIRST_LOOK]
+    if head.count(b"\n") < _LINES:
+        head = data[:LOOKED_AT]
     if b"\0" in head:
         return None
     text = head.decode("utf-8", "replace")
@@ -95,8 +98,10 @@ def find_layout(data: bytes, *, whole: bool) -> TextLayout | None:
         text = text[: cut + 1] if cut >= 0 else re.sub(r"[^,;\t| ]*\Z", "", text).rstrip(",;\t| ")
     lines: list[tuple[int, str]] = []
     comments: dict[str, str] = {}
-    at = 0
-    for raw in text.splitlines(keepends=True):
+    at = start = 0
+    while start < len(text) and len(lines) < _LINES:
+        stop = text.find("\n", start) + 1 or len(text)
+        raw = text[start:stop]
         line = raw.strip()
         if line.startswith(_COMMENTS):
             key, mark, value = re.sub(r"^[#%/\s]+", "", line[:1000]).partition(
@@ -105,10 +110,8 @@ def find_layout(data: bytes, *, whole: bool) -> TextLayout | None:
             if mark and not lines:
                 comments.setdefault(key.strip().lower(), value.strip())
         elif line:
-            lines.append((at, raw.rstrip("\r\n")))
-        at += len(raw.encode())
-        if len(lines) >= _LINES:
-            break
+            lines.append((at, raw.rstrip("\n")))
+        start, at = stop, at + len(raw.encode())
     found = [one for sep in ";\t|, " if (one := _with(sep, lines, comments)) is not None]
     found += [one] if (one := _with("", lines, comments)) is not None else []
     return min(found, key=lambda one: (len(one.text), one.columns == 1), default=None)
