@@ -139,3 +139,9 @@ def test_a_missing_table_is_one_sentence(data: Path) -> None:
         SettingError, match=r"`labels` is nowhere\.csv, which is neither a file nor"
     ):
         open_dataset("folder", data, labels="nowhere.csv").list()
+
+
+def test_every_option_is_explained_in_the_docs() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "own-ecgs.md").read_text("utf-8")
+    missing = [one.name for one in OPTIONS if f"--{one.name.replace('_', '-')}" not in page]
+    assert not missing

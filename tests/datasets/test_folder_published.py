@@ -130,3 +130,16 @@ def test_ptb_xl_as_a_folder_has_its_table_s_labels_and_folds(tmp_path: Path) -> 
     assert store.table["fold"].to_list() == ["1", "1", "2", "2", "3", "3"]
     assert store.table["patient"].to_list() == ["1", "1", "0", "0", "1", "1"]
     assert store.table["taken"][0] == "2000-01-01T10:00:00"
+
+
+def test_a_published_dataset_read_as_a_folder_has_the_same_recordings(
+    real_data: Path, tmp_path: Path
+) -> None:
+    source = real_data / "samples" / "physionet2020"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ClocsWarning)
+        plain = clocs.prepare("folder", source, out=tmp_path / "a", labels="header")
+    named = clocs.prepare("physionet2020", source, out=tmp_path / "b")
+    columns = ["id", "patient", "samples", "leads", "gain", "age", "sex", "taken", "digest"]
+    assert plain.table.select(columns).equals(named.table.select(columns))
+    assert set(plain.manifest.labels) >= {"AF", "RBBB", "NSR"}

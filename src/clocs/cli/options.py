@@ -102,7 +102,8 @@ def with_options_of(
     own = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
         for name, kind in (
-            (name, _annotation(by, titles.get(by[0][0], panel))) for name, by in takers.items()
+            (name, _annotation(by, titles.get(by[0][0], panel), panel_of_row=by[0][0] in titles))
+            for name, by in takers.items()
         )
     ]
     run.__signature__ = signature.replace(parameters=[*common, *own])  # type: ignore[attr-defined]
@@ -110,7 +111,9 @@ def with_options_of(
     return run
 
 
-def _annotation(takers: Sequence[tuple[str, Option]], panel: str) -> Any:
+def _annotation(
+    takers: Sequence[tuple[str, Option]], panel: str, *, panel_of_row: bool = False
+) -> Any:
     option = takers[0][1]
     names: dict[tuple[str, Any], list[str]] = {}
     for row, own in takers:
@@ -119,6 +122,8 @@ def _annotation(takers: Sequence[tuple[str, Option]], panel: str) -> Any:
         f"{words} ({', '.join(rows)}{'' if default is None else f'; default {default}'})."
         for (words, default), rows in names.items()
     )
+    if panel_of_row and len(takers) == 1 and option.default is None:
+        text = f"{option.help}."  # the panel's title says whose it is
     kind: Any = str if option.value_type in (tuple, dict) else option.value_type
     flag = f"-{option.name}" if len(option.name) == 1 else f"--{option.name.replace('_', '-')}"
     choices = {choice: None for _, own in takers for choice in own.choices}

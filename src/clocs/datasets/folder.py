@@ -117,11 +117,11 @@ class Folder:
         seconds: dict[str, float | None] = {}
         nameless: list[str] = []
         for number, unit in enumerate(files.units):
-            entry = replace(unit.entry, info={**unit.entry.info, **labelled.info.get(number, {})})
-            patient = self._patient(unit, entry)
-            if patient:
-                entry = replace(entry, info={**entry.info, "patient": patient})
-            elif self._rule.required and not self._rule.from_header:
+            whole, row = unit.entry, labelled.info.get(number, {})
+            patient = self._patient(unit, whole.path, row.get("patient", ""))
+            named = {"patient": patient} if patient else {}
+            entry = Entry(whole.id, "", whole.path, {**whole.info, **row, **named})
+            if not patient and self._rule.required and not self._rule.from_header:
                 nameless.append(entry.path)
             seconds[entry.id] = unit.seconds
             cut = unit.stretches or caps
@@ -141,14 +141,12 @@ class Folder:
             notices=tuple(notices),
         )
 
-    def _patient(self, unit: Unit, entry: Entry) -> str:
+    def _patient(self, unit: Unit, path: str, in_table: str) -> str:
         """The patient, as far as is known before reading; '' otherwise."""
         rule = self._rule
         if rule.from_path is not None:
-            return rule.from_path(entry.path)
-        known = entry.info.get("patient", "")
-        if rule.column is None and self.options.patient == "header":
-            known = ""
+            return rule.from_path(path)
+        known = "" if self.options.patient == "header" else in_table
         if not known and rule.from_header and unit.patient and is_somebody(unit.patient):
             known = unit.patient
         return known

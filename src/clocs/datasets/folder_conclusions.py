@@ -71,7 +71,7 @@ def _frame(table: pl.DataFrame, options: FolderOptions) -> tuple[FrameSpec, list
     typical = float(np.median(seconds.to_numpy()))
     notice = (
         f"frames are {chosen:g} s as {samples:,} samples, because the median recording has "
-        f"{typical:.3g} s; `frame_seconds` changes it"
+        f"{typical:,.4g} s; `frame_seconds` changes it"
     )
     if short:
         notice += f"; {short:,} recordings are shorter and have no frame"

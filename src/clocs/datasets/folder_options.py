@@ -27,7 +27,7 @@ OPTIONS = (
     Option(
         "labels",
         None,
-        "Table of labels (CSV, TSV, Parquet, XLSX), or: header, annotations, none (the default)",
+        "Table of labels (CSV, TSV, Parquet, XLSX), or header, annotations or none, the default",
         kind=str,
     ),
     Option("id_column", None, "Column of the table that names the files; found if left out", str),

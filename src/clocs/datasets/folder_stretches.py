@@ -93,13 +93,12 @@ def _spread(own: Sequence[Stretch], most: float) -> list[Stretch]:
 def entry_of(stretch: Stretch, seconds: float | None) -> Entry:
     """The entry of a stretch; that of the whole recording where it is all of it."""
     whole = stretch.entry
-    entry = replace(whole, patient=stretch.patient)
     if stretch.stop is None or (stretch.start == 0 and stretch.stop == seconds):
-        return entry
+        return Entry(whole.id, stretch.patient, whole.path, whole.info)
     info = {**whole.info, "start": repr(stretch.start), "stop": repr(stretch.stop), "of": whole.id}
-    if seconds is not None and seconds <= HOUR:
-        return replace(entry, info=info)
-    return replace(entry, id=f"{whole.id}@{_clock(stretch.start)}", info=info)
+    short = seconds is None or seconds <= HOUR
+    name = whole.id if short else f"{whole.id}@{_clock(stretch.start)}"
+    return Entry(name, stretch.patient, whole.path, info)
 
 
 def _clock(seconds: float) -> str:

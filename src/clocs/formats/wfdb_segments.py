@@ -13,7 +13,7 @@ from clocs.formats.source import Source
 from clocs.formats.wfdb_formats import Integers
 from clocs.formats.wfdb_header import Header, Signal, parse_header
 from clocs.formats.wfdb_signals import NO_FILE, Rows, frames_of, signal_rows, size_of_signals
-from clocs.limits import MOST_HEADER_BYTES, MOST_LINE, check_size
+from clocs.limits import MOST_HEADER_BYTES, check_size
 from clocs.recording import UNITS_PER_MV
 
 
@@ -80,7 +80,9 @@ def frames_of_record(source: Source, path: str, header: Header) -> int:
 
 def segments_beside(source: Source, path: str, head: bytes) -> set[str]:
     """The headers in the source that are segments of this one."""
-    if b"/" not in head[:MOST_LINE]:
+    lines = (line.split(maxsplit=1) for line in head.splitlines())
+    first = next((words[0] for words in lines if words and words[0][:1] != b"#"), b"")
+    if b"/" not in first:  # of the record line, 'name/segments'
         return set()
     try:
         header = parse_header(source.read(path, MOST_HEADER_BYTES), name=path)
