@@ -254,7 +254,7 @@ def test_columns_that_are_no_signal_are_left_out() -> None:
             "13 columns in row",
         ),
         (written(WIDE) + b"0," * 11 + b"x\n", "unreadable", "'x' for a number in row 1,001"),
-        (written(WIDE[["I", "I"]]), "unreadable", "does not name each lead once: 'I'"),
+        (written(WIDE[["I", "I"]]), "unreadable", "has several leads of one name: 'I', 'I'"),
     ],
 )
 def test_a_bad_table_gets_its_reason_and_place(data: bytes, reason: str, says: str) -> None:

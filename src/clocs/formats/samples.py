@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from clocs.errors import ClocsError, SettingError, UnusableError
 from clocs.formats.base import ReadOptions
+from clocs.formats.leads import name_leads
 from clocs.recording import (
     UNITS_PER_MV,
     Gap,
-    canonical_lead,
     find_gaps,
     quantise_with_gaps,
 )
@@ -73,14 +73,10 @@ def leads_of(names: Sequence[str], mapped: Mapping[str, str], *, name: str) -> t
     Raises:
         UnusableError: unreadable, where two are the same lead or one has no name.
     """
-    leads = tuple(
-        canonical_lead(mapped.get(text, mapped.get(text.strip(), text))) for text in names
-    )
-    double = sorted({lead for lead in leads if leads.count(lead) > 1})
-    if double or not all(lead and lead.isprintable() for lead in leads):
-        found = ", ".join(map(repr, double or leads))[:100]
-        raise UnusableError("unreadable", f"{name} does not name each lead once: {found}")
-    return leads
+    if not all(text.strip() and text.isprintable() for text in names):
+        found = ", ".join(map(repr, names))[:100]
+        raise UnusableError("unreadable", f"{name} does not name each lead: {found}")
+    return name_leads(names, mapped, name=name)[0]
 
 
 def stretch(options: ReadOptions, *, rate: float, samples: int, name: str) -> slice:
