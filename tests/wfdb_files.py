@@ -50,3 +50,16 @@ def assert_equals_wfdb(header: Path) -> None:
     assert ours.rate == theirs.fs
     assert ours.digital.dtype == np.int16
     assert ours.digital.flags.c_contiguous
+
+
+def write_segments(folder: Path, *, gain: float = 500.0) -> Path:
+    """A variable layout: I and II, then nothing, then II and V1."""
+    for name, leads, steps in (("s1", ["I", "II"], 500.0), ("s2", ["II", "V1"], gain)):
+        wfdb.wrsamp(
+            name, fs=500, d_signal=signals(300, 2) // 2, fmt=["212"] * 2, units=["mV"] * 2,
+            sig_name=leads, adc_gain=[steps] * 2, baseline=[5] * 2, write_dir=str(folder),
+        )  # fmt: skip
+    layout = "".join(f"~ 0 500(5)/mV 12 0 0 0 0 {lead}\n" for lead in ("I", "II", "V1"))
+    (folder / "t.hea").write_text(f"t 3 500 0\n{layout}")
+    (folder / "r.hea").write_text("r/4 3 500 700\nt 0\ns1 300\n~ 100\ns2 300\n")
+    return folder / "r.hea"

@@ -19,28 +19,9 @@ from clocs.formats.edf import EDF, is_rhythm, read_edf
 from clocs.formats.read import read
 from clocs.formats.source import hold_files, open_files, open_source
 from clocs.recording import Episode, Gap
+from edf_files import discontinuous, signal, write
 
-RNG = np.random.default_rng(0)
 BORN, TAKEN = datetime.date(1950, 6, 1), datetime.date(2020, 6, 1)
-
-
-def signal(label: str, rate: float = 250.0, unit: str = "uV", seconds: int = 20) -> Any:
-    wave = 800 * np.sin(np.arange(int(rate * seconds)) / 30) + RNG.normal(
-        0, 30, int(rate * seconds)
-    )
-    return edfio.EdfSignal(
-        wave if unit == "uV" else wave / 1000,
-        rate,
-        label=label,
-        physical_dimension=unit,
-        physical_range=(-2000, 2000) if unit == "uV" else (-2, 2),
-        prefiltering="HP:0.05Hz",
-    )
-
-
-def write(folder: Path, signals: list[Any], name: str = "r.edf", **fields: Any) -> Path:
-    edfio.Edf(signals, **fields).write(folder / name)
-    return folder / name
 
 
 def in_mv(path: Path) -> np.ndarray[Any, Any]:
@@ -137,22 +118,6 @@ def test_a_stretch_equals_that_of_the_whole(tmp_path: Path, method: int) -> None
             part = read_edf(source, "r.edf", ReadOptions(start=start, stop=stop))
             first, last = round(start * 250), round((stop or 20.0) * 250)
             assert np.array_equal(part.digital, whole.digital[:, first:last])
-
-
-def discontinuous(folder: Path) -> Path:
-    """Records of one second that start at 0, 1, 5 and 6.5 s."""
-    path = write(folder, [signal("II", seconds=4)], annotations=[edfio.EdfAnnotation(0, None, "x")])
-    data = path.read_bytes().replace(b"EDF+C", b"EDF+D", 1)
-    size = int(data[184:192])
-    records = [
-        data[at : at + (len(data) - size) // 4]
-        for at in range(size, len(data), (len(data) - size) // 4)
-    ]
-    for number, onset in ((2, b"+5\x14\x14"), (3, b"+6.5\x14\x14")):
-        at = records[number].rindex(b"+%d\x14\x14" % number)
-        records[number] = (records[number][:at] + onset).ljust(len(records[0]), b"\0")
-    path.write_bytes(data[:size] + b"".join(records))
-    return path
 
 
 def test_time_between_data_records_is_a_gap(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from clocs.formats.source import open_files, open_source
 from clocs.formats.wfdb import WFDB, read_wfdb
 from clocs.formats.wfdb_formats import bytes_of, decode, samples_in
 from clocs.recording import Gap
-from wfdb_files import RNG, signals, write
+from wfdb_files import RNG, signals, write, write_segments
 
 UNPACKED = ["8", "16", "24", "32", "61", "80", "160", "212", "310", "311"]
 PACKED = ["508", "516", "524"]
@@ -131,19 +131,6 @@ def test_signals_keep_their_own_rate_and_slower_ones_are_named(tmp_path: Path) -
     assert np.array_equal(slow.signal[0], record.e_p_signal[2])
 
 
-def write_segments(folder: Path, *, gain: float = 500.0) -> Path:
-    """A variable layout: I and II, then nothing, then II and V1."""
-    for name, leads, steps in (("p1", ["I", "II"], 500.0), ("p2", ["II", "V1"], gain)):
-        wfdb.wrsamp(
-            name, fs=500, d_signal=signals(300, 2) // 2, fmt=["212"] * 2, units=["mV"] * 2,
-            sig_name=leads, adc_gain=[steps] * 2, baseline=[5] * 2, write_dir=str(folder),
-        )  # fmt: skip
-    layout = "".join(f"~ 0 500(5)/mV 12 0 0 0 0 {lead}\n" for lead in ("I", "II", "V1"))
-    (folder / "lay.hea").write_text(f"lay 3 500 0\n{layout}")
-    (folder / "r.hea").write_text("r/4 3 500 700\nlay 0\np1 300\n~ 100\np2 300\n")
-    return folder / "r.hea"
-
-
 @pytest.mark.parametrize("gain", [500.0, 250.0])
 def test_gaps_and_leads_that_some_segments_lack_are_gaps(tmp_path: Path, gain: float) -> None:
     header = write_segments(tmp_path, gain=gain)
@@ -160,7 +147,7 @@ def test_gaps_and_leads_that_some_segments_lack_are_gaps(tmp_path: Path, gain: f
 def test_a_stretch_of_segments_reads_only_those_that_it_touches(tmp_path: Path) -> None:
     header = write_segments(tmp_path)
     whole = read(header).signal
-    (tmp_path / "p1.dat").unlink()
+    (tmp_path / "s1.dat").unlink()
     part = read_wfdb(open_files(tmp_path), "r.hea", ReadOptions(start=0.7, stop=1.0))
     assert part.leads == ("II", "V1")
     assert part.extra["leads without values"] == "I"
@@ -171,8 +158,8 @@ def test_a_stretch_of_segments_reads_only_those_that_it_touches(tmp_path: Path) 
 
 def test_segments_that_are_longer_than_their_files_are_truncated(tmp_path: Path) -> None:
     header = write_segments(tmp_path)
-    header.write_text("r/2 2 500 700\np1 400\np2 300\n")
-    with pytest.raises(UnusableError, match=r"truncated: p1\.hea has 300 of 400 samples"):
+    header.write_text("r/2 2 500 700\ns1 400\ns2 300\n")
+    with pytest.raises(UnusableError, match=r"truncated: s1\.hea has 300 of 400 samples"):
         read(header)
 
 

@@ -11,7 +11,9 @@ from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 
+import edfio
 import numpy as np
+import wfdb
 
 import clocs
 from clocs import Frames, Store
@@ -27,6 +29,8 @@ from clocs.pretraining.pretrain_frames import STATE, pretrain_frames
 from clocs.store import chunks
 from clocs.store.prepare import prepare_dataset
 from clocs.training.loop import Epoch, Settings
+from edf_files import discontinuous, signal
+from edf_files import write as write_edf
 from embedding_parts import random_embeddings
 from evaluation_parts import predictions
 from explorer.files import csv_file, wfdb_files, zipped
@@ -34,7 +38,7 @@ from fake_dataset import FakeDataset
 from fuzz.mutations import Files
 from fuzz.worker import load_files
 from spreadsheet import write_spreadsheet
-from wfdb_files import write, write_mat
+from wfdb_files import write, write_mat, write_segments
 
 PLAN = Plan("cmsc", embedding_dim=4, settings=Settings(epochs=3, batch_size=8, lr=1e-3))
 WITH_WFDB = ("8", "61", "160", "310", "311")  # that wfdb reads but does not write
@@ -92,7 +96,7 @@ def wfdb_flac() -> list[Files]:
 
 
 def wfdb_rare() -> list[Files]:
-    """Formats that go through wfdb, and a record of two segments."""
+    """Rarer formats, and a record of two segments."""
     written = ("80", "212", "24", "32")
     found = [made(partial(write, digital=signals() % 100, fmt=fmt)) for fmt in written]
     for fmt in WITH_WFDB:
@@ -105,6 +109,60 @@ def wfdb_rare() -> list[Files]:
     second["s.dat"] = parts["r.dat"]
     found.append({"m.hea": b"m/2 3 500 1200\nr 600\ns 600\n", **parts, **second})
     return found
+
+
+def wfdb_segments() -> list[Files]:
+    """Segments with gaps, of which not all have every signal; of equal gains and not."""
+    return [made(partial(write_segments, gain=gain)) for gain in (500.0, 250.0)]
+
+
+def wfdb_annotations() -> list[Files]:
+    """Rhythms, beats, leaps in time, texts, channels and subtypes; and an empty file."""
+
+    def annotate(folder: Path) -> None:
+        write(folder, signals())
+        wfdb.wrann(
+            "r",
+            "atr",
+            np.array([1, 20, 150, 390, 500, 100_000]),
+            ["+", "N", "V", "+", '"', "A"],
+            aux_note=["(N\0", "", "", "(AFIB\0", "odd", ""],
+            subtype=np.array([0, 1, -2, 0, 0, 0]),
+            chan=np.array([0, 1, 1, 0, 0, 0]),
+            num=np.array([0, 3, 3, 0, 0, 1]),
+            fs=250,
+            write_dir=str(folder),
+        )
+
+    whole = made(annotate)
+    return [whole, whole | {"r.atr": b"\0\0"}]
+
+
+def edf() -> list[Files]:
+    """EDF+ with annotations, with time between its records, several rates, and BDF."""
+    notes = [edfio.EdfAnnotation(0.5, None, "(AFIB"), edfio.EdfAnnotation(1.0, 0.5, "cough")]
+    short = partial(signal, seconds=2)
+    plus = [short("ECG II"), short("V1"), short("Resp", 25.0)]
+
+    def bdf(folder: Path) -> None:
+        one = edfio.BdfSignal(signals(500, 1)[:, 0], 250.0, label="II", physical_dimension="uV")
+        edfio.Bdf([one]).write(folder / "r.bdf")
+
+    return [
+        made(lambda f: write_edf(f, plus, annotations=notes, patient=edfio.Patient(code="7"))),
+        made(discontinuous),
+        made(lambda f: write_edf(f, [short("II", unit="mV")])),
+        made(bdf),
+    ]
+
+
+def unnamed() -> list[Files]:
+    """Recordings whose names do not tell their format."""
+    found = [*edf()[:2], *wfdb_segments()[:1], made(lambda f: write(f, signals()))]
+    return [
+        {name.replace("r.hea", "r").replace("r.edf", "r.xyz"): data for name, data in one.items()}
+        for one in found
+    ]
 
 
 def csv() -> list[Files]:

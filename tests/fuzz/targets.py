@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 from typing import Any
 
@@ -20,6 +20,7 @@ from clocs.explorer.upload_worker import packed_recording, read_upload, unpacked
 from clocs.formats.base import HEAD_BYTES
 from clocs.formats.read import Found, find_recordings, format_of, options_of
 from clocs.formats.source import hold_files, open_source
+from clocs.formats.wfdb_annotations import read_annotations
 from clocs.formats.wfdb_header import parse_header
 from clocs.patients.embed_files import embed_recordings
 from clocs.patients.embeddings import Embeddings
@@ -47,7 +48,14 @@ def _sound(recording: Recording) -> Recording:
     assert len(set(recording.leads)) == len(recording.gain) == len(recording.baseline) == leads
     assert np.isfinite(recording.rate)
     assert recording.rate > 0
-    assert np.isfinite(recording.signal).all()
+    gaps = np.zeros(digital.shape, np.bool_)
+    for gap in recording.gaps:
+        assert 0 <= gap.start < gap.stop <= recording.samples
+        gaps[recording.leads.index(gap.lead), gap.start : gap.stop] = True
+    assert np.array_equal(np.isnan(recording.signal), gaps)
+    assert not gaps.all(axis=1).any()
+    for one in recording.episodes:
+        assert 0 <= one.start < one.stop
     return recording
 
 
@@ -59,11 +67,35 @@ def _header(given: Given) -> Any:
 
 def _recording(given: Given) -> Recording:
     """As the readers of uploads, of `clocs.read` and of datasets do it."""
-    name = given.one((".hea", ".csv", ".ecg"))
+    name = given.one((".hea", ".csv", ".ecg", ".edf", ".bdf"))
     own = format_of(name, given.files.get(name, b"")[:HEAD_BYTES])
     if own is None:
         raise UnusableError("unreadable", "its name is gone")
     return _sound(own.read(hold_files(given.files), name, options_of(rate=500.0)))
+
+
+def _stretches(given: Given) -> Any:
+    """As recordings of days are read: what there is, and then a part of it after the other."""
+    name = given.one((".hea", ".edf", ".bdf"))
+    own = format_of(name, given.files.get(name, b"")[:HEAD_BYTES])
+    if own is None:
+        raise UnusableError("unreadable", "its name is gone")
+    source = hold_files(given.files)
+    (part,) = own.parts(source, name, options_of())
+    seconds = min(part.seconds or 0.0, 1e6)
+    for number in range(3):
+        start, stop = number * seconds / 3, (number + 1) * seconds / 3
+        try:
+            _sound(own.read(source, name, replace(options_of(), start=start, stop=stop)))
+        except UnusableError:
+            continue
+
+
+def _annotations(given: Given) -> Any:
+    found = read_annotations(hold_files(given.files), given.one(".hea"), "atr")
+    for one in found.rhythms:
+        assert 0 <= one.start < one.stop <= found.samples
+    return found.notes, found.rhythms, found.beats
 
 
 def _from_folder(given: Given) -> Any:
@@ -242,6 +274,12 @@ _ALL = (
     Target("wfdb", samples.wfdb_plain, _recording, limited=True),
     Target("wfdb-flac", samples.wfdb_flac, _recording, limited=True),
     Target("wfdb-rare", samples.wfdb_rare, _recording, limited=True),
+    Target("wfdb-segments", samples.wfdb_segments, _recording, limited=True),
+    Target("wfdb-stretches", samples.wfdb_segments, _stretches, limited=True),
+    Target("wfdb-annotations", samples.wfdb_annotations, _annotations, limited=True),
+    Target("edf", samples.edf, _recording, limited=True),
+    Target("edf-stretches", samples.edf, _stretches, limited=True),
+    Target("unnamed", samples.unnamed, _from_folder, limited=True),
     Target("csv", samples.csv, _recording, limited=True),
     Target("irhythm", samples.irhythm, _recording, limited=True),
     Target("folder", samples.wfdb_plain, _from_folder, limited=True),
