@@ -15,7 +15,7 @@ import pytest
 from clocs.datasets.base import Entry
 from clocs.datasets.label_table import Labelled, TableOptions, label_recordings, read_codes
 from clocs.datasets.recording_names import RecordingNames
-from clocs.datasets.text_table import read_table
+from clocs.datasets.table_files import read_table
 from clocs.errors import SettingError, SourceError
 
 PATHS = ("a/r1.hea", "a/r2.hea", "b/007.edf", "b/x.y.hea")

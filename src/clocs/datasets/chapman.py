@@ -12,7 +12,7 @@ from datetime import datetime
 
 from clocs.datasets import checks, listing
 from clocs.datasets.base import DatasetRow, Entry, Listing, PublishedDataset
-from clocs.datasets.text_table import unpacked_excel
+from clocs.datasets.table_files import unpacked_excel
 from clocs.errors import SourceError, UnusableError
 from clocs.formats.csv import RATE_HZ, ROWS, read_csv
 from clocs.formats.source import Source, stem

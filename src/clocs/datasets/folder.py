@@ -32,7 +32,7 @@ from clocs.datasets.label_table import (
     read_codes,
 )
 from clocs.datasets.recording_names import RecordingNames
-from clocs.datasets.text_table import TABLES, find_table, read_table
+from clocs.datasets.table_files import TABLES, find_table, read_table
 from clocs.errors import SettingError, SourceError, UnusableError
 from clocs.formats.base import ReadOptions
 from clocs.formats.read import FORMATS, known_suffixes, options_of

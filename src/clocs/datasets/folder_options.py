@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from clocs.datasets.text_table import name_inside
+from clocs.datasets.table_files import name_inside
 from clocs.errors import SettingError, UnusableError
 from clocs.files import write_atomic
 from clocs.formats.source import OPTIONS_FILE, Source
