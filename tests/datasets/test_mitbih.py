@@ -13,6 +13,8 @@ from clocs.datasets.mitbih import BEATS, DS1, DS2, PACED, RHYTHMS, VALIDATION
 from clocs.datasets.table import open_dataset
 from clocs.errors import SourceError, UnusableError
 from clocs.formats import wfdb_annotations
+from clocs.frames.make import make_frames
+from clocs.frames.splits import PARTS
 from clocs.recording import Episode
 from published_records import read_all, write_record, zipped
 
@@ -93,8 +95,6 @@ def test_a_frame_has_the_most_severe_class_of_its_beats(tmp_path: Path) -> None:
 
 
 def test_frames_of_a_store_have_the_labels_of_their_beats(tmp_path: Path) -> None:
-    from clocs.frames.make import make_frames
-
     folder = published(tmp_path / "mitdb")
     store = clocs.prepare("mitbih", folder, out=tmp_path / "store", label_set="beats")
     frames = make_frames(store, leads=["V5"])
@@ -147,3 +147,18 @@ def test_missing_and_damaged_files_go_to_quarantine_with_a_reason(tmp_path: Path
 def test_under_another_name_it_is_recognised(tmp_path: Path, name: str) -> None:
     with pytest.raises(SourceError, match=f"looks like mitbih, not {name}"):
         open_dataset(name, published(tmp_path / "mitdb")).list()
+
+
+def test_the_parts_of_a_store_are_the_published_ones(tmp_path: Path) -> None:
+    folder = published(tmp_path / "mitdb")
+    record(folder, "124")
+    store = clocs.prepare("mitbih", folder, out=tmp_path / "store")
+    frames = make_frames(store, leads=["II", "V5"])
+    parts = {
+        frames.recording_ids[r]: PARTS[p]
+        for r, p in zip(frames.recording, frames.split, strict=True)
+    }
+    assert parts == {
+        "100": "test", "102": "train", "114": "train", "124": "validation", "201": "train",
+        "202": "train",
+    }  # fmt: skip

@@ -13,6 +13,7 @@ from clocs.datasets.scp_statements import LABEL_SETS
 from clocs.datasets.table import open_dataset
 from clocs.errors import SettingError, SourceError
 from clocs.frames.make import make_frames
+from clocs.frames.splits import PARTS
 from clocs.recording import STANDARD_LEADS
 from published_records import read_all, write_record, zipped
 
@@ -198,3 +199,20 @@ def test_a_flat_lead_is_missing_in_its_frames(tmp_path: Path) -> None:
     store = clocs.prepare("ptbxl", folder, out=tmp_path / "store")
     frames = make_frames(store, leads=["I", "II"])
     assert (frames.starts >= 0).tolist() == [[False, True]]
+
+
+def test_the_published_folds_are_the_split(tmp_path: Path) -> None:
+    rows = [
+        {**ROWS[0], "ecg_id": number, "patient_id": float(number // 2), "strat_fold": fold}
+        for number, fold in ((2, 1), (3, 1), (4, 8), (6, 9), (8, 10), (9, 10))
+    ]
+    store = clocs.prepare("ptbxl", published(tmp_path / "ptb-xl", rows), out=tmp_path / "store")
+    frames = make_frames(store, leads=["II"])
+    parts = {
+        frames.recording_ids[r]: PARTS[p]
+        for r, p in zip(frames.recording, frames.split, strict=True)
+    }
+    assert parts == {
+        "00002": "train", "00003": "train", "00004": "train", "00006": "validation",
+        "00008": "test", "00009": "test",
+    }  # fmt: skip
