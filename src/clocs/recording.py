@@ -9,13 +9,14 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from numbers import Integral, Real
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clocs.errors import SettingError, UnusableError
+from clocs.frame_spec import Filters as Filters  # noqa: PLC0414 (passed on)
+from clocs.frame_spec import FrameSpec as FrameSpec  # noqa: PLC0414
 
 STANDARD_LEADS = ("I", "II", "III", "aVR", "aVL", "aVF", "V1", "V2", "V3", "V4", "V5", "V6")
 PAPER_LEADS = ("II", "V2", "aVL", "aVR")  # the four of the paper, in its order
@@ -77,35 +78,6 @@ def _spelled(name: str) -> tuple[str, bool]:
 def _is(value: object, kind: type) -> bool:
     """Whether it is such a number; True and False are none."""
     return isinstance(value, kind) and not isinstance(value, bool)
-
-
-@dataclass(frozen=True, slots=True)
-class FrameSpec:
-    """What the encoder sees of a recording: `seconds` of it, as `samples` samples."""
-
-    seconds: float
-    samples: int = 2500
-
-    LONGEST: ClassVar = 1e6  # seconds, eleven days
-    MOST_SAMPLES: ClassVar = 10_000_000
-
-    def __post_init__(self) -> None:
-        seconds, samples = self.seconds, self.samples
-        if not (_is(seconds, Real) and 0 < seconds <= self.LONGEST):
-            raise SettingError(
-                f"the seconds of a frame must be a number above 0 and at most {self.LONGEST:,.0f}, "
-                f"not {seconds!r:.50}"
-            )
-        if not (_is(samples, Integral) and 1 <= samples <= self.MOST_SAMPLES):
-            raise SettingError(
-                "the samples of a frame must be a whole number from 1 to "
-                f"{self.MOST_SAMPLES:,}, not {samples!r:.50}"
-            )
-
-    @property
-    def rate(self) -> float:
-        """Samples per second, in Hz, as the encoder sees them."""
-        return self.samples / self.seconds
 
 
 @dataclass(frozen=True, slots=True)

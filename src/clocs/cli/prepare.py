@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +17,7 @@ from clocs.cli.messages import in_options
 from clocs.cli.options import Json, with_options_of
 from clocs.datasets.table import DATASETS
 from clocs.errors import SettingError
+from clocs.recording import Filters
 
 EXAMPLE = "Example: clocs prepare chapman ~/Downloads/ECGDataDenoised.zip --out chapman"
 
@@ -42,6 +43,17 @@ def prepare(
         bool,
         typer.Option("--save", help="With --dry-run: write the options to clocs.toml in SOURCE."),
     ] = False,
+    band_pass: Annotated[
+        str | None,
+        typer.Option(help="Filter recordings to these frequencies in Hz, such as 0.5-40."),
+    ] = None,
+    notch: Annotated[
+        int | None, typer.Option(help="Take out the mains, 50 or 60 Hz, of recordings.")
+    ] = None,
+    baseline: Annotated[
+        bool,
+        typer.Option("--baseline", help="Take the wandering of the baseline out of recordings."),
+    ] = False,
     as_json: Json = False,
     **options: Any,
 ) -> None:
@@ -52,11 +64,17 @@ def prepare(
     """
     if save and not (dry_run and name == "folder"):
         raise SettingError("`save` goes with `dry_run` and the dataset folder; give them too")
+    filters = Filters(_frequencies(band_pass), notch, baseline)
     if dry_run:
-        _show(name, source, store, workers, options, save=save, as_json=as_json)
+        given = {"band_pass": band_pass, "notch": notch}
+        words = [f"--{k.replace('_', '-')}={v}" for k, v in given.items() if v is not None]
+        words += ["--baseline"] if baseline else []
+        _show(name, source, store, workers, options, words, save=save, as_json=as_json)
         return
     with progress.bar(err, f"Preparing {name}", "recordings") as tick:
-        made = clocs.prepare(name, source, out=store, workers=workers, progress=tick, **options)
+        made = clocs.prepare(
+            name, source, out=store, workers=workers, progress=tick, filters=filters, **options
+        )
     from clocs.cli.info import store_facts
     from clocs.cli.tables.stores import store_tables
 
@@ -68,12 +86,26 @@ def prepare(
     out.print(f"\nThe store is {store}. Next: clocs pretrain {store} --method cmsc --out runs/cmsc")
 
 
+def _frequencies(band_pass: str | None) -> tuple[float, float] | None:
+    """'0.5-40' -> (0.5, 40.0)."""
+    if band_pass is None:
+        return None
+    try:
+        low, high = map(float, band_pass.split("-"))
+    except ValueError:
+        raise SettingError(
+            f"`band_pass` is {band_pass!r:.50}; give two frequencies in Hz, such as 0.5-40"
+        ) from None
+    return low, high
+
+
 def _show(
     name: str,
     source: Path | None,
     store: Path,
     workers: int | None,
     options: Mapping[str, Any],
+    more: Sequence[str],
     *,
     save: bool,
     as_json: bool,
@@ -88,7 +120,7 @@ def _show(
     else:
         for option, value in options.items():
             words += [f"--{option.replace('_', '-')}", str(value)]
-    facts["command"] = shlex.join(words)
+    facts["command"] = shlex.join([*words, *more])
     own = click.get_current_context().command
     facts["notices"] = [in_options(notice, own) for notice in facts["notices"]]
     if as_json:

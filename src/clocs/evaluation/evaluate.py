@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ from clocs.evaluation.labelled_rows import By
 from clocs.evaluation.result import Evaluation
 from clocs.frames.folds import split_of
 from clocs.frames.make import make_frames
+from clocs.recording import Filters
 from clocs.store.store import Store, as_store
 from clocs.training.checkpoint import Checkpoint, as_checkpoints
 from clocs.training.device import pick_device
@@ -134,7 +136,8 @@ def evaluate_many(
     store = as_store(store)
     leads = _leads_of_encoders(groups, store) if leads is None else leads
     by = split_of(split, test_folds, validation_folds)
-    frames = make_frames(store, leads=leads, split=by, split_seed=split_seed)
+    spec = replace(store.manifest.frame, filters=_filters_of_encoders(groups, store))
+    frames = make_frames(store, spec=spec, leads=leads, split=by, split_seed=split_seed)
     training = {
         name: options.pop(name, None) for name in ("epochs", "patience", "batch_size", "lr")
     }
@@ -142,6 +145,19 @@ def evaluate_many(
     return score_against_untrained(
         groups, frames, settings=settings, device=pick_device(device), **options
     )
+
+
+def _filters_of_encoders(groups: Sequence[Sequence[Checkpoint]], store: Store) -> Filters:
+    """The filters that the encoders learned with; the store's where none has seen data."""
+    cards = [checkpoint.card for group in groups for checkpoint in group]
+    found = {card.frame.filters for card in cards if card.dataset is not None}
+    if len(found) > 1:
+        named = " and ".join(sorted(map(str, found)))
+        raise SettingError(
+            f"these encoders were trained with different filters ({named}); evaluate those with "
+            "the same filters together"
+        )
+    return next(iter(found), store.manifest.frame.filters)
 
 
 def _check_distinct(groups: Sequence[Sequence[Checkpoint]]) -> None:

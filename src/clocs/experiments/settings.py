@@ -63,10 +63,10 @@ def settings_of(cell: Cell, run: Run, *, simulated: bool) -> dict[str, Any]:
         "tau_d": (p.tau_d or paper.TAU_D) if p.method == "byol" else None,
         "perturb": chosen,
         "tasks": tasks,
-        "frame": asdict(
-            _frame(cell.downstream, segments=1 + cell.segment_frame, simulated=simulated)
-        ),
-        "encoder_frame": asdict(_frame(p.dataset, segments=views.segments, simulated=simulated)),
+        "frame": _frame(
+            cell.downstream, segments=1 + cell.segment_frame, simulated=simulated
+        ).facts(),
+        "encoder_frame": _frame(p.dataset, segments=views.segments, simulated=simulated).facts(),
         "input": IN_MV if in_mv else CENTRED if views.normalised_first else NORMALISATION,
         "metric": _METRICS.get(cell.task, _AUC),
         "version": run.versions.get("clocs"),

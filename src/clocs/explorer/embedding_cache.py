@@ -15,7 +15,6 @@ from clocs.errors import ClocsError, SettingError
 from clocs.explorer.reference_distances import ReferenceDistances, distances_of_halves
 from clocs.files import private_cache, sha256_of
 from clocs.patients.embeddings import Embeddings, joined, patient_halves
-from clocs.recording import FrameSpec
 from clocs.sealed import ArrayFile
 from clocs.store.store import Store
 
@@ -107,7 +106,7 @@ def _embed(
         )
         problems = (*patients.problems, (store.manifest.dataset, sentence))
         patients = replace(patients, problems=problems)
-    halves = FrameSpec(min(half, frame.seconds), frame.samples)
+    halves = replace(frame, seconds=min(half, frame.seconds))
     try:
         frames = embed(levels=["frame"], spec=halves, split="test")["frame"]
     except SettingError:  # no recording is long enough for two frames

@@ -8,6 +8,7 @@ import numpy as np
 import scipy.signal
 from numpy.typing import NDArray
 
+from clocs.frames.filtering import filtered
 from clocs.frames.positions import frame_width
 from clocs.recording import FrameSpec
 
@@ -33,7 +34,7 @@ def cut_windows(
         baseline: (recordings, leads).
         rate: In Hz.
         count: Frames per recording.
-        spec: The frame.
+        spec: The frame; its filters are applied to whole recordings first.
         resample: The whole 'recording', or each 'frame' on its own.
 
     Returns:
@@ -41,23 +42,23 @@ def cut_windows(
     """
     n, leads, _ = digital.shape
     cut_shape = (n, leads, count, spec.samples)
-    if np.isclose(rate, spec.rate):
+    plain: NDArray[np.bool_] = np.zeros(n, np.bool_)  # recordings that need no change
+    if spec.filters:
+        signal = filtered(_from_zero(digital, baseline[..., None]), rate, spec.filters)
+        if np.isclose(rate, spec.rate):
+            signal = signal[..., : count * spec.samples].reshape(cut_shape)
+        else:
+            signal = _cut_resampled(signal, rate, count, spec, resample)
+    elif np.isclose(rate, spec.rate):
         whole = digital[..., : count * spec.samples].reshape(cut_shape)
-        plain = ~baseline.any(axis=1) & (gain > 0).all(axis=1)
+        plain = np.asarray(~baseline.any(axis=1) & (gain > 0).all(axis=1), np.bool_)
         if plain.all():
             return whole, np.repeat(1 / gain[..., None], count, axis=-1)
         signal = _from_zero(whole, baseline[..., None, None])
     else:
-        signal = _from_zero(digital, baseline[..., None])
-        if resample == "frame":
-            width = round(float(frame_width(rate, spec)))
-            frames = signal[..., : count * width].reshape(n, leads, count, width)
-            signal = _resampled(frames, spec.samples)
-        else:
-            total = max(round(digital.shape[-1] / rate * spec.rate), count * spec.samples)
-            signal = _resampled(signal, total)
-            signal = signal[..., : count * spec.samples].reshape(cut_shape)
-        plain = np.zeros(n, bool)
+        signal = _cut_resampled(
+            _from_zero(digital, baseline[..., None]), rate, count, spec, resample
+        )
     # an eighth of the file's own step, or as finely as 16 bits allow: a second rounding must not
     # add noise of its own
     peak = np.maximum(signal.max(axis=(-2, -1)), -signal.min(axis=(-2, -1)))
@@ -69,6 +70,20 @@ def cut_windows(
         values[plain] = whole[plain]
         step[plain] = 1 / gain[plain]
     return values, np.repeat(step[..., None], count, axis=-1)
+
+
+def _cut_resampled(
+    signal: NDArray[np.float64], rate: float, count: int, spec: FrameSpec, resample: str
+) -> NDArray[np.float64]:
+    """(recordings, leads, any) -> (recordings, leads, count, spec.samples)."""
+    n, leads, samples = signal.shape
+    if resample == "frame":
+        width = round(float(frame_width(rate, spec)))
+        frames = signal[..., : count * width].reshape(n, leads, count, width)
+        return _resampled(frames, spec.samples)
+    total = max(round(samples / rate * spec.rate), count * spec.samples)
+    made = _resampled(signal, total)
+    return made[..., : count * spec.samples].reshape(n, leads, count, spec.samples)
 
 
 def _from_zero(digital: NDArray[np.int16], baseline: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any, Literal
 
 import numpy as np
@@ -94,8 +93,9 @@ def store_info(
         "seconds": seconds,
         "hours": seconds / 3600,
         "multilabel": manifest.multilabel,
-        "frame": asdict(manifest.frame),
-        "segment_frame": asdict(manifest.segment_frame),
+        "frame": manifest.frame.facts(),
+        "segment_frame": manifest.segment_frame.facts(),
+        "filters": str(manifest.frame.filters),
         "labels": _label_recordings(store),
         "label_frames": _label_frames(plan),
         "left_out_frames": plan.left_out,

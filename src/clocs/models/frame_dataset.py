@@ -44,8 +44,10 @@ def torch_dataset(
             mV.
         labelled: Leave out frames without a label.
     """
-    spec = frame if isinstance(frame, FrameSpec | None) else FrameSpec(frame)
-    frames = make_frames(as_store(store), spec=spec, leads=leads, split_seed=split_seed)
+    opened = as_store(store)
+    filters = opened.manifest.frame.filters
+    spec = frame if isinstance(frame, FrameSpec | None) else FrameSpec(frame, filters=filters)
+    frames = make_frames(opened, spec=spec, leads=leads, split_seed=split_seed)
     rows = np.ones(len(frames), bool)
     if split is not None:
         if split not in PARTS:

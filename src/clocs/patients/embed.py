@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -151,6 +152,8 @@ def embed_levels(
     for level in levels:
         check_level(level)
     wanted = store_leads(checkpoint, store, leads)
+    # an encoder sees recordings filtered as it learned on them
+    spec = replace(spec or store.manifest.frame, filters=checkpoint.card.frame.filters)
     own_leads = [lead for lead in wanted if lead in store.leads]
     plan = plan_frames(store, spec=spec, leads=own_leads, split_seed=split_seed)
     chosen = _recordings_of(plan, split, only)

@@ -122,7 +122,8 @@ def embed_recordings(
     `problems` with the reason.
     """
     check_level(level)
-    frame = spec or checkpoint.card.frame
+    own = checkpoint.card.frame
+    frame = replace(spec or own, filters=own.filters)
     wanted = leads_of(checkpoint, leads)
     rows: list[dict[str, object]] = []  # one per recording
     places: list[NDArray[np.bool_]] = []  # of each, (frames, leads) which have a signal

@@ -29,7 +29,7 @@ def frame_of(checkpoint: Checkpoint, seconds: float | None) -> FrameSpec:
         return checkpoint.card.frame
     if not 0 < seconds < math.inf:
         raise SettingError(f"`frame` is {seconds:g}; give the seconds of a frame, such as 5")
-    return FrameSpec(seconds, checkpoint.encoder.samples)
+    return FrameSpec(seconds, checkpoint.encoder.samples, checkpoint.card.frame.filters)
 
 
 def leads_of(checkpoint: Checkpoint, leads: Sequence[str] | None) -> tuple[str, ...]:

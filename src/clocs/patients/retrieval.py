@@ -91,7 +91,8 @@ class Retrieval:
     diagnosis: Diagnosis | None
 
     def json(self) -> dict[str, Any]:
-        return asdict(self) | {"version": __version__}
+        frames = {name: getattr(self, name).facts() for name in ("frame", "frame_trained")}
+        return asdict(self) | frames | {"version": __version__}
 
 
 @dataclass(frozen=True)

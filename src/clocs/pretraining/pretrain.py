@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -89,7 +90,7 @@ def pretrain(
         validation_folds: The folds to validate on; where they are numbers, the last but one by
             default.
         split_seed: Random seed for the patient split.
-        frame: A frame other than the dataset's own.
+        frame: A frame other than the dataset's own; without filters, it has those of the store.
         device: 'cpu', 'cuda' …; the best available by default.
         resume: Continue an interrupted run in `out`.
         tensorboard: Also write event files to `out/tensorboard`.
@@ -127,6 +128,8 @@ def pretrain(
             keep=keep,
         ),
     )
+    if frame is not None and not frame.filters:
+        frame = replace(frame, filters=manifest.frame.filters)
     spec = frame or frame_for(manifest, segments=plan.row.views.segments)
     chosen = common_leads(stores, leads)
     by = split_of(split, test_folds, validation_folds)

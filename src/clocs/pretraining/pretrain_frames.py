@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import torch
@@ -200,7 +200,7 @@ def _claim(
         "data": frames.content,
         "split_seed": frames.split_seed,
         "leads": frames.leads,
-        "frame": asdict(frames.spec),
+        "frame": frames.spec.facts(),
         "init": [checkpoint.card.weights_sha256 for checkpoint in init],
     }
     if frames.folds:

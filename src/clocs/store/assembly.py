@@ -12,7 +12,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from clocs.datasets.listing import without_repeats
 from clocs.errors import ClocsWarning, StoreError, printable
 from clocs.files import file_error, leftovers, write_atomic
 from clocs.locks import LOCK, locked
+from clocs.recording import Filters
 from clocs.store import chunks
 from clocs.store.journal import PROGRESS, Done, Job, Journal, parquet, progress_of, remove_journal
 from clocs.store.manifest import FORMAT, MANIFEST, FileHash, Manifest
@@ -51,17 +52,19 @@ def assemble(
     out: Path,
     workers: Workers,
     progress: Callable[[int, int], None] | None,
+    filters: Filters | None = None,
 ) -> Store:
     """Put together what the workers read, or return the store that is there already."""
+    filters = filters or Filters()
     _refuse_foreign(out)
     listing = workers.list()
     try:
         if (out / MANIFEST).is_file():
-            return _already(dataset, listing, out)
+            return _already(dataset, listing, out, filters)
         with locked(out):
             if (out / MANIFEST).is_file():  # made by another process since
-                return _already(dataset, listing, out)
-            _write(dataset, listing, out, workers, progress)
+                return _already(dataset, listing, out, filters)
+            _write(dataset, listing, out, workers, progress, filters)
     except OSError as error:
         raise file_error(error, out, doing="written") from error
     return open_store(out)
@@ -78,13 +81,14 @@ def _refuse_foreign(out: Path) -> None:
         raise StoreError(f"{out} exists and is not a store; give another folder as `out`")
 
 
-def _already(dataset: Dataset, listing: Listing, out: Path) -> Store:
+def _already(dataset: Dataset, listing: Listing, out: Path, filters: Filters) -> Store:
     store = open_store(out)
     made = store.manifest
     same = {
         "dataset": made.dataset == dataset.name,
         "settings": dict(made.settings) == dict(dataset.settings),
         "source": made.fingerprint == listing.fingerprint,
+        "filters": made.frame.filters == filters,
     }
     if not all(same.values()):
         different = ", ".join(name for name, equal in same.items() if not equal)
@@ -102,6 +106,7 @@ def _write(
     out: Path,
     workers: Workers,
     progress: Callable[[int, int], None] | None,
+    filters: Filters,
 ) -> None:
     entries, repeated = without_repeats(listing.entries)
     job = Job(
@@ -124,7 +129,7 @@ def _write(
             done += len(batch)
             report(done, len(entries))
         writer.finish()
-    _complete(dataset, listing, out, journal, [*listing.quarantined, *repeated])
+    _complete(dataset, listing, out, journal, [*listing.quarantined, *repeated], filters)
 
 
 def _complete(
@@ -133,6 +138,7 @@ def _complete(
     out: Path,
     journal: Journal,
     quarantined: list[Quarantined],
+    filters: Filters,
 ) -> None:
     """Turn a journal whose every entry is done into a store."""
     table = journal.rows()
@@ -166,8 +172,8 @@ def _complete(
         fingerprint=listing.fingerprint,
         labels=dataset.labels,
         multilabel=dataset.multilabel,
-        frame=dataset.frame,
-        segment_frame=dataset.segment_frame,
+        frame=replace(dataset.frame, filters=filters),
+        segment_frame=replace(dataset.segment_frame, filters=filters),
         resample=dataset.resample,
         batch_size=dataset.batch_size,
         recordings=table.height,

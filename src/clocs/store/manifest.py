@@ -90,6 +90,7 @@ class Manifest:
     def write(self, folder: Path) -> None:
         """Write the manifest, with a hash of itself, atomically."""
         fields = dataclasses.asdict(self)
+        fields |= {name: getattr(self, name).facts() for name in ("frame", "segment_frame")}
         fields["sha256"] = own_hash(fields)
         write_atomic(folder / MANIFEST, json.dumps(fields, indent=2, ensure_ascii=False).encode())
 
@@ -114,7 +115,7 @@ class Manifest:
             raise StoreError(f"{path} is damaged (it differs from its own hash); {again}")
         try:
             for name in ("frame", "segment_frame"):
-                fields[name] = FrameSpec(**fields[name])
+                fields[name] = FrameSpec.of(fields[name])
             fields["labels"] = tuple(fields["labels"])
             fields["files"] = {name: FileHash(**file) for name, file in fields["files"].items()}
             made = cls(**fields)

@@ -17,6 +17,7 @@ from clocs.datasets.base import Dataset
 from clocs.datasets.table import open_dataset
 from clocs.errors import SettingError
 from clocs.limits import default_processes
+from clocs.recording import Filters
 from clocs.store.workers import ProcessWorkers, ThreadWorkers, Workers
 from clocs.worker_messages import UnsendableError
 
@@ -34,6 +35,7 @@ def prepare(
     out: Path | str,
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
+    filters: Filters | None = None,
     **options: Any,
 ) -> Store:
     """Read a dataset's published files, or a folder of one's own, into a store.
@@ -45,6 +47,8 @@ def prepare(
         out: The store's folder, made where it does not exist.
         workers: Number of reading processes; by default one per core, at most 16.
         progress: Called with (recordings done, recordings in total).
+        filters: What to filter recordings by, in training and wherever the encoder is used; the
+            store keeps the samples as they are.
         options: The dataset's own: `reference="v3"` for physionet2017; `patient`, `labels` and
             others for folder (docs/own-ecgs.md); `patients`, `seed`, `recordings`, `seconds`,
             `rate` for synthetic.
@@ -57,7 +61,7 @@ def prepare(
     else:
         given = ", ".join(f"`{one}`" for one in (*["source"][: source is not None], *options))
         raise SettingError(f"a dataset of your own has its source and options; leave out {given}")
-    return prepare_dataset(dataset, Path(out), workers=workers, progress=progress)
+    return prepare_dataset(dataset, Path(out), workers=workers, progress=progress, filters=filters)
 
 
 def _refuse_inside(out: Path, source: Path | str | None) -> None:
@@ -75,12 +79,13 @@ def prepare_dataset(
     *,
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
+    filters: Filters | None = None,
 ) -> Store:
     """Read a whole dataset into a store.
 
     Interrupted at any moment, the same call continues after the last commit. A
     complete store of the same source and settings is returned as it is; anything else in `out` is
-    never overwritten. `workers` and `progress` are those of `prepare`.
+    never overwritten. The other arguments are those of `prepare`.
 
     Raises:
         StoreError: `out` holds something else, or no recording at all is usable.
@@ -88,7 +93,7 @@ def prepare_dataset(
     with closing(start_workers(dataset, workers)) as readers:
         from clocs.store.assembly import assemble  # imports polars, after which nobody may fork
 
-        return assemble(dataset, Path(out), readers, progress)
+        return assemble(dataset, Path(out), readers, progress, filters)
 
 
 def start_workers(dataset: Dataset, workers: int | None = None) -> Workers:

@@ -93,6 +93,7 @@ class Card:
     def json(self) -> bytes:
         """The content of the file."""
         facts = asdict(self)
+        facts |= {name: getattr(self, name).facts() for name in ("frame", "frame_trained")}
         for one in facts["trained_on"]:
             if one["folds"] is None:  # as in cards of earlier versions
                 del one["folds"]
@@ -153,7 +154,7 @@ def parse_card(content: bytes) -> Card:
         raise ValueError(f"its fields differ: {', '.join(sorted(unknown)):.100}")
     _check(facts)
     for name in ("frame", "frame_trained"):
-        facts[name] = FrameSpec(**facts[name])
+        facts[name] = FrameSpec.of(facts[name])
         if facts[name].rate > HIGHEST_RATE or facts[name].samples != facts["encoder"]["samples"]:
             raise ValueError(f"`{name}` is {facts[name]}")
     facts["trained_on"] = tuple(_trained_on(one) for one in facts["trained_on"])
@@ -209,7 +210,19 @@ def _or_none(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: value is None or check(value)
 
 
-_FRAME = _has({"seconds": _is_number, "samples": lambda v: type(v) is int}, only=True)
+_FILTERS = _has(
+    {
+        "band_pass": _or_none(_are(_is_number, 2)),
+        "notch": _or_none(lambda v: type(v) is int),
+        "baseline": lambda v: type(v) is bool,
+    },
+    only=True,
+)
+_FRAME = _has(
+    {"seconds": _is_number, "samples": lambda v: type(v) is int},
+    only=True,
+    maybe={"filters": _FILTERS},
+)
 _NAMES = _are(_is_name, MOST_FOLDS)
 _FOLDS = _has({"test": _NAMES, "validation": _NAMES}, only=True)
 _CHECKS: dict[str, Callable[[Any], bool]] = {

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from clocs.cli.tables import columns, escape, facts_table
+from clocs.recording import Filters
 
 if TYPE_CHECKING:
     from clocs.training.checkpoint import Checkpoint
@@ -32,6 +33,7 @@ def card_table(card: dict[str, Any]) -> Table:
         "frame in training": f"{trained['seconds']:g} s as {trained['samples']} samples",
         "encoder": f"{encoder['name']}, {encoder['embedding_dim']} dimensions, "
         f"{card['weights']:,} weights",
+        "filters": _filters(frame),
         "normalisation": card["normalisation"],
         "training": ", ".join(f"{k} {v}" for k, v in card["training"].items()),
         "outcome": ", ".join(f"{k} {v}" for k, v in card["metrics"].items()),
@@ -46,6 +48,10 @@ def card_table(card: dict[str, Any]) -> Table:
         f"{card['method']}, seed {card['seed']}",
         ((name, escape(str(value))) for name, value in rows.items()),
     )
+
+
+def _filters(frame: dict[str, Any]) -> str:
+    return str(Filters(**frame["filters"]) if "filters" in frame else Filters())
 
 
 def _split(card: dict[str, Any]) -> str:

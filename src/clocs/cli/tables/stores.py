@@ -36,6 +36,7 @@ def _facts(info: Mapping[str, Any]) -> Table:
         ("leads", f"{several(info['leads'])} of {several(info['all_leads'])}"),
         ("frames × leads", f"{info['frames']:,} of {info['frame']['seconds']:.4g} s"),
         ("unit", several(info["unit"])),
+        ("filters", info["filters"]),
         ("on disk", f"{info['bytes'] / 1e6:,.1f} MB"),
         ("content", f"{info['content_hash'][:16]} (clocs {info['version']})"),
     ):
