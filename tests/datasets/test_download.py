@@ -21,12 +21,12 @@ from typer.testing import CliRunner
 
 import clocs
 from clocs.cli.main import app
-from clocs.datasets import download as download_module
-from clocs.datasets import file_checks
-from clocs.datasets.download import Downloaded, download, parse_sums, plan_download
-from clocs.datasets.http_client import WebClient, check_redirection
-from clocs.datasets.http_file import PARTIAL, HttpFile, Patience
-from clocs.datasets.publications import PUBLICATIONS
+from clocs.datasets.downloads import download as download_module
+from clocs.datasets.downloads import file_checks
+from clocs.datasets.downloads.download import Downloaded, download, parse_sums, plan_download
+from clocs.datasets.downloads.http_client import WebClient, check_redirection
+from clocs.datasets.downloads.http_file import PARTIAL, HttpFile, Patience
+from clocs.datasets.downloads.publications import PUBLICATIONS
 from clocs.datasets.table import DATASETS
 from clocs.errors import BusyError, FileError, SettingError, SourceError
 from clocs.locks import locked
@@ -577,3 +577,11 @@ def test_a_downloaded_dataset_can_be_prepared(web: Web, tmp_path: Path) -> None:
     assert f"Next: clocs prepare ptbxl {target}" in done.output
     store = clocs.prepare("ptbxl", target, out=tmp_path / "store")
     assert store.table["labels"].to_list() == [["NORM"]]
+
+
+def test_only_downloads_import_what_the_web_needs() -> None:
+    script = "import sys, clocs.datasets.table; print('http.client' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "False"

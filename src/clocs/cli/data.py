@@ -13,7 +13,7 @@ from clocs.cli.console import err, out, print_json
 from clocs.cli.options import Json
 
 if TYPE_CHECKING:
-    from clocs.datasets.publications import Publication
+    from clocs.datasets.downloads.publications import Publication
 
 app = typer.Typer(
     name="data",
@@ -27,7 +27,7 @@ app = typer.Typer(
 def list_datasets(as_json: Json = False) -> None:
     """Show where each named dataset is published, its licence, citation, version and size."""
     from clocs.cli.tables.publications import publication_table
-    from clocs.datasets.publications import PUBLICATIONS
+    from clocs.datasets.downloads.publications import PUBLICATIONS
 
     if as_json:
         print_json([_facts(one) for one in PUBLICATIONS.values()])
@@ -66,7 +66,7 @@ def download(
     as_json: Json = False,
 ) -> None:
     """Download a published dataset and verify it; after an interruption, run it again to resume."""
-    from clocs.datasets.download import fetch_all, plan_download
+    from clocs.datasets.downloads.download import fetch_all, plan_download
 
     target = folder or _folder(name)
     with err.status("Looking at what is published …"):

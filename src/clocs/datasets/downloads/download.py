@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from clocs.datasets.file_checks import check_space
-from clocs.datasets.http_client import WebClient, check_address
-from clocs.datasets.http_file import PARTIAL, HttpFile, Patience
-from clocs.datasets.publications import PUBLICATIONS, Publication
+from clocs.datasets.downloads.file_checks import check_space
+from clocs.datasets.downloads.http_client import WebClient, check_address
+from clocs.datasets.downloads.http_file import PARTIAL, HttpFile, Patience
+from clocs.datasets.downloads.publications import PUBLICATIONS, Publication
 from clocs.errors import SettingError, SourceError
 from clocs.files import PUBLIC, write_atomic, writing
 from clocs.limits import MOST_TABLE_BYTES
@@ -94,7 +94,7 @@ def download(
     with their checksums, before it gets its name.
 
     Args:
-        name: Of the dataset: 'ptbxl', 'mitbih' … (`clocs.datasets.publications.PUBLICATIONS`).
+        name: Of the dataset: 'ptbxl', 'mitbih' …; `PUBLICATIONS` has all of them.
         out: The folder for its files, made where it does not exist.
         url: Address of a folder with the same files, instead of the publisher's.
         only: Files, or folders with '/' at the end, of a dataset that is published file by file.

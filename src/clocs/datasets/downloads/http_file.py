@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.error import HTTPError
 
-from clocs.datasets.file_checks import check_space, zip_problem
-from clocs.datasets.http_client import WebClient
+from clocs.datasets.downloads.file_checks import check_space, zip_problem
+from clocs.datasets.downloads.http_client import WebClient
 from clocs.errors import SourceError
 from clocs.files import sha256_of, sync_folder, writing
 
