@@ -39,7 +39,7 @@ class Predictor:
         """(n, dim) -> (n, classes)."""
         import torch
 
-        logits = self.model.logits(torch.tensor(vectors))
+        logits = self.model.logits(torch.tensor(vectors)[None])[0]
         p = logits.sigmoid() if self.multilabel else logits.softmax(dim=1)
         return np.asarray(p.numpy(), np.float64)
 
@@ -114,13 +114,12 @@ def fit_predictor(
     share = target if multilabel else target / np.maximum(target.sum(axis=1, keepdims=True), 1)
     x, y = torch.tensor(embeddings.vectors), torch.tensor(share, dtype=torch.float32)
     model = fit_logistic(
-        x[train],
-        y[train],
-        x[held_out],
+        x[None, train],
+        y[None, train],
+        x[None, held_out],
         y[held_out],
         multilabel=multilabel,
         l2_strengths=(1e-1, 1e-2, 1e-3, 1e-4),
-        iterations=100,
     )
     fitted = Predictor(dataset, tuple(classes), multilabel, model, len(train), len(test), None)
     p = fitted.probabilities(embeddings.vectors[test])

@@ -7,31 +7,43 @@ from typing import TYPE_CHECKING
 from clocs.evaluation.protocol import EvaluationProtocol
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from clocs.evaluation.protocol_data import ProtocolInput, ProtocolOutput
+
+
+_AT_ONCE = {"cpu": 1 << 24, "cuda": 1 << 28}  # numbers of the features of members solved together
 
 
 def predict(given: ProtocolInput) -> ProtocolOutput:
     import torch
+    from torch.nn.utils.rnn import pad_sequence
 
     from clocs.evaluation.logistic import fit_logistic
 
     (train, validation, test), weights = given.embeddings(), given.class_weights()
-    fitted = [
-        fit_logistic(
-            train.features[member, rows],
-            train.targets[rows],
-            validation.features[member],
+    rows = pad_sequence(given.labelled, batch_first=True)  # members may have different numbers
+    present = pad_sequence([torch.ones_like(own) for own in given.labelled], batch_first=True)
+    most = _AT_ONCE.get(given.device.type, 1 << 24)
+    together = max(1, most // (rows.shape[1] * train.features.shape[2]))
+    logits: list[list[Tensor]] = []
+    l2: list[float] = []
+    for members in torch.arange(len(rows)).split(together):
+        own = rows[members].to(train.targets.device)
+        fitted = fit_logistic(
+            train.features[members[:, None], own],
+            train.targets[own],
+            validation.features[members],
             validation.targets,
             multilabel=train.multilabel,
-            class_weights=None if weights is None else weights[member],
+            present=present[members].to(own.device) > 0,
+            class_weights=None if weights is None else weights[members],
         )
-        for member, rows in enumerate(given.labelled)
-    ]
-    logits = [
-        torch.stack([one.logits(part.features[m]) for m, one in enumerate(fitted)])
-        for part in (validation, test)
-    ]
-    return given.output(*logits, per_member={"l2": [one.l2 for one in fitted]})
+        logits.append([fitted.logits(part.features[members]) for part in (validation, test)])
+        l2 += fitted.l2
+    return given.output(
+        *(torch.cat(part) for part in zip(*logits, strict=True)), per_member={"l2": l2}
+    )
 
 
 LINEAR_CONVERGED = EvaluationProtocol(
