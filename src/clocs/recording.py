@@ -281,9 +281,10 @@ def quantise_with_gaps(
     Raises:
         UnusableError: nan, where there is no value at all or almost nothing but gaps.
     """
-    missing = ~np.isfinite(signal)
-    if not missing.any():
+    try:  # most have a value everywhere, which `quantise` finds out on its way
         return Quantised(tuple(leads), *quantise(signal, per_mv), ())
+    except UnusableError:
+        missing = ~np.isfinite(signal)
     kept, gaps = find_gaps(missing, leads, name=name)
     digital, gain = quantise(np.where(missing[kept], 0.0, signal[kept]), per_mv)
     return Quantised(tuple(leads[i] for i in kept), digital, gain, gaps)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from pathlib import Path
 from typing import Any
 
@@ -332,3 +334,22 @@ def test_the_fast_path_of_one_dataset_and_this_reader_agree(real_data: Path) -> 
         )
         np.testing.assert_array_equal(strict.digital, general.digital)
         np.testing.assert_array_equal(strict.gain, general.gain)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"I II" + b" " * 300_000 + b"\n" + b"1 2" + b" " * 300_000 + b"x\n3 4\n",
+        b"I;II\n" + b"1;2\n" * 30 + b"1 ;" + b" " * 300_000 + b"2 x\n",
+        b"a" * 300_000 + b",",
+        b"(" * 500 + b" " * 300_000 + b"\n1\n2\n",
+        b"(" * 190 + b",II\n" + b"1,2\n" * 30,
+    ],
+)
+def test_long_runs_of_anything_are_read_in_linear_time(data: bytes) -> None:
+    start = time.process_time()
+    with contextlib.suppress(UnusableError):
+        read_table(data, name="x", options=ReadOptions(rate=RATE))
+    assert CSV.recognise is not None
+    CSV.recognise(data[:4096])
+    assert time.process_time() - start < 10  # in quadratic time, minutes

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,12 +105,12 @@ def _by(shape: Sequence[int]) -> str:
 
 
 def recording_from(
-    values: NDArray[np.generic],
+    values: NDArray[Any],
     said: Said,
     options: ReadOptions,
     *,
     name: str,
-    sample: NDArray[np.generic] | None = None,
+    sample: NDArray[Any] | None = None,
 ) -> Recording:
     """A recording from numbers and what is known about them.
 
@@ -141,11 +141,11 @@ def recording_from(
         unit = _guess_unit(values if sample is None else sample, notices, name=name)
     per_mv = units_per_mv(unit)
     if values.dtype.kind == "f":
-        floats = values.astype(np.float64)
+        floats = values.astype(np.float64, copy=False)
         samples = from_floats(floats, leads, per_mv=per_mv, name=name)
     else:
         gain, zero = np.full(len(leads), per_mv), np.zeros(len(leads))
-        samples = from_integers(values.astype(values.dtype), leads, gain=gain, zero=zero, name=name)
+        samples = from_integers(values, leads, gain=gain, zero=zero, name=name)
     notice = {"notice": "; ".join(notices)} if notices else {}
     recording = Recording(
         id=name,
@@ -187,7 +187,7 @@ def _leads(
     )
 
 
-def _guess_unit(values: NDArray[np.generic], notices: list[str], *, name: str) -> str:
+def _guess_unit(values: NDArray[Any], notices: list[str], *, name: str) -> str:
     step = -(-values.shape[1] // _LOOKED_AT)
     some = values[:, ::step].astype(np.float64)
     some[np.isinf(some)] = np.nan

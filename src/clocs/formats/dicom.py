@@ -21,10 +21,8 @@ from clocs.formats.dicom_fields import (
     FIELDS,
     SEXES,
     age_of,
-    lead_of,
+    channels_of,
     patient_of,
-    scale_of,
-    skew_of,
     statements_of,
     taken_of,
 )
@@ -80,12 +78,12 @@ def _recording(dataset: Any, group: _Group, name: str, options: ReadOptions) -> 
     for item in group.items:
         steps = _steps(item, dataset, name)
         padding = _padding(item, steps.dtype)
-        for number, channel in enumerate(item.ChannelDefinitionSequence):
-            lead, scale = lead_of(channel, number), scale_of(channel)
+        for number, channel in enumerate(channels_of(item, _encoding(dataset))):
+            lead, scale = channel.lead, channel.scale
             if scale is None:
                 notices.append(f"channel {lead} is no voltage and was left out")
                 continue
-            shift = skew_of(channel, group.rate)
+            shift = channel.shift(group.rate)
             if abs(shift) >= group.samples:
                 raise UnusableError("unreadable", f"{name} shifts {lead} by {shift:,} samples")
             row, missing = _shifted(steps[:, number], padding, shift)
@@ -161,7 +159,7 @@ def _groups(dataset: Any, name: str) -> list[_Group]:
         raise UnusableError("unreadable", f"{name} holds no waveform ({kind})")
     used: list[tuple[Any, ...]] = []
     for item in items:  # put together only what the file says was recorded at one time
-        same = next((u for u in used if _are_one(u, item)), None)
+        same = next((u for u in used if _are_one(u, item, _encoding(dataset))), None)
         if same is None:
             used.append((item,))
         else:
@@ -188,7 +186,7 @@ def _rank(group: tuple[Any, ...]) -> tuple[bool, bool, float]:
     return group[0].get("WaveformOriginality") == "DERIVED", "RHYTHM" not in labels, -seconds
 
 
-def _are_one(group: tuple[Any, ...], item: Any) -> bool:
+def _are_one(group: tuple[Any, ...], item: Any, encoding: tuple[Any, ...]) -> bool:
     """Whether a group holds further leads of the same moments."""
     first, at = group[0], item.get("MultiplexGroupTimeOffset")
     fields = ("SamplingFrequency", "NumberOfWaveformSamples", "WaveformOriginality")
@@ -196,8 +194,12 @@ def _are_one(group: tuple[Any, ...], item: Any) -> bool:
         return False
     if any(first.get(field) != item.get(field) for field in fields):
         return False
-    held = {lead_of(c, n) for one in group for n, c in enumerate(one.ChannelDefinitionSequence)}
-    return held.isdisjoint(lead_of(c, n) for n, c in enumerate(item.ChannelDefinitionSequence))
+    held = {channel.lead for one in group for channel in channels_of(one, encoding)}
+    return held.isdisjoint(channel.lead for channel in channels_of(item, encoding))
+
+
+def _encoding(dataset: Any) -> tuple[Any, ...]:
+    return (*dataset.original_encoding, str(dataset.get("SpecificCharacterSet") or ""))
 
 
 def _steps(item: Any, dataset: Any, name: str) -> NDArray[np.integer]:
@@ -209,7 +211,7 @@ def _steps(item: Any, dataset: Any, name: str) -> NDArray[np.integer]:
         raise UnusableError("unreadable", detail)
     order = "<" if dataset.original_encoding[1] else ">"
     channels, samples = int(item.NumberOfWaveformChannels), int(item.NumberOfWaveformSamples)
-    if channels != len(item.ChannelDefinitionSequence) or channels < 1:
+    if channels != len(channels_of(item, _encoding(dataset))) or channels < 1:
         detail = f"{name} has {channels} channels and describes another number"
         raise UnusableError("unreadable", detail)
     data = item.WaveformData

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,8 @@ _CHEST = ("V1", "V2", "V3", "V4", "V5", "V6", "V7", "V2R", "V3R", "V4R", "V5R", 
 _LEADS = dict(enumerate(("I", "II", *_CHEST, "X", "Y", "Z"), 1))
 _LEADS |= {19: "CC5", 20: "CM5", 61: "III", 62: "aVR", 63: "aVL", 64: "aVF", 65: "-aVR"}
 _LEADS |= {66: "V8", 67: "V9", 68: "V8R", 69: "V9R", 70: "D", 71: "A", 72: "J"}
+_SEEN: dict[tuple[Any, ...], tuple[Channel, ...]] = {}
+_MOST_SEEN = 64
 SEXES = {"M": "male", "F": "female"}
 _YEARS = {"Y": 1.0, "M": 1 / 12, "W": 7 / 365.25, "D": 1 / 365.25}
 FIELDS = {
@@ -26,12 +28,55 @@ FIELDS = {
 }
 
 
-def skew_of(channel: Any, rate: float) -> int:
-    """By how many samples a channel starts late; fractions, from one converter in turn, are 0."""
-    seconds = channel.get("ChannelTimeSkew")
-    samples = channel.get("ChannelSampleSkew")
-    late = float(samples) if samples not in (None, "") else float(seconds or 0) * rate
-    return int(late + 0.5) if late >= 0 else -int(0.5 - late)
+class Channel(NamedTuple):
+    """One channel of a multiplex group.
+
+    Attributes:
+        lead: Its name.
+        scale: The mV of one step and those of step 0; None where it is no voltage.
+        late_samples: By how many samples it starts late; None where only the time is given.
+        late_seconds: By how many seconds.
+    """
+
+    lead: str
+    scale: tuple[float, float] | None
+    late_samples: float | None
+    late_seconds: float
+
+    def shift(self, rate: float) -> int:
+        """By how many samples it starts late; fractions, from one converter in turn, are 0."""
+        late = self.late_seconds * rate if self.late_samples is None else self.late_samples
+        return int(late + 0.5) if late >= 0 else -int(0.5 - late)
+
+
+def channels_of(item: Any, encoding: tuple[Any, ...]) -> tuple[Channel, ...]:
+    """The channels of a multiplex group; those of most files of a device are the same bytes.
+
+    Args:
+        item: The group.
+        encoding: Of the dataset, with its character set.
+    """
+    raw = item.get_item("ChannelDefinitionSequence")
+    held = getattr(raw, "value", None)
+    key = (held, *encoding) if isinstance(held, bytes) else None
+    if key is not None and key in _SEEN:
+        return _SEEN[key]
+    found = []
+    for number, channel in enumerate(item.ChannelDefinitionSequence):
+        samples = channel.get("ChannelSampleSkew")
+        found.append(
+            Channel(
+                lead_of(channel, number),
+                scale_of(channel),
+                None if samples in (None, "") else float(samples),
+                float(channel.get("ChannelTimeSkew") or 0),
+            )
+        )
+    if key is not None:
+        if len(_SEEN) >= _MOST_SEEN:
+            _SEEN.clear()
+        _SEEN[key] = tuple(found)
+    return tuple(found)
 
 
 def lead_of(channel: Any, number: int) -> str:

@@ -27,8 +27,9 @@ _NAMES = {
     "time": "time t seconds sec s ms timestamp elapsed_time time_s time_ms times",
 }
 _MEANINGS = {name: meaning for meaning, names in _NAMES.items() for name in names.split()}
-_IN_BRACKETS = re.compile(r"^(.*?)\s*[\(\[]\s*([^)\]]*?)\s*[\)\]]\s*$")
+_IN_BRACKETS = re.compile(r"([^(\[]*)[(\[]([^)\]]*)[)\]]\Z")
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+_LONGEST_NAME = 200  # characters
 _MOST_TEXT = 1000  # characters of a field that is kept
 
 
@@ -42,8 +43,8 @@ def meaning_of(name: str) -> str | None:
 
 def split_unit(name: str) -> tuple[str, str | None]:
     """'II (mV)' and 'II [mV]' are 'II' in 'mV'."""
-    match = _IN_BRACKETS.match(name) if len(name) < _MOST_TEXT else None
-    return (match[1], match[2]) if match else (name.strip(), None)
+    match = _IN_BRACKETS.match(name.strip()) if len(name) < _LONGEST_NAME else None
+    return (match[1].strip(), match[2].strip()) if match else (name.strip(), None)
 
 
 def by_meaning(fields: Mapping[str, Any]) -> dict[str, Any]:

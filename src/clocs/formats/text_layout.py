@@ -95,7 +95,9 @@ def find_layout(data: bytes, *, whole: bool) -> TextLayout | None:
     text = head.decode("utf-8", "replace")
     if len(head) < len(data) or not whole:
         cut = text.rfind("\n")
-        text = text[: cut + 1] if cut >= 0 else re.sub(r"[^,;\t| ]*\Z", "", text).rstrip(",;\t| ")
+        if cut < 0:
+            cut = max(text.rfind(mark) for mark in ",;\t| ") - 1
+        text = text[: cut + 1]
     lines: list[tuple[int, str]] = []
     comments: dict[str, str] = {}
     at = start = 0
