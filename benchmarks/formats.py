@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from clocs.formats.base import ReadOptions
-from clocs.formats.read import FORMATS
+from clocs.formats.read import FORMATS, recordings_in
 from clocs.formats.source import open_source
 from clocs.recording import STANDARD_LEADS
 
@@ -38,6 +38,7 @@ class Case(NamedTuple):
     format: str
     write: Callable[[Path, Signals], None]
     load: Callable[[Path], Iterator[Any]]
+    kind: str = ""  # of several within the format
 
 
 def _each(folder: Path, load: Callable[[Path], Any]) -> Iterator[Any]:
@@ -161,7 +162,65 @@ def _load_clinical(folder: Path) -> Iterator[Any]:
     return _each(folder, lambda path: [lead.samples for lead in FileParser.parse(path).leads])
 
 
+def _wfdb(form: str) -> Callable[[Path, Signals], None]:
+    def write(folder: Path, ecgs: Signals) -> None:
+        import wfdb
+
+        count = len(STANDARD_LEADS)
+        for number, ecg in enumerate(ecgs):
+            wfdb.wrsamp(
+                f"{number:04}",
+                fs=RATE,
+                d_signal=(ecg.T % 4000 - 2000).astype(np.int64),
+                fmt=[form] * count,
+                units=["mV"] * count,
+                sig_name=list(STANDARD_LEADS),
+                adc_gain=[1000.0] * count,
+                baseline=[0] * count,
+                write_dir=str(folder),
+            )
+
+    return write
+
+
+def _load_wfdb(folder: Path) -> Iterator[Any]:
+    import wfdb
+
+    for path in sorted(folder.glob("*.hea")):
+        yield wfdb.rdrecord(str(path.with_suffix(""))).p_signal
+
+
+def _write_edf(folder: Path, ecgs: Signals) -> None:
+    import edfio
+
+    for number, ecg in enumerate(ecgs):
+        signals = [
+            edfio.EdfSignal(
+                row.astype(np.float64),
+                RATE,
+                label=f"ECG {lead}",
+                physical_dimension="uV",
+                physical_range=(-32768, 32767),
+            )
+            for lead, row in zip(STANDARD_LEADS, ecg, strict=True)
+        ]
+        edfio.Edf(signals).write(folder / f"{number:04}.edf")
+
+
+def _load_edf(folder: Path) -> Iterator[Any]:
+    import edfio
+
+    def load(path: Path) -> Any:
+        return np.stack([one.data for one in edfio.read_edf(path).signals]) / 1000
+
+    return _each(folder, load)
+
+
 CASES = (
+    Case("WFDB", _wfdb("16"), _load_wfdb, "16"),
+    Case("WFDB", _wfdb("212"), _load_wfdb, "212"),
+    Case("WFDB", _wfdb("516"), _load_wfdb, "516"),
+    Case("EDF", _write_edf, _load_edf),
     Case("DICOM", _write_dicom, _load_dicom),
     Case("CSV", _write_csv, _load_csv),
     Case("NumPy", _write_npy, _load_npy),
@@ -193,7 +252,7 @@ def measure(case: Case, ecgs: Signals) -> dict[str, Any]:
 
         wanted = [
             (path, ReadOptions(rate=float(RATE), part=part.name))
-            for path in source.names
+            for path, _ in recordings_in(source)
             for part in own.parts_of(source, path, options)
         ]
 
@@ -206,7 +265,7 @@ def measure(case: Case, ecgs: Signals) -> dict[str, Any]:
             pairs.append((_seconds(ours, len(ecgs)), theirs))
         mine, theirs = (statistics.median(side) for side in zip(*pairs[1:], strict=True))
     return {
-        "format": case.format,
+        "format": f"{case.format} {case.kind}".strip(),
         "ms": round(1e3 * mine, 3),
         "library_ms": round(1e3 * theirs, 3),
         "ratio": round(mine / theirs, 2),

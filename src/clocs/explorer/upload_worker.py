@@ -1,8 +1,7 @@
 """The process that reads an upload: files packed on stdin, one recording packed on stdout.
 
 It limits its own memory and time, so that a malicious file harms nothing else. File names are never
-used as paths: they are cut to their last part and looked up in memory. (WFDB records in rarer
-formats go through a temporary folder, see `clocs.formats.wfdb`.)
+used as paths: they are cut to their last part and looked up in memory.
 """
 
 from __future__ import annotations
