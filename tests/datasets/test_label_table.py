@@ -15,8 +15,9 @@ import pytest
 from clocs.datasets.base import Entry
 from clocs.datasets.label_table import Labelled, TableOptions, label_recordings, read_codes
 from clocs.datasets.recording_names import RecordingNames
-from clocs.datasets.table_files import read_table
-from clocs.errors import SettingError, SourceError
+from clocs.datasets.table_files import find_table, read_table
+from clocs.errors import ClocsError, SettingError, SourceError
+from clocs.formats.source import hold_files
 
 PATHS = ("a/r1.hea", "a/r2.hea", "b/007.edf", "b/x.y.hea")
 SUFFIXES = (".hea", ".edf", ".dat", ".mat")
@@ -196,3 +197,9 @@ def test_names_of_codes_are_in_the_second_column_or_the_one_given() -> None:
         read_codes(table, column="z", name="c")
     with pytest.raises(SettingError, match="has one column"):
         read_codes({"code": []}, column=None, name="c")
+
+
+@pytest.mark.parametrize("name", ["A" * 5000, "~nobody-of-this-name/x.csv", "a\0b.csv"])
+def test_a_table_whose_name_can_be_no_path_is_refused(name: str) -> None:
+    with pytest.raises(ClocsError):
+        find_table(hold_files({"r.csv": b"1\n"}), name, option="labels")

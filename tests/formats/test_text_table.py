@@ -353,3 +353,9 @@ def test_long_runs_of_anything_are_read_in_linear_time(data: bytes) -> None:
     assert CSV.recognise is not None
     CSV.recognise(data[:4096])
     assert time.process_time() - start < 10  # in quadratic time, minutes
+
+
+def test_text_among_the_values_of_a_long_table_is_unreadable() -> None:
+    rows = "\n".join(f"{i},I,0.{i % 9}" for i in range(300)).replace("\n7,I,0.7", "\n7,I,/dev/zero")
+    with pytest.raises(UnusableError, match="text in its column value"):
+        read_table(f"sample,lead,value\n{rows}\n".encode(), name="x")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import closing
 from dataclasses import asdict, replace
 from functools import cache
 from typing import Any
@@ -18,7 +19,7 @@ from clocs.experiments.ledger import open_ledger
 from clocs.explorer import embedding_cache, patient_map
 from clocs.explorer.upload_worker import packed_recording, read_upload, unpacked_recording
 from clocs.formats.base import HEAD_BYTES
-from clocs.formats.read import Found, find_recordings, format_of, options_of
+from clocs.formats.read import FORMATS, Found, find_recordings, format_of, options_of
 from clocs.formats.source import hold_files, open_source
 from clocs.formats.wfdb_annotations import read_annotations
 from clocs.formats.wfdb_header import parse_header
@@ -26,14 +27,17 @@ from clocs.patients.embed_files import embed_recordings
 from clocs.patients.embeddings import Embeddings
 from clocs.patients.index_folder import index_encoder, open_index
 from clocs.pretraining.pretrain_frames import STATE, pretrain_frames
+from clocs.registry import chosen_options
 from clocs.sealed import own_hash
 from clocs.store import chunks
+from clocs.store.assembly import assemble
 from clocs.store.manifest import MANIFEST
 from clocs.store.prepare import prepare_dataset
 from clocs.store.store import Store, open_store
+from clocs.store.workers import ThreadWorkers
 from clocs.training.checkpoint import load_checkpoint
 from clocs.training.fleet import Fleet
-from fuzz import samples
+from fuzz import format_samples, samples
 from fuzz.mutations import Files
 from fuzz.target import Given, Target
 
@@ -72,6 +76,38 @@ def _recording(given: Given) -> Recording:
     if own is None:
         raise UnusableError("unreadable", "its name is gone")
     return _sound(own.read(hold_files(given.files), name, options_of(rate=500.0)))
+
+
+def _format(name: str) -> Any:
+    """Whatever a file may hold, read as this format: its parts, whole and in stretches."""
+
+    def read(given: Given) -> Any:
+        own, source = FORMATS[name], hold_files(given.files)
+        path, options = given.one(own.suffixes), options_of(rate=500.0)
+        if own.recognise is not None:
+            own.recognise(given.files.get(path, b"")[:HEAD_BYTES])
+        failed: UnusableError | None = None
+        for part in own.parts_of(source, path, options)[:3]:
+            try:
+                one = replace(options, part=part.name)
+                _sound(own.read(source, path, one))
+                _sound(own.read(source, path, replace(one, start=0.1, stop=0.5)))
+            except UnusableError as error:
+                failed = error
+        if failed is not None:
+            raise failed
+
+    return read
+
+
+def _prepared(given: Given) -> Any:
+    """As `clocs prepare folder` reads a tree, with its options and its table of labels."""
+    row, source = DATASETS["folder"], hold_files(given.files)
+    options = chosen_options(row, row.saved_options(source))
+    dataset = row.open(source, **options)
+    given.folder()
+    with closing(ThreadWorkers(dataset, 1)) as workers:
+        return _store_contents(assemble(dataset, given.scratch / "store", workers, None))
 
 
 def _stretches(given: Given) -> Any:
@@ -281,6 +317,10 @@ _ALL = (
     Target("edf-stretches", samples.edf, _stretches, limited=True),
     Target("unnamed", samples.unnamed, _from_folder, limited=True),
     Target("csv", samples.csv, _recording, limited=True),
+    *(
+        Target(name, make, _format(form), limited=True)
+        for name, (form, make) in format_samples.BY_TARGET.items()
+    ),
     Target("irhythm", samples.irhythm, _recording, limited=True),
     Target("folder", samples.wfdb_plain, _from_folder, limited=True),
     Target("zip", samples.archives, _archive, limited=True),
@@ -289,6 +329,10 @@ _ALL = (
     Target("physionet2017", samples.physionet2017, _dataset("physionet2017"), limited=True),
     Target("physionet2020", samples.physionet2020, _dataset("physionet2020"), limited=True),
     Target("cardiology", samples.irhythm, _dataset("cardiology"), limited=True),
+    Target("ptbxl", format_samples.ptbxl, _dataset("ptbxl"), limited=True),
+    Target("mitbih", format_samples.mitbih, _dataset("mitbih"), limited=True),
+    Target("physionet2021", format_samples.physionet2021, _dataset("physionet2021"), limited=True),
+    Target("label-tables", format_samples.labelled_folders, _prepared, limited=True),
     Target("upload", samples.uploads, _upload, limited=True),
     Target("store", samples.stores, _store, checked=True),
     Target("store-hostile", samples.stores, _store, seal=_seal_store),

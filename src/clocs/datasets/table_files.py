@@ -38,8 +38,8 @@ def find_table(source: Source, given: str, *, option: str) -> tuple[str, bytes]:
     try:
         if inside:
             return inside, source.read(inside, MOST_TABLE_BYTES)
-        path = Path(given).expanduser()
-        if path.is_file():
+        path = _on_disk(given)
+        if path is not None:
             check_size(path.stat().st_size, packed=1 << 40, name=given, most=MOST_TABLE_BYTES)
             return "", path.read_bytes()
         beside = source.beside(given, MOST_TABLE_BYTES)
@@ -55,19 +55,28 @@ def find_table(source: Source, given: str, *, option: str) -> tuple[str, bytes]:
     return "", beside
 
 
+def _on_disk(given: str) -> Path | None:
+    """The file of this path; None where there is none, or where the text cannot be a path."""
+    try:
+        path = Path(given).expanduser()
+        return path if path.is_file() else None
+    except (OSError, ValueError, RuntimeError):  # too long, a null byte, no such user
+        return None
+
+
 def name_inside(source: Source, given: str) -> str:
     """The name in the source of a file given by a path; '' where it is not in it."""
     name = given.replace("\\", "/").removeprefix("./")
     if name in source:
         return name
-    path = Path(given).expanduser()
-    if path.is_file() and source.path.is_dir():
+    path = _on_disk(given)
+    if path is not None and source.path.is_dir():
         root = source.path.resolve()
         resolved = path.resolve()
         if resolved.is_relative_to(root):
             own = resolved.relative_to(root).as_posix()
             return own if own in source else ""
-    if path.is_file():
+    if path is not None:
         return ""
     alike = [one for one in source.names if one.rpartition("/")[2] == name]
     return alike[0] if len(alike) == 1 else ""

@@ -41,7 +41,11 @@ def from_long(
 
     columns = {meaning_of(one): i for i, one in reversed(list(enumerate(taken)))}
     lead = table.to_series(columns["lead"]).cast(pl.String)
-    value: NDArray[Any] = table.to_series(columns["value"]).to_numpy().astype(np.float64)
+    value: NDArray[Any] = table.to_series(columns["value"]).to_numpy()
+    if value.dtype.kind not in "iuf":
+        detail = f"{name} has text in its column {taken[columns['value']]}"
+        raise UnusableError("unreadable", detail)
+    value = value.astype(np.float64)
     codes, names = _numbered(lead)
     if len(names) > _MOST_LEADS:
         raise UnusableError("exceeds limits", f"{name} has {len(names):,} leads")
