@@ -11,8 +11,11 @@ from random import Random
 
 import pytest
 
+from clocs.datasets.table import DATASETS
+from clocs.formats.read import FORMATS
 from fuzz import broken_targets
 from fuzz.__main__ import make_parser
+from fuzz.format_samples import BY_TARGET
 from fuzz.mutations import damage
 from fuzz.run import fuzz, replay
 from fuzz.targets import TARGETS
@@ -30,6 +33,12 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Tally]:
 def test_damage_neither_escapes_nor_goes_unnoticed(name: str, read: Mapping[str, Tally]) -> None:
     assert read[name].inputs == INPUTS
     assert [f"{one['kind']}: {one['folder']}" for one in read[name].failures] == []
+
+
+def test_every_format_and_dataset_is_fuzzed() -> None:
+    by_others = {"WFDB", "EDF", "iRhythm"}
+    assert {form for form, _ in BY_TARGET.values()} | by_others == FORMATS.keys()
+    assert DATASETS.keys() - TARGETS.keys() == {"synthetic"}  # which reads nothing
 
 
 @pytest.fixture(scope="module")
