@@ -28,6 +28,7 @@ from clocs.cli.options import (
     names_of,
     with_options_of,
 )
+from clocs.errors import SettingError
 from clocs.evaluation.protocols import PROTOCOLS, find_protocol
 from clocs.files import private_folder
 
@@ -82,6 +83,13 @@ def evaluate(
     test_folds: TestFolds = None,
     validation_folds: ValidationFolds = None,
     split_seed: SplitSeed = 0,
+    folds: Annotated[
+        str | None,
+        typer.Option(
+            help="Test on every patient whom no encoder was trained on, in this many parts, or in "
+            "the store's own folds (official), instead of on the test part alone."
+        ),
+    ] = None,
     resamples: Annotated[
         int,
         typer.Option(help="Draws of seeds and patients for intervals and paired tests.", min=0),
@@ -120,6 +128,7 @@ def evaluate(
             test_folds=folds_of(test_folds),
             validation_folds=folds_of(validation_folds),
             split_seed=split_seed,
+            folds=_number_of(folds),
             resamples=resamples,
             device=device,
             on_epoch=on_epoch,
@@ -163,6 +172,16 @@ def _draw(scored: list[GroupResult], folder: Path) -> list[str]:
             written.append(f"{name}-{kind}.png")
             save(draw(one.predictions), folder / written[-1])
     return written
+
+
+def _number_of(folds: str | None) -> int | Literal["official"] | None:
+    """'5' -> 5."""
+    if folds is None:
+        return None
+    try:
+        return "official" if folds == "official" else int(folds)
+    except ValueError:
+        raise SettingError(f"`folds` is {folds!r:.50}; give a number, or official") from None
 
 
 def _named(scored: list[GroupResult]) -> dict[str, GroupResult]:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from clocs.evaluation.comparison import ALPHA, Comparison, correct, enough, paired
+from clocs.evaluation.cross_validation import NumberOfFolds, divided, pooled
 from clocs.evaluation.groups import GroupResult, score_groups
 from clocs.evaluation.protocols import find_protocol
 from clocs.evaluation.result import distinct
@@ -32,28 +33,41 @@ def score_against_untrained(
     *,
     protocol: str = "linear",
     resamples: int = 2000,
+    folds: NumberOfFolds | None = None,
     device: torch.device | str = "cpu",
     **options: Any,
 ) -> list[GroupResult]:
     """Score groups beside the untrained encoders, where the protocol has them, and compare all.
 
-    Arguments are those of `score_groups`; with 0 `resamples`, methods are not compared. Returns one
-    result per group, in order, then those of the untrained encoders that were added.
+    Arguments are those of `score_groups`; with 0 `resamples`, methods are not compared; with
+    `folds`, every patient whom no encoder was trained on is tested on once. Returns one result per
+    group, in order, then those of the untrained encoders that were added.
     """
-    if not find_protocol(protocol).against_untrained:
-        return score_groups(
-            groups, frames, protocol=protocol, resamples=resamples, device=device, **options
-        )
-    everyone = [list(group) for group in groups]
-    for group in groups:
-        for method in UNTRAINED:
-            if not any(_is_baseline(other, method, group) for other in everyone):
-                everyone.append(_baseline(method, group, frames, device))
+    row = find_protocol(protocol)
     pairs = list(combinations(range(len(groups)), 2))
-    draws = enough(resamples, max(len(groups), len(pairs))) if resamples else 0
-    scored = score_groups(
-        everyone, frames, protocol=protocol, resamples=draws, device=device, **options
-    )
+    draws = resamples
+    if row.against_untrained and resamples:
+        draws = enough(resamples, max(len(groups), len(pairs)))
+
+    def scored_on(part: Frames, **more: Any) -> tuple[list[list[Checkpoint]], list[GroupResult]]:
+        everyone = [list(group) for group in groups]
+        if row.against_untrained:
+            everyone = _with_untrained(everyone, part, device)
+        given = options | more
+        return everyone, score_groups(everyone, part, protocol=protocol, device=device, **given)
+
+    if folds is None:
+        everyone, scored = scored_on(frames, resamples=draws)
+    else:
+        parts = divided(groups, frames, folds)
+        each = [scored_on(one.frames, resamples=0, check_leaks=False) for one in parts]
+        everyone = each[0][0]
+        scored = [
+            pooled(parts, [own[number] for _, own in each], resamples=draws, device=device)
+            for number in range(len(everyone))
+        ]
+    if not row.against_untrained:
+        return scored
     against = [
         (number, _strongest(scored, everyone, group))
         for number, group in enumerate(everyone)
@@ -79,6 +93,18 @@ def score_against_untrained(
             beats_random=comparison.better,
         )
     return _ranked(scored, len(groups), pairs, beside_others)
+
+
+def _with_untrained(
+    everyone: list[list[Checkpoint]], frames: Frames, device: torch.device | str
+) -> list[list[Checkpoint]]:
+    """These groups, and after them the untrained encoders of their kind that are missing."""
+    made = list(everyone)
+    for group in everyone:
+        for method in UNTRAINED:
+            if not any(_is_baseline(other, method, group) for other in made):
+                made.append(_baseline(method, group, frames, device))
+    return made
 
 
 def _ranked(

@@ -41,6 +41,7 @@ def evaluate(
     test_folds: Sequence[str] | None = None,
     validation_folds: Sequence[str] | None = None,
     split_seed: int = 0,
+    folds: int | Literal["official"] | None = None,
     resamples: int = 2000,
     device: str | None = None,
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
@@ -70,6 +71,8 @@ def evaluate(
         validation_folds: The folds to validate on; where they are numbers, the last but one by
             default.
         split_seed: Random seed for the patient split.
+        folds: Test on every patient whom no encoder was trained on, in this many parts or in the
+            'official' folds of the store, instead of on the test part alone.
         resamples: Bootstrap resamples of seeds and patients; 0 for no intervals.
         device: 'cpu', 'cuda' …; the best available by default.
         on_epoch: Called after each epoch.
@@ -93,6 +96,7 @@ def evaluate(
         test_folds=test_folds,
         validation_folds=validation_folds,
         split_seed=split_seed,
+        folds=folds,
         resamples=resamples,
         device=device,
         on_epoch=on_epoch,
@@ -109,6 +113,7 @@ def evaluate_many(
     test_folds: Sequence[str] | None = None,
     validation_folds: Sequence[str] | None = None,
     split_seed: int = 0,
+    folds: int | Literal["official"] | None = None,
     device: str | None = None,
     **options: Any,
 ) -> list[GroupResult]:
@@ -125,6 +130,7 @@ def evaluate_many(
         test_folds: The folds to test on.
         validation_folds: The folds to validate on.
         split_seed: Random seed for the patient split.
+        folds: As for `evaluate`.
         device: 'cpu', 'cuda' …; the best one by default.
         options: As for `evaluate`; `curve=True` records the validation AUC after every epoch.
 
@@ -136,6 +142,11 @@ def evaluate_many(
     store = as_store(store)
     leads = _leads_of_encoders(groups, store) if leads is None else leads
     by = split_of(split, test_folds, validation_folds)
+    if folds is not None and by is not None:
+        raise SettingError(
+            "`folds` tests on everybody in turn; leave out `split`, `test_folds` and "
+            "`validation_folds`"
+        )
     spec = replace(store.manifest.frame, filters=_filters_of_encoders(groups, store))
     frames = make_frames(store, spec=spec, leads=leads, split=by, split_seed=split_seed)
     training = {
@@ -143,7 +154,7 @@ def evaluate_many(
     }
     settings = Settings.choose(options.pop("settings", None), frames.batch_size, **training)
     return score_against_untrained(
-        groups, frames, settings=settings, device=pick_device(device), **options
+        groups, frames, settings=settings, folds=folds, device=pick_device(device), **options
     )
 
 

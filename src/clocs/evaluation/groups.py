@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,8 @@ class GroupResult:
     # the bootstrap's draws of the AUC, and of that of logits where it can differ; (resamples,)
     draws: NDArray[np.float64] | None = None
     draws_logits: NDArray[np.float64] | None = None
+    # (members, rows, classes) of the test part, before they became probabilities
+    logits: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0, 0)))
 
     @property
     def sampled(self) -> Sampled:
@@ -75,6 +77,7 @@ def score_groups(
     settings: Settings | None = None,
     resamples: int = 2000,
     curve: bool = False,
+    check_leaks: bool = True,
     device: torch.device | str = "cpu",
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
     **options: Any,
@@ -86,7 +89,8 @@ def score_groups(
 
     A group is the seeds of one method on one pre-training set; each seed also selects its labelled
     rows. Frames are cut as the encoders expect them. `curve` records the validation AUC after every
-    epoch; the other arguments are those of `clocs.evaluate`.
+    epoch; without `check_leaks`, the caller has made sure that no encoder has seen a test patient;
+    the other arguments are those of `clocs.evaluate`.
     """
     row = find_protocol(protocol)
     options = chosen_options(row, options)
@@ -97,7 +101,7 @@ def score_groups(
     if not groups or not all(groups):
         raise SettingError("there is nothing to evaluate: give at least one checkpoint per group")
     for group in groups:
-        for checkpoint in group:
+        for checkpoint in group if check_leaks else ():
             leak_guard.check_no_leak(checkpoint, frames)
         expect_mv(group, frames)
     settings = settings or Settings(batch_size=frames.batch_size)
@@ -221,4 +225,5 @@ def _result(
         **overall_scores(predictions, logits, draws),
         **scores_by_sex_and_age(predictions, frames.sex[recording], frames.age[recording], plan),
     )
-    return GroupResult(evaluation, predictions, output.classifiers[members], draws, draws_logits)
+    classifiers = output.classifiers[members]
+    return GroupResult(evaluation, predictions, classifiers, draws, draws_logits, logits)

@@ -27,6 +27,8 @@ class Evaluation:
     corrected for all pairs; None where there was only one. `curve` is the validation AUC after
     every epoch, one list per seed, where recorded. `unlabelled_recordings` are in no part.
     `split` says whether patients are split by the hash of their IDs or by which official folds.
+    `folds` has the scores of each fold, where every patient was tested on once; all other scores
+    are then of all folds together, and `labelled` is the mean over them.
     """
 
     protocol: str
@@ -82,6 +84,7 @@ class Evaluation:
     curve: list[list[float]] | None = None
     unlabelled_recordings: int = 0
     split: str = "hash"
+    folds: list[dict[str, Any]] | None = None
 
     @property
     def name(self) -> str:

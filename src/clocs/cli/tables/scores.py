@@ -45,6 +45,9 @@ def evaluation_table(result: Evaluation, others: Sequence[Evaluation] = ()) -> T
     table.add_row(
         "test", f"{result.test_frames:,} frames × leads of {result.test_patients:,} patients"
     )
+    for fold in result.folds or ():
+        words = f"AUC {fold['auc_mean']:.3f}, {fold['patients']:,} patients"
+        table.add_row(f"  fold {fold['fold']}", words)
     if result.unlabelled_recordings:
         words = f"{result.unlabelled_recordings:,} recordings without a label"
         table.add_row("left out", words)
