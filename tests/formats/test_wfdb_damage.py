@@ -83,6 +83,15 @@ def test_more_than_the_header_says_is_cut_and_no_length_is_taken_from_the_file(
     assert read(header).samples == 700
 
 
+@pytest.mark.parametrize("fmt", ["16", "212", "516"])
+@pytest.mark.parametrize("count", ["", " 0"])
+def test_a_header_may_leave_the_length_to_the_file(tmp_path: Path, fmt: str, count: str) -> None:
+    digital = signals() // 2
+    header = write(tmp_path, digital, fmt)
+    header.write_text(header.read_text().replace(" 700", count))
+    assert np.array_equal(read(header).digital, digital.T)
+
+
 def test_a_header_without_its_signal_file_is_unreadable_by_name(tmp_path: Path) -> None:
     header = write(tmp_path, signals())
     (tmp_path / "r.dat").unlink()

@@ -178,3 +178,19 @@ def test_leads_are_renamed_as_the_user_says(tmp_path: Path) -> None:
     assert read(header).leads == ("EKG1", "II", "x")
     assert read(header).extra["leads"] == "II is MLII"
     assert read(header, lead_names={"EKG1": "V1", "X": "V2"}).leads == ("V1", "II", "V2")
+
+
+@pytest.mark.parametrize("segmented", [False, True])
+def test_two_signals_of_one_unknown_name_stay_two(tmp_path: Path, segmented: bool) -> None:
+    digital = signals(300, 2) // 2
+    digital[0] = digital[-1] = 5
+    write(tmp_path, digital, "212", sig_name=["ECG", "other"])
+    text = (tmp_path / "r.hea").read_text().splitlines()
+    (tmp_path / "r.hea").write_text("\n".join([text[0], text[1], text[1]]) + "\n")
+    name = "r.hea"
+    if segmented:
+        name = "all.hea"
+        (tmp_path / name).write_text("all/2 2 500 400\nr 300\n~ 100\n")
+    ours = read(tmp_path / name)
+    assert ours.leads == ("ECG", "ECG 2")
+    assert np.array_equal(ours.digital[:, :300], digital.T)

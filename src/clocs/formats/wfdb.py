@@ -99,7 +99,7 @@ def _is_plain(header: Header, first: Signal) -> bool:
             or signal.offset != first.offset
         ):
             return False
-    return first.file != "~" and (first.format == "16" or header.samples is not None)
+    return first.file != "~" and (first.format == "16" or bool(header.samples))
 
 
 def _read_plain(
@@ -132,7 +132,7 @@ def _decode_16(header: Header, data: bytes, path: str) -> NDArray[np.int16]:
     """(samples, signals) of little-endian int16."""
     signals, offset = len(header.signals), header.signals[0].offset
     held = max(len(data) - offset, 0) // (2 * signals)
-    samples = held if header.samples is None else header.samples
+    samples = header.samples or held  # 0 means that the file tells
     if held < samples or not samples:
         raise _truncated(path, held, header.samples)
     flat = np.frombuffer(data, "<i2", count=samples * signals, offset=offset)
@@ -156,15 +156,15 @@ def _read_any(source: Source, path: str, header: Header, options: ReadOptions) -
     """Any layout, segments and stretches included."""
     every = signals_of_record(source, path, header)
     choice = _choice(every, options, path)
-    signals = every if choice.kept is None else [every[number] for number in choice.kept]
+    kept = range(len(every)) if choice.kept is None else choice.kept
     frames = frames_of_record(source, path, header)
     if not frames:
         raise _truncated(path, 0, header.samples)
     wanted = stretch(options, rate=header.rate, samples=frames, name=path)
-    rate = header.rate * signals[0].samples_per_frame
+    rate = header.rate * every[kept[0]].samples_per_frame
     check_rate(rate, name=path)
     count = wanted.stop - wanted.start
-    rows = record_rows(source, path, header, signals, first=wanted.start, count=count)
+    rows = record_rows(source, path, header, every, kept, first=wanted.start, count=count)
     if rows.physical is not None:
         samples = from_floats(rows.physical, choice.names, name=path)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -96,7 +97,8 @@ def record_rows(
     source: Source,
     path: str,
     header: Header,
-    signals: Sequence[Signal],
+    every: Sequence[Signal],
+    kept: Sequence[int],
     *,
     first: int,
     count: int,
@@ -107,15 +109,16 @@ def record_rows(
         source: Holds the record's files.
         path: Of its header.
         header: Parsed.
-        signals: The wanted ones of `signals_of_record`.
+        every: All of `signals_of_record`.
+        kept: Numbers of the wanted ones.
         first: Frame to start with.
         count: Frames.
 
     Raises:
         UnusableError: truncated, unreadable, nan or beyond the limits.
     """
+    signals = [every[number] for number in kept]
     if header.signals:
-        kept = [header.signals.index(one) for one in signals]
         rows = signal_rows(source, path, header, kept, first=first, count=count)
         gain = tuple(_steps_per_mv(one) for one in signals)
         return RecordRows(*rows, gain, tuple(one.baseline for one in signals))
@@ -127,7 +130,7 @@ def record_rows(
         for name in touched
     )
     check_size(2 * shape[0] * shape[1], packed=held, name=path)
-    pieces = list(_pieces(source, path, header, signals, first, count))
+    pieces = list(_pieces(source, path, header, every, kept, first, count))
     if not any(piece.kept for piece in pieces):
         raise UnusableError("nan", f"{path} has no samples from frame {first:,} on")
     return _joined(pieces, shape)
@@ -161,10 +164,17 @@ def _joined(pieces: Sequence[_Piece], shape: tuple[int, int]) -> RecordRows:
 
 
 def _pieces(
-    source: Source, path: str, header: Header, signals: Sequence[Signal], first: int, count: int
+    source: Source,
+    path: str,
+    header: Header,
+    every: Sequence[Signal],
+    kept: Sequence[int],
+    first: int,
+    count: int,
 ) -> Iterator[_Piece]:
-    per_frame = signals[0].samples_per_frame
-    wanted = {signal.name: place for place, signal in enumerate(signals)}
+    per_frame = every[kept[0]].samples_per_frame
+    names = _told_apart(every)
+    wanted = {names[number]: place for place, number in enumerate(kept)}
     for segment, start, stop in _touched(header, first, count):
         inner = _header_of(source, path, segment.name)
         beside = _path_of(path, segment.name)
@@ -172,9 +182,9 @@ def _pieces(
             detail = f"{path} has {header.rate:g} Hz, its segment {segment.name} {inner.rate:g} Hz"
             raise UnusableError("unreadable", detail)
         own = [
-            (number, wanted[signal.name])
-            for number, signal in enumerate(inner.signals)
-            if signal.name in wanted and signal.file != NO_FILE
+            (number, wanted[name])
+            for number, name in enumerate(_told_apart(inner.signals))
+            if name in wanted and inner.signals[number].file != NO_FILE
         ]
         if any(inner.signals[number].samples_per_frame != per_frame for number, _ in own):
             raise UnusableError("unreadable", f"{path} changes its rate in {segment.name}")
@@ -191,6 +201,16 @@ def _pieces(
             [_steps_per_mv(inner.signals[number]) for number in numbers],
             [inner.signals[number].baseline for number in numbers],
         )
+
+
+def _told_apart(signals: Sequence[Signal]) -> list[tuple[str, int]]:
+    """Names of signals, and how many of the same name come before."""
+    seen: Counter[str] = Counter()
+    names = []
+    for signal in signals:
+        names.append((signal.name, seen[signal.name]))
+        seen[signal.name] += 1
+    return names
 
 
 def _touched(header: Header, first: int, count: int) -> Iterator[tuple[_Segment, int, int]]:

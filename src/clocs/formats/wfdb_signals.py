@@ -69,7 +69,7 @@ def frames_of(source: Source, path: str, header: Header) -> int:
     Raises:
         UnusableError: Their file is missing, or of no known format.
     """
-    if header.samples is not None:
+    if header.samples:  # 0 means the same as nothing
         return header.samples
     first = next((one for one in header.signals if one.file != NO_FILE), None)
     if first is None:
@@ -121,7 +121,7 @@ def signal_rows(
         if signal.file not in decoded:
             most = max(s.skew for s in header.signals if s.file == signal.file)
             held = _held(source, file, path)
-            whole = held if header.samples is None else header.samples
+            whole = header.samples or held
             if held < whole or whole < first + count or not whole:
                 wanted = max(first + count, header.samples or 0)
                 raise UnusableError("truncated", f"{path} has {held} of {wanted} samples")
