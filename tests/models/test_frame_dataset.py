@@ -45,6 +45,14 @@ def test_parts_share_no_patient_and_make_up_the_whole(small_store: Store) -> Non
         clocs.torch_dataset(small_store, split="dev")
 
 
+def test_folds_of_ones_own_are_the_parts() -> None:
+    X = np.random.default_rng(0).normal(size=(6, 1, 1000))
+    folds = ["train", "train", "train", "val", "test", "test"]
+    store = clocs.from_arrays(X, "abcdef", rate=100, leads=["II"], folds=folds)
+    sizes = [len(clocs.torch_dataset(store, split=split)) for split in PARTS]
+    assert sizes == [6, 2, 4]
+
+
 def test_unlabelled_frames_have_zeros_and_may_be_left_out() -> None:
     X = np.random.default_rng(0).normal(size=(6, 1, 1000))
     store = clocs.from_arrays(

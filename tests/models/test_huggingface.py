@@ -51,6 +51,13 @@ def test_parts_and_leads_can_be_chosen_and_gaps_are_nan(tmp_path: Path) -> None:
         clocs.huggingface_dataset(store, split="dev")
 
 
+def test_official_folds_are_the_parts(tmp_path: Path) -> None:
+    X = np.random.default_rng(0).normal(size=(6, 1, 1000))
+    store = clocs.from_arrays(X, "abcdef", rate=100, leads=["II"], folds=[1, 1, 1, 2, 3, 3])
+    rows = clocs.huggingface_dataset(store, streaming=True, split="test")
+    assert [row["patient"] for row in rows] == ["e", "f"]
+
+
 def test_a_streamed_view_writes_nothing(small_store: Store, tmp_path: Path) -> None:
     made = clocs.huggingface_dataset(small_store, streaming=True, cache=tmp_path)
     first = next(iter(made))

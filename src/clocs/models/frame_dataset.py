@@ -36,7 +36,8 @@ def torch_dataset(
 
     Args:
         store: Prepared recordings.
-        split: Only this part: 'train', 'validation' or 'test'; all frames where None.
+        split: Only this part: 'train', 'validation' or 'test'; all frames where None. Official
+            folds decide where the store has some, else the hash of patients.
         split_seed: Random seed for the patient split.
         leads: By name, in this order; II, V2, aVL, aVR where present, else all.
         frame: Seconds of a frame, as 2,500 samples, or a `clocs.FrameSpec`; the store's by default.

@@ -31,7 +31,8 @@ def huggingface_dataset(
 
     Args:
         store: Prepared recordings.
-        split: Only this part: 'train', 'validation' or 'test'; all where None.
+        split: Only this part: 'train', 'validation' or 'test'; all where None. Official folds
+            decide where the store has some, else the hash of patients.
         split_seed: Random seed for the patient split.
         leads: Only these, and only recordings that have one of them; all leads where None.
         streaming: Give a `datasets.IterableDataset`, which reads the store as it goes and writes

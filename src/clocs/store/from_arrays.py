@@ -66,7 +66,9 @@ def from_arrays(
         ages: (n,) in years, None where unknown.
         sexes: (n,) 'male', 'female' or None.
         taken: (n,) when each was recorded: dates, or text as in ISO 8601; None where unknown.
-        folds: (n,) the part of an official split, such as 'train' or '1'; None where there is none.
+        folds: (n,) parts of a split of your own: 'train', 'validation' and 'test', or numbers, of
+            which the last is tested on; None where there is none. Patients are split by hash
+            without it.
         name: Of the dataset. Patients of the same name in two stores of one dataset are the same
             patient, also for the guard against testing on patients of the training.
         frame: Seconds of a frame, or a `clocs.FrameSpec`; 5 s by default, or half of the longest
