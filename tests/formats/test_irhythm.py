@@ -62,3 +62,8 @@ def test_read_takes_ecg_files_by_suffix_and_refuses_unknown_ones(tmp_path: Path)
     (tmp_path / "z.dat").write_bytes(b"")
     with pytest.raises(SourceError, match=r"z\.dat has no header z\.hea beside it"):
         read(tmp_path / "z.dat")
+
+
+def test_its_lead_can_be_named(tmp_path: Path) -> None:
+    (tmp_path / "x.ecg").write_bytes(np.arange(600, dtype="<i2").tobytes())
+    assert read(tmp_path / "x.ecg", lead_names={"ecg": "Lead II"}).leads == ("II",)

@@ -7,11 +7,13 @@ Little-endian int16 at 200 Hz, one lead, without a header; the gain is unpublish
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 
 from clocs.errors import UnusableError
 from clocs.formats.base import FileFormat, ReadOptions
+from clocs.formats.leads import name_leads
 from clocs.formats.source import Source, stem
 from clocs.recording import Episode, Recording
 
@@ -63,7 +65,8 @@ def read_episodes(data: bytes, *, name: str) -> tuple[Episode, ...]:
 
 
 def _read(source: Source, path: str, options: ReadOptions) -> Recording:
-    return read_ecg(source.read(path), name=stem(path))
+    leads, _ = name_leads([LEAD], options.lead_names, name=path)
+    return replace(read_ecg(source.read(path), name=stem(path)), leads=leads)
 
 
 IRHYTHM = FileFormat("iRhythm", ".ecg", _read)
