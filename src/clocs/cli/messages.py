@@ -61,9 +61,14 @@ def in_options(message: str, command: click.Command) -> str:
         if name not in spelled:
             return found.group()
         option, flag = spelled[name]
-        return option if value is None or flag else f"{option} {value.strip(chr(34))}"
+        return option if value is None or flag else f"{option} {_typed(value.strip(chr(34)))}"
 
     return _PARAMETER.sub(replaced, message)
+
+
+def _typed(value: str) -> str:
+    """As it is typed: quoted where it has spaces."""
+    return f'"{value}"' if " " in value else value
 
 
 @contextmanager

@@ -104,7 +104,7 @@ def _facts(
         "rows_without_recording_examples": list(listing.rows_without_recording[:_EXAMPLES]),
         "problems": _problems(problems),
         "notices": [*listing.notices, *(concluded.notices if table.height else ())],
-        "examples": [_example(row) for row in table.head(_EXAMPLES).iter_rows(named=True)],
+        "examples": [_example(row) for row in _spread(table.rows(named=True), _EXAMPLES)],
     }
 
 
