@@ -39,9 +39,9 @@ Leads = Annotated[
 ]
 Rate = Annotated[
     float | None,
-    typer.Option(help="Sampling rate of CSV files in Hz, unless they hold 10 s at 500 Hz.", min=1),
+    typer.Option(help="Sampling rate in Hz of files that do not give it.", min=1),
 ]
-Unit = Annotated[str | None, typer.Option(help="Unit of CSV files, such as mV; µV by default.")]
+Unit = Annotated[str | None, typer.Option(help="Unit of files that do not give it: mV or µV.")]
 LeadNames = Annotated[
     str | None,
     typer.Option(help="Leads of files by their unusual names, such as ECG1=II,ch2=V5."),
@@ -54,7 +54,7 @@ def embed(
     checkpoint: CheckpointPath,
     sources: Annotated[
         list[Path],
-        typer.Argument(help="Stores; or files (.hea .dat .mat .csv .ecg), folders and zips."),
+        typer.Argument(help="Stores; or files of any format, folders and zips."),
     ],
     out: Annotated[Path, typer.Option(help="Parquet file to write.")] = Path("embeddings.parquet"),
     level: Annotated[Level, typer.Option(help="What a vector represents.")] = "patient",
@@ -232,7 +232,7 @@ def similar(
         str | None, typer.Option(help="ID or dataset:ID of a patient or recording in the index.")
     ] = None,
     file: Annotated[
-        Path | None, typer.Option(help="File of a recording (.hea .dat .mat .csv .ecg).")
+        Path | None, typer.Option(help="File of a recording, of any format.")
     ] = None,
     k: Annotated[int, typer.Option("-k", help="Number of neighbours.", min=1)] = 10,
     level: Annotated[IndexedLevel, typer.Option(help="Return patients or recordings.")] = "patient",

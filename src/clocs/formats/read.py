@@ -41,10 +41,10 @@ def read(
         path: A file of any format that clocs knows, recognised by its content: a WFDB header (.hea)
             or its signal file with the header beside it, EDF, a table (.csv) and others.
         leads: Keep these, in this order.
-        rate: Samples per second, in Hz, of a file that does not give it (.csv); without it, such a
-            file must hold 10 s at 500 Hz.
-        unit: 'mV', 'µV' (or 'uV'), 'nV' or 'V', of a file that does not give it (.csv); µV by
-            default.
+        rate: Samples per second, in Hz, of a file that does not give it; without it, such a file
+            must hold 10 s at 500 Hz.
+        unit: 'mV', 'µV' (or 'uV'), 'nV' or 'V', of a file that does not give it; by default guessed
+            from the size of its values, which `extra["notice"]` says.
         lead_names: Standard leads by the names that the file gives them, where those are unusual:
             `{"ECG1": "II"}`.
         part: Which recording of a file that holds several.

@@ -47,16 +47,17 @@ def embed(
 
     Args:
         checkpoint: A checkpoint, its file, or a folder (then its first seed).
-        sources: Stores, which are cut into their own frames; or recordings' files (.hea, .dat,
-            .mat, .csv, .ecg), folders and zips, cut into the checkpoint's frame. A file that cannot
-            be embedded is listed in `problems` and does not stop the others.
+        sources: Stores, which are cut into their own frames; or recordings' files of
+            any format, folders and zips, cut into the checkpoint's frame. A file that cannot be
+            embedded is listed in `problems` and does not stop the others.
         level: What a vector represents: 'frame', 'recording' or 'patient'.
         leads: Leads by name; those that the encoder was trained on by default.
         split: Only this part of stores: 'train', 'validation' or 'test'.
         split_seed: Random seed for the patient split.
         frame: Seconds of a frame, for all sources: vectors of different frames are not comparable.
-        rate: Sampling rate in Hz of files that do not give it (.csv); see `clocs.read`.
-        unit: Unit of the samples of such files, such as 'mV'; µV by default.
+        rate: Sampling rate in Hz of files that do not give it; see `clocs.read`.
+        unit: Unit of the samples of such files, such as 'mV'; guessed from their size by default,
+            which is said.
         lead_names: Standard leads by the unusual names that files give them: `{"ECG1": "II"}`.
         patients: The patient of each file, as a mapping or as a CSV or parquet table with the
             columns `file` and `patient`; without it, each file counts as one patient. Files are

@@ -40,7 +40,7 @@ def similar(
         level: 'patient' or 'recording'.
         where: Which patients may be returned.
         leads: Leads of the file to use; the index's by default, and no others can be compared.
-        rate: Sampling rate in Hz of a file that does not give it (.csv); see `clocs.read`.
+        rate: Sampling rate in Hz of a file that does not give it; see `clocs.read`.
         unit: Unit of the samples of such a file, such as 'mV'; µV by default.
         lead_names: Standard leads by the unusual names that the file gives them.
     """
