@@ -231,9 +231,7 @@ def similar(
     patient: Annotated[
         str | None, typer.Option(help="ID or dataset:ID of a patient or recording in the index.")
     ] = None,
-    file: Annotated[
-        Path | None, typer.Option(help="File of a recording, of any format.")
-    ] = None,
+    file: Annotated[Path | None, typer.Option(help="File of a recording, of any format.")] = None,
     k: Annotated[int, typer.Option("-k", help="Number of neighbours.", min=1)] = 10,
     level: Annotated[IndexedLevel, typer.Option(help="Return patients or recordings.")] = "patient",
     label: Annotated[str | None, typer.Option(help="Return only those with this label.")] = None,
