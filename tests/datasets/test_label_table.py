@@ -8,7 +8,7 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
-import openpyxl  # type: ignore[import-untyped]
+import openpyxl
 import polars as pl
 import pytest
 

@@ -215,7 +215,7 @@ def labelled_folders() -> list[Files]:
 
 
 def _write_spreadsheet(table: Any, held: io.BytesIO) -> None:
-    from openpyxl import Workbook  # type: ignore[import-untyped]
+    from openpyxl import Workbook
 
     book = Workbook()
     sheet = book.active

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from clocs.datasets.base import Dataset, Entry, Listing, Quarantined
+from clocs.datasets.base import Dataset, Listing, Quarantined
 from clocs.datasets.table import open_dataset
 from clocs.store.prepare import start_workers
 from clocs.store.workers import ReadRecording, read_all
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 SAMPLE = 200
+_T = TypeVar("_T")
 _EXAMPLES = 3
 
 
@@ -70,10 +71,11 @@ def preview_dataset(
     return _facts(dataset, listing, table, len(entries), lost)
 
 
-def _spread(entries: Sequence[Entry], most: int) -> list[Entry]:
-    if len(entries) <= most:
-        return list(entries)
-    return [entries[i * (len(entries) - 1) // (most - 1)] for i in range(most)]
+def _spread(items: Sequence[_T], most: int) -> list[_T]:
+    """At most so many of them, the first and the last included."""
+    if len(items) <= most:
+        return list(items)
+    return [items[i * (len(items) - 1) // (most - 1)] for i in range(most)]
 
 
 def _facts(
