@@ -186,6 +186,15 @@ def test_a_table_gives_labels_patients_ages_dates_and_folds(data: Path) -> None:
     assert store.quarantine.is_empty()
 
 
+def test_a_table_of_patients_labels_all_their_recordings(data: Path) -> None:
+    several(data / "P 1", 2)
+    several(data / "P 2", 1)
+    (data / "t.csv").write_text("patient,diagnosis\np 1,AF\nP 2,SR\nP 3,SR\n")
+    store = prepared(data, patient="folder", labels="t.csv")
+    assert rows(store, "labels") == {"P 1/r0": ["AF"], "r1": ["AF"], "P 2/r0": ["SR"]}
+    assert store.rows_without_recording == ("P 3",)
+
+
 def test_the_header_s_codes_are_labels_by_their_names(data: Path) -> None:
     record(data, "a", comments=[f"Dx: {SNOMED['AF']},{SNOMED['NSR']}", "Age: 63", "Sex: Female"])
     record(data, "b", comments=[f"Dx: {SNOMED['AF']}", "Age: NaN"])

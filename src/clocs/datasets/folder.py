@@ -25,17 +25,10 @@ from clocs.datasets.folder_stretches import (
     hours_of,
     stretch_of,
 )
-from clocs.datasets.label_table import (
-    Labelled,
-    TableOptions,
-    label_recordings,
-    read_codes,
-)
-from clocs.datasets.recording_names import RecordingNames
-from clocs.datasets.table_files import TABLES, find_table, read_table
+from clocs.datasets.folder_tables import FolderTables, unread_tables, without_row
 from clocs.errors import SettingError, SourceError, UnusableError
 from clocs.formats.base import ReadOptions
-from clocs.formats.read import FORMATS, known_suffixes, options_of
+from clocs.formats.read import FORMATS, options_of
 from clocs.formats.source import OPTIONS_FILE, Source, open_source, stem
 from clocs.formats.wfdb_annotations import read_annotations
 from clocs.recording import Episode, FrameSpec, Recording, canonical_lead
@@ -45,7 +38,6 @@ if TYPE_CHECKING:
     import polars as pl
 
 _VERSION = "1"  # raise it whenever the same options give other recordings
-_NO_TABLE = ("header", "annotations", "none")
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +87,7 @@ class Folder:
         return options_of(rate=own.rate, unit=own.unit, lead_names=own.lead_names)
 
     def list(self) -> Listing:
-        own, tables = self.options, _Tables(self.source, self.options)
+        own, tables = self.options, FolderTables(self.source, self.options)
         caps = own.cap_minutes is not None or own.most_hours is not None
         files = find_files(
             self.source,
@@ -109,10 +101,11 @@ class Folder:
                 "none of which is of a known format"
             )
         entries = [unit.entry for unit in files.units]
-        labelled = tables.match(entries, self._rule)
+        of_paths = [self._patient(unit, unit.entry.path, "") for unit in files.units]
+        labelled = tables.match(entries, of_paths, self._rule)
         notices = [*files.notices, *labelled.notices]
-        notices += _without_row(entries, labelled, tables)
-        notices += _unread_tables(files.others, own)
+        notices += without_row(entries, labelled, tables)
+        notices += unread_tables(files.others, own)
         stretches: list[Stretch] = []
         seconds: dict[str, float | None] = {}
         nameless: list[str] = []
@@ -222,7 +215,7 @@ class Folder:
 
     @cached_property
     def _codes(self) -> Codes:
-        return Codes(_Tables(self.source, self.options).codes)
+        return Codes(FolderTables(self.source, self.options).codes)
 
     def concluded(self, table: pl.DataFrame) -> Folder:
         """The same with the classes and the frame that the recordings suggest."""
@@ -234,69 +227,6 @@ class Folder:
             frame=found.frame,
             notices=found.notices,
         )
-
-
-class _Tables:
-    """The tables that the options name, read."""
-
-    def __init__(self, source: Source, options: FolderOptions) -> None:
-        self._options = options
-        self.name = ""
-        self.inside: set[str] = set()
-        self.contents: list[bytes] = []
-        self._table: bytes | None = None
-        self.codes: dict[str, str] | None = None
-        if options.labels is not None and options.labels.partition(":")[0] not in _NO_TABLE:
-            self.name = options.labels.replace("\\", "/").rpartition("/")[2]
-            self._table = self._read(source, options.labels, "labels")
-        if options.codes is not None:
-            data = self._read(source, options.codes, "codes")
-            columns = read_table(data, name=options.codes)
-            self.codes = read_codes(columns, column=options.code_names, name=options.codes)
-
-    def _read(self, source: Source, given: str, option: str) -> bytes:
-        inside, data = find_table(source, given, option=option)
-        self.inside |= {inside} - {""}
-        self.contents.append(data)
-        return data
-
-    def match(self, entries: list[Entry], rule: PatientRule) -> Labelled:
-        """What the table says about each entry."""
-        own = self._options
-        if self._table is None:
-            if rule.column is not None:
-                raise SettingError(
-                    f"`patient` names the column {rule.column} of a table; give it as `labels`"
-                )
-            return Labelled({}, (), {}, ())
-        names = RecordingNames(entries, known_suffixes())
-        table = read_table(self._table, name=self.name, is_id=lambda text: bool(names.find(text)))
-        options = TableOptions(
-            id_column=own.id_column,
-            label_columns=own.label_columns or (),
-            columns=own.columns or {},
-            patient_column=rule.column,
-            split_column=own.split_column,
-        )
-        return label_recordings(table, names, options, codes=self.codes, name=self.name)
-
-
-def _without_row(entries: list[Entry], labelled: Labelled, tables: _Tables) -> list[str]:
-    missing = [entry.id for number, entry in enumerate(entries) if number not in labelled.info]
-    if not tables.name or not missing:
-        return []
-    return [
-        f"{len(missing):,} recordings have no row in {tables.name} and are unlabelled: "
-        f"{', '.join(missing[:3])}{' …' if len(missing) > 3 else ''}"
-    ]
-
-
-def _unread_tables(others: Sequence[str], options: FolderOptions) -> list[str]:
-    found = [name for name in others if name.lower().endswith(TABLES)]
-    if options.labels is not None or not found:
-        return []
-    named = ", ".join(found[:3]) + (" …" if len(found) > 3 else "")
-    return [f"{named} may be a table of labels; give the one that is as `labels`"]
 
 
 def _with_leads(recording: Recording, wanted: tuple[str, ...]) -> Recording:

@@ -16,7 +16,7 @@ from clocs.datasets.label_values import (
     is_yes,
     split_labels,
 )
-from clocs.datasets.recording_names import RecordingNames
+from clocs.datasets.recording_names import Names
 from clocs.errors import SettingError
 
 Columns = Mapping[str, Sequence[str]]
@@ -35,6 +35,10 @@ _LABELS = (
     *("label", "labels", "class", "classes", "diagnosis", "diagnoses", "rhythm", "dx", "target"),
     *("scpcodes", "statements"),
 )
+
+
+class NoIdsError(SettingError):
+    """No column of a table names recordings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,7 @@ class Labelled:
 
 def label_recordings(
     table: Columns,
-    names: RecordingNames,
+    names: Names,
     options: TableOptions,
     *,
     codes: Mapping[str, str] | None = None,
@@ -83,7 +87,8 @@ def label_recordings(
         name: Of the table, for messages.
 
     Raises:
-        SettingError: A column is missing, no column names recordings, or none is clearly a label.
+        NoIdsError: No column names recordings.
+        SettingError: A column is missing, or none is clearly a label.
     """
     roles = _roles(table, options, name)
     others = {column for role, column in roles.items() if role != "patient"}
@@ -193,7 +198,7 @@ def _roles(table: Columns, options: TableOptions, name: str) -> dict[str, str]:
 
 
 def _id_columns(
-    table: Columns, names: RecordingNames, options: TableOptions, *, taken: set[str], name: str
+    table: Columns, names: Names, options: TableOptions, *, taken: set[str], name: str
 ) -> list[str]:
     """The column that names most recordings, and others that name further ones."""
     if options.id_column is not None:
@@ -201,7 +206,7 @@ def _id_columns(
     step = max(1, len(next(iter(table.values()), ())) // _SAMPLED)
     matched = _matched(table, names, taken, step) or _matched(table, names, taken, 1)
     if not matched:
-        raise SettingError(
+        raise NoIdsError(
             f"no column of {name} ({_listed(table)}) names the recordings; give the column with "
             "their file names as `id_column`"
         )
@@ -216,7 +221,7 @@ def _id_columns(
 
 
 def _matched(
-    table: Columns, names: RecordingNames, taken: Collection[str], step: int
+    table: Columns, names: Names, taken: Collection[str], step: int
 ) -> dict[str, set[int]]:
     """The recordings that each column names, in every so many rows; without those of none.
 

@@ -2,11 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
 
 from clocs.datasets.base import Entry
 
 _AMBIGUOUS = ""
+
+
+class Names(Protocol):
+    """Something that knows which recordings a text names."""
+
+    def find(self, text: str) -> Sequence[int]:
+        """Numbers of the recordings that a text names, none where it names none or is unclear."""
+        ...
+
+
+class PatientNames:
+    """The recordings of the patient that a text names."""
+
+    def __init__(self, patients: Iterable[str]) -> None:
+        self._numbers: dict[str, list[int]] = {}
+        for number, patient in enumerate(patients):
+            if patient:
+                self._numbers.setdefault(patient.strip().casefold(), []).append(number)
+
+    def find(self, text: str) -> Sequence[int]:
+        """See `Names`."""
+        return self._numbers.get(text.strip().casefold(), ())
 
 
 class RecordingNames:

@@ -113,7 +113,7 @@ def read_table(
         raise
     except UnusableError as error:
         raise SourceError(f"{name} cannot be read: {error.detail}") from None
-    except Exception as error:  # polars and its Excel engine raise many kinds
+    except (Exception, pl.exceptions.PanicException) as error:  # its Excel engine has many kinds
         problem = (str(error).splitlines() or [type(error).__name__])[0]
         raise SourceError(
             f"{name} cannot be read as a table ({problem}); give a CSV, TSV, Parquet or XLSX file "
