@@ -47,12 +47,14 @@ class Tree:
         packed: Bytes of the file.
         attributes: By the path of the array or folder that has them; '' is the root.
         close: Ends reading.
+        looked_at: Some samples of arrays whose unit had to be guessed.
     """
 
     arrays: Mapping[str, Any]
     packed: int
     attributes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     close: Callable[[], object] = lambda: None
+    looked_at: dict[str, NDArray[Any]] = field(default_factory=dict)
 
     @cached_property
     def fields(self) -> dict[str, list[str]]:
@@ -172,16 +174,18 @@ def _values(tree: Tree, place: Place, row: int | None, kept: slice) -> NDArray[A
 
 def _sample(tree: Tree, place: Place) -> NDArray[Any]:
     """(leads, some samples) from all over an array, so that its rows agree about their unit."""
-    array = tree.arrays[place.arrays[0]]
-    rows, _, samples = place.axes.size(array.shape)
+    path = place.arrays[0]
+    if path in tree.looked_at:
+        return tree.looked_at[path]
+    rows, _, samples = place.axes.size(tree.arrays[path].shape)
     looked: list[int | None] = [None]
     if place.axes.recording is not None:
         looked = [int(i) for i in np.unique(np.linspace(0, rows - 1, _LOOKED_AT).astype(int))]
     starts = np.unique(np.linspace(0, max(samples - _BLOCK, 0), _LOOKED_AT).astype(int))
     stretches = [slice(int(at), int(at) + _BLOCK) for at in starts]
-    return np.concatenate(
-        [_values(tree, place, row, one) for row in looked for one in stretches], axis=1
-    )
+    blocks = [_values(tree, place, row, one) for row in looked for one in stretches]
+    tree.looked_at[path] = np.concatenate(blocks, axis=1)
+    return tree.looked_at[path]
 
 
 def _signals(

@@ -83,7 +83,7 @@ def find_axes(
     count = len(named if named is not None else options.leads or ())
     if count and (a == count) != (b == count):
         return Axes(outer, first, last) if a == count else Axes(outer, last, first)
-    if count == 1 and outer is None:  # recordings of one lead, one per row
+    if count == 1 and outer is None and 12 not in (a, b):  # of twelve, one is to be kept
         return Axes(0, None, 1, "each row is taken as a recording of one lead")
     for leads_first, leads, samples in ((True, a, b), (False, b, a)):
         twelve = leads == 12 and samples > 12
