@@ -145,3 +145,18 @@ def test_every_cut_of_a_file_is_an_error_of_one_sentence(tmp_path: Path) -> None
         with pytest.raises(UnusableError) as caught:
             HDF5.read(hold_files({"x.h5": data[:cut]}), "x.h5", ReadOptions())
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("size", [0, 2**64 - 16, 2**32])
+def test_texts_without_end_are_refused_where_hdf5_reads_for_ever(size: int, tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("ecg", data=np.zeros((3, 500))).attrs["leads"] = ["I", "II", "V1"]
+    data = bytearray(path.read_bytes())
+    heap = data.index(b"GCOL\1\0\0\0")
+    data[heap + 16 : heap + 18] = b"\0\0"
+    data[heap + 24 : heap + 32] = size.to_bytes(8, "little")
+    path.write_bytes(data)
+    for source in (open_source(tmp_path), hold_files({"x.h5": bytes(data)})):
+        with pytest.raises(UnusableError, match="have no end"):
+            HDF5.read(source, "x.h5", ReadOptions(rate=250.0))

@@ -90,3 +90,15 @@ def test_structs_without_end_are_refused() -> None:
         inner = {"a": inner}
     with pytest.raises(ClocsError, match="without end"):
         read_matlab5(saved(a=inner)[False], "x")
+
+
+def test_a_file_with_a_damaged_first_line_is_not_given_to_scipy() -> None:
+    from clocs.formats.base import ReadOptions
+    from clocs.formats.matlab import MATLAB
+    from clocs.formats.source import hold_files
+
+    data = saved(val=np.arange(100.0))[False].replace(b"MAT-file", b"EAT-file", 1)
+    place = data.index(np.arange(3.0).tobytes()) - 8
+    data = data[:place] + b"\x63\0\0\0" + data[place + 4 :]  # SciPy ends the process
+    with pytest.raises(ClocsError):
+        MATLAB.read(hold_files({"r.mat": data}), "r.mat", ReadOptions(rate=250.0))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import math
+import mmap
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,10 @@ from clocs.limits import check_size
 from clocs.recording import Recording
 
 _MAGIC = b"\x89HDF\r\n\x1a\n"
+_HEAP = b"GCOL\1\0\0\0"  # how a store of texts of variable length begins
 _MOST_ITEMS = 1_000_000
 _MOST_DEPTH = 32
+_MOST_ATTRIBUTE = 1 << 20  # bytes, or as many of references to texts
 
 
 def open_hdf5(source: Source, path: str) -> Tree:
@@ -47,11 +50,35 @@ def open_hdf5(source: Source, path: str) -> Tree:
     arrays: dict[str, Any] = {}
     attributes: dict[str, dict[str, Any]] = {}
     try:
+        _check_heaps(opened, stem(path))
         _walk(file, "", arrays, attributes, stem(path), source.size(path), [0])
     except BaseException:
         close()
         raise
     return Tree(arrays, source.size(path), attributes, close)
+
+
+def _check_heaps(opened: Any, name: str) -> None:
+    """Refuse texts of variable length whose store never ends: HDF5 would read it for ever."""
+    if isinstance(opened, io.BytesIO):
+        _check_objects(opened.getvalue(), name)
+    else:
+        with mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+            _check_objects(mapped, name)
+
+
+def _check_objects(data: bytes | mmap.mmap, name: str) -> None:
+    at = data.find(_HEAP)
+    while at >= 0:
+        place, stop = at + 16, at + int.from_bytes(data[at + 8 : at + 16], "little")
+        while place + 16 <= min(stop, len(data)):
+            number = int.from_bytes(data[place : place + 2], "little")
+            size = int.from_bytes(data[place + 8 : place + 16], "little")
+            step = 16 + size + -size % 8 if number else size  # number 0 is what is left
+            if not 0 < step <= stop - place:
+                raise UnusableError("unreadable", f"{name} is damaged: its texts have no end")
+            place += step
+        at = data.find(_HEAP, at + 1)
 
 
 def _walk(
@@ -96,11 +123,11 @@ def _attributes(item: Any) -> dict[str, Any]:
         if key.startswith("MATLAB"):
             continue
         try:
-            value = item.attrs[key]
+            place = item.attrs.get_id(key)
+            if math.prod(place.shape) * place.dtype.itemsize < _MOST_ATTRIBUTE:
+                found[key] = item.attrs[key]
         except (OSError, TypeError, ValueError):  # a type that h5py does not know
             continue
-        if getattr(value, "nbytes", 0) < 1 << 20:
-            found[key] = value
     return found
 
 

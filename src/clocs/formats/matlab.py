@@ -26,7 +26,8 @@ def _open(source: Source, path: str) -> Tree:
     if source.head(path, len(_V73)) == _V73:
         return open_hdf5(source, path)
     data = source.read(path)
-    found = read_matlab5(data, name) if data.startswith(MARK) else _version_4(data)
+    # SciPy would crash on some damaged files of version 5, which begin with four letters
+    found = _version_4(data) if 0 in data[:4] else read_matlab5(data, name)
     arrays: dict[str, Any] = {}
     for key, value in found.items():
         if not key.startswith("__"):
