@@ -18,10 +18,15 @@ def recognise(name: str, head: bytes, formats: Collection[FileFormat]) -> FileFo
     low = name.lower()
     named = [one for one in formats if low.endswith(one.suffixes)]
     specific = [one for one in formats if not one.generic]
-    for one in (*named, *specific, *formats):
+    for one in (*named, *specific):
         if one.recognise is not None and one.recognise(head):
             return one
-    return next((one for one in named if one.recognise is None or not one.generic), None)
+    if by_name := next((one for one in named if one.recognise is None), None):
+        return by_name  # more than a generic format's content tells
+    for one in formats:
+        if one.recognise is not None and one.recognise(head):
+            return one
+    return next((one for one in named if not one.generic), None)
 
 
 def recording_files(
