@@ -342,6 +342,7 @@ def test_the_fast_path_of_one_dataset_and_this_reader_agree(real_data: Path) -> 
         b"I II" + b" " * 300_000 + b"\n" + b"1 2" + b" " * 300_000 + b"x\n3 4\n",
         b"I;II\n" + b"1;2\n" * 30 + b"1 ;" + b" " * 300_000 + b"2 x\n",
         b"a" * 300_000 + b",",
+        b"I,II\n" + b"9" * 300_000 + b"x,1\n" + b"1,2\n" * 30,
         b"(" * 500 + b" " * 300_000 + b"\n1\n2\n",
         b"(" * 190 + b",II\n" + b"1,2\n" * 30,
     ],

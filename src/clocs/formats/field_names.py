@@ -28,7 +28,7 @@ _NAMES = {
 }
 _MEANINGS = {name: meaning for meaning, names in _NAMES.items() for name in names.split()}
 _IN_BRACKETS = re.compile(r"([^(\[]*)[(\[]([^)\]]*)[)\]]\Z")
-_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+_NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?")
 _LONGEST_NAME = 200  # characters
 _MOST_TEXT = 1000  # characters of a field that is kept
 

@@ -31,8 +31,9 @@ _LINES = 20
 _FIRST_LOOK = 16 << 10  # bytes, that hold as many lines of most files
 _FEWEST_ROWS, _FEWEST_SAMPLES = 8, 50  # of numbers without a header that can be a signal
 _COMMENTS = ("#", "%", "//")
-_POINT = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?\Z")
-_COMMA = re.compile(r"[-+]?(?:\d+,?\d*|,\d+)(?:[eE][-+]?\d+)?\Z")
+# Each digit can be matched in one way only, or long runs of them would take quadratic time.
+_POINT = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?\Z")
+_COMMA = re.compile(r"[-+]?(?:\d+(?:,\d*)?|,\d+)(?:[eE][-+]?\d+)?\Z")
 _NAMES_A_SIGNAL = re.compile(r"ecg|ekg|lead|signal|channel|volt|mv|[uµμ]v", re.IGNORECASE)
 
 
