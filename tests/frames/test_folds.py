@@ -91,6 +91,16 @@ def test_folds_that_do_not_exist_or_cannot_be_told_are_named() -> None:
     assert split_of(None, ["1"], None) == Folds(("1",))
 
 
+def test_folds_that_cannot_be_told_apart_are_not_the_split_which_is_said(tmp_path: Path) -> None:
+    def lettered(number: int, recording: Recording) -> Recording:
+        return replace(recording, fold="AB"[number // 2 % 2], episodes=())
+
+    store = fake(tmp_path / "store", lettered)
+    with pytest.warns(ClocsWarning, match=r"cannot be told .* \(A, B\) .* split by hash"):
+        frames = make_frames(store)
+    assert not frames.folds
+
+
 def test_the_folds_of_a_store_are_its_split_by_default(store: Store) -> None:
     frames = make_frames(store)
     fold = np.array(frames.fold)[frames.patient]

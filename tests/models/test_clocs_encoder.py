@@ -22,6 +22,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import clocs
 from clocs import ClocsEncoder, FrameSpec
 from clocs.errors import CheckpointError, ClocsWarning, FileError
+from clocs.recording import Filters
 
 RATE = 100.0
 GROUPS = np.repeat(np.arange(20), 2)
@@ -150,14 +151,15 @@ def test_output_features_have_names(fitted: ClocsEncoder) -> None:
 def test_saving_and_loading_keep_everything_without_pickle(
     fitted: ClocsEncoder, tmp_path: Path
 ) -> None:
-    fitted.set_params(frame=FrameSpec(3.0))
+    frame = FrameSpec(3.0, filters=Filters(band_pass=(0.5, 40), notch=50))
+    fitted.set_params(frame=frame)
     try:
         fitted.save(tmp_path / "encoder")
     finally:
         fitted.set_params(frame=None)
     assert {path.suffix for path in (tmp_path / "encoder").iterdir()} == {".json", ".safetensors"}
     loaded = ClocsEncoder.load(tmp_path / "encoder")
-    assert loaded.get_params() == fitted.get_params() | {"frame": FrameSpec(3.0)}
+    assert loaded.get_params() == fitted.get_params() | {"frame": frame}
     assert np.array_equal(loaded.transform(signals()), fitted.transform(signals()))
     assert clocs.load(tmp_path / "encoder").fingerprint == fitted.checkpoint_.fingerprint
     assert not hasattr(clone(loaded), "checkpoint_")

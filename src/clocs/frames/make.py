@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -10,7 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from clocs.errors import SettingError
+from clocs.errors import ClocsWarning, SettingError
 from clocs.frames.folds import Folds, Split
 from clocs.frames.frames import ABSENT, SEXES, Frames
 from clocs.frames.patient_split import split_patients
@@ -112,6 +113,14 @@ def plan_frames(
         raise SettingError(
             f"{store.path} has no frame of {plan.spec.seconds:g} s with one of the leads "
             f"{', '.join(plan.leads)}"
+        )
+    declared = store.manifest.frame.filters
+    if plan.spec.filters != declared:
+        warnings.warn(
+            f"recordings of {store.path} are filtered as the encoder needs it "
+            f"({plan.spec.filters}), not as the store declares ({declared})",
+            ClocsWarning,
+            stacklevel=2,
         )
     return plan
 

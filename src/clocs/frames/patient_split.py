@@ -49,6 +49,14 @@ def split_patients(store: Store, *, split: Split = None, split_seed: int = 0) ->
     recording, ids = number.to_numpy(), tuple(people.to_list())
     names = table["fold"].drop_nulls().unique().to_list()
     folds = chosen_folds(split, names, store=str(store.path))
+    if folds is None and split is None and names:
+        listed = ", ".join(sorted(names)[:10])
+        warnings.warn(
+            f"it cannot be told which of the folds of {store.path} ({listed}) to test on, so "
+            "patients are split by hash; `test_folds` names them",
+            ClocsWarning,
+            stacklevel=2,
+        )
     fold = _first_folds(table, recording, len(ids)) if names else ()
     if folds is not None and (torn := _torn(table, recording, fold, folds)):
         place, other = torn[0]

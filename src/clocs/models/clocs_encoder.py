@@ -174,7 +174,7 @@ class ClocsEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         params = self.get_params(deep=False)
         frame = params["frame"]
         if isinstance(frame, FrameSpec):
-            params["frame"] = [frame.seconds, frame.samples]
+            params["frame"] = frame.facts()
         params |= {"checkpoint": self.checkpoint is not None}
         names = getattr(self, "feature_names_in_", None)
         fields = {
@@ -208,8 +208,8 @@ class ClocsEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
                 f"{file} is damaged, or of another version; save the encoder again"
             )
         params = fields["parameters"]
-        if isinstance(params["frame"], list):
-            params["frame"] = FrameSpec(*params["frame"])
+        if isinstance(params["frame"], dict):
+            params["frame"] = FrameSpec.of(params["frame"])
         params["checkpoint"] = str(path) if params["checkpoint"] else None
         made = cls(**params)
         made.checkpoint_ = load_checkpoint(seed_files(Path(path))[0])
