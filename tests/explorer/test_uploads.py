@@ -227,13 +227,14 @@ def test_an_upload_uses_the_leads_of_the_map(small_store: Store, encoder: Path) 
     assert notes == ("Embedded with II only; the patients were embedded with II, V2, aVL, aVR.",)
 
 
-def test_a_csv_in_millivolts_is_refused_until_its_unit_is_given(
+def test_a_csv_in_millivolts_is_read_as_such_which_is_said(
     served: Served, recording: Recording
 ) -> None:
     rows = "\n".join(",".join(f"{v:.4f}" for v in row) for row in recording.signal.T)
     files = {"own.csv": f"{','.join(recording.leads)}\n{rows}\n".encode()}
-    refused = post(served, files, rate=f"{recording.rate:g}")
-    assert refused.status_code == 422 and "`unit`" in refused.json()["message"]
-    made = post(served, files, rate=f"{recording.rate:g}", unit="mV").json()
+    made = post(served, files, rate=f"{recording.rate:g}").json()
+    assert "Values are taken as mV, by their size." in made["notes"]
+    told = post(served, files, rate=f"{recording.rate:g}", unit="mV").json()
+    assert told["notes"] == made["notes"][1:] and told["neighbours"] == made["neighbours"]
     patients = served.session.embeddings.rows["patient"]
     assert recording.patient in [patients[one["row"]] for one in made["neighbours"][:3]]

@@ -33,7 +33,7 @@ DX = "#Dx: 426783006\n"
 GOOD = [f"A{number:04}" for number in range(40)]
 BOMBS = {
     "B_gap": ("exceeds limits", "B_gap/2 1 500 1000005000\nB_part 1000000000\nA0000 5000\n"),
-    "B_hole": ("nan", "B_hole/2 1 500 1000005000\n~ 1000000000\nA0000 5000\n"),
+    "B_hole": ("exceeds limits", "B_hole/2 1 500 1000005000\n~ 1000000000\nA0000 5000\n"),
     "B_line": ("unreadable", "1" * 200_000 + "!\n"),
     "B_long": ("truncated", "B_long 1 500 1000000000\nA0000.dat 16 200/mV 16 0 0 0 0 II\n"),
     "B_sparse": ("exceeds limits", "B_sparse 1 500\nB_sparse.dat 16 200/mV 16 0 0 0 0 II\n"),
@@ -122,7 +122,9 @@ def test_a_label_table_that_takes_all_memory_is_refused(
 ) -> None:
     assert zipfile.is_zipfile(io.BytesIO(table))
     monkeypatch.setenv("CLOCS_READ_GIB", "1")
-    (tmp_path / "MUSE_1.csv").write_text("1,2\n")
-    (tmp_path / "Diagnostics.xlsx").write_bytes(table)
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "MUSE_1.csv").write_text("1,2\n")
+    (source / "Diagnostics.xlsx").write_bytes(table)
     with pytest.raises(SourceError, match=expected):
-        prepare("chapman", tmp_path, out=tmp_path / "store")
+        prepare("chapman", source, out=tmp_path / "store")

@@ -31,6 +31,7 @@ MOST_MEMORY = 2 << 30  # bytes
 MOST_SECONDS = 20  # of processor time
 MOST_SAMPLES = 16_000_000  # leads × samples: twelve leads for 45 minutes at 500 Hz
 SHORTEST = 1.0  # seconds
+_MOST_NOTICE = 300  # characters
 
 
 def read_upload(
@@ -153,6 +154,7 @@ def packed_recording(recording: Recording) -> bytes:
         "gain": recording.gain.tolist(),
         "baseline": recording.baseline.tolist(),
         "gaps": [asdict(gap) for gap in recording.gaps],
+        "notice": recording.extra.get("notice", "")[:_MOST_NOTICE],
     }
     return pack(facts, {"digital": recording.digital})
 
@@ -169,6 +171,7 @@ def unpacked_recording(data: bytes) -> Recording:
         baseline=np.array(facts["baseline"], np.int32),
         unit=facts["unit"],
         gaps=tuple(Gap(**gap) for gap in facts["gaps"]),
+        extra={"notice": facts["notice"]} if facts["notice"] else {},
     )
 
 

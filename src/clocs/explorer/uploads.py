@@ -106,7 +106,8 @@ def embed_upload(
 
     wanted = leads or checkpoint.card.leads
     common = [lead for lead in wanted if lead in recording.leads]
-    notes = []
+    guessed = recording.extra.get("notice", "")
+    notes = [f"{guessed[0].upper()}{guessed[1:].rstrip('.')}."] if guessed else []
     if not common:
         notes.append(
             f"This recording has none of the leads used for the patients ({', '.join(wanted)}). It "
