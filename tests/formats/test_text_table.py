@@ -197,6 +197,17 @@ def test_the_unit_is_told_by_the_size_with_a_notice() -> None:
         check(written(WIDE), unit="furlong")
 
 
+def test_a_rate_is_for_files_that_do_not_say_theirs() -> None:
+    table = WIDE.copy()
+    table.insert(0, "time_ms", np.arange(len(table)) / RATE * 1e3)
+    recording = read_table(written(table), name="x", options=ReadOptions(rate=2 * RATE))
+    assert recording.rate == RATE
+    assert f"not the {2 * RATE:g} Hz that were given" in recording.extra["notice"]
+    table = table.rename(columns={"time_ms": "time"})  # whose unit would be a guess
+    recording = read_table(written(table), name="x", options=ReadOptions(rate=2 * RATE))
+    assert recording.rate == 2 * RATE
+
+
 def test_a_unit_in_the_header_is_believed() -> None:
     small = WIDE / 100  # would be taken as V
     data = written(small.rename(columns=lambda lead: f"{lead} [mV]"))

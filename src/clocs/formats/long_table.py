@@ -23,7 +23,7 @@ _MOST_LEADS = 1000
 
 
 def from_long(
-    table: pl.DataFrame, said: Said, *, name: str, taken: Sequence[str], rate_given: bool
+    table: pl.DataFrame, said: Said, *, name: str, taken: Sequence[str], given: float | None
 ) -> tuple[NDArray[np.float64], Said]:
     """(leads, samples) of a long table, NaN where a lead has no row for a sample.
 
@@ -32,7 +32,7 @@ def from_long(
         said: What else the file says.
         name: Of the recording, for messages.
         taken: Names of the columns.
-        rate_given: Whether the user gives the rate, so that times only order the samples.
+        given: The rate that the user gives, where files do not.
 
     Raises:
         UnusableError: unreadable, where leads differ in length and nothing orders them.
@@ -70,9 +70,9 @@ def from_long(
         check_size(8 * size, packed=8 * len(value), name=name)
         values = np.full((len(names), len(unique)), np.nan)
         values[codes, at] = value
-        if key == columns.get("time") and said.rate is None and not rate_given:
+        if key == columns.get("time") and said.rate is None:
             column, unit = split_unit(taken[key])
-            rate, notice = rate_of_times(unique, column=column, unit=unit, name=name)
+            rate, notice = rate_of_times(unique, column=column, unit=unit, name=name, given=given)
             said = replace(said, rate=rate, notices=(*said.notices, *([notice] if notice else ())))
     held = split_unit(taken[columns["value"]])
     unit = said.unit or next((one for one in held if one and one.lower() in UNITS_PER_MV), None)

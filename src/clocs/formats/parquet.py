@@ -200,9 +200,7 @@ def _values(
     held = frame.collect()
     said = _said(table, {key: held[column][0] for key, column in named.items() if len(held)})
     if table.is_long():
-        return from_long(
-            held, said, name=name, taken=held.columns, rate_given=options.rate is not None
-        )
+        return from_long(held, said, name=name, taken=held.columns, given=options.rate)
     return _from_columns(held, named, said, options, name)
 
 
@@ -242,10 +240,10 @@ def _from_columns(
     ]
     if not columns:
         raise UnusableError("unreadable", f"{name} has no column of numbers that could be a lead")
-    if said.rate is None and options.rate is None and "time" in named:
+    if said.rate is None and "time" in named:
         column, unit = split_unit(named["time"])
         times = held[named["time"]].to_numpy()
-        rate, notice = rate_of_times(times, column=column, unit=unit, name=name)
+        rate, notice = rate_of_times(times, column=column, unit=unit, name=name, given=options.rate)
         said = replace(said, rate=rate, notices=(notice,) if notice else ())
     leads, unit = _leads_and_unit(columns, said)
     return held.select(columns).to_numpy().T, replace(said, leads=leads, unit=unit)

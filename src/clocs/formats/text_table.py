@@ -80,7 +80,7 @@ def read_table(data: bytes, *, name: str, options: ReadOptions | None = None) ->
                 said,
                 name=name,
                 taken=layout.names or (),
-                rate_given=options.rate is not None,
+                given=options.rate,
             )
         else:
             values, said = _wide(table, layout, said, options, name)
@@ -221,9 +221,13 @@ def _wide(
     if not columns:
         raise UnusableError("unreadable", f"{name} has no column of numbers that could be a lead")
     rate = said.rate
-    if rate is None and clock is not None and options.rate is None:
+    if rate is None and clock is not None:
         rate, notice = rate_of_times(
-            table[str(clock)].to_numpy(), column=names[clock], unit=layout.units[clock], name=name
+            table[str(clock)].to_numpy(),
+            column=names[clock],
+            unit=layout.units[clock],
+            name=name,
+            given=options.rate,
         )
         notices += [notice] if notice else []
     values = table.select(str(i) for i in columns).to_numpy().T.astype(np.float64, copy=False)

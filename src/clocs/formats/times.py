@@ -41,18 +41,21 @@ def counts(column: NDArray[Any]) -> bool:
 
 
 def rate_of_times(
-    times: NDArray[Any], *, column: str, unit: str | None, name: str
+    times: NDArray[Any], *, column: str, unit: str | None, name: str, given: float | None = None
 ) -> tuple[float | None, str]:
     """The rate in Hz and what to say about it; None where the column only counts samples.
+
+    A rate that the user gives counts where the column's unit would have to be guessed.
 
     Args:
         times: One per sample; numbers, or text such as '0:01.250'.
         column: Its name.
         unit: Its unit, where the header says it.
         name: Of the recording, for messages.
+        given: The rate that the user gives, where files do not.
 
     Raises:
-        UnusableError: unreadable, where times jump.
+        UnusableError: unreadable, where times jump and no rate is given.
     """
     if len(times) < 2:
         return None, ""
@@ -65,6 +68,8 @@ def rate_of_times(
     steps = np.diff(times)
     step = float((times[-1] - times[0]) / len(steps))
     if not step > 0:
+        return None, ""
+    if given is not None and (not per_second or not np.abs(steps - step).max() <= 0.6 * step):
         return None, ""
     if not np.abs(steps - step).max() <= 0.6 * step:  # rounded times differ by up to a half
         row = int(np.abs(steps - step).argmax()) + 2
@@ -81,4 +86,6 @@ def rate_of_times(
     rate = float(round(rate)) if abs(rate - round(rate)) < 1e-3 * rate else rate
     kind = {1.0: "seconds", 1e3: "milliseconds"}.get(per_second, "microseconds")
     taken = f"the column {column or 1} is taken as {kind}, which" if guessed else f"{column}"
-    return rate, f"{taken} gives a rate of {rate:g} Hz"
+    other = given is not None and abs(rate - given) > 0.01 * rate
+    instead = f", not the {given:g} Hz that were given" if other else ""
+    return rate, f"{taken} gives a rate of {rate:g} Hz{instead}"
