@@ -37,7 +37,7 @@ def test_the_tutorial_runs_as_written(tmp_path: Path) -> None:
     everything = " ".join(" ".join(said).split())
     for claim in (
         "CSV 60, DICOM 60, WFDB 60, EDF 61", "interrupted.edf has 3 of 12 data records",
-        "values are taken as mV, by their size (52 recordings)", "73", "26", "21",
+        "values are assumed to be in mV, judging by their size (52 recordings)", "73", "26", "21",
         "AUC per recording", "random-bn (untrained)",
     ):  # fmt: skip
         assert claim in everything, claim

@@ -153,16 +153,16 @@ def test_patients_are_told_by_the_path(data: Path, rule: str, expected: list[str
 
 def test_without_a_word_on_patients_each_file_is_one_which_is_said(data: Path) -> None:
     several(data, 3)
-    with pytest.warns(ClocsWarning, match="nothing names the patient of 3 recordings"):
+    with pytest.warns(ClocsWarning, match="no patient ID was found for 3 recordings"):
         clocs.prepare("folder", data, out=data.parent / "s")
 
 
 def test_a_rule_that_names_nobody_is_refused_and_for_some_files_it_is_said(data: Path) -> None:
     several(data, 1)
-    with pytest.raises(SettingError, match=r"names nobody for any file, such as r0\.hea"):
+    with pytest.raises(SettingError, match=r"names no patient for any file, such as r0\.hea"):
         prepared(data, patient="folder")
     record(data / "A", "x")
-    with pytest.warns(ClocsWarning, match=r"names nobody for 1 files, such as r0\.hea"):
+    with pytest.warns(ClocsWarning, match=r"names no patient for 1 files, such as r0\.hea"):
         store = clocs.prepare("folder", data, out=data.parent / "s", patient="folder")
     assert rows(store, "patient") == {"r0": "r0", "x": "A"}
 

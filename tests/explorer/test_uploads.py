@@ -233,7 +233,7 @@ def test_a_csv_in_millivolts_is_read_as_such_which_is_said(
     rows = "\n".join(",".join(f"{v:.4f}" for v in row) for row in recording.signal.T)
     files = {"own.csv": f"{','.join(recording.leads)}\n{rows}\n".encode()}
     made = post(served, files, rate=f"{recording.rate:g}").json()
-    assert "Values are taken as mV, by their size." in made["notes"]
+    assert "Values are assumed to be in mV, judging by their size." in made["notes"]
     told = post(served, files, rate=f"{recording.rate:g}", unit="mV").json()
     assert told["notes"] == made["notes"][1:] and told["neighbours"] == made["neighbours"]
     patients = served.session.embeddings.rows["patient"]

@@ -76,7 +76,7 @@ def test_names_mean_what_they_say_and_of_numbers_the_highest_is_tested(
 def test_folds_that_do_not_exist_or_cannot_be_told_are_named() -> None:
     with pytest.raises(SettingError, match="has no fold 11; it has 1, 2, 10"):
         chosen_folds(Folds(("11",)), ["10", "1", "2"], store="mine")
-    with pytest.raises(SettingError, match=r"cannot be told .* \(A, B\) .* `test_folds`"):
+    with pytest.raises(SettingError, match=r"is unclear .* \(A, B\) .* `test_folds`"):
         chosen_folds("folds", ["A", "B"], store="mine")
     with pytest.raises(SettingError, match="has no folds"):
         chosen_folds("folds", [], store="mine")
@@ -96,7 +96,7 @@ def test_folds_that_cannot_be_told_apart_are_not_the_split_which_is_said(tmp_pat
         return replace(recording, fold="AB"[number // 2 % 2], episodes=())
 
     store = fake(tmp_path / "store", lettered)
-    with pytest.warns(ClocsWarning, match=r"cannot be told .* \(A, B\) .* split by hash"):
+    with pytest.warns(ClocsWarning, match=r"is unclear .* \(A, B\) .* split by hash"):
         frames = make_frames(store)
     assert not frames.folds
 

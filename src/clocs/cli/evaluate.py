@@ -86,7 +86,7 @@ def evaluate(
     folds: Annotated[
         str | None,
         typer.Option(
-            help="Test on every patient whom no encoder was trained on, in this many parts, or in "
+            help="Test on every patient that no encoder was trained on, in this many parts, or in "
             "the store's own folds (official), instead of on the test part alone."
         ),
     ] = None,

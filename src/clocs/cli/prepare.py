@@ -45,14 +45,14 @@ def prepare(
     ] = False,
     band_pass: Annotated[
         str | None,
-        typer.Option(help="Filter recordings to these frequencies in Hz, such as 0.5-40."),
+        typer.Option(help="Band-pass filter: lowest and highest frequency in Hz, such as 0.5-40."),
     ] = None,
     notch: Annotated[
-        int | None, typer.Option(help="Take out the mains, 50 or 60 Hz, of recordings.")
+        int | None, typer.Option(help="Remove mains interference at 50 or 60 Hz.")
     ] = None,
     baseline: Annotated[
         bool,
-        typer.Option("--baseline", help="Take the wandering of the baseline out of recordings."),
+        typer.Option("--baseline", help="Remove baseline wander."),
     ] = False,
     as_json: Json = False,
     **options: Any,

@@ -147,7 +147,7 @@ class Folder:
     def _nameless(self, paths: Sequence[str], total: int) -> Sequence[str]:
         if not paths:
             return []
-        what = f"`patient` is {self.options.patient!r}, which names nobody for"
+        what = f"`patient` is {self.options.patient!r}, which names no patient for"
         if len(paths) == total:
             raise SettingError(f"{what} any file, such as {paths[0]}; give another rule")
         return [f"{what} {len(paths):,} files, such as {paths[0]}; each counts as a patient"]

@@ -90,9 +90,9 @@ def _patients(table: pl.DataFrame, options: FolderOptions) -> list[str]:
     if not count:
         return []
     return [
-        f"nothing names the patient of {count:,} recordings, so that each file counts as one "
-        "patient; if some patients have several, say how to tell them with `patient`, or the same "
-        "patient may be trained and tested on"
+        f"no patient ID was found for {count:,} recordings, so each file counts as its own "
+        "patient; if patients may have several recordings, say with `patient` whose they are, or "
+        "the same person may be both trained and tested on"
     ]
 
 
@@ -106,7 +106,7 @@ def _leads(table: pl.DataFrame) -> list[str]:
     named = ", ".join(f"{one} ({counts[one]:,})" for one in unknown[:_MOST_NAMED])
     more = f" and {len(unknown) - _MOST_NAMED} more" if len(unknown) > _MOST_NAMED else ""
     return [
-        f"leads of unknown names are kept under them: {named}{more}; `lead_names` maps them, such "
+        f"leads with unknown names keep them: {named}{more}; `lead_names` maps them, such "
         f'as `lead_names="{unknown[0]}=II"`'
     ]
 

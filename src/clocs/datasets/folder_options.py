@@ -61,7 +61,13 @@ OPTIONS = (
     Option(
         "cap_minutes", None, "Minutes of each patient to keep, spread evenly", kind=float, above=0
     ),
-    Option("most_hours", None, "Hours to keep in all, of all patients alike", kind=float, above=0),
+    Option(
+        "most_hours",
+        None,
+        "Total hours to keep, shared equally by patients",
+        kind=float,
+        above=0,
+    ),
     Option("dataset", None, "Name of the dataset in the store; 'folder' by default", kind=str),
 )
 

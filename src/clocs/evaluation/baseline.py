@@ -40,7 +40,7 @@ def score_against_untrained(
     """Score groups beside the untrained encoders, where the protocol has them, and compare all.
 
     Arguments are those of `score_groups`; with 0 `resamples`, methods are not compared; with
-    `folds`, every patient whom no encoder was trained on is tested on once. Returns one result per
+    `folds`, every patient that no encoder was trained on is tested on once. Returns one result per
     group, in order, then those of the untrained encoders that were added.
     """
     row = find_protocol(protocol)

@@ -1,4 +1,4 @@
-"""Folds: every patient whom no encoder has learned from is tested on once, and all scores pooled.
+"""Folds: every patient that no encoder has learned from is tested on once, and all scores pooled.
 
 The patients are put into parts by a hash, or by official folds. Each part is the test part once,
 the next one is then the validation part, and all others are trained on, as are, always, the
@@ -72,7 +72,7 @@ def divided(
     sizes = np.bincount(part[labelled & (part >= 0)], minlength=len(names))
     if not sizes.all():
         raise SettingError(
-            f"{frames.dataset} has {int(sizes.sum())} labelled patients whom no encoder was "
+            f"{frames.dataset} has {int(sizes.sum())} labelled patients that no encoder was "
             f"trained on, too few for {len(names)} `folds`: one part has none; give fewer"
         )
     made = []

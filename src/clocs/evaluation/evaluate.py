@@ -71,7 +71,7 @@ def evaluate(
         validation_folds: The folds to validate on; where they are numbers, the last but one by
             default.
         split_seed: Random seed for the patient split.
-        folds: Test on every patient whom no encoder was trained on, in this many parts or in the
+        folds: Test on every patient that no encoder was trained on, in this many parts or in the
             'official' folds of the store, instead of on the test part alone.
         resamples: Bootstrap resamples of seeds and patients; 0 for no intervals.
         device: 'cpu', 'cuda' …; the best available by default.

@@ -200,7 +200,7 @@ def _guess_unit(values: NDArray[Any], notices: list[str], *, name: str) -> str:
     span = float(np.median(some[rows, held[rows] - 1 - edge] - some[rows, edge]))
     for unit, (least, most) in _SPANS.items():
         if least <= span <= most:
-            notices.append(f"values are taken as {unit}, by their size")
+            notices.append(f"values are assumed to be in {unit}, judging by their size")
             return unit
     if span == 0:
         return "mV"  # flat, whatever the unit

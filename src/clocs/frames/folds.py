@@ -118,7 +118,7 @@ def chosen_folds(split: Split, names: Sequence[str], *, store: str) -> Folds | N
     found = usual_folds(names)
     if found is None and split == "folds":
         raise SettingError(
-            f"it cannot be told which of the folds of {store} ({listed:.200}) to test on; name "
+            f"it is unclear which of the folds of {store} ({listed:.200}) to test on; name "
             "them with `test_folds` and `validation_folds`"
         )
     return found

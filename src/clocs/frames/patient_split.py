@@ -52,7 +52,7 @@ def split_patients(store: Store, *, split: Split = None, split_seed: int = 0) ->
     if folds is None and split is None and names:
         listed = ", ".join(sorted(names)[:10])
         warnings.warn(
-            f"it cannot be told which of the folds of {store.path} ({listed}) to test on, so "
+            f"it is unclear which of the folds of {store.path} ({listed}) to test on, so "
             "patients are split by hash; `test_folds` names them",
             ClocsWarning,
             stacklevel=2,
@@ -62,8 +62,8 @@ def split_patients(store: Store, *, split: Split = None, split_seed: int = 0) ->
         place, other = torn[0]
         sentence = (
             f"{len({place for place, _ in torn})} patients of {store.path} have recordings in "
-            f"folds of two parts, such as {ids[place]} in {fold[place]} and {other}, so somebody "
-            "could be trained and tested on"
+            f"folds of two parts, such as {ids[place]} in {fold[place]} and {other}, so the "
+            "same person could be trained and tested on"
         )
         if split is not None:
             raise SettingError(f"{sentence}; split by 'hash' with `split`, or mend the folds")

@@ -57,7 +57,7 @@ def embed(
         frame: Seconds of a frame, for all sources: vectors of different frames are not comparable.
         rate: Sampling rate in Hz of files that do not give it; see `clocs.read`.
         unit: Unit of the samples of such files, such as 'mV'; guessed from their size by default,
-            which is said.
+            with a notice.
         lead_names: Standard leads by the unusual names that files give them: `{"ECG1": "II"}`.
         patients: The patient of each file, as a mapping or as a CSV or parquet table with the
             columns `file` and `patient`; without it, each file counts as one patient. Files are

@@ -155,7 +155,7 @@ def retrieval(
 def unseen_recordings(
     checkpoints: Sequence[Checkpoint], store: Store, *, split: str = "test", split_seed: int = 0
 ) -> UnseenRecordings:
-    """Recordings of a split (or 'all') of patients whom no encoder has seen; LeakError if none."""
+    """Recordings of a split (or 'all') of patients that no encoder has seen; LeakError if none."""
     if split not in (*PARTS, "all"):
         raise SettingError(f"there is no split {split!r}; choose one of {', '.join(PARTS)} or all")
     table, dataset = store.table, store.manifest.dataset
