@@ -55,7 +55,7 @@ def test_either_order_of_axes_is_told_by_the_sizes(array: NDArray[Any], notice: 
     assert recording.leads == STANDARD_LEADS
     np.testing.assert_allclose(recording.signal, ECG[0], atol=5.1e-5)
     assert notice in recording.extra["notice"]
-    assert "taken as mV" in recording.extra["notice"]
+    assert "assumed to be in mV" in recording.extra["notice"]
     assert "standard order" in recording.extra["notice"]
 
 
@@ -111,7 +111,7 @@ def test_whole_numbers_stay_whole() -> None:
     recording = read(saved(steps))
     np.testing.assert_array_equal(recording.digital, steps)
     assert (recording.gain == 1000).all()
-    assert "taken as µV" in recording.extra["notice"]
+    assert "assumed to be in µV" in recording.extra["notice"]
     given = read(saved(steps.astype(np.int64)), unit="uV")
     np.testing.assert_array_equal(given.digital, steps)
     assert "µV" not in given.extra["notice"]

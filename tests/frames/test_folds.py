@@ -137,7 +137,7 @@ def test_a_patient_in_folds_of_two_parts_is_never_trained_and_tested_on(tmp_path
     with pytest.warns(ClocsWarning, match=r"patients .* in folds of two parts, such as p4 in 9"):
         frames = make_frames(store)
     assert frames.folds == {}
-    with pytest.raises(SettingError, match="somebody could be trained and tested on"):
+    with pytest.raises(SettingError, match="the same person could be trained and tested on"):
         make_frames(store, split="folds")
     make_frames(store, split=Folds(("9", "10"), ("7",)))  # whole patients
 

@@ -173,7 +173,7 @@ def _pieces(
     count: int,
 ) -> Iterator[_Piece]:
     per_frame = every[kept[0]].samples_per_frame
-    names = _told_apart(every)
+    names = _distinct_names(every)
     wanted = {names[number]: place for place, number in enumerate(kept)}
     for segment, start, stop in _touched(header, first, count):
         inner = _header_of(source, path, segment.name)
@@ -183,7 +183,7 @@ def _pieces(
             raise UnusableError("unreadable", detail)
         own = [
             (number, wanted[name])
-            for number, name in enumerate(_told_apart(inner.signals))
+            for number, name in enumerate(_distinct_names(inner.signals))
             if name in wanted and inner.signals[number].file != NO_FILE
         ]
         if any(inner.signals[number].samples_per_frame != per_frame for number, _ in own):
@@ -203,7 +203,7 @@ def _pieces(
         )
 
 
-def _told_apart(signals: Sequence[Signal]) -> list[tuple[str, int]]:
+def _distinct_names(signals: Sequence[Signal]) -> list[tuple[str, int]]:
     """Names of signals, and how many of the same name come before."""
     seen: Counter[str] = Counter()
     names = []

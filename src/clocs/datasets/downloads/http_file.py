@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from hashlib import sha256
 from pathlib import Path
@@ -71,7 +71,7 @@ class HttpFile:
         patience: With the server.
         received: Called with the number of bytes of each block, negative where they are dropped.
         most: Bytes that are too many for it.
-        stop: Set by whoever no longer wants the file.
+        stop: Set when the file is no longer wanted.
     """
 
     url: str
@@ -81,7 +81,7 @@ class HttpFile:
     patience: Patience = Patience()
     received: Callable[[int], None] = lambda count: None
     most: int = 1 << 40
-    stop: threading.Event = threading.Event()  # noqa: RUF009 (one that nobody sets)
+    stop: threading.Event = field(default_factory=threading.Event)
 
     def is_here(self) -> bool:
         """Whether the file is in its place, as published."""
