@@ -58,7 +58,10 @@ def test_other_texts_in_brackets_are_no_rhythms(tmp_path: Path) -> None:
         st.tuples(
             st.integers(0, 3_000_000),
             st.sampled_from(SYMBOLS),
-            st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=40),
+            # wfdb takes texts that begin with ## for definitions of its own and drops them
+            st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=40).filter(
+                lambda text: not text.startswith("##")
+            ),
             st.integers(-9, 9),
             st.integers(0, 3),
             st.integers(0, 9),
