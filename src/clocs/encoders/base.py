@@ -8,15 +8,21 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor, nn
+
+from clocs.errors import SettingError
 
 Weights = dict[str, Tensor]  # name -> (members, …); batch-norm statistics have the same form
 
 
 @dataclass(frozen=True)
 class Encoder(ABC):
-    """Frames of one lead to embeddings.
+    """Frames to embeddings: frames of one lead, or of several leads at once.
+
+    An encoder of many leads sees those in `leads`, in this order. A lead that a frame does not have
+    is nan in all its samples, and the encoder knows by that to do without it.
 
     Frames may be less precise than weights (bfloat16): activations are then, too, but embeddings
     and statistics are as precise as the weights.
@@ -26,6 +32,9 @@ class Encoder(ABC):
     samples: int = 2500  # length of a frame
     dropout: float = 0.1  # probability
     name: str = ""  # as in `clocs.encoders.make.ENCODERS`
+    leads: tuple[str, ...] = ()  # those that it sees at once; empty: one at a time, whichever it is
+
+    many_leads: ClassVar[bool] = False  # whether it sees many leads at once
 
     @property
     def capturable(self) -> bool:
@@ -42,7 +51,14 @@ class Encoder(ABC):
 
     @abstractmethod
     def encode(self, weights: Weights, buffers: Weights, x: Tensor) -> Tensor:
-        """x: (members, n, samples) -> (members, n, embedding_dim), in evaluation mode."""
+        """x: (members, n, samples) -> (members, n, embedding_dim), in evaluation mode.
+
+        Of many leads, x is (members, n, leads, samples).
+        """
+
+    def feature_map(self, weights: Weights, buffers: Weights, x: Tensor) -> Tensor:
+        """(members, n, steps, channels) before they are pooled over time, in evaluation mode."""
+        raise SettingError(f"the encoder {self.name!r} has no feature map over time")
 
     @abstractmethod
     def encode_training(
@@ -60,5 +76,7 @@ class EncoderRow:
 
     name: str  # by which it is chosen, and which checkpoints carry
     # called with `embedding_dim`, `samples` and `dropout` by keyword; makes an `Encoder` or any
-    # module that maps (batch, leads, samples) to (batch, embedding_dim)
+    # module that maps (batch, 1, samples) to (batch, embedding_dim). Where it has an attribute
+    # `many_leads` that is true, it is also called with `leads`, their names, and its module maps
+    # (batch, leads, samples) and a mask (batch, leads) of those that are there, zero elsewhere.
     make: Callable[..., Encoder | nn.Module]

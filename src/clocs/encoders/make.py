@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from torch import nn
 
@@ -16,12 +16,31 @@ ENCODERS: dict[str, Callable[..., Encoder | nn.Module]] = {
 }
 
 
-def make_encoder(name: str, *, embedding_dim: int, samples: int, dropout: float = 0.1) -> Encoder:
-    """An encoder by its name."""
+def sees_many_leads(name: str) -> bool:
+    """Whether the encoder of that name sees many leads at once."""
+    return bool(getattr(ENCODERS.get(name), "many_leads", False))
+
+
+def make_encoder(
+    name: str,
+    *,
+    embedding_dim: int,
+    samples: int,
+    dropout: float = 0.1,
+    leads: Sequence[str] = (),
+) -> Encoder:
+    """An encoder by its name; `leads` are for one that sees many at once, which needs some."""
     if name not in ENCODERS:
         raise SettingError(f"there is no encoder {name!r}; choose one of {', '.join(ENCODERS)}")
     if embedding_dim < 1:
         raise SettingError(f"`embedding_dim` must be at least 1, not {embedding_dim}")
+    if sees_many_leads(name) != bool(leads):
+        raise SettingError(
+            f"the encoder {name!r} sees one lead at a time and takes no `leads`"
+            if leads
+            else f"the encoder {name!r} sees many leads at once; name them with `leads`"
+        )
+    more = {"leads": tuple(leads)} if leads else {}
     return as_encoder(
-        name, ENCODERS[name], embedding_dim=embedding_dim, samples=samples, dropout=dropout
+        name, ENCODERS[name], embedding_dim=embedding_dim, samples=samples, dropout=dropout, **more
     )

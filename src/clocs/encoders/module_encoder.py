@@ -1,9 +1,10 @@
 """Any `torch.nn.Module` as an encoder: one forward pass per member, with that member's weights.
 
 Slower than an encoder written for a fleet, but there is nothing to write: the module maps (batch,
-leads, samples) to (batch, embedding_dim), today with one lead. It is initialised and drops out by
-torch's own generator, seeded from the member's key, so that runs are repeatable and a member does
-not depend on the others.
+1, samples) to (batch, embedding_dim); of many leads, it maps (batch, leads, samples) and a mask of
+those that are there, (batch, leads). It is initialised and drops out by torch's own generator,
+seeded from the member's key, so that runs are repeatable and a member does not depend on the
+others.
 """
 
 from __future__ import annotations
@@ -44,14 +45,17 @@ class ModuleEncoder(Encoder):
     outline: nn.Module = field(default_factory=nn.Identity, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        shape = (2, 1, self.samples)
+        shape = (2, len(self.leads) or 1, self.samples)
+        given = [torch.zeros(shape)]
+        if self.leads:
+            given.append(torch.ones(shape[:2], dtype=torch.bool))
         try:
             with torch.no_grad():
-                found = self.outline.eval()(torch.empty(shape, device="meta")).shape
+                found = self.outline.eval()(*(one.to("meta") for one in given)).shape
         except Exception:  # not every module can do without data
             try:
                 with torch.no_grad():
-                    found = self._module.eval()(torch.zeros(shape)).shape
+                    found = self._module.eval()(*given).shape
             except Exception as error:
                 raise _failed(self.name, self.samples, error) from error
         if found != (2, self.embedding_dim):
@@ -110,15 +114,21 @@ class ModuleEncoder(Encoder):
         return torch.stack(z), updated
 
     def _forward(self, state: dict[str, Tensor], x: Tensor) -> Tensor:
-        """x: (n, samples) -> (n, embedding_dim), by one member's weights and buffers."""
+        """x: (n, samples) or (n, leads, samples) -> (n, embedding_dim), by one member's state."""
         dtype = next((t.dtype for t in state.values()), x.dtype)
-        z: Tensor = functional_call(self._module, state, (x.to(dtype)[:, None],))
+        x = x.to(dtype)
+        there = ~x[..., 0].isnan()
+        given = (x.nan_to_num(), there) if self.leads else (x[:, None],)
+        z: Tensor = functional_call(self._module, state, given)
         return z.to(dtype)
 
     def _made(self, key: int) -> nn.Module:
         with _seeded(key):
             module: nn.Module = self.make_module(
-                embedding_dim=self.embedding_dim, samples=self.samples, dropout=self.dropout
+                embedding_dim=self.embedding_dim,
+                samples=self.samples,
+                dropout=self.dropout,
+                **({"leads": self.leads} if self.leads else {}),
             )
         return module
 

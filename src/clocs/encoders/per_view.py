@@ -29,6 +29,7 @@ class PerView(Encoder):
             samples=encoder.samples,
             dropout=encoder.dropout,
             name=encoder.name,
+            leads=encoder.leads,
             inner=encoder,
             batch=batch,
         )

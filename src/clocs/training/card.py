@@ -250,6 +250,7 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
             "dropout": lambda v: _is_number(v) and 0 <= v < 1,
         },
         only=True,
+        maybe={"leads": _are(_is_name, MOST_LEADS)},
     ),
     "labels": _are(_is_name, MOST_LABELS),
     "training": lambda v: isinstance(v, dict) and type(v.get("lr", 0)) in (int, float),
