@@ -1,0 +1,138 @@
+"""Noise: its power, its spectrum, and that it is a function of its key."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from clocs.errors import SettingError
+from clocs.evaluation.noise import (
+    KINDS,
+    add_noise,
+    kinds_at,
+    noise_keys,
+    parse_noise,
+    with_noise,
+)
+from clocs.frames.frames import ABSENT, Frames
+
+RATE = 250.0
+KEYS = torch.arange(40).view(10, 4) * 7919
+SIGNAL = torch.randn(10, 4, 1250, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+
+def noise_of(kind: str, rate: float = RATE) -> Tensor:
+    """Ten frames of four leads, of power 1."""
+    return add_noise(SIGNAL, kind, 0.0, KEYS, rate) - SIGNAL
+
+
+def share(noise: Tensor, low: float, high: float, rate: float = RATE) -> float:
+    """The share of the power within a band, frames tapered so that slopes leak little."""
+    window = torch.hann_window(noise.shape[-1], dtype=noise.dtype)
+    power = torch.fft.rfft(noise * window).abs().square().sum(dim=(0, 1))
+    hertz = torch.fft.rfftfreq(noise.shape[-1], 1 / rate)
+    return float(power[(hertz >= low) & (hertz <= high)].sum() / power.sum())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("db", [-6.0, 0.0, 12.0])
+def test_noise_has_exactly_the_power_asked_for(kind: str, db: float) -> None:
+    x = 3 + 0.2 * SIGNAL
+    noise = add_noise(x, kind, db, KEYS, RATE) - x
+    ratio = x.var(dim=-1, correction=0) / noise.var(dim=-1, correction=0)
+    assert torch.allclose(10 * ratio.log10(), torch.tensor(db, dtype=x.dtype), atol=1e-9)
+    assert noise.mean(dim=-1).abs().max() < 1e-12  # it is measured about the mean
+
+
+@pytest.mark.parametrize(
+    ("kind", "low", "high", "least"),
+    [
+        ("baseline-wander", 0.0, 0.8, 0.95),
+        ("muscle", 19.5, 125.0, 0.999),
+        ("electrode-motion", 0.0, 10.5, 0.9),
+        ("electrode-motion", 0.8, 10.5, 0.6),
+        ("mains", 49.0, 51.0, 0.85),
+        ("mains-60", 59.0, 61.0, 0.85),
+    ],
+)
+def test_each_kind_has_its_spectrum(kind: str, low: float, high: float, least: float) -> None:
+    assert share(noise_of(kind), low, high) > least
+
+
+def test_muscle_noise_comes_in_bursts() -> None:
+    loudness = noise_of("muscle").unfold(-1, 50, 50).var(dim=-1)
+    assert (loudness.amax(dim=-1) / loudness.amin(dim=-1)).median() > 4
+
+
+def test_harmonics_of_the_mains_stay_below_what_sampling_passes() -> None:
+    assert share(noise_of("mains"), 99.0, 101.0) > 0.005
+    at_200 = noise_of("mains", 200.0)  # 100 Hz would be half of the rate, 150 Hz come back as 50
+    assert share(at_200, 49.0, 51.0, 200.0) > 0.999
+
+
+def test_frames_at_100_hz_have_no_mains_hum() -> None:
+    assert kinds_at(100) == ("baseline-wander", "muscle", "electrode-motion")
+    assert kinds_at(500) == tuple(KINDS)
+    with pytest.raises(SettingError, match="the filter before sampling removes it"):
+        noise_of("mains", 100.0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_noise_is_a_function_of_the_key_of_a_lead(kind: str) -> None:
+    whole = noise_of(kind)
+    alone = add_noise(SIGNAL[3:5, 1], kind, 0.0, KEYS[3:5, 1], RATE) - SIGNAL[3:5, 1]
+    assert torch.allclose(alone, whole[3:5, 1], atol=1e-12)
+    assert not torch.allclose(whole[0, 0], whole[0, 1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_missing_lead_stays_nan_and_a_flat_one_flat(kind: str) -> None:
+    x = SIGNAL.clone().float()
+    x[2, 1], x[2, 2] = torch.nan, 0.5
+    noisy = add_noise(x, kind, 6.0, KEYS, RATE)
+    assert noisy.dtype == torch.float32
+    assert noisy[2, 1].isnan().all() and (noisy[2, 2] == 0.5).all()
+    assert noisy.isnan().sum() == x.shape[-1]
+
+
+def test_the_noise_of_frames_depends_on_names_not_places(small_frames: Frames) -> None:
+    rows = np.arange(6)
+    keys = noise_keys(small_frames, rows, seed=1)
+    first = small_frames.with_leads(small_frames.leads[1:])
+    assert torch.equal(noise_keys(first, rows[2:], seed=1), keys[2:, 1:])
+    assert not (noise_keys(small_frames, rows, seed=2) == keys).any()
+    assert keys.unique().numel() == keys.numel()
+
+
+def test_only_test_frames_get_noise(small_frames: Frames) -> None:
+    noisy = with_noise(small_frames, "muscle", 6.0)
+    assert (noisy.starts == ABSENT).sum() == (small_frames.starts == ABSENT).sum()
+    for split in range(3):
+        rows = np.flatnonzero(small_frames.split == split)
+        clean, changed = small_frames.windows(rows, 1), noisy.windows(rows, 1)
+        if split < 2:
+            assert np.array_equal(clean, changed)
+        else:
+            ratio = clean.var(axis=1) / (changed - clean).var(axis=1)
+            assert np.allclose(10 * np.log10(ratio), 6.0, atol=0.2)  # rounded to steps
+
+
+def test_loud_noise_is_not_clipped(small_frames: Frames) -> None:
+    noisy = with_noise(small_frames, "baseline-wander", -60.0, split=None)
+    rows = np.arange(len(small_frames))
+    ratio = small_frames.windows(rows).var(axis=1) / noisy.windows(rows).var(axis=1)
+    assert np.allclose(10 * np.log10(ratio), -60.0, atol=0.1)
+
+
+def test_noise_without_end_of_decibels_changes_nothing(small_frames: Frames) -> None:
+    quiet, rows = with_noise(small_frames, "mains", float("inf")), np.arange(len(small_frames))
+    assert np.array_equal(quiet.windows(rows), small_frames.windows(rows))
+
+
+def test_noise_is_written_as_kind_and_decibels() -> None:
+    assert parse_noise("baseline-wander:-3") == ("baseline-wander", -3.0)
+    for wrong in ("muscle", "muscle:", "muscle:loud", "muscle:nan", "hum:6"):
+        with pytest.raises(SettingError):
+            parse_noise(wrong)
