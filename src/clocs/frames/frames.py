@@ -160,6 +160,24 @@ class Frames:
             **rows,
         )
 
+    def for_leads(self, leads: Sequence[str]) -> Frames:
+        """The same frames with these leads, in this order, absent where they have no such lead.
+
+        Those with none of them are left out.
+        """
+        shared = [lead for lead in leads if lead in self.leads]
+        if not shared:
+            raise SettingError(
+                f"these frames of {self.dataset} have the leads {', '.join(self.leads)}, but the "
+                f"encoder sees {', '.join(leads)}: none of them"
+            )
+        own = self.with_leads(shared)
+        starts = np.full((len(own), len(leads)), ABSENT, np.int64)
+        scale = np.full((len(own), len(leads)), np.nan, np.float32)
+        places = [leads.index(lead) for lead in shared]
+        starts[:, places], scale[:, places] = own.starts, own.scale
+        return replace(own, leads=tuple(leads), starts=starts, scale=scale)
+
     def save(self, path: Path) -> None:
         """Write one safetensors file, complete or not at all; signals are compressed."""
         facts = {one.name: getattr(self, one.name) for one in fields(self)}

@@ -76,31 +76,67 @@ def frame_for(dataset: Manifest, *, segments: int) -> FrameSpec:
 class Instances:
     """The instances of one part of a dataset, for one method."""
 
-    windows: NDArray[np.int64]  # (instances, views) start of each view in `Frames.signals`
-    scale: NDArray[np.float32]  # (instances, views) mV per step
+    # (instances, views) start of each view in `Frames.signals`; of many leads at once (instances,
+    # views × leads), those of a view next to one another, `ABSENT` where one is missing
+    windows: NDArray[np.int64]
+    scale: NDArray[np.float32]  # the same shape: mV per step
     # (instances,) row of the first frame in `Frames`: gives patient, recording and label
     frame: NDArray[np.int64]
     lead: NDArray[np.int64]  # (instances,) index of the lead, 0 where an instance has all of them
+    leads_at_once: int = 0  # leads of a view, for encoders of many; 0: a view is one lead
 
     def __len__(self) -> int:
         return len(self.windows)
 
     def where(self, kept: NDArray[np.bool_]) -> Instances:
         """Only those instances."""
-        return Instances(self.windows[kept], self.scale[kept], self.frame[kept], self.lead[kept])
+        own = (self.windows[kept], self.scale[kept], self.frame[kept], self.lead[kept])
+        return Instances(*own, self.leads_at_once)
+
+    def in_view(self, view: int = 0) -> NDArray[np.int64]:
+        """(instances,) starts of a view; of many leads at once (instances, leads)."""
+        if not self.leads_at_once:
+            return np.ascontiguousarray(self.windows[:, view])
+        first = view * self.leads_at_once
+        return np.ascontiguousarray(self.windows[:, first : first + self.leads_at_once])
+
+    def scale_in_view(self, view: int = 0) -> NDArray[np.float32]:
+        """The scale of `in_view`."""
+        if not self.leads_at_once:
+            return np.ascontiguousarray(self.scale[:, view])
+        first = view * self.leads_at_once
+        return np.ascontiguousarray(self.scale[:, first : first + self.leads_at_once])
 
 
 def instances(
-    frames: Frames, *, of: Literal["lead", "frame"], views: Views, split: int | None = None
+    frames: Frames,
+    *,
+    of: Literal["lead", "frame"],
+    views: Views,
+    split: int | None = None,
+    leads_at_once: bool = False,
 ) -> Instances:
     """All instances of a part (or of all): one per lead, or one for all leads of a frame.
 
-    Those with a window that is absent are left out.
+    Those with a window that is absent are left out. With `leads_at_once`, for encoders of many
+    leads, an instance is of all leads and so is each of its views; only those without any lead in a
+    view are left out.
     """
     first = _first_frames(frames, views.segments, split)
     run = first[:, None] + np.arange(views.segments)  # (groups, segments)
     starts, scale = frames.starts[run], frames.scale[run]  # (groups, segments, leads)
     n_leads = frames.starts.shape[1]
+    if leads_at_once:
+        some = (starts != ABSENT).any(axis=2).all(axis=1)
+        first, starts, scale = first[some], starts[some], scale[some]
+        shape = (len(first), views.segments * n_leads)
+        return Instances(
+            starts.reshape(shape),
+            scale.reshape(shape),
+            first,
+            np.zeros(len(first), np.int64),
+            n_leads,
+        )
     if of == "frame":
         if not views.all_leads:
             raise SettingError("an instance of a whole frame needs views of all leads")

@@ -14,7 +14,7 @@ from clocs.frames.frames import SEVERAL, Frames
 from clocs.pretraining.plan import Plan
 from clocs.recording import FrameSpec
 from clocs.training import leak_guard
-from clocs.training.card import CENTRED, IN_MV, NORMALISATION, Card, TrainedOn
+from clocs.training.card import CENTRED, IN_MV, NORMALISATION, STANDARDISED, Card, TrainedOn
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.loop import Trained
 
@@ -43,7 +43,7 @@ def make_card(
     Patients whom `init` has seen, from which its training started, this one has seen too.
     `recording_hashes` says whether it lists hashes of the recordings that it has seen.
     """
-    encoder, saw_data = plan.encoder_for(frames.spec.samples), plan.row.sees_data
+    encoder, saw_data = plan.encoder_for(frames), plan.row.sees_data
     hashed = recording_hashes and (init is None or init.card.recording_hashes)
     # one list of hashes needs one salt: the older one
     salt = init.card.salt if init else leak_guard.salt_of(frames)
@@ -63,6 +63,7 @@ def make_card(
             "embedding_dim": encoder.embedding_dim,
             "samples": encoder.samples,
             "dropout": plan.dropout,
+            **({"leads": list(encoder.leads)} if encoder.leads else {}),
         },
         labels=frames.labels,
         training=plan.for_card(frames.dataset, chain) | _about(init),
@@ -99,7 +100,7 @@ def make_checkpoint(
     hashed = card.recording_hashes
     splits = TRAINED_ON if plan.row.sees_data and hashed else ()
     recordings = leak_guard.hashed_recordings(frames, card.salt, splits)
-    encoder, row = plan.encoder_for(frames.spec.samples), slice(member, member + 1)
+    encoder, row = plan.encoder_for(frames), slice(member, member + 1)
     return Checkpoint(
         card=card,
         # the encoder's own: heads and a target network are dropped
@@ -111,6 +112,8 @@ def make_checkpoint(
 
 def _normalisation(plan: Plan) -> str:
     """How the encoder's input is normalised, in words that the card has."""
+    if plan.many_leads:
+        return STANDARDISED
     if plan.normalisation == "none":
         return IN_MV
     return CENTRED if plan.row.views.normalised_first else NORMALISATION

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from clocs.encoders.base import Encoder
-from clocs.encoders.make import make_encoder
+from clocs.encoders.make import make_encoder, sees_many_leads
 from clocs.errors import SettingError
+from clocs.frames.frames import Frames
 from clocs.frames.views import Views
 from clocs.pretraining.method import Method, Objective
 from clocs.pretraining.methods import METHODS, find_method
@@ -94,10 +95,19 @@ class Plan:
             for chain, seed in self.members
         ]
 
-    def encoder_for(self, samples: int) -> Encoder:
-        """The encoder of frames with this many samples."""
+    @property
+    def many_leads(self) -> bool:
+        """Whether the encoder sees many leads at once."""
+        return sees_many_leads(self.encoder)
+
+    def encoder_for(self, frames: Frames) -> Encoder:
+        """The encoder of these frames."""
         return make_encoder(
-            self.encoder, embedding_dim=self.embedding_dim, samples=samples, dropout=self.dropout
+            self.encoder,
+            embedding_dim=self.embedding_dim,
+            samples=frames.spec.samples,
+            dropout=self.dropout,
+            leads=frames.leads if self.many_leads else (),
         )
 
     def views_on(self, dataset: str, chain: str | None = None) -> Views:

@@ -65,7 +65,7 @@ def pretrain_frames(
         TrainingError: Members diverged; the checkpoints of the others have been written.
     """
     device = torch.device(device)
-    encoder = plan.encoder_for(frames.spec.samples)
+    encoder = plan.encoder_for(frames)
     origins, files = _origins(init, plan, encoder), plan.files(out)
     if plan.normalisation == "none" and frames.unit != "mV":
         raise SettingError(
@@ -254,7 +254,7 @@ def _initial_weights(frames: Frames, plan: Plan, device: torch.device) -> Traine
     if plan.objective is not None:
         names = " or ".join(name for name, row in METHODS.items() if row.objective is None)
         raise SettingError(f"{plan.method} has to be trained; without training use {names}")
-    encoder, members = plan.encoder_for(frames.spec.samples), len(plan.seeds)
+    encoder, members = plan.encoder_for(frames), len(plan.seeds)
     keys = keyed_random.member_keys(list(plan.seeds), device)
     weights = {k: v.to(device) for k, v in encoder.parameters(keys).items()}
     buffers = {k: v.to(device) for k, v in encoder.buffers(members).items()}
@@ -275,7 +275,7 @@ def _fitted_batch_norm(
     keys = keyed_random.member_keys(list(plan.seeds), device)
     order_keys = keyed_random.fold(keys, keyed_random.stream("order"))
     order = keyed_random.permutation(order_keys, len(starts))
-    encoder = replace(plan, dropout=0).encoder_for(frames.spec.samples)
+    encoder = replace(plan, dropout=0).encoder_for(frames)
     size = min(plan.settings.batch_size, len(starts))
     with torch.no_grad():
         for step in range(len(starts) // size):

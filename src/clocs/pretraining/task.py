@@ -41,7 +41,7 @@ class PretrainingTask(Task):
         """
         if plan.objective is None:
             raise SettingError(f"{plan.method} has nothing to train")
-        self.objective, self.encoder = plan.objective, plan.encoder_for(frames.spec.samples)
+        self.objective, self.encoder = plan.objective, plan.encoder_for(frames)
         self.batch_size, members = plan.settings.batch_size, len(plan.members)
         views = plan.views_on(frames.dataset)
         parts = learnable_parts(frames, plan)

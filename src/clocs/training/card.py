@@ -23,8 +23,9 @@ FORMAT = 2
 NORMALISATION = "min-max per frame and lead"
 CENTRED = "min-max per frame and lead, minus 0.5"
 IN_MV = "none: in mV"
+STANDARDISED = "standardised per frame and lead"  # mean 0, variance 1
 # added to frames that are scaled to 0 … 1, or to those in mV
-INPUT_OFFSETS = {NORMALISATION: 0.0, CENTRED: -0.5, IN_MV: 0.0}
+INPUT_OFFSETS = {NORMALISATION: 0.0, CENTRED: -0.5, IN_MV: 0.0, STANDARDISED: 0.0}
 NOTICE = (
     "Embeddings are learned to tell patients apart: treat them as data that can identify a person."
 )
@@ -89,6 +90,11 @@ class Card:
     def in_mv(self) -> bool:
         """Whether the encoder takes frames in mV, not scaled."""
         return self.normalisation == IN_MV
+
+    @property
+    def standardised(self) -> bool:
+        """Whether the encoder takes frames with mean 0 and variance 1 in each lead."""
+        return self.normalisation == STANDARDISED
 
     def json(self) -> bytes:
         """The content of the file."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -38,10 +37,13 @@ class EncoderInput:
 
     offset: Tensor | None  # (members, 1, 1) to add to normalised frames; None where all are 0
     in_mv: Tensor | None  # (members, 1, 1) bool: who takes frames in mV; None where nobody does
+    standardised: bool = False  # whether all take frames that are standardised, of many leads
 
     @classmethod
     def of(cls, checkpoints: Sequence[Checkpoint], device: torch.device | str) -> EncoderInput:
         cards = [checkpoint.card for checkpoint in checkpoints]
+        if all(card.standardised for card in cards):
+            return cls(None, None, standardised=True)
         offsets, in_mv = (
             torch.tensor(values, device=device)[:, None, None] if any(values) else None
             for values in ([card.input_offset for card in cards], [card.in_mv for card in cards])
@@ -50,11 +52,16 @@ class EncoderInput:
 
     def of_members(self, members: list[int]) -> EncoderInput:
         """That of some members."""
-        own = (None if x is None else x[members] for x in (self.offset, self.in_mv))
-        return EncoderInput(*own)
+        offset, in_mv = (None if x is None else x[members] for x in (self.offset, self.in_mv))
+        return EncoderInput(offset, in_mv, self.standardised)
 
     def __call__(self, signals: Signals, starts: Tensor, scale: Tensor) -> Tensor:
-        """starts, scale: (rows,) or (members, rows) -> (…, rows, samples)."""
+        """starts, scale: (rows,) or (members, rows) -> (…, rows, samples).
+
+        Of many leads, (…, rows, leads) -> (…, rows, leads, samples).
+        """
+        if self.standardised:
+            return signals.standardised(starts)
         x = signals.normalised(starts)
         if self.offset is not None:
             x = (x + self.offset).to(x.dtype)
@@ -87,14 +94,21 @@ def embed_instances(
     weights, buffers = (
         {k: v.to(device) for k, v in tensors.items()} for tensors in stack(checkpoints)
     )
-    size = max(1, AT_ONCE // len(checkpoints))
+    if encoder.leads != (frames.leads if rows.leads_at_once else ()):
+        raise CheckpointError(
+            f"this encoder sees {', '.join(encoder.leads) or 'one lead'} at once, and the frames "
+            f"are of {', '.join(frames.leads)}; choose its leads with `frames.for_leads`"
+        )
+    each = max(1, rows.leads_at_once)  # windows of a view
+    size = max(1, AT_ONCE // len(checkpoints) // each)
     expect_mv(checkpoints, frames)
-    signals = Signals.of(frames, device, windows=size)
-    starts = torch.from_numpy(np.ascontiguousarray(rows.windows[:, 0]))
-    scales = torch.from_numpy(np.ascontiguousarray(rows.scale[:, 0])).to(device).split(size)
+    signals = Signals.of(frames, device, windows=size * each)
+    starts = torch.from_numpy(rows.in_view())
+    scales = torch.from_numpy(rows.scale_in_view()).to(device).split(size)
     parts, as_input = [], EncoderInput.of(checkpoints, device)
     for some, scale in zip(signals.staged(starts.split(size)), scales, strict=True):
-        x = as_input(signals, some, scale).expand(len(checkpoints), -1, -1)
+        x = as_input(signals, some, scale)
+        x = x.expand(len(checkpoints), *x.shape[-3 if encoder.leads else -2 :])
         parts.append(encoder.encode(weights, buffers, x))
     made = torch.cat(parts, dim=1)
     if not bool(made.isfinite().all()):

@@ -16,7 +16,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from clocs.frames.frames import Frames
+from clocs.frames.frames import ABSENT, Frames
 from clocs.kernels.native import native_windows
 from clocs.kernels.triton_support import can_use_triton
 
@@ -28,6 +28,12 @@ def min_max(x: Tensor) -> Tensor:
     """(…, samples) -> the same in [0, 1], each frame by its own least and greatest value."""
     low, high = torch.aminmax(x, dim=-1, keepdim=True)
     return (x - low) / (high - low).clamp(min=FLAT)
+
+
+def standardise(x: Tensor) -> Tensor:
+    """(…, samples) -> the same with mean 0 and variance 1; a flat frame becomes zeros."""
+    variance, mean = torch.var_mean(x, dim=-1, correction=0, keepdim=True)
+    return (x - mean) / variance.sqrt().clamp(min=FLAT)
 
 
 @dataclass
@@ -71,10 +77,17 @@ class Signals:
             yield starts.to(self.flat.device)
 
     def raw(self, starts: Tensor, scale: Tensor) -> Tensor:
-        """starts, scale: (…) -> (…, samples) in mV."""
+        """starts, scale: (…) -> (…, samples) in mV; nan where absent."""
         exact = torch.promote_types(self.dtype, torch.float32)
-        steps = self.flat.unfold(0, self.samples, 1)[starts].to(exact)
-        return steps * scale.to(exact)[..., None]
+        steps = self.flat.unfold(0, self.samples, 1)[starts.clamp(min=0)].to(exact)
+        return steps * scale.to(exact)[..., None]  # which is nan where absent
+
+    def standardised(self, starts: Tensor) -> Tensor:
+        """starts: (…) -> (…, samples) with mean 0 and variance 1 each; nan where absent."""
+        exact = torch.promote_types(self.dtype, torch.float32)
+        steps = self.flat.unfold(0, self.samples, 1)[starts.clamp(min=0)].to(exact)
+        made = standardise(steps).masked_fill_((starts == ABSENT)[..., None], float("nan"))
+        return made.to(self.dtype)
 
     def normalised(self, starts: Tensor) -> Tensor:
         """starts: (…) -> (…, samples) in [0, 1] each, so the scale in mV does not matter."""
@@ -120,7 +133,8 @@ class StreamedSignals(Signals):
     def located(self, starts: Tensor) -> Tensor:
         """Where the windows of the current batch are in `flat`, wherever they are in `host`."""
         number = torch.arange(starts.numel(), device=self.flat.device).view(starts.shape)
-        return (number + self.slot * self.windows) * self.samples
+        places = (number + self.slot * self.windows) * self.samples
+        return torch.where(starts.to(places.device) == ABSENT, ABSENT, places)
 
     def staged(self, batches: Iterable[Tensor]) -> Iterator[Tensor]:
         """For each batch of starts, on the host: copy its windows over, then yield where they are.
@@ -143,7 +157,7 @@ class StreamedSignals(Signals):
             self._copied[slot].synchronize()
         windows = self.host.unfold(0, self.samples, 1)
         out = self._buffers[slot][: starts.numel()]
-        torch.index_select(windows, 0, starts.flatten(), out=out)
+        torch.index_select(windows, 0, starts.flatten().clamp(min=0), out=out)
 
     def _bring(self, slot: int, starts: Tensor, gathered: Future[None]) -> Tensor:
         """Pinned buffer -> its slot on the device."""
