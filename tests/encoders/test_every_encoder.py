@@ -15,7 +15,7 @@ from torch import Tensor
 import clocs
 from clocs import keyed_random
 from clocs.encoders.base import Encoder, Weights
-from clocs.encoders.make import ENCODERS, make_encoder
+from clocs.encoders.make import ENCODERS, make_encoder, sees_many_leads
 from clocs.errors import CheckpointError, SettingError
 from clocs.evaluation.groups import evaluate_frames
 from clocs.frames.frames import Frames
@@ -32,7 +32,11 @@ from clocs.training.loop import Epoch, Settings, Trained, fit
 CPU = torch.device("cpu")
 HERE = Path(__file__).parent
 
-pytestmark = pytest.mark.parametrize("name", [*ENCODERS, "tiny"])
+NAMES = [*ENCODERS, "tiny"]
+LEADS = ("II", "V2", "aVL")  # that an encoder of many leads sees here
+
+every = pytest.mark.parametrize("name", NAMES)
+every_of_one_lead = pytest.mark.parametrize("name", [n for n in NAMES if not sees_many_leads(n)])
 
 
 class Tiny(torch.nn.Module):
@@ -63,27 +67,40 @@ def frames(small_store: Store) -> Frames:
     return make_frames(small_store, spec=FrameSpec(5.0, 400))
 
 
+def make(name: str, **settings: Any) -> Encoder:
+    return make_encoder(name, **settings, leads=LEADS if sees_many_leads(name) else ())
+
+
+def random_frames(encoder: Encoder, members: int, n: int, **kind: Any) -> Tensor:
+    """(members, n, samples), or (members, n, leads, samples) for an encoder of many leads."""
+    axes = (len(encoder.leads),) if encoder.leads else ()
+    return torch.rand(members, n, *axes, encoder.samples, **kind)
+
+
 def start(encoder: Encoder, seeds: list[int]) -> tuple[Weights, Weights]:
     return encoder.parameters(keyed_random.member_keys(seeds)), encoder.buffers(len(seeds))
 
 
+@every
 def test_an_encoder_of_this_package_has_a_test_of_its_own(name: str) -> None:
     assert name == "tiny" or (HERE / f"test_{name}.py").is_file()
 
 
+@every
 def test_it_is_made_with_the_given_arguments(name: str) -> None:
-    encoder = make_encoder(name, embedding_dim=5, samples=600, dropout=0.2)
+    encoder = make(name, embedding_dim=5, samples=600, dropout=0.2)
     assert (encoder.name, encoder.embedding_dim, encoder.samples) == (name, 5, 600)
-    assert encoder == make_encoder(name, embedding_dim=5, samples=600, dropout=0.2)
+    assert encoder == make(name, embedding_dim=5, samples=600, dropout=0.2)
     with pytest.raises(SettingError, match="`embedding_dim` must be at least 1, not 0"):
-        make_encoder(name, embedding_dim=0, samples=600)
+        make(name, embedding_dim=0, samples=600)
 
 
 @pytest.mark.parametrize("samples", [400, 601, 2500])
+@every
 def test_a_frame_becomes_an_embedding_that_is_nowhere_negative(name: str, samples: int) -> None:
-    encoder = make_encoder(name, embedding_dim=7, samples=samples)
+    encoder = make(name, embedding_dim=7, samples=samples)
     weights, buffers = start(encoder, [0, 1])
-    x = torch.rand(2, 3, samples)
+    x = random_frames(encoder, 2, 3)
     z, updated = encoder.encode_training(weights, buffers, x, keyed_random.member_keys([0, 1]))
     for embedding in (z, encoder.encode(weights, buffers, x)):
         assert embedding.shape == (2, 3, 7)
@@ -94,33 +111,38 @@ def test_a_frame_becomes_an_embedding_that_is_nowhere_negative(name: str, sample
     assert weights.keys().isdisjoint(buffers)
 
 
+@every
 def test_a_frame_too_short_is_refused(name: str) -> None:
     with pytest.raises(SettingError, match=rf"'{name}'.* 4 samples|4 samples .*'{name}'"):
-        make_encoder(name, embedding_dim=8, samples=4)
+        make(name, embedding_dim=8, samples=4)
 
 
+@every
 def test_members_are_initialised_by_their_own_seed_alone(name: str) -> None:
-    encoder = make_encoder(name, embedding_dim=8, samples=400)
+    encoder = make(name, embedding_dim=8, samples=400)
     both, alone = start(encoder, [3, 8])[0], start(encoder, [8])[0]
     for tensor in alone:
         assert torch.equal(both[tensor][1:], alone[tensor])
-    (weight,) = (both[tensor] for tensor in both if tensor.endswith("linear.weight"))
-    assert not torch.equal(weight[0], weight[1])
+    drawn = [both[k] for k in both if k.endswith(("linear.weight", "conv.weight"))]
+    assert drawn
+    assert not any(torch.equal(weight[0], weight[1]) for weight in drawn)
 
 
+@every
 def test_evaluation_of_a_frame_does_not_depend_on_the_others(name: str) -> None:
-    encoder = make_encoder(name, embedding_dim=8, samples=400)
+    encoder = make(name, embedding_dim=8, samples=400)
     weights, buffers = ({k: v.double() for k, v in t.items()} for t in start(encoder, [0]))
-    x = torch.rand(1, 5, 400, dtype=torch.float64)
+    x = random_frames(encoder, 1, 5, dtype=torch.float64)
     together = encoder.encode(weights, buffers, x)
     alone = encoder.encode(weights, buffers, x[:, 2:3])
     assert torch.allclose(together[:, 2:3], alone, atol=1e-12)
 
 
+@every
 def test_dropout_is_a_function_of_its_keys(name: str) -> None:
-    encoder = make_encoder(name, embedding_dim=8, samples=400, dropout=0.4)
+    encoder = make(name, embedding_dim=8, samples=400, dropout=0.4)
     weights, buffers = start(encoder, [0])
-    x, keys = torch.rand(1, 4, 400), keyed_random.member_keys([0])
+    x, keys = random_frames(encoder, 1, 4), keyed_random.member_keys([0])
     first, again, other = (
         encoder.encode_training(weights, buffers, x, key)[0] for key in (keys, keys, keys + 1)
     )
@@ -128,10 +150,11 @@ def test_dropout_is_a_function_of_its_keys(name: str) -> None:
     assert not torch.equal(first, other)
 
 
+@every
 def test_activations_may_be_less_precise_than_weights(name: str) -> None:
-    encoder = make_encoder(name, embedding_dim=8, samples=400)
+    encoder = make(name, embedding_dim=8, samples=400)
     weights, buffers = start(encoder, [0])
-    x, keys = torch.rand(1, 16, 400), keyed_random.member_keys([0])
+    x, keys = random_frames(encoder, 1, 16), keyed_random.member_keys([0])
     z, after = encoder.encode_training(weights, buffers, x, keys)
     rough, rougher = encoder.encode_training(weights, buffers, x.bfloat16(), keys)
     assert rough.dtype == torch.float32
@@ -142,10 +165,11 @@ def test_activations_may_be_less_precise_than_weights(name: str) -> None:
     assert torch.allclose(evaluated, encoder.encode(weights, after, x), atol=0.05)
 
 
+@every
 def test_statistics_move_by_their_momentum(name: str) -> None:
-    encoder = make_encoder(name, embedding_dim=8, samples=400, dropout=0.0)
+    encoder = make(name, embedding_dim=8, samples=400, dropout=0.0)
     weights, buffers = start(encoder, [0])
-    x, keys = torch.rand(1, 4, 400), keyed_random.member_keys([0])
+    x, keys = random_frames(encoder, 1, 4), keyed_random.member_keys([0])
     whole, tenth, none = (
         encoder.encode_training(weights, buffers, x, keys, momentum=m)[1] for m in (1.0, 0.1, 0.0)
     )
@@ -156,6 +180,7 @@ def test_statistics_move_by_their_momentum(name: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["cmsc", "byol"])
+@every_of_one_lead
 def test_a_fleet_equals_its_singles_in_float64(name: str, method: str, frames: Frames) -> None:
     def trained(seeds: list[int]) -> Trained:
         settings = Settings(epochs=1, batch_size=32, lr=1e-3)
@@ -172,6 +197,7 @@ def test_a_fleet_equals_its_singles_in_float64(name: str, method: str, frames: F
             assert torch.allclose(value[0], together, atol=1e-9), tensor
 
 
+@every_of_one_lead
 def test_from_pretraining_to_a_score(name: str, frames: Frames, tmp_path: Path) -> None:
     plan = Plan(
         "cmsc", (0, 1), encoder=name, embedding_dim=16,
@@ -192,6 +218,7 @@ def test_from_pretraining_to_a_score(name: str, frames: Frames, tmp_path: Path) 
     assert all(0 <= auc <= 1 for auc in scores.auc)
 
 
+@every_of_one_lead
 def test_random_bn_differs_from_random_in_its_statistics_alone(
     name: str, frames: Frames, tmp_path: Path
 ) -> None:
@@ -201,6 +228,7 @@ def test_random_bn_differs_from_random_in_its_statistics_alone(
     assert all(not torch.equal(plain.buffers[k], seen.buffers[k]) for k in plain.buffers)
 
 
+@every_of_one_lead
 def test_weights_of_another_encoder_are_refused(name: str, frames: Frames, tmp_path: Path) -> None:
     other = "resnet" if name == "cnn" else "cnn"
     pretrain_frames(frames, Plan("random", encoder=name, embedding_dim=4), tmp_path / "run")
@@ -211,6 +239,7 @@ def test_weights_of_another_encoder_are_refused(name: str, frames: Frames, tmp_p
         load_checkpoint(tmp_path / "run")
 
 
+@every_of_one_lead
 def test_from_a_store_to_a_search_through_the_public_api(
     name: str, small_store: Store, tmp_path: Path
 ) -> None:
@@ -245,6 +274,7 @@ def test_from_a_store_to_a_search_through_the_public_api(
     assert np.isfinite(vectors.vectors).all()
 
 
+@every_of_one_lead
 def test_a_checkpoint_of_an_encoder_that_is_not_known_says_so(
     name: str, frames: Frames, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,270 @@
+"""What is particular to the network of many leads; what every encoder must do is tested beside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from clocs import keyed_random
+from clocs.encoders.make import make_encoder, sees_many_leads
+from clocs.encoders.multilead import MultiLead
+from clocs.errors import SettingError
+
+LEADS = ("I", "II", "III", "aVR", "aVL", "aVF", "V1", "V2", "V3", "V4", "V5", "V6")
+KEYS = keyed_random.member_keys([5])
+Tensors = dict[str, Tensor]
+Ours = tuple[MultiLead, Tensors, Tensors]
+
+
+class Residual(nn.Module):
+    def __init__(self, c_in: int, c_out: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv1d(c_in, c_out, 5, stride, padding=2, bias=False)
+        self.norm1 = nn.BatchNorm1d(c_out)
+        self.conv2 = nn.Conv1d(c_out, c_out, 5, padding=2, bias=False)
+        self.norm2 = nn.BatchNorm1d(c_out)
+        self.shortcut = nn.Sequential()
+        if stride > 1 or c_in != c_out:
+            pool = nn.AvgPool1d(stride, ceil_mode=True)
+            conv = nn.Conv1d(c_in, c_out, 1, bias=False)
+            self.shortcut = nn.Sequential(pool, conv, nn.BatchNorm1d(c_out))
+
+    def forward(self, h: Tensor) -> Tensor:
+        inner = self.norm1(self.conv1(h)).relu()
+        return torch.relu(self.norm2(self.conv2(inner)) + self.shortcut(h))
+
+
+class Twin(nn.Module):
+    """The same network in torch's own modules."""
+
+    def __init__(self, leads: int, dim: int, kernel: int, stride: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(leads, 64, kernel, stride, padding=kernel // 2, bias=False)
+        self.there = nn.Linear(leads, 64, bias=False)
+        self.norm = nn.BatchNorm1d(64)
+        widths = (64, 64, 64, 128, 128, 256, 256, dim, dim)
+        self.blocks = nn.Sequential(
+            *(
+                Residual(widths[i], widths[i + 1], 2 if i in (2, 4, 6) else 1)
+                for i in range(len(widths) - 1)
+            )
+        )
+        self.double()
+
+    def forward(self, x: Tensor) -> Tensor:
+        there = (~x.isnan().any(dim=2)).to(x.dtype)
+        factor = (x.shape[1] / there.sum(dim=1)).sqrt()
+        h = self.conv(x.nan_to_num()) * factor[:, None, None] + self.there(there)[:, :, None]
+        z: Tensor = self.blocks(self.norm(h).relu()).mean(dim=2)
+        return z
+
+    def pairs(self) -> dict[str, tuple[nn.Module, nn.Module]]:
+        """Convolution and batch norm by our names."""
+        found: dict[str, tuple[nn.Module, nn.Module]] = {"stem": (self.conv, self.norm)}
+        for number, block in enumerate(self.blocks):
+            assert isinstance(block, Residual)
+            name = f"stage{number // 2 + 1}.block{number % 2 + 1}"
+            found[f"{name}.first"] = block.conv1, block.norm1
+            found[f"{name}.second"] = block.conv2, block.norm2
+            if len(block.shortcut):
+                found[f"{name}.shortcut"] = block.shortcut[1], block.shortcut[2]
+        return found
+
+    def named(self) -> Tensors:
+        """Its weights by our names."""
+        own = {"stem.there.weight": self.there.weight}
+        for name, (conv, norm) in self.pairs().items():
+            kinds = {"conv.weight": conv.weight, "norm.weight": norm.weight, "norm.bias": norm.bias}
+            own |= {f"{name}.{kind}": tensor for kind, tensor in kinds.items()}  # type: ignore[misc]
+        return own
+
+    def statistics(self) -> Tensors:
+        found = {}
+        for name, (_, norm) in self.pairs().items():
+            state = norm.state_dict()
+            found[f"{name}.norm.mean"] = state["running_mean"]
+            found[f"{name}.norm.variance"] = state["running_var"]
+        return found
+
+
+def doubled(encoder: MultiLead, seeds: list[int]) -> Ours:
+    weights = encoder.parameters(keyed_random.member_keys(seeds))
+    weights = {k: v.double() for k, v in weights.items()}
+    for name in weights:  # away from 1 and 0, where a mistake could hide
+        if ".norm." in name:
+            weights[name] += torch.linspace(-0.4, 0.4, weights[name].shape[1])
+    return encoder, weights, {k: v.double() for k, v in encoder.buffers(len(seeds)).items()}
+
+
+def twin_of(ours: Ours, kernel: int = 15, stride: int = 2) -> Twin:
+    encoder, weights, _ = ours
+    twin = Twin(len(encoder.leads), encoder.embedding_dim, kernel, stride)
+    named = twin.named()
+    assert named.keys() == weights.keys()
+    for name, tensor in named.items():
+        tensor.data = weights[name][0].clone()
+    return twin
+
+
+def some(n: int, leads: int, samples: int) -> Tensor:
+    """Frames of which the second lacks a lead, and the last all but one."""
+    x = torch.randn(n, leads, samples, dtype=torch.float64)
+    x[1, 0] = x[-1, 1:] = torch.nan
+    return x
+
+
+@pytest.fixture
+def ours() -> Ours:
+    return doubled(MultiLead(embedding_dim=12, samples=130, dropout=0.0, leads=LEADS[:3]), [5])
+
+
+def test_it_equals_torchs_modules_in_training_and_in_evaluation(ours: Ours) -> None:
+    encoder, weights, buffers = ours
+    twin, x = twin_of(ours), some(6, 3, 130)
+    z, after = encoder.encode_training(weights, buffers, x[None], KEYS)
+    assert torch.allclose(z[0], twin(x), atol=1e-10)
+    statistics = twin.statistics()
+    assert statistics.keys() == after.keys()
+    for name, of_torch in statistics.items():
+        assert torch.allclose(after[name][0], of_torch, atol=1e-10), name
+    twin.eval()
+    assert torch.allclose(encoder.encode(weights, after, x[None])[0], twin(x), atol=1e-10)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_its_gradients_equal_those_of_torchs_modules(ours: Ours, training: bool) -> None:
+    encoder, weights, buffers = ours
+    twin, x = twin_of(ours).train(training), some(6, 3, 130)
+    weights = {name: tensor.requires_grad_() for name, tensor in weights.items()}
+    towards = torch.randn(6, 12, dtype=torch.float64)
+    if training:
+        z, _ = encoder.encode_training(weights, buffers, x[None], KEYS)
+    else:
+        z = encoder.encode(weights, buffers, x[None])
+    gradients = torch.autograd.grad((z[0] * towards).sum(), [*weights.values()])
+    (twin(x) * towards).sum().backward()
+    named = twin.named()
+    for name, gradient in zip(weights, gradients, strict=True):
+        theirs = named[name].grad
+        assert theirs is not None
+        assert torch.allclose(gradient[0], theirs, atol=1e-9), name
+
+
+@pytest.mark.parametrize(
+    ("samples", "kernel", "stride"), [(1000, 15, 2), (1001, 31, 4), (2500, 45, 6), (5000, 75, 10)]
+)
+def test_of_longer_frames_the_stem_takes_longer_strides(
+    samples: int, kernel: int, stride: int
+) -> None:
+    ours = doubled(MultiLead(embedding_dim=4, samples=samples, dropout=0.0, leads=LEADS[:2]), [5])
+    encoder, weights, buffers = ours
+    x = some(3, 2, samples)
+    assert torch.allclose(
+        encoder.encode_training(weights, buffers, x[None], KEYS)[0][0],
+        twin_of(ours, kernel, stride)(x),
+        atol=1e-10,
+    )
+    assert encoder.feature_map(weights, buffers, x[None]).shape[2] <= 63
+
+
+def test_by_default_it_has_between_one_and_five_million_weights() -> None:
+    encoder = make_encoder("multilead", embedding_dim=320, samples=500, leads=LEADS)
+    assert encoder == MultiLead(leads=LEADS)
+    weights = encoder.parameters(KEYS)
+    assert sum(tensor.numel() for tensor in weights.values()) == 3_603_968
+    assert sees_many_leads("multilead")
+
+
+def test_the_stem_starts_with_hes_variance() -> None:
+    weights = MultiLead(leads=LEADS).parameters(KEYS)
+    for name, fan_in in (("stem", 12 * 15), ("stage3.block2.second", 256 * 5)):
+        variance = weights[f"{name}.conv.weight"].var()
+        assert torch.allclose(variance, torch.tensor(2 / fan_in), rtol=0.03)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_missing_lead_is_not_a_flat_one(ours: Ours, training: bool) -> None:
+    encoder, weights, buffers = ours
+
+    def encoded(x: Tensor) -> Tensor:
+        if training:
+            return encoder.encode_training(weights, buffers, x[None], KEYS)[0][0]
+        return encoder.encode(weights, buffers, x[None])[0]
+
+    x = torch.randn(4, 3, 130, dtype=torch.float64)
+    flat, missing = x.clone(), x.clone()
+    flat[:2, 1], missing[:2, 1] = 0, torch.nan
+    assert encoded(missing).isfinite().all()
+    assert not torch.allclose(encoded(missing), encoded(flat))
+
+
+def test_the_order_of_leads_is_the_callers() -> None:
+    encoder, weights, buffers = doubled(MultiLead(samples=64, leads=LEADS[:3], dropout=0.0), [5])
+    order = [2, 0, 1]
+    other = MultiLead(samples=64, leads=tuple(LEADS[i] for i in order), dropout=0.0)
+    turned = dict(weights)
+    turned["stem.conv.weight"] = weights["stem.conv.weight"][:, :, order]
+    turned["stem.there.weight"] = weights["stem.there.weight"][:, :, order]
+    x = some(4, 3, 64)
+    z = encoder.encode(weights, buffers, x[None])
+    assert torch.allclose(other.encode(turned, buffers, x[:, order][None]), z, atol=1e-10)
+    assert not torch.allclose(encoder.encode(weights, buffers, x[:, order][None]), z)
+
+
+def test_one_lead_is_enough() -> None:
+    encoder = make_encoder("multilead", embedding_dim=8, samples=100, leads=("II",))
+    weights, buffers = encoder.parameters(KEYS), encoder.buffers(1)
+    x = torch.randn(1, 4, 1, 100)
+    assert encoder.encode_training(weights, buffers, x, KEYS)[0].shape == (1, 4, 8)
+    assert encoder.encode(weights, buffers, x).isfinite().all()
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_a_fleet_of_two_equals_two_singles(dropout: float) -> None:
+    encoder = MultiLead(embedding_dim=12, samples=130, dropout=dropout, leads=LEADS[:3])
+    _, weights, buffers = doubled(encoder, [3, 8])
+    keys = keyed_random.member_keys([3, 8])
+    x = torch.stack([some(4, 3, 130), some(4, 3, 130)])
+    z, after = encoder.encode_training(weights, buffers, x, keys)
+    features = encoder.feature_map(weights, after, x)
+    for member, seed in enumerate([3, 8]):
+        _, own, start = doubled(encoder, [seed])
+        one = x[member : member + 1]
+        alone, moved = encoder.encode_training(own, start, one, keys[member : member + 1])
+        assert torch.allclose(alone[0], z[member], atol=1e-12)
+        assert all(torch.allclose(moved[k][0], after[k][member], atol=1e-12) for k in moved)
+        assert torch.allclose(encoder.feature_map(own, moved, one)[0], features[member], atol=1e-12)
+
+
+def test_the_mean_of_the_feature_map_is_the_embedding(ours: Ours) -> None:
+    encoder, weights, buffers = ours
+    x = some(4, 3, 130)[None]
+    features = encoder.feature_map(weights, buffers, x)
+    assert features.shape == (1, 4, 9, 12)  # 130 / 2 / 2 / 2 / 2, each rounded up
+    assert torch.allclose(features.mean(dim=2), encoder.encode(weights, buffers, x), atol=1e-12)
+
+
+def test_weights_of_heads_and_other_buffers_may_stand_beside_its_own(ours: Ours) -> None:
+    encoder, weights, buffers = ours
+    x = some(4, 3, 130)[None]
+    more = {"head.weight": torch.ones(1, 12, 2)}
+    z, after = encoder.encode_training(weights | more, buffers | more, x, KEYS)
+    assert torch.equal(z, encoder.encode_training(weights, buffers, x, KEYS)[0])
+    assert after.keys() == buffers.keys()
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"samples": 31}, "31 samples is too short .*'multilead'; use frames of at least 32"),
+        ({"embedding_dim": 5000}, "`embedding_dim` .* from 1 to 4096, not 5000"),
+        ({"leads": ("I", "I")}, "each once, not I, I"),
+        ({"leads": ()}, "each once, not none"),
+    ],
+)
+def test_what_it_cannot_be_is_refused(settings: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(SettingError, match=sentence):
+        MultiLead(**{"leads": LEADS} | settings)
