@@ -112,3 +112,41 @@ def test_a_fraction_and_a_number_of_labels_are_refused_together(
 ) -> None:
     with pytest.raises(SettingError, match="`labels` is a number and `fraction` a share"):
         evaluate(runs[0], small_store.path, "--labels", 9, "--fraction", 0.5)
+
+
+OPTIMISER = (
+    "--optimiser", "adamw", "--weight-decay", 0.05, "--schedule", "cosine", "--warm-up", 0.1,
+    "--clip", 1, "--average", 0.9,
+)  # fmt: skip
+CHOSEN = {
+    "optimiser": "adamw",
+    "weight_decay": 0.05,
+    "schedule": "cosine",
+    "warm_up": 0.1,
+    "clip": 1.0,
+    "average": 0.9,
+}
+
+
+def test_the_optimiser_is_chosen_on_the_command_line_and_said_in_the_json(
+    runs: list[Path], small_store: Store, tmp_path: Path
+) -> None:
+    pretrained = CliRunner().invoke(
+        app,
+        [str(word) for word in (
+            "pretrain", small_store.path, "--out", tmp_path / "run", "--embedding-dim", 8,
+            "--epochs", 1, "--batch-size", 64, *OPTIMISER, "--json",
+        )],
+        catch_exceptions=False,
+    )  # fmt: skip
+    (card,) = json.loads(pretrained.stdout)
+    assert CHOSEN.items() <= card["training"].items()
+    words = evaluate(
+        runs[0], small_store.path, *QUICK, "--protocol", "finetune", *OPTIMISER,
+        "--encoder-lr", 0.1, "--json",
+    )  # fmt: skip
+    assert (CHOSEN | {"encoder_lr": 0.1}).items() <= json.loads(words)["settings"].items()
+    with pytest.raises(SettingError, match="linear does not take `encoder_lr`"):
+        evaluate(runs[0], small_store.path, *QUICK, "--encoder-lr", 0.1)
+    with pytest.raises(SettingError, match="`weight_decay` needs `optimiser=adamw`"):
+        evaluate(runs[0], small_store.path, *QUICK, "--weight-decay", 0.1)

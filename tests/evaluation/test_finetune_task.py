@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
+from clocs import keyed_random
 from clocs.encoders.base import Weights
 from clocs.evaluation import score_groups
 from clocs.evaluation.finetune_task import FinetuneTask, LabelledWindows, members_together
@@ -40,6 +41,7 @@ def task(
     dtype: torch.dtype = torch.float32,
     *,
     curve: bool = False,
+    encoder_lr: float = 1.0,
 ) -> FinetuneTask:
     train, validation = (
         LabelledWindows.of(frames, rows_with_label(frames, s), CPU) for s in (0, 1)
@@ -52,7 +54,21 @@ def task(
         [torch.arange(count) for count in counts],
         multilabel=frames.multilabel,
         curve=curve,
+        encoder_lr=encoder_lr,
     )
+
+
+def test_the_encoder_learns_at_its_own_rate_and_the_head_at_the_full_one(
+    random: list[Checkpoint], small_frames: Frames
+) -> None:
+    """After one step of Adam, whose length is the learning rate."""
+    one_step = Settings(epochs=1, batch_size=10_000, lr=1e-3, keep="last")
+    made = task(random[:1], small_frames, [16], torch.float64, encoder_lr=0.1)
+    start = made.parameters(keyed_random.member_keys([0]))
+    done = fit(made, [0], one_step, device=CPU, dtype=torch.float64)
+    for name, tensor in done.weights.items():
+        furthest = float((tensor - start[name]).abs().max())
+        assert furthest == pytest.approx(1e-3 if name.startswith("head.") else 1e-4, rel=0.02), name
 
 
 def test_fine_tuning_changes_the_encoder_and_never_the_checkpoint(

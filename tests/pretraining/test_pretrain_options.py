@@ -9,7 +9,7 @@ import torch
 
 import clocs
 from clocs import Frames, Store, keyed_random
-from clocs.errors import LeakError, SettingError
+from clocs.errors import CheckpointError, LeakError, SettingError
 from clocs.frames.join import join
 from clocs.frames.make import make_frames
 from clocs.pretraining.methods.contrastive import PatientNCE
@@ -227,3 +227,20 @@ def test_bfloat16_activations_train_to_nearly_the_same_encoder(
     assert all(tensor.dtype == torch.float32 for tensor in half.weights.values())
     losses = [c.card.metrics["validation_loss"] for c in (exact, half)]
     assert losses[0] != losses[1] and losses[0] == pytest.approx(losses[1], rel=0.02)
+
+
+def test_the_card_names_the_optimiser_and_another_one_is_another_training(
+    small_frames: Frames, tmp_path: Path
+) -> None:
+    adam = Plan("cmsc", embedding_dim=8, settings=QUICK)
+    how = {"optimiser": "adamw", "schedule": "cosine", "warm_up": 0.1, "clip": 1.0, "average": 0.9}
+    adamw = replace(adam, settings=Settings(**QUICK.facts() | how))
+    (plain,) = pretrain_frames(small_frames, adam, tmp_path / "adam")
+    (changed,) = pretrain_frames(small_frames, adamw, tmp_path / "adamw")
+    assert (how | {"weight_decay": 0.01}).items() <= changed.card.training.items()
+    assert not {*how, "weight_decay"} & plain.card.training.keys()
+    assert pretrain_frames(small_frames, adamw, tmp_path / "adamw", resume=True)
+    with pytest.raises(CheckpointError, match=r"with other settings \(settings\)"):
+        pretrain_frames(small_frames, adam, tmp_path / "adamw", resume=True)
+    with pytest.raises(CheckpointError, match=r"with other settings \(settings\)"):
+        pretrain_frames(small_frames, adamw, tmp_path / "adam", resume=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -16,6 +18,14 @@ from clocs.training.loop import Engine, Settings, Trained, fit
 
 METHODS = ("cmsc", "cmlc", "cmsmlc", "simclr", "byol", "mtssl", "supervised")
 SEEDS = [0, 1, 2]
+ALL_OPTIONS: dict[str, Any] = {
+    "optimiser": "adamw",
+    "weight_decay": 0.1,
+    "schedule": "cosine",
+    "warm_up": 0.3,
+    "clip": 0.5,
+    "average": 0.9,
+}
 pytestmark = pytest.mark.gpu
 
 
@@ -57,8 +67,9 @@ def frames() -> Frames:
     )
 
 
-def trained(frames: Frames, method: str, device: str) -> Trained:
-    plan = Plan(method, tuple(SEEDS), settings=Settings(batch_size=64, epochs=3, lr=1e-3))
+def trained(frames: Frames, method: str, device: str, **options: Any) -> Trained:
+    settings = Settings(batch_size=64, epochs=3, lr=1e-3, **options)
+    plan = Plan(method, tuple(SEEDS), settings=settings)
     task = PretrainingTask(frames, plan, device=torch.device(device))
     return fit(task, SEEDS, plan.settings, device=torch.device(device))
 
@@ -74,13 +85,16 @@ def test_a_training_is_the_same_bit_for_bit_when_repeated(frames: Frames, method
     assert furthest(trained(frames, method, "cuda"), trained(frames, method, "cuda")) == 0
 
 
+@pytest.mark.parametrize("options", [{}, ALL_OPTIONS], ids=["adam", "all options"])
 @pytest.mark.parametrize("method", METHODS)
-def test_a_gpu_learns_what_a_cpu_learns(frames: Frames, method: str) -> None:
+def test_a_gpu_learns_what_a_cpu_learns(
+    frames: Frames, method: str, options: dict[str, Any]
+) -> None:
     """Adam makes steps of one size, so a weight with a tiny gradient may go either way.
 
     Therefore all weights together are compared, with how far they have come.
     """
-    there, here = trained(frames, method, "cuda"), trained(frames, method, "cpu")
+    there, here = (trained(frames, method, device, **options) for device in ("cuda", "cpu"))
     plan = Plan(method, tuple(SEEDS), settings=Settings(batch_size=64))
     start = PretrainingTask(frames, plan, device=torch.device("cpu")).parameters(
         keyed_random.member_keys(SEEDS)
@@ -91,17 +105,23 @@ def test_a_gpu_learns_what_a_cpu_learns(frames: Frames, method: str) -> None:
     assert there.validation_loss == pytest.approx(here.validation_loss, rel=5e-2)
 
 
+@pytest.mark.parametrize("options", [{}, ALL_OPTIONS], ids=["adam", "all options"])
 @pytest.mark.parametrize("method", METHODS)
-def test_captured_steps_equal_eager_ones(frames: Frames, method: str) -> None:
+def test_captured_steps_equal_eager_ones(
+    frames: Frames, method: str, options: dict[str, Any]
+) -> None:
     def after_an_epoch(captured: bool) -> Fleet:
         device = torch.device("cuda")
-        plan = Plan(method, tuple(SEEDS), settings=Settings(batch_size=16, lr=1e-3))
+        settings = Settings(epochs=2, batch_size=16, lr=1e-3, **options)
+        plan = Plan(method, tuple(SEEDS), settings=settings)
         task = PretrainingTask(frames, plan, device=device)
         keys = keyed_random.member_keys(SEEDS, device)
         parameters = {k: v.to(device) for k, v in task.parameters(keys).items()}
         buffers = {k: v.to(device) for k, v in task.buffers(len(SEEDS)).items()}
         layouts = Layout.of(parameters), Layout.of(buffers)
-        fleet = Fleet.start(layouts[0].pack(parameters), layouts[1].pack(buffers))
+        fleet = Fleet.start(
+            layouts[0].pack(parameters), layouts[1].pack(buffers), averaged="average" in options
+        )
         engine = Engine(task, fleet, layouts, keys, plan.settings)
         if not captured:
             engine._step = engine._one_step
@@ -110,5 +130,5 @@ def test_captured_steps_equal_eager_ones(frames: Frames, method: str) -> None:
 
     replayed, eager = after_an_epoch(True), after_an_epoch(False)
     assert int(replayed.steps[0]) > 1
-    for name in ("theta", "buffers", "moment1", "moment2", "steps"):
-        assert torch.equal(getattr(replayed, name), getattr(eager, name)), name
+    for name, tensor in eager.state.items():
+        assert torch.equal(replayed.state[name], tensor), name

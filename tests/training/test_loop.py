@@ -16,6 +16,7 @@ from clocs.pretraining.task import PretrainingTask
 from clocs.training import loop
 from clocs.training.fleet import Fleet
 from clocs.training.loop import Epoch, Keep, Settings, Trained, fit
+from clocs.training.optimiser import Optimiser
 from clocs.training.signals import min_max
 from clocs.training.task import Task, shuffled_rows
 
@@ -256,7 +257,7 @@ def test_steps_are_adams() -> None:
         gradient = torch.randn(2, 5, dtype=torch.float64)
         reference.grad = gradient.clone()
         adam.step()
-        fleet.step(gradient, fleet.buffers, torch.zeros(2), 1e-2, everyone)
+        fleet.step(gradient, fleet.buffers, torch.zeros(2), Optimiser(1e-2), everyone)
     assert torch.allclose(fleet.theta, reference.detach(), atol=1e-12)
 
 

@@ -51,7 +51,42 @@ BatchSize = Annotated[
     int | None,
     typer.Option(help="Instances per batch; the paper's number for the dataset by default.", min=2),
 ]
-LearningRate = Annotated[float, typer.Option("--lr", help="Learning rate of Adam.")]
+LearningRate = Annotated[
+    float, typer.Option("--lr", help="Learning rate; with a schedule, the highest.")
+]
+Optimiser = Annotated[
+    Literal["adam", "adamw"],
+    typer.Option(help="Adam as in the paper, or AdamW, whose weights decay."),
+]
+WeightDecay = Annotated[
+    float | None,
+    typer.Option(
+        help="How fast weights decay under AdamW, biases and scales of norms aside; 0.01 by "
+        "default.",
+        min=0,
+    ),
+]
+Schedule = Annotated[
+    Literal["constant", "cosine"],
+    typer.Option(help="Learning rate after the warm-up: constant, or falling to 0 at the end."),
+]
+WarmUp = Annotated[
+    float,
+    typer.Option(help="Share of all steps in which the learning rate rises, such as 0.05.", min=0),
+]
+Clip = Annotated[
+    float | None,
+    typer.Option(
+        help="Greatest norm of a gradient; longer ones are shortened. By default none is."
+    ),
+]
+Average = Annotated[
+    float | None,
+    typer.Option(
+        help="Validate and keep an exponential average of the weights with this decay per step, "
+        "such as 0.998; by default the weights themselves."
+    ),
+]
 
 
 def names_of(leads: str | None) -> list[str] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +19,8 @@ from clocs.recording import Filters
 from clocs.store.store import Store, as_store
 from clocs.training.checkpoint import Checkpoint, as_checkpoints
 from clocs.training.device import pick_device
-from clocs.training.loop import Epoch, Settings
+from clocs.training.loop import Epoch
+from clocs.training.settings import OptimiserName, Schedule, Settings
 
 
 def evaluate(
@@ -36,6 +37,12 @@ def evaluate(
     patience: int | None = None,
     batch_size: int | None = None,
     lr: float | None = None,
+    optimiser: OptimiserName | None = None,
+    weight_decay: float | None = None,
+    schedule: Schedule | None = None,
+    warm_up: float | None = None,
+    clip: float | None = None,
+    average: float | None = None,
     settings: Settings | None = None,
     split: Literal["hash", "folds"] | None = None,
     test_folds: Sequence[str] | None = None,
@@ -63,8 +70,16 @@ def evaluate(
         epochs: At most this many, for protocols that train; 400 by default.
         patience: Epochs without a lower validation loss before a seed stops; 15 by default.
         batch_size: Rows per step; the paper's for the dataset by default.
-        lr: Adam's learning rate; 1e-4 by default.
-        settings: The last four as one object, in place of them.
+        lr: Learning rate; 1e-4 by default.
+        optimiser: 'adam', the paper's, or 'adamw', with weight decay; 'adam' by default.
+        weight_decay: Of AdamW; biases and scales of norms do not decay. 0.01 by default.
+        schedule: Of the learning rate: 'constant', or 'cosine', which falls to 0 at the end of all
+            `epochs`; 'constant' by default.
+        warm_up: The share of all steps in which the learning rate rises to `lr`; 0 by default.
+        clip: The greatest norm of a seed's gradient; longer ones are shortened. None by default.
+        average: Decay of an exponential average of the weights over steps, such as 0.998; the
+            averaged weights are validated and kept. None by default.
+        settings: All from `epochs` to here as one object, in place of them.
         split: Whether the 'hash' of patients or official 'folds' decide who is trained and tested
             on; the folds by default where the store has some.
         test_folds: The folds to test on; where they are numbers, the last by default.
@@ -76,7 +91,7 @@ def evaluate(
         resamples: Bootstrap resamples of seeds and patients; 0 for no intervals.
         device: 'cpu', 'cuda' …; the best available by default.
         on_epoch: Called after each epoch.
-        options: The protocol's own, such as `k` of 'knn'.
+        options: The protocol's own, such as `k` of 'knn' or `encoder_lr` of 'finetune'.
     """
     return evaluate_many(
         [checkpoint],
@@ -91,6 +106,12 @@ def evaluate(
         patience=patience,
         batch_size=batch_size,
         lr=lr,
+        optimiser=optimiser,
+        weight_decay=weight_decay,
+        schedule=schedule,
+        warm_up=warm_up,
+        clip=clip,
+        average=average,
         settings=settings,
         split=split,
         test_folds=test_folds,
@@ -149,9 +170,7 @@ def evaluate_many(
         )
     spec = replace(store.manifest.frame, filters=_filters_of_encoders(groups, store))
     frames = make_frames(store, spec=spec, leads=leads, split=by, split_seed=split_seed)
-    training = {
-        name: options.pop(name, None) for name in ("epochs", "patience", "batch_size", "lr")
-    }
+    training = {f.name: options.pop(f.name, None) for f in fields(Settings)}
     settings = Settings.choose(options.pop("settings", None), frames.batch_size, **training)
     return score_against_untrained(
         groups, frames, settings=settings, folds=folds, device=pick_device(device), **options

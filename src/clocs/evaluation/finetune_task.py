@@ -102,9 +102,11 @@ class FinetuneTask(Task):
         multilabel: bool,
         weights: Tensor | None = None,
         curve: bool = False,
+        encoder_lr: float = 1.0,
     ) -> None:
         """As `LinearHead`, but each member starts from a checkpoint.
 
+        `encoder_lr` is the learning rate of the encoder as a share of that of the layer on top.
         In one fleet all members have equally many labelled rows, or at least a batch: batch norm
         cannot mask padding.
         """
@@ -116,7 +118,7 @@ class FinetuneTask(Task):
         self.initial = stack(checkpoints)
         self.as_input = EncoderInput.of(checkpoints, signals.flat.device)
         self.signals, self.train, self.validation = signals, train, validation
-        self.multilabel, self.weights = multilabel, weights
+        self.multilabel, self.weights, self.encoder_lr = multilabel, weights, encoder_lr
         self.rows = torch.nn.utils.rnn.pad_sequence(labelled, batch_first=True)
         self.counts = torch.tensor([len(rows) for rows in labelled], device=self.rows.device)
         self.auc = MacroAUC(validation.targets, multilabel) if curve else None
@@ -124,6 +126,9 @@ class FinetuneTask(Task):
     @property
     def capturable(self) -> bool:
         return self.encoder.capturable
+
+    def lr_factor(self, name: str) -> float:
+        return 1.0 if name.startswith("head.") else self.encoder_lr
 
     def of(self, members: list[int]) -> FinetuneTask:
         some = copy(self)

@@ -18,7 +18,8 @@ from clocs.recording import FrameSpec
 from clocs.store.store import Store, as_store, expect_different_stores
 from clocs.training.checkpoint import Checkpoint, as_checkpoints
 from clocs.training.device import pick_device
-from clocs.training.loop import SAVE_EVERY, Epoch, Keep, Settings
+from clocs.training.loop import SAVE_EVERY, Epoch
+from clocs.training.settings import Keep, OptimiserName, Schedule, Settings
 
 
 def pretrain(
@@ -42,6 +43,12 @@ def pretrain(
     batch_size: int | None = None,
     lr: float | None = None,
     keep: Keep | None = None,
+    optimiser: OptimiserName | None = None,
+    weight_decay: float | None = None,
+    schedule: Schedule | None = None,
+    warm_up: float | None = None,
+    clip: float | None = None,
+    average: float | None = None,
     settings: Settings | None = None,
     split: Literal["hash", "folds"] | None = None,
     test_folds: Sequence[str] | None = None,
@@ -80,10 +87,18 @@ def pretrain(
         epochs: At most this many; 400 by default.
         patience: Epochs without a lower validation loss before a seed stops; 15 by default.
         batch_size: Instances per step; the paper's for the dataset by default.
-        lr: Adam's learning rate; 1e-4 by default.
+        lr: Learning rate; 1e-4 by default.
         keep: 'best', the weights of the lowest validation loss, or 'last', those after all
             `epochs`, without early stopping; 'best' by default.
-        settings: The last five as one object, in place of them.
+        optimiser: 'adam', the paper's, or 'adamw', with weight decay; 'adam' by default.
+        weight_decay: Of AdamW; biases and scales of norms do not decay. 0.01 by default.
+        schedule: Of the learning rate: 'constant', or 'cosine', which falls to 0 at the end of all
+            `epochs`; 'constant' by default.
+        warm_up: The share of all steps in which the learning rate rises to `lr`; 0 by default.
+        clip: The greatest norm of a seed's gradient; longer ones are shortened. None by default.
+        average: Decay of an exponential average of the weights over steps, such as 0.998; the
+            averaged weights are validated and kept. None by default.
+        settings: All from `epochs` to here as one object, in place of them.
         split: Whether the 'hash' of patients or official 'folds' decide who is trained and tested
             on; the folds by default where the store has some.
         test_folds: The folds to test on; where they are numbers, the last by default.
@@ -126,6 +141,12 @@ def pretrain(
             batch_size=batch_size,
             lr=lr,
             keep=keep,
+            optimiser=optimiser,
+            weight_decay=weight_decay,
+            schedule=schedule,
+            warm_up=warm_up,
+            clip=clip,
+            average=average,
         ),
     )
     if frame is not None and not frame.filters:

@@ -22,6 +22,7 @@ from clocs.errors import CheckpointError, ClocsWarning
 from clocs.files import remove_leftovers, write_atomic
 from clocs.kernels.native import adam
 from clocs.kernels.triton_support import can_use_triton
+from clocs.training.optimiser import Optimiser
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # Adam's
 _DIGEST = "sha256"  # in the header of a saved state
@@ -96,9 +97,11 @@ class Fleet:
     live: Tensor  # (members,) whether it still trains; a finished member no longer changes
     broken: Tensor  # (members,) whether it stopped because its loss was not finite
     epoch: Tensor  # (1,) epochs done
+    average: Tensor | None = None  # (members, weights) averaged over steps, where wanted
+    average_buffers: Tensor | None = None  # (members, statistics) likewise
 
     @classmethod
-    def start(cls, theta: Tensor, buffers: Tensor) -> Fleet:
+    def start(cls, theta: Tensor, buffers: Tensor, *, averaged: bool = False) -> Fleet:
         """Members as initialised, nothing done yet."""
         members, device = len(theta), theta.device
 
@@ -119,11 +122,26 @@ class Fleet:
             live=full(True, torch.bool),
             broken=full(False, torch.bool),
             epoch=torch.zeros(1, dtype=torch.int64),
+            average=theta.clone() if averaged else None,
+            average_buffers=buffers.clone() if averaged else None,
         )
+
+    @property
+    def state(self) -> dict[str, Tensor]:
+        """All that it has, by name."""
+        every = ((f.name, getattr(self, f.name)) for f in fields(self))
+        return {name: tensor for name, tensor in every if tensor is not None}
+
+    @property
+    def kept(self) -> tuple[Tensor, Tensor]:
+        """The rows that are validated and kept: weights and statistics, or their averages."""
+        if self.average is None or self.average_buffers is None:
+            return self.theta, self.buffers
+        return self.average, self.average_buffers
 
     def of(self, members: list[int]) -> Fleet:
         """A copy of the state of some members, in this order."""
-        state = {f.name: getattr(self, f.name) for f in fields(self)}
+        state = self.state
         epoch = state.pop("epoch").clone()
         return Fleet(**{k: v.detach()[members] for k, v in state.items()}, epoch=epoch)
 
@@ -131,15 +149,15 @@ class Fleet:
         """Take over the state of some members, as `of` gave it and as it has changed since."""
         if part is not self:
             self.epoch.copy_(part.epoch)
-            for f in fields(self):
-                if f.name != "epoch":
-                    getattr(self, f.name)[members] = getattr(part, f.name)
+            for name, tensor in part.state.items():
+                if name != "epoch":
+                    getattr(self, name)[members] = tensor
 
     @torch.no_grad()
     def step(
-        self, gradient: Tensor, buffers: Tensor, loss: Tensor, lr: float, on: Tensor
+        self, gradient: Tensor, buffers: Tensor, loss: Tensor, optimiser: Optimiser, on: Tensor
     ) -> Tensor:
-        """One Adam step of the members that are `on` and live; a non-finite loss ends a member.
+        """One step of the members that are `on` and live; a non-finite loss ends a member.
 
         All in place and without waiting for the host, so that a step can be captured and replayed.
 
@@ -147,37 +165,59 @@ class Fleet:
             gradient: (members, weights).
             buffers: (members, statistics) after this step's batch.
             loss: (members,) of this step's batch.
-            lr: Learning rate.
+            optimiser: How far they move.
             on: (members,) bool: which have a batch in this step.
 
         Returns:
             (members, 1) bool: which moved.
         """
-        numbers = {"lr": lr, "beta1": BETA1, "beta2": BETA2, "epsilon": EPSILON}
-        state = {k: getattr(self, k) for k in _STEPPED}
-        given = {"gradient": gradient, "after": buffers}
-        if self.in_kernels(loss):
-            from clocs.kernels import step_triton
-
-            return step_triton.adam(numbers, on, loss, given, **state)[:, None]
-        moved = adam(numbers, on, loss, given, **state)
-        if moved is not None:
-            return moved[:, None]
+        if optimiser.plain:
+            moved = self._step_in_kernels(gradient, buffers, loss, optimiser.lr, on)
+            if moved is not None:
+                return moved[:, None]
         failed = on & self.live & ~(loss.isfinite() & gradient.abs().amax(dim=1).isfinite())
         self.broken |= failed
         self.live &= ~failed
         moving = on & self.live
         column = moving[:, None]
         share = column.to(gradient.dtype)  # 0 leaves a row exactly as it is
-        gradient = torch.where(column, gradient, 0)
+        gradient = optimiser.clipped(torch.where(column, gradient, 0))
+        rate = share * optimiser.rate(self.steps, gradient.dtype)
         self.steps += moving
         self.moment1.lerp_(gradient, share * (1 - BETA1))
         self.moment2.lerp_(gradient.square(), share * (1 - BETA2))
         count = self.steps.clamp(min=1)[:, None].to(gradient.dtype)
         spread = (self.moment2 / (1 - BETA2**count)).sqrt_().add_(EPSILON)
-        self.theta.addcdiv_(self.moment1 * (share * lr / (1 - BETA1**count)), spread, value=-1)
+        if optimiser.decay is not None:
+            self.theta.mul_(1 - rate * optimiser.decay)
+        self.theta.addcdiv_(self.moment1 * (rate / (1 - BETA1**count)), spread, value=-1)
         self.buffers.copy_(torch.where(column, buffers, self.buffers))
         return column
+
+    def _step_in_kernels(
+        self, gradient: Tensor, buffers: Tensor, loss: Tensor, lr: float, on: Tensor
+    ) -> Tensor | None:
+        """`step` of plain Adam in Triton or C: (members,) which moved; None where neither can."""
+        numbers = {"lr": lr, "beta1": BETA1, "beta2": BETA2, "epsilon": EPSILON}
+        state = {k: getattr(self, k) for k in _STEPPED}
+        given = {"gradient": gradient, "after": buffers}
+        if self.in_kernels(loss):
+            from clocs.kernels import step_triton
+
+            return step_triton.adam(numbers, on, loss, given, **state)
+        return adam(numbers, on, loss, given, **state)
+
+    @torch.no_grad()
+    def take_average(self, optimiser: Optimiser, moved: Tensor) -> None:
+        """Let the averages, where there are any, follow the members that moved, (members, 1)."""
+        if self.average is None or self.average_buffers is None or optimiser.average is None:
+            return
+        made = self.steps[:, None].to(self.theta.dtype)
+        # the first steps, far from where they lead, are soon forgotten
+        decay = ((1 + made) / (10 + made)).clamp(max=optimiser.average)
+        share = moved * (1 - decay)
+        self.average.lerp_(self.theta, share)
+        self.average_buffers.lerp_(self.buffers, share)
 
     def in_kernels(self, loss: Tensor) -> bool:
         """Whether Triton kernels make a step with losses like this one: by device and type."""
@@ -195,7 +235,8 @@ class Fleet:
         validation = validation.to(self.best_loss)
         # a weight may be infinite and the loss not: ReLU hides it
         finite = validation.isfinite()
-        for rows in (self.theta, self.buffers):
+        theta, buffers = self.kept
+        for rows in (theta, buffers):
             finite &= (rows * 0).sum(dim=1) == 0  # ten times as fast as isfinite().all()
         failed = self.live & ~finite
         self.broken |= failed
@@ -203,14 +244,14 @@ class Fleet:
         better = self.live if keep_last else self.live & (validation < self.best_loss)
         self.best_loss.copy_(torch.where(better, validation, self.best_loss))
         self.best_epoch.copy_(torch.where(better, int(self.epoch), self.best_epoch))
-        self.best_theta.copy_(torch.where(better[:, None], self.theta, self.best_theta))
-        self.best_buffers.copy_(torch.where(better[:, None], self.buffers, self.best_buffers))
+        self.best_theta.copy_(torch.where(better[:, None], theta, self.best_theta))
+        self.best_buffers.copy_(torch.where(better[:, None], buffers, self.best_buffers))
         self.stale.copy_(torch.where(better, 0, self.stale + self.live))
         self.live &= self.stale < patience
 
     def save(self, path: Path) -> None:
         """Write the whole state and its digest; the one before stays beside it."""
-        state = {f.name: getattr(self, f.name).detach().cpu().contiguous() for f in fields(self)}
+        state = {name: t.detach().cpu().contiguous() for name, t in self.state.items()}
         write_atomic(path, save(state, {_DIGEST: _digest(state)}), keep=_previous(path))
 
     @classmethod

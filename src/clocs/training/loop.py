@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -22,51 +21,15 @@ from clocs.kernels.triton_support import can_use_triton
 from clocs.training.card import NOT_FINITE
 from clocs.training.cuda_graph import Captured
 from clocs.training.fleet import Fleet, Layout, Unpacked, is_saved
-from clocs.training.memory import require_memory
+from clocs.training.memory import TRAINED, require_memory
+from clocs.training.optimiser import Optimiser
+from clocs.training.settings import Keep as Keep  # noqa: PLC0414 (passed on)
+from clocs.training.settings import Settings as Settings  # noqa: PLC0414
 from clocs.training.task import Task
 
 SAVE_EVERY = 5.0  # seconds
 LOOK_EVERY = 1.0  # seconds between two looks at who still trains; each waits for the device
 FEWER = 2 / 3  # share of the members that still train at which the others are left out
-
-
-Keep = Literal["best", "last"]
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How long and how fast; the paper's values by default."""
-
-    epochs: int = 400
-    patience: int = 15
-    batch_size: int = 256
-    lr: float = 1e-4
-    # weights to keep: those of the lowest validation loss, or those after the last of a fixed
-    # number of epochs, without early stopping
-    keep: Keep = "best"
-
-    @classmethod
-    def choose(cls, settings: Settings | None, default_batch_size: int, **given: Any) -> Settings:
-        """`settings`, or the fields in `given` that are not None and defaults for the others."""
-        given = {name: value for name, value in given.items() if value is not None}
-        if settings and given:
-            raise SettingError(
-                f"give `settings` or {' and '.join(f'`{name}`' for name in given)}, not both"
-            )
-        return settings or cls(**{"batch_size": default_batch_size} | given)
-
-    def __post_init__(self) -> None:
-        for name in ("epochs", "patience", "batch_size"):
-            if getattr(self, name) < 1:
-                raise SettingError(f"`{name}` must be at least 1, not {getattr(self, name)}")
-        if not self.lr > 0:
-            raise SettingError(f"the learning rate `lr` must be above 0, not {self.lr}")
-        if self.keep not in get_args(Keep):
-            raise SettingError(f"`keep` is {' or '.join(get_args(Keep))}, not {self.keep}")
-
-    def facts(self) -> dict[str, Any]:
-        """All of them by name, for cards and results; `keep` where it is not the usual."""
-        return {k: v for k, v in asdict(self).items() if (k, v) != ("keep", "best")}
 
 
 @dataclass(frozen=True)
@@ -112,7 +75,8 @@ def fit(
 ) -> Trained:
     """Train one member per seed, all at once, each until its own validation loss stops falling.
 
-    With `keep` "last" in the settings, each trains for all epochs instead.
+    With `keep` "last" in the settings, each trains for all epochs instead; with `average`, the
+    averaged weights are validated and kept.
 
     Training resumes from `state` if that exists. It is written after an epoch, but not sooner than
     `save_every` seconds after the last time: on a GPU an epoch takes less than writing it.
@@ -120,17 +84,25 @@ def fit(
     before the state is written. Weights and activations are of `dtype`.
     """
     keys = keyed_random.member_keys(seeds, device)
-    require_memory(task.parameters(keys[:0]), task.buffers(0), members=len(seeds), device=device)
+    averaged = settings.average is not None
+    require_memory(
+        task.parameters(keys[:0]),
+        task.buffers(0),
+        members=len(seeds),
+        device=device,
+        copies=TRAINED + averaged,
+    )
     parameters = {k: v.to(device, dtype) for k, v in task.parameters(keys).items()}
     buffers = {k: v.to(device, dtype) for k, v in task.buffers(len(seeds)).items()}
     layouts = Layout.of(parameters), Layout.of(buffers)
     theta, statistics = layouts[0].pack(parameters), layouts[1].pack(buffers)
     if state is not None and is_saved(state):
         fleet = Fleet.load(state, device)
-        if (fleet.theta.shape, fleet.buffers.shape) != (theta.shape, statistics.shape):
+        shapes = fleet.theta.shape, fleet.buffers.shape, fleet.average is not None
+        if shapes != (theta.shape, statistics.shape, averaged):
             raise CheckpointError(f"{state} is of another training; delete it to start again")
     else:
-        fleet = Fleet.start(theta, statistics)
+        fleet = Fleet.start(theta, statistics, averaged=averaged)
     crew = Crew(task, fleet, layouts, keys, settings)
     saved = time.perf_counter()
     try:
@@ -235,8 +207,10 @@ class Engine:
         settings: Settings,
     ) -> None:
         self.task, self.fleet, self.layouts, self.keys = task, fleet, layouts, keys
-        self.lr = settings.lr
         self.size, self.steps = _batches(task.counts, settings.batch_size)
+        self.optimiser = Optimiser.of(
+            settings, layouts[0].shapes, self.steps, task.lr_factor, fleet.theta.dtype
+        )
         self.longest = int(self.steps.max())
         self.order = torch.zeros(
             (len(keys), int(task.counts.max())), dtype=torch.int64, device=keys.device
@@ -295,12 +269,13 @@ class Engine:
         slopes = torch.autograd.grad(losses, leaves, ones, materialize_grads=True)
         losses = losses.detach()
         gradient = self.layouts[0].pack(dict(zip(weights, slopes, strict=True)))
-        moved = fleet.step(gradient, self.layouts[1].pack(after), losses, self.lr, on)
+        moved = fleet.step(gradient, self.layouts[1].pack(after), losses, self.optimiser, on)
         with torch.no_grad():
             weights, before = _unpack(self.layouts, fleet.theta, fleet.buffers)
             later = self.task.after_step(weights, before)
             if later is not None:
                 fleet.buffers.copy_(torch.where(moved, self.layouts[1].pack(later), fleet.buffers))
+            fleet.take_average(self.optimiser, moved)
         self._count(on, losses)
         return {}
 
@@ -328,8 +303,8 @@ class Engine:
 
     @torch.no_grad()
     def _validation(self) -> dict[str, Tensor]:
-        """The task's metrics of the weights as they are."""
-        weights, buffers = _unpack(self.layouts, self.fleet.theta, self.fleet.buffers)
+        """The task's metrics of the weights as they are, or of their average."""
+        weights, buffers = _unpack(self.layouts, *self.fleet.kept)
         return self.task.validate(weights, buffers, self.keys)
 
 

@@ -43,6 +43,10 @@ class Task(ABC):
         """The buffers after the optimiser's step; None where it changes none."""
         return None
 
+    def lr_factor(self, name: str) -> float:
+        """By how much the learning rate of the weights of this name differs from the others'."""
+        return 1.0
+
     def of(self, members: list[int]) -> Task | None:
         """The same task for some of its members, in this order; None where it cannot be divided."""
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clocs.evaluation.protocol import EvaluationProtocol
+from clocs.registry import Option
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from clocs.training.loop import Trained
 
 
-def predict(given: ProtocolInput) -> ProtocolOutput:
+def predict(given: ProtocolInput, *, encoder_lr: float) -> ProtocolOutput:
     import torch
 
     from clocs.evaluation import finetune_task
@@ -40,6 +41,7 @@ def predict(given: ProtocolInput) -> ProtocolOutput:
             multilabel=frames.multilabel,
             weights=None if weights is None else weights[members],
             curve=given.curve,
+            encoder_lr=encoder_lr,
         )
         recorder.members = members
         seeds = [given.seeds[m] for m in members]
@@ -68,6 +70,14 @@ FINETUNE = EvaluationProtocol(
     name="finetune",
     help="encoder and linear layer trained together, as in the paper's transfer",
     predict=predict,
+    options=(
+        Option(
+            "encoder_lr",
+            1.0,
+            "Learning rate of the encoder, as a share of that of the layer on top",
+            above=0,
+        ),
+    ),
     trains=True,
     against_untrained=False,
 )

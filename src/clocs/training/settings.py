@@ -1,0 +1,83 @@
+"""Settings of a training: how long, how fast, and with which optimiser."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, get_args
+
+from clocs.errors import SettingError
+
+Keep = Literal["best", "last"]
+OptimiserName = Literal["adam", "adamw"]
+Schedule = Literal["constant", "cosine"]
+_CHOICES = {"keep": Keep, "optimiser": OptimiserName, "schedule": Schedule}
+_ALWAYS = ("epochs", "patience", "batch_size", "lr")  # said even at their defaults
+DECAY = 0.01  # AdamW's where none is given
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How long, how fast and with which optimiser; the paper's values by default."""
+
+    epochs: int = 400
+    patience: int = 15
+    batch_size: int = 256
+    lr: float = 1e-4  # the highest, where it changes from step to step
+    # weights to keep: those of the lowest validation loss, or those after the last of a fixed
+    # number of epochs, without early stopping
+    keep: Keep = "best"
+    optimiser: OptimiserName = "adam"
+    weight_decay: float | None = None  # AdamW's; biases and scales of norms do not decay
+    schedule: Schedule = "constant"  # of the learning rate, after warm-up
+    warm_up: float = 0.0  # share of all steps in which the learning rate rises
+    clip: float | None = None  # the greatest norm of a member's gradient
+    average: float | None = None  # decay of an exponential average of weights, which is then kept
+
+    @classmethod
+    def choose(cls, settings: Settings | None, default_batch_size: int, **given: Any) -> Settings:
+        """`settings`, or the fields in `given` that are not None and defaults for the others."""
+        given = {name: value for name, value in given.items() if value is not None}
+        if settings and given:
+            raise SettingError(
+                f"give `settings` or {' and '.join(f'`{name}`' for name in given)}, not both"
+            )
+        return settings or cls(**{"batch_size": default_batch_size} | given)
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "patience", "batch_size"):
+            if getattr(self, name) < 1:
+                raise SettingError(f"`{name}` must be at least 1, not {getattr(self, name)}")
+        if not self.lr > 0:
+            raise SettingError(f"the learning rate `lr` must be above 0, not {self.lr}")
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in get_args(choices):
+                valid = " or ".join(get_args(choices))
+                raise SettingError(f"`{name}` is {valid}, not {getattr(self, name)}")
+        if self.weight_decay is not None and self.optimiser != "adamw":
+            raise SettingError("`weight_decay` needs `optimiser=adamw`; adam has none")
+        if not 0 <= self.decay < math.inf:
+            raise SettingError(f"`weight_decay` must be a number from 0, not {self.decay}")
+        if not 0 <= self.warm_up < 1:
+            raise SettingError(
+                f"`warm_up` is a share of all steps, at least 0 and below 1, not {self.warm_up}"
+            )
+        if self.clip is not None and not 0 < self.clip < math.inf:
+            raise SettingError(f"`clip` must be a number above 0, not {self.clip}")
+        if self.average is not None and not 0 < self.average < 1:
+            raise SettingError(
+                f"`average` must be above 0 and below 1, such as 0.998, not {self.average}"
+            )
+
+    @property
+    def decay(self) -> float:
+        """How fast weights decay."""
+        if self.weight_decay is None:
+            return DECAY if self.optimiser == "adamw" else 0.0
+        return self.weight_decay
+
+    def facts(self) -> dict[str, Any]:
+        """By name, for cards and results; newer ones only where they are not at their defaults."""
+        defaults = {f.name: f.default for f in fields(self) if f.name not in _ALWAYS}
+        given = {k: v for k, v in asdict(self).items() if k not in defaults or v != defaults[k]}
+        return given | ({"weight_decay": self.decay} if self.optimiser == "adamw" else {})
