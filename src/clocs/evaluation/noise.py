@@ -97,11 +97,12 @@ def with_noise(
     size = len(frames.signals)
     signals = np.empty(size + len(row) * samples, np.int16)
     signals[:size] = frames.signals
+    windows = np.lib.stride_tricks.sliding_window_view(frames.signals, samples)
     step = max(1, _AT_ONCE // samples)
     for first in range(0, len(row), step):
         some = slice(first, first + step)
         at = frames.starts[row[some], lead[some]]
-        x = torch.from_numpy(frames.signals[at[:, None] + np.arange(samples)]).float()
+        x = torch.from_numpy(windows[at]).float()
         own = keys[torch.from_numpy(row[some]), torch.from_numpy(lead[some])]
         noisy = add_noise(x, kind, snr_db, own, rate)
         coarser = (noisy.abs().amax(dim=1) / _STEPS).clamp(min=1)

@@ -1,0 +1,229 @@
+"""One vector per frame by any encoder, and what a linear readout of vectors finds in them.
+
+For analyses that look at embeddings themselves. An encoder of many leads gives one vector per
+frame. Those of an encoder of single leads are put side by side, lead by lead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from clocs.errors import SettingError
+from clocs.evaluation import metrics
+from clocs.evaluation.bootstrap import interval, macro_auc_draws
+from clocs.evaluation.logistic import LogisticRegression, fit_logistic
+from clocs.evaluation.resampling import Resampling
+from clocs.frames.frames import Frames
+from clocs.frames.splits import PARTS
+from clocs.frames.views import instances, single
+from clocs.training.checkpoint import Checkpoint
+from clocs.training.embed import embed_instances
+
+AcrossLeads = Literal["side by side", "mean"]
+
+
+@dataclass(frozen=True, eq=False)
+class FrameVectors:
+    """Vectors of frames, halves or recordings, one row each.
+
+    Attributes:
+        vectors: (rows, dim).
+        patient: (rows,) index into `patient_ids`.
+        recording: (rows,) number of the recording.
+        segment: (rows,) position of a frame in its recording.
+        split: (rows,) 0 train, 1 validation, 2 test.
+        target: (rows, classes) 1 where the label holds; zeros where none is known.
+        dataset: Its name.
+        labels: Class names.
+        multilabel: Whether a row can have several.
+        patient_ids: Names of patients.
+    """
+
+    vectors: NDArray[np.float32]
+    patient: NDArray[np.integer]
+    recording: NDArray[np.integer]
+    segment: NDArray[np.integer]
+    split: NDArray[np.integer]
+    target: NDArray[np.uint8]
+    dataset: str
+    labels: tuple[str, ...]
+    multilabel: bool
+    patient_ids: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    def where(self, kept: NDArray[Any]) -> FrameVectors:
+        """Only these rows: a mask, or their numbers."""
+        names = ("vectors", "patient", "recording", "segment", "split", "target")
+        return replace(self, **{name: getattr(self, name)[kept] for name in names})
+
+    def part(self, name: str) -> FrameVectors:
+        """The rows of 'train', 'validation' or 'test'."""
+        return self.where(np.flatnonzero(self.split == PARTS.index(name)))
+
+    def labelled(self) -> FrameVectors:
+        """The rows with a label."""
+        return self.where(np.flatnonzero(self.target.any(axis=1)))
+
+    def by_recording(self) -> FrameVectors:
+        """The mean of the frames of each recording; a label counts where half of them have it."""
+        _, first, place = np.unique(self.recording, return_index=True, return_inverse=True)
+        mean, share = (_means(x, place, len(first)) for x in (self.vectors, self.target))
+        rows = self.where(first)
+        return replace(
+            rows, vectors=mean.astype(np.float32), target=(share >= 0.5).astype(np.uint8)
+        )
+
+    def halves(self) -> tuple[FrameVectors, FrameVectors]:
+        """First and second halves of recordings, row by row the same recording.
+
+        A frame in the middle belongs to neither; recordings of a single frame are left out.
+        """
+        order = np.lexsort((self.segment, self.recording))
+        own = self.where(order)
+        new = np.flatnonzero(np.diff(own.recording, prepend=-1))
+        count = np.diff(np.append(new, len(own)))
+        at, total = np.arange(len(own)) - np.repeat(new, count), np.repeat(count, count)
+        half = total // 2
+        first = own.where(at < half).by_recording()
+        second = own.where((at >= total - half) & (half > 0)).by_recording()
+        return first, second
+
+
+def embed_frames(
+    checkpoint: Checkpoint,
+    frames: Frames,
+    *,
+    split: str | None = None,
+    across_leads: AcrossLeads = "side by side",
+    device: torch.device | str = "cpu",
+) -> FrameVectors:
+    """One vector per frame.
+
+    Args:
+        checkpoint: An encoder of single leads, or of many.
+        frames: Cut as the encoder expects them.
+        split: 'train', 'validation' or 'test'; None for all.
+        across_leads: How vectors of single leads become one: 'side by side' or their 'mean'. Where
+            a frame lacks a lead, the mean of the others takes its place.
+        device: Where to compute.
+    """
+    part, encoder = None if split is None else PARTS.index(split), checkpoint.encoder
+    if encoder.leads:
+        frames = frames.for_leads(encoder.leads)
+    rows = instances(
+        frames, of="lead", views=single(), split=part, leads_at_once=bool(encoder.leads)
+    )
+    if not len(rows):
+        raise SettingError(f"{frames.dataset} has no frames of the split {split!r}; give another")
+    z = embed_instances([checkpoint], frames, rows, device)[0].float().cpu().numpy()
+    frame = rows.frame
+    if not encoder.leads:
+        frame, place = np.unique(rows.frame, return_inverse=True)
+        mean = _means(z, place, len(frame)).astype(np.float32)
+        if across_leads == "side by side":
+            table = np.repeat(mean[:, None], len(frames.leads), axis=1)
+            table[place, rows.lead] = z
+            mean = table.reshape(len(frame), -1)
+        z = mean
+    return FrameVectors(
+        vectors=z,
+        patient=frames.patient[frame],
+        recording=frames.recording[frame],
+        segment=frames.segment[frame],
+        split=frames.split[frame],
+        target=frames.target[frame],
+        dataset=frames.dataset,
+        labels=tuple(frames.labels),
+        multilabel=frames.multilabel,
+        patient_ids=frames.patient_ids,
+    )
+
+
+def without_copies(found: FrameVectors, frames: Frames) -> FrameVectors:
+    """Only the first of recordings with the same samples, which some datasets hold twice."""
+    recordings = np.unique(found.recording)
+    first = np.unique(frames.digests[recordings], return_index=True)[1]
+    return found.where(np.isin(found.recording, recordings[first]))
+
+
+def fit_readout(
+    train: FrameVectors, validation: FrameVectors, device: torch.device | str = "cpu"
+) -> LogisticRegression:
+    """A logistic regression on the labelled rows, its L2 penalty chosen on validation."""
+    own = [part.labelled() for part in (train, validation)]
+    if not all(map(len, own)):
+        raise SettingError(
+            f"{train.dataset} has no labels in its training or validation part; a readout needs "
+            "both"
+        )
+    x, y = ([torch.from_numpy(a).to(device) for a in pair] for pair in _pairs(own))
+    return fit_logistic(x[0][None], y[0][None], x[1][None], y[1], multilabel=train.multilabel)
+
+
+def probabilities(
+    fitted: LogisticRegression, rows: FrameVectors, *, multilabel: bool
+) -> NDArray[np.float64]:
+    """(rows, classes) of the classes that the readout was fitted on."""
+    x = torch.from_numpy(np.ascontiguousarray(rows.vectors)).to(fitted.mean.device)
+    logits = fitted.logits(x[None])[0]
+    chances = logits.sigmoid() if multilabel else logits.softmax(dim=-1)
+    return np.asarray(chances.cpu().numpy())
+
+
+def auc_draws(
+    scores: NDArray[np.float64],
+    rows: FrameVectors,
+    *,
+    seeds: tuple[int, ...] = (0,),
+    resamples: int = 2000,
+) -> dict[str, Any]:
+    """The macro AUC of scores, (seeds, rows, classes), the mean over seeds; with its draws."""
+    each = [metrics.auc_per_class(own, rows.target) for own in scores]
+    names, patient = np.unique(rows.patient, return_inverse=True)
+    ids = [rows.patient_ids[number] for number in names]
+    plan = Resampling.of(rows.dataset, ids, seeds, resamples=resamples)
+    per_class = [None if np.isnan(own) else float(own) for own in np.mean(each, axis=0)]
+    return {
+        "auc": float(np.mean([metrics.macro(own) for own in each])),
+        "auc_per_class": dict(zip(rows.labels, per_class, strict=True)),
+        "draws": macro_auc_draws(scores, rows.target, patient, plan),
+    }
+
+
+def with_interval(found: dict[str, Any]) -> dict[str, Any]:
+    """Draws replaced by the interval that they span."""
+    facts = {name: value for name, value in found.items() if name != "draws"}
+    return facts | {"ci95": interval(found["draws"])}
+
+
+def about(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Facts about an encoder, for results."""
+    card = checkpoint.card
+    return {
+        "method": card.method,
+        "seed": card.seed,
+        "trained_on": card.dataset,
+        "fingerprint": checkpoint.fingerprint,
+        "encoder": card.encoder,
+        "frame": card.frame.facts(),
+    }
+
+
+def _pairs(parts: list[FrameVectors]) -> tuple[list[NDArray[Any]], list[NDArray[Any]]]:
+    vectors = [np.ascontiguousarray(part.vectors) for part in parts]
+    return vectors, [np.ascontiguousarray(part.target) for part in parts]
+
+
+def _means(values: NDArray[Any], place: NDArray[np.integer], count: int) -> NDArray[np.float64]:
+    """values: (rows, columns) -> (count, columns), the mean of the rows of each place."""
+    order = np.argsort(place, kind="stable")
+    first = np.searchsorted(place[order], np.arange(count))
+    sums = np.add.reduceat(values[order].astype(np.float64), first, axis=0)
+    return np.asarray(sums / np.bincount(place, minlength=count)[:, None])

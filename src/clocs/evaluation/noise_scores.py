@@ -1,0 +1,120 @@
+"""How much a diagnosis suffers from noise: a readout of clean frames, tested on noisy ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from clocs.evaluation.bootstrap import interval
+from clocs.evaluation.frame_vectors import (
+    FrameVectors,
+    about,
+    auc_draws,
+    embed_frames,
+    fit_readout,
+    probabilities,
+    with_interval,
+)
+from clocs.evaluation.noise import check_noise, kinds_at, with_noise
+from clocs.frames.frames import ABSENT, Frames
+from clocs.frames.splits import PARTS
+from clocs.training import leak_guard
+from clocs.training.checkpoint import Checkpoint
+
+SNR_DB = (18.0, 12.0, 6.0, 0.0)
+
+
+def noise_robustness(
+    checkpoints: Sequence[Checkpoint],
+    frames: Frames,
+    *,
+    kinds: Sequence[str] | None = None,
+    snr_db: Sequence[float] = SNR_DB,
+    seed: int = 0,
+    resamples: int = 2000,
+    device: torch.device | str = "cpu",
+) -> dict[str, Any]:
+    """The macro AUC per recording of test patients, without noise and with each kind and ratio.
+
+    One linear readout per encoder, learned on clean training recordings, reads all of them. What is
+    lost is compared patient by patient.
+
+    Args:
+        checkpoints: Seeds of one method.
+        frames: Labelled frames, cut as the encoders expect them.
+        kinds: Of `noise.KINDS`; all that frames of this rate can have by default.
+        snr_db: Ratios of signal to noise, in dB.
+        seed: Of the noise, which is the same for all encoders.
+        resamples: Draws of the bootstrap over seeds and patients.
+        device: Where to compute.
+
+    Returns:
+        `clean` and `noisy` scores, and settings.
+    """
+    kinds = kinds_at(frames.spec.samples / frames.spec.seconds) if kinds is None else kinds
+    conditions = [(kind, float(db)) for kind in kinds for db in snr_db]
+    for condition in conditions:
+        check_noise(*condition)
+    for checkpoint in checkpoints:
+        leak_guard.check_no_leak(checkpoint, frames)
+    copies = leak_guard.copies_of_seen(checkpoints, frames)
+    test = only_part(frames, "test")
+    fitted = []
+    for one in checkpoints:
+        train, validation = (
+            embed_frames(one, frames, split=name, device=device).by_recording()
+            for name in ("train", "validation")
+        )
+        fitted.append(fit_readout(train, validation, device))
+
+    def scored(some: Frames) -> dict[str, Any]:
+        rows: list[FrameVectors] = []
+        for one in checkpoints:
+            found = embed_frames(one, some, device=device).by_recording().labelled()
+            rows.append(found.where(~copies[found.recording]))
+        scores = [
+            probabilities(own, part, multilabel=frames.multilabel)
+            for own, part in zip(fitted, rows, strict=True)
+        ]
+        seeds = tuple(one.card.seed for one in checkpoints)
+        return auc_draws(np.stack(scores), rows[0], seeds=seeds, resamples=resamples)
+
+    clean, noisy = scored(test), []
+    for kind, db in conditions:
+        found = scored(with_noise(test, kind, db, split=None, seed=seed))
+        lost = clean["draws"] - found["draws"]
+        noisy.append(
+            {"kind": kind, "snr_db": db}
+            | with_interval(found)
+            | {"lost": clean["auc"] - found["auc"], "lost_ci95": interval(lost)}
+        )
+    return {
+        "analysis": "noise",
+        "dataset": frames.dataset,
+        "split_seed": frames.split_seed,
+        "leads": list(frames.leads),
+        "frame": frames.spec.facts(),
+        "encoders": [about(one) for one in checkpoints],
+        "readout": "logistic regression per recording, L2 chosen on validation patients",
+        "noise_seed": seed,
+        "resamples": resamples,
+        "clean": with_interval(clean),
+        "noisy": noisy,
+    }
+
+
+def only_part(frames: Frames, split: str) -> Frames:
+    """The frames of one part, with their signals alone."""
+    kept = frames.split == PARTS.index(split)
+    starts = frames.starts[kept]
+    windows = np.lib.stride_tricks.sliding_window_view(frames.signals, frames.spec.samples)
+    there = starts != ABSENT
+    signals = windows[starts[there]].ravel()
+    starts[there] = np.arange(there.sum()) * frames.spec.samples
+    names = ("scale", "recording", "patient", "segment", "split", "target")
+    rows = {name: getattr(frames, name)[kept] for name in names}
+    return replace(frames, signals=signals, starts=starts, **rows)
