@@ -1,0 +1,142 @@
+"""What carries identity and what carries disease: each removed, and both measured.
+
+On training patients we learn the directions in which people differ and those in which diagnoses
+differ (`directions`). Some are removed from all vectors. Then everything is learned anew from what
+is left, on training patients, and measured on test patients: how often the second half of a
+recording is found by its first half, and how well a linear readout finds the diagnoses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from clocs.evaluation.frame_vectors import (
+    FrameVectors,
+    about,
+    auc_draws,
+    embed_frames,
+    fit_readout,
+    probabilities,
+    with_interval,
+    without_copies,
+)
+from clocs.frames.frames import Frames
+from clocs.patients.directions import (
+    disease_directions,
+    identity_directions,
+    random_directions,
+    standardised_by,
+)
+from clocs.patients.privacy import found_again, one_pair_each
+from clocs.training import leak_guard
+from clocs.training.checkpoint import Checkpoint
+
+REMOVED = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+def identity_and_disease(
+    checkpoint: Checkpoint,
+    frames: Frames,
+    *,
+    removed: Sequence[int] = REMOVED,
+    resamples: int = 1000,
+    device: torch.device | str = "cpu",
+    progress: Callable[[str], None] = lambda done: None,
+) -> dict[str, Any]:
+    """Search and diagnosis on test patients with directions of identity, or of disease, removed.
+
+    Args:
+        checkpoint: An encoder.
+        frames: Labelled frames, cut as the encoder expects them, at least two per recording.
+        removed: Numbers of directions to remove; those that are too large are left out. Of
+            disease, all directions are removed at last.
+        resamples: Draws of the bootstrap of the AUC over patients.
+        device: Where to compute.
+        progress: Called with what was measured, such as 'identity 8'.
+
+    Returns:
+        Rows with what was removed, how many directions, and the scores; and settings.
+    """
+    leak_guard.check_no_leak(checkpoint, frames)
+    found = without_copies(embed_frames(checkpoint, frames, device=device), frames)
+    return {
+        "analysis": "identity and disease",
+        "dataset": frames.dataset,
+        "split_seed": frames.split_seed,
+        "leads": list(frames.leads),
+        "frame": frames.spec.facts(),
+        "encoders": [about(checkpoint)],
+        **identity_and_disease_of_vectors(
+            found, removed=removed, resamples=resamples, device=device, progress=progress
+        ),
+    }
+
+
+def identity_and_disease_of_vectors(
+    found: FrameVectors,
+    *,
+    removed: Sequence[int] = REMOVED,
+    resamples: int = 1000,
+    device: torch.device | str = "cpu",
+    progress: Callable[[str], None] = lambda done: None,
+) -> dict[str, Any]:
+    """As `identity_and_disease`, of vectors of frames of all three parts."""
+    (found,) = standardised_by(found.part("train"), found)
+    train = found.part("train")
+    identity = identity_directions(*one_pair_each(train))
+    disease = disease_directions(train.by_recording())
+    kinds = {
+        "identity": identity,
+        "disease": disease,
+        "random": random_directions(identity),
+    }
+    rows = [{"removed": "nothing", "directions": 0} | _measured(found, resamples, device)]
+    progress("nothing")
+    for name, directions in kinds.items():
+        most = found.vectors.shape[1] - 1
+        counts = [count for count in removed if count <= min(most, len(directions))]
+        if name == "disease":
+            counts = sorted({*counts, len(directions)})
+        for count in counts:
+            left = replace(found, vectors=directions.remove(found.vectors, count))
+            scores = _measured(left, resamples, device)
+            rows.append({"removed": name, "directions": count} | scores)
+            progress(f"{name} {count}")
+    return {
+        "dim": found.vectors.shape[1],
+        "disease_directions": len(disease),
+        "identity_ratios": [float(one) for one in identity.ratio[:20]],
+        "disease_ratios": [float(one) for one in disease.ratio],
+        "train_recordings": len(np.unique(train.recording)),
+        "resamples": resamples,
+        "rows": rows,
+    }
+
+
+def _measured(found: FrameVectors, resamples: int, device: torch.device | str) -> dict[str, Any]:
+    """Search and diagnosis by what these vectors hold."""
+    train, validation, test = (found.part(name) for name in ("train", "validation", "test"))
+    first, second = one_pair_each(test)
+    learned = identity_directions(*one_pair_each(train))
+    pairs = {
+        "cosine": (first.vectors, second.vectors),
+        "trained": (learned.weighted(first.vectors), learned.weighted(second.vectors)),
+    }
+    search = {
+        way: found_again(*vectors, sizes=(), device=device)[0] for way, vectors in pairs.items()
+    }
+    readout = fit_readout(train.by_recording(), validation.by_recording(), device)
+    rows = test.by_recording().labelled()
+    scores = probabilities(readout, rows, multilabel=found.multilabel)
+    return {
+        "search": {
+            way: {name: row[name] for name in ("size", "top1", "top10", "top1_chance")}
+            for way, row in search.items()
+        },
+        "diagnosis": with_interval(auc_draws(scores[None], rows, resamples=resamples)),
+    }
