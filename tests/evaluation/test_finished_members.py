@@ -18,6 +18,17 @@ from clocs.training.loop import Epoch, Settings, Trained, fit
 
 CPU = torch.device("cpu")
 SHORT = Settings(epochs=12, patience=1, batch_size=16, lr=3e-3)
+ALL_OPTIONS = Settings(
+    epochs=12,
+    patience=1,
+    batch_size=16,
+    lr=1e-2,
+    optimiser="adamw",
+    schedule="cosine",
+    warm_up=0.1,
+    clip=0.5,
+    average=0.5,
+)
 
 
 def trained(
@@ -58,15 +69,22 @@ def same(a: Trained, b: Trained) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("method", "perturb"), [("cmsc", None), ("simclr", ("gaussian", "flip_x")), ("byol", None)]
+    ("method", "perturb", "settings"),
+    [
+        ("cmsc", None, SHORT),
+        ("simclr", ("gaussian", "flip_x"), SHORT),
+        ("byol", None, SHORT),
+        ("cmsc", None, ALL_OPTIONS),
+    ],
 )
 def test_a_training_without_its_finished_members_is_the_same(
     small_frames: Frames,
     monkeypatch: pytest.MonkeyPatch,
     method: str,
     perturb: tuple[str, ...] | None,
+    settings: Settings,
 ) -> None:
-    plan = Plan(method, (0, 1, 2, 3), perturb=perturb, settings=SHORT)
+    plan = Plan(method, (0, 1, 2, 3), perturb=perturb, settings=settings)
     all_along, before, sizes = trained(small_frames, plan, monkeypatch, 0)
     assert sizes == [len(plan.members)]
     fewer, after, sizes = trained(small_frames, plan, monkeypatch, 0.99)

@@ -181,15 +181,16 @@ class Fleet:
         moving = on & self.live
         column = moving[:, None]
         share = column.to(gradient.dtype)  # 0 leaves a row exactly as it is
-        gradient = optimiser.clipped(torch.where(column, gradient, 0))
+        # in place where it can be: a new tensor costs as much as the arithmetic
+        gradient = optimiser.clip_(torch.where(column, gradient, 0))
         rate = share * optimiser.rate(self.steps, gradient.dtype)
         self.steps += moving
         self.moment1.lerp_(gradient, share * (1 - BETA1))
-        self.moment2.lerp_(gradient.square(), share * (1 - BETA2))
+        self.moment2.lerp_(gradient.square_(), share * (1 - BETA2))
         count = self.steps.clamp(min=1)[:, None].to(gradient.dtype)
-        spread = (self.moment2 / (1 - BETA2**count)).sqrt_().add_(EPSILON)
+        spread = torch.div(self.moment2, 1 - BETA2**count, out=gradient).sqrt_().add_(EPSILON)
         if optimiser.decay is not None:
-            self.theta.mul_(1 - rate * optimiser.decay)
+            self.theta.addcmul_(self.theta * optimiser.decay, rate, value=-1)
         self.theta.addcdiv_(self.moment1 * (rate / (1 - BETA1**count)), spread, value=-1)
         self.buffers.copy_(torch.where(column, buffers, self.buffers))
         return column

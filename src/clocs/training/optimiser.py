@@ -87,12 +87,13 @@ class Optimiser:
             rate = (self.lr * share).to(dtype)
         return rate if self.factors is None else rate * self.factors
 
-    def clipped(self, gradient: Tensor) -> Tensor:
-        """(members, weights), each row at most as long as `clip`."""
+    def clip_(self, gradient: Tensor) -> Tensor:
+        """Shorten, in place, each row of (members, weights) to the length `clip`."""
         if self.clip is None:
             return gradient
-        norm: Tensor = torch.linalg.vector_norm(gradient, dim=1, keepdim=True)
-        return gradient * (self.clip / (norm + _TINY)).clamp(max=1)
+        # one by one: together, the bits of a sum would depend on how many members there are
+        norm = torch.stack([row.norm() for row in gradient])[:, None]
+        return gradient.mul_((self.clip / (norm + _TINY)).clamp(max=1))
 
 
 def schedule(name: Schedule, done: Tensor, warm_up: Tensor, total: Tensor) -> Tensor:
