@@ -21,6 +21,12 @@ def sees_many_leads(name: str) -> bool:
     return bool(getattr(ENCODERS.get(name), "many_leads", False))
 
 
+def usual_dimension(name: str) -> int:
+    """The dimension of the embeddings of the encoder of that name where none is chosen."""
+    own = getattr(ENCODERS.get(name), "embedding_dim", None)
+    return own if isinstance(own, int) else Encoder.embedding_dim
+
+
 def make_encoder(
     name: str,
     *,

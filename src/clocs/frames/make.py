@@ -20,7 +20,7 @@ from clocs.frames.present import bridged, gaps_of, has_leads, present_frames
 from clocs.frames.resample import LONG, TOGETHER, CutWindows, cut_windows
 from clocs.frames.signal_memory import allocate_signals
 from clocs.parallel import ahead, alike
-from clocs.recording import FrameSpec
+from clocs.recording import FrameSpec, canonical_lead
 from clocs.store.store import Store
 
 _Decoded: TypeAlias = tuple[int, NDArray[np.int16]]
@@ -246,6 +246,18 @@ def common_leads(stores: Sequence[Store], leads: Sequence[str] | None) -> tuple[
         paths = " and ".join(str(store.path) for store in stores)
         raise SettingError(f"{paths} share no lead, so they cannot be learned from together")
     return shared
+
+
+def leads_of_any(stores: Sequence[Store], leads: Sequence[str]) -> tuple[str, ...]:
+    """These leads, of which each store must have one; for encoders that can do without some."""
+    wanted = tuple(canonical_lead(lead) for lead in leads)
+    for store in stores:
+        if not set(wanted) & set(store.leads):
+            raise SettingError(
+                f"{store.path} has none of the leads {', '.join(wanted)}; it has "
+                f"{', '.join(store.leads)}"
+            )
+    return wanted
 
 
 def _targets(

@@ -1,13 +1,14 @@
 """Views: which windows of the signals make up an instance; positions only, without signals.
 
-An instance is one element of a batch with all its views, and a view is one window of one lead. So
-whatever the method, an instance is a row of window starts, and a batch is a gather.
+An instance is one element of a batch with all its views, and a view is one window of one lead, or,
+for encoders of many leads, of all of them. So whatever the method, an instance is a row of window
+starts, and a batch is a gather.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,8 @@ from clocs.errors import SettingError
 from clocs.frames.frames import ABSENT, Frames
 from clocs.recording import FrameSpec
 from clocs.store.manifest import Manifest
+
+MOST_LEADS = 3  # of a view through a random subset: more or all of them taught less
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,10 @@ class Views:
     copies: tuple[str, ...] = ("",)  # the chain of perturbations of each copy; '' for none
     # whether frames are normalised and centred on zero before perturbing, and not again after it
     normalised_first: bool = False
+    # whether segments begin anywhere in a run of consecutive frames, drawn anew for each batch
+    random_crops: bool = False
+    # of encoders of many leads: a view keeps 1 to so many leads, drawn anew; 0: all of them
+    most_leads: int = 0
 
     def __mul__(self, other: Views) -> Views:
         copies = self.copies if self.copies != ("",) else other.copies
@@ -39,7 +46,25 @@ class Views:
             self.all_leads or other.all_leads,
             copies,
             self.normalised_first or other.normalised_first,
+            self.random_crops or other.random_crops,
+            max(self.most_leads, other.most_leads),
         )
+
+    def of_many_leads(self) -> Views:
+        """The same for an encoder that sees many leads at once.
+
+        Views that differ in their lead become views through random subsets of the leads; of one
+        window there are two such views.
+        """
+        if not self.all_leads:
+            return self
+        copies = self.copies * 2 if self.segments * len(self.copies) == 1 else self.copies
+        return replace(self, copies=copies, most_leads=self.most_leads or MOST_LEADS)
+
+    def facts(self) -> dict[str, Any]:
+        """Plain values for JSON; what most methods do not have is left out."""
+        given = asdict(self)
+        return {k: v for k, v in given.items() if v or k not in ("random_crops", "most_leads")}
 
 
 def segments(count: int) -> Views:
@@ -84,6 +109,8 @@ class Instances:
     frame: NDArray[np.int64]
     lead: NDArray[np.int64]  # (instances,) index of the lead, 0 where an instance has all of them
     leads_at_once: int = 0  # leads of a view, for encoders of many; 0: a view is one lead
+    # (instances,) of random crops: how many samples after `windows` one may begin at the latest
+    room: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.windows)
@@ -91,7 +118,8 @@ class Instances:
     def where(self, kept: NDArray[np.bool_]) -> Instances:
         """Only those instances."""
         own = (self.windows[kept], self.scale[kept], self.frame[kept], self.lead[kept])
-        return Instances(*own, self.leads_at_once)
+        room = None if self.room is None else self.room[kept]
+        return Instances(*own, self.leads_at_once, room)
 
     def in_view(self, view: int = 0) -> NDArray[np.int64]:
         """(instances,) starts of a view; of many leads at once (instances, leads)."""
@@ -121,44 +149,60 @@ def instances(
     Those with a window that is absent are left out. With `leads_at_once`, for encoders of many
     leads, an instance is of all leads and so is each of its views; only those without any lead in a
     view are left out.
+
+    Where `views` are random crops, an instance is a run of consecutive frames of one recording in
+    which the same leads are there; all its windows begin with the run, and `room` says how far they
+    can be moved. A run of one frame has room for one crop only, which is all of its views.
     """
-    first = _first_frames(frames, views.segments, split)
-    run = first[:, None] + np.arange(views.segments)  # (groups, segments)
+    if of == "frame" and not views.all_leads and not leads_at_once:
+        raise SettingError("an instance of a whole frame needs views of all leads")
+    if views.random_crops:
+        first, last = _runs(frames, split)
+        run = np.repeat(first[:, None], views.segments, axis=1)
+    else:
+        first = last = _first_frames(frames, views.segments, split)
+        run = first[:, None] + np.arange(views.segments)  # (groups, segments)
     starts, scale = frames.starts[run], frames.scale[run]  # (groups, segments, leads)
     n_leads = frames.starts.shape[1]
-    if leads_at_once:
-        some = (starts != ABSENT).any(axis=2).all(axis=1)
-        first, starts, scale = first[some], starts[some], scale[some]
+    room = (last - first) * frames.spec.samples if views.random_crops else None
+    if leads_at_once or of == "frame":
         shape = (len(first), views.segments * n_leads)
-        return Instances(
-            starts.reshape(shape),
-            scale.reshape(shape),
-            first,
-            np.zeros(len(first), np.int64),
-            n_leads,
-        )
-    if of == "frame":
-        if not views.all_leads:
-            raise SettingError("an instance of a whole frame needs views of all leads")
-        shape = (len(first), views.segments * n_leads)
-        made = Instances(
-            starts.reshape(shape), scale.reshape(shape), first, np.zeros(len(first), np.int64)
-        )
-        return _whole(made)
-    per_lead = (len(first) * n_leads, views.segments)
+        lead = np.zeros(len(first), np.int64)
+    else:
+        starts, scale = starts.transpose(0, 2, 1), scale.transpose(0, 2, 1)
+        shape = (len(first) * n_leads, views.segments)
+        lead = np.tile(np.arange(n_leads), len(first))
+        first = np.repeat(first, n_leads)
+        room = None if room is None else np.repeat(room, n_leads)
     made = Instances(
-        starts.transpose(0, 2, 1).reshape(per_lead),
-        scale.transpose(0, 2, 1).reshape(per_lead),
-        np.repeat(first, n_leads),
-        np.tile(np.arange(n_leads), len(first)),
+        starts.reshape(shape),
+        scale.reshape(shape),
+        first,
+        lead,
+        n_leads if leads_at_once else 0,
+        room,
     )
-    return _whole(made)
+    there = made.windows != ABSENT
+    if leads_at_once:
+        kept = there.reshape(len(made), views.segments, n_leads).any(axis=2).all(axis=1)
+    else:
+        kept = there.all(axis=1)
+    return made if kept.all() else made.where(kept)
 
 
-def _whole(made: Instances) -> Instances:
-    """Those whose every window is there."""
-    whole = (made.windows != ABSENT).all(axis=1)
-    return made if whole.all() else made.where(whole)
+def _runs(frames: Frames, split: int | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """First and last row of each run of consecutive frames of one recording with the same leads.
+
+    The signals of a lead lie next to one another in such a run, and have one scale.
+    """
+    same = (frames.recording[1:] == frames.recording[:-1]) & (np.diff(frames.segment) == 1)
+    same &= (frames.present[1:] == frames.present[:-1]).all(axis=1)
+    first = np.flatnonzero(np.concatenate(([True], ~same)))
+    last = np.append(first[1:], len(frames)) - 1
+    if split is not None:
+        chosen = frames.split[first] == split
+        first, last = first[chosen], last[chosen]
+    return first, last
 
 
 def _first_frames(frames: Frames, count: int, split: int | None) -> NDArray[np.int64]:

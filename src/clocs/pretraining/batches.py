@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from clocs import keyed_random
-from clocs.frames.frames import Frames
+from clocs.frames.frames import ABSENT, Frames
 from clocs.frames.views import Instances, Views
 from clocs.kernels.triton_support import can_use_triton
 from clocs.pretraining.fused_views import FusedViews
@@ -23,41 +23,61 @@ from clocs.training.signals import Signals, min_max
 
 @dataclass(frozen=True)
 class Part:
-    """Instances of the training or validation part; `starts` is a copy of `windows` on the host."""
+    """Instances of the training or validation part."""
 
-    windows: Tensor  # (instances, windows)
-    scale: Tensor  # (instances, windows)
+    windows: Tensor  # (instances, windows), or (instances, windows, leads) of many leads at once
+    scale: Tensor  # the same shape
     patients: Tensor  # (instances,)
     recordings: Tensor  # (instances,)
     days: Tensor  # (instances,)
     targets: Tensor  # (instances, classes)
-    starts: Tensor
+    room: Tensor | None  # (instances,) of random crops: how far a window can be moved
+    on_host: tuple[Tensor, Tensor | None]  # copies of `windows` and `room`
 
     @classmethod
     def of(cls, frames: Frames, rows: Instances, device: torch.device) -> Part:
         recording = frames.recording[rows.frame].astype(np.int64)
+        shape = (len(rows), -1, rows.leads_at_once) if rows.leads_at_once else (len(rows), -1)
         arrays: list[Any] = [
-            rows.windows,
-            rows.scale,
+            rows.windows.reshape(shape),
+            rows.scale.reshape(shape),
             frames.patient[rows.frame].astype(np.int64),
             recording,
             frames.day[recording],
             frames.target[rows.frame],
         ]
         tensors = [torch.from_numpy(np.ascontiguousarray(a)) for a in arrays]
-        there = [tensor.to(device) for tensor in tensors]
-        return cls(*[*there, tensors[0]])
+        there: list[Any] = [tensor.to(device) for tensor in tensors]
+        room = None if rows.room is None else torch.from_numpy(rows.room)
+        on_device = None if room is None else room.to(device)
+        return cls(*[*there, on_device, (tensors[0], room)])
 
-    def host_starts(self, rows: Tensor) -> Tensor:
-        """rows: (members, batch) -> (members, windows·batch) starts, on the host."""
-        return _by_view(self.starts, rows)
+    def starts(self, rows: Tensor, keys: Tensor) -> Tensor:
+        """rows: (members, batch), keys: (members,) -> (members, windows·batch[, leads]) starts.
+
+        On the device of `rows`, the same on each. Random crops are functions of key, row of the
+        batch and view.
+        """
+        at_home = rows.device == self.windows.device
+        windows, room = (self.windows, self.room) if at_home else self.on_host
+        starts = by_view(windows, rows)
+        if room is None:
+            return starts
+        count = windows.shape[1]
+        draws = keyed_random.uniform(
+            keyed_random.fold(keys, keyed_random.stream("crop")), count * rows.shape[1]
+        )
+        moved = (draws * (room[rows].repeat(1, count) + 1)).to(torch.int64)
+        if starts.ndim == 3:  # all leads together, as they are recorded
+            moved = moved[..., None]
+        return torch.where(starts == ABSENT, ABSENT, starts + moved)
 
 
 @dataclass(frozen=True)
 class Batch:
     """All views of a batch, and what is known of its instances, looked up where it is used."""
 
-    x: Tensor  # (members, views·batch, samples)
+    x: Tensor  # (members, views·batch, samples), or (members, views·batch, leads, samples)
     part: Part
     rows: Tensor  # (members, batch) of the part
     multilabel: bool
@@ -131,8 +151,8 @@ class BatchMaker:
     def _views(self, part: Part, rows: Tensor, keys: Tensor) -> Tensor:
         """rows: (members, batch) -> (members, copies·windows·batch, samples)."""
         signals, starts, located = self.signals, part.windows, False
-        if signals.streamed or self._in_torch:
-            starts, located = signals.located(_by_view(starts, rows)), True
+        if signals.streamed or self._in_torch or part.room is not None:
+            starts, located = signals.located(part.starts(rows, keys)), True
         if self._plain and not self._fused:
             return signals.normalised(starts)
         n = rows.shape[1] * part.windows.shape[1]
@@ -144,7 +164,7 @@ class BatchMaker:
                 located=located, offset=self._offset, normalised=self._normalised,
             )  # fmt: skip
         if self._in_torch:
-            scale = _by_view(part.scale, rows)
+            scale = by_view(part.scale, rows)
             for members, chains in self._in_torch:
                 own = self._unperturbed(starts[members], scale[members])
                 for i, chain in enumerate(chains):
@@ -188,7 +208,7 @@ class PatientLimit:
         return order.gather(1, kept_first)
 
 
-def _by_view(values: Tensor, rows: Tensor) -> Tensor:
-    """values: (instances, windows), rows: (members, batch) -> (members, windows·batch)."""
+def by_view(values: Tensor, rows: Tensor) -> Tensor:
+    """values: (instances, windows, …), rows: (members, batch) -> (members, windows·batch, …)."""
     window = torch.arange(values.shape[1], device=values.device)
-    return values[rows[:, None], window[:, None]].flatten(1)
+    return values[rows[:, None], window[:, None]].flatten(1, 2)

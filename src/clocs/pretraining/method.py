@@ -48,6 +48,10 @@ class Objective:
             Option(each.name, each.default, **each.metadata["option"]) for each in fields(cls)
         )
 
+    def for_encoder(self, *, many_leads: bool) -> Objective:
+        """These options with the defaults that depend on whether the encoder sees many leads."""
+        return self
+
     def views(self, own: Views, dataset: str) -> Views:
         """The views that these options ask for, given those of the method's row."""
         return own

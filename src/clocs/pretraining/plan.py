@@ -51,6 +51,10 @@ class Plan:
             if getattr(self, name) not in get_args(choices):
                 valid = " or ".join(get_args(choices))
                 raise SettingError(f"`{name}` is {valid}, not {getattr(self, name)}")
+        if self.many_leads and self.normalisation != get_args(Normalisation)[0]:
+            raise SettingError(
+                f"{self.encoder} takes leads that are standardised; leave out `normalisation`"
+            )
         if self.batch_norm == "view" and self.objective is None:
             raise SettingError(f"{self.method} trains on no views; leave out `batch_norm`")
         if len(set(self.chains)) != len(self.chains):
@@ -74,7 +78,8 @@ class Plan:
     @cached_property
     def objective(self) -> Objective | None:
         """What is optimised, with this plan's options; None where nothing is learned."""
-        return self.row.configured(self.options)
+        made = self.row.configured(self.options)
+        return made.for_encoder(many_leads=self.many_leads) if made else None
 
     @property
     def chains(self) -> tuple[str | None, ...]:
@@ -113,6 +118,7 @@ class Plan:
     def views_on(self, dataset: str, chain: str | None = None) -> Views:
         """The method's views with this plan's options and perturbations."""
         views, chain = self.row.views, chain or self.chains[0]
+        views = views.of_many_leads() if self.many_leads else views
         views = self.objective.views(views, dataset) if self.objective else views
         if chain is None:
             return views
@@ -121,7 +127,10 @@ class Plan:
     def check_leads(self, leads: Sequence[str], dataset: str) -> None:
         """Refuse leads of which an instance has no two views to compare."""
         views = self.views_on(dataset)
-        count = views.segments * len(views.copies) * (len(leads) if views.all_leads else 1)
+        if self.many_leads and views.all_leads:  # through subsets, which differ only if there are
+            count = views.segments * len(leads)
+        else:
+            count = views.segments * len(views.copies) * (len(leads) if views.all_leads else 1)
         if self.objective and self.objective.compares_views and count < 2:
             raise SettingError(
                 f"{self.method} compares views of an instance, but with {', '.join(leads)} alone "
@@ -144,5 +153,5 @@ class Plan:
         return (
             self.settings.facts()
             | {name: value for name, value in given.items() if value is not None}
-            | {"views": asdict(self.views_on(dataset, chain))}
+            | {"views": self.views_on(dataset, chain).facts()}
         )

@@ -7,19 +7,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+from clocs.encoders.make import usual_dimension
+from clocs.errors import SettingError
 from clocs.frames.folds import split_of
+from clocs.frames.frames import Frames
 from clocs.frames.join import join
-from clocs.frames.make import common_leads, make_frames
+from clocs.frames.make import common_leads, leads_of_any, make_frames
 from clocs.frames.signal_memory import memory_for_signals
 from clocs.frames.views import frame_for
 from clocs.pretraining.plan import BatchNorm, Normalisation, Plan, Precision
 from clocs.pretraining.pretrain_frames import pretrain_frames
-from clocs.recording import FrameSpec
+from clocs.recording import STANDARD_LEADS, FrameSpec
 from clocs.store.store import Store, as_store, expect_different_stores
 from clocs.training.checkpoint import Checkpoint, as_checkpoints
 from clocs.training.device import pick_device
 from clocs.training.loop import SAVE_EVERY, Epoch
 from clocs.training.settings import Keep, OptimiserName, Schedule, Settings
+
+MANY_LEADS_FRAME = FrameSpec(5.0, 500)  # of encoders of many leads, where nothing else is chosen
 
 
 def pretrain(
@@ -29,7 +34,7 @@ def pretrain(
     out: Path | str,
     seeds: int | Sequence[int] = 1,
     leads: Sequence[str] | None = None,
-    embedding_dim: int = 128,
+    embedding_dim: int | None = None,
     encoder: str = "cnn",
     dropout: float = 0.1,
     perturb: str | Sequence[str] | None = None,
@@ -55,6 +60,8 @@ def pretrain(
     validation_folds: Sequence[str] | None = None,
     split_seed: int = 0,
     frame: FrameSpec | None = None,
+    seconds: float | None = None,
+    rate: float | None = None,
     device: str | None = None,
     resume: bool = False,
     tensorboard: bool = False,
@@ -71,8 +78,10 @@ def pretrain(
         method: One of `clocs.pretraining.methods.METHODS`.
         out: Folder for the checkpoints.
         seeds: How many (seeds 0…N−1), or which.
-        leads: By name; II, V2, aVL, aVR where present, else all.
-        embedding_dim: Dimension of the embeddings.
+        leads: By name; II, V2, aVL, aVR where present, else all. An encoder of many leads sees
+            these at once, in this order, the twelve standard leads by default; stores may lack some
+            of them.
+        embedding_dim: Dimension of the embeddings; by default the encoder's own, such as 128.
         encoder: One of `clocs.encoders.make.ENCODERS`.
         dropout: Probability.
         perturb: A chain of perturbations of the views, such as 'gaussian>sa_t'; several are trained
@@ -106,6 +115,9 @@ def pretrain(
             default.
         split_seed: Random seed for the patient split.
         frame: A frame other than the dataset's own; without filters, it has those of the store.
+        seconds: Duration of a frame, in place of `frame`; for encoders of many leads 5 by default.
+        rate: Samples per second of a frame, in place of `frame`; for encoders of many leads 100 by
+            default.
         device: 'cpu', 'cuda' …; the best available by default.
         resume: Continue an interrupted run in `out`.
         tensorboard: Also write event files to `out/tensorboard`.
@@ -125,7 +137,7 @@ def pretrain(
         method=method,
         seeds=tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds),
         encoder=encoder,
-        embedding_dim=embedding_dim,
+        embedding_dim=usual_dimension(encoder) if embedding_dim is None else embedding_dim,
         dropout=dropout,
         options=options,
         perturb=perturb if perturb is None or isinstance(perturb, str) else tuple(perturb),
@@ -149,21 +161,31 @@ def pretrain(
             average=average,
         ),
     )
+    usual = frame_for(manifest, segments=plan.row.views.segments)
+    if plan.many_leads:
+        usual = replace(MANY_LEADS_FRAME, filters=usual.filters)
+    if seconds is not None or rate is not None:
+        if frame is not None:
+            raise SettingError("give `frame`, or `seconds` and `rate`, not both")
+        frame = _frame_of(usual.seconds if seconds is None else seconds, rate or usual.rate)
     if frame is not None and not frame.filters:
         frame = replace(frame, filters=manifest.frame.filters)
-    spec = frame or frame_for(manifest, segments=plan.row.views.segments)
-    chosen = common_leads(stores, leads)
+    spec = frame or usual
+    if plan.many_leads:
+        chosen, frame = leads_of_any(stores, leads or STANDARD_LEADS), spec
+    else:
+        chosen = common_leads(stores, leads)
     by = split_of(split, test_folds, validation_folds)
     plan.check_leads(chosen, manifest.dataset)
     # of several, half of the memory is for the parts and half for all of them joined
     share = memory_for_signals() // (2 * len(stores)) if len(stores) > 1 else None
-    frames = join(
-        [
-            make_frames(one, spec=spec, leads=chosen, split=by, split_seed=split_seed, memory=share)
-            for one in stores
-        ],
-        beside=stores[0].path.parent,
-    )
+
+    def made(one: Store) -> Frames:
+        own = [lead for lead in chosen if lead in one.leads]
+        cut = make_frames(one, spec=spec, leads=own, split=by, split_seed=split_seed, memory=share)
+        return cut.for_leads(chosen)
+
+    frames = join([made(one) for one in stores], beside=stores[0].path.parent)
     return pretrain_frames(
         frames,
         plan,
@@ -178,3 +200,9 @@ def pretrain(
         on_step=on_step,
         on_epoch=on_epoch,
     )
+
+
+def _frame_of(seconds: float, rate: float) -> FrameSpec:
+    if not rate > 0:
+        raise SettingError(f"`rate` must be above 0 Hz, not {rate}")
+    return FrameSpec(seconds, max(1, round(seconds * rate)))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from clocs import keyed_random
@@ -71,21 +72,7 @@ def pretrain_frames(
         raise SettingError(
             f"signals of {frames.dataset} are in {frames.unit}, not mV; leave out `normalisation`"
         )
-    if frames.without_signal:
-        warnings.warn(
-            f"{frames.without_signal:,} frames × leads of {frames.dataset} are in gaps or flat and "
-            "are left out",
-            ClocsWarning,
-            stacklevel=2,
-        )
-    lacking = int((~frames.present.all(axis=1)).sum())
-    if plan.row.of == "frame" and lacking:
-        warnings.warn(
-            f"{plan.method} compares all leads of a frame: {lacking:,} of {len(frames):,} frames "
-            f"lack one of {', '.join(frames.leads)} and are left out",
-            ClocsWarning,
-            stacklevel=2,
-        )
+    _warn_about_leads(frames, plan)
     if plan.objective:
         learnable_parts(frames, plan)  # refuses before the folder is touched, as do the next lines
     check_parts(frames)
@@ -148,6 +135,34 @@ def pretrain_frames(
     return checkpoints
 
 
+def _warn_about_leads(frames: Frames, plan: Plan) -> None:
+    """Say which frames and leads nothing is learned from."""
+    if frames.without_signal:
+        warnings.warn(
+            f"{frames.without_signal:,} frames × leads of {frames.dataset} are in gaps or flat and "
+            "are left out",
+            ClocsWarning,
+            stacklevel=3,
+        )
+    lacking = int((~frames.present.all(axis=1)).sum())
+    if plan.row.of == "frame" and lacking and not plan.many_leads:
+        warnings.warn(
+            f"{plan.method} compares all leads of a frame: {lacking:,} of {len(frames):,} frames "
+            f"lack one of {', '.join(frames.leads)} and are left out",
+            ClocsWarning,
+            stacklevel=3,
+        )
+    seen = np.asarray(frames.present.any(axis=0))
+    unseen = [lead for lead, known in zip(frames.leads, seen, strict=True) if not known]
+    if plan.many_leads and unseen:
+        warnings.warn(
+            f"no recording of {frames.dataset} has {', '.join(unseen)}, so the encoder learns "
+            "nothing of them; name those that it should see with `leads`",
+            ClocsWarning,
+            stacklevel=3,
+        )
+
+
 def _check_converged(trained: Trained, plan: Plan, out: Path) -> None:
     """Name the members that diverged, if any."""
     names = [
@@ -189,7 +204,8 @@ def _origins(init: Sequence[Checkpoint], plan: Plan, encoder: Encoder) -> list[C
 
 def _shape(encoder: Encoder) -> str:
     """What must agree for weights to fit."""
-    return f"{encoder.name!r} of {encoder.samples} samples and E = {encoder.embedding_dim}"
+    leads = f", leads {', '.join(encoder.leads)}" if encoder.leads else ""
+    return f"{encoder.name!r} of {encoder.samples} samples and E = {encoder.embedding_dim}{leads}"
 
 
 def _claim(
@@ -268,10 +284,10 @@ def _fitted_batch_norm(
     frames: Frames, plan: Plan, weights: Weights, buffers: Weights, device: torch.device
 ) -> Weights:
     """Batch-norm statistics as the mean over all full batches of the training frames."""
-    signals = Signals.of(frames, device)
-    rows = instances(frames, of=plan.row.of, views=plan.row.views, split=0)
-    starts = torch.from_numpy(rows.windows)[:, 0].to(device)
-    scale = torch.from_numpy(rows.scale)[:, 0].to(device)
+    signals, many = Signals.of(frames, device), plan.many_leads
+    rows = instances(frames, of=plan.row.of, views=plan.row.views, split=0, leads_at_once=many)
+    starts = torch.from_numpy(rows.in_view()).to(device)
+    scale = torch.from_numpy(rows.scale_in_view()).to(device)
     keys = keyed_random.member_keys(list(plan.seeds), device)
     order_keys = keyed_random.fold(keys, keyed_random.stream("order"))
     order = keyed_random.permutation(order_keys, len(starts))
@@ -280,7 +296,11 @@ def _fitted_batch_norm(
     with torch.no_grad():
         for step in range(len(starts) // size):
             some = order[:, step * size : (step + 1) * size]
-            raw = plan.normalisation == "none"
-            x = signals.raw(starts[some], scale[some]) if raw else signals.normalised(starts[some])
+            if many:
+                x = signals.standardised(starts[some])
+            elif plan.normalisation == "none":
+                x = signals.raw(starts[some], scale[some])
+            else:
+                x = signals.normalised(starts[some])
             _, buffers = encoder.encode_training(weights, buffers, x, keys, momentum=1 / (step + 1))
     return buffers

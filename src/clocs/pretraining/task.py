@@ -16,7 +16,9 @@ from clocs.errors import SettingError
 from clocs.frames.frames import Frames
 from clocs.frames.views import Instances, instances
 from clocs.pretraining.batches import BatchMaker, Part, PatientLimit
+from clocs.pretraining.many_lead_batches import ManyLeadBatchMaker
 from clocs.pretraining.plan import Plan
+from clocs.pretraining.projection import head_inputs
 from clocs.training.signals import Signals
 from clocs.training.task import Task
 
@@ -50,21 +52,19 @@ class PretrainingTask(Task):
             frames,
             device,
             dtype or getattr(torch, plan.precision),
-            windows=members * size * parts[0].windows.shape[1],
+            windows=members * size * parts[0].windows.shape[1],  # of all leads at once
             stream=stream,
         )
         self.train, self.validation = (Part.of(frames, part, device) for part in parts)
         chains = [chain for chain in plan.chains if chain for _ in plan.seeds]
 
-        def batches(some: list[int]) -> BatchMaker:
+        def batches(some: list[int]) -> BatchMaker | ManyLeadBatchMaker:
             own = [chains[member] for member in some] if chains else []
+            given = (self.signals, views, len(some), own)
+            if plan.many_leads:
+                return ManyLeadBatchMaker(*given, multilabel=frames.multilabel)
             return BatchMaker(
-                self.signals,
-                views,
-                len(some),
-                own,
-                multilabel=frames.multilabel,
-                in_mv=plan.normalisation == "none",
+                *given, multilabel=frames.multilabel, in_mv=plan.normalisation == "none"
             )
 
         self._make_batches = batches
@@ -96,7 +96,7 @@ class PretrainingTask(Task):
         self._initial = own  # where a target network starts, too
         dim = self.encoder.embedding_dim
         return own | {
-            name: keyed_random.symmetric(keys, name, shape, dim)
+            name: keyed_random.symmetric(keys, name, shape, head_inputs(name, dim))
             for name, shape in self._heads.items()
         }
 
@@ -109,11 +109,13 @@ class PretrainingTask(Task):
         order = keyed_random.permutation(key, len(self.train.windows))
         return self._limit.applied(order) if self._limit else order
 
-    def stage(self, order: Tensor, size: int, steps: int) -> Iterator[object]:
+    def stage(self, order: Tensor, size: int, steps: int, keys: Tensor) -> Iterator[object]:
         if not self.streamed:
             return iter(range(steps))
-        rows = order.cpu()
-        batches = (self.train.host_starts(rows[:, i * size : (i + 1) * size]) for i in range(steps))
+        rows, keys = order.cpu(), keys.cpu()
+        batches = (
+            self.train.starts(rows[:, i * size : (i + 1) * size], keys[i]) for i in range(steps)
+        )
         return iter(self.signals.staged(batches))
 
     def train_loss(
@@ -138,13 +140,17 @@ class PretrainingTask(Task):
         order = keyed_random.permutation(keys, count)
         order = order[:, torch.arange(steps * size, device=order.device) % count]
         parts = order.split(size, dim=1)
+        step_keys = [keyed_random.fold(keys, step) for step in range(steps)]
         if self.streamed:
-            staged = self.signals.staged(self.validation.host_starts(rows.cpu()) for rows in parts)
+            each = zip(parts, step_keys, strict=True)
+            staged = self.signals.staged(
+                self.validation.starts(rows.cpu(), key.cpu()) for rows, key in each
+            )
         sums: dict[str, Tensor] = {}
-        for step, rows in enumerate(parts):
+        for rows, key in zip(parts, step_keys, strict=True):
             if self.streamed:
                 next(staged)
-            batch = self.batches.batch(self.validation, rows, keyed_random.fold(keys, step))
+            batch = self.batches.batch(self.validation, rows, key)
             loss, z = self.objective.validation_loss(self.encoder, weights, buffers, batch)
             dead = (z == 0).all(dim=-1).to(z.dtype).mean(dim=(1, 2))
             found = {"loss": loss, "dead": dead, **self.objective.metrics(z, batch)}
@@ -161,7 +167,9 @@ def learnable_parts(frames: Frames, plan: Plan) -> list[Instances]:
     plan.objective.check(frames)
     views, parts = plan.views_on(frames.dataset), []
     for split, name in enumerate(("training", "validation")):
-        part = instances(frames, of=plan.row.of, views=views, split=split)
+        part = instances(
+            frames, of=plan.row.of, views=views, split=split, leads_at_once=plan.many_leads
+        )
         part = plan.objective.usable(frames, part)
         counts = {"instances": len(part)}
         if plan.objective.compares_patients:

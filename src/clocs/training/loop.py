@@ -250,7 +250,8 @@ class Engine:
             keyed_random.fold(self.keys, keyed_random.stream("step"), self.epoch, every)
         )
         looked = time.perf_counter()
-        for step, _ in enumerate(self.task.stage(self.order, self.size, self.longest)):
+        staged = self.task.stage(self.order, self.size, self.longest, self.step_keys)
+        for step, _ in enumerate(staged):
             self._step()
             on_step(step + 1, self.longest)
             if time.perf_counter() - looked >= LOOK_EVERY:

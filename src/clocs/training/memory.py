@@ -25,7 +25,8 @@ def require_memory_to_encode(
     member encodes at once, `copies` those of the weights: 1 where nothing is trained.
     """
     no_keys = torch.zeros(0, dtype=torch.int64)
-    activations = batch * (encoder.samples + 2 * encoder.embedding_dim)  # and their gradient
+    numbers = max(1, len(encoder.leads)) * encoder.samples
+    activations = batch * (numbers + 2 * encoder.embedding_dim)  # and their gradient
     require_memory(
         encoder.parameters(no_keys),
         encoder.buffers(0),

@@ -55,8 +55,8 @@ class Task(ABC):
         """(members, rows): a random order of each member's rows, then −1 up to the longest."""
         return shuffled_rows(keys, self.counts)
 
-    def stage(self, order: Tensor, size: int, steps: int) -> Iterable[object]:
-        """Yields once per step, when the data of that step are ready."""
+    def stage(self, order: Tensor, size: int, steps: int, keys: Tensor) -> Iterable[object]:
+        """Yields once per step, when the data of that step are ready; keys: (steps, members)."""
         return range(steps)
 
     @property

@@ -1,0 +1,95 @@
+"""Batches for encoders that see many leads at once: views through all leads or random subsets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+import torch
+from torch import Tensor
+
+from clocs import keyed_random
+from clocs.frames.frames import ABSENT
+from clocs.frames.views import Views
+from clocs.pretraining.batches import Batch, Part, by_view
+from clocs.pretraining.perturbations import Chain, parse
+from clocs.training.signals import Signals, standardise
+
+
+def random_subsets(present: Tensor, keys: Tensor, most: int) -> Tensor:
+    """present: (members, n, leads) bool -> the same: 1 to `most` leads of those present.
+
+    How many is uniform in 1 … the lesser of `most` and those present, and so is which. A function
+    of key, row and lead; nothing waits for the host.
+    """
+    members, n, leads = present.shape
+    key = keyed_random.fold(keys, keyed_random.stream("leads"))
+    draws = keyed_random.bits(key, n * leads).view(present.shape)
+    last = torch.iinfo(torch.int64).max
+    draws = draws.masked_fill(~present, last)
+    rank = (draws[..., None, :] < draws[..., :, None]).sum(dim=-1)
+    size_key = keyed_random.fold(keys, keyed_random.stream("number of leads"))
+    share = keyed_random.uniform(size_key, n).view(members, n, 1)
+    limit = present.sum(dim=-1, keepdim=True).clamp(max=most)
+    return present & (rank < 1 + (share * limit).to(torch.int64))
+
+
+class ManyLeadBatchMaker:
+    """Gathers and perturbs all leads of a view, standardises each, and leaves some of them out.
+
+    Leads are perturbed in mV (or the steps of the file, where its gain is unknown), each by its own
+    random numbers, and before they are standardised, unless the views say so.
+    """
+
+    def __init__(
+        self,
+        signals: Signals,
+        views: Views,
+        members: int,
+        perturb: Sequence[str],
+        *,
+        multilabel: bool,
+    ) -> None:
+        """`perturb` is one chain per member, in place of those of the views."""
+        self.signals, self.views, self.multilabel = signals, views, multilabel
+        each = [(chain,) * len(views.copies) for chain in perturb] or [views.copies] * members
+        chains = [tuple(parse(chain) if chain else None for chain in copies) for copies in each]
+        self._runs: list[tuple[slice, tuple[Chain | None, ...]]] = []  # members of the same chains
+        for copies, same in groupby(range(members), key=chains.__getitem__):
+            run = list(same)
+            self._runs.append((slice(run[0], run[-1] + 1), copies))
+
+    def batch(self, part: Part, rows: Tensor, keys: Tensor) -> Batch:
+        """rows: (members, batch) -> their views: every copy of every window."""
+        starts = self.signals.located(part.starts(rows, keys))
+        scale = by_view(part.scale, rows)
+        copies = [
+            torch.cat([self._copy(starts, scale, keys, i, *run) for run in self._runs])
+            for i in range(len(self.views.copies))
+        ]
+        return Batch(torch.cat(copies, dim=1), part, rows, self.multilabel)
+
+    def _copy(
+        self,
+        starts: Tensor,
+        scale: Tensor,
+        keys: Tensor,
+        number: int,
+        members: slice,
+        chains: tuple[Chain | None, ...],
+    ) -> Tensor:
+        """(members, windows·batch, leads, samples) of the copies of that number."""
+        starts, chain = starts[members], chains[number]
+        key = keyed_random.fold(keys[members], keyed_random.stream("copy"), number)
+        if self.views.most_leads:
+            kept = random_subsets(starts != ABSENT, key, self.views.most_leads)
+            starts = torch.where(kept, starts, ABSENT)
+        if chain is None:
+            return self.signals.standardised(starts)
+        if self.views.normalised_first:
+            x = self.signals.standardised(starts)
+        else:
+            there = torch.where(starts == ABSENT, torch.nan, scale[members])
+            x = self.signals.raw(starts, there)
+        x = chain(x.flatten(1, 2), key).view(x.shape)
+        return (x if self.views.normalised_first else standardise(x)).to(self.signals.dtype)
