@@ -62,14 +62,15 @@ def made(
     part = Part(
         windows=starts.to(device),
         scale=torch.linspace(0.001, 0.005, instances * windows, device=device).view(-1, windows),
-        patients=none, recordings=none, days=none, targets=none[:, None], starts=starts,
+        patients=none, recordings=none, days=none, targets=none[:, None],
+        room=None, on_host=(starts, None),
     )  # fmt: skip
     rows = torch.from_numpy(draw.integers(0, instances, (members, batch)))
     keys = keyed_random.member_keys(list(range(members)), device)
     signals = Signals(walk.to(device), samples, dtype)
     if stream:
         signals = StreamedSignals(walk, samples, dtype, device, members * windows * batch)
-        next(staged := iter(signals.staged([part.host_starts(rows)])))
+        next(staged := iter(signals.staged([part.starts(rows, keys.cpu())])))
     maker = BatchMaker(signals, views, members, perturb, multilabel=False, in_mv=in_mv)
     x = maker.batch(part, rows.to(device), keys).x
     if stream:

@@ -86,7 +86,7 @@ def there(batch: Batch) -> Tensor:
     """(members, views, batch, leads) which leads of a view can be seen."""
     nan = batch.x.isnan()
     assert torch.equal(nan.any(dim=-1), nan.all(dim=-1))  # a lead is there or it is not
-    return (~nan[..., 0]).unflatten(1, (-1, batch.rows.shape[1]))
+    return (~nan[..., 0]).view(len(nan), -1, batch.rows.shape[1], nan.shape[2])
 
 
 @pytest.mark.parametrize(

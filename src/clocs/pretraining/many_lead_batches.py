@@ -52,7 +52,8 @@ class ManyLeadBatchMaker:
     ) -> None:
         """`perturb` is one chain per member, in place of those of the views."""
         self.signals, self.views, self.multilabel = signals, views, multilabel
-        each = [(chain,) * len(views.copies) for chain in perturb] or [views.copies] * members
+        self.copies = len(views.copies)
+        each = [(chain,) * self.copies for chain in perturb] or [views.copies] * members
         chains = [tuple(parse(chain) if chain else None for chain in copies) for copies in each]
         self._runs: list[tuple[slice, tuple[Chain | None, ...]]] = []  # members of the same chains
         for copies, same in groupby(range(members), key=chains.__getitem__):
@@ -65,7 +66,7 @@ class ManyLeadBatchMaker:
         scale = by_view(part.scale, rows)
         copies = [
             torch.cat([self._copy(starts, scale, keys, i, *run) for run in self._runs])
-            for i in range(len(self.views.copies))
+            for i in range(self.copies)
         ]
         return Batch(torch.cat(copies, dim=1), part, rows, self.multilabel)
 
