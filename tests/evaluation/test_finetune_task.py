@@ -13,7 +13,7 @@ from clocs.encoders.base import Weights
 from clocs.evaluation import score_groups
 from clocs.evaluation.finetune_task import FinetuneTask, LabelledWindows, members_together
 from clocs.evaluation.groups import evaluate_frames
-from clocs.evaluation.labelled_rows import rows_with_label
+from clocs.evaluation.labelled_rows import LabelledPart, rows_with_label
 from clocs.frames.frames import Frames
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain_frames import pretrain_frames
@@ -44,7 +44,7 @@ def task(
     encoder_lr: float = 1.0,
 ) -> FinetuneTask:
     train, validation = (
-        LabelledWindows.of(frames, rows_with_label(frames, s), CPU) for s in (0, 1)
+        LabelledWindows.of(LabelledPart(frames, rows_with_label(frames, s)), CPU) for s in (0, 1)
     )
     return FinetuneTask(
         checkpoints,

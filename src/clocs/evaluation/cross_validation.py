@@ -128,6 +128,7 @@ def pooled(
     evaluation = replace(
         first,
         **overall_scores(predictions, logits, draws)
+        | {"test_frames": sum(one.test_frames for one in evaluations)}
         | _thresholded(parts, predictions)
         | scores_by_sex_and_age(predictions, frames.sex[recording], frames.age[recording], plan),
         auc_validation=validation.tolist(),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,8 @@ from clocs.encoders.make import make_encoder
 from clocs.errors import CheckpointError
 from clocs.evaluation.classifier_loss import classifier_loss, summed_loss
 from clocs.evaluation.device_auc import MacroAUC
+from clocs.evaluation.labelled_rows import Averaging, LabelledPart
 from clocs.frames.frames import Frames
-from clocs.frames.views import Instances
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.embed import EncoderInput, stack
 from clocs.training.loop import Trained
@@ -68,7 +68,8 @@ class FinetunedClassifier:
     def logits(self, x: Tensor) -> Tensor:
         """x: (1, n, samples) scaled to 0 … 1 -> (1, n, classes), in evaluation mode.
 
-        Where the card of the encoder says that it takes mV, x is in mV.
+        Where the card of the encoder says that it takes mV, x is in mV; of many leads at once it is
+        (1, n, leads, samples), standardised, and nan where a lead is missing.
         """
         encoder = make_encoder(**self.encoder)
         return _logits(encoder, self.weights, self.buffers, x + self.input_offset)
@@ -78,14 +79,24 @@ class FinetunedClassifier:
 class LabelledWindows:
     """Labelled rows of one part."""
 
-    starts: Tensor  # (rows,) where their signals begin
-    scale: Tensor  # (rows,) mV per step
-    targets: Tensor  # (rows, classes)
+    starts: Tensor  # (rows,) where their signals begin; of many leads at once (rows, leads)
+    scale: Tensor  # the same shape: mV per step
+    targets: Tensor  # (rows, classes), or (recordings, classes) where logits are averaged
+    average: Averaging | None = None  # over the rows of each recording
 
     @classmethod
-    def of(cls, frames: Frames, rows: Instances, device: torch.device) -> LabelledWindows:
-        arrays = rows.windows[:, 0], rows.scale[:, 0], frames.target[rows.frame]
-        return cls(*(torch.from_numpy(np.ascontiguousarray(a)).to(device) for a in arrays))
+    def of(cls, part: LabelledPart, device: torch.device) -> LabelledWindows:
+        """What is scored of a part."""
+        arrays = part.rows.in_view(), part.rows.scale_in_view(), part.targets
+        starts, scale, targets = (
+            torch.from_numpy(np.ascontiguousarray(array)).to(device) for array in arrays
+        )
+        return cls(starts, scale, targets, part.averaging(device))
+
+    @classmethod
+    def to_learn(cls, part: LabelledPart, device: torch.device) -> LabelledWindows:
+        """Each row of a part with its own target."""
+        return cls.of(replace(part, per="row"), device)
 
 
 class FinetuneTask(Task):
@@ -161,9 +172,13 @@ class FinetuneTask(Task):
 
     def validate(self, weights: Weights, buffers: Weights, keys: Tensor) -> dict[str, Tensor]:
         part, place = self.validation, 0
+        if part.average is not None:
+            logits = self.logits(weights, buffers, part)
+            loss = classifier_loss(logits, part.targets, self.multilabel, self.weights)
+            return {"loss": loss} | ({"auc": self.auc(logits)} if self.auc else {})
         total, share = [torch.zeros_like(weights["head.bias"][:, 0]) for _ in range(2)]
         kept = []
-        for logits in self._pieces(weights, buffers, part):
+        for logits in self._pieces(weights, buffers, part, self.signals):
             targets = part.targets[place : place + logits.shape[1]]
             losses, shares = summed_loss(logits, targets, self.multilabel, self.weights)
             total, share, place = total + losses, share + shares, place + logits.shape[1]
@@ -172,17 +187,30 @@ class FinetuneTask(Task):
         return {"loss": total / share} | auc
 
     @torch.no_grad()
-    def logits(self, weights: Weights, buffers: Weights, part: LabelledWindows) -> Tensor:
-        """(members, rows, classes) of a part, in evaluation mode."""
-        return torch.cat(list(self._pieces(weights, buffers, part)), dim=1)
+    def logits(
+        self,
+        weights: Weights,
+        buffers: Weights,
+        part: LabelledWindows,
+        signals: Signals | None = None,
+    ) -> Tensor:
+        """(members, rows or recordings, classes) of a part, in evaluation mode.
+
+        signals: Those of the part where they are not those of training.
+        """
+        found = torch.cat(list(self._pieces(weights, buffers, part, signals or self.signals)), 1)
+        return found if part.average is None else part.average(found)
 
     def _pieces(
-        self, weights: Weights, buffers: Weights, part: LabelledWindows
+        self, weights: Weights, buffers: Weights, part: LabelledWindows, signals: Signals
     ) -> Iterator[Tensor]:
-        members = len(weights["head.bias"])
-        size = max(1, _AT_ONCE.get(part.starts.device.type, 2048) // members)
-        for some, scale in zip(part.starts.split(size), part.scale.split(size), strict=True):
-            x = self.as_input(self.signals, some, scale).expand(members, -1, -1)
+        members, leads = len(weights["head.bias"]), len(self.encoder.leads)
+        size = _AT_ONCE.get(part.starts.device.type, 2048) // members // max(1, leads)
+        for some, scale in zip(
+            part.starts.split(max(1, size)), part.scale.split(max(1, size)), strict=True
+        ):
+            x = self.as_input(signals, some, scale)
+            x = x.expand(members, *x.shape[-3 if leads else -2 :])
             yield _logits(self.encoder, weights, buffers, x)
 
 

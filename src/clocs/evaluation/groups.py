@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -12,16 +12,25 @@ from numpy.typing import NDArray
 
 from clocs.errors import LeakError, SettingError
 from clocs.evaluation import metrics
-from clocs.evaluation.bootstrap import macro_auc_draws
+from clocs.evaluation.bootstrap import interval, macro_auc_draws
 from clocs.evaluation.comparison import Sampled, draws_of, plan_of
+from clocs.evaluation.conditions import AnyCondition, Condition, as_condition, through_leads
 from clocs.evaluation.finetune_task import FinetunedClassifier
-from clocs.evaluation.labelled_rows import By, LabelledShare, choose_rows, rows_with_label
-from clocs.evaluation.predictions import Predictions, numbered
+from clocs.evaluation.labelled_rows import (
+    By,
+    LabelledPart,
+    LabelledShare,
+    Per,
+    choose_rows,
+    rows_with_label,
+)
+from clocs.evaluation.predictions import ALL, Predictions, numbered
 from clocs.evaluation.protocol_data import ProtocolInput, ProtocolOutput
 from clocs.evaluation.protocols import find_protocol
+from clocs.evaluation.resampling import Resampling
 from clocs.evaluation.result import Evaluation
 from clocs.evaluation.scores import overall_scores, scores_by_sex_and_age
-from clocs.frames.frames import Frames
+from clocs.frames.frames import ABSENT, Frames
 from clocs.frames.splits import PARTS
 from clocs.registry import chosen_options
 from clocs.training import leak_guard
@@ -73,6 +82,10 @@ def score_groups(
     fraction: float = 1.0,
     by: By = "frame",
     labels: int | None = None,
+    per: Per | None = None,
+    test_leads: Sequence[str] | None = None,
+    noise: str | None = None,
+    conditions: Sequence[AnyCondition] = (),
     class_weights: bool = False,
     settings: Settings | None = None,
     resamples: int = 2000,
@@ -88,9 +101,11 @@ def score_groups(
     (another embedding dimension, for example) are separate fleets.
 
     A group is the seeds of one method on one pre-training set; each seed also selects its labelled
-    rows. Frames are cut as the encoders expect them. `curve` records the validation AUC after every
-    epoch; without `check_leaks`, the caller has made sure that no encoder has seen a test patient;
-    the other arguments are those of `clocs.evaluate`.
+    rows. Frames are cut as the encoders expect them; encoders of many leads that pool over time
+    also take longer or shorter ones. `conditions` are tested on without training anew; each is
+    (name, leads or None, noise or None). `curve` records the validation AUC after every epoch;
+    without `check_leaks`, the caller has made sure that no encoder has seen a test patient; the
+    other arguments are those of `clocs.evaluate`.
     """
     row = find_protocol(protocol)
     options = chosen_options(row, options)
@@ -104,23 +119,38 @@ def score_groups(
         for checkpoint in group if check_leaks else ():
             leak_guard.check_no_leak(checkpoint, frames)
         expect_mv(group, frames)
+    groups = [
+        [one.for_frame(frames.spec) if one.encoder.leads else one for one in group]
+        for group in groups
+    ]
+    if per is None:
+        per = "recording" if any(group[0].encoder.leads for group in groups) else "row"
+    elif per not in get_args(Per):
+        raise SettingError(f"`per` is {' or '.join(get_args(Per))}, not {per!r:.50}")
+    seen = Condition("", None if test_leads is None else tuple(test_leads), noise)
+    further = [as_condition(one) for one in conditions]
     settings = settings or Settings(batch_size=frames.batch_size)
-    rows = [rows_with_label(frames, split) for split in range(len(PARTS))]
-    share = LabelledShare(fraction, by)
-    if labels is not None:
-        counted: By = "patient" if by == "patient" else "recording"
-        share = LabelledShare.of_number(labels, counted, frames, rows[0])
     found: dict[int, GroupResult] = {}
     for together in _same_encoder(groups):
         checkpoints = [checkpoint for number in together for checkpoint in groups[number]]
+        train, validation, test = _parts(checkpoints[0], frames, per)
+        share = _share(fraction, by, labels, train)
         seeds = [checkpoint.card.seed for checkpoint in checkpoints]
-        chosen = {seed: choose_rows(frames, rows[0], seed, share) for seed in set(seeds)}
+        chosen = {
+            seed: choose_rows(train.frames, train.rows, seed, share)[train.first]
+            for seed in set(seeds)
+        }
         used = np.logical_or.reduce(list(chosen.values()))
         labelled = [torch.from_numpy(np.flatnonzero(chosen[seed][used])) for seed in seeds]
+        if seen.leads is not None:
+            validation = through_leads(validation, seen.leads)
         given = ProtocolInput(
             checkpoints=checkpoints,
-            frames=frames,
-            rows=(rows[0].where(used), rows[1], rows[2]),
+            parts=[
+                train.where(used),
+                validation,
+                *(condition.applied(test) for condition in (seen, *further)),
+            ],
             labelled=[own.to(device) for own in labelled],
             settings=settings,
             weighted=class_weights,
@@ -132,6 +162,8 @@ def score_groups(
         facts = {
             "protocol": protocol,
             "settings": (settings.facts() if row.trains else {}) | options,
+            "seen": seen,
+            "conditions": further,
         }
         first = 0
         for number in together:
@@ -139,6 +171,24 @@ def score_groups(
             found[number] = _result(given, output, members, share, resamples, facts)
             first = members.stop
     return [found[number] for number in range(len(groups))]
+
+
+def _parts(checkpoint: Checkpoint, frames: Frames, per: Per) -> list[LabelledPart]:
+    """Training, validation and test rows, as the encoder of this checkpoint sees frames."""
+    leads = checkpoint.encoder.leads
+    own = frames.for_leads(leads) if leads else frames
+    return [
+        LabelledPart(own, rows_with_label(own, split, leads_at_once=bool(leads)), per)
+        for split in range(len(PARTS))
+    ]
+
+
+def _share(fraction: float, by: By, labels: int | None, train: LabelledPart) -> LabelledShare:
+    """Where recordings are scored, they are labelled as a whole."""
+    whole: By = "patient" if by == "patient" else "recording"
+    if labels is not None:
+        return LabelledShare.of_number(labels, whole, train.frames, train.rows)
+    return LabelledShare(fraction, by if train.per == "row" else whole)
 
 
 def _same_encoder(groups: Sequence[Sequence[Checkpoint]]) -> list[list[int]]:
@@ -159,16 +209,17 @@ def _result(
 ) -> GroupResult:
     frames, checkpoints, device = given.frames, given.checkpoints[members], given.device
     copies = leak_guard.copies_of_seen(checkpoints, frames)
-    kept = ~copies[frames.recording[given.rows[2].frame]]
+    validation, test = given.parts[1], given.parts[2]
+    kept = ~copies[frames.recording[test.frame]]
     if not kept.any():
         raise LeakError(
             f"every test recording of {frames.dataset} is a copy of one that was trained on"
         )
-    rows = given.rows[2].where(kept)
-    recording = frames.recording[rows.frame]
-    validation_targets = frames.target[given.rows[1].frame]
+    test = test.where(kept)
+    recording = frames.recording[test.frame]
+    at_once = test.per == "recording" or test.rows.leads_at_once > 0
     auc_validation = [
-        metrics.macro(metrics.auc_per_class(s, validation_targets))
+        metrics.macro(metrics.auc_per_class(s, validation.targets))
         for s in output.validation[members]
     ]
     card = checkpoints[0].card
@@ -188,15 +239,16 @@ def _result(
         labels=tuple(frames.labels),
         multilabel=frames.multilabel,
         probabilities=output.test[members][:, kept],
-        targets=frames.target[rows.frame],
+        targets=test.targets,
         thresholds=np.stack(
-            [metrics.best_thresholds(s, validation_targets) for s in output.validation[members]]
+            [metrics.best_thresholds(s, validation.targets) for s in output.validation[members]]
         ),
-        **numbered("patient", frames.patient[rows.frame], frames.patient_ids),
+        **numbered("patient", frames.patient[test.frame], frames.patient_ids),
         **numbered("recording", recording, frames.recording_ids),
-        leads=tuple(frames.leads),
-        frame=frames.segment[rows.frame],
-        lead=rows.lead,
+        leads=(ALL,) if at_once else tuple(frames.leads),
+        frame=frames.segment[test.frame] * np.int32(test.per == "row"),
+        lead=test.rows.lead[test.first] * (not at_once),
+        per=test.per,
     )
     logits = output.test_logits[members][:, kept]
     plan = plan_of(predictions, resamples, device) if resamples else None
@@ -211,7 +263,7 @@ def _result(
         class_weights=given.weighted,
         seeds=list(predictions.seeds),
         embedding_dim=card.encoder["embedding_dim"],
-        leads=list(frames.leads),
+        leads=_leads_of(validation),
         encoder_leads=[] if card.dataset is None else list(card.leads),
         labelled=[len(own) for own in given.labelled[members]],
         left_out_copies=int(copies.sum()),
@@ -222,8 +274,67 @@ def _result(
         curve=output.curves[members] or None,
         auc_validation=auc_validation,
         auc_validation_mean=float(np.mean(auc_validation)),
-        **overall_scores(predictions, logits, draws),
+        per=test.per,
+        noise=facts["seen"].noise,
+        conditions=[
+            _under(
+                condition,
+                part,
+                scores[members],
+                copies,
+                seeds=predictions.seeds,
+                resamples=resamples,
+                device=device,
+            )
+            for condition, part, scores in zip(
+                facts["conditions"], given.parts[3:], output.further, strict=True
+            )
+        ],
+        **overall_scores(predictions, logits, draws) | {"test_frames": len(test.rows)},
         **scores_by_sex_and_age(predictions, frames.sex[recording], frames.age[recording], plan),
     )
     classifiers = output.classifiers[members]
     return GroupResult(evaluation, predictions, classifiers, draws, draws_logits, logits)
+
+
+def _leads_of(part: LabelledPart) -> list[str]:
+    """The leads that its rows have."""
+    rows, leads = part.rows, part.frames.leads
+    if not rows.leads_at_once:
+        present = np.isin(np.arange(len(leads)), rows.lead)
+    else:
+        present = (rows.in_view() != ABSENT).any(axis=0)
+    return [lead for lead, there in zip(leads, present, strict=True) if there]
+
+
+def _under(
+    condition: Condition,
+    part: LabelledPart,
+    scores: NDArray[np.float64],
+    copies: NDArray[np.bool_],
+    *,
+    seeds: Sequence[int],
+    resamples: int,
+    device: torch.device,
+) -> dict[str, Any]:
+    """Scores of one method under a condition; scores: (members, rows, classes)."""
+    frames = part.frames
+    kept = ~copies[frames.recording[part.frame]]
+    scores, part = scores[:, kept], part.where(kept)
+    auc = [metrics.macro(metrics.auc_per_class(own, part.targets)) for own in scores]
+    around = None
+    if resamples:
+        own = numbered("patient", frames.patient[part.frame], frames.patient_ids)
+        plan = Resampling.of(
+            frames.dataset, own["patient_ids"], seeds, resamples=resamples, device=device
+        )
+        around = interval(macro_auc_draws(scores, part.targets, own["patient"], plan))
+    return {
+        "condition": condition.name,
+        "leads": _leads_of(part),
+        "noise": condition.noise,
+        "rows": len(part),
+        "auc": auc,
+        "auc_mean": float(np.mean(auc)),
+        "ci95": around,
+    }

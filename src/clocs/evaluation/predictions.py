@@ -22,6 +22,7 @@ from clocs.sealed import ArrayFile
 FILE = ArrayFile(
     "a file of predictions", key="clocs", format=3, remedy="evaluate again to write it anew"
 )
+ALL = "all"  # the lead of rows that are of all leads at once
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,8 @@ class Predictions:
     recording: NDArray[np.int64]  # (rows,) index into `recording_ids`
     frame: NDArray[np.int32]  # (rows,) number of the frame within the recording, from 0
     lead: NDArray[np.int64]  # (rows,) index into `leads`
+    # what a row is: 'row', a frame of a lead (or of `ALL` leads at once), or 'recording'
+    per: str = "row"
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -68,10 +71,11 @@ class Predictions:
         return replace(self, probabilities=self.probabilities[:, kept], **rows)
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """One row per frame and lead, for a data frame.
+        """One row per frame and lead, or per recording, for a data frame.
 
         `recording`, `patient` and `lead` are names, `frame` counts from 0; one more column per
-        class holds its probability, the mean over the seeds.
+        class holds its probability, the mean over the seeds. A row of a whole recording has frame 0
+        and, as one of a frame in all leads, the lead 'all'.
         """
         return {
             "recording": np.array(self.recording_ids)[self.recording],
@@ -84,6 +88,8 @@ class Predictions:
         """Write one safetensors file, whole or not at all."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         arrays = {k: v for k, v in values.items() if isinstance(v, np.ndarray)}
+        if self.per == "row":  # as in files of earlier versions
+            del values["per"]
         FILE.write(path, {k: v for k, v in values.items() if k not in arrays}, arrays)
 
     @classmethod
@@ -104,7 +110,7 @@ def shared_rows(many: Sequence[Predictions]) -> list[Predictions]:
     """The same test rows of each: those that all of them have."""
     first = many[0]
     for other in many[1:]:
-        for what in ("downstream", "content", "split_seed", "labels"):
+        for what in ("downstream", "content", "split_seed", "labels", "per"):
             if getattr(other, what) != getattr(first, what):
                 raise SettingError(
                     f"predictions can be compared on the same test rows only; {first.name} and "

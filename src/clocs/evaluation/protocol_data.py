@@ -14,8 +14,8 @@ from torch import Tensor
 from clocs.errors import TrainingError
 from clocs.evaluation.classifier_loss import class_weights
 from clocs.evaluation.finetune_task import FinetunedClassifier
+from clocs.evaluation.labelled_rows import LabelledPart
 from clocs.frames.frames import Frames
-from clocs.frames.views import Instances
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.embed import embed_instances
 from clocs.training.loop import Epoch, Settings, Trained
@@ -23,7 +23,7 @@ from clocs.training.loop import Epoch, Settings, Trained
 
 @dataclass(frozen=True)
 class LabelledEmbeddings:
-    """Embeddings of the labelled rows of one part."""
+    """Embeddings of what is scored of one part: rows, or recordings."""
 
     features: Tensor  # (members, rows, dim)
     targets: Tensor  # (rows, classes)
@@ -35,9 +35,9 @@ class ProtocolInput:
     """Encoders of one kind, and the rows to evaluate them on. Each checkpoint is a member."""
 
     checkpoints: Sequence[Checkpoint]
-    frames: Frames
-    rows: tuple[Instances, Instances, Instances]  # training (of any member), validation, test
-    labelled: list[Tensor]  # for each member, the training rows that it may learn from
+    # training (of any member), validation, test, and test under further conditions
+    parts: Sequence[LabelledPart]
+    labelled: list[Tensor]  # for each member, what it may learn from of the training part
     settings: Settings  # for protocols that train in epochs
     weighted: bool  # whether rare classes count as much as common ones
     curve: bool  # whether to record the validation AUC after every epoch
@@ -45,25 +45,35 @@ class ProtocolInput:
     on_epoch: Callable[[Epoch], None]
 
     @property
+    def frames(self) -> Frames:
+        """The frames of training; those of tests may be noisy."""
+        return self.parts[0].frames
+
+    @property
+    def labelled_rows(self) -> list[Tensor]:
+        """For each member, the training rows that it may learn from."""
+        place = torch.from_numpy(self.parts[0].place).to(self.device)
+        return [torch.isin(place, own).nonzero()[:, 0] for own in self.labelled]
+
+    @property
     def seeds(self) -> list[int]:
         return [checkpoint.card.seed for checkpoint in self.checkpoints]
 
     def embeddings(self) -> list[LabelledEmbeddings]:
-        """Training, validation and test rows, embedded by the frozen encoders."""
-        return [
-            LabelledEmbeddings(
-                embed_instances(self.checkpoints, self.frames, part, self.device),
-                self._targets(part),
-                self.frames.multilabel,
-            )
-            for part in self.rows
-        ]
+        """Training, validation and test, and test under conditions, by the frozen encoders."""
+        made = []
+        for part in self.parts:
+            features = embed_instances(self.checkpoints, part.frames, part.rows, self.device)
+            average = part.averaging(self.device)
+            features = features if average is None else average(features)
+            made.append(LabelledEmbeddings(features, self.targets(part), self.frames.multilabel))
+        return made
 
     def class_weights(self) -> Tensor | None:
-        """(members, classes) from the rows that each member may learn from; None if unweighted."""
+        """(members, classes) from what each member may learn from; None if unweighted."""
         if not self.weighted:
             return None
-        targets, multilabel = self._targets(self.rows[0]), self.frames.multilabel
+        targets, multilabel = self.targets(self.parts[0]), self.frames.multilabel
         return torch.stack([class_weights(targets[own], multilabel) for own in self.labelled])
 
     def check_converged(self, trained: Trained, members: Sequence[int]) -> None:
@@ -80,22 +90,26 @@ class ProtocolInput:
                 "longer a finite number; try a lower `lr`"
             )
 
-    def output(self, validation_logits: Tensor, test_logits: Tensor, **more: Any) -> ProtocolOutput:
-        """The output of a classifier from its logits, (members, rows, classes) each."""
-        logits = [part.double().cpu() for part in (validation_logits, test_logits)]
+    def output(self, *parts: Tensor, **more: Any) -> ProtocolOutput:
+        """The output of a classifier from its logits, (members, rows, classes) each.
+
+        `parts` are those of validation, test, and test under each further condition.
+        """
+        logits = [part.double().cpu() for part in parts]
         if not all(bool(part.isfinite().all()) for part in logits):
             raise TrainingError(
                 "a classifier gives predictions that are not finite: its training diverged; try a "
                 "lower `lr`"
             )
-        validation, test = (
+        validation, test, *further = (
             np.asarray((z.sigmoid() if self.frames.multilabel else z.softmax(dim=-1)).numpy())
             for z in logits
         )
-        return ProtocolOutput(validation, test, np.asarray(logits[1].numpy()), **more)
+        return ProtocolOutput(validation, test, np.asarray(logits[1].numpy()), further, **more)
 
-    def _targets(self, part: Instances) -> Tensor:
-        return torch.from_numpy(self.frames.target[part.frame]).to(self.device)
+    def targets(self, part: LabelledPart) -> Tensor:
+        """(scored, classes) on the device."""
+        return torch.from_numpy(part.targets).to(self.device)
 
 
 @dataclass(frozen=True)
@@ -105,6 +119,7 @@ class ProtocolOutput:
     validation: NDArray[np.float64]  # (members, rows, classes) probabilities
     test: NDArray[np.float64]  # the same for the test rows
     test_logits: NDArray[np.float64]  # before they became probabilities
+    further: list[NDArray[np.float64]] = field(default_factory=list)  # of each condition, as `test`
     per_member: dict[str, list[Any]] = field(default_factory=dict)  # facts about the fit
     curves: list[list[float]] = field(default_factory=list)  # one per member, where recorded
     classifiers: list[FinetunedClassifier] = field(default_factory=list)

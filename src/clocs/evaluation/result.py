@@ -12,7 +12,8 @@ from typing import Any
 class Evaluation:
     """Scores of one method on one dataset; the fields are those of `clocs evaluate --json`.
 
-    `auc`, `ap` (average precision), `f1` and `accuracy` are per frame and lead, as in the paper;
+    `auc`, `ap` (average precision), `f1` and `accuracy` are per frame and lead, as in the paper, or
+    per recording where `per` says so;
     `auc_recording` and `ap_recording` are per recording; `auc_validation` is the AUC per frame on
     the validation patients, by which settings may be chosen; `auc_logits` is that of raw logits, as
     the authors' code computed it. Lists have one value per seed, `…_per_class` is the mean over
@@ -28,7 +29,9 @@ class Evaluation:
     every epoch, one list per seed, where recorded. `unlabelled_recordings` are in no part.
     `split` says whether patients are split by the hash of their IDs or by which official folds.
     `folds` has the scores of each fold, where every patient was tested on once; all other scores
-    are then of all folds together, and `labelled` is the mean over them.
+    are then of all folds together, and `labelled` is the mean over them. `labelled` counts what
+    `per` names. `noise` is that of the test part; `conditions` are further tests of the same
+    classifiers: name, leads, noise, rows, AUC per seed, its mean and `ci95`.
     """
 
     protocol: str
@@ -85,6 +88,9 @@ class Evaluation:
     unlabelled_recordings: int = 0
     split: str = "hash"
     folds: list[dict[str, Any]] | None = None
+    per: str = "row"
+    noise: str | None = None
+    conditions: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def name(self) -> str:

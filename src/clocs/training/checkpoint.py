@@ -21,10 +21,13 @@ from clocs.encoders.base import Encoder, Weights
 from clocs.encoders.make import ENCODERS, make_encoder
 from clocs.errors import CheckpointError, ClocsError
 from clocs.files import private_folder, seed_files, write_atomic
+from clocs.recording import FrameSpec
 from clocs.training.card import Card, read_card
 
 MOST_RECORDINGS = 100_000_000  # hashed in a checkpoint
 _HEADER = 1 << 24  # bytes, more than any weights file spends on names and shapes
+_SAME_RATE = 0.01  # the largest relative difference of two rates that count as the same
+_NO_KEYS = torch.zeros(0, dtype=torch.int64)
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,30 @@ class Checkpoint:
     def fingerprint(self) -> str:
         """The sha256 of the weights file, even before it is written."""
         return self.card.weights_sha256 or hashlib.sha256(self._content()).hexdigest()
+
+    def for_frame(self, frame: FrameSpec) -> Checkpoint:
+        """The same weights for frames of another duration at the same rate.
+
+        Raises:
+            CheckpointError: Its encoder has weights for one duration, or sees another rate.
+        """
+        if frame.samples == self.encoder.samples:
+            return self
+        rate = self.card.frame.rate
+        if abs(frame.rate / rate - 1) > _SAME_RATE:
+            raise CheckpointError(
+                f"this encoder sees {rate:g} samples per second, not {frame.rate:g}"
+            )
+        named = {**self.card.encoder, "samples": frame.samples}
+        encoder = make_encoder(**named)
+        shapes = {k: v.shape[1:] for k, v in encoder.parameters(_NO_KEYS).items()}
+        if shapes != {k: v.shape[1:] for k, v in self.weights.items()}:
+            raise CheckpointError(
+                f"the encoder {encoder.name!r} is made for frames of {self.card.frame.seconds:g} s "
+                f"alone, not {frame.seconds:g}; leave out `seconds`"
+            )
+        card = replace(self.card, encoder=named, frame=frame, weights_sha256=self.fingerprint)
+        return replace(self, card=card)
 
     def save(self, path: Path) -> None:
         """Write `path` (….safetensors) and the card beside it (….json), each atomically."""
@@ -128,7 +155,7 @@ def _expected(path: Path, card: Card) -> Weights:
         )
     try:
         encoder = make_encoder(**card.encoder)
-        weights = encoder.parameters(torch.zeros(0, dtype=torch.int64))
+        weights = encoder.parameters(_NO_KEYS)
         buffers = encoder.buffers(0)
     except (ClocsError, TypeError, RuntimeError) as error:
         raise CheckpointError(f"{path}: its card describes no known encoder ({error})") from error

@@ -24,20 +24,20 @@ def predict(given: ProtocolInput, *, encoder_lr: float) -> ProtocolOutput:
 
     frames, device = given.frames, given.device
     signals = Signals.of(frames, device, stream=False)  # a captured validation cannot wait
-    train, validation, test = (
-        finetune_task.LabelledWindows.of(frames, part, device) for part in given.rows
-    )
+    train = finetune_task.LabelledWindows.to_learn(given.parts[0], device)
+    validation = finetune_task.LabelledWindows.of(given.parts[1], device)
+    labelled = given.labelled_rows
     weights, recorder = given.class_weights(), CurveRecorder(given)
     logits: dict[int, list[Tensor]] = {}
     trained: dict[int, tuple[Trained, int]] = {}
-    counts = [len(rows) for rows in given.labelled]
+    counts = [len(rows) for rows in labelled]
     for members in finetune_task.members_together(counts, given.settings.batch_size):
         task = finetune_task.FinetuneTask(
             [given.checkpoints[m] for m in members],
             signals,
             train,
             validation,
-            [given.labelled[m] for m in members],
+            [labelled[m] for m in members],
             multilabel=frames.multilabel,
             weights=None if weights is None else weights[members],
             curve=given.curve,
@@ -47,13 +47,20 @@ def predict(given: ProtocolInput, *, encoder_lr: float) -> ProtocolOutput:
         seeds = [given.seeds[m] for m in members]
         best = fit(task, seeds, given.settings, device=device, on_epoch=recorder)
         given.check_converged(best, members)
-        parts = [task.logits(best.weights, best.buffers, p) for p in (validation, test)]
         for place, member in enumerate(members):
-            logits[member] = [part[place] for part in parts]
             trained[member] = best, place
+            logits[member] = []
+        for part in given.parts[1:]:
+            own = (
+                signals if part.frames is frames else Signals.of(part.frames, device, stream=False)
+            )
+            windows = finetune_task.LabelledWindows.of(part, device)
+            found = task.logits(best.weights, best.buffers, windows, own)
+            for place, member in enumerate(members):
+                logits[member].append(found[place])
     order = range(len(given.seeds))
     return given.output(
-        *(torch.stack([logits[m][part] for m in order]) for part in (0, 1)),
+        *(torch.stack(part) for part in zip(*(logits[m] for m in order), strict=True)),
         per_member={
             name: [getattr(trained[m][0], name)[trained[m][1]] for m in order]
             for name in ("best_epoch", "status")

@@ -22,7 +22,7 @@ def predict(given: ProtocolInput, *, k: int) -> ProtocolOutput:
     from clocs.evaluation.protocol_data import ProtocolOutput
 
     train, *parts = given.embeddings()
-    validation, test = (
+    validation, test, *further = (
         np.stack(
             [
                 votes(part.features[member], train.features[member, rows], train.targets[rows], k)
@@ -34,7 +34,7 @@ def predict(given: ProtocolInput, *, k: int) -> ProtocolOutput:
         )
         for part in parts
     )
-    return ProtocolOutput(validation, test, test)
+    return ProtocolOutput(validation, test, test, further)
 
 
 def votes(features: Tensor, known: Tensor, targets: Tensor, k: int) -> Tensor:

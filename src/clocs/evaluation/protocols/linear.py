@@ -17,7 +17,7 @@ def predict(given: ProtocolInput) -> ProtocolOutput:
     from clocs.evaluation.protocol_data import CurveRecorder
     from clocs.training.loop import fit
 
-    train, validation, test = given.embeddings()
+    train, validation, *tests = given.embeddings()
     head = LinearHead(train, validation, given.labelled, given.class_weights(), curve=given.curve)
     recorder = CurveRecorder(given)
     batch = train.features[:, : given.settings.batch_size].numel()
@@ -25,7 +25,7 @@ def predict(given: ProtocolInput) -> ProtocolOutput:
         trained = fit(head, given.seeds, given.settings, device=given.device, on_epoch=recorder)
     given.check_converged(trained, range(len(given.seeds)))
     with torch.no_grad():
-        logits = [head.logits(trained.weights, part.features) for part in (validation, test)]
+        logits = [head.logits(trained.weights, part.features) for part in (validation, *tests)]
     facts = {"best_epoch": trained.best_epoch, "status": trained.status}
     return given.output(*logits, per_member=facts, curves=recorder.curves)
 

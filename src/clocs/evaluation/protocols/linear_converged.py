@@ -21,7 +21,7 @@ def predict(given: ProtocolInput) -> ProtocolOutput:
 
     from clocs.evaluation.logistic import fit_logistic
 
-    (train, validation, test), weights = given.embeddings(), given.class_weights()
+    (train, validation, *tests), weights = given.embeddings(), given.class_weights()
     rows = pad_sequence(given.labelled, batch_first=True)  # members may have different numbers
     present = pad_sequence([torch.ones_like(own) for own in given.labelled], batch_first=True)
     most = _AT_ONCE.get(given.device.type, 1 << 24)
@@ -39,7 +39,7 @@ def predict(given: ProtocolInput) -> ProtocolOutput:
             present=present[members].to(own.device) > 0,
             class_weights=None if weights is None else weights[members],
         )
-        logits.append([fitted.logits(part.features[members]) for part in (validation, test)])
+        logits.append([fitted.logits(part.features[members]) for part in (validation, *tests)])
         l2 += fitted.l2
     return given.output(
         *(torch.cat(part) for part in zip(*logits, strict=True)), per_member={"l2": l2}

@@ -1,0 +1,72 @@
+"""Conditions: the same classifiers tested on fewer leads, or with noise, without training anew."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+
+from clocs.errors import SettingError
+from clocs.evaluation.labelled_rows import LabelledPart
+from clocs.evaluation.noise import parse_noise, with_noise
+from clocs.frames.frames import ABSENT
+from clocs.frames.splits import PARTS
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What test rows are seen through."""
+
+    name: str  # for tables
+    leads: tuple[str, ...] | None = None  # the others are absent; None: all that there are
+    noise: str | None = None  # kind and dB, such as 'muscle:6'
+
+    def applied(self, part: LabelledPart) -> LabelledPart:
+        """The test part under this condition."""
+        if self.noise is not None:
+            noisy = with_noise(part.frames, *parse_noise(self.noise), split=PARTS[2])
+            rows = part.rows
+            starts, scale = noisy.starts[rows.frame], noisy.scale[rows.frame]
+            if not rows.leads_at_once:
+                each = np.arange(len(rows)), rows.lead
+                starts, scale = starts[each][:, None], scale[each][:, None]
+            part = replace(part, frames=noisy, rows=replace(rows, windows=starts, scale=scale))
+        return part if self.leads is None else through_leads(part, self.leads)
+
+
+AnyCondition: TypeAlias = Condition | tuple[str, Sequence[str] | None, str | None]
+
+
+def as_condition(given: AnyCondition) -> Condition:
+    """A condition, or (name, leads, noise)."""
+    if isinstance(given, Condition):
+        return given
+    name, leads, noise = given
+    if noise is not None:
+        parse_noise(noise)
+    return Condition(name, None if leads is None else tuple(leads), noise)
+
+
+def through_leads(part: LabelledPart, leads: Sequence[str]) -> LabelledPart:
+    """The rows that have one of these leads, without their other leads.
+
+    Raises:
+        SettingError: No row has one.
+    """
+    own, rows = part.frames.leads, part.rows
+    known = np.array([lead in leads for lead in own])
+    if rows.leads_at_once:
+        windows = np.where(known, rows.windows, ABSENT)
+        scale = np.where(known, rows.scale, np.float32(np.nan))
+        kept = (windows != ABSENT).any(axis=1)
+        rows = replace(rows, windows=windows, scale=scale)
+    else:
+        kept = known[rows.lead]
+    if not kept.any():
+        raise SettingError(
+            f"no test frame of {part.frames.dataset} has one of the leads {', '.join(leads)}; the "
+            f"encoder sees {', '.join(own)}"
+        )
+    return replace(part, rows=rows.where(kept))
