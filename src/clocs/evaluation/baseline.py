@@ -158,6 +158,7 @@ def _baseline(
     method: str, of: Sequence[Checkpoint], frames: Frames, device: torch.device | str
 ) -> list[Checkpoint]:
     encoder = of[0].card.encoder
+    frames = frames.for_leads(encoder["leads"]) if "leads" in encoder else frames
     plan = Plan(
         method=method,
         seeds=tuple(c.card.seed for c in of),

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
 from clocs.errors import SettingError
+from clocs.evaluation import metrics
+from clocs.evaluation.bootstrap import macro_auc_draws
 from clocs.evaluation.labelled_rows import LabelledPart
 from clocs.evaluation.noise import parse_noise, with_noise
+from clocs.evaluation.predictions import numbered
+from clocs.evaluation.resampling import Resampling
+from clocs.evaluation.scores import clipped_interval
 from clocs.frames.frames import ABSENT
 from clocs.frames.splits import PARTS
 
@@ -70,3 +77,46 @@ def through_leads(part: LabelledPart, leads: Sequence[str]) -> LabelledPart:
             f"encoder sees {', '.join(own)}"
         )
     return replace(part, rows=rows.where(kept))
+
+
+def leads_of(part: LabelledPart) -> list[str]:
+    """The leads that its rows have."""
+    rows, leads = part.rows, part.frames.leads
+    if not rows.leads_at_once:
+        present = np.isin(np.arange(len(leads)), rows.lead)
+    else:
+        present = (rows.in_view() != ABSENT).any(axis=0)
+    return [lead for lead, there in zip(leads, present, strict=True) if there]
+
+
+def score_under(
+    condition: Condition,
+    part: LabelledPart,
+    scores: NDArray[np.float64],
+    copies: NDArray[np.bool_],
+    *,
+    seeds: Sequence[int],
+    resamples: int,
+    device: torch.device,
+) -> dict[str, Any]:
+    """Scores of one method under a condition; scores: (members, rows, classes)."""
+    frames = part.frames
+    kept = ~copies[frames.recording[part.frame]]
+    scores, part = scores[:, kept], part.where(kept)
+    auc = [metrics.macro(metrics.auc_per_class(own, part.targets)) for own in scores]
+    around = None
+    if resamples:
+        own = numbered("patient", frames.patient[part.frame], frames.patient_ids)
+        plan = Resampling.of(
+            frames.dataset, own["patient_ids"], seeds, resamples=resamples, device=device
+        )
+        around = clipped_interval(macro_auc_draws(scores, part.targets, own["patient"], plan))
+    return {
+        "condition": condition.name,
+        "leads": leads_of(part),
+        "noise": condition.noise,
+        "rows": len(part),
+        "auc": auc,
+        "auc_mean": float(np.mean(auc)),
+        "ci95": around,
+    }

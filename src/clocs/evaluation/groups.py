@@ -12,9 +12,16 @@ from numpy.typing import NDArray
 
 from clocs.errors import LeakError, SettingError
 from clocs.evaluation import metrics
-from clocs.evaluation.bootstrap import interval, macro_auc_draws
+from clocs.evaluation.bootstrap import macro_auc_draws
 from clocs.evaluation.comparison import Sampled, draws_of, plan_of
-from clocs.evaluation.conditions import AnyCondition, Condition, as_condition, through_leads
+from clocs.evaluation.conditions import (
+    AnyCondition,
+    Condition,
+    as_condition,
+    leads_of,
+    score_under,
+    through_leads,
+)
 from clocs.evaluation.finetune_task import FinetunedClassifier
 from clocs.evaluation.labelled_rows import (
     By,
@@ -27,10 +34,9 @@ from clocs.evaluation.labelled_rows import (
 from clocs.evaluation.predictions import ALL, Predictions, numbered
 from clocs.evaluation.protocol_data import ProtocolInput, ProtocolOutput
 from clocs.evaluation.protocols import find_protocol
-from clocs.evaluation.resampling import Resampling
 from clocs.evaluation.result import Evaluation
 from clocs.evaluation.scores import overall_scores, scores_by_sex_and_age
-from clocs.frames.frames import ABSENT, Frames
+from clocs.frames.frames import Frames
 from clocs.frames.splits import PARTS
 from clocs.registry import chosen_options
 from clocs.training import leak_guard
@@ -263,7 +269,7 @@ def _result(
         class_weights=given.weighted,
         seeds=list(predictions.seeds),
         embedding_dim=card.encoder["embedding_dim"],
-        leads=_leads_of(validation),
+        leads=leads_of(validation),
         encoder_leads=[] if card.dataset is None else list(card.leads),
         labelled=[len(own) for own in given.labelled[members]],
         left_out_copies=int(copies.sum()),
@@ -277,7 +283,7 @@ def _result(
         per=test.per,
         noise=facts["seen"].noise,
         conditions=[
-            _under(
+            score_under(
                 condition,
                 part,
                 scores[members],
@@ -295,46 +301,3 @@ def _result(
     )
     classifiers = output.classifiers[members]
     return GroupResult(evaluation, predictions, classifiers, draws, draws_logits, logits)
-
-
-def _leads_of(part: LabelledPart) -> list[str]:
-    """The leads that its rows have."""
-    rows, leads = part.rows, part.frames.leads
-    if not rows.leads_at_once:
-        present = np.isin(np.arange(len(leads)), rows.lead)
-    else:
-        present = (rows.in_view() != ABSENT).any(axis=0)
-    return [lead for lead, there in zip(leads, present, strict=True) if there]
-
-
-def _under(
-    condition: Condition,
-    part: LabelledPart,
-    scores: NDArray[np.float64],
-    copies: NDArray[np.bool_],
-    *,
-    seeds: Sequence[int],
-    resamples: int,
-    device: torch.device,
-) -> dict[str, Any]:
-    """Scores of one method under a condition; scores: (members, rows, classes)."""
-    frames = part.frames
-    kept = ~copies[frames.recording[part.frame]]
-    scores, part = scores[:, kept], part.where(kept)
-    auc = [metrics.macro(metrics.auc_per_class(own, part.targets)) for own in scores]
-    around = None
-    if resamples:
-        own = numbered("patient", frames.patient[part.frame], frames.patient_ids)
-        plan = Resampling.of(
-            frames.dataset, own["patient_ids"], seeds, resamples=resamples, device=device
-        )
-        around = interval(macro_auc_draws(scores, part.targets, own["patient"], plan))
-    return {
-        "condition": condition.name,
-        "leads": _leads_of(part),
-        "noise": condition.noise,
-        "rows": len(part),
-        "auc": auc,
-        "auc_mean": float(np.mean(auc)),
-        "ci95": around,
-    }

@@ -52,7 +52,7 @@ def overall_scores(
         **{f"{name}_mean": float(np.mean(values)) for name, values in per_seed.items()},
         **{f"{name}_per_class": values for name, values in means.items()},
         "auc_std": float(np.std(per_seed["auc"], ddof=1)) if len(p.seeds) > 1 else None,
-        "ci95": None if draws is None else _interval(draws),
+        "ci95": None if draws is None else clipped_interval(draws),
         "undefined_classes": [label for label, v in means["auc"].items() if math.isnan(v)],
         "thresholds": dict(zip(p.labels, p.thresholds.T.tolist(), strict=True)),
         "test_patients": len(np.unique(p.patient)),
@@ -89,7 +89,7 @@ def _group(p: Predictions, plan: Resampling | None) -> dict[str, Any]:
     missing = np.isnan(auc).all(axis=0)
     around = None
     if plan is not None and not missing.all():
-        around = _interval(macro_auc_draws(p.probabilities, p.targets, p.patient, plan))
+        around = clipped_interval(macro_auc_draws(p.probabilities, p.targets, p.patient, plan))
     return {
         "patients": len(np.unique(p.patient)),
         "frames": len(p),
@@ -99,7 +99,8 @@ def _group(p: Predictions, plan: Resampling | None) -> dict[str, Any]:
     }
 
 
-def _interval(draws: NDArray[np.float64]) -> list[float] | None:
+def clipped_interval(draws: NDArray[np.float64]) -> list[float] | None:
+    """The central 95 % of draws of an AUC; None where no draw has one."""
     if np.isnan(draws).all():
         return None
     return [min(max(end, 0.0), 1.0) for end in interval(draws)]  # the weights of seeds know no ends

@@ -1,0 +1,202 @@
+"""Encoders of many leads evaluated: rows of all leads, scores per recording, conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from clocs.errors import CheckpointError, SettingError
+from clocs.evaluation import Predictions, compare, score_groups
+from clocs.evaluation.labelled_rows import LabelledPart, rows_with_label
+from clocs.evaluation.protocols import PROTOCOLS
+from clocs.frames.frames import ABSENT, Frames
+from clocs.frames.make import make_frames
+from clocs.recording import FrameSpec
+from clocs.store.store import Store
+from clocs.training.checkpoint import Checkpoint
+from clocs.training.embed import embed_instances
+from clocs.training.loop import Settings
+from tiny_leads import many_lead_checkpoints, tiny_leads
+
+QUICK = Settings(epochs=2, batch_size=32, lr=1e-2)
+FRAME = FrameSpec(2.5, 500)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def encoder() -> Iterator[str]:
+    with tiny_leads() as name:
+        yield name
+
+
+@pytest.fixture(scope="module")
+def frames(small_store: Store) -> Frames:
+    return make_frames(small_store, spec=FRAME, leads=("I", "II", "V2"))
+
+
+@pytest.fixture(scope="module")
+def group(frames: Frames, encoder: str) -> list[Checkpoint]:
+    return many_lead_checkpoints(frames.for_leads(("II", "V2", "V6", "I")))
+
+
+@pytest.fixture(scope="module")
+def one_lead(frames: Frames) -> list[Checkpoint]:
+    from clocs.pretraining.plan import Plan
+    from clocs.pretraining.pretrain_frames import untrained
+
+    return untrained(frames, Plan("random-bn", (0, 1), embedding_dim=8))
+
+
+def scored(groups: Any, frames: Frames, **more: Any) -> Any:
+    how: dict[str, Any] = {"settings": QUICK, "resamples": 20} | more
+    return score_groups(groups, frames, **how)
+
+
+@pytest.mark.parametrize("protocol", list(PROTOCOLS))
+def test_many_leads_are_scored_per_recording(
+    group: list[Checkpoint], frames: Frames, protocol: str, tmp_path: Path
+) -> None:
+    (one,) = scored([group], frames, protocol=protocol)
+    test = frames.split == 2
+    recordings = np.unique(frames.recording[test])
+    found, p = one.evaluation, one.predictions
+    assert found.per == p.per == "recording"
+    assert len(p) == len(recordings) and found.test_frames == int(test.sum())
+    assert found.auc == pytest.approx(found.auc_recording)
+    assert found.leads == ["II", "V2", "I"]  # V6 is not there
+    trained = len(np.unique(frames.recording[frames.split == 0]))
+    assert found.labelled == [trained] * 2 and found.by == "recording"
+    assert set(p.columns()["lead"]) == {"all"}
+    p.save(tmp_path / "p.safetensors")
+    assert Predictions.load(tmp_path / "p.safetensors").per == "recording"
+
+
+def test_a_recordings_embedding_is_the_mean_of_its_frames(
+    group: list[Checkpoint], frames: Frames
+) -> None:
+    own = frames.for_leads(group[0].encoder.leads)
+    part = LabelledPart(own, rows_with_label(own, 2, leads_at_once=True), "recording")
+    z = embed_instances(group, own, part.rows)
+    average = part.averaging("cpu")
+    assert average is not None
+    mean = average(z)
+    recordings = own.recording[part.rows.frame]
+    for place, recording in enumerate(np.unique(recordings)):
+        expected = z[:, torch.from_numpy(recordings == recording)].mean(dim=1)
+        assert torch.allclose(mean[:, place], expected, atol=1e-6)
+        assert np.array_equal(part.targets[place], own.target[part.frame[place]])
+
+
+def test_a_recording_has_the_label_of_most_of_its_frames(frames: Frames) -> None:
+    target = frames.target.copy()
+    first = np.flatnonzero(frames.recording == frames.recording[0])
+    target[first] = 0
+    target[first[0], 0] = target[first[1:], 1] = 1
+    rows = rows_with_label(replace(frames, target=target), int(frames.split[0]))
+    for multilabel in (False, True):
+        changed = replace(frames, target=target, multilabel=multilabel)
+        part = LabelledPart(changed, rows, "recording")
+        place = np.flatnonzero(frames.recording[part.frame] == frames.recording[0])[0]
+        assert part.targets[place].tolist() == np.eye(target.shape[1])[1].tolist()
+
+
+def test_one_lead_encoders_are_scored_per_row_unless_told_otherwise(
+    one_lead: list[Checkpoint], frames: Frames, small_frames: Frames
+) -> None:
+    (rows,) = scored([one_lead], frames)
+    assert rows.evaluation.per == "row" and len(rows.predictions) == rows.evaluation.test_frames
+    (recordings,) = scored([one_lead], frames, per="recording")
+    assert len(recordings.predictions) < len(rows.predictions)
+    with pytest.raises(SettingError, match="per"):
+        compare(rows.predictions, recordings.predictions)
+    with pytest.raises(SettingError, match="`per` is row or recording"):
+        scored([one_lead], frames, per="patient")
+
+
+def test_one_lead_and_many_lead_encoders_are_compared_per_recording(
+    group: list[Checkpoint], one_lead: list[Checkpoint], frames: Frames
+) -> None:
+    found = scored([one_lead, group], frames, protocol="linear-converged")
+    assert [one.evaluation.per for one in found] == ["recording"] * 2
+    comparison = compare(found[0].predictions, found[1].predictions, resamples=20)
+    assert comparison.seeds == 2
+    (alone,) = scored([group], frames, protocol="linear-converged")
+    assert alone.evaluation.auc == pytest.approx(found[1].evaluation.auc, abs=1e-6)
+
+
+@pytest.mark.parametrize("protocol", ["linear", "linear-converged", "finetune", "knn"])
+def test_conditions_are_what_test_leads_and_noise_would_give(
+    group: list[Checkpoint], frames: Frames, protocol: str
+) -> None:
+    conditions = [("all", None, None), ("one lead", ("II",), None), ("noise", None, "muscle:0")]
+    how = {"protocol": protocol}
+    (one,) = scored([group], frames, conditions=conditions, **how)
+    every, few, noisy = one.evaluation.conditions
+    assert [c["condition"] for c in (every, few, noisy)] == ["all", "one lead", "noise"]
+    assert every["auc"] == one.evaluation.auc and every["ci95"] == one.evaluation.ci95
+    (alone,) = scored([group], frames, noise="muscle:0", **how)
+    assert noisy["auc"] == alone.evaluation.auc and alone.evaluation.noise == "muscle:0"
+    assert noisy["auc"] != every["auc"]
+    assert few["leads"] == ["II"] and few["rows"] == len(one.predictions)
+    (alone,) = scored([group], frames, test_leads=("II",), **how)
+    assert alone.evaluation.leads == ["II"]
+    if protocol == "knn":  # nothing is chosen on validation, which has fewer leads, too
+        assert few["auc"] == alone.evaluation.auc
+
+
+def test_conditions_of_one_lead_encoders_leave_out_rows(
+    one_lead: list[Checkpoint], frames: Frames
+) -> None:
+    conditions = [("II", ("II",), None), ("II with noise", ("II",), "electrode-motion:6")]
+    (one,) = scored([one_lead], frames, protocol="knn", conditions=conditions)
+    (alone,) = scored([one_lead], frames, protocol="knn", test_leads=("II",))
+    few, noisy = one.evaluation.conditions
+    assert few["auc"] == alone.evaluation.auc != noisy["auc"]
+    assert few["rows"] == noisy["rows"] == len(alone.predictions)
+
+
+def test_leads_that_no_test_frame_has_are_refused(group: list[Checkpoint], frames: Frames) -> None:
+    with pytest.raises(SettingError, match="no test frame of synthetic has one of the leads V6"):
+        scored([group], frames, test_leads=("V6",))
+
+
+def test_longer_frames_than_those_of_training_are_seen_by_the_same_weights(
+    group: list[Checkpoint], one_lead: list[Checkpoint], small_store: Store
+) -> None:
+    longer = make_frames(small_store, spec=FrameSpec(5, 1000), leads=("I", "II", "V2"))
+    (one,) = scored([group], longer, protocol="finetune")
+    assert one.classifiers[0].encoder["samples"] == 1000
+    x = torch.zeros(1, 2, 4, 1000)
+    assert one.classifiers[0].logits(x).shape[:2] == (1, 2)
+    with pytest.raises(CheckpointError, match="sees 200 samples per second, not 400"):
+        group[0].for_frame(FrameSpec(2.5, 1000))
+    with pytest.raises(CheckpointError, match="leave out `seconds`"):
+        one_lead[0].for_frame(FrameSpec(5, 1000))
+
+
+def test_a_recording_that_has_none_of_the_leads_is_not_scored(
+    group: list[Checkpoint], frames: Frames
+) -> None:
+    starts = frames.starts.copy()
+    gone = frames.recording == frames.recording[frames.split == 2][0]
+    starts[gone] = ABSENT
+    (one,) = scored([group], replace(frames, starts=starts))
+    (every,) = scored([group], frames)
+    assert len(one.predictions) == len(every.predictions) - 1
+
+
+@pytest.mark.parametrize("protocol", list(PROTOCOLS))
+def test_few_labelled_patients_are_enough_for_every_protocol(
+    group: list[Checkpoint], frames: Frames, protocol: str
+) -> None:
+    more = {"k": 2} if protocol == "knn" else {}
+    few, some = (
+        scored([group], frames, protocol=protocol, by="patient", fraction=f, **more)[0].evaluation
+        for f in (0.1, 0.3)
+    )
+    assert 0 < max(few.labelled) < min(some.labelled)

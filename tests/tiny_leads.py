@@ -1,0 +1,50 @@
+"""A small encoder of many leads, for tests: it takes frames of any length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from clocs.encoders.make import ENCODERS
+from clocs.frames.frames import Frames
+from clocs.pretraining.plan import Plan
+from clocs.pretraining.pretrain_frames import untrained
+from clocs.training.checkpoint import Checkpoint
+
+
+class TinyLeads(nn.Module):
+    """A convolution, batch norm and the mean over time."""
+
+    many_leads = True
+
+    def __init__(
+        self, *, embedding_dim: int, samples: int, dropout: float, leads: tuple[str, ...]
+    ) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(len(leads), embedding_dim, 9, stride=4)
+        self.norm = nn.BatchNorm1d(embedding_dim)
+        self.there = nn.Linear(len(leads), embedding_dim)
+
+    def forward(self, x: Tensor, there: Tensor) -> Tensor:
+        made: Tensor = self.norm(self.conv(x)).relu().mean(dim=-1) + self.there(there.to(x.dtype))
+        return made
+
+
+@contextmanager
+def tiny_leads() -> Iterator[str]:
+    """`ENCODERS` with it; its name."""
+    ENCODERS["tiny-leads"] = TinyLeads
+    try:
+        yield "tiny-leads"
+    finally:
+        del ENCODERS["tiny-leads"]
+
+
+def many_lead_checkpoints(frames: Frames, seeds: tuple[int, ...] = (0, 1)) -> list[Checkpoint]:
+    """Untrained ones that see all leads of these frames."""
+    plan = Plan("random", seeds, encoder="tiny-leads", embedding_dim=12)
+    torch.manual_seed(0)
+    return untrained(frames, plan)
