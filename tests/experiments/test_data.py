@@ -93,3 +93,21 @@ def test_joined_frames_take_another_split_patient_by_patient(small_store: Store)
         return join([one, replace(one, dataset="another").with_split_seed(split_seed)])
 
     assert np.array_equal(both(0).with_split_seed(4).split, both(4).split)
+
+
+def test_frames_of_another_length_and_rate_are_saved_small(
+    small_store: Store, tmp_path: Path
+) -> None:
+    written = save_frames(
+        small_store.path,
+        tmp_path / "saved",
+        seconds=2.5,
+        rate=100,
+        leads=("I", "II", "III"),
+        step=0.005,
+        derive=True,
+    )
+    (frames,) = (Frames.load(path) for path in written)
+    assert (frames.spec.seconds, frames.spec.samples) == (2.5, 250)
+    assert frames.leads == ("I", "II", "III", "aVR", "aVL", "aVF")
+    assert float(frames.scale[:, 0].max()) == pytest.approx(0.005)

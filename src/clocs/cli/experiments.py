@@ -11,7 +11,7 @@ import typer
 
 from clocs.cli.console import err, print_json
 from clocs.cli.console import out as console
-from clocs.cli.options import Device, Json
+from clocs.cli.options import Device, Json, names_of
 from clocs.cli.progress import bar
 
 if TYPE_CHECKING:
@@ -167,13 +167,41 @@ def report(
 def frames(
     store: Annotated[Path, typer.Argument(help="Store made by `clocs prepare`.")],
     out: Annotated[Path, typer.Option(help="Folder for NAME-frame.safetensors …")],
+    seconds: Annotated[
+        float | None, typer.Option(help="Of a frame; the dataset's own by default.")
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option(help="Of a frame, in Hz; the dataset's own by default.")
+    ] = None,
+    leads: Annotated[
+        str | None, typer.Option(help="Leads to save, such as I,II; all by default.")
+    ] = None,
+    step: Annotated[
+        float | None,
+        typer.Option(help="Size of a step of the signals, in mV: coarser ones make smaller files."),
+    ] = None,
+    derive: Annotated[
+        bool,
+        typer.Option(
+            "--derive", help="Leave out limb leads that follow from I and II; loading derives them."
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Save a store's frames for a machine without polars; `reproduce` accepts either."""
     from clocs.experiments.data import save_frames
 
     with bar(err, "Cutting frames", "files") as progress:
-        written = save_frames(store, out, progress=progress)
+        written = save_frames(
+            store,
+            out,
+            seconds=seconds,
+            rate=rate,
+            leads=names_of(leads),
+            step=step,
+            derive=derive,
+            progress=progress,
+        )
     if as_json:
         print_json({"files": [str(path) for path in written]})
     else:

@@ -7,7 +7,7 @@ choice of its leads.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -177,25 +177,53 @@ def _of_store(path: Path) -> FramesSource:
     )
 
 
-def save_frames(store: Path, out: Path, *, progress: Callable[[int, int], None]) -> list[Path]:
-    """Write a store's Frames files, with all leads, into the folder `out`.
+def save_frames(
+    store: Path,
+    out: Path,
+    *,
+    seconds: float | None = None,
+    rate: float | None = None,
+    leads: Sequence[str] | None = None,
+    step: float | None = None,
+    derive: bool = False,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Path]:
+    """Write a store's Frames files into the folder `out`.
+
+    Args:
+        store: Prepared recordings.
+        out: The folder of the files.
+        seconds: Of a frame; the dataset's own where None.
+        rate: Of a frame, in Hz; the dataset's own where None.
+        leads: By name; all of the store's where None.
+        step: The size of a step of the signals in mV; as fine as the recordings allow where None.
+        derive: Whether to leave out limb leads that follow from I and II; loading derives them.
+        progress: Called with the number of files written, and of all.
 
     Returns:
-        The files: one, or two where segments have another length.
+        The files: one, or two where segments have another length and no frame was chosen.
     """
+    from clocs.frames.compact import with_step
     from clocs.frames.make import make_frames
     from clocs.store.store import open_store
 
     opened = open_store(store)
     manifest = opened.manifest
     specs = {"frame": manifest.frame}
-    if manifest.segment_frame != manifest.frame:
+    if seconds is not None or rate is not None:
+        seconds = manifest.frame.seconds if seconds is None else seconds
+        samples = round(seconds * (manifest.frame.rate if rate is None else rate))
+        specs["frame"] = FrameSpec(seconds, samples, manifest.frame.filters)
+    elif manifest.segment_frame != manifest.frame:
         specs["pair"] = manifest.segment_frame
     private_folder(out)
     written = []
     for done, (kind, spec) in enumerate(specs.items()):
         progress(done, len(specs))
         written.append(out / f"{manifest.dataset}-{kind}.safetensors")
-        make_frames(opened, spec=spec, leads=opened.leads).save(written[-1])
+        frames = make_frames(opened, spec=spec, leads=leads or opened.leads)
+        if step is not None:
+            frames = with_step(frames, step)
+        frames.save(written[-1], derive=derive)
     progress(len(specs), len(specs))
     return written

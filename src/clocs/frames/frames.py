@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clocs.errors import SettingError
+from clocs.frames import limb_leads
 from clocs.frames.folds import Folds
 from clocs.frames.splits import parts_of
-from clocs.recording import FrameSpec
+from clocs.recording import STANDARD_LEADS, FrameSpec
 from clocs.sealed import ArrayFile
 
 FILE = ArrayFile(
@@ -31,7 +32,7 @@ FILE = ArrayFile(
 )
 SEXES = ("unknown", "male", "female")
 SEVERAL = "+"  # between the names of joined datasets
-ABSENT = -1  # in `starts`: this frame has no signal in this lead
+ABSENT = limb_leads.ABSENT  # in `starts`: this frame has no signal in this lead
 # Fields that earlier versions do not know, and the values that they stand for.
 _LATER: dict[str, object] = {"without_signal": 0, "fold": (), "folds": {}}
 _CODED = 1 << 22  # samples per piece of the coded signals
@@ -178,9 +179,49 @@ class Frames:
         starts[:, places], scale[:, places] = own.starts, own.scale
         return replace(own, leads=tuple(leads), starts=starts, scale=scale)
 
-    def save(self, path: Path) -> None:
-        """Write one safetensors file, complete or not at all; signals are compressed."""
-        facts = {one.name: getattr(self, one.name) for one in fields(self)}
+    def with_limb_leads(self) -> Frames:
+        """The same frames with all limb leads where they have I and II, from which they follow.
+
+        Those that they have are left as they are, and so are frames without I or II.
+        """
+        added = [lead for lead in limb_leads.PARTS if lead not in self.leads]
+        if not set(limb_leads.SOURCES) <= set(self.leads):
+            return self
+        standard = [lead for lead in STANDARD_LEADS if lead in (*self.leads, *added)]
+        rest = [lead for lead in self.leads if lead not in standard]
+        wide = self.for_leads((*standard, *rest)) if added else self
+        signals, starts, scale = limb_leads.derived(*wide._windows(), **wide._shape())
+        return replace(wide, signals=signals, starts=starts, scale=scale)
+
+    def without_limb_leads(self) -> Frames:
+        """The same frames without limb leads that say no more than I and II do, to rounding."""
+        needless = limb_leads.follows(*self._windows(), **self._shape())
+        kept = self.present & ~needless
+        samples = self.spec.samples
+        starts = np.full(self.starts.shape, ABSENT, np.int64)
+        starts[kept] = np.arange(kept.sum()) * samples
+        at = self.starts[kept][:, None] + np.arange(samples)
+        scale = np.where(kept, self.scale, np.float32(np.nan))
+        return replace(self, signals=self.signals[at].ravel(), starts=starts, scale=scale)
+
+    def _windows(self) -> limb_leads.Windows:
+        return self.signals, self.starts, self.scale
+
+    def _shape(self) -> dict[str, Any]:
+        return {"leads": self.leads, "samples": self.spec.samples}
+
+    def save(self, path: Path, *, derive: bool = False) -> None:
+        """Write one safetensors file, complete or not at all; signals are compressed.
+
+        With `derive`, limb leads that follow from I and II are left out, and derived on loading.
+        """
+        if derive:
+            self.without_limb_leads()._write(path, {"derive": True})
+        else:
+            self._write(path, {})
+
+    def _write(self, path: Path, more: dict[str, Any]) -> None:
+        facts = {one.name: getattr(self, one.name) for one in fields(self)} | more
         pieces = _encode(facts.pop("signals"))
         names = [name for name, value in facts.items() if isinstance(value, np.ndarray)]
         arrays = {name: facts.pop(name) for name in names}
@@ -197,7 +238,9 @@ class Frames:
     @staticmethod
     def facts(path: Path) -> dict[str, Any]:
         """Everything in a saved file but its arrays, which are not read."""
-        return _plain(FILE.read_facts(path))
+        facts = _plain(FILE.read_facts(path))
+        facts.pop("derive", None)  # of how it is stored, not of the frames
+        return facts
 
     @classmethod
     def load(cls, path: Path) -> Frames:
@@ -206,7 +249,9 @@ class Frames:
         signals = _decode(
             arrays.pop("signals.bytes"), arrays.pop("signals.sizes"), facts.pop("samples")
         )
-        return cls(signals=signals, **_plain(facts), **arrays)
+        derive = facts.pop("derive", False)
+        frames = cls(signals=signals, **_plain(facts), **arrays)
+        return frames.with_limb_leads() if derive else frames
 
 
 def _plain(facts: dict[str, Any]) -> dict[str, Any]:
