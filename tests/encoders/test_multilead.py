@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from clocs import keyed_random
+from clocs.encoders import multilead
 from clocs.encoders.make import make_encoder, sees_many_leads
 from clocs.encoders.multilead import MultiLead
 from clocs.errors import SettingError
@@ -268,3 +269,60 @@ def test_weights_of_heads_and_other_buffers_may_stand_beside_its_own(ours: Ours)
 def test_what_it_cannot_be_is_refused(settings: dict[str, Any], sentence: str) -> None:
     with pytest.raises(SettingError, match=sentence):
         MultiLead(**{"leads": LEADS} | settings)
+
+
+def step(
+    encoder: MultiLead, weights: Tensors, buffers: Tensors, x: Tensor, keys: Tensor
+) -> list[Tensor]:
+    """Embeddings, gradients and statistics."""
+    z, after = encoder.encode_training(weights, buffers, x, keys)
+    gradients = torch.autograd.grad(z.square().mean(), [*weights.values()])
+    return [z.detach(), *gradients, *after.values()]
+
+
+def test_a_step_is_one_graph_that_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Traced as for compiling, but not compiled; dropout is drawn in another way then."""
+    encoder = MultiLead(embedding_dim=8, samples=64, dropout=0.3, leads=LEADS[:2])
+    _, weights, buffers = doubled(encoder, [5])
+    weights = {name: tensor.requires_grad_() for name, tensor in weights.items()}
+    x = some(3, 2, 64)[None]
+    plain = step(encoder, weights, buffers, x, KEYS)
+    network = multilead._network(2, 64, 8)
+    forward = multilead._forward(network, 0.3, compiled=False)
+    traced = torch.compile(forward, fullgraph=True, dynamic=False, backend="eager")
+    monkeypatch.setattr(multilead, "_forward", lambda *_, **__: traced)
+    for found, expected in zip(step(encoder, weights, buffers, x, KEYS), plain, strict=True):
+        assert torch.equal(found, expected)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("members", [1, 2])
+def test_a_compiled_and_captured_step_equals_a_plain_one(
+    precision: torch.dtype, members: int, monkeypatch: pytest.MonkeyPatch, recwarn: Any
+) -> None:
+    encoder = MultiLead(embedding_dim=32, samples=500, dropout=0.1, leads=LEADS)
+    keys = keyed_random.member_keys(list(range(members)), "cuda")
+    weights = {k: v.cuda().requires_grad_() for k, v in encoder.parameters(keys).items()}
+    buffers = {k: v.cuda() for k, v in encoder.buffers(members).items()}
+    x = torch.randn(members, 64, 12, 500, device="cuda")
+    x[:, ::2, 3:] = torch.nan
+    monkeypatch.setenv("CLOCS_COMPILE", "0")
+    exact = step(encoder, weights, buffers, x, keys)
+    plain = step(encoder, weights, buffers, x.to(precision), keys)
+    monkeypatch.delenv("CLOCS_COMPILE")
+    side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    x = x.to(precision)
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step(encoder, weights, buffers, x, keys)
+    torch.cuda.current_stream().wait_stream(side)
+    with torch.cuda.graph(graph, stream=side):
+        captured = step(encoder, weights, buffers, x, keys)
+    graph.replay()
+    assert not [one for one in recwarn if "torch.compile failed" in str(one.message)]
+    for found, eager, true in zip(captured, plain, exact, strict=True):
+        assert found.dtype == torch.float32
+        rounding = float((eager - true).norm())  # of bfloat16; of float32, the last digits
+        assert float((found - true).norm()) <= 2 * rounding + 2e-3 * float(true.norm()) + 1e-6

@@ -29,6 +29,7 @@ from torch.nn import functional
 
 from clocs import keyed_random
 from clocs.encoders.base import Encoder, EncoderRow, Weights
+from clocs.encoders.compiled import Compiled, is_compiled_for
 from clocs.errors import SettingError
 
 WIDTHS = (64, 128, 256)  # channels of the stages; of the last one, `embedding_dim`
@@ -37,6 +38,7 @@ KERNEL, STEM_KERNEL, STEM_STRIDE = 5, 15, 2
 LONGEST = 1000  # samples of a frame that the stem sees at its smallest stride
 SHORTEST = 2 * STEM_STRIDE * 2 ** len(WIDTHS)  # samples that become two steps at the end
 WIDEST = 4096
+AT_ONCE = 128  # frames evaluated at a time on a CPU, whose caches hold no more
 EPSILON = 1e-5
 THERE = "stem.there.weight"
 HE = 6**0.5  # × ±1/√fan-in: the variance that He et al. (2015) start with
@@ -81,12 +83,11 @@ class _Network:
 
 
 Convolved = Callable[[_Conv, Tensor], Tensor]  # and normalised
-Drop = Callable[[int, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class MultiLead(Encoder):
-    """A residual network of 20 convolutions: 3.7 million weights at twelve leads and E = 320."""
+    """A residual network of 20 convolutions: 3.6 million weights at twelve leads and E = 320."""
 
     embedding_dim: int = 320
     samples: int = 500
@@ -135,31 +136,37 @@ class MultiLead(Encoder):
         return buffers
 
     def encode(self, weights: Weights, buffers: Weights, x: Tensor) -> Tensor:
-        return self.feature_map(weights, buffers, x).mean(dim=2)
+        return self._evaluated(weights, buffers, x, lambda h: h.mean(dim=1))
 
     def feature_map(self, weights: Weights, buffers: Weights, x: Tensor) -> Tensor:
         """(members, n, steps, embedding_dim), none negative, as precise as the weights."""
-        network, made = self._network, []
+        return self._evaluated(weights, buffers, x, lambda h: h)
+
+    def _evaluated(
+        self, weights: Weights, buffers: Weights, x: Tensor, pooled: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        network, dtype, made = self._network, weights[THERE].dtype, []
         for member, own in enumerate(x):
             tensors = _member(weights, network.weights(), member)
-            tensors |= _member(buffers, network.statistics(), member)
-            h = _evaluated(network, tensors, own)
-            made.append(h.squeeze(2).transpose(1, 2).to(_precision(weights)))
+            folded = _folded(network, tensors | _member(buffers, network.statistics(), member))
+            parts = own.split(AT_ONCE) if own.device.type == "cpu" else [own]
+            maps = (_feature_map(network, folded, part).to(dtype) for part in parts)
+            made.append(torch.cat([pooled(h.squeeze(2).transpose(1, 2)) for h in maps]))
         return _stack(made)
 
     def encode_training(
         self, weights: Weights, buffers: Weights, x: Tensor, keys: Tensor, momentum: float = 0.1
     ) -> tuple[Tensor, Weights]:
-        network = self._network
+        network, names = self._network, self._network.statistics()
         blocks = torch.arange(1, len(network.blocks) + 1, device=keys.device)
         block_keys = keyed_random.fold(keys[:, None], blocks)  # (members, blocks)
+        forward = _forward(network, self.dropout, compiled=is_compiled_for(x))
         z, seen = [], []
         for member, own in enumerate(x):
             tensors = _member(weights, network.weights(), member)
-            made = _trained(network, self.dropout, tensors, own, block_keys[member])
-            z.append(made[0])
-            seen.append(made[1])
-        names = network.statistics()
+            embedding, statistics = forward(tensors, own, block_keys[member])
+            z.append(embedding)
+            seen.append(statistics)
         now = [_stack([statistics[name] for statistics in seen]) for name in names]
         moved = torch._foreach_lerp([buffers[name] for name in names], now, momentum)
         return _stack(z), dict(zip(names, moved, strict=True))
@@ -189,6 +196,17 @@ def _network(leads: int, samples: int, embedding_dim: int) -> _Network:
     return _Network(stem, tuple(blocks))
 
 
+Forward = Callable[[Weights, Tensor, Tensor], tuple[Tensor, Weights]]
+
+
+@cache
+def _forward(network: _Network, dropout: float, *, compiled: bool) -> Forward:
+    def forward(weights: Weights, x: Tensor, keys: Tensor) -> tuple[Tensor, Weights]:
+        return _trained(network, dropout, weights, x, keys)
+
+    return Compiled(forward) if compiled else forward
+
+
 def _trained(
     network: _Network, dropout: float, weights: Weights, x: Tensor, keys: Tensor
 ) -> tuple[Tensor, Weights]:
@@ -197,7 +215,7 @@ def _trained(
     keys: (blocks,)
     """
     statistics = {}
-    dtype = _precision(weights)
+    dtype = weights[THERE].dtype
 
     def normed(name: str, y: Tensor) -> Tensor:
         mean, variance = (torch.zeros(y.shape[1], dtype=dtype, device=y.device) for _ in range(2))
@@ -223,25 +241,30 @@ def _trained(
     return h.mean(dim=(2, 3), dtype=dtype), statistics
 
 
-def _evaluated(network: _Network, tensors: Weights, x: Tensor) -> Tensor:
-    """x: (n, leads, samples) -> (n, embedding_dim, 1, steps), batch norm being in the weights."""
-    dtype = _precision(tensors)
-
-    def folded(conv: _Conv) -> tuple[Tensor, Tensor]:
-        name = f"{conv.name}.norm"
+def _folded(network: _Network, tensors: Weights) -> Weights:
+    """Weights and biases of convolutions that do the work of batch norm, too."""
+    folded = {}
+    for conv in network.convs:
+        name, weight = f"{conv.name}.norm", f"{conv.name}.conv.weight"
         scale = tensors[f"{name}.weight"] * (tensors[f"{name}.variance"] + EPSILON).rsqrt()
-        shift = tensors[f"{name}.bias"] - tensors[f"{name}.mean"] * scale
-        return scale, shift
+        folded[weight] = tensors[weight] * scale[:, None, None]
+        folded[f"{conv.name}.bias"] = tensors[f"{name}.bias"] - tensors[f"{name}.mean"] * scale
+        if conv is network.stem:
+            folded[THERE] = tensors[THERE] * scale[:, None]
+    return folded
+
+
+def _feature_map(network: _Network, weights: Weights, x: Tensor) -> Tensor:
+    """x: (n, leads, samples) -> (n, embedding_dim, 1, steps), by folded weights."""
 
     def convolved(conv: _Conv, h: Tensor) -> Tensor:
-        scale, shift = folded(conv)
-        return _convolve(h, tensors[f"{conv.name}.conv.weight"] * scale[:, None, None], conv, shift)
+        weight, bias = weights[f"{conv.name}.conv.weight"], weights[f"{conv.name}.bias"]
+        return _convolve(h, weight, conv, bias)
 
-    h, there = _input(x, dtype)
+    h, there = _input(x, weights[THERE].dtype)
     h = convolved(network.stem, h)
-    scale, _ = folded(network.stem)
-    missing = functional.linear(there, tensors[THERE] * scale[:, None])
-    h = h.add_(missing.to(h.dtype)[:, :, None, None]).relu_()
+    told = functional.linear(there, weights[THERE]).to(h.dtype)
+    h = h.add_(told[:, :, None, None]).relu_()
     for block in network.blocks:
         inner = convolved(block.first, h).relu_()
         h = convolved(block.second, inner).add_(_around(block, h, convolved)).relu_()
@@ -280,10 +303,6 @@ def _around(block: _Block, h: Tensor, convolved: Convolved) -> Tensor:
     if block.first.stride > 1:
         h = functional.avg_pool2d(h, (1, block.first.stride), ceil_mode=True)
     return convolved(block.shortcut, h)
-
-
-def _precision(weights: Weights) -> torch.dtype:
-    return weights["stem.conv.weight"].dtype
 
 
 def _member(tensors: Weights, names: list[str], member: int) -> Weights:
