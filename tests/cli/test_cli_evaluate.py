@@ -143,9 +143,11 @@ def test_the_optimiser_is_chosen_on_the_command_line_and_said_in_the_json(
     assert CHOSEN.items() <= card["training"].items()
     words = evaluate(
         runs[0], small_store.path, *QUICK, "--protocol", "finetune", *OPTIMISER,
-        "--encoder-lr", 0.1, "--json",
+        "--keep", "last", "--encoder-lr", 0.1, "--json",
     )  # fmt: skip
-    assert (CHOSEN | {"encoder_lr": 0.1}).items() <= json.loads(words)["settings"].items()
+    assert (CHOSEN | {"keep": "last", "encoder_lr": 0.1}).items() <= json.loads(words)[
+        "settings"
+    ].items()
     with pytest.raises(SettingError, match="linear does not take `encoder_lr`"):
         evaluate(runs[0], small_store.path, *QUICK, "--encoder-lr", 0.1)
     with pytest.raises(SettingError, match="`weight_decay` needs `optimiser=adamw`"):

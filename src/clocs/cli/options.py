@@ -54,6 +54,13 @@ BatchSize = Annotated[
 LearningRate = Annotated[
     float, typer.Option("--lr", help="Learning rate; with a schedule, the highest.")
 ]
+Keep = Annotated[
+    Literal["best", "last"],
+    typer.Option(
+        help="Weights to keep: of the lowest validation loss, or after all epochs, without early "
+        "stopping."
+    ),
+]
 Optimiser = Annotated[
     Literal["adam", "adamw"],
     typer.Option(help="Adam as in the paper, or AdamW, whose weights decay."),

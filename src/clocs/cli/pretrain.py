@@ -19,6 +19,7 @@ from clocs.cli.options import (
     Device,
     Epochs,
     Json,
+    Keep,
     Leads,
     LearningRate,
     Optimiser,
@@ -81,13 +82,7 @@ def pretrain(
     patience: Patience = 15,
     batch_size: BatchSize = None,
     lr: LearningRate = 1e-4,
-    keep: Annotated[
-        Literal["best", "last"],
-        typer.Option(
-            help="Weights to keep: of the lowest validation loss, or after all epochs, without "
-            "early stopping."
-        ),
-    ] = "best",
+    keep: Keep = "best",
     optimiser: Optimiser = "adam",
     weight_decay: WeightDecay = None,
     schedule: Schedule = "constant",

@@ -20,7 +20,7 @@ from clocs.store.store import Store, as_store
 from clocs.training.checkpoint import Checkpoint, as_checkpoints
 from clocs.training.device import pick_device
 from clocs.training.loop import Epoch
-from clocs.training.settings import OptimiserName, Schedule, Settings
+from clocs.training.settings import Keep, OptimiserName, Schedule, Settings
 
 
 def evaluate(
@@ -37,6 +37,7 @@ def evaluate(
     patience: int | None = None,
     batch_size: int | None = None,
     lr: float | None = None,
+    keep: Keep | None = None,
     optimiser: OptimiserName | None = None,
     weight_decay: float | None = None,
     schedule: Schedule | None = None,
@@ -71,6 +72,8 @@ def evaluate(
         patience: Epochs without a lower validation loss before a seed stops; 15 by default.
         batch_size: Rows per step; the paper's for the dataset by default.
         lr: Learning rate; 1e-4 by default.
+        keep: 'best', the weights of the lowest validation loss, or 'last', those after all
+            `epochs`, without early stopping; 'best' by default.
         optimiser: 'adam', the paper's, or 'adamw', with weight decay; 'adam' by default.
         weight_decay: Of AdamW; biases and scales of norms do not decay. 0.01 by default.
         schedule: Of the learning rate: 'constant', or 'cosine', which falls to 0 at the end of all
@@ -106,6 +109,7 @@ def evaluate(
         patience=patience,
         batch_size=batch_size,
         lr=lr,
+        keep=keep,
         optimiser=optimiser,
         weight_decay=weight_decay,
         schedule=schedule,
