@@ -13,6 +13,7 @@ from clocs.experiments.simulated import simulated_frames
 from clocs.frames.compact import with_step
 from clocs.frames.frames import ABSENT, Frames
 from clocs.frames.limb_leads import PARTS
+from clocs.frames.views import instances, segments
 from clocs.recording import STANDARD_LEADS
 
 STEP = 0.004  # mV
@@ -88,3 +89,23 @@ def test_coarser_steps_change_signals_by_half_a_step_at_most() -> None:
         assert np.abs(in_mv(coarse, lead) - in_mv(frames, lead)).max() <= 0.0251
     with pytest.raises(SettingError, match="above 0"):
         with_step(frames, 0)
+
+
+def test_consecutive_frames_stay_in_one_piece_so_that_crops_can_be_cut(
+    twelve: Frames, tmp_path: Path
+) -> None:
+    coarse = with_step(twelve, 0.008)
+    coarse.save(tmp_path / "few.safetensors", derive=True)
+    next_frame = (np.diff(twelve.recording) == 0) & (np.diff(twelve.segment) == 1)
+    for frames in (twelve, coarse, Frames.load(tmp_path / "few.safetensors")):
+        steps = np.diff(frames.starts, axis=0)[next_frame]
+        assert next_frame.any() and (steps == frames.spec.samples).all()
+
+
+def test_frames_that_do_not_lie_next_to_one_another_make_no_run_to_crop(twelve: Frames) -> None:
+    views = replace(segments(2), random_crops=True)
+    whole = instances(twelve, of="lead", views=views, leads_at_once=True)
+    apart = replace(twelve, starts=twelve.starts[::-1].copy())
+    cut = instances(apart, of="lead", views=views, leads_at_once=True)
+    assert whole.room is not None and whole.room.any()
+    assert cut.room is not None and not cut.room.any()

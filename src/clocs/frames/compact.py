@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from clocs.errors import SettingError
 from clocs.frames.frames import Frames
@@ -22,19 +21,15 @@ def with_step(frames: Frames, step: float) -> Frames:
     """
     if not step > 0:
         raise SettingError(f"`step` must be above 0, not {step:g}")
-    samples, columns = frames.spec.samples, frames.starts.shape[1]
-    here = frames.present
-    signals = np.empty(int(here.sum()) * samples, np.int16)
-    starts = np.full(frames.starts.shape, -1, np.int64)
-    starts[here] = np.arange(here.sum()) * samples
-    scale = np.where(here, step, np.nan).astype(np.float32)
-    for first in range(0, len(frames), _TOGETHER):
-        rows: NDArray[np.int64] = np.arange(first, min(first + _TOGETHER, len(frames)))
-        for lead in range(columns):
-            some = rows[here[rows, lead]]
-            values = frames.windows(some, lead).astype(np.float64)
-            own = np.maximum(step, np.abs(values).max(axis=1, initial=0) / 32767)
-            scale[some, lead] = own
-            at = starts[some, lead][:, None] + np.arange(samples)
-            signals[at] = np.rint(values / own[:, None])
-    return replace(frames, signals=signals, starts=starts, scale=scale)
+    made = frames.packed()
+    scale = np.where(made.present, np.float32(step), np.float32(np.nan))
+    windows = made.signals.reshape(-1, made.spec.samples)  # packed: one after another
+    for lead in range(len(made.leads)):
+        here = np.flatnonzero(made.present[:, lead])
+        for first in range(0, len(here), _TOGETHER):
+            rows = here[first : first + _TOGETHER]
+            values = made.windows(rows, lead).astype(np.float64)
+            own = np.maximum(step, np.abs(values).max(axis=1) / 32767)
+            scale[rows, lead] = own
+            windows[made.starts[rows, lead] // made.spec.samples] = np.rint(values / own[:, None])
+    return replace(made, scale=scale)

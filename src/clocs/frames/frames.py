@@ -191,18 +191,25 @@ class Frames:
         rest = [lead for lead in self.leads if lead not in standard]
         wide = self.for_leads((*standard, *rest)) if added else self
         signals, starts, scale = limb_leads.derived(*wide._windows(), **wide._shape())
-        return replace(wide, signals=signals, starts=starts, scale=scale)
+        return replace(wide, signals=signals, starts=starts, scale=scale).packed()
 
     def without_limb_leads(self) -> Frames:
         """The same frames without limb leads that say no more than I and II do, to rounding."""
         needless = limb_leads.follows(*self._windows(), **self._shape())
-        kept = self.present & ~needless
+        starts = np.where(needless, ABSENT, self.starts)
+        scale = np.where(needless, np.float32(np.nan), self.scale)
+        return replace(self, starts=starts, scale=scale).packed()
+
+    def packed(self) -> Frames:
+        """The same frames without unused signals; windows of a lead of a recording in one piece."""
+        rows, leads = np.nonzero(self.present)
+        order = np.lexsort((rows, leads, self.recording[rows]))
+        place = rows[order], leads[order]
         samples = self.spec.samples
         starts = np.full(self.starts.shape, ABSENT, np.int64)
-        starts[kept] = np.arange(kept.sum()) * samples
-        at = self.starts[kept][:, None] + np.arange(samples)
-        scale = np.where(kept, self.scale, np.float32(np.nan))
-        return replace(self, signals=self.signals[at].ravel(), starts=starts, scale=scale)
+        starts[place] = np.arange(len(order)) * samples
+        windows = np.lib.stride_tricks.sliding_window_view(self.signals, samples)
+        return replace(self, signals=windows[self.starts[place]].ravel(), starts=starts)
 
     def _windows(self) -> limb_leads.Windows:
         return self.signals, self.starts, self.scale

@@ -197,6 +197,10 @@ def _runs(frames: Frames, split: int | None) -> tuple[NDArray[np.int64], NDArray
     """
     same = (frames.recording[1:] == frames.recording[:-1]) & (np.diff(frames.segment) == 1)
     same &= (frames.present[1:] == frames.present[:-1]).all(axis=1)
+    nearby = (np.diff(frames.starts, axis=0) == frames.spec.samples) & (
+        np.diff(frames.scale, axis=0) == 0
+    )
+    same &= (nearby | ~frames.present[1:]).all(axis=1)
     first = np.flatnonzero(np.concatenate(([True], ~same)))
     last = np.append(first[1:], len(frames)) - 1
     if split is not None:
