@@ -64,10 +64,12 @@ class Row:
         return self.views_per_second / cmsc.views_per_second if cmsc else None
 
 
-def make_frames(patients: int, samples: int = 2500) -> Frames:
-    """Random walks, two segments in four leads per patient; their content does not matter here."""
+def make_frames(
+    patients: int, samples: int = 2500, names: tuple[str, ...] = ("II", "V2", "aVL", "aVR")
+) -> Frames:
+    """Random walks, two segments in some leads per patient; their content does not matter here."""
     draw = np.random.default_rng(0)
-    leads, segments = 4, 2
+    leads, segments = len(names), 2
     steps = draw.integers(-20, 21, size=patients * leads * segments * samples, dtype=np.int16)
     signals = np.cumsum(steps, dtype=np.int64).astype(np.int16)
     frames = patients * segments
@@ -81,7 +83,7 @@ def make_frames(patients: int, samples: int = 2500) -> Frames:
         dataset="benchmark",
         content="",
         spec=FrameSpec(5.0, samples),
-        leads=("II", "V2", "aVL", "aVR"),
+        leads=names,
         labels=("a", "b", "c", "d"),
         multilabel=False,
         batch_size=BATCH,
