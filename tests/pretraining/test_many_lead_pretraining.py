@@ -20,10 +20,11 @@ from clocs.frames.make import make_frames
 from clocs.pretraining.batches import Batch
 from clocs.pretraining.many_lead_batches import random_subsets
 from clocs.pretraining.methods import METHODS
+from clocs.pretraining.methods.contrastive import PAST, WHOSE, PatientNCE
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain_frames import pretrain_frames
 from clocs.pretraining.task import PretrainingTask
-from clocs.recording import FrameSpec
+from clocs.recording import STANDARD_LEADS, FrameSpec
 from clocs.training.card import STANDARDISED
 from clocs.training.loop import Epoch, Settings
 
@@ -214,3 +215,97 @@ def test_every_method_trains_and_a_resumed_training_ends_the_same(
     names = whole[0].encoder.parameters(torch.zeros(0, dtype=torch.int64))
     assert whole[0].weights.keys() == names.keys()  # heads are dropped
     assert all(bool(t.isfinite().all()) for t in (whole[0].weights | whole[0].buffers).values())
+
+
+def test_views_of_one_patient_are_positives_whatever_leads_they_show(wide: Frames) -> None:
+    task, batch = first_batch(wide, "cmsmlc", rows=16)
+    patients = task.train.patients[:16]
+    same = (patients[:, None] == patients) & ~torch.eye(16, dtype=torch.bool)
+    assert same.any() and len(task.train.recordings[:16].unique()) > len(patients.unique())
+    assert isinstance(task.objective, PatientNCE)
+    assert torch.equal(task.objective.pairs(batch)[0][0], same)
+
+
+def test_nan_never_reaches_a_loss_even_with_noise(wide: Frames) -> None:
+    task, batch = first_batch(wide, "cmsmlc", perturb="gaussian(sigma=0.05)>sa_t", seeds=(0, 1))
+    keys = keyed_random.member_keys([0, 1])
+    weights = {k: v.requires_grad_() for k, v in task.parameters(keys).items()}
+    losses, buffers = task.train_loss(weights, task.buffers(2), batch.rows, keys)
+    slopes = torch.autograd.grad(losses.sum(), list(weights.values()))
+    assert all(bool(t.isfinite().all()) for t in (losses, *slopes, *buffers.values()))
+
+
+@pytest.mark.parametrize("method", ["cmsmlc", "cmsc"])
+def test_a_queue_resumes_and_a_fleet_equals_its_singles(
+    wide: Frames, method: str, tmp_path: Path
+) -> None:
+    def interrupt(epoch: Epoch) -> None:
+        if epoch.number == 2:
+            raise KeyboardInterrupt
+
+    options = {"queue": 40, "crops": "random"}
+
+    def train(folder: str, *seeds: int, **more: Any) -> list[str]:
+        own = plan(method, seeds=seeds, options=options)
+        with pytest.warns(ClocsWarning):
+            made = pretrain_frames(wide, own, tmp_path / folder, save_every=0, **more)
+        return [one.fingerprint for one in made]
+
+    whole = train("whole", 0, 1)
+    assert train("alone", 1) == whole[1:]
+    with pytest.raises(KeyboardInterrupt):
+        train("stopped", 0, 1, on_epoch=interrupt)
+    assert train("stopped", 0, 1, resume=True) == whole
+
+
+def test_a_queue_keeps_the_newest_embeddings_with_their_patients(wide: Frames) -> None:
+    task, batch = first_batch(wide, "cmsmlc", options={"queue": 30})
+    keys = keyed_random.member_keys([0])
+    weights, buffers = task.parameters(keys), task.buffers(1)
+    assert (buffers[WHOSE] == -1).all()
+    plainly, _ = first_batch(wide, "cmsmlc")[0].train_loss(weights, buffers, batch.rows, keys)
+    loss, buffers = task.train_loss(weights, buffers, batch.rows, keys)
+    assert torch.allclose(loss, plainly, rtol=1e-5)  # nothing is in it yet
+    own = task.train.patients[batch.rows[0]].float().repeat(2)
+    assert torch.equal(buffers[WHOSE][0, :24], own) and (buffers[WHOSE][0, 24:] == -1).all()
+    later, buffers = task.train_loss(weights, buffers, batch.rows + 12, keys)
+    assert torch.equal(buffers[WHOSE][0, 24:], own[:6]) and not torch.equal(later, loss)
+    assert torch.allclose(buffers[PAST][0].norm(dim=-1), torch.ones(30), atol=1e-5)
+
+
+def test_projections_are_for_many_leads_unless_asked_for() -> None:
+    def heads(own: Plan) -> set[str]:
+        assert own.objective is not None
+        return {name.split(".")[0] for name in own.objective.heads(dim=8, classes=0, copies=2)}
+
+    assert heads(plan("cmsc")) == heads(plan("simclr")) == {"projection"}
+    assert heads(plan("byol")) == {"projection", "predictor"}
+    assert heads(plan("cmsc", options={"projection": 0})) == heads(Plan("cmsc")) == set()
+    assert heads(Plan("simclr", options={"projection": 16})) == {"projection"}
+
+
+def test_normalisation_is_refused_for_many_leads() -> None:
+    with pytest.raises(SettingError, match="leave out `normalisation`"):
+        plan("cmsc", normalisation="none")
+
+
+def test_stores_of_different_leads_are_learned_from_together(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+
+    def store(name: str, leads: list[str]) -> Store:
+        arrays = [rng.normal(size=(len(leads), 2000)).cumsum(1) / 50 for _ in range(24)]
+        return clocs.from_arrays(
+            arrays, patients=list(range(24)), rate=500, leads=leads, name=name, out=tmp_path / name
+        )
+
+    both = [store("one", ["II"]), store("two", ["V1", "I", "II"])]
+    with pytest.warns(ClocsWarning):
+        (made,) = clocs.pretrain(
+            both, method="cmsmlc", encoder="tiny", embedding_dim=8, out=tmp_path / "run",
+            crops="random", seconds=1, epochs=1, batch_size=8,
+        )  # fmt: skip
+    assert made.card.frame == made.card.frame_trained == FrameSpec(1, 100)
+    assert made.card.encoder["leads"] == list(STANDARD_LEADS)
+    assert [one.dataset for one in made.card.trained_on] == ["one", "two"]
+    with pytest.raises(SettingError, match="one has none of the leads V1, I"):
+        clocs.pretrain(both, encoder="tiny", leads=["V1", "I"], out=tmp_path / "none")

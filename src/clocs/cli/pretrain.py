@@ -20,7 +20,6 @@ from clocs.cli.options import (
     Epochs,
     Json,
     Keep,
-    Leads,
     LearningRate,
     Optimiser,
     Patience,
@@ -48,9 +47,32 @@ def pretrain(
     folder: Annotated[Path, typer.Option("--out", help="Folder for the checkpoints.")],
     method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = "cmsc",
     seeds: Annotated[int, typer.Option(help="Train seeds 0…N−1, all at once.", min=1)] = 1,
-    encoder: Annotated[str, typer.Option(help="cnn (the paper's) or resnet.")] = "cnn",
-    embedding_dim: Annotated[int, typer.Option(help="Dimension of the embeddings.", min=1)] = 128,
-    leads: Leads = None,
+    encoder: Annotated[
+        str,
+        typer.Option(help="cnn (the paper's) or resnet, or multilead, which sees many leads."),
+    ] = "cnn",
+    embedding_dim: Annotated[
+        int | None,
+        typer.Option(
+            help="Dimension of the embeddings; 128 by default, and 320 of multilead.", min=1
+        ),
+    ] = None,
+    leads: Annotated[
+        str | None,
+        typer.Option(
+            help="Leads to use, such as II,V2,aVL,aVR (the default, where present); of multilead, "
+            "those that it sees at once, by default the twelve standard leads. Recordings may lack "
+            "some of these."
+        ),
+    ] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option(help="Duration of a frame; the store's by default, and 5 of multilead."),
+    ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option(help="Hz of a frame; the store's by default, and 100 of multilead."),
+    ] = None,
     perturb: Annotated[
         list[str] | None,
         typer.Option(
@@ -124,6 +146,8 @@ def pretrain(
             out=folder,
             seeds=seeds,
             leads=names_of(leads),
+            seconds=seconds,
+            rate=rate,
             encoder=encoder,
             embedding_dim=embedding_dim,
             perturb=perturb[0] if perturb and len(perturb) == 1 else perturb,

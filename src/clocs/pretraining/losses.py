@@ -70,6 +70,42 @@ def same_patient_nce(z: Tensor, patients: Tensor, temperature: float = 0.1) -> T
     return patient_nce(z, same_patient_pairs(patients), None, temperature)
 
 
+def queued_patient_nce(
+    z: Tensor,
+    positives: Tensor,
+    past: Tensor,
+    past_positives: Tensor,
+    there: Tensor,
+    temperature: float = 0.1,
+) -> Tensor:
+    """`patient_nce` in which past embeddings are compared with, too; with none it is the same.
+
+    Instance i of A is matched among all of B and the past ones, in both directions; those of its
+    patient join its positives. They have no gradient.
+
+    Args:
+        z: (members, views, batch, dim) embeddings, not normalised.
+        positives: (members, batch, batch) bool, symmetric.
+        past: (members, size, dim) unit vectors.
+        past_positives: (members, batch, size) bool.
+        there: (members, size) bool: which of `past` are filled.
+        temperature: τ.
+    """
+    members, views = z.shape[:2]
+    u = unit(z)
+    a, b = torch.triu_indices(views, views, offset=1, device=z.device)
+    a, b = torch.cat([a, b]), torch.cat([b, a])  # both directions
+    ours = u.index_select(1, a) / temperature
+    now = ours @ u.index_select(1, b).transpose(-1, -2)  # (members, pairs, batch, batch)
+    before = (ours @ past[:, None].transpose(-1, -2)).masked_fill(~there[:, None, None], -torch.inf)
+    log_p = torch.cat([now, before], dim=-1).log_softmax(dim=-1)
+    diagonal = log_p.diagonal(dim1=-2, dim2=-1).mean(dim=-1)
+    among = torch.cat([positives, past_positives & there[:, None]], dim=-1)[:, None]
+    count = among.sum(dim=(-2, -1)).clamp(min=1)
+    others = log_p.masked_fill(~among, 0).sum(dim=(-2, -1)) / count
+    return -2 * (diagonal + others).view(members, -1).mean(dim=1)
+
+
 def _in_kernels(z: Tensor) -> bool:
     """Whether Triton kernels compute the losses: by device and type alone."""
     return z.dtype == torch.float32 and can_use_triton(z, z.dtype)

@@ -15,6 +15,8 @@ from clocs.frames.views import Instances, Views
 from clocs.registry import Option, chosen_options
 
 if TYPE_CHECKING:
+    from typing import Self
+
     from torch import Tensor
 
     from clocs.encoders.base import Encoder, Weights
@@ -48,7 +50,7 @@ class Objective:
             Option(each.name, each.default, **each.metadata["option"]) for each in fields(cls)
         )
 
-    def for_encoder(self, *, many_leads: bool) -> Objective:
+    def for_encoder(self, *, many_leads: bool) -> Self:
         """These options with the defaults that depend on whether the encoder sees many leads."""
         return self
 
@@ -64,11 +66,14 @@ class Objective:
         return part
 
     def heads(self, *, dim: int, classes: int, copies: int) -> dict[str, tuple[int, ...]]:
-        """Shapes of the weights beside the encoder's, which are not kept; all read embeddings."""
+        """Shapes of the weights beside the encoder's, which are not kept; they read embeddings."""
         return {}
 
-    def extra_buffers(self, weights: Weights, buffers: Weights) -> Weights:
-        """Tensors, (members, …) each, to keep beside the encoder's batch-norm statistics."""
+    def extra_buffers(self, weights: Weights, buffers: Weights, *, dim: int) -> Weights:
+        """Tensors, (members, …) each, to keep beside the encoder's batch-norm statistics.
+
+        `weights` are the initial ones, those of the heads among them; `dim` is the embeddings'.
+        """
         return {}
 
     def loss(self, z: Tensor, batch: Batch, weights: Weights) -> Tensor:

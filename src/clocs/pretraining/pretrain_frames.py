@@ -19,7 +19,7 @@ from clocs.encoders.base import Encoder, Weights
 from clocs.errors import CheckpointError, ClocsWarning, SettingError, TrainingError
 from clocs.files import leftovers, write_atomic
 from clocs.frames.frames import Frames
-from clocs.frames.views import instances
+from clocs.frames.views import Instances, instances
 from clocs.locks import LOCK, locked
 from clocs.pretraining.cards import make_card, make_checkpoint
 from clocs.pretraining.epoch_log import logged, require_tensorboard
@@ -74,7 +74,8 @@ def pretrain_frames(
         )
     _warn_about_leads(frames, plan)
     if plan.objective:
-        learnable_parts(frames, plan)  # refuses before the folder is touched, as do the next lines
+        # refuses before the folder is touched, as do the next lines
+        _warn_about_crops(learnable_parts(frames, plan)[0])
     check_parts(frames)
     if tensorboard:
         require_tensorboard()
@@ -158,6 +159,17 @@ def _warn_about_leads(frames: Frames, plan: Plan) -> None:
         warnings.warn(
             f"no recording of {frames.dataset} has {', '.join(unseen)}, so the encoder learns "
             "nothing of them; name those that it should see with `leads`",
+            ClocsWarning,
+            stacklevel=3,
+        )
+
+
+def _warn_about_crops(part: Instances) -> None:
+    equal = 0 if part.room is None else int((part.room == 0).sum())
+    if equal:
+        warnings.warn(
+            f"{equal:,} of {len(part):,} instances are one frame long, so that their random crops "
+            "are all the same; shorter frames leave room to crop",
             ClocsWarning,
             stacklevel=3,
         )

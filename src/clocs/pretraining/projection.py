@@ -1,38 +1,72 @@
-"""A projection head between embeddings and a loss: Linear, ReLU, Linear; dropped after training."""
+"""Projection heads between embeddings and a loss, dropped after training.
+
+Torch is imported inside functions, as in the modules of methods.
+"""
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from clocs.encoders.base import Weights
-from clocs.encoders.linear import linear_relu
+from clocs.pretraining.method import Objective, option
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from torch import Tensor
+
+    from clocs.encoders.base import Weights
 
 HIDDEN = 512
-_SECOND = "projection.2."
+PROJECTION = 128  # dimensions, for encoders of many leads
 
 
-def projection_shapes(dim: int, out: int) -> dict[str, tuple[int, ...]]:
-    """Shapes of the head's weights; none where `out` is 0."""
-    if not out:
-        return {}
+@dataclass(frozen=True)
+class Projecting(Objective):
+    """An objective that may project embeddings before it compares them."""
+
+    projection: int | None = option(
+        None,
+        "Dimension to which a head of two layers, dropped after training, projects embeddings for "
+        "the loss; 0: none. Where not given, 128 for encoders of many leads and 0 for others.",
+        kind=int,
+        minimum=0,
+    )
+
+    def for_encoder(self, *, many_leads: bool) -> Self:
+        if many_leads and self.projection is None:
+            return replace(self, projection=PROJECTION)
+        return self
+
+    def heads(self, *, dim: int, classes: int, copies: int) -> dict[str, tuple[int, ...]]:
+        return two_layers("projection", dim, self.projection) if self.projection else {}
+
+    def projected(self, z: Tensor, weights: Weights) -> Tensor:
+        """z: (members, …, dim) -> what is compared, of the projection's dimension."""
+        return through_two_layers(z, weights, "projection") if self.projection else z
+
+
+def two_layers(name: str, dim: int, out: int) -> dict[str, tuple[int, ...]]:
+    """Shapes of the weights of a head Linear, ReLU, Linear."""
     return {
-        "projection.1.weight": (dim, HIDDEN),
-        "projection.1.bias": (HIDDEN,),
-        f"{_SECOND}weight": (HIDDEN, out),
-        f"{_SECOND}bias": (out,),
+        f"{name}.1.weight": (dim, HIDDEN),
+        f"{name}.1.bias": (HIDDEN,),
+        f"{name}.2.weight": (HIDDEN, out),
+        f"{name}.2.bias": (out,),
     }
 
 
 def head_inputs(name: str, dim: int) -> int:
-    """How many numbers a weight of that name reads: those of an embedding, or of a hidden layer."""
-    return HIDDEN if name.startswith(_SECOND) else dim
+    """How many numbers a head's weight of that name reads: an embedding, or a hidden layer."""
+    return HIDDEN if ".2." in name else dim
 
 
-def project(z: Tensor, weights: Weights) -> Tensor:
-    """z: (members, …, dim) -> (members, …, out)."""
-    rows = z.flatten(1, -2)
-    hidden = linear_relu(rows, weights["projection.1.weight"], weights["projection.1.bias"])
-    bias = weights[f"{_SECOND}bias"][:, None]
-    made = torch.baddbmm(bias, hidden, weights[f"{_SECOND}weight"])
+def through_two_layers(z: Tensor, weights: Weights, name: str) -> Tensor:
+    """z: (members, …, dim) -> (members, …, out), by the head of that name."""
+    import torch
+
+    from clocs.encoders.linear import linear_relu
+
+    hidden = linear_relu(z.flatten(1, -2), weights[f"{name}.1.weight"], weights[f"{name}.1.bias"])
+    made = torch.baddbmm(weights[f"{name}.2.bias"][:, None], hidden, weights[f"{name}.2.weight"])
     return made.view(*z.shape[:-1], made.shape[-1])

@@ -92,17 +92,19 @@ class PretrainingTask(Task):
         return some
 
     def parameters(self, keys: Tensor) -> Weights:
-        own = self.encoder.parameters(keys) | self._start[0]
-        self._initial = own  # where a target network starts, too
         dim = self.encoder.embedding_dim
-        return own | {
+        heads = {
             name: keyed_random.symmetric(keys, name, shape, head_inputs(name, dim))
             for name, shape in self._heads.items()
         }
+        # where a target network starts, too
+        self._initial = self.encoder.parameters(keys) | self._start[0] | heads
+        return self._initial
 
     def buffers(self, members: int) -> Weights:
         own = self.encoder.buffers(members) | self._start[1]
-        return own | self.objective.extra_buffers(self._initial, own)
+        dim = self.encoder.embedding_dim
+        return own | self.objective.extra_buffers(self._initial, own, dim=dim)
 
     def epoch_order(self, key: Tensor) -> Tensor:
         """(members, count): the rows of an epoch in a random order."""

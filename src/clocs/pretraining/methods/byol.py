@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clocs.frames.views import perturbed
-from clocs.pretraining.method import Method, Objective, option
+from clocs.pretraining.method import Method, option
+from clocs.pretraining.projection import Projecting, through_two_layers, two_layers
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from clocs.encoders.base import Encoder, Weights
     from clocs.pretraining.batches import Batch
 
-TARGET = "target."
+TARGET, PREDICTOR = "target.", "predictor"
 
 
 def byol_loss(predicted: Tensor, target: Tensor) -> Tensor:
@@ -30,11 +31,11 @@ def byol_loss(predicted: Tensor, target: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class BYOL(Objective):
+class BYOL(Projecting):
     """The target network is a moving average of the online one, kept among the buffers.
 
     The predictor is the encoder's last layer repeated (Linear(E, E) and ReLU); the embedding is
-    taken before it.
+    taken before it. With a projection, which the target network has, too, it is a head like that.
     """
 
     tau_d: float = option(
@@ -42,10 +43,14 @@ class BYOL(Objective):
     )
 
     def heads(self, *, dim: int, classes: int, copies: int) -> dict[str, tuple[int, ...]]:
-        return {"predictor.weight": (dim, dim), "predictor.bias": (dim,)}
+        if not self.projection:
+            return {"predictor.weight": (dim, dim), "predictor.bias": (dim,)}
+        own = super().heads(dim=dim, classes=classes, copies=copies)
+        return own | two_layers(PREDICTOR, self.projection, self.projection)
 
-    def extra_buffers(self, weights: Weights, buffers: Weights) -> Weights:
-        return {f"{TARGET}{name}": tensor for name, tensor in (weights | buffers).items()}
+    def extra_buffers(self, weights: Weights, buffers: Weights, *, dim: int) -> Weights:
+        online = {k: v for k, v in weights.items() if not k.startswith(PREDICTOR)} | buffers
+        return {f"{TARGET}{name}": tensor for name, tensor in online.items()}
 
     def train_loss(
         self, encoder: Encoder, weights: Weights, buffers: Weights, batch: Batch, keys: Tensor
@@ -57,16 +62,28 @@ class BYOL(Objective):
         z, updated = encoder.encode_training(weights, buffers, batch.x, keys)
         with torch.no_grad():
             key = keyed_random.fold(keys, keyed_random.stream("target"))
-            target, _ = encoder.encode_training(*_target(encoder, buffers), batch.x, key, 0.0)
-        loss = byol_loss(batch.by_view(_predict(z, weights)), batch.by_view(target))
+            theirs = _target(encoder, buffers)
+            target, _ = encoder.encode_training(*theirs, batch.x, key, 0.0)
+            target = self.projected(target, theirs[0])
+        loss = byol_loss(batch.by_view(self._predicted(z, weights)), batch.by_view(target))
         return loss, buffers | updated
 
     def validation_loss(
         self, encoder: Encoder, weights: Weights, buffers: Weights, batch: Batch
     ) -> tuple[Tensor, Tensor]:
         z = encoder.encode(weights, buffers, batch.x)
-        target = batch.by_view(encoder.encode(*_target(encoder, buffers), batch.x))
-        return byol_loss(batch.by_view(_predict(z, weights)), target), batch.by_view(z)
+        theirs = _target(encoder, buffers)
+        target = batch.by_view(self.projected(encoder.encode(*theirs, batch.x), theirs[0]))
+        predicted = batch.by_view(self._predicted(z, weights))
+        return byol_loss(predicted, target), batch.by_view(z)
+
+    def _predicted(self, z: Tensor, weights: Weights) -> Tensor:
+        """z: (members, n, dim) -> (members, n, dim of the target's vectors)."""
+        from clocs.encoders.linear import linear_relu
+
+        if self.projection:
+            return through_two_layers(self.projected(z, weights), weights, PREDICTOR)
+        return linear_relu(z, weights["predictor.weight"], weights["predictor.bias"])
 
     def after_step(self, weights: Weights, buffers: Weights) -> Weights:
         """The target network moves towards the online one, statistics included."""
@@ -103,13 +120,6 @@ def _target(encoder: Encoder, buffers: Weights) -> tuple[Weights, Weights]:
     own = {k.removeprefix(TARGET): v for k, v in buffers.items() if k.startswith(TARGET)}
     names = encoder.buffers(1).keys()
     return {k: v for k, v in own.items() if k not in names}, {k: own[k] for k in names}
-
-
-def _predict(z: Tensor, weights: Weights) -> Tensor:
-    """z: (members, n, dim) -> the same shape."""
-    from clocs.encoders.linear import linear_relu
-
-    return linear_relu(z, weights["predictor.weight"], weights["predictor.bias"])
 
 
 byol = Method("byol", of="lead", views=perturbed("gaussian"), objective=BYOL)

@@ -10,53 +10,25 @@ import numpy as np
 from clocs.errors import SettingError
 from clocs.frames.frames import Frames
 from clocs.frames.views import Views, leads, perturbed, segments
-from clocs.pretraining.method import Method, Objective, option
+from clocs.pretraining.method import Method, option
+from clocs.pretraining.projection import Projecting
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from clocs.encoders.base import Weights
+    from clocs.encoders.base import Encoder, Weights
     from clocs.pretraining.batches import Batch
 
-PROJECTION = 128  # dimensions, for encoders of many leads
+PAST, WHOSE = "queue.embeddings", "queue.patients"
 
 
 @dataclass(frozen=True)
-class Contrastive(Objective):
-    """What the losses below share: embeddings may be projected before they are compared."""
-
-    temperature: float = option(0.1, "Temperature τ of the contrastive loss.", above=0)
-    projection: int | None = option(
-        None,
-        "Dimension to which a head of two layers, dropped after training, projects embeddings for "
-        "the loss; 0: none. Where not given, 128 for encoders of many leads and 0 for others.",
-        kind=int,
-        minimum=0,
-    )
-
-    def for_encoder(self, *, many_leads: bool) -> Objective:
-        if many_leads and self.projection is None:
-            return replace(self, projection=PROJECTION)
-        return self
-
-    def heads(self, *, dim: int, classes: int, copies: int) -> dict[str, tuple[int, ...]]:
-        from clocs.pretraining.projection import projection_shapes
-
-        return projection_shapes(dim, self.projection or 0)
-
-    def projected(self, z: Tensor, weights: Weights) -> Tensor:
-        """z: (members, views, batch, dim) -> what is compared, of the projection's dimension."""
-        from clocs.pretraining.projection import project
-
-        return project(z, weights) if self.projection else z
-
-
-@dataclass(frozen=True)
-class PatientNCE(Contrastive):
+class PatientNCE(Projecting):
     """CLOCS: views of one patient belong together, unless recorded too far apart."""
 
     compares_patients = True
 
+    temperature: float = option(0.1, "Temperature τ of the contrastive loss.", above=0)
     positives: str = option(
         "patient",
         "Positive pairs: views of one patient, or of one instance alone (no off-diagonal terms).",
@@ -68,8 +40,15 @@ class PatientNCE(Contrastive):
         kind=float,
         minimum=0,
     )
+    queue: int = option(
+        0,
+        "Past embeddings to compare with, too, where batches hold too few patients.",
+        minimum=0,
+    )
 
     def check(self, frames: Frames) -> None:
+        if self.queue and self.positives_within is not None:
+            raise SettingError("`queue` keeps no dates for `positives_within`; leave out one")
         if self.positives_within is not None and self.positives == "instance":
             raise SettingError(
                 "`positives_within` is for pairs of one patient; leave it out, or `positives`"
@@ -87,6 +66,41 @@ class PatientNCE(Contrastive):
         if self.positives_within is None and self.positives == "patient":
             return same_patient_nce(z, batch.patients, self.temperature)
         return patient_nce(z, *self.pairs(batch), self.temperature)
+
+    def extra_buffers(self, weights: Weights, buffers: Weights, *, dim: int) -> Weights:
+        if not self.queue:
+            return {}
+        some = next(iter(weights.values()))
+        size = (len(some), self.queue)
+        # patients as numbers of the same type as all buffers: exact up to 2²⁴; −1: none yet
+        return {
+            PAST: some.new_zeros(*size, self.projection or dim),
+            WHOSE: some.new_full(size, -1),
+        }
+
+    def train_loss(
+        self, encoder: Encoder, weights: Weights, buffers: Weights, batch: Batch, keys: Tensor
+    ) -> tuple[Tensor, Weights]:
+        if not self.queue:
+            return super().train_loss(encoder, weights, buffers, batch, keys)
+        import torch
+
+        from clocs.pretraining.losses import queued_patient_nce, unit
+
+        z, updated = encoder.encode_training(weights, buffers, batch.x, keys)
+        z = self.projected(batch.by_view(z), weights)
+        past, whose = buffers[PAST], buffers[WHOSE]
+        patients = batch.patients.to(whose.dtype)
+        own = patients[:, :, None] == whose[:, None]
+        if self.positives == "instance":
+            own = torch.zeros_like(own)
+        loss = queued_patient_nce(z, self.pairs(batch)[0], past, own, whose >= 0, self.temperature)
+        newest = unit(z.detach()).flatten(1, 2)
+        kept = {
+            PAST: torch.cat([newest, past], dim=1)[:, : self.queue],
+            WHOSE: torch.cat([patients.repeat(1, z.shape[1]), whose], dim=1)[:, : self.queue],
+        }
+        return loss, buffers | updated | kept
 
     def metrics(self, z: Tensor, batch: Batch) -> dict[str, Tensor]:
         return {"same_patient_pairs": self.pairs(batch)[0].sum(dim=(1, 2)).to(z.dtype)}
@@ -162,8 +176,10 @@ def _through_leads(own: Views, most_leads: int | None) -> Views:
 
 
 @dataclass(frozen=True)
-class NTXent(Contrastive):
+class NTXent(Projecting):
     """SimCLR: copies of one instance belong together."""
+
+    temperature: float = option(0.1, "Temperature τ of the contrastive loss.", above=0)
 
     def loss(self, z: Tensor, batch: Batch, weights: Weights) -> Tensor:
         from clocs.pretraining.losses import nt_xent
