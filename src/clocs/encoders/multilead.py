@@ -40,6 +40,7 @@ SHORTEST = 2 * STEM_STRIDE * 2 ** len(WIDTHS)  # samples that become two steps a
 WIDEST = 4096
 AT_ONCE = 128  # frames evaluated at a time on a CPU, whose caches hold no more
 EPSILON = 1e-5
+WHOLE = 8  # channels that matrix units take at once
 THERE = "stem.there.weight"
 HE = 6**0.5  # × ±1/√fan-in: the variance that He et al. (2015) start with
 
@@ -274,18 +275,23 @@ def _feature_map(network: _Network, weights: Weights, x: Tensor) -> Tensor:
 def _input(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """x: (n, leads, samples), nan where missing -> (n, leads, 1, samples), and (n, leads) 1 or 0.
 
+    On a GPU, empty leads follow up to a whole number of those that its matrix units take at once.
     Activations are as precise as x on a GPU, whose matrix units gain by it, else as the weights.
     """
     there = ~x[..., 0].isnan()
     count = there.sum(dim=1, keepdim=True).clamp(min=1)
     factor = (there.shape[1] / count.to(dtype)).sqrt()
     h = torch.where(there[..., None], x * factor[..., None].to(x.dtype), 0)
-    h = h.to(x.dtype if x.is_cuda else dtype)
-    return h.unsqueeze(2).contiguous(memory_format=torch.channels_last), there.to(dtype)
+    h = h.to(x.dtype if x.is_cuda else dtype).unsqueeze(2)
+    if x.is_cuda:
+        h = functional.pad(h, (0, 0, 0, 0, 0, -h.shape[1] % WHOLE))
+    return h.contiguous(memory_format=torch.channels_last), there.to(dtype)
 
 
 def _convolve(h: Tensor, weight: Tensor, conv: _Conv, bias: Tensor | None = None) -> Tensor:
     """h: (n, c_in, 1, steps), zeros around it -> (n, c_out, 1, ⌈steps / stride⌉)."""
+    if h.shape[1] > weight.shape[1]:
+        weight = functional.pad(weight, (0, 0, 0, h.shape[1] - weight.shape[1]))
     kernel = weight.unsqueeze(2).to(h.dtype, memory_format=torch.channels_last)
     return functional.conv2d(
         h,
