@@ -85,7 +85,7 @@ def test_the_mean_is_over_concepts_and_seeds() -> None:
     assert both["auc"] == pytest.approx(np.mean([one["auc"] for one in alone]))
     assert both["auc"] == pytest.approx(np.mean([one["auc"] for one in both["concepts"].values()]))
     assert both["ci95"][0] < both["auc"] < both["ci95"][1]
-    json.dumps(both)
+    json.dumps(both, allow_nan=False)
 
 
 def test_patients_are_drawn_not_rows() -> None:
@@ -157,7 +157,7 @@ def test_another_hospital_is_scored_beside_the_own(
     assert found["other"]["concepts"].keys() == found["same"]["concepts"].keys()
     assert found["other"]["patients"] == len(other.patients_of(2))
     assert 0 <= found["other"]["auc"] <= 1
-    json.dumps(found)
+    json.dumps(found, allow_nan=False)
 
 
 def test_fewer_leads_elsewhere_are_averaged(

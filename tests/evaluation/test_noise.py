@@ -119,6 +119,14 @@ def test_only_test_frames_get_noise(small_frames: Frames) -> None:
             assert np.allclose(10 * np.log10(ratio), 6.0, atol=0.2)  # rounded to steps
 
 
+def test_the_other_parts_can_be_left_out(small_frames: Frames) -> None:
+    both, alone = (with_noise(small_frames, "muscle", 6.0, others=some) for some in (True, False))
+    rows = np.flatnonzero(small_frames.split == 2)
+    assert np.array_equal(both.windows(rows, 1), alone.windows(rows, 1))
+    assert not alone.present[small_frames.split < 2].any()
+    assert len(alone.signals) == len(both.signals) - len(small_frames.signals)
+
+
 def test_loud_noise_is_not_clipped(small_frames: Frames) -> None:
     noisy = with_noise(small_frames, "baseline-wander", -60.0, split=None)
     rows = np.arange(len(small_frames))

@@ -11,7 +11,7 @@ import pytest
 from clocs.errors import SettingError
 from clocs.evaluation.frame_vectors import FrameVectors, embed_frames, without_copies
 from clocs.evaluation.groups import score_groups
-from clocs.evaluation.noise_scores import noise_robustness, only_part
+from clocs.evaluation.noise_scores import noise_robustness
 from clocs.frames.frames import Frames
 from clocs.training.checkpoint import Checkpoint
 
@@ -44,15 +44,6 @@ def test_the_noise_of_an_analysis_is_the_same_again(
 def test_unknown_noise_is_refused_before_any_work(small_frames: Frames) -> None:
     with pytest.raises(SettingError, match="choose from"):
         noise_robustness([], small_frames, kinds=["hum"])
-
-
-def test_a_part_has_the_same_windows(small_frames: Frames) -> None:
-    part, rows = only_part(small_frames, "test"), np.flatnonzero(small_frames.split == 2)
-    assert len(part.signals) == len(rows) * len(small_frames.leads) * small_frames.spec.samples
-    for lead in range(len(small_frames.leads)):
-        assert np.array_equal(
-            part.windows(np.arange(len(part)), lead), small_frames.windows(rows, lead)
-        )
 
 
 def test_vectors_of_single_leads_are_side_by_side(

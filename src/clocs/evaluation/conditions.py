@@ -33,7 +33,8 @@ class Condition:
     def applied(self, part: LabelledPart) -> LabelledPart:
         """The test part under this condition."""
         if self.noise is not None:
-            noisy = with_noise(part.frames, *parse_noise(self.noise), split=PARTS[2])
+            kind, snr_db = parse_noise(self.noise)
+            noisy = with_noise(part.frames, kind, snr_db, split=PARTS[2], others=False)
             rows = part.rows
             starts, scale = noisy.starts[rows.frame], noisy.scale[rows.frame]
             if not rows.leads_at_once:

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from clocs.errors import SettingError
 from clocs.evaluation import metrics
-from clocs.evaluation.bootstrap import interval, macro_auc_draws
+from clocs.evaluation.bootstrap import macro_auc_draws
 from clocs.evaluation.logistic import LogisticRegression, fit_logistic
 from clocs.evaluation.resampling import Resampling
+from clocs.evaluation.scores import clipped_interval
 from clocs.frames.frames import Frames
 from clocs.frames.splits import PARTS
 from clocs.frames.views import instances, single
@@ -114,17 +115,16 @@ def embed_frames(
             a frame lacks a lead, the mean of the others takes its place.
         device: Where to compute.
     """
-    part, encoder = None if split is None else PARTS.index(split), checkpoint.encoder
-    if encoder.leads:
-        frames = frames.for_leads(encoder.leads)
-    rows = instances(
-        frames, of="lead", views=single(), split=part, leads_at_once=bool(encoder.leads)
-    )
+    part = None if split is None else PARTS.index(split)
+    leads = checkpoint.encoder.leads
+    if leads:
+        checkpoint, frames = checkpoint.for_frame(frames.spec), frames.for_leads(leads)
+    rows = instances(frames, of="lead", views=single(), split=part, leads_at_once=bool(leads))
     if not len(rows):
         raise SettingError(f"{frames.dataset} has no frames of the split {split!r}; give another")
     z = embed_instances([checkpoint], frames, rows, device)[0].float().cpu().numpy()
     frame = rows.frame
-    if not encoder.leads:
+    if not leads:
         frame, place = np.unique(rows.frame, return_inverse=True)
         mean = _means(z, place, len(frame)).astype(np.float32)
         if across_leads == "side by side":
@@ -200,7 +200,7 @@ def auc_draws(
 def with_interval(found: dict[str, Any]) -> dict[str, Any]:
     """Draws replaced by the interval that they span."""
     facts = {name: value for name, value in found.items() if name != "draws"}
-    return facts | {"ci95": interval(found["draws"])}
+    return facts | {"ci95": clipped_interval(found["draws"])}
 
 
 def about(checkpoint: Checkpoint) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from clocs.errors import SettingError
-from clocs.evaluation.bootstrap import interval, macro_auc_draws
+from clocs.evaluation.bootstrap import macro_auc_draws
 from clocs.evaluation.frame_vectors import (
     AcrossLeads,
     FrameVectors,
@@ -29,6 +29,7 @@ from clocs.evaluation.frame_vectors import (
 )
 from clocs.evaluation.metrics import auc
 from clocs.evaluation.resampling import Resampling
+from clocs.evaluation.scores import clipped_interval
 from clocs.frames.frames import Frames
 from clocs.training import leak_guard
 from clocs.training.checkpoint import Checkpoint
@@ -120,7 +121,7 @@ def score_shared(
     who, number = np.unique(patient, return_inverse=True)
     ids = [patient_ids[one] for one in who]
     plan = Resampling.of(tested_on, ids, seeds, resamples=resamples)
-    found, draws = {}, []
+    found, mean, draws = {}, [], []
     for concept in concepts:
         known = _any(targets, labels, labels) & ~_any(
             targets, labels, concept.unclear.get(tested_on, ())
@@ -132,10 +133,11 @@ def score_shared(
             score[..., None], has[:, None].astype(np.uint8), number[known], plan
         )
         draws.append(own_draws)
+        mean.append(np.mean(areas))
         found[concept.name] = {
-            "auc": float(np.mean(areas)),
-            "auc_per_seed": areas,
-            "ci95": interval(own_draws),
+            "auc": _defined(np.mean(areas)),
+            "auc_per_seed": [_defined(area) for area in areas],
+            "ci95": clipped_interval(own_draws),
             "label_trained": list(concept.labels[trained_on]),
             "label_tested": list(concept.labels[tested_on]),
             "positives": int(has.sum()),
@@ -145,8 +147,8 @@ def score_shared(
     return {
         "trained_on": trained_on,
         "tested_on": tested_on,
-        "auc": float(np.mean([one["auc"] for one in found.values()])),
-        "ci95": interval(np.mean(draws, axis=0)),
+        "auc": _defined(np.mean(mean)),
+        "ci95": clipped_interval(np.mean(draws, axis=0)),
         "concepts": found,
         "patients": len(ids),
         "seeds": list(seeds),
@@ -229,6 +231,11 @@ def other_hospital(
         "readout": "logistic regression per recording, L2 chosen on validation patients",
         **made,
     }
+
+
+def _defined(value: np.floating | float) -> float | None:
+    """JSON has no nan."""
+    return None if np.isnan(value) else float(value)
 
 
 def _unseen(

@@ -73,7 +73,13 @@ def add_noise(x: Tensor, kind: str, snr_db: float, keys: Tensor, rate: float) ->
 
 
 def with_noise(
-    frames: Frames, kind: str, snr_db: float, *, split: str | None = "test", seed: int = 0
+    frames: Frames,
+    kind: str,
+    snr_db: float,
+    *,
+    split: str | None = "test",
+    others: bool = True,
+    seed: int = 0,
 ) -> Frames:
     """The same frames with noise added to those of one part; all else is as it was.
 
@@ -84,19 +90,23 @@ def with_noise(
         kind: One of `KINDS`.
         snr_db: Signal to noise in dB.
         split: The part that gets noise: 'train', 'validation' or 'test'; None for all.
+        others: Whether the other parts keep their signals; without, they are absent, and take no
+            memory.
         seed: Another one, another noise.
     """
     check_noise(kind, snr_db)
     if split is not None and split not in PARTS:
         raise SettingError(f"there is no split {split!r}; choose one of {', '.join(PARTS)}")
-    samples, rate = frames.spec.samples, frames.spec.samples / frames.spec.seconds
+    samples, rate = frames.spec.samples, frames.spec.rate
     chosen = np.ones(len(frames), bool) if split is None else frames.split == PARTS.index(split)
     row, lead = np.nonzero(chosen[:, None] & (frames.starts != ABSENT))
     keys = noise_keys(frames, np.arange(len(frames)), seed=seed)
     starts, scale = frames.starts.copy(), frames.scale.copy()
-    size = len(frames.signals)
+    size = len(frames.signals) if others else 0
     signals = np.empty(size + len(row) * samples, np.int16)
-    signals[:size] = frames.signals
+    signals[:size] = frames.signals[:size]
+    if not others:
+        starts[~chosen], scale[~chosen] = ABSENT, np.nan
     windows = np.lib.stride_tricks.sliding_window_view(frames.signals, samples)
     step = max(1, _AT_ONCE // samples)
     for first in range(0, len(row), step):

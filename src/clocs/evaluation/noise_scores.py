@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,8 +19,7 @@ from clocs.evaluation.frame_vectors import (
     with_interval,
 )
 from clocs.evaluation.noise import check_noise, kinds_at, with_noise
-from clocs.frames.frames import ABSENT, Frames
-from clocs.frames.splits import PARTS
+from clocs.frames.frames import Frames
 from clocs.training import leak_guard
 from clocs.training.checkpoint import Checkpoint
 
@@ -55,14 +53,13 @@ def noise_robustness(
     Returns:
         `clean` and `noisy` scores, and settings.
     """
-    kinds = kinds_at(frames.spec.samples / frames.spec.seconds) if kinds is None else kinds
+    kinds = kinds_at(frames.spec.rate) if kinds is None else kinds
     conditions = [(kind, float(db)) for kind in kinds for db in snr_db]
     for condition in conditions:
         check_noise(*condition)
     for checkpoint in checkpoints:
         leak_guard.check_no_leak(checkpoint, frames)
     copies = leak_guard.copies_of_seen(checkpoints, frames)
-    test = only_part(frames, "test")
     fitted = []
     for one in checkpoints:
         train, validation = (
@@ -74,7 +71,7 @@ def noise_robustness(
     def scored(some: Frames) -> dict[str, Any]:
         rows: list[FrameVectors] = []
         for one in checkpoints:
-            found = embed_frames(one, some, device=device).by_recording().labelled()
+            found = embed_frames(one, some, split="test", device=device).by_recording().labelled()
             rows.append(found.where(~copies[found.recording]))
         scores = [
             probabilities(own, part, multilabel=frames.multilabel)
@@ -83,9 +80,9 @@ def noise_robustness(
         seeds = tuple(one.card.seed for one in checkpoints)
         return auc_draws(np.stack(scores), rows[0], seeds=seeds, resamples=resamples)
 
-    clean, noisy = scored(test), []
+    clean, noisy = scored(frames), []
     for kind, db in conditions:
-        found = scored(with_noise(test, kind, db, split=None, seed=seed))
+        found = scored(with_noise(frames, kind, db, others=False, seed=seed))
         lost = clean["draws"] - found["draws"]
         noisy.append(
             {"kind": kind, "snr_db": db}
@@ -105,16 +102,3 @@ def noise_robustness(
         "clean": with_interval(clean),
         "noisy": noisy,
     }
-
-
-def only_part(frames: Frames, split: str) -> Frames:
-    """The frames of one part, with their signals alone."""
-    kept = frames.split == PARTS.index(split)
-    starts = frames.starts[kept]
-    windows = np.lib.stride_tricks.sliding_window_view(frames.signals, frames.spec.samples)
-    there = starts != ABSENT
-    signals = windows[starts[there]].ravel()
-    starts[there] = np.arange(there.sum()) * frames.spec.samples
-    names = ("scale", "recording", "patient", "segment", "split", "target")
-    rows = {name: getattr(frames, name)[kept] for name in names}
-    return replace(frames, signals=signals, starts=starts, **rows)

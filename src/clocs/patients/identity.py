@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from clocs.evaluation import metrics
 from clocs.evaluation.frame_vectors import (
     FrameVectors,
     about,
     auc_draws,
     embed_frames,
-    fit_readout,
-    probabilities,
     with_interval,
     without_copies,
 )
@@ -36,6 +36,7 @@ from clocs.patients.privacy import found_again, one_pair_each
 from clocs.training import leak_guard
 from clocs.training.checkpoint import Checkpoint
 
+PENALTIES = tuple(10.0**k for k in range(-5, 3))  # of the mean variance of a dimension
 REMOVED = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
@@ -118,6 +119,28 @@ def identity_and_disease_of_vectors(
     }
 
 
+def ridge_scores(
+    train: FrameVectors, validation: FrameVectors, rows: FrameVectors
+) -> NDArray[np.float64]:
+    """(rows, classes) by least squares with the L2 penalty that does best on validation.
+
+    As good as a logistic regression here, and a hundred times as fast.
+    """
+    own = train.labelled()
+    mean, labels = own.vectors.mean(axis=0), own.target - own.target.mean(axis=0)
+    x = (own.vectors - mean).astype(np.float64)
+    variance, axes = np.linalg.eigh(x.T @ x / len(x))
+    slope = axes.T @ (x.T @ labels) / len(x)
+    strengths = variance.mean() * np.array(PENALTIES)[:, None, None]
+    weights = axes @ (slope / (variance[:, None].clip(min=0) + strengths))
+    known = validation.labelled()
+    areas = [
+        metrics.macro(metrics.auc_per_class((known.vectors - mean) @ one, known.target))
+        for one in weights
+    ]
+    return np.asarray((rows.vectors - mean) @ weights[int(np.nanargmax(areas))], np.float64)
+
+
 def _measured(found: FrameVectors, resamples: int, device: torch.device | str) -> dict[str, Any]:
     """Search and diagnosis by what these vectors hold."""
     train, validation, test = (found.part(name) for name in ("train", "validation", "test"))
@@ -130,9 +153,8 @@ def _measured(found: FrameVectors, resamples: int, device: torch.device | str) -
     search = {
         way: found_again(*vectors, sizes=(), device=device)[0] for way, vectors in pairs.items()
     }
-    readout = fit_readout(train.by_recording(), validation.by_recording(), device)
     rows = test.by_recording().labelled()
-    scores = probabilities(readout, rows, multilabel=found.multilabel)
+    scores = ridge_scores(train.by_recording(), validation.by_recording(), rows)
     return {
         "search": {
             way: {name: row[name] for name in ("size", "top1", "top10", "top1_chance")}
