@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import torch
 from torch import Tensor, nn
 
 from clocs.encoders.make import ENCODERS
@@ -43,8 +42,8 @@ def tiny_leads() -> Iterator[str]:
         del ENCODERS["tiny-leads"]
 
 
-def many_lead_checkpoints(frames: Frames, seeds: tuple[int, ...] = (0, 1)) -> list[Checkpoint]:
+def many_lead_checkpoints(
+    frames: Frames, seeds: tuple[int, ...] = (0, 1), encoder: str = "tiny-leads"
+) -> list[Checkpoint]:
     """Untrained ones that see all leads of these frames."""
-    plan = Plan("random", seeds, encoder="tiny-leads", embedding_dim=12)
-    torch.manual_seed(0)
-    return untrained(frames, plan)
+    return untrained(frames, Plan("random", seeds, encoder=encoder, embedding_dim=12))

@@ -24,6 +24,7 @@ from clocs.training.embed import embed_instances
 from clocs.training.loop import Settings
 from tiny_leads import many_lead_checkpoints, tiny_leads
 
+WITHOUT_MAPS = [name for name in PROTOCOLS if name != "attentive"]  # which the tiny encoder has not
 QUICK = Settings(epochs=2, batch_size=32, lr=1e-2)
 FRAME = FrameSpec(2.5, 500)
 
@@ -57,7 +58,7 @@ def scored(groups: Any, frames: Frames, **more: Any) -> Any:
     return score_groups(groups, frames, **how)
 
 
-@pytest.mark.parametrize("protocol", list(PROTOCOLS))
+@pytest.mark.parametrize("protocol", WITHOUT_MAPS)
 def test_many_leads_are_scored_per_recording(
     group: list[Checkpoint], frames: Frames, protocol: str, tmp_path: Path
 ) -> None:
@@ -129,7 +130,7 @@ def test_one_lead_and_many_lead_encoders_are_compared_per_recording(
     assert alone.evaluation.auc == pytest.approx(found[1].evaluation.auc, abs=1e-6)
 
 
-@pytest.mark.parametrize("protocol", ["linear", "linear-converged", "finetune", "knn"])
+@pytest.mark.parametrize("protocol", WITHOUT_MAPS)
 def test_conditions_are_what_test_leads_and_noise_would_give(
     group: list[Checkpoint], frames: Frames, protocol: str
 ) -> None:
@@ -179,6 +180,39 @@ def test_longer_frames_than_those_of_training_are_seen_by_the_same_weights(
         one_lead[0].for_frame(FrameSpec(5, 1000))
 
 
+def test_seconds_make_longer_frames_of_those_there_are(
+    group: list[Checkpoint], frames: Frames
+) -> None:
+    how = {"protocol": "finetune", "crops": True, "lead_subsets": 0.5, "gaussian": 0.1}
+    how |= {"head_dropout": 0.3, "stop_by": "auc", "precision": "bfloat16"}
+    (one,) = scored([group], frames, seconds=4, conditions=[("II", ("II",), None)], **how)
+    assert one.classifiers[0].encoder["samples"] == 800
+    assert one.evaluation.settings["head_dropout"] == 0.3
+    best = one.evaluation.settings["best_epoch"]
+    (kept,) = scored([group], frames, seconds=4, curve=True, **how)
+    curves = kept.evaluation.curve
+    assert best == [1 + int(np.argmax(curve)) for curve in curves]
+    assert one.evaluation.auc_validation == pytest.approx([max(c) for c in curves], abs=1e-6)
+
+
+def test_the_attentive_head_sees_the_feature_maps_of_many_leads(frames: Frames) -> None:
+    some = frames.with_split_seed(0)
+    group = many_lead_checkpoints(some, encoder="multilead")
+    conditions = [("II", ("II",), None)]
+    (one,) = scored([group], some, protocol="attentive", conditions=conditions, stop_by="auc")
+    found = one.evaluation
+    assert found.per == "recording"
+    assert len(one.predictions) == len(np.unique(some.recording[some.split == 2]))
+    assert found.conditions[0]["auc"] != found.auc and found.settings["stop_by"] == "auc"
+
+
+def test_encoders_without_a_feature_map_are_refused_by_attentive(
+    group: list[Checkpoint], frames: Frames
+) -> None:
+    with pytest.raises(SettingError, match="has no feature map"):
+        scored([group], frames, protocol="attentive")
+
+
 def test_a_recording_that_has_none_of_the_leads_is_not_scored(
     group: list[Checkpoint], frames: Frames
 ) -> None:
@@ -190,7 +224,7 @@ def test_a_recording_that_has_none_of_the_leads_is_not_scored(
     assert len(one.predictions) == len(every.predictions) - 1
 
 
-@pytest.mark.parametrize("protocol", list(PROTOCOLS))
+@pytest.mark.parametrize("protocol", WITHOUT_MAPS)
 def test_few_labelled_patients_are_enough_for_every_protocol(
     group: list[Checkpoint], frames: Frames, protocol: str
 ) -> None:

@@ -64,11 +64,14 @@ class CNN(Encoder):
         return buffers
 
     def encode(self, weights: Weights, buffers: Weights, x: Tensor) -> Tensor:
+        return self._head(weights, self.feature_map(weights, buffers, x))
+
+    def feature_map(self, weights: Weights, buffers: Weights, x: Tensor) -> Tensor:
         h = x.unsqueeze(-1)
         for i in range(1, len(CHANNELS)):
             mean, variance = buffers[f"norm{i}.mean"], buffers[f"norm{i}.variance"]
             h = conv_block_eval(h, *_layer(weights, i), mean, variance)
-        return self._head(weights, h)
+        return h
 
     def encode_training(
         self, weights: Weights, buffers: Weights, x: Tensor, keys: Tensor, momentum: float = 0.1

@@ -47,6 +47,9 @@ class PerView(Encoder):
     def encode(self, weights: Weights, buffers: Weights, x: Tensor) -> Tensor:
         return self.inner.encode(weights, buffers, x)
 
+    def feature_map(self, weights: Weights, buffers: Weights, x: Tensor) -> Tensor:
+        return self.inner.feature_map(weights, buffers, x)
+
     def encode_training(
         self, weights: Weights, buffers: Weights, x: Tensor, keys: Tensor, momentum: float = 0.1
     ) -> tuple[Tensor, Weights]:

@@ -106,6 +106,9 @@ class ResNet(Encoder):
         return buffers
 
     def encode(self, weights: Weights, buffers: Weights, x: Tensor) -> Tensor:
+        return _pooled(weights, self.feature_map(weights, buffers, x))
+
+    def feature_map(self, weights: Weights, buffers: Weights, x: Tensor) -> Tensor:
         def norm(conv: _Conv, y: Tensor) -> Tensor:
             name = f"{conv.name}.norm"
             return _scaled(y, weights, name, buffers[f"{name}.mean"], buffers[f"{name}.variance"])
@@ -130,14 +133,14 @@ class ResNet(Encoder):
             key = keyed_random.fold(keys, block)
             return keyed_random.dropout(h, self.dropout, key) if self.dropout else h
 
-        return _forward(weights, x, norm, drop), updated
+        return _pooled(weights, _forward(weights, x, norm, drop)), updated
 
 
 ENCODER = EncoderRow("resnet", ResNet)
 
 
 def _forward(weights: Weights, x: Tensor, norm: Norm, drop: Drop) -> Tensor:
-    """Activations are of the precision of x, which may be lower than that of the weights."""
+    """(members, n, steps, channels), of the precision of x, which may be below the weights'."""
 
     def convolved(conv: _Conv, h: Tensor) -> Tensor:
         return norm(conv, _convolve(h, weights[f"{conv.name}.conv.weight"], conv))
@@ -149,6 +152,11 @@ def _forward(weights: Weights, x: Tensor, norm: Norm, drop: Drop) -> Tensor:
         inner = drop(number, torch.relu(convolved(block.first, h)).to(x.dtype))
         around = h if block.shortcut is None else convolved(block.shortcut, h)
         h = torch.relu(convolved(block.second, inner) + around).to(x.dtype)
+    return h
+
+
+def _pooled(weights: Weights, h: Tensor) -> Tensor:
+    """The mean over time, a linear layer and ReLU."""
     z = _product(h.mean(dim=2), weights["linear.weight"]) + weights["linear.bias"][:, None]
     return torch.relu(z)
 

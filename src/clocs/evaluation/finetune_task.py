@@ -19,6 +19,7 @@ from clocs import keyed_random
 from clocs.encoders.base import Encoder, Weights
 from clocs.encoders.make import make_encoder
 from clocs.errors import CheckpointError
+from clocs.evaluation.augmentation import Augmentation
 from clocs.evaluation.classifier_loss import classifier_loss, summed_loss
 from clocs.evaluation.device_auc import MacroAUC
 from clocs.evaluation.labelled_rows import Averaging, LabelledPart
@@ -114,10 +115,14 @@ class FinetuneTask(Task):
         weights: Tensor | None = None,
         curve: bool = False,
         encoder_lr: float = 1.0,
+        head_dropout: float = 0.0,
+        by_auc: bool = False,
+        augmentation: Augmentation | None = None,
     ) -> None:
         """As `LinearHead`, but each member starts from a checkpoint.
 
-        `encoder_lr` is the learning rate of the encoder as a share of that of the layer on top.
+        `encoder_lr` is the learning rate of the encoder as a share of that of the layer on top,
+        `head_dropout` is of embeddings, `by_auc` keeps the epoch of the best validation AUC.
         In one fleet all members have equally many labelled rows, or at least a batch: batch norm
         cannot mask padding.
         """
@@ -132,7 +137,10 @@ class FinetuneTask(Task):
         self.multilabel, self.weights, self.encoder_lr = multilabel, weights, encoder_lr
         self.rows = torch.nn.utils.rnn.pad_sequence(labelled, batch_first=True)
         self.counts = torch.tensor([len(rows) for rows in labelled], device=self.rows.device)
-        self.auc = MacroAUC(validation.targets, multilabel) if curve else None
+        self.auc = MacroAUC(validation.targets, multilabel) if curve or by_auc else None
+        self.criterion = "auc" if by_auc else "loss"
+        self.head_dropout = head_dropout
+        self.augmentation = augmentation or Augmentation()
 
     @property
     def capturable(self) -> bool:
@@ -164,8 +172,13 @@ class FinetuneTask(Task):
     ) -> tuple[Tensor, Weights]:
         """rows: (members, batch), numbers of labelled rows."""
         own = self.rows.gather(1, rows.clamp(min=0))  # −1: a member that has finished its epoch
-        x = self.as_input(self.signals, self.train.starts[own], self.train.scale[own])
+        starts = self.augmentation.starts(self.train.starts[own], own, keys)
+        x = self.as_input(self.signals, starts, self.train.scale[own])
+        x = self.augmentation.signals(x, keys)
         z, buffers = self.encoder.encode_training(weights, buffers, x, keys)
+        if self.head_dropout:
+            key = keyed_random.fold(keys, keyed_random.stream("head"))
+            z = keyed_random.dropout(z, self.head_dropout, key)
         logits = torch.baddbmm(weights["head.bias"][:, None], z, weights["head.weight"])
         targets = self.train.targets[own]
         return classifier_loss(logits, targets, self.multilabel, self.weights), buffers

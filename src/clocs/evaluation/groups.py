@@ -38,6 +38,7 @@ from clocs.evaluation.result import Evaluation
 from clocs.evaluation.scores import overall_scores, scores_by_sex_and_age
 from clocs.frames.frames import Frames
 from clocs.frames.splits import PARTS
+from clocs.frames.windows import with_seconds
 from clocs.registry import chosen_options
 from clocs.training import leak_guard
 from clocs.training.checkpoint import Checkpoint
@@ -89,6 +90,7 @@ def score_groups(
     by: By = "frame",
     labels: int | None = None,
     per: Per | None = None,
+    seconds: float | None = None,
     test_leads: Sequence[str] | None = None,
     noise: str | None = None,
     conditions: Sequence[AnyCondition] = (),
@@ -125,8 +127,9 @@ def score_groups(
         for checkpoint in group if check_leaks else ():
             leak_guard.check_no_leak(checkpoint, frames)
         expect_mv(group, frames)
+    frames = frames if seconds is None else with_seconds(frames, seconds)
     groups = [
-        [one.for_frame(frames.spec) if one.encoder.leads else one for one in group]
+        [one.for_frame(frames.spec) if one.encoder.leads or seconds else one for one in group]
         for group in groups
     ]
     if per is None:

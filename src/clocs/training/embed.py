@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -86,6 +87,38 @@ def embed_instances(
     device: torch.device | str = "cpu",
 ) -> Tensor:
     """(members, instances, dim): the embedding of each one-view instance by each checkpoint."""
+    made = torch.cat(list(_encoded(checkpoints, frames, rows, device, "encode")), dim=1)
+    if not bool(made.isfinite().all()):
+        raise CheckpointError(
+            "this encoder gives vectors that are not finite; its training diverged"
+        )
+    return made
+
+
+@torch.no_grad()
+def feature_maps(
+    checkpoints: Sequence[Checkpoint],
+    frames: Frames,
+    rows: Instances,
+    device: torch.device | str = "cpu",
+) -> Tensor:
+    """(members, instances, steps, channels) before they are pooled over time, in float16."""
+    limit = torch.finfo(torch.float16).max
+    parts = [
+        part.clamp(-limit, limit).half()
+        for part in _encoded(checkpoints, frames, rows, device, "feature_map")
+    ]
+    return torch.cat(parts, dim=1)
+
+
+def _encoded(
+    checkpoints: Sequence[Checkpoint],
+    frames: Frames,
+    rows: Instances,
+    device: torch.device | str,
+    what: Literal["encode", "feature_map"],
+) -> Iterator[Tensor]:
+    """What that method of the encoder makes of the instances, some at a time."""
     device, encoder = torch.device(device), checkpoints[0].encoder
     if encoder.samples != frames.spec.samples:
         raise CheckpointError(
@@ -100,19 +133,14 @@ def embed_instances(
             f"are of {', '.join(frames.leads)}; choose its leads with `frames.for_leads`"
         )
     each = max(1, rows.leads_at_once)  # windows of a view
-    size = max(1, AT_ONCE // len(checkpoints) // each)
+    most = AT_ONCE * (8 if encoder.leads and device.type == "cuda" else 1)
+    size = max(1, most // len(checkpoints) // each)
     expect_mv(checkpoints, frames)
     signals = Signals.of(frames, device, windows=size * each)
     starts = torch.from_numpy(rows.in_view())
     scales = torch.from_numpy(rows.scale_in_view()).to(device).split(size)
-    parts, as_input = [], EncoderInput.of(checkpoints, device)
+    as_input = EncoderInput.of(checkpoints, device)
     for some, scale in zip(signals.staged(starts.split(size)), scales, strict=True):
         x = as_input(signals, some, scale)
         x = x.expand(len(checkpoints), *x.shape[-3 if encoder.leads else -2 :])
-        parts.append(encoder.encode(weights, buffers, x))
-    made = torch.cat(parts, dim=1)
-    if not bool(made.isfinite().all()):
-        raise CheckpointError(
-            "this encoder gives vectors that are not finite; its training diverged"
-        )
-    return made
+        yield getattr(encoder, what)(weights, buffers, x)

@@ -168,7 +168,9 @@ class Crew:
         train_loss = self.engine.train_epoch(on_step)
         metrics = self.engine.validate()
         keep_last = self.settings.keep == "last"
-        self.part.end_epoch(metrics["loss"], self.settings.patience, keep_last=keep_last)
+        chosen = metrics[self.task.criterion]
+        lowest = chosen if self.task.criterion == "loss" else 1 - chosen
+        self.part.end_epoch(lowest, self.settings.patience, keep_last=keep_last)
         for name, values in metrics.items():
             known = self._values.setdefault(name, [0.0] * len(self.keys))
             for member, value in zip(self.members, values.tolist(), strict=True):

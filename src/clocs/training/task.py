@@ -16,6 +16,9 @@ class Task(ABC):
     """Initial weights, a loss on training rows, and a loss on validation data."""
 
     counts: Tensor  # (members,) training rows of each member
+    # the metric of `validate` that decides which epoch is the best: 'loss' for the lowest, any
+    # other, of values up to 1, for the highest
+    criterion: str = "loss"
 
     @abstractmethod
     def parameters(self, keys: Tensor) -> Weights:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clocs.evaluation.protocol import EvaluationProtocol
+from clocs.evaluation.training_options import HEAD_DROPOUT, STOP_BY
 from clocs.registry import Option
 
 if TYPE_CHECKING:
@@ -14,19 +15,34 @@ if TYPE_CHECKING:
     from clocs.training.loop import Trained
 
 
-def predict(given: ProtocolInput, *, encoder_lr: float) -> ProtocolOutput:
+def predict(
+    given: ProtocolInput,
+    *,
+    encoder_lr: float,
+    head_dropout: float,
+    stop_by: str,
+    crops: bool,
+    lead_subsets: float,
+    gaussian: float,
+    precision: str,
+) -> ProtocolOutput:
     import torch
 
     from clocs.evaluation import finetune_task
+    from clocs.evaluation.augmentation import Augmentation
     from clocs.evaluation.protocol_data import CurveRecorder
     from clocs.training.loop import fit
     from clocs.training.signals import Signals
 
     frames, device = given.frames, given.device
-    signals = Signals.of(frames, device, stream=False)  # a captured validation cannot wait
+    dtype = getattr(torch, precision)
+    signals = Signals.of(frames, device, dtype, stream=False)  # a captured validation cannot wait
     train = finetune_task.LabelledWindows.to_learn(given.parts[0], device)
     validation = finetune_task.LabelledWindows.of(given.parts[1], device)
     labelled = given.labelled_rows
+    augmentation = Augmentation.of(
+        given.parts[0], device, crops=crops, lead_subsets=lead_subsets, gaussian=gaussian
+    )
     weights, recorder = given.class_weights(), CurveRecorder(given)
     logits: dict[int, list[Tensor]] = {}
     trained: dict[int, tuple[Trained, int]] = {}
@@ -42,6 +58,9 @@ def predict(given: ProtocolInput, *, encoder_lr: float) -> ProtocolOutput:
             weights=None if weights is None else weights[members],
             curve=given.curve,
             encoder_lr=encoder_lr,
+            head_dropout=head_dropout,
+            by_auc=stop_by == "auc",
+            augmentation=augmentation,
         )
         recorder.members = members
         seeds = [given.seeds[m] for m in members]
@@ -51,9 +70,9 @@ def predict(given: ProtocolInput, *, encoder_lr: float) -> ProtocolOutput:
             trained[member] = best, place
             logits[member] = []
         for part in given.parts[1:]:
-            own = (
-                signals if part.frames is frames else Signals.of(part.frames, device, stream=False)
-            )
+            own = signals
+            if part.frames is not frames:
+                own = Signals.of(part.frames, device, dtype, stream=False)
             windows = finetune_task.LabelledWindows.of(part, device)
             found = task.logits(best.weights, best.buffers, windows, own)
             for place, member in enumerate(members):
@@ -84,6 +103,23 @@ FINETUNE = EvaluationProtocol(
             "Learning rate of the encoder, as a share of that of the layer on top",
             above=0,
         ),
+        HEAD_DROPOUT,
+        STOP_BY,
+        Option("crops", False, "Let training frames begin anywhere in their recording"),
+        Option(
+            "lead_subsets",
+            0.0,
+            "Share of training frames seen through a random subset of their leads",
+            minimum=0,
+            maximum=1,
+        ),
+        Option(
+            "gaussian",
+            0.0,
+            "Greatest standard deviation of noise added in training, in units of the input",
+            minimum=0,
+        ),
+        Option("precision", "float32", "Precision of activations", choices=("float32", "bfloat16")),
     ),
     trains=True,
     against_untrained=False,

@@ -1,0 +1,15 @@
+"""Options that several protocols share."""
+
+from __future__ import annotations
+
+from clocs.registry import Option
+
+HEAD_DROPOUT = Option(
+    "head_dropout", 0.0, "Probability of dropout before the last layer", minimum=0, maximum=0.95
+)
+STOP_BY = Option(
+    "stop_by",
+    "loss",
+    "Which validation score the kept epoch is the best by",
+    choices=("loss", "auc"),
+)

@@ -1,0 +1,81 @@
+"""The attention head: its start, its slow twin, and members that do not see each other."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from clocs import keyed_random
+from clocs.evaluation.attentive_head import AttentiveHead, LabelledMaps, attended
+from clocs.evaluation.labelled_rows import Averaging
+from clocs.evaluation.linear_head import LinearHead
+from clocs.evaluation.protocol_data import LabelledEmbeddings
+from clocs.training.loop import Settings, fit
+
+CPU = torch.device("cpu")
+
+
+def maps(rows: int, seed: int, members: int = 2) -> LabelledMaps:
+    """A class shows in one step out of eight."""
+    draw = torch.Generator().manual_seed(seed)
+    features = torch.randn(members, rows, 8, 6, generator=draw)
+    label = torch.randint(0, 2, (rows,), generator=draw)
+    step = torch.randint(0, 8, (rows,), generator=draw)
+    features[:, torch.arange(rows), step, 0] += 4
+    features[:, torch.arange(rows), step, 1] += 3.0 * label
+    targets = torch.nn.functional.one_hot(label, 2).to(torch.uint8)
+    return LabelledMaps(features.half(), targets)
+
+
+def test_attention_equals_a_loop_over_rows_and_classes() -> None:
+    x = maps(5, 0).features.float()
+    draw = torch.Generator().manual_seed(1)
+    weights = {n: torch.randn(2, 6, 3, generator=draw) for n in ("weight", "score")}
+    weights["bias"] = torch.randn(2, 3, generator=draw)
+    found = attended(weights, x)
+    for member in range(2):
+        for row in range(5):
+            for label in range(3):
+                score = (x[member, row] @ weights["score"][member, :, label]).softmax(dim=0)
+                value = x[member, row] @ weights["weight"][member, :, label]
+                expected = (score * value).sum() + weights["bias"][member, label]
+                assert float(found[member, row, label]) == pytest.approx(float(expected), abs=1e-4)
+
+
+def test_the_head_starts_as_a_linear_layer_on_the_mean_over_time() -> None:
+    part = maps(40, 0)
+    head = AttentiveHead(part, part, [torch.arange(40)] * 2, multilabel=False)
+    weights = head.parameters(keyed_random.member_keys([0, 1]))
+    x = (part.features.float() - head.mean) / head.spread
+    linear = torch.bmm(x.mean(dim=2), weights["weight"]) + weights["bias"][:, None]
+    assert torch.allclose(head.logits(weights, part), linear, atol=1e-5)
+
+
+def test_it_learns_what_a_mean_over_time_hides() -> None:
+    train, validation = maps(400, 0, 1), maps(200, 1, 1)
+    every, settings = [torch.arange(400)], Settings(epochs=30, batch_size=64, lr=3e-2)
+    head = AttentiveHead(train, validation, every, multilabel=False, dropout=0.1, by_auc=True)
+    attentive = 1 - fit(head, [0], settings, device=CPU).validation_loss[0]
+    means = [
+        LabelledEmbeddings(part.features.float().mean(dim=2), part.targets, multilabel=False)
+        for part in (train, validation)
+    ]
+    linear = LinearHead(means[0], means[1], every, curve=True)
+    linear.criterion = "auc"
+    assert attentive > 0.05 + 1 - fit(linear, [0], settings, device=CPU).validation_loss[0]
+
+
+def test_a_member_learns_as_it_would_alone_and_logits_are_averaged_by_recording() -> None:
+    train, validation = maps(64, 0), maps(30, 1)
+    labelled = [torch.arange(64), torch.arange(20, 60)]
+    settings = Settings(epochs=3, batch_size=16, lr=1e-2)
+    both = AttentiveHead(train, validation, labelled, multilabel=False)
+    together = fit(both, [0, 1], settings, device=CPU)
+    alone = fit(both.of([1]), [1], settings, device=CPU)
+    for name, value in alone.weights.items():
+        assert torch.allclose(together.weights[name][1:], value, atol=1e-5), name
+    place = torch.arange(30) // 3
+    pooled = LabelledMaps(validation.features, validation.targets[::3], Averaging(place, 10))
+    rows = both.logits(together.weights, validation)
+    expected = rows.unflatten(1, (10, 3)).mean(dim=2)
+    assert torch.allclose(both.logits(together.weights, pooled), expected, atol=1e-6)
