@@ -59,8 +59,8 @@ class Twin(nn.Module):
         there = (~x.isnan().any(dim=2)).to(x.dtype)
         factor = (x.shape[1] / there.sum(dim=1)).sqrt()
         h = self.conv(x.nan_to_num()) * factor[:, None, None] + self.there(there)[:, :, None]
-        z: Tensor = self.blocks(self.norm(h).relu()).mean(dim=2)
-        return z
+        h = self.blocks(self.norm(h).relu())
+        return torch.cat([h.mean(dim=2), h.max(dim=2).values], dim=1)
 
     def pairs(self) -> dict[str, tuple[nn.Module, nn.Module]]:
         """Convolution and batch norm by our names."""
@@ -102,7 +102,7 @@ def doubled(encoder: MultiLead, seeds: list[int]) -> Ours:
 
 def twin_of(ours: Ours, kernel: int = 15, stride: int = 2) -> Twin:
     encoder, weights, _ = ours
-    twin = Twin(len(encoder.leads), encoder.embedding_dim, kernel, stride)
+    twin = Twin(len(encoder.leads), encoder.embedding_dim // 2, kernel, stride)
     named = twin.named()
     assert named.keys() == weights.keys()
     for name, tensor in named.items():
@@ -119,7 +119,7 @@ def some(n: int, leads: int, samples: int) -> Tensor:
 
 @pytest.fixture
 def ours() -> Ours:
-    return doubled(MultiLead(embedding_dim=12, samples=130, dropout=0.0, leads=LEADS[:3]), [5])
+    return doubled(MultiLead(embedding_dim=24, samples=130, dropout=0.0, leads=LEADS[:3]), [5])
 
 
 def test_it_equals_torchs_modules_in_training_and_in_evaluation(ours: Ours) -> None:
@@ -140,7 +140,7 @@ def test_its_gradients_equal_those_of_torchs_modules(ours: Ours, training: bool)
     encoder, weights, buffers = ours
     twin, x = twin_of(ours).train(training), some(6, 3, 130)
     weights = {name: tensor.requires_grad_() for name, tensor in weights.items()}
-    towards = torch.randn(6, 12, dtype=torch.float64)
+    towards = torch.randn(6, 24, dtype=torch.float64)
     if training:
         z, _ = encoder.encode_training(weights, buffers, x[None], KEYS)
     else:
@@ -172,7 +172,7 @@ def test_of_longer_frames_the_stem_takes_longer_strides(
 
 
 def test_by_default_it_has_between_one_and_five_million_weights() -> None:
-    encoder = make_encoder("multilead", embedding_dim=320, samples=500, leads=LEADS)
+    encoder = make_encoder("multilead", embedding_dim=640, samples=500, leads=LEADS)
     assert encoder == MultiLead(leads=LEADS)
     weights = encoder.parameters(KEYS)
     assert sum(tensor.numel() for tensor in weights.values()) == 3_603_968
@@ -240,12 +240,13 @@ def test_a_fleet_of_two_equals_two_singles(dropout: float) -> None:
         assert torch.allclose(encoder.feature_map(own, moved, one)[0], features[member], atol=1e-12)
 
 
-def test_the_mean_of_the_feature_map_is_the_embedding(ours: Ours) -> None:
+def test_the_embedding_is_mean_and_greatest_value_of_the_feature_map(ours: Ours) -> None:
     encoder, weights, buffers = ours
     x = some(4, 3, 130)[None]
     features = encoder.feature_map(weights, buffers, x)
     assert features.shape == (1, 4, 9, 12)  # 130 / 2 / 2 / 2 / 2, each rounded up
-    assert torch.allclose(features.mean(dim=2), encoder.encode(weights, buffers, x), atol=1e-12)
+    pooled = torch.cat([features.mean(dim=2), features.amax(dim=2)], dim=2)
+    assert torch.allclose(pooled, encoder.encode(weights, buffers, x), atol=1e-12)
 
 
 def test_weights_of_heads_and_other_buffers_may_stand_beside_its_own(ours: Ours) -> None:
@@ -261,7 +262,7 @@ def test_weights_of_heads_and_other_buffers_may_stand_beside_its_own(ours: Ours)
     ("settings", "sentence"),
     [
         ({"samples": 31}, "31 samples is too short .*'multilead'; use frames of at least 32"),
-        ({"embedding_dim": 5000}, "`embedding_dim` .* from 1 to 4096, not 5000"),
+        ({"embedding_dim": 5000}, "`embedding_dim` .* from 2 to 4096, not 5000"),
         ({"leads": ("I", "I")}, "each once, not I, I"),
         ({"leads": ()}, "each once, not none"),
     ],

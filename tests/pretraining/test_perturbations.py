@@ -20,7 +20,17 @@ from clocs.pretraining.perturbations import PERTURBATIONS, parse
 
 NAMES = st.sampled_from(sorted(PERTURBATIONS))
 LENGTHS = st.integers(260, 900)
-RANDOM = ("gaussian", "flip_y", "flip_x", "sa_t", "sa_f", "permutation", "time_warp", "noise_snr")
+RANDOM = (
+    "gaussian",
+    "flip_y",
+    "flip_x",
+    "sa_t",
+    "sa_f",
+    "permutation",
+    "time_warp",
+    "stretch",
+    "noise_snr",
+)
 
 
 def keys(*seeds: int) -> Tensor:
@@ -104,6 +114,15 @@ def slow_time_warp(x: NDArray[np.float64], key: Tensor) -> NDArray[np.float64]:
     return np.stack(out)
 
 
+def slow_stretch(x: NDArray[np.float64], key: Tensor) -> NDArray[np.float64]:
+    out, time = [], np.arange(x.shape[1])
+    for row, how, where in zip(x, *floats(key, 2 * len(x)).reshape(2, -1), strict=True):
+        share = 1.2**-how
+        times = where * (1 - share) * time[-1] + time * share
+        out.append(np.interp(times, time, row))
+    return np.stack(out)
+
+
 TWINS = {
     "gaussian": slow_gaussian,
     "flip_y": slow_flip_y,
@@ -113,8 +132,25 @@ TWINS = {
     "scaling": lambda x, key: x * 1.1,
     "permutation": slow_permutation,
     "time_warp": slow_time_warp,
+    "stretch": slow_stretch,
     "noise_snr": slow_noise_snr,
 }
+
+
+@pytest.mark.parametrize("chain", ["stretch", "flip_y", "permutation", "time_warp(pieces=3)"])
+def test_all_leads_of_a_view_are_moved_in_time_together(chain: str) -> None:
+    x, key = ecgs(2, 3, 500), keys(4, 9)
+    leads = torch.stack([x, 2 * x, torch.full_like(x, torch.nan)], dim=2)
+    made = parse(chain)(leads, key)
+    np.testing.assert_allclose(made[:, :, 0], parse(chain)(x, key), atol=1e-4)
+    np.testing.assert_allclose(made[:, :, 1], 2 * made[:, :, 0])
+    assert made[:, :, 2].isnan().all()
+
+
+def test_the_leads_of_a_view_have_noise_of_their_own() -> None:
+    x = ecgs(1, 2, 500)[:, :, None].expand(-1, -1, 2, -1)
+    made = parse("gaussian")(x, keys(4)) - x
+    assert not torch.allclose(made[:, :, 0], made[:, :, 1])
 
 
 def test_every_perturbation_has_a_twin() -> None:

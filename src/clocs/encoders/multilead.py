@@ -1,12 +1,12 @@
 """A residual network that sees many leads at once, any of which may be missing.
 
 A stem (convolution 15 at stride 2) and four stages of two residual blocks with 64, 128, 256 and
-`embedding_dim` channels, each stage but the first halving the length; the embedding is the mean
-over time of what is left. A missing lead is zero in the stem, where the others are scaled up by
-√(leads / leads that are there), and a learned number per missing lead and channel tells the network
-which ones they are. Every convolution is followed by batch norm and has no bias; a shortcut
-that changes the shape averages over time before its convolution (He et al. 2019); dropout is
-between the two convolutions of a block.
+`embedding_dim` / 2 channels, each stage but the first halving the length; the embedding is the mean
+over time of what is left and its greatest value: what lasts, and what happens once. A missing lead
+is zero in the stem, where the others are scaled up by √(leads / leads that are there), and a
+learned number per missing lead and channel tells the network which ones they are. Every convolution
+is followed by batch norm and has no bias; a shortcut that changes the shape averages over time
+before its convolution (He et al. 2019); dropout is between the two convolutions of a block.
 
 The stem's stride and kernel grow with frames of more than 1,000 samples, so that at most 500 steps
 leave it and the cost stays bounded.
@@ -32,7 +32,7 @@ from clocs.encoders.base import Encoder, EncoderRow, Weights
 from clocs.encoders.compiled import Compiled, is_compiled_for
 from clocs.errors import SettingError
 
-WIDTHS = (64, 128, 256)  # channels of the stages; of the last one, `embedding_dim`
+WIDTHS = (64, 128, 256)  # channels of the stages; of the last one, half of `embedding_dim`
 BLOCKS = 2  # per stage
 KERNEL, STEM_KERNEL, STEM_STRIDE = 5, 15, 2
 LONGEST = 1000  # samples of a frame that the stem sees at its smallest stride
@@ -88,9 +88,9 @@ Convolved = Callable[[_Conv, Tensor], Tensor]  # and normalised
 
 @dataclass(frozen=True)
 class MultiLead(Encoder):
-    """A residual network of 20 convolutions: 3.6 million weights at twelve leads and E = 320."""
+    """A residual network of 20 convolutions: 3.6 million weights at twelve leads and E = 640."""
 
-    embedding_dim: int = 320
+    embedding_dim: int = 640
     samples: int = 500
     name: str = "multilead"
 
@@ -102,10 +102,10 @@ class MultiLead(Encoder):
                 f"a frame of {self.samples} samples is too short for the encoder {self.name!r}; "
                 f"use frames of at least {SHORTEST}"
             )
-        if not 1 <= self.embedding_dim <= WIDEST:
+        if not 2 <= self.embedding_dim <= WIDEST or self.embedding_dim % 2:
             raise SettingError(
-                f"`embedding_dim` of the encoder {self.name!r} is the width of its last stage, "
-                f"from 1 to {WIDEST}, not {self.embedding_dim}"
+                f"`embedding_dim` of the encoder {self.name!r} is twice the width of its last "
+                f"stage: an even number from 2 to {WIDEST}, not {self.embedding_dim}"
             )
         if not self.leads or len(set(self.leads)) < len(self.leads):
             raise SettingError(
@@ -115,7 +115,7 @@ class MultiLead(Encoder):
 
     @property
     def _network(self) -> _Network:
-        return _network(len(self.leads), self.samples, self.embedding_dim)
+        return _network(len(self.leads), self.samples, self.embedding_dim // 2)
 
     def parameters(self, keys: Tensor) -> Weights:
         """He's variance for convolutions, all uniform; keys: (members,)."""
@@ -137,10 +137,10 @@ class MultiLead(Encoder):
         return buffers
 
     def encode(self, weights: Weights, buffers: Weights, x: Tensor) -> Tensor:
-        return self._evaluated(weights, buffers, x, lambda h: h.mean(dim=1))
+        return self._evaluated(weights, buffers, x, lambda h: _pooled(h, dim=1))
 
     def feature_map(self, weights: Weights, buffers: Weights, x: Tensor) -> Tensor:
-        """(members, n, steps, embedding_dim), none negative, as precise as the weights."""
+        """(members, n, steps, embedding_dim / 2), none negative, as precise as the weights."""
         return self._evaluated(weights, buffers, x, lambda h: h)
 
     def _evaluated(
@@ -177,11 +177,11 @@ ENCODER = EncoderRow("multilead", MultiLead)
 
 
 @cache
-def _network(leads: int, samples: int, embedding_dim: int) -> _Network:
+def _network(leads: int, samples: int, width: int) -> _Network:
     times = -(-samples // LONGEST)
     stem = _Conv("stem", leads, WIDTHS[0], (STEM_KERNEL * times) | 1, STEM_STRIDE * times)
     blocks, c_in = [], WIDTHS[0]
-    for stage, channels in enumerate((*WIDTHS, embedding_dim), start=1):
+    for stage, channels in enumerate((*WIDTHS, width), start=1):
         for number in range(1, BLOCKS + 1):
             name = f"stage{stage}.block{number}"
             stride = 2 if stage > 1 and number == 1 else 1
@@ -239,7 +239,7 @@ def _trained(
     for number, block in enumerate(network.blocks):
         inner = drop(number, torch.relu(convolved(block.first, h)))
         h = torch.relu(convolved(block.second, inner) + _around(block, h, convolved))
-    return h.mean(dim=(2, 3), dtype=dtype), statistics
+    return _pooled(h.flatten(2).to(dtype), dim=2), statistics
 
 
 def _folded(network: _Network, tensors: Weights) -> Weights:
@@ -256,7 +256,7 @@ def _folded(network: _Network, tensors: Weights) -> Weights:
 
 
 def _feature_map(network: _Network, weights: Weights, x: Tensor) -> Tensor:
-    """x: (n, leads, samples) -> (n, embedding_dim, 1, steps), by folded weights."""
+    """x: (n, leads, samples) -> (n, width, 1, steps), by folded weights."""
 
     def convolved(conv: _Conv, h: Tensor) -> Tensor:
         weight, bias = weights[f"{conv.name}.conv.weight"], weights[f"{conv.name}.bias"]
@@ -300,6 +300,11 @@ def _convolve(h: Tensor, weight: Tensor, conv: _Conv, bias: Tensor | None = None
         stride=(1, conv.stride),
         padding=(0, conv.kernel // 2),
     )
+
+
+def _pooled(h: Tensor, dim: int) -> Tensor:
+    """Mean and greatest value over time, which is that dimension, side by side."""
+    return torch.cat([h.mean(dim=dim), h.amax(dim=dim)], dim=-1)
 
 
 def _around(block: _Block, h: Tensor, convolved: Convolved) -> Tensor:

@@ -29,6 +29,7 @@ _TITLES: Final = {
     "scaling": "Scaling",
     "permutation": "Permutation of pieces",
     "time_warp": "Time warp",
+    "stretch": "Stretched in time",
     "noise_snr": "Noise at a fixed SNR",
 }
 _TINT, _ORIGINAL = "#eaf0f6", "#f0b840"

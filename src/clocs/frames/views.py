@@ -18,7 +18,7 @@ from clocs.frames.frames import ABSENT, Frames
 from clocs.recording import FrameSpec
 from clocs.store.manifest import Manifest
 
-MOST_LEADS = 3  # of a view through a random subset: more or all of them taught less
+MOST_LEADS = 2  # of a view through a random subset: more or all of them taught less
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,8 @@ class ManyLeadBatchMaker:
     """Gathers and perturbs all leads of a view, standardises each, and leaves some of them out.
 
     Leads are perturbed in mV (or the steps of the file, where its gain is unknown), each by its own
-    random numbers, and before they are standardised, unless the views say so.
+    random numbers, but all of a view are moved in time together; then they are standardised, or
+    before that, if the views say so.
     """
 
     def __init__(
@@ -92,5 +93,5 @@ class ManyLeadBatchMaker:
         else:
             there = torch.where(starts == ABSENT, torch.nan, scale[members])
             x = self.signals.raw(starts, there)
-        x = chain(x.flatten(1, 2), key).view(x.shape)
+        x = chain(x, key)
         return (x if self.views.normalised_first else standardise(x)).to(self.signals.dtype)

@@ -101,11 +101,28 @@ def time_warp(x: Tensor, keys: Tensor, *, pieces: int = 9, factor: float = 1.05)
     time = torch.arange(samples, device=x.device, dtype=knots.dtype).expand(x.shape).contiguous()
     piece = torch.searchsorted(knots[..., 1:-1].contiguous(), time, right=True)
     left, right = knots.gather(-1, piece), knots.gather(-1, piece + 1)
-    source = (piece + (time - left) / (right - left)) * ((samples - 1) / pieces)
-    before = source.floor().clamp(0, samples - 2)
-    share = (source - before).to(x.dtype)
+    return at_times(x, (piece + (time - left) / (right - left)) * ((samples - 1) / pieces))
+
+
+def stretch(x: Tensor, keys: Tensor, *, factor: float = 1.2) -> Tensor:
+    """A random part of x: (members, n, samples), stretched to its length by 1 to `factor`.
+
+    How much is drawn for each view, its logarithm uniformly, and so is where the part begins. The
+    heart beats slower, and everything else does, too.
+    """
+    members, n, samples = x.shape
+    draws = keyed_random.uniform(keys, 2 * n).view(members, 2, n, 1)
+    share = torch.exp(-math.log(factor) * draws[:, 0])
+    begin = draws[:, 1] * (1 - share) * (samples - 1)
+    time = torch.arange(samples, device=x.device, dtype=share.dtype)
+    return at_times(x, begin + time * share)
+
+
+def at_times(x: Tensor, times: Tensor) -> Tensor:
+    """(…, samples) both -> x at these times, counted in samples, linear between its samples."""
+    before = times.floor().clamp(0, x.shape[-1] - 2)
     low = before.to(torch.int64)
-    return x.gather(-1, low).lerp(x.gather(-1, low + 1), share)
+    return x.gather(-1, low).lerp(x.gather(-1, low + 1), (times - before).to(x.dtype))
 
 
 def noise_snr(x: Tensor, keys: Tensor, *, db: float = 15.0) -> Tensor:
@@ -205,6 +222,7 @@ class Perturbation:
 
     run: Callable[..., Tensor]  # (x, keys, **options) -> x perturbed
     limits: dict[str, tuple[float, float]]  # least and greatest value of options that are numbers
+    moves: bool = False  # whether it moves samples in time
     # what it does to a view, where `kernels.perturb_triton` has it: changes each sample by itself,
     # moves samples, or changes them by what the whole view is
     fused: Literal["values", "places", "view"] | None = None
@@ -240,15 +258,18 @@ class Perturbation:
 _SHARE = {"w": (0.0, 1.0), "r": (1, _ANY)}
 
 PERTURBATIONS: Final = {
-    "gaussian": Perturbation(gaussian, {"sigma": (0.0, _ANY)}, "values"),
-    "flip_y": Perturbation(flip_y, {}, "places"),
-    "flip_x": Perturbation(flip_x, {}, "values"),
-    "sa_t": Perturbation(sa_t, _SHARE, "values"),
+    "gaussian": Perturbation(gaussian, {"sigma": (0.0, _ANY)}, fused="values"),
+    "flip_y": Perturbation(flip_y, {}, moves=True, fused="places"),
+    "flip_x": Perturbation(flip_x, {}, fused="values"),
+    "sa_t": Perturbation(sa_t, _SHARE, fused="values"),
     "sa_f": Perturbation(sa_f, _SHARE),
-    "scaling": Perturbation(scaling, {"factor": (-_ANY, _ANY)}, "values"),
-    "permutation": Perturbation(permutation, {"pieces": (1, _ANY)}, "places"),
-    "time_warp": Perturbation(time_warp, {"pieces": (1, _ANY), "factor": (1.0, 10.0)}, "places"),
-    "noise_snr": Perturbation(noise_snr, {"db": (-200.0, 200.0)}, "view"),
+    "scaling": Perturbation(scaling, {"factor": (-_ANY, _ANY)}, fused="values"),
+    "permutation": Perturbation(permutation, {"pieces": (1, _ANY)}, moves=True, fused="places"),
+    "time_warp": Perturbation(
+        time_warp, {"pieces": (1, _ANY), "factor": (1.0, 10.0)}, moves=True, fused="places"
+    ),
+    "stretch": Perturbation(stretch, {"factor": (1.0, 10.0)}, moves=True),
+    "noise_snr": Perturbation(noise_snr, {"db": (-200.0, 200.0)}, fused="view"),
 }
 
 
@@ -272,9 +293,21 @@ class Chain:
     steps: tuple[Step, ...]
 
     def __call__(self, x: Tensor, keys: Tensor) -> Tensor:
-        """x: (members, n, samples), keys: (members,) int64 -> x perturbed, of the same shape."""
+        """x: (members, n, samples), keys: (members,) int64 -> x perturbed, of the same shape.
+
+        Of many leads at once, x is (members, n, leads, samples): each lead is changed by random
+        numbers of its own, but all leads of a view are moved in time together.
+        """
         for place, step in enumerate(self.steps):
-            x = PERTURBATIONS[step.name].run(x, self.keys_at(place, keys), **dict(step.options))
+            row, key = PERTURBATIONS[step.name], self.keys_at(place, keys)
+            if x.ndim == 3:
+                x = row.run(x, key, **dict(step.options))
+            elif row.moves:
+                time = torch.arange(x.shape[-1], dtype=torch.float32, device=x.device)
+                moved = row.run(time.expand(*x.shape[:2], -1), key, **dict(step.options))
+                x = at_times(x, moved.unsqueeze(2).expand_as(x))
+            else:
+                x = row.run(x.flatten(1, 2), key, **dict(step.options)).view(x.shape)
         return x
 
     def keys_at(self, place: int, keys: Tensor) -> Tensor:

@@ -1,5 +1,8 @@
 """Projection heads between embeddings and a loss, dropped after training.
 
+Linear, standardised over the batch, ReLU, Linear. There are no running statistics: nobody encodes a
+single ECG with a head.
+
 Torch is imported inside functions, as in the modules of methods.
 """
 
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from clocs.encoders.base import Weights
 
 HIDDEN = 512
+EPSILON = 1e-5  # of variances
 PROJECTION = 128  # dimensions, for encoders of many leads
 
 
@@ -47,7 +51,7 @@ class Projecting(Objective):
 
 
 def two_layers(name: str, dim: int, out: int) -> dict[str, tuple[int, ...]]:
-    """Shapes of the weights of a head Linear, ReLU, Linear."""
+    """Shapes of the weights of a head."""
     return {
         f"{name}.1.weight": (dim, HIDDEN),
         f"{name}.1.bias": (HIDDEN,),
@@ -65,8 +69,9 @@ def through_two_layers(z: Tensor, weights: Weights, name: str) -> Tensor:
     """z: (members, …, dim) -> (members, …, out), by the head of that name."""
     import torch
 
-    from clocs.encoders.linear import linear_relu
-
-    hidden = linear_relu(z.flatten(1, -2), weights[f"{name}.1.weight"], weights[f"{name}.1.bias"])
+    hidden = torch.bmm(z.flatten(1, -2), weights[f"{name}.1.weight"])
+    variance, mean = torch.var_mean(hidden, dim=1, correction=0, keepdim=True)
+    hidden = (hidden - mean) * (variance + EPSILON).rsqrt() + weights[f"{name}.1.bias"][:, None]
+    hidden = torch.relu(hidden)
     made = torch.baddbmm(weights[f"{name}.2.bias"][:, None], hidden, weights[f"{name}.2.weight"])
     return made.view(*z.shape[:-1], made.shape[-1])
