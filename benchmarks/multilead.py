@@ -39,7 +39,7 @@ from clocs.training.loop import Engine, Settings
 from train import make_frames, profile, rate_of_ours
 
 LEADS = ("I", "II", "III", "aVR", "aVL", "aVF", "V1", "V2", "V3", "V4", "V5", "V6")
-SAMPLES, DIM = 500, 320
+SAMPLES, DIM = 500, 640
 
 
 @dataclass(frozen=True)

@@ -45,25 +45,27 @@ class Block(nn.Module):
 class Network(nn.Module):
     """`clocs.encoders.multilead` in torch's own modules, and a projection head."""
 
-    def __init__(self, leads: int, dropout: float, dim: int = 320) -> None:
+    def __init__(self, leads: int, dropout: float, dim: int = 640) -> None:
         super().__init__()
         self.stem = nn.Conv1d(leads, 64, 15, 2, padding=7, bias=False)
         self.there = nn.Linear(leads, 64, bias=False)
         self.norm = nn.BatchNorm1d(64)
-        widths = (64, 64, 64, 128, 128, 256, 256, dim, dim)
+        widths = (64, 64, 64, 128, 128, 256, 256, dim // 2, dim // 2)
         blocks = (
             Block(widths[i], widths[i + 1], 2 if i in (2, 4, 6) else 1, dropout) for i in range(8)
         )
         self.blocks = nn.Sequential(*blocks)
-        self.head = nn.Sequential(nn.Linear(dim, 512), nn.ReLU(), nn.Linear(512, 128))
+        self.head = nn.Sequential(
+            nn.Linear(dim, 512), nn.BatchNorm1d(512), nn.ReLU(), nn.Linear(512, 128)
+        )
 
     def embed(self, x: Tensor) -> Tensor:
         """x: (n, leads, samples), nan where missing -> (n, dim)."""
         there = (~x[..., 0].isnan()).to(x.dtype)
         factor = (x.shape[1] / there.sum(dim=1)).sqrt()[:, None, None]
         h = self.stem(x.nan_to_num() * factor) + self.there(there)[:, :, None]
-        z: Tensor = self.blocks(torch.relu(self.norm(h))).mean(dim=2)
-        return z
+        h = self.blocks(torch.relu(self.norm(h)))
+        return torch.cat([h.mean(dim=2), h.amax(dim=2)], dim=1)
 
     def forward(self, x: Tensor) -> Tensor:
         z: Tensor = self.head(self.embed(x))

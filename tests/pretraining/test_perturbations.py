@@ -116,7 +116,7 @@ def slow_time_warp(x: NDArray[np.float64], key: Tensor) -> NDArray[np.float64]:
 
 def slow_stretch(x: NDArray[np.float64], key: Tensor) -> NDArray[np.float64]:
     out, time = [], np.arange(x.shape[1])
-    for row, how, where in zip(x, *floats(key, 2 * len(x)).reshape(2, -1), strict=True):
+    for row, (how, where) in zip(x, floats(key, 2 * len(x)).reshape(-1, 2), strict=True):
         share = 1.2**-how
         times = where * (1 - share) * time[-1] + time * share
         out.append(np.interp(times, time, row))

@@ -54,7 +54,7 @@ def pretrain(
     embedding_dim: Annotated[
         int | None,
         typer.Option(
-            help="Dimension of the embeddings; 128 by default, and 320 of multilead.", min=1
+            help="Dimension of the embeddings; 128 by default, and 640 of multilead.", min=1
         ),
     ] = None,
     leads: Annotated[

@@ -111,9 +111,9 @@ def stretch(x: Tensor, keys: Tensor, *, factor: float = 1.2) -> Tensor:
     heart beats slower, and everything else does, too.
     """
     members, n, samples = x.shape
-    draws = keyed_random.uniform(keys, 2 * n).view(members, 2, n, 1)
-    share = torch.exp(-math.log(factor) * draws[:, 0])
-    begin = draws[:, 1] * (1 - share) * (samples - 1)
+    how, where = keyed_random.uniform(keys, n * 2).view(members, n, 2).split(1, dim=-1)
+    share = torch.exp(-math.log(factor) * how)
+    begin = where * (1 - share) * (samples - 1)
     time = torch.arange(samples, device=x.device, dtype=share.dtype)
     return at_times(x, begin + time * share)
 
