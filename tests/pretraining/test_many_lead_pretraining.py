@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import typer
 from torch import Tensor, nn
+from typer.testing import CliRunner
 
 import clocs
 from clocs import Frames, Store, keyed_random
+from clocs.cli.pretrain import command
 from clocs.encoders.make import ENCODERS
 from clocs.errors import ClocsWarning, SettingError
 from clocs.frames.frames import ABSENT
@@ -309,3 +312,31 @@ def test_stores_of_different_leads_are_learned_from_together(tmp_path: Path) -> 
     assert [one.dataset for one in made.card.trained_on] == ["one", "two"]
     with pytest.raises(SettingError, match="one has none of the leads V1, I"):
         clocs.pretrain(both, encoder="tiny", leads=["V1", "I"], out=tmp_path / "none")
+
+
+def test_the_command_line_takes_the_options_of_many_leads(
+    small_store: Store, tmp_path: Path
+) -> None:
+    app = typer.Typer()
+    app.command()(command())
+    options = "--method cmsmlc --encoder tiny --embedding-dim 8 --leads V2,II,aVL --seconds 2"
+    options += " --rate 50 --most-leads 2 --crops random --queue 8 --projection 4 --epochs 1"
+    given = [str(small_store.path), *options.split(), "--out", str(tmp_path / "run"), "--json"]
+    ran = CliRunner().invoke(app, given, catch_exceptions=False)
+    assert ran.exit_code == 0, ran.output
+    card = clocs.load(tmp_path / "run").card
+    assert card.encoder["leads"] == ["V2", "II", "aVL"] and card.frame == FrameSpec(2, 100)
+    expected = {"most_leads": 2, "crops": "random", "queue": 8, "projection": 4}
+    assert expected.items() <= card.training.items()
+    assert card.training["views"]["most_leads"] == 2 and card.training["views"]["random_crops"]
+
+
+def test_a_duration_or_rate_of_frames_may_be_chosen_for_any_encoder(
+    small_store: Store, tmp_path: Path
+) -> None:
+    (made,) = clocs.pretrain(small_store, method="random", seconds=2, rate=200, out=tmp_path / "a")
+    assert made.card.frame == made.card.frame_trained == FrameSpec(2, 400)
+    with pytest.raises(SettingError, match="give `frame`, or `seconds` and `rate`, not both"):
+        clocs.pretrain(small_store, seconds=2, frame=FrameSpec(2, 120), out=tmp_path / "b")
+    with pytest.raises(SettingError, match="`rate` must be above 0 Hz, not 0"):
+        clocs.pretrain(small_store, rate=0, out=tmp_path / "b")

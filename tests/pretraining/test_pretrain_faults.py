@@ -94,7 +94,7 @@ def test_the_same_store_twice_is_refused_also_under_another_path(
 def test_an_option_of_another_method_is_refused_with_those_it_takes(
     small_store: Store, tmp_path: Path
 ) -> None:
-    takes = "`temperature`, `positives`, `positives_within`, `segments`"
+    takes = "`projection`, `temperature`, `positives`, `positives_within`, `queue`, `segments`"
     expected = f"cmsc does not take `tau_d`; it has {takes}"
     with pytest.raises(SettingError, match=expected):
         clocs.pretrain(small_store, method="cmsc", tau_d=0.5, out=tmp_path / "run")
@@ -146,7 +146,8 @@ def test_a_run_that_an_earlier_version_began_is_resumed(
         "settings": {"epochs": 2, "patience": 15, "batch_size": 32, "lr": 0.001},
     }  # fmt: skip
     data = {name: settings[name] for name in ("data", "split_seed", "leads", "frame", "init")}
-    later = {"positives", "batch_norm", "normalisation"}  # options that it did not have
+    # options that it did not have
+    later = {"positives", "batch_norm", "normalisation", "queue", "projection", "crops"}
     assert settings.keys() - (before | data).keys() == later
     assert all(settings[name] == before[name] for name in settings.keys() & before.keys())
     (tmp_path / "settings.json").write_text(json.dumps(before | data))

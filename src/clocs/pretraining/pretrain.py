@@ -167,7 +167,9 @@ def pretrain(
     if seconds is not None or rate is not None:
         if frame is not None:
             raise SettingError("give `frame`, or `seconds` and `rate`, not both")
-        frame = _frame_of(usual.seconds if seconds is None else seconds, rate or usual.rate)
+        frame = _frame_of(
+            usual.seconds if seconds is None else seconds, usual.rate if rate is None else rate
+        )
     if frame is not None and not frame.filters:
         frame = replace(frame, filters=manifest.frame.filters)
     spec = frame or usual

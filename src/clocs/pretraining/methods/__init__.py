@@ -11,6 +11,9 @@
 | supervised | one lead    | the frame                     | `Labels`                             |
 | random     | one lead    | the frame                     | nothing is learned                   |
 | random-bn  | one lead    | the frame                     | batch norm sees the training frames  |
+
+For an encoder of many leads, an instance has all of them and so has each view, but `all leads`
+become random subsets of them: two of a frame for cmlc, one of each segment for cmsmlc.
 """
 
 from __future__ import annotations
