@@ -1,0 +1,74 @@
+"""Compare encoders that see many leads at once; needs torch, numpy, scipy and safetensors alone.
+
+Example: `python -m clocs.experiments.many_leads --frames saved --out runs --seconds 540`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+from clocs.errors import ClocsError
+from clocs.experiments.many_leads.items import STAGES
+from clocs.experiments.many_leads.recipe import TINY, Recipe
+from clocs.experiments.many_leads.runner import plan_of, run
+
+INTERRUPTED, UNFINISHED = 130, 3  # exit codes
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; returns the exit code, which is 0 only if everything possible is done."""
+    parser = argparse.ArgumentParser(
+        prog="python -m clocs.experiments.many_leads", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("--frames", type=Path, help="folder of saved frames; simulated if left out")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the runs")
+    parser.add_argument("--stages", default=STAGES, help=f"letters of {STAGES}; all by default")
+    parser.add_argument("--only", action="append", default=[], help="part of an item's name")
+    parser.add_argument(
+        "--recipe", action="append", default=[], help="a changed setting: steps=4000, lr=2e-3 …"
+    )
+    parser.add_argument("--device", help="cpu, cuda, …; the best available by default")
+    parser.add_argument("--seconds", type=float, help="time limit; the next call resumes")
+    parser.add_argument("--tiny", action="store_true", help="tiny settings, to try it out")
+    parser.add_argument("--retry", action="store_true", help="compute again what failed")
+    parser.add_argument("--dry-run", action="store_true", help="list the items and their states")
+    given = parser.parse_args(arguments)
+    try:
+        if given.dry_run:
+            for item, state in plan_of(given.out, given.stages, given.only):
+                _print(f"{state:10} {item.name}")
+            return 0
+        base = TINY if given.tiny or given.frames is None else Recipe()
+        done = run(
+            given.out,
+            frames=given.frames,
+            stages=given.stages,
+            only=given.only,
+            recipe=base.changed(given.recipe),
+            device=given.device,
+            seconds=given.seconds,
+            retry=given.retry,
+            say=_print,
+        )
+    except KeyboardInterrupt:
+        sys.stderr.write("clocs: interrupted; run the same command again to continue\n")
+        return INTERRUPTED
+    except (ClocsError, OSError) as error:
+        names = vars(given)
+        message = re.sub(r"`(\w+)`", lambda m: f"--{m[1]}" if m[1] in names else m[0], str(error))
+        sys.stderr.write(f"clocs: {message}\n")
+        return 1
+    _print(f"{done.computed} computed, {done.failed} failed, {done.left} left")
+    return 0 if done.complete else UNFINISHED
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,158 @@
+"""Recipe: how encoders are pre-trained and fine-tuned, the same for all methods of a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+import torch
+
+from clocs.errors import SettingError
+from clocs.frames.frames import Frames
+from clocs.pretraining.methods import find_method
+from clocs.pretraining.plan import Plan
+from clocs.pretraining.task import learnable_parts
+from clocs.training.loop import Settings
+
+MOST_EPOCHS = 200  # of fine-tuning, where few recordings are labelled
+FEWEST_EPOCHS = 5
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Settings of a comparison; chosen on validation patients."""
+
+    name: str = "full"
+    encoder: str = "multilead"
+    embedding_dim: int = 320
+    dropout: float = 0.1
+    steps: int = 6000  # of pre-training, whatever the method
+    batch_size: int = 512
+    lr: float = 1e-3
+    weight_decay: float = 0.01
+    warm_up: float = 0.05  # share of the steps
+    average: float = 0.998  # decay of the average of weights
+    temperature: float = 0.1
+    most_leads: int = 3  # of a view, where a method compares leads
+    crops: str = "random"  # where a method compares segments
+    perturb: str = "gaussian(sigma=0.03)"  # of every view, in mV, where a method allows it
+    finetune_steps: int = 1500
+    finetune_batch_size: int = 64
+    finetune_lr: tuple[float, ...] = (1e-3, 3e-4)  # the best on validation patients is kept
+    finetune_weight_decay: float = 0.05
+    encoder_lr: float = 0.3  # share of the learning rate that pre-trained weights get
+    linear_draws: int = 5  # seeds of labelled patients, where not all are labelled
+    finetune_draws: int = 3
+    resamples: int = 2000
+    precision: str = "bfloat16"  # of pre-training on a GPU
+    patients: int | None = None  # at most so many of each part, to try it out
+
+    def changed(self, given: Sequence[str]) -> Recipe:
+        """With values such as 'steps=4000'; several of `finetune_lr` are joined by '+'."""
+        known = {field.name: getattr(self, field.name) for field in fields(self)}
+        values: dict[str, Any] = {}
+        for one in given:
+            name, _, text = one.partition("=")
+            if name not in known or not text:
+                raise SettingError(f"`recipe` has no {one!r}; give one of {', '.join(known)}")
+            old = known[name]
+            try:
+                if name == "finetune_lr":
+                    values[name] = tuple(float(part) for part in text.split("+"))
+                else:
+                    values[name] = (int if old is None else type(old))(text)
+            except ValueError as error:
+                raise SettingError(f"`recipe`: {one!r} is no {type(old).__name__}") from error
+        return replace(self, **values)
+
+    def facts(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self) | {"finetune_lr": list(self.finetune_lr)}
+
+    def plan(
+        self,
+        method: str,
+        frames: Frames,
+        seed: int,
+        device: torch.device,
+        *,
+        encoder: str | None = None,
+        most_leads: int | None = None,
+    ) -> Plan:
+        """The plan of a pre-training: its epochs have `steps` steps in all."""
+        row = find_method(method)
+        offered = {option.name for option in row.options}
+        wanted = {
+            "temperature": self.temperature,
+            "crops": self.crops,
+            "most_leads": most_leads or self.most_leads,
+        }
+        single = encoder is not None  # one lead at a time
+        if single:
+            del wanted["most_leads"]
+        plan = Plan(
+            method=method,
+            seeds=(seed,),
+            encoder=encoder or self.encoder,
+            embedding_dim=128 if single else self.embedding_dim,
+            dropout=self.dropout,
+            options={name: value for name, value in wanted.items() if name in offered},
+            perturb=self.perturb if row.perturbable and row.objective else None,
+            precision="bfloat16" if device.type == "cuda" and self._half else "float32",
+            settings=Settings(batch_size=self.batch_size),
+        )
+        epochs = 1
+        if row.objective is not None:
+            count = len(learnable_parts(frames, plan)[0])
+            epochs = max(1, round(self.steps / max(1, count // self.batch_size)))
+        return replace(plan, settings=self._schedule(epochs))
+
+    @property
+    def _half(self) -> bool:
+        return self.precision == "bfloat16"
+
+    def _schedule(self, epochs: int) -> Settings:
+        return Settings(
+            epochs=epochs,
+            patience=epochs,
+            batch_size=self.batch_size,
+            lr=self.lr,
+            keep="last",
+            optimiser="adamw",
+            weight_decay=self.weight_decay,
+            schedule="cosine",
+            warm_up=self.warm_up,
+            average=self.average,
+        )
+
+    def finetuning(self, rows: int, lr: float) -> Settings:
+        """Settings to train on so many labelled rows; the epoch of the lowest loss is kept."""
+        each = max(1, rows // self.finetune_batch_size)
+        epochs = min(MOST_EPOCHS, max(FEWEST_EPOCHS, round(self.finetune_steps / each)))
+        return Settings(
+            epochs=epochs,
+            patience=epochs,
+            batch_size=self.finetune_batch_size,
+            lr=lr,
+            optimiser="adamw",
+            weight_decay=self.finetune_weight_decay,
+            schedule="cosine",
+            warm_up=self.warm_up,
+        )
+
+
+TINY = Recipe(
+    name="tiny",
+    embedding_dim=16,
+    steps=2,
+    batch_size=8,
+    average=0.5,
+    finetune_steps=2,
+    finetune_batch_size=8,
+    finetune_lr=(1e-3,),
+    linear_draws=2,
+    finetune_draws=2,
+    resamples=20,
+    patients=12,
+)

@@ -1,0 +1,210 @@
+"""Runner: computes the items that a folder's ledger lacks, the most valuable first."""
+
+from __future__ import annotations
+
+import gc
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean
+
+import torch
+
+from clocs.errors import SettingError
+from clocs.evaluation.protocols import PROTOCOLS
+from clocs.experiments.ledger import Ledger, open_ledger, versions
+from clocs.experiments.many_leads.data import StudyData
+from clocs.experiments.many_leads.items import STAGES, Item, Pretraining, Scoring, items
+from clocs.experiments.many_leads.recipe import TINY, Recipe
+from clocs.experiments.many_leads.steps import Bench
+from clocs.experiments.runner import TimeIsOver, last_line
+from clocs.training.device import pick_device
+from clocs.training.loop import Epoch
+
+# seconds of an item on a GPU, where none of its kind has been measured; trainings can be stopped
+GUESSES = {"pretrain": 0.0, "linear": 8.0, "attentive": 60.0, "finetune": 90.0}
+GUESS = 60.0
+MARGIN = 1.3  # an item begins only if there is so much more time than it should take
+_REMEDY = "give a new folder as `out`"
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a call has done."""
+
+    computed: int
+    failed: int
+    left: int
+
+    @property
+    def complete(self) -> bool:
+        return not self.failed and not self.left
+
+
+def chosen(stages: str = STAGES, only: Sequence[str] = ()) -> list[Item]:
+    """The items of these stages whose names contain one of `only`, and encoders they need."""
+    unknown = set(stages) - set(STAGES)
+    if unknown:
+        raise SettingError(f"`stages` are letters of {STAGES}, not {', '.join(sorted(unknown))}")
+    every = items(stages)
+    named = [item for item in every if not only or any(one in item.name for one in only)]
+    needed = {encoder for item in named for encoder in item.encoders}
+    return [item for item in every if item in named or item in needed]
+
+
+def run(
+    out: Path,
+    *,
+    frames: Path | None = None,
+    stages: str = STAGES,
+    only: Sequence[str] = (),
+    recipe: Recipe | None = None,
+    device: str | None = None,
+    seconds: float | None = None,
+    retry: bool = False,
+    say: Callable[[str], None] = lambda line: None,
+) -> Done:
+    """Compute what the folder `out` lacks.
+
+    Args:
+        out: Folder of the ledger and the encoders.
+        frames: Folder of saved frames; simulated ones where None.
+        stages: Letters of the groups of items, from the most valuable on.
+        only: Texts of which an item's name must contain one.
+        recipe: How to train; the tiny one by default where data are simulated.
+        device: 'cpu', 'cuda' …; the best available by default.
+        seconds: Time limit; the next call resumes.
+        retry: Compute again what failed.
+        say: Called with a line per item.
+    """
+    began = time.monotonic()
+    recipe = recipe or (Recipe() if frames else TINY)
+    data = StudyData(frames, patients=recipe.patients)
+    bench = Bench(data, recipe, out / "encoders", pick_device(device))
+    with closing(open_ledger(out)) as ledger:
+        ledger.settle("recipe", recipe.facts(), _REMEDY)
+        for name, content in data.facts().items():
+            ledger.settle(f"data of {name}", content, _REMEDY)
+        if retry:
+            ledger.forget_failures()
+        deadline = None if seconds is None else began + seconds
+        return _Runner(ledger, bench, deadline, say).work(chosen(stages, only))
+
+
+def plan_of(out: Path, stages: str = STAGES, only: Sequence[str] = ()) -> list[tuple[Item, str]]:
+    """Every item and its state in the folder."""
+    with closing(open_ledger(out)) as ledger:
+        states = ledger.states()
+    return [(item, states.get(item.name, "not begun")) for item in chosen(stages, only)]
+
+
+class _Runner:
+    def __init__(
+        self, ledger: Ledger, bench: Bench, deadline: float | None, say: Callable[[str], None]
+    ) -> None:
+        self.ledger, self.bench, self.deadline, self.say = ledger, bench, deadline, say
+        self.versions = versions(bench.device.type)
+        self.measured: dict[str, list[float]] = {}
+        for run in ledger.runs().values():
+            if run.state == "done" and run.seconds is not None:
+                self.measured.setdefault(run.kind, []).append(run.seconds)
+
+    def work(self, wanted: Sequence[Item]) -> Done:
+        computed = 0
+        for item in wanted:
+            if self._why_not(item):
+                continue
+            kind = _kind(item)
+            settings = asdict(item)
+            self.ledger.add(item.name, kind, settings, len(item.encoders) or 1)
+            with self.ledger.claim(item.name) as held:
+                if not held:
+                    continue
+                needs = MARGIN * self._expected(kind)
+                if self.deadline is not None and time.monotonic() + needs > self.deadline:
+                    self.ledger.put_back(item.name, seconds=0)
+                    continue
+                computed += self._compute(item, kind)
+        states = self.ledger.states()
+        own = [states.get(item.name, "waiting") for item in wanted if not self._missing(item)]
+        return Done(
+            computed, own.count("failed"), len(own) - own.count("done") - own.count("failed")
+        )
+
+    def _compute(self, item: Item, kind: str) -> bool:
+        began = time.monotonic()
+
+        def on_epoch(epoch: Epoch) -> None:
+            if self.deadline is not None and time.monotonic() > self.deadline:
+                raise TimeIsOver
+
+        try:
+            result = self.bench.compute(item, on_epoch)
+        except TimeIsOver:
+            self.ledger.put_back(item.name, seconds=time.monotonic() - began)
+            self.say(f"{item.name}: stopped by the time limit; the next call resumes it")
+            return False
+        except Exception as error:
+            spent = time.monotonic() - began
+            self.ledger.fail(item.name, traceback.format_exc(), seconds=spent)
+            self.say(f"{item.name}: FAILED after {spent:.1f} s: {last_line(str(error))}")
+            return False
+        finally:
+            gc.collect()
+            if self.bench.device.type == "cuda":
+                torch.cuda.empty_cache()
+        spent = time.monotonic() - began
+        self.measured.setdefault(kind, []).append(spent)
+        folder = None
+        if isinstance(item, Pretraining):
+            folder = str(self.bench.path(item).relative_to(self.ledger.folder))
+        self.ledger.finish(
+            item.name, result, seconds=spent, versions=self.versions, checkpoint=folder
+        )
+        self.say(f"{item.name}: {summary(result)} ({spent:.1f} s)")
+        return True
+
+    def _expected(self, kind: str) -> float:
+        if kind == "pretrain":
+            return 0.0
+        known = self.measured.get(kind, [])
+        if known:
+            return fmean(known[-3:])
+        return GUESSES.get(kind, GUESS) if self.bench.recipe.name != "tiny" else 0.0
+
+    def _missing(self, item: Item) -> bool:
+        """Whether its data, or its protocol, are not there."""
+        lacks = set(item.needs) - set(self.bench.data.names)
+        return bool(lacks) or (isinstance(item, Scoring) and item.protocol not in PROTOCOLS)
+
+    def _why_not(self, item: Item) -> bool:
+        """Whether it cannot be computed, or not yet."""
+        if self._missing(item):
+            return True
+        for encoder in item.encoders:
+            run = self.ledger.run(encoder.name)
+            if run is None or run.state != "done":
+                return True
+        return False
+
+
+def summary(result: dict[str, object]) -> str:
+    """The main number of a result."""
+    if "auc_mean" in result:
+        around = result.get("ci95")
+        between = " ({:.4f} to {:.4f})".format(*around) if isinstance(around, list) else ""
+        return (
+            f"AUC {result['auc_mean']:.4f}{between}, validation {result['auc_validation_mean']:.4f}"
+        )
+    if "metrics" in result:
+        return f"{result['metrics']}"
+    return "done"
+
+
+def _kind(item: Item) -> str:
+    if isinstance(item, Pretraining):
+        return "pretrain"
+    return item.protocol if isinstance(item, Scoring) else item.kind

@@ -1,0 +1,189 @@
+"""What is done for an item: an encoder trained, scored, or looked at in another way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from clocs.evaluation.groups import GroupResult, score_groups
+from clocs.evaluation.label_mapping import other_hospital
+from clocs.evaluation.noise import kinds_at
+from clocs.experiments.draws import Draws
+from clocs.experiments.many_leads.data import StudyData
+from clocs.experiments.many_leads.items import (
+    LEADS,
+    NOISE_DB,
+    SCRATCH,
+    Analysis,
+    Item,
+    Pretraining,
+    Scoring,
+)
+from clocs.experiments.many_leads.recipe import Recipe
+from clocs.frames.frames import Frames
+from clocs.frames.splits import PARTS
+from clocs.patients.identity import identity_and_disease
+from clocs.patients.privacy import privacy
+from clocs.pretraining.pretrain_frames import pretrain_frames
+from clocs.training.checkpoint import Checkpoint, load_checkpoint
+from clocs.training.loop import Epoch
+
+LINEAR = "linear-converged"  # the protocol of a linear readout here: solved, not trained in epochs
+SAVE_EVERY = 30.0  # seconds
+_LEFT_OUT = ("by_sex", "by_age", "curve", "thresholds", "folds", "better_than", "f1_per_class")
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where items are computed, and what with."""
+
+    data: StudyData
+    recipe: Recipe
+    folder: Path  # of the encoders
+    device: torch.device
+
+    def path(self, encoder: Pretraining) -> Path:
+        """The folder of an encoder."""
+        return self.folder / encoder.title / f"seed{encoder.seed}"
+
+    def checkpoint(self, encoder: Pretraining) -> Checkpoint:
+        return load_checkpoint(self.path(encoder))
+
+    def compute(self, item: Item, on_epoch: Callable[[Epoch], None]) -> dict[str, Any]:
+        """The result of an item; what `on_epoch` raises stops a training, which can be resumed."""
+        if isinstance(item, Pretraining):
+            return self._pretrain(item, on_epoch)
+        if isinstance(item, Scoring):
+            return self._score(item)
+        return self._analyse(item)
+
+    def _pretrain(self, item: Pretraining, on_epoch: Callable[[Epoch], None]) -> dict[str, Any]:
+        frames = self.data.frames(*item.datasets)
+        plan = self.recipe.plan(
+            item.method,
+            frames,
+            item.seed,
+            self.device,
+            encoder=item.encoder,
+            most_leads=item.most_leads,
+        )
+        made = pretrain_frames(
+            frames,
+            plan,
+            self.path(item),
+            device=self.device,
+            resume=True,
+            save_every=SAVE_EVERY,
+            on_epoch=on_epoch,
+        )[0]
+        return {
+            "metrics": made.card.metrics,
+            "training": made.card.training,
+            "encoder": made.card.encoder,
+            "weights": count_weights(made),
+            "sha256": made.fingerprint,
+        }
+
+    def _score(self, item: Scoring) -> dict[str, Any]:
+        frames = self.data.frames(item.dataset)
+        if (leads := LEADS[item.leads]) is not None:
+            frames = frames.with_leads(leads)
+        own = [self.checkpoint(encoder) for encoder in item.encoders]
+        checkpoints = self._draws(own, item)
+        if not own[0].encoder.leads:  # one lead at a time: those that the recordings have
+            present = np.flatnonzero(frames.present.any(axis=0))
+            frames = frames.with_leads([frames.leads[place] for place in present])
+        common: dict[str, Any] = {
+            "fraction": item.share,
+            "by": "patient",
+            "per": "recording",
+            "conditions": self._conditions(frames) if item.conditions else (),
+            "resamples": self.recipe.resamples,
+            "device": self.device,
+        }
+        if item.protocol == "linear":
+            tried = [score_groups([checkpoints], frames, protocol=LINEAR, **common)[0]]
+        else:
+            tried = self._tried(item, checkpoints, frames, common)
+        best = max(tried, key=lambda one: one.evaluation.auc_validation_mean)
+        return result_of(best) | {
+            "tried": [
+                {
+                    "lr": one.evaluation.settings.get("lr"),
+                    "auc_validation": one.evaluation.auc_validation_mean,
+                }
+                for one in tried
+            ],
+            "encoder_seeds": [one.card.seed for one in own],
+            "weights": count_weights(own[0]),
+        }
+
+    def _tried(
+        self,
+        item: Scoring,
+        checkpoints: Sequence[Checkpoint],
+        frames: Frames,
+        common: dict[str, Any],
+    ) -> list[GroupResult]:
+        """One result per learning rate; of several seeds, all have the same."""
+        rows = max(1, round(item.share * int((frames.split == PARTS.index("train")).sum())))
+        more: dict[str, Any] = {}
+        if item.protocol == "finetune":
+            more["encoder_lr"] = 1.0 if item.encoder.method == SCRATCH else self.recipe.encoder_lr
+        made = []
+        for lr in self.recipe.finetune_lr:
+            settings = self.recipe.finetuning(rows, lr)
+            made += score_groups(
+                [checkpoints], frames, protocol=item.protocol, settings=settings, **common, **more
+            )
+        return made
+
+    def _draws(self, own: Sequence[Checkpoint], item: Scoring) -> list[Checkpoint]:
+        """One checkpoint per seed of labelled patients: of one encoder, copies of it."""
+        if len(own) > 1 or item.share == 1:
+            return list(own)
+        linear = item.protocol == "linear"
+        draws = self.recipe.linear_draws if linear else self.recipe.finetune_draws
+        return [replace(own[0], card=replace(own[0].card, seed=seed)) for seed in range(draws)]
+
+    def _conditions(self, frames: Frames) -> list[tuple[str, tuple[str, ...] | None, str | None]]:
+        fewer = [(f"leads {name}", own, None) for name, own in LEADS.items() if own is not None]
+        noisy = [
+            (f"noise {kind} {db}", None, f"{kind}:{db}")
+            for kind in kinds_at(frames.spec.rate)
+            for db in NOISE_DB
+        ]
+        return [*fewer, *noisy]
+
+    def _analyse(self, item: Analysis) -> dict[str, Any]:
+        checkpoint, frames = self.checkpoint(item.encoder), self.data.frames(item.dataset)
+        if item.kind == "hospital":
+            assert item.other is not None
+            other = self.data.frames(item.other)
+            resamples = self.recipe.resamples
+            return other_hospital(
+                [checkpoint], frames, other, resamples=resamples, device=self.device
+            )
+        if item.kind == "identity":
+            return identity_and_disease(checkpoint, frames, device=self.device)
+        seen = {one.dataset for one in checkpoint.card.trained_on}
+        who: Any = "test" if item.dataset in seen else "unseen"
+        return privacy(checkpoint, frames, patients=who, device=self.device)
+
+
+def result_of(one: GroupResult) -> dict[str, Any]:
+    """What the ledger keeps of an evaluation."""
+    facts = {k: v for k, v in one.evaluation.json().items() if k not in _LEFT_OUT}
+    if one.draws is None:
+        return facts
+    return facts | {"draws": Draws(one.draws).packed()}
+
+
+def count_weights(checkpoint: Checkpoint) -> int:
+    """Numbers that were learned."""
+    return sum(tensor.numel() for tensor in checkpoint.weights.values())
