@@ -87,6 +87,13 @@ def test_noise_is_a_function_of_the_key_of_a_lead(kind: str) -> None:
     assert not torch.allclose(whole[0, 0], whole[0, 1])
 
 
+def test_many_leads_get_the_noise_that_each_gets_alone() -> None:
+    keys = torch.arange(20_000)
+    x = SIGNAL[0, 0, :50].expand(len(keys), -1)
+    many = add_noise(x, "muscle", 3.0, keys, RATE)
+    assert torch.allclose(many[15_000], add_noise(x[0], "muscle", 3.0, keys[15_000], RATE))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_missing_lead_stays_nan_and_a_flat_one_flat(kind: str) -> None:
     x = SIGNAL.clone().float()
@@ -144,3 +151,10 @@ def test_noise_is_written_as_kind_and_decibels() -> None:
     for wrong in ("muscle", "muscle:", "muscle:loud", "muscle:nan", "hum:6"):
         with pytest.raises(SettingError):
             parse_noise(wrong)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", KINDS)
+def test_noise_is_the_same_on_a_gpu(kind: str) -> None:
+    there = add_noise(SIGNAL.cuda(), kind, 6.0, KEYS.cuda(), RATE).cpu()
+    assert torch.allclose(there, add_noise(SIGNAL, kind, 6.0, KEYS, RATE), atol=1e-9)

@@ -35,6 +35,7 @@ _SINES = 8  # of baseline wander
 _HARMONICS = {1: 1.0, 2: 0.1, 3: 0.3}  # of the mains, and their amplitudes
 _STEPS = 2**15 - 1
 _AT_ONCE = 1 << 23  # samples made noisy together
+_LEADS = 8192  # of frames made noisy together: no more keys than a GPU's grid has rows
 
 Make = Callable[[Tensor, int, float, torch.dtype], Tensor]  # (keys, samples, rate, dtype)
 
@@ -56,20 +57,31 @@ def add_noise(x: Tensor, kind: str, snr_db: float, keys: Tensor, rate: float) ->
         SettingError: There is no such kind, or no such noise at this rate.
     """
     check_noise(kind, snr_db)
-    make = KINDS[kind].make
-    lead_keys = keys.to(x.device).expand(x.shape[:-1]).reshape(-1)
     if kind not in kinds_at(rate):
         raise SettingError(
             f"there is no {kind} noise in frames of {rate:g} samples per second: the filter before "
             f"sampling removes it; choose from {', '.join(kinds_at(rate))}"
         )
-    dtype = torch.promote_types(x.dtype, torch.float32)
-    noise = make(fold(lead_keys, stream(kind)), x.shape[-1], rate, dtype).view(x.shape)
+    samples = x.shape[-1]
+    each = fold(keys.to(x.device).expand(x.shape[:-1]).reshape(-1), stream(kind))
+    noisy = [
+        _noisy(some, KINDS[kind].make(own, samples, rate, _exact(x)), snr_db)
+        for some, own in zip(x.reshape(-1, samples).split(_LEADS), each.split(_LEADS), strict=True)
+    ]
+    return torch.cat(noisy).view(x.shape)
+
+
+def _noisy(x: Tensor, noise: Tensor, snr_db: float) -> Tensor:
+    """x, noise: (leads, samples), of any power -> x with noise of the power asked for."""
     noise = noise - noise.mean(dim=-1, keepdim=True)
     loudness = noise.square().mean(dim=-1, keepdim=True)
-    power = x.to(dtype).var(dim=-1, correction=0, keepdim=True)
+    power = x.to(noise.dtype).var(dim=-1, correction=0, keepdim=True)
     gain = (power / loudness * 10 ** (-snr_db / 10)).sqrt()
     return (x + gain * noise).to(x.dtype)
+
+
+def _exact(x: Tensor) -> torch.dtype:
+    return torch.promote_types(x.dtype, torch.float32)
 
 
 def with_noise(

@@ -94,8 +94,8 @@ ANALYSES: dict[str, Callable[..., list[dict[str, Any]]]] = {
 }
 
 
-def load_data(path: Path, checkpoint: Checkpoint) -> Frames:
-    """Frames of a store, cut as the encoder was trained, or of a saved file."""
+def load_data(path: Path, checkpoint: Checkpoint, seconds: float | None = None) -> Frames:
+    """Frames of a store, cut as the encoder was trained or of so many seconds; or saved ones."""
     if not (path / MANIFEST).is_file():
         return Frames.load(path)
     from clocs.frames.make import make_frames
@@ -105,8 +105,10 @@ def load_data(path: Path, checkpoint: Checkpoint) -> Frames:
     wanted = checkpoint.encoder.leads or card.leads
     leads = tuple(lead for lead in wanted if lead in store.leads) or store.choose_leads()
     trained = card.frame_trained
-    spec = FrameSpec(trained.seconds, trained.samples, card.frame.filters)
-    return make_frames(store, spec=spec, leads=leads)
+    seconds, samples = seconds or trained.seconds, trained.samples
+    if checkpoint.encoder.leads:  # it takes frames of any length, at its rate
+        samples = round(seconds * trained.rate)
+    return make_frames(store, spec=FrameSpec(seconds, samples, card.frame.filters), leads=leads)
 
 
 def save(found: dict[str, Any], out: Path) -> Path:
@@ -141,6 +143,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("name", choices=[*ANALYSES, "page"], help="page: only --fill")
     parser.add_argument("checkpoints", type=Path, nargs="*", help="files, or folders of seeds")
     parser.add_argument("--data", type=Path, action="append", default=[], help="store or frames")
+    parser.add_argument("--seconds", type=float, help="of a frame; as trained by default")
     parser.add_argument("--out", type=Path, required=True, help="folder of results, as JSON")
     parser.add_argument("--fill", type=Path, action="append", default=[], help="Markdown to fill")
     parser.add_argument("--device", help="cpu, cuda, …; the best available by default")
@@ -148,7 +151,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         for one in given.checkpoints:
             checkpoints = load_checkpoints(one)
-            data = [load_data(path, checkpoints[0]) for path in given.data]
+            data = [load_data(path, checkpoints[0], given.seconds) for path in given.data]
             for found in analyse(given.name, checkpoints, data, device=given.device):
                 sys.stdout.write(f"{save(found, given.out)}\n")
                 sys.stdout.flush()
