@@ -67,3 +67,14 @@ def test_standardised_windows_have_mean_0_and_variance_1_and_absent_ones_are_nan
 
 def test_a_flat_lead_is_zero_not_nan() -> None:
     assert torch.equal(standardise(torch.full((1, 4), 3.0)), torch.zeros(1, 4))
+
+
+@pytest.mark.parametrize(("dataset", "place"), [("physionet2017", 0), ("cardiology", 1)])
+def test_a_single_lead_without_a_name_takes_the_place_of_a_named_one(
+    two_leads: Frames, dataset: str, place: int
+) -> None:
+    one = replace(two_leads.with_leads(("V2",)), leads=("ECG",), dataset=dataset)
+    wide = one.for_leads(("I", "II", "V2"))
+    assert np.array_equal(wide.starts[:, [place]], one.starts)
+    assert (wide.present.sum(axis=1) == 1).all()
+    assert one.for_leads(("ECG", "I")).present[:, 0].all()

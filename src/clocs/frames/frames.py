@@ -31,6 +31,7 @@ FILE = ArrayFile(
     remedy="make it again from its store with `clocs frames`",
 )
 SEXES = ("unknown", "male", "female")
+UNNAMED_LEAD = "ECG"  # of recordings that have one lead only
 SEVERAL = "+"  # between the names of joined datasets
 ABSENT = limb_leads.ABSENT  # in `starts`: this frame has no signal in this lead
 # Fields that earlier versions do not know, and the values that they stand for.
@@ -164,8 +165,11 @@ class Frames:
     def for_leads(self, leads: Sequence[str]) -> Frames:
         """The same frames with these leads, in this order, absent where they have no such lead.
 
-        Those with none of them are left out.
+        Those with none of them are left out. A single lead without a name, as recorders of one lead
+        have it, takes the place of a named one: see `unnamed_lead`.
         """
+        if self.leads == (UNNAMED_LEAD,) and UNNAMED_LEAD not in leads:
+            return replace(self, leads=(unnamed_lead(self.dataset),)).for_leads(leads)
         shared = [lead for lead in leads if lead in self.leads]
         if not shared:
             raise SettingError(
@@ -259,6 +263,15 @@ class Frames:
         derive = facts.pop("derive", False)
         frames = cls(signals=signals, **_plain(facts), **arrays)
         return frames.with_limb_leads() if derive else frames
+
+
+def unnamed_lead(dataset: str) -> str:
+    """The standard lead that a single lead without a name is most like, for encoders of many.
+
+    I, between the hands, for the recorder of PhysioNet 2017, which is held in both; else II, as
+    patches and monitors have it.
+    """
+    return "I" if dataset == "physionet2017" else "II"
 
 
 def _plain(facts: dict[str, Any]) -> dict[str, Any]:

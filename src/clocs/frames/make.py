@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from clocs.errors import ClocsWarning, SettingError
 from clocs.frames.folds import Folds, Split
-from clocs.frames.frames import ABSENT, SEXES, Frames
+from clocs.frames.frames import ABSENT, SEXES, UNNAMED_LEAD, Frames, unnamed_lead
 from clocs.frames.patient_split import split_patients
 from clocs.frames.positions import Cuts, FrameLabels, cut, frame_count, label_frames
 from clocs.frames.present import bridged, gaps_of, has_leads, present_frames
@@ -252,12 +252,22 @@ def leads_of_any(stores: Sequence[Store], leads: Sequence[str]) -> tuple[str, ..
     """These leads, of which each store must have one; for encoders that can do without some."""
     wanted = tuple(canonical_lead(lead) for lead in leads)
     for store in stores:
-        if not set(wanted) & set(store.leads):
+        if not leads_of_those(store, wanted):
             raise SettingError(
                 f"{store.path} has none of the leads {', '.join(wanted)}; it has "
                 f"{', '.join(store.leads)}"
             )
     return wanted
+
+
+def leads_of_those(store: Store, leads: Sequence[str]) -> list[str]:
+    """Those of the leads that a store has; its only one, where that has no name but stands for one.
+
+    `Frames.for_leads` says which one it stands for.
+    """
+    if store.leads == (UNNAMED_LEAD,) and unnamed_lead(store.manifest.dataset) in leads:
+        return [UNNAMED_LEAD]
+    return [lead for lead in leads if lead in store.leads]
 
 
 def _targets(

@@ -12,7 +12,7 @@ from clocs.errors import SettingError
 from clocs.frames.folds import split_of
 from clocs.frames.frames import Frames
 from clocs.frames.join import join
-from clocs.frames.make import common_leads, leads_of_any, make_frames
+from clocs.frames.make import common_leads, leads_of_any, leads_of_those, make_frames
 from clocs.frames.signal_memory import memory_for_signals
 from clocs.frames.views import frame_for
 from clocs.pretraining.plan import BatchNorm, Normalisation, Plan, Precision
@@ -183,7 +183,7 @@ def pretrain(
     share = memory_for_signals() // (2 * len(stores)) if len(stores) > 1 else None
 
     def made(one: Store) -> Frames:
-        own = [lead for lead in chosen if lead in one.leads]
+        own = leads_of_those(one, chosen)
         cut = make_frames(one, spec=spec, leads=own, split=by, split_seed=split_seed, memory=share)
         return cut.for_leads(chosen)
 
