@@ -71,6 +71,30 @@ def evaluate(
             min=1,
         ),
     ] = None,
+    per: Annotated[
+        Literal["row", "recording"] | None,
+        typer.Option(
+            help="What is scored: frames of a lead (row), as in the paper, or recordings, the "
+            "default for encoders of many leads."
+        ),
+    ] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds of a frame, where not those that the encoder learned on; for encoders "
+            "that pool over time."
+        ),
+    ] = None,
+    test_leads: Annotated[
+        str | None,
+        typer.Option(help="Leads that validation and test see, such as I,II; all by default."),
+    ] = None,
+    noise: Annotated[
+        str | None,
+        typer.Option(
+            help="Noise of the test part: kind and signal to noise in dB, such as muscle:6."
+        ),
+    ] = None,
     class_weights: Annotated[
         bool,
         typer.Option("--class-weights", help="Let rare classes count as much as common ones."),
@@ -132,6 +156,10 @@ def evaluate(
             fraction=fraction,
             by=by,
             labels=labels,
+            per=per,
+            seconds=seconds,
+            test_leads=names_of(test_leads),
+            noise=noise,
             class_weights=class_weights,
             leads=names_of(leads),
             epochs=epochs,

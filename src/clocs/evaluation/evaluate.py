@@ -10,12 +10,13 @@ from typing import Any, Literal
 
 from clocs.errors import ClocsWarning, SettingError
 from clocs.evaluation.baseline import score_against_untrained
+from clocs.evaluation.conditions import AnyCondition
 from clocs.evaluation.groups import GroupResult
-from clocs.evaluation.labelled_rows import By
+from clocs.evaluation.labelled_rows import By, Per
 from clocs.evaluation.result import Evaluation
 from clocs.frames.folds import split_of
 from clocs.frames.make import make_frames
-from clocs.recording import Filters
+from clocs.recording import Filters, FrameSpec
 from clocs.store.store import Store, as_store
 from clocs.training.checkpoint import Checkpoint, as_checkpoints
 from clocs.training.device import pick_device
@@ -31,6 +32,11 @@ def evaluate(
     fraction: float = 1.0,
     by: By = "frame",
     labels: int | None = None,
+    per: Per | None = None,
+    seconds: float | None = None,
+    test_leads: Sequence[str] | None = None,
+    noise: str | None = None,
+    conditions: Sequence[AnyCondition] = (),
     class_weights: bool = False,
     leads: Sequence[str] | None = None,
     epochs: int | None = None,
@@ -59,12 +65,22 @@ def evaluate(
 
     Args:
         checkpoint: One, several of one method, a file, or a folder (all its seeds).
-        store: Labelled recordings; the frame length is the store's.
-        protocol: 'linear', 'linear-converged', 'finetune' or 'knn'.
+        store: Labelled recordings. They are cut into the store's frames, and for encoders of many
+            leads into those of the encoder.
+        protocol: 'linear', 'linear-converged', 'attentive', 'finetune' or 'knn'.
         fraction: The labelled fraction of the training part.
         by: Whether `fraction` counts frames ('frame', as in the paper), 'patient' or 'recording'.
         labels: The number of labelled recordings, or of patients if `by` is 'patient', instead of
             `fraction`.
+        per: What is scored: each 'row', a frame of a lead as in the paper, or each 'recording', of
+            whose frames and leads the embeddings, or the logits of a head or an encoder that is
+            trained, are averaged. Rows by default, and recordings for encoders of many leads.
+        seconds: Of frames, where they should not be as long as those that the encoder learned on;
+            for encoders that pool over time.
+        test_leads: Those that validation and test see; the classifier learns from all.
+        noise: Added to the test part: its kind and signal to noise in dB, such as 'muscle:6'; see
+            `clocs.evaluation.noise.KINDS`.
+        conditions: Further tests without training anew: (name, leads or None, noise or None) each.
         class_weights: Whether rare classes count as much as common ones.
         leads: By name; those that the encoder was trained on where None. A store that lacks some
             is evaluated on the others, and one that lacks all on its own leads, with a warning.
@@ -103,6 +119,11 @@ def evaluate(
         fraction=fraction,
         by=by,
         labels=labels,
+        per=per,
+        seconds=seconds,
+        test_leads=test_leads,
+        noise=noise,
+        conditions=conditions,
         class_weights=class_weights,
         leads=leads,
         epochs=epochs,
@@ -165,6 +186,7 @@ def evaluate_many(
     groups = [as_checkpoints(one) for one in checkpoints]
     _check_distinct(groups)
     store = as_store(store)
+    spec = _frame_of_encoders(groups, store)
     leads = _leads_of_encoders(groups, store) if leads is None else leads
     by = split_of(split, test_folds, validation_folds)
     if folds is not None and by is not None:
@@ -172,13 +194,34 @@ def evaluate_many(
             "`folds` tests on everybody in turn; leave out `split`, `test_folds` and "
             "`validation_folds`"
         )
-    spec = replace(store.manifest.frame, filters=_filters_of_encoders(groups, store))
     frames = make_frames(store, spec=spec, leads=leads, split=by, split_seed=split_seed)
     training = {f.name: options.pop(f.name, None) for f in fields(Settings)}
     settings = Settings.choose(options.pop("settings", None), frames.batch_size, **training)
     return score_against_untrained(
         groups, frames, settings=settings, folds=folds, device=pick_device(device), **options
     )
+
+
+def _frame_of_encoders(groups: Sequence[Sequence[Checkpoint]], store: Store) -> FrameSpec:
+    """The store's frame; for encoders of many leads, the one that they see."""
+    filters = _filters_of_encoders(groups, store)
+    cards = [checkpoint.card for group in groups for checkpoint in group]
+    found = {card.frame if "leads" in card.encoder else None for card in cards}
+    frames = [frame for frame in found if frame is not None]
+    if len(frames) < len(found):
+        if frames:
+            raise SettingError(
+                "encoders of one lead and of many leads see different frames of a store; evaluate "
+                "them one after the other"
+            )
+        return replace(store.manifest.frame, filters=filters)
+    if len({(one.seconds, one.samples) for one in frames}) > 1:
+        named = " and ".join(sorted(f"{one.seconds:g} s at {one.rate:g} Hz" for one in frames))
+        raise SettingError(
+            f"these encoders see different frames ({named}); evaluate those with the same frames "
+            "together"
+        )
+    return replace(frames[0], filters=filters)
 
 
 def _filters_of_encoders(groups: Sequence[Sequence[Checkpoint]], store: Store) -> Filters:
@@ -209,6 +252,8 @@ def _check_distinct(groups: Sequence[Sequence[Checkpoint]]) -> None:
 def _leads_of_encoders(groups: Sequence[Sequence[Checkpoint]], store: Store) -> tuple[str, ...]:
     """The leads that the encoders were trained on, as far as the store has them, or its own."""
     cards = [checkpoint.card for group in groups for checkpoint in group]
+    if seen := {lead: None for card in cards for lead in card.encoder.get("leads", ())}:
+        return _leads_seen(tuple(seen), store)
     trained = {card.leads: card for card in cards if card.dataset is not None}
     own = store.choose_leads()
     usable = {
@@ -229,3 +274,22 @@ def _leads_of_encoders(groups: Sequence[Sequence[Checkpoint]], store: Store) -> 
                 stacklevel=3,
             )
     return next(iter(usable.values()), own)
+
+
+def _leads_seen(leads: tuple[str, ...], store: Store) -> tuple[str, ...]:
+    """Those of an encoder of many leads that the store has; it does without the others."""
+    found = tuple(lead for lead in leads if lead in store.leads)
+    if not found:
+        raise SettingError(
+            f"the encoder sees {', '.join(leads)}, and {store.path} has none of them, only "
+            f"{', '.join(store.leads)}; evaluate on another store"
+        )
+    if found != leads:
+        missing = ", ".join(lead for lead in leads if lead not in found)
+        warnings.warn(
+            f"{store.path} lacks {missing}: the encoder is evaluated on {', '.join(found)}, and "
+            "does without the others",
+            ClocsWarning,
+            stacklevel=4,
+        )
+    return found

@@ -18,14 +18,15 @@ def evaluation_table(result: Evaluation, others: Sequence[Evaluation] = ()) -> T
     """One evaluation, for a person; `others` are the untrained encoders beside it."""
     table = Table(title=_title(result, result.method), show_header=False)
     auc = plus_minus(result.auc_mean, result.auc_std)
-    table.add_row("AUC per frame", f"[bold]{auc}[/bold]")
+    table.add_row(f"AUC per {_scored(result)}", f"[bold]{auc}[/bold]")
     if result.ci95 is not None:
         table.add_row("  95 % interval (seeds, patients)", _range(result.ci95))
     for other in others:
         table.add_row(f"  {other.method} (untrained)", f"{other.auc_mean:.3f}")
     if result.beats_random is not None:
         table.add_row("  against untrained", _verdict(result))
-    table.add_row("AUC per recording", f"{result.auc_recording_mean:.3f}")
+    if result.per == "row":
+        table.add_row("AUC per recording", f"{result.auc_recording_mean:.3f}")
     table.add_row("AUC of logits", f"{result.auc_logits_mean:.3f}")
     table.add_row("average precision", f"{result.ap_mean:.3f}")
     table.add_row("F1, thresholds from validation", f"{result.f1_mean:.3f}")
@@ -41,10 +42,15 @@ def evaluation_table(result: Evaluation, others: Sequence[Evaluation] = ()) -> T
         "seeds", ", ".join(f"{s}: {a:.3f}" for s, a in zip(result.seeds, result.auc, strict=True))
     )
     table.add_row("leads", _leads(result))
-    table.add_row("labelled frames × leads", ", ".join(f"{n:,}" for n in result.labelled))
+    rows = "recordings" if result.per == "recording" else "frames × leads"
+    table.add_row(f"labelled {rows}", ", ".join(f"{n:,}" for n in result.labelled))
+    noise = "" if result.noise is None else f", with noise ({result.noise})"
+    words = "rows" if result.per == "recording" else "frames × leads"
     table.add_row(
-        "test", f"{result.test_frames:,} frames × leads of {result.test_patients:,} patients"
+        "test", f"{result.test_frames:,} {words} of {result.test_patients:,} patients{noise}"
     )
+    for one in result.conditions:
+        table.add_row(f"  {one['condition']}", f"AUC {one['auc_mean']:.3f}")
     for fold in result.folds or ():
         words = f"AUC {fold['auc_mean']:.3f}, {fold['patients']:,} patients"
         table.add_row(f"  fold {fold['fold']}", words)
@@ -59,7 +65,8 @@ def evaluation_table(result: Evaluation, others: Sequence[Evaluation] = ()) -> T
 
 def evaluations_table(results: Sequence[Evaluation]) -> Table:
     """Several methods, one row each."""
-    words = "AUC per frame, its 95 % interval over seeds and patients, AUC per recording, AP, F1"
+    scored = f"AUC per {_scored(results[0])}"
+    words = f"{scored}, its 95 % interval over seeds and patients, AUC per recording, AP, F1"
     caption = f"{words}; leads {', '.join(results[0].leads)}"
     table = Table(title=_title(results[0], "Test scores"), caption=caption)
     columns(table, ("encoder", "AUC", "95 %", "rec.", "AP", "F1"), left=("encoder",))
@@ -87,6 +94,10 @@ def verdicts(results: Sequence[Evaluation]) -> list[str]:
     if undefined:
         words.append(f"No AUC for {', '.join(undefined)}: missing from the test part.")
     return words
+
+
+def _scored(result: Evaluation) -> str:
+    return "recording" if result.per == "recording" else "frame"
 
 
 def _names(results: Sequence[Evaluation]) -> list[str]:
