@@ -65,6 +65,45 @@ def test_twenty_four_views_follow_the_equations() -> None:
     assert torch.allclose(patient_nce(z, patients), slow_patient_nce(z[0], patients[0], 0.1))
 
 
+def slow_queued_nce(z: Tensor, whose: list[int], past: Tensor, past_whose: list[int]) -> Tensor:
+    """In loops; z: (views, batch, dim), past: (size, dim) unit vectors; patient −1: none yet."""
+    views, batch, _ = z.shape
+    u = z / z.norm(dim=-1, keepdim=True)
+    filled = [(past[j], who) for j, who in enumerate(past_whose) if who >= 0]
+
+    def one_way(a: int, b: int) -> Tensor:
+        diagonal, others = [], []
+        for i in range(batch):
+            candidates = [(u[b, k], whose[k]) for k in range(batch)] + filled
+            log_p = torch.stack([u[a, i] @ v / 0.1 for v, _ in candidates]).log_softmax(dim=0)
+            diagonal.append(log_p[i])
+            others += [
+                log_p[k] for k, (_, who) in enumerate(candidates) if k != i and who == whose[i]
+            ]
+        off = torch.stack(others).mean() if others else z.new_zeros(())
+        return -torch.stack(diagonal).mean() - off
+
+    pairs = [(a, b) for a in range(views) for b in range(a + 1, views)]
+    return torch.stack([one_way(a, b) + one_way(b, a) for a, b in pairs]).mean()
+
+
+@pytest.mark.parametrize("past_whose", [[-1, -1, -1], [0, 9, -1], [0, 0, 4]])
+def test_past_embeddings_are_compared_with_as_the_loops_say(past_whose: list[int]) -> None:
+    torch.manual_seed(0)
+    z = torch.randn(1, 3, 4, 5, dtype=torch.float64, requires_grad=True)
+    past, whose = unit(torch.randn(1, 3, 5, dtype=torch.float64)), torch.tensor([[0, 0, 4, 7]])
+    by = torch.tensor([past_whose])
+    pairs = same_patient_pairs(whose)
+    fast = losses.queued_patient_nce(z, pairs, past, whose[:, :, None] == by[:, None], by >= 0)
+    slow = slow_queued_nce(z[0], whose[0].tolist(), past[0], past_whose)
+    assert torch.allclose(fast, slow, rtol=1e-10)
+    if max(past_whose) < 0:
+        assert torch.allclose(fast, patient_nce(z, whose), rtol=1e-10)
+    (by_fast,) = torch.autograd.grad(fast.sum(), z)
+    (by_slow,) = torch.autograd.grad(slow, z)
+    assert torch.allclose(by_fast, by_slow, atol=1e-10)
+
+
 def test_every_view_gets_gradient() -> None:
     torch.manual_seed(0)
     z = torch.randn(1, 8, 16, 12, requires_grad=True)

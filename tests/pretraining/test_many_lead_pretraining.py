@@ -340,3 +340,40 @@ def test_a_duration_or_rate_of_frames_may_be_chosen_for_any_encoder(
         clocs.pretrain(small_store, seconds=2, frame=FrameSpec(2, 120), out=tmp_path / "b")
     with pytest.raises(SettingError, match="`rate` must be above 0 Hz, not 0"):
         clocs.pretrain(small_store, rate=0, out=tmp_path / "b")
+
+
+def test_each_chain_of_perturbations_gives_the_views_that_it_gives_alone(wide: Frames) -> None:
+    chains = ("gaussian(sigma=0.1)", "flip_x(always=true)")
+    _, both = first_batch(wide, "cmsmlc", perturb=chains)
+    for member, chain in enumerate(chains):
+        alone, _ = first_batch(wide, "cmsmlc", perturb=chain)
+        keys = keyed_random.fold(keyed_random.member_keys([0, 1]), 7)[[member]]
+        x = alone.batches.batch(alone.train, both.rows[:1], keys).x
+        assert torch.equal(x.nan_to_num(9), both.x[[member]].nan_to_num(9))
+
+
+def test_random_crops_with_a_limit_per_patient_and_batch_norm_per_view(
+    wide: Frames, tmp_path: Path
+) -> None:
+    own = plan(
+        "cmsmlc", options={"crops": "random"}, instances_per_patient=1, batch_norm="view"
+    )  # fmt: skip
+    task = PretrainingTask(wide, own, device=CPU)
+    (order,) = task.epoch_order(keyed_random.member_keys([0]))
+    assert len(order) == int(task.counts[0]) < len(task.train.windows)
+    assert len(task.train.patients[order].unique()) == len(order)
+    with pytest.warns(ClocsWarning):
+        (made,) = pretrain_frames(wide, own, tmp_path / "run")
+    assert made.card.metrics["validation_loss"] is not None
+
+
+def test_crops_of_recordings_of_one_frame_are_equal_and_a_warning_counts_them(
+    small_frames: Frames, tmp_path: Path
+) -> None:
+    frames = small_frames.for_leads(("II", "V2"))
+    frames = replace(frames, segment=2 * frames.segment)  # none follows another
+    own = plan("cmsc", options={"crops": "random", "projection": 0})
+    with pytest.warns(ClocsWarning, match="instances are one frame long"):
+        pretrain_frames(frames, own, tmp_path / "run")
+    _, batch = first_batch(frames, "cmsc", options={"crops": "random"})
+    assert torch.equal(batch.x[:, :12], batch.x[:, 12:])
