@@ -15,7 +15,7 @@ from clocs.pretraining.plan import Plan
 from clocs.pretraining.task import learnable_parts
 from clocs.training.loop import Settings
 
-MOST_EPOCHS = 200  # of fine-tuning, where few recordings are labelled
+MOST_EPOCHS = 60  # of fine-tuning, where few recordings are labelled
 FEWEST_EPOCHS = 5
 
 
@@ -25,23 +25,30 @@ class Recipe:
 
     name: str = "full"
     encoder: str = "multilead"
-    embedding_dim: int = 320
-    dropout: float = 0.1
-    steps: int = 6000  # of pre-training, whatever the method
+    embedding_dim: int = 640
+    dropout: float = 0.0  # of the encoder
+    steps: int = 4000  # of pre-training, whatever the method
     batch_size: int = 512
     lr: float = 1e-3
     weight_decay: float = 0.01
     warm_up: float = 0.05  # share of the steps
     average: float = 0.998  # decay of the average of weights
-    temperature: float = 0.1
-    most_leads: int = 3  # of a view, where a method compares leads
+    temperature: float = 0.2
+    most_leads: int = 2  # of a view, where a method compares leads
     crops: str = "random"  # where a method compares segments
-    perturb: str = "gaussian(sigma=0.03)"  # of every view, in mV, where a method allows it
-    finetune_steps: int = 1500
-    finetune_batch_size: int = 64
-    finetune_lr: tuple[float, ...] = (1e-3, 3e-4)  # the best on validation patients is kept
+    # of every view, where a method allows it; noise is in mV
+    perturb: str = "stretch>gaussian(sigma=0.03)"
+    finetune_seconds: float = 10.0  # of a frame
+    finetune_steps: int = 750  # with all labels; from scratch twice as many
+    finetune_steps_few: int = 300  # with fewer labels
+    finetune_batch_size: int = 128
+    finetune_lr: tuple[float, ...] = (1e-3,)  # the best on validation patients is kept
     finetune_weight_decay: float = 0.05
-    encoder_lr: float = 0.3  # share of the learning rate that pre-trained weights get
+    finetune_average: float = 0.99
+    encoder_lr_few: float = 0.3  # share of the learning rate for pre-trained weights, fewer labels
+    head_dropout: float = 0.3
+    lead_subsets: float = 0.5  # share of frames seen through a subset of leads, in fine-tuning
+    finetune_noise: float = 0.2  # the greatest, in standard deviations of a lead
     linear_draws: int = 5  # seeds of labelled patients, where not all are labelled
     finetune_draws: int = 3
     resamples: int = 2000
@@ -126,10 +133,10 @@ class Recipe:
             average=self.average,
         )
 
-    def finetuning(self, rows: int, lr: float) -> Settings:
-        """Settings to train on so many labelled rows; the epoch of the lowest loss is kept."""
+    def finetuning(self, rows: int, lr: float, steps: int, average: float | None) -> Settings:
+        """Settings of so many steps on so many labelled rows; the best epoch is kept."""
         each = max(1, rows // self.finetune_batch_size)
-        epochs = min(MOST_EPOCHS, max(FEWEST_EPOCHS, round(self.finetune_steps / each)))
+        epochs = min(MOST_EPOCHS, max(FEWEST_EPOCHS, round(steps / each)))
         return Settings(
             epochs=epochs,
             patience=epochs,
@@ -139,6 +146,7 @@ class Recipe:
             weight_decay=self.finetune_weight_decay,
             schedule="cosine",
             warm_up=self.warm_up,
+            average=average,
         )
 
 
@@ -149,6 +157,8 @@ TINY = Recipe(
     batch_size=8,
     average=0.5,
     finetune_steps=2,
+    finetune_steps_few=2,
+    finetune_average=0.5,
     finetune_batch_size=8,
     finetune_lr=(1e-3,),
     linear_draws=2,

@@ -35,6 +35,7 @@ from clocs.training.loop import Epoch
 
 LINEAR = "linear-converged"  # the protocol of a linear readout here: solved, not trained in epochs
 SAVE_EVERY = 30.0  # seconds
+SHORT = ("cardiology",)  # episodes change within frames of twice the length
 _LEFT_OUT = ("by_sex", "by_age", "curve", "thresholds", "folds", "better_than", "f1_per_class")
 
 
@@ -131,17 +132,41 @@ class Bench:
         common: dict[str, Any],
     ) -> list[GroupResult]:
         """One result per learning rate; of several seeds, all have the same."""
+        recipe = self.recipe
         rows = max(1, round(item.share * int((frames.split == PARTS.index("train")).sum())))
-        more: dict[str, Any] = {}
+        steps = recipe.finetune_steps if item.share == 1 else recipe.finetune_steps_few
+        more, average = {}, None
         if item.protocol == "finetune":
-            more["encoder_lr"] = 1.0 if item.encoder.method == SCRATCH else self.recipe.encoder_lr
+            more, average = self._finetuning(item, frames), recipe.finetune_average
+            if "seconds" in more:
+                rows = max(1, round(rows * frames.spec.seconds / recipe.finetune_seconds))
+        if item.encoder.method == SCRATCH:
+            steps *= 2
         made = []
-        for lr in self.recipe.finetune_lr:
-            settings = self.recipe.finetuning(rows, lr)
+        for lr in recipe.finetune_lr:
+            settings = recipe.finetuning(rows, lr, steps, average)
             made += score_groups(
                 [checkpoints], frames, protocol=item.protocol, settings=settings, **common, **more
             )
         return made
+
+    def _finetuning(self, item: Scoring, frames: Frames) -> dict[str, Any]:
+        """Options of the protocol."""
+        recipe, few = self.recipe, item.share < 1 and item.encoder.method != SCRATCH
+        options = {
+            "encoder_lr": recipe.encoder_lr_few if few else 1.0,
+            "head_dropout": recipe.head_dropout,
+            "stop_by": "auc",
+            "crops": True,
+            "gaussian": recipe.finetune_noise,
+            "precision": recipe.precision if self.device.type == "cuda" else "float32",
+        }
+        if item.encoder.encoder is None:  # of many leads, and of frames of any length
+            several = int(frames.present.any(axis=0).sum()) > 1
+            options["lead_subsets"] = recipe.lead_subsets if several else 0.0
+            if item.dataset not in SHORT:
+                options["seconds"] = recipe.finetune_seconds
+        return options
 
     def _draws(self, own: Sequence[Checkpoint], item: Scoring) -> list[Checkpoint]:
         """One checkpoint per seed of labelled patients: of one encoder, copies of it."""
