@@ -10,7 +10,6 @@ from clocs.experiments import paper
 Result = Mapping[str, Any]
 
 _NOTHING = "Not measured yet."
-_SHOWN = (1, 8, 64, 256)  # directions removed
 _WAYS = {"cosine": "cosine", "trained": "trained metric"}
 
 
@@ -69,10 +68,6 @@ def _identity(found: Sequence[Result]) -> str:
     for one in found:
         for row in one["rows"]:
             kind, count = row["removed"], row["directions"]
-            if kind != "nothing" and count not in (*_SHOWN, one["disease_directions"]):
-                continue
-            if kind != "disease" and count == one["disease_directions"] and count not in _SHOWN:
-                continue
             first = kind == "nothing"
             removed = "nothing" if first else f"{kind}, {count} of {one['dim']}"
             search = [_percent(row["search"][way]["top1"]) for way in _WAYS]
