@@ -141,7 +141,8 @@ class SegmentsNCE(PatientNCE):
 def _most_leads() -> Any:
     return option(
         None,
-        "Of encoders of many leads: a view keeps 1 to so many random leads; 3 where not given.",
+        "Most leads of a view, for encoders of many leads: it keeps 1 to so many at random; 3 "
+        "where not given.",
         kind=int,
         minimum=1,
     )
