@@ -99,7 +99,7 @@ def embed_upload(
 
     Frames last `frame` seconds and come from `leads`, as for the patients on the map; by default
     they are the encoder's own. If the recording has none of these leads, all its leads are used
-    (the encoder sees one lead at a time), and a note says so.
+    where the encoder sees one lead at a time, and a note says so.
     """
     from clocs.patients.embed_files import embed_recordings
     from clocs.patients.encode import frame_of
@@ -108,6 +108,11 @@ def embed_upload(
     common = [lead for lead in wanted if lead in recording.leads]
     guessed = recording.extra.get("notice", "")
     notes = [f"{guessed[0].upper()}{guessed[1:].rstrip('.')}."] if guessed else []
+    if not common and checkpoint.encoder.leads:
+        raise SettingError(
+            f"it has none of the leads that the encoder sees ({', '.join(wanted)}), only "
+            f"{', '.join(recording.leads)}"
+        )
     if not common:
         notes.append(
             f"This recording has none of the leads used for the patients ({', '.join(wanted)}). It "

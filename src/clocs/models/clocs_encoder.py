@@ -140,11 +140,19 @@ class ClocsEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         X = self._checked(X, reset=False)
         arrays = self._arrays(X, np.arange(len(X)))
         trained = self.checkpoint_.card.leads
+        leads = trained if set(trained) <= set(arrays.leads) else arrays.leads
+        if self.checkpoint_.encoder.leads:  # it does without those that X lacks
+            leads = tuple(lead for lead in trained if lead in arrays.leads)
+            if not leads:
+                raise _ValueError(
+                    f"X has the leads {', '.join(arrays.leads)}, and the encoder sees "
+                    f"{', '.join(trained)}: none of them; name those of X as `leads`"
+                )
         made = embed_recordings(
             self.checkpoint_,
             _recordings(arrays),
             spec=self._frame_to_use(),
-            leads=trained if set(trained) <= set(arrays.leads) else arrays.leads,
+            leads=leads,
             device=pick_device(self.device),
         )
         vectors = np.full((len(X), made.dim), np.nan, np.float32)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import torch
@@ -16,7 +16,9 @@ from clocs.frames.make import make_frames
 from clocs.frames.splits import PARTS
 from clocs.recording import FrameSpec
 from clocs.store.store import Store, as_store
-from clocs.training.signals import min_max
+from clocs.training.signals import min_max, standardise
+
+Normalise: TypeAlias = Literal[False, True, "standardised"]
 
 
 def torch_dataset(
@@ -26,7 +28,7 @@ def torch_dataset(
     split_seed: int = 0,
     leads: Sequence[str] | None = None,
     frame: FrameSpec | float | None = None,
-    normalise: bool = False,
+    normalise: Normalise = False,
     labelled: bool = False,
 ) -> FrameDataset:
     """The frames of a store as a `torch.utils.data.Dataset`, for `torch.utils.data.DataLoader`.
@@ -41,8 +43,8 @@ def torch_dataset(
         split_seed: Random seed for the patient split.
         leads: By name, in this order; II, V2, aVL, aVR where present, else all.
         frame: Seconds of a frame, as 2,500 samples, or a `clocs.FrameSpec`; the store's by default.
-        normalise: Scale each lead of each frame to 0 … 1, as encoders of clocs see them, instead of
-            mV.
+        normalise: Scale each lead of each frame to 0 … 1, as encoders of one lead see them, instead
+            of mV; 'standardised' gives each mean 0 and variance 1, as encoders of many leads do.
         labelled: Leave out frames without a label.
     """
     opened = as_store(store)
@@ -64,7 +66,7 @@ class FrameDataset(Dataset[dict[str, Any]]):
 
     An item is a dict, which the loader's usual `collate_fn` turns into a batch:
 
-        signal     (leads, samples) float32, in mV or from 0 to 1; nan in a lead that is missing
+        signal     (leads, samples) float32, in mV or normalised; nan in a lead that is missing
         has_lead   (leads,) bool: whether the lead has a signal here
         target     (classes,) float32: 1 where the label holds; zeros where none is known
         patient    number of the patient, an index into `patients`
@@ -79,10 +81,14 @@ class FrameDataset(Dataset[dict[str, Any]]):
         unit: Of signals that are not normalised: 'mV', 'adu' where it is unknown, or 'mixed'.
     """
 
-    def __init__(self, frames: Frames, rows: np.ndarray[Any, Any], *, normalise: bool) -> None:
+    def __init__(self, frames: Frames, rows: np.ndarray[Any, Any], *, normalise: Normalise) -> None:
         """Take these rows of frames; their signals are not copied."""
         self.leads, self.labels, self.spec = frames.leads, frames.labels, frames.spec
         self.patients, self.unit = frames.patient_ids, "" if normalise else frames.unit
+        if normalise not in get_args(Normalise):
+            raise SettingError(
+                f"`normalise` is {normalise!r:.50}; give False, True or 'standardised'"
+            )
         self._normalise = normalise
         self._recording_ids = frames.recording_ids
         # Tensors, which processes that are started afresh share, too, where they would copy arrays.
@@ -102,7 +108,12 @@ class FrameDataset(Dataset[dict[str, Any]]):
         has_lead = starts >= 0
         windows = self._signals.unfold(0, self.spec.samples, 1)
         steps = windows[starts.clamp(min=0)].float()
-        signal = min_max(steps) if self._normalise else steps * self._scale[index][:, None]
+        if self._normalise == "standardised":
+            signal = standardise(steps)
+        elif self._normalise:
+            signal = min_max(steps)
+        else:
+            signal = steps * self._scale[index][:, None]
         signal[~has_lead] = torch.nan
         return {
             "signal": signal,

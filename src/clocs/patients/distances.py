@@ -121,7 +121,7 @@ def patient_distances(
     from clocs.store.store import as_store
 
     encoder, opened = as_checkpoint(checkpoint), as_store(store)
-    spec = frame_with_halves(opened)
+    spec = frame_with_halves(encoder, opened)
     made = embed_levels(
         encoder,
         opened,
@@ -166,8 +166,10 @@ def patient_distances(
 def frame_distances(
     checkpoint: Checkpoint, frames: Frames, split: int = 2, device: torch.device | str = "cpu"
 ) -> PatientDistances:
-    """Distances between the frames of a split, lead by lead."""
-    rows = instances(frames, of="lead", views=single(), split=split)
+    """Distances between the frames of a split, lead by lead, or in all leads at once."""
+    leads = checkpoint.encoder.leads
+    frames = frames.for_leads(leads) if leads else frames
+    rows = instances(frames, of="lead", views=single(), split=split, leads_at_once=bool(leads))
     z = embed_instances([checkpoint], frames, rows, device)[0].cpu().numpy()
     return distances_between(z, frames.patient[rows.frame], rows.lead)
 

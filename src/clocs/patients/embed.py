@@ -19,7 +19,17 @@ from clocs.frames.positions import frame_count
 from clocs.frames.splits import PARTS
 from clocs.patients.embed_files import embed_recordings, read_files
 from clocs.patients.embeddings import Embeddings, joined
-from clocs.patients.encode import collect, encoded, frame_of, leads_of
+from clocs.patients.encode import (
+    ALL_LEADS,
+    Windows,
+    collect,
+    encoded,
+    fitted,
+    frame_of,
+    known_leads,
+    leads_of,
+    side_by_side,
+)
 from clocs.patients.rows import Level, check_level, frame_rows
 from clocs.recording import FrameSpec
 from clocs.store.manifest import MANIFEST
@@ -47,10 +57,12 @@ def embed(
 
     Args:
         checkpoint: A checkpoint, its file, or a folder (then its first seed).
-        sources: Stores, which are cut into their own frames; or recordings' files of
-            any format, folders and zips, cut into the checkpoint's frame. A file that cannot be
+        sources: Stores, which are cut into their own frames (for encoders of many leads, into the
+            encoder's); or recordings' files of any format, folders and zips, cut into the
+            checkpoint's frame. A file that cannot be
             embedded is listed in `problems` and does not stop the others.
-        level: What a vector represents: 'frame', 'recording' or 'patient'.
+        level: What a vector represents: 'frame' (in one lead, or in all leads where the encoder
+            sees many at once), 'recording' or 'patient'.
         leads: Leads by name; those that the encoder was trained on by default.
         split: Only this part of stores: 'train', 'validation' or 'test'.
         split_seed: Random seed for the patient split.
@@ -147,30 +159,37 @@ def embed_levels(
     A few thousand frames are in memory at a time. The vectors are bit for bit those that
     `clocs.training.embed` makes of frames in memory.
 
-    The arguments are as for `embed`, but `spec` is the frame (the dataset's own where None) and
+    The arguments are as for `embed`, but `spec` is the frame (`own_frame` where None) and
     `only` (recordings of the store,) says which recordings may be used.
     """
     for level in levels:
         check_level(level)
     wanted = store_leads(checkpoint, store, leads)
     # an encoder sees recordings filtered as it learned on them
-    spec = replace(spec or store.manifest.frame, filters=checkpoint.card.frame.filters)
+    known = known_leads(checkpoint)
+    spec = spec or (checkpoint.card.frame if known else store.manifest.frame)
+    spec = replace(spec, filters=checkpoint.card.frame.filters)
+    checkpoint, spec = fitted(checkpoint, spec)
     own_leads = [lead for lead in wanted if lead in store.leads]
     plan = plan_frames(store, spec=spec, leads=own_leads, split_seed=split_seed)
     chosen = _recordings_of(plan, split, only)
 
-    def windows() -> Iterator[NDArray[np.int16]]:
+    def windows() -> Iterator[Windows]:
         used = plan.present & plan.kept[:, None]
         first = np.concatenate(([0], np.cumsum(plan.counts)))
         for done, (i, values, _) in enumerate(plan.windows(chosen), start=1):
             own = used[first[i] : first[i + 1], plan.has[i]]
-            yield values.transpose(1, 0, 2)[own]
+            if known:
+                leads = [lead for lead, has in zip(plan.leads, plan.has[i], strict=True) if has]
+                yield side_by_side(known, leads, values.transpose(1, 0, 2), own)
+            else:
+                yield values.transpose(1, 0, 2)[own]
             progress(done, len(chosen))
 
     return collect(
         checkpoint,
         encoded(checkpoint, windows(), plan.spec.samples, device),
-        frame_rows(plan, chosen),
+        frame_rows(plan, chosen, all_leads=ALL_LEADS if known else None),
         levels,
         spec=plan.spec,
         leads=wanted,
@@ -236,9 +255,14 @@ def _left_out(plan: FramePlan, used: int) -> list[tuple[str, str]]:
     ]
 
 
-def frame_with_halves(store: Store) -> FrameSpec:
-    """The dataset's frame where most recordings hold two, else the frame of its segments."""
-    manifest = store.manifest
+def own_frame(checkpoint: Checkpoint, store: Store) -> FrameSpec:
+    """The frame to compare patients in: the dataset's, or that of an encoder of many leads."""
+    return checkpoint.card.frame if checkpoint.encoder.leads else store.manifest.frame
+
+
+def frame_with_halves(checkpoint: Checkpoint, store: Store) -> FrameSpec:
+    """`own_frame` where most recordings hold two of them, else the frame of their segments."""
+    frame = own_frame(checkpoint, store)
     samples, rate = store.table["samples"].to_numpy(), store.table["rate"].to_numpy()
-    two = frame_count(samples, rate, manifest.frame) >= 2
-    return manifest.frame if two.mean() > 0.5 else manifest.segment_frame
+    two = frame_count(samples, rate, frame) >= 2
+    return frame if two.mean() > 0.5 else fitted(checkpoint, store.manifest.segment_frame)[1]

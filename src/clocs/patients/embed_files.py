@@ -25,7 +25,16 @@ from clocs.frames.present import bridged, touched
 from clocs.frames.resample import LONG, TOGETHER, cut_windows
 from clocs.parallel import ahead, alike
 from clocs.patients.embeddings import Embeddings
-from clocs.patients.encode import collect, encoded, leads_of
+from clocs.patients.encode import (
+    ALL_LEADS,
+    Windows,
+    collect,
+    encoded,
+    fitted,
+    known_leads,
+    leads_of,
+    side_by_side,
+)
 from clocs.patients.rows import Level, check_level, file_row, rows_of_files
 from clocs.recording import FrameSpec, Recording
 from clocs.training.checkpoint import Checkpoint
@@ -122,15 +131,15 @@ def embed_recordings(
     `problems` with the reason.
     """
     check_level(level)
-    own = checkpoint.card.frame
-    frame = replace(spec or own, filters=own.filters)
-    wanted = leads_of(checkpoint, leads)
+    trained = checkpoint.card.frame
+    checkpoint, frame = fitted(checkpoint, replace(spec or trained, filters=trained.filters))
+    wanted, known = leads_of(checkpoint, leads), known_leads(checkpoint)
     rows: list[dict[str, object]] = []  # one per recording
     places: list[NDArray[np.bool_]] = []  # of each, (frames, leads) which have a signal
     fewer: list[str] = []  # recordings without some of the leads
     problems: list[tuple[str, str]] = []
 
-    def windows() -> Iterator[NDArray[np.int16]]:
+    def windows() -> Iterator[Windows]:
         done = 0
         runs = alike(recordings, _shape, TOGETHER)
         for made in ahead(lambda run: _cut(run, frame, wanted), runs, _AHEAD):
@@ -142,11 +151,16 @@ def embed_recordings(
                     continue
                 rows.append(file_row(one))
                 present = _present(one, len(values), frame, wanted)
-                places.append(present)
+                some = np.asarray(present.any(axis=1), np.bool_)[:, None]
+                places.append(some if known else present)
                 has = [lead in one.leads for lead in wanted]
                 if not all(has):
                     fewer.append(one.id)
-                yield values[present[:, has]]
+                if known:
+                    own = [lead for lead in wanted if lead in one.leads]
+                    yield side_by_side(known, own, values, present[:, has])
+                else:
+                    yield values[present[:, has]]
 
     vectors = list(encoded(checkpoint, windows(), frame.samples, device))
     if fewer:
@@ -156,7 +170,7 @@ def embed_recordings(
             ClocsWarning,
             stacklevel=2,
         )
-    frames = rows_of_files(rows, places, wanted)
+    frames = rows_of_files(rows, places, (ALL_LEADS,) if known else wanted)
     made = collect(
         checkpoint, vectors, frames, [level], spec=frame, leads=wanted, problems=problems
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 import polars as pl
@@ -12,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from clocs.errors import CheckpointError, SettingError
+from clocs.frames.frames import ABSENT
 from clocs.patients.embeddings import Embeddings, from_means
 from clocs.patients.rows import Level, group_rows
 from clocs.patients.unit_vectors import UnitMeans, lengths
@@ -23,28 +25,88 @@ from clocs.training.signals import Signals
 _FEWEST = 16  # smaller batches are padded: matrix products of a single row round differently
 
 
+ALL_LEADS = "all"  # the lead of a vector that is of many leads at once
+
+# (n, samples) of one lead each; of many leads at once (n, leads, samples), in the encoder's order,
+# and (n, leads) whether there is a signal
+Windows: TypeAlias = NDArray[np.int16] | tuple[NDArray[np.int16], NDArray[np.bool_]]
+
+
 def frame_of(checkpoint: Checkpoint, seconds: float | None) -> FrameSpec:
-    """The checkpoint's frame, or one of this many seconds with the encoder's number of samples."""
+    """The checkpoint's frame, or one of this many seconds with the encoder's number of samples.
+
+    For an encoder of many leads, the number of samples is that of its own rate.
+    """
     if seconds is None:
         return checkpoint.card.frame
     if not 0 < seconds < math.inf:
         raise SettingError(f"`frame` is {seconds:g}; give the seconds of a frame, such as 5")
-    return FrameSpec(seconds, checkpoint.encoder.samples, checkpoint.card.frame.filters)
+    own, samples = checkpoint.card.frame, checkpoint.encoder.samples
+    if checkpoint.encoder.leads:
+        samples = max(1, round(seconds * own.rate))
+    return FrameSpec(seconds, samples, own.filters)
+
+
+def fitted(checkpoint: Checkpoint, spec: FrameSpec) -> tuple[Checkpoint, FrameSpec]:
+    """The encoder and the frame to use together; one of many leads keeps its rate."""
+    if not checkpoint.encoder.leads:
+        return checkpoint, spec
+    frame = frame_of(checkpoint, spec.seconds)
+    return checkpoint.for_frame(frame), frame
 
 
 def leads_of(checkpoint: Checkpoint, leads: Sequence[str] | None) -> tuple[str, ...]:
-    """Leads by their usual names; those that the encoder was trained on where None."""
-    return tuple(map(canonical_lead, checkpoint.card.leads if leads is None else leads))
+    """Leads by their usual names; those that the encoder was trained on where None.
+
+    Raises:
+        SettingError: An encoder of many leads does not know one of them.
+    """
+    known = known_leads(checkpoint)
+    found = tuple(map(canonical_lead, checkpoint.card.leads if leads is None else leads))
+    unknown = [lead for lead in found if known and lead not in known]
+    if unknown:
+        raise SettingError(
+            f"the encoder sees {', '.join(known)} at once and knows no {', '.join(unknown)}; "
+            "choose from its `leads`"
+        )
+    return found
+
+
+def known_leads(checkpoint: Checkpoint) -> tuple[str, ...]:
+    """Those that an encoder of many leads sees at once, in its order; none for the others."""
+    return tuple(map(canonical_lead, checkpoint.encoder.leads))
+
+
+def side_by_side(
+    known: Sequence[str],
+    leads: Sequence[str],
+    values: NDArray[np.int16],
+    present: NDArray[np.bool_],
+) -> tuple[NDArray[np.int16], NDArray[np.bool_]]:
+    """Frames of some leads as an encoder of the `known` ones sees them.
+
+    Args:
+        known: Those that the encoder sees.
+        leads: Those that there are.
+        values: (frames, leads, samples).
+        present: (frames, leads) which have a signal.
+    """
+    places = [known.index(lead) for lead in leads]
+    made = np.zeros((len(values), len(known), values.shape[-1]), np.int16)
+    there = np.zeros(made.shape[:2], np.bool_)
+    made[:, places], there[:, places] = values, present
+    some = there.any(axis=1)
+    return made[some], there[some]
 
 
 @torch.no_grad()
 def encoded(
     checkpoint: Checkpoint,
-    windows: Iterable[NDArray[np.int16]],
+    windows: Iterable[Windows],
     samples: int,
     device: torch.device | str = "cpu",
 ) -> Iterator[NDArray[np.float32]]:
-    """Pieces of (n, samples) windows -> pieces of (m, dim) vectors in the same order."""
+    """Pieces of windows -> pieces of (m, dim) vectors in the same order."""
     encoder = checkpoint.encoder
     if encoder.samples != samples:
         raise CheckpointError(
@@ -59,10 +121,15 @@ def encoded(
         {k: v.to(device) for k, v in tensors.items()}
         for tensors in (checkpoint.weights, checkpoint.buffers)
     )
-    for batch, size in _batches(windows, samples):
+    for batch, there, size in _batches(windows, samples, len(encoder.leads)):
         flat = torch.from_numpy(batch.reshape(-1)).to(device)
-        starts = torch.arange(len(batch), device=flat.device) * samples
-        x = Signals(flat, samples).normalised(starts)
+        starts = torch.arange(flat.numel() // samples, device=flat.device) * samples
+        if encoder.leads:
+            present = torch.from_numpy(there).to(flat.device)
+            starts = torch.where(present, starts.view(present.shape), ABSENT)
+            x = Signals(flat, samples).standardised(starts)
+        else:
+            x = Signals(flat, samples).normalised(starts)
         if checkpoint.card.input_offset:
             x += checkpoint.card.input_offset
         z: NDArray[np.float32] = encoder.encode(weights, buffers, x[None])[0, :size].cpu().numpy()
@@ -74,22 +141,29 @@ def encoded(
 
 
 def _batches(
-    windows: Iterable[NDArray[np.int16]], samples: int
-) -> Iterator[tuple[NDArray[np.int16], int]]:
+    windows: Iterable[Windows], samples: int, leads: int
+) -> Iterator[tuple[NDArray[np.int16], NDArray[np.bool_], int]]:
     """Batches of `AT_ONCE` windows, the last one smaller, each with its number of real windows."""
-    batch, filled = np.zeros((AT_ONCE, samples), np.int16), 0
-    for piece in windows:
+    most = max(_FEWEST, AT_ONCE // max(1, leads))
+    shape = (most, leads, samples) if leads else (most, samples)
+    batch, there, filled = np.zeros(shape, np.int16), np.ones(shape[:-1], np.bool_), 0
+    for given in windows:
+        piece, present = given if isinstance(given, tuple) else (given, None)
         start = 0
         while start < len(piece):
-            stop = min(len(piece), start + AT_ONCE - filled)
-            batch[filled : filled + stop - start] = piece[start:stop]
+            stop = min(len(piece), start + most - filled)
+            own = slice(filled, filled + stop - start)
+            batch[own] = piece[start:stop]
+            if present is not None:
+                there[own] = present[start:stop]
             filled += stop - start
             start = stop
-            if filled == AT_ONCE:
-                yield batch, filled
+            if filled == most:
+                yield batch, there, filled
                 filled = 0
     if filled:
-        yield batch[: max(filled, _FEWEST)], filled
+        padded = max(filled, _FEWEST)
+        yield batch[:padded], there[:padded], filled
 
 
 def collect(

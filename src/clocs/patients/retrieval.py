@@ -25,7 +25,7 @@ from clocs._version import __version__
 from clocs.errors import LeakError, SettingError
 from clocs.frames.patient_split import split_patients
 from clocs.frames.splits import PARTS
-from clocs.patients.embed import embed_levels, frame_with_halves, store_leads
+from clocs.patients.embed import embed_levels, frame_with_halves, own_frame, store_leads
 from clocs.patients.embeddings import Embeddings, halves
 from clocs.patients.encode import frame_of
 from clocs.patients.index import PatientIndex
@@ -206,12 +206,12 @@ def _score(
     seconds: float | None,
     device: torch.device,
 ) -> Retrieval:
-    frame = store.manifest.frame if seconds is None else frame_of(checkpoint, seconds)
+    frame = own_frame(checkpoint, store) if seconds is None else frame_of(checkpoint, seconds)
     embedded = partial(
         embed_levels, checkpoint, store, only=usable.only, leads=leads, device=device
     )
     made = embedded(levels=["frame", "recording", "patient"], spec=frame)
-    spec = frame_with_halves(store) if seconds is None else frame
+    spec = frame_with_halves(checkpoint, store) if seconds is None else frame
     frames = made["frame"]
     if spec != frame:
         frames = embedded(levels=["frame"], spec=spec)["frame"]

@@ -83,10 +83,17 @@ def check_level(level: str) -> None:
         raise SettingError(f"the level is {level!r}; choose one of {', '.join(LEVELS)}")
 
 
-def frame_rows(plan: FramePlan, chosen: NDArray[np.int64]) -> pl.DataFrame:
-    """One row per frame and lead with a signal of the chosen recordings, frame by frame."""
+def frame_rows(
+    plan: FramePlan, chosen: NDArray[np.int64], *, all_leads: str | None = None
+) -> pl.DataFrame:
+    """One row per frame and lead with a signal of the chosen recordings, frame by frame.
+
+    With a name for `all_leads`, one row per frame, of that lead.
+    """
     used = plan.kept & np.isin(plan.cuts.recording, chosen)
-    keep, lead = np.nonzero(plan.present & used[:, None])
+    there = plan.present & used[:, None]
+    names_of_leads = plan.leads if all_leads is None else (all_leads,)
+    keep, lead = np.nonzero(there if all_leads is None else there.any(axis=1, keepdims=True))
     recording = plan.cuts.recording[keep]
     # There are few distinct sets of labels: make each once and look it up.
     kinds, kind = np.unique(plan.target[keep], axis=0, return_inverse=True)
@@ -99,7 +106,7 @@ def frame_rows(plan: FramePlan, chosen: NDArray[np.int64]) -> pl.DataFrame:
             "patient": table["patient"],
             "recording": table["id"],
             "segment": plan.cuts.frame[keep].astype(np.int32),
-            "lead": pl.Series(plan.leads)[lead],
+            "lead": pl.Series(names_of_leads)[lead],
             "labels": sets[kind.ravel()],
             "split": np.array(PARTS)[plan.split[plan.patient[recording]]],
             "age": table["age"],
