@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from clocs import keyed_random
-from clocs.encoders import multilead
+from clocs.encoders import many_lead
 from clocs.encoders.make import make_encoder, sees_many_leads
 from clocs.encoders.multilead import MultiLead
 from clocs.errors import SettingError
@@ -288,10 +288,9 @@ def test_a_step_is_one_graph_that_computes_the_same(monkeypatch: pytest.MonkeyPa
     weights = {name: tensor.requires_grad_() for name, tensor in weights.items()}
     x = some(3, 2, 64)[None]
     plain = step(encoder, weights, buffers, x, KEYS)
-    network = multilead._network(2, 64, 8)
-    forward = multilead._forward(network, 0.3, compiled=False)
+    forward = many_lead._forward(encoder.network, 0.3, compiled=False)
     traced = torch.compile(forward, fullgraph=True, dynamic=False, backend="eager")
-    monkeypatch.setattr(multilead, "_forward", lambda *_, **__: traced)
+    monkeypatch.setattr(many_lead, "_forward", lambda *_, **__: traced)
     for found, expected in zip(step(encoder, weights, buffers, x, KEYS), plain, strict=True):
         assert torch.equal(found, expected)
 

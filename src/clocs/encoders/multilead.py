@@ -1,185 +1,54 @@
 """A residual network that sees many leads at once, any of which may be missing.
 
 A stem (convolution 15 at stride 2) and four stages of two residual blocks with 64, 128, 256 and
-`embedding_dim` / 2 channels, each stage but the first halving the length; the embedding is the mean
-over time of what is left and its greatest value: what lasts, and what happens once. A missing lead
-is zero in the stem, where the others are scaled up by √(leads / leads that are there), and a
-learned number per missing lead and channel tells the network which ones they are. Every convolution
-is followed by batch norm and has no bias; a shortcut that changes the shape averages over time
-before its convolution (He et al. 2019); dropout is between the two convolutions of a block.
-
-The stem's stride and kernel grow with frames of more than 1,000 samples, so that at most 500 steps
-leave it and the cost stays bounded.
-
-Weights are in torch's order, (members, c_out, c_in, kernel), and members are encoded one after
-another. Activations are (n, channels, 1, steps), the channels of a step next to one another in
-memory.
+`embedding_dim` / 2 channels, each stage but the first halving the length. Every convolution is
+followed by batch norm and has no bias; a shortcut that changes the shape averages over time before
+its convolution (He et al. 2019); dropout is between the two convolutions of a block. The stem,
+missing leads and the pooling over time are in `many_lead.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
-from typing import ClassVar
+from functools import cache, partial
 
-import torch
 from torch import Tensor
 from torch.nn import functional
 
-from clocs import keyed_random
-from clocs.encoders.base import Encoder, EncoderRow, Weights
-from clocs.encoders.compiled import Compiled, is_compiled_for
-from clocs.errors import SettingError
+from clocs.encoders.base import EncoderRow
+from clocs.encoders.many_lead import WIDTHS, Conv, Convolved, Drop, ManyLeadEncoder, Network, stem
 
-WIDTHS = (64, 128, 256)  # channels of the stages; of the last one, half of `embedding_dim`
 BLOCKS = 2  # per stage
-KERNEL, STEM_KERNEL, STEM_STRIDE = 5, 15, 2
-LONGEST = 1000  # samples of a frame that the stem sees at its smallest stride
-SHORTEST = 2 * STEM_STRIDE * 2 ** len(WIDTHS)  # samples that become two steps at the end
-WIDEST = 4096
-AT_ONCE = 128  # frames evaluated at a time on a CPU, whose caches hold no more
-EPSILON = 1e-5
-WHOLE = 8  # channels that matrix units take at once
-THERE = "stem.there.weight"
-HE = 6**0.5  # × ±1/√fan-in: the variance that He et al. (2015) start with
-
-
-@dataclass(frozen=True)
-class _Conv:
-    """A convolution that is followed by batch norm."""
-
-    name: str
-    c_in: int
-    c_out: int
-    kernel: int
-    stride: int = 1
+KERNEL = 5
 
 
 @dataclass(frozen=True)
 class _Block:
-    first: _Conv
-    second: _Conv
-    shortcut: _Conv | None  # where the shape changes; else the input itself is added
-
-
-@dataclass(frozen=True)
-class _Network:
-    stem: _Conv
-    blocks: tuple[_Block, ...]
+    first: Conv
+    second: Conv
+    shortcut: Conv | None  # where the shape changes; else the input itself is added
 
     @property
-    def convs(self) -> tuple[_Conv, ...]:
-        parts = (conv for b in self.blocks for conv in (b.first, b.second, b.shortcut))
-        return (self.stem, *(conv for conv in parts if conv is not None))
-
-    def weights(self) -> list[str]:
-        """Their names."""
-        kinds = ("conv.weight", "norm.weight", "norm.bias")
-        return [f"{conv.name}.{kind}" for conv in self.convs for kind in kinds] + [THERE]
-
-    def statistics(self) -> list[str]:
-        """The names of batch norm's."""
-        return [f"{conv.name}.norm.{kind}" for conv in self.convs for kind in ("mean", "variance")]
-
-
-Convolved = Callable[[_Conv, Tensor], Tensor]  # and normalised
+    def convs(self) -> tuple[Conv, ...]:
+        return tuple(c for c in (self.first, self.second, self.shortcut) if c is not None)
 
 
 @dataclass(frozen=True)
-class MultiLead(Encoder):
+class MultiLead(ManyLeadEncoder):
     """A residual network of 20 convolutions: 3.6 million weights at twelve leads and E = 640."""
 
-    embedding_dim: int = 640
-    samples: int = 500
     name: str = "multilead"
 
-    many_leads: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        if self.samples < SHORTEST:
-            raise SettingError(
-                f"a frame of {self.samples} samples is too short for the encoder {self.name!r}; "
-                f"use frames of at least {SHORTEST}"
-            )
-        if not 2 <= self.embedding_dim <= WIDEST or self.embedding_dim % 2:
-            raise SettingError(
-                f"`embedding_dim` of the encoder {self.name!r} is twice the width of its last "
-                f"stage: an even number from 2 to {WIDEST}, not {self.embedding_dim}"
-            )
-        if not self.leads or len(set(self.leads)) < len(self.leads):
-            raise SettingError(
-                f"the encoder {self.name!r} needs the names of its leads, each once, not "
-                f"{', '.join(self.leads) or 'none'}"
-            )
-
     @property
-    def _network(self) -> _Network:
+    def network(self) -> Network:
         return _network(len(self.leads), self.samples, self.embedding_dim // 2)
-
-    def parameters(self, keys: Tensor) -> Weights:
-        """He's variance for convolutions, all uniform; keys: (members,)."""
-        weights, leads = {}, len(self.leads)
-        for conv in self._network.convs:
-            name, fan_in = f"{conv.name}.conv.weight", conv.kernel * conv.c_in
-            shape = (conv.c_out, conv.c_in, conv.kernel)
-            weights[name] = keyed_random.symmetric(keys, name, shape, fan_in) * HE
-            weights[f"{conv.name}.norm.weight"] = torch.ones(len(keys), conv.c_out)
-            weights[f"{conv.name}.norm.bias"] = torch.zeros(len(keys), conv.c_out)
-        weights[THERE] = keyed_random.symmetric(keys, THERE, (WIDTHS[0], leads), leads)
-        return weights
-
-    def buffers(self, members: int) -> Weights:
-        buffers = {}
-        for conv in self._network.convs:
-            buffers[f"{conv.name}.norm.mean"] = torch.zeros(members, conv.c_out)
-            buffers[f"{conv.name}.norm.variance"] = torch.ones(members, conv.c_out)
-        return buffers
-
-    def encode(self, weights: Weights, buffers: Weights, x: Tensor) -> Tensor:
-        return self._evaluated(weights, buffers, x, lambda h: _pooled(h, dim=1))
-
-    def feature_map(self, weights: Weights, buffers: Weights, x: Tensor) -> Tensor:
-        """(members, n, steps, embedding_dim / 2), none negative, as precise as the weights."""
-        return self._evaluated(weights, buffers, x, lambda h: h)
-
-    def _evaluated(
-        self, weights: Weights, buffers: Weights, x: Tensor, pooled: Callable[[Tensor], Tensor]
-    ) -> Tensor:
-        network, dtype, made = self._network, weights[THERE].dtype, []
-        for member, own in enumerate(x):
-            tensors = _member(weights, network.weights(), member)
-            folded = _folded(network, tensors | _member(buffers, network.statistics(), member))
-            parts = own.split(AT_ONCE) if own.device.type == "cpu" else [own]
-            maps = (_feature_map(network, folded, part).to(dtype) for part in parts)
-            made.append(torch.cat([pooled(h.squeeze(2).transpose(1, 2)) for h in maps]))
-        return _stack(made)
-
-    def encode_training(
-        self, weights: Weights, buffers: Weights, x: Tensor, keys: Tensor, momentum: float = 0.1
-    ) -> tuple[Tensor, Weights]:
-        network, names = self._network, self._network.statistics()
-        blocks = torch.arange(1, len(network.blocks) + 1, device=keys.device)
-        block_keys = keyed_random.fold(keys[:, None], blocks)  # (members, blocks)
-        forward = _forward(network, self.dropout, compiled=is_compiled_for(x))
-        z, seen = [], []
-        for member, own in enumerate(x):
-            tensors = _member(weights, network.weights(), member)
-            embedding, statistics = forward(tensors, own, block_keys[member])
-            z.append(embedding)
-            seen.append(statistics)
-        now = [_stack([statistics[name] for statistics in seen]) for name in names]
-        moved = torch._foreach_lerp([buffers[name] for name in names], now, momentum)
-        return _stack(z), dict(zip(names, moved, strict=True))
 
 
 ENCODER = EncoderRow("multilead", MultiLead)
 
 
 @cache
-def _network(leads: int, samples: int, width: int) -> _Network:
-    times = -(-samples // LONGEST)
-    stem = _Conv("stem", leads, WIDTHS[0], (STEM_KERNEL * times) | 1, STEM_STRIDE * times)
+def _network(leads: int, samples: int, width: int) -> Network:
     blocks, c_in = [], WIDTHS[0]
     for stage, channels in enumerate((*WIDTHS, width), start=1):
         for number in range(1, BLOCKS + 1):
@@ -188,141 +57,23 @@ def _network(leads: int, samples: int, width: int) -> _Network:
             changed = stride > 1 or c_in != channels
             blocks.append(
                 _Block(
-                    _Conv(f"{name}.first", c_in, channels, KERNEL, stride),
-                    _Conv(f"{name}.second", channels, channels, KERNEL),
-                    _Conv(f"{name}.shortcut", c_in, channels, 1) if changed else None,
+                    Conv(f"{name}.first", c_in, channels, KERNEL, stride),
+                    Conv(f"{name}.second", channels, channels, KERNEL),
+                    Conv(f"{name}.shortcut", c_in, channels, 1) if changed else None,
                 )
             )
             c_in = channels
-    return _Network(stem, tuple(blocks))
+    convs = tuple(conv for block in blocks for conv in block.convs)
+    return Network(stem(leads, samples), convs, len(blocks), partial(_body, tuple(blocks)))
 
 
-Forward = Callable[[Weights, Tensor, Tensor], tuple[Tensor, Weights]]
-
-
-@cache
-def _forward(network: _Network, dropout: float, *, compiled: bool) -> Forward:
-    def forward(weights: Weights, x: Tensor, keys: Tensor) -> tuple[Tensor, Weights]:
-        return _trained(network, dropout, weights, x, keys)
-
-    return Compiled(forward) if compiled else forward
-
-
-def _trained(
-    network: _Network, dropout: float, weights: Weights, x: Tensor, keys: Tensor
-) -> tuple[Tensor, Weights]:
-    """x: (n, leads, samples) -> (n, embedding_dim), and the statistics of this batch.
-
-    keys: (blocks,)
-    """
-    statistics = {}
-    dtype = weights[THERE].dtype
-
-    def normed(name: str, y: Tensor) -> Tensor:
-        mean, variance = (torch.zeros(y.shape[1], dtype=dtype, device=y.device) for _ in range(2))
-        scale, shift = weights[f"{name}.weight"], weights[f"{name}.bias"]
-        # momentum 1: what is written are the statistics of this batch, its variance unbiased
-        h = functional.batch_norm(y, mean, variance, scale, shift, True, 1.0, EPSILON)
-        statistics[f"{name}.mean"], statistics[f"{name}.variance"] = mean, variance
-        return h
-
-    def convolved(conv: _Conv, h: Tensor) -> Tensor:
-        return normed(f"{conv.name}.norm", _convolve(h, weights[f"{conv.name}.conv.weight"], conv))
-
-    def drop(block: int, h: Tensor) -> Tensor:
-        return keyed_random.dropout(h[None], dropout, keys[block : block + 1])[0] if dropout else h
-
-    h, there = _input(x, dtype)
-    h = _convolve(h, weights["stem.conv.weight"], network.stem)
-    h = h + functional.linear(there, weights[THERE]).to(h.dtype)[:, :, None, None]
-    h = torch.relu(normed("stem.norm", h))
-    for number, block in enumerate(network.blocks):
-        inner = drop(number, torch.relu(convolved(block.first, h)))
-        h = torch.relu(convolved(block.second, inner) + _around(block, h, convolved))
-    return _pooled(h.flatten(2).to(dtype), dim=2), statistics
-
-
-def _folded(network: _Network, tensors: Weights) -> Weights:
-    """Weights and biases of convolutions that do the work of batch norm, too."""
-    folded = {}
-    for conv in network.convs:
-        name, weight = f"{conv.name}.norm", f"{conv.name}.conv.weight"
-        scale = tensors[f"{name}.weight"] * (tensors[f"{name}.variance"] + EPSILON).rsqrt()
-        folded[weight] = tensors[weight] * scale[:, None, None]
-        folded[f"{conv.name}.bias"] = tensors[f"{name}.bias"] - tensors[f"{name}.mean"] * scale
-        if conv is network.stem:
-            folded[THERE] = tensors[THERE] * scale[:, None]
-    return folded
-
-
-def _feature_map(network: _Network, weights: Weights, x: Tensor) -> Tensor:
-    """x: (n, leads, samples) -> (n, width, 1, steps), by folded weights."""
-
-    def convolved(conv: _Conv, h: Tensor) -> Tensor:
-        weight, bias = weights[f"{conv.name}.conv.weight"], weights[f"{conv.name}.bias"]
-        return _convolve(h, weight, conv, bias)
-
-    h, there = _input(x, weights[THERE].dtype)
-    h = convolved(network.stem, h)
-    told = functional.linear(there, weights[THERE]).to(h.dtype)
-    h = h.add_(told[:, :, None, None]).relu_()
-    for block in network.blocks:
-        inner = convolved(block.first, h).relu_()
-        h = convolved(block.second, inner).add_(_around(block, h, convolved)).relu_()
+def _body(blocks: tuple[_Block, ...], h: Tensor, convolved: Convolved, drop: Drop) -> Tensor:
+    for number, block in enumerate(blocks):
+        around = h
+        if block.shortcut is not None:
+            if block.first.stride > 1:
+                around = functional.avg_pool2d(h, (1, block.first.stride), ceil_mode=True)
+            around = convolved(block.shortcut, around)
+        inner = drop(number, convolved(block.first, h).relu_())
+        h = convolved(block.second, inner).add_(around).relu_()
     return h
-
-
-def _input(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """x: (n, leads, samples), nan where missing -> (n, leads, 1, samples), and (n, leads) 1 or 0.
-
-    On a GPU, empty leads follow up to a whole number of those that its matrix units take at once.
-    Activations are as precise as x on a GPU, whose matrix units gain by it, else as the weights.
-    """
-    there = ~x[..., 0].isnan()
-    count = there.sum(dim=1, keepdim=True).clamp(min=1)
-    factor = (there.shape[1] / count.to(dtype)).sqrt()
-    h = torch.where(there[..., None], x * factor[..., None].to(x.dtype), 0)
-    h = h.to(x.dtype if x.is_cuda else dtype).unsqueeze(2)
-    if x.is_cuda:
-        h = functional.pad(h, (0, 0, 0, 0, 0, -h.shape[1] % WHOLE))
-    return h.contiguous(memory_format=torch.channels_last), there.to(dtype)
-
-
-def _convolve(h: Tensor, weight: Tensor, conv: _Conv, bias: Tensor | None = None) -> Tensor:
-    """h: (n, c_in, 1, steps), zeros around it -> (n, c_out, 1, ⌈steps / stride⌉)."""
-    if h.shape[1] > weight.shape[1]:
-        weight = functional.pad(weight, (0, 0, 0, h.shape[1] - weight.shape[1]))
-    kernel = weight.unsqueeze(2).to(h.dtype, memory_format=torch.channels_last)
-    return functional.conv2d(
-        h,
-        kernel,
-        None if bias is None else bias.to(h.dtype),
-        stride=(1, conv.stride),
-        padding=(0, conv.kernel // 2),
-    )
-
-
-def _pooled(h: Tensor, dim: int) -> Tensor:
-    """Mean and greatest value over time, which is that dimension, side by side."""
-    return torch.cat([h.mean(dim=dim), h.amax(dim=dim)], dim=-1)
-
-
-def _around(block: _Block, h: Tensor, convolved: Convolved) -> Tensor:
-    """The shortcut around a block."""
-    if block.shortcut is None:
-        return h
-    if block.first.stride > 1:
-        h = functional.avg_pool2d(h, (1, block.first.stride), ceil_mode=True)
-    return convolved(block.shortcut, h)
-
-
-def _member(tensors: Weights, names: list[str], member: int) -> Weights:
-    """One member's own of these; of a single one, views whose gradient costs nothing."""
-    own = {name: tensors[name] for name in names}
-    if len(own[names[0]]) == 1:
-        return {name: tensor.squeeze(0) for name, tensor in own.items()}
-    return {name: tensor[member] for name, tensor in own.items()}
-
-
-def _stack(own: list[Tensor]) -> Tensor:
-    return own[0].unsqueeze(0) if len(own) == 1 else torch.stack(own)
