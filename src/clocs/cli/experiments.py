@@ -168,10 +168,10 @@ def frames(
     store: Annotated[Path, typer.Argument(help="Store made by `clocs prepare`.")],
     out: Annotated[Path, typer.Option(help="Folder for NAME-frame.safetensors …")],
     seconds: Annotated[
-        float | None, typer.Option(help="Of a frame; the dataset's own by default.")
+        float | None, typer.Option(help="Duration of a frame; the dataset's own by default.")
     ] = None,
     rate: Annotated[
-        float | None, typer.Option(help="Of a frame, in Hz; the dataset's own by default.")
+        float | None, typer.Option(help="Rate of a frame in Hz; the dataset's own by default.")
     ] = None,
     leads: Annotated[
         str | None, typer.Option(help="Leads to save, such as I,II; all by default.")
