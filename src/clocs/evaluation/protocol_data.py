@@ -62,8 +62,13 @@ class ProtocolInput:
     def embeddings(self) -> list[LabelledEmbeddings]:
         """Training, validation and test, and test under conditions, by the frozen encoders."""
         made = []
+        # members that share an encoder, and differ in their labelled rows alone, are embedded once
+        distinct = {id(one.weights): one for one in self.checkpoints}
+        place = [list(distinct).index(id(one.weights)) for one in self.checkpoints]
         for part in self.parts:
-            features = embed_instances(self.checkpoints, part.frames, part.rows, self.device)
+            each = list(distinct.values())
+            features = embed_instances(each, part.frames, part.rows, self.device)
+            features = features if len(each) == len(place) else features[place]
             average = part.averaging(self.device)
             features = features if average is None else average(features)
             made.append(LabelledEmbeddings(features, self.targets(part), self.frames.multilabel))

@@ -99,7 +99,7 @@ class Evaluation:
 
     def json(self) -> dict[str, Any]:
         """Plain values for JSON; numbers that are not finite are None."""
-        return {name: _plain(value) for name, value in asdict(self).items()}
+        return {name: plain(value) for name, value in asdict(self).items()}
 
 
 def distinct(names: Sequence[str]) -> list[str]:
@@ -110,11 +110,12 @@ def distinct(names: Sequence[str]) -> list[str]:
     ]
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """The same for JSON: numbers that are not finite are None."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, list):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: plain(item) for key, item in value.items()}
     return value

@@ -14,9 +14,6 @@ from clocs.frames.frames import Frames
 from clocs.frames.join import join
 from clocs.recording import STANDARD_LEADS, FrameSpec
 
-# What the single lead of a dataset is to an encoder of many leads. PhysioNet 2017's recorders
-# measure between the hands, which is lead I; Cardiology's patch on the chest is nearest to II.
-SINGLE_LEAD = {"physionet2017": "I", "cardiology": "II"}
 _THINNED = 20  # simulated frames keep every so many-th sample
 
 
@@ -54,8 +51,6 @@ class StudyData:
         return {n: str(Frames.facts(_file(self.folder, n))["content"]) for n in self.names}
 
     def _prepared(self, frames: Frames) -> Frames:
-        if len(frames.leads) == 1 and frames.leads[0] not in STANDARD_LEADS:
-            frames = replace(frames, leads=(SINGLE_LEAD[frames.dataset],))
         return frames if self.patients is None else few_patients(frames, self.patients)
 
 

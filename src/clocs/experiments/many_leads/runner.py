@@ -10,11 +10,13 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import torch
 
 from clocs.errors import SettingError
 from clocs.evaluation.protocols import PROTOCOLS
+from clocs.evaluation.result import plain
 from clocs.experiments.ledger import Ledger, open_ledger, versions
 from clocs.experiments.many_leads.data import StudyData
 from clocs.experiments.many_leads.items import STAGES, Item, Pretraining, Scoring, items
@@ -141,8 +143,15 @@ class _Runner:
             if self.deadline is not None and time.monotonic() > self.deadline:
                 raise TimeIsOver
 
+        folder = None
+        if isinstance(item, Pretraining):
+            folder = str(self.bench.path(item).relative_to(self.ledger.folder))
         try:
-            result = self.bench.compute(item, on_epoch)
+            result = plain(self.bench.compute(item, on_epoch))
+            spent = time.monotonic() - began
+            self.ledger.finish(
+                item.name, result, seconds=spent, versions=self.versions, checkpoint=folder
+            )
         except TimeIsOver:
             self.ledger.put_back(item.name, seconds=time.monotonic() - began)
             self.say(f"{item.name}: stopped by the time limit; the next call resumes it")
@@ -156,14 +165,7 @@ class _Runner:
             gc.collect()
             if self.bench.device.type == "cuda":
                 torch.cuda.empty_cache()
-        spent = time.monotonic() - began
         self.measured.setdefault(kind, []).append(spent)
-        folder = None
-        if isinstance(item, Pretraining):
-            folder = str(self.bench.path(item).relative_to(self.ledger.folder))
-        self.ledger.finish(
-            item.name, result, seconds=spent, versions=self.versions, checkpoint=folder
-        )
         self.say(f"{item.name}: {summary(result)} ({spent:.1f} s)")
         return True
 
@@ -191,17 +193,14 @@ class _Runner:
         return False
 
 
-def summary(result: dict[str, object]) -> str:
+def summary(result: dict[str, Any]) -> str:
     """The main number of a result."""
     if "auc_mean" in result:
-        around = result.get("ci95")
-        between = " ({:.4f} to {:.4f})".format(*around) if isinstance(around, list) else ""
-        return (
-            f"AUC {result['auc_mean']:.4f}{between}, validation {result['auc_validation_mean']:.4f}"
-        )
-    if "metrics" in result:
-        return f"{result['metrics']}"
-    return "done"
+        shown = [result["auc_mean"], *(result.get("ci95") or ()), result["auc_validation_mean"]]
+        words = ["-" if number is None else f"{number:.4f}" for number in shown]
+        around = f" ({words[1]} to {words[2]})" if len(words) > 2 else ""
+        return f"AUC {words[0]}{around}, validation {words[-1]}"
+    return str(result.get("metrics", "done"))
 
 
 def _kind(item: Item) -> str:
