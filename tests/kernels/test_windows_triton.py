@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -59,11 +60,14 @@ def made(
     walk = torch.from_numpy(draw.integers(-20, 21, size).cumsum().astype(np.int16))
     starts = torch.arange(instances * windows).view(instances, windows) * samples
     none = torch.zeros(instances, device=device)
+    # with random crops, all windows of an instance may begin anywhere in its samples
+    room = torch.full((instances,), (windows - 1) * samples) if views.random_crops else None
+    starts = starts[:, :1].expand(-1, windows) if views.random_crops else starts
     part = Part(
         windows=starts.to(device),
         scale=torch.linspace(0.001, 0.005, instances * windows, device=device).view(-1, windows),
         patients=none, recordings=none, days=none, targets=none[:, None],
-        room=None, on_host=(starts, None),
+        room=None if room is None else room.to(device), on_host=(starts, room),
     )  # fmt: skip
     rows = torch.from_numpy(draw.integers(0, instances, (members, batch)))
     keys = keyed_random.member_keys(list(range(members)), device)
@@ -127,6 +131,13 @@ def test_all_transforms_of_mt_ssl_equal_those_of_torch(
 def test_windows_without_perturbation_are_exact(device: torch.device, stream: bool) -> None:
     assert_same(device, segments(2), exact=True, batch=5, stream=stream)
     assert_same(device, segments(3) * perturbed("flip_y"), exact=True, stream=stream)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_random_crops_are_the_same_in_kernels(device: torch.device, stream: bool) -> None:
+    crops = replace(segments(2), random_crops=True)
+    assert_same(device, crops, exact=True, stream=stream)
+    assert_same(device, crops * perturbed("gaussian>flip_y"), stream=stream)
 
 
 @pytest.mark.parametrize("stream", [False, True])

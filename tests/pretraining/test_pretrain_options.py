@@ -99,7 +99,7 @@ def test_positives_within_without_dates_or_pairs_is_refused(
         pretrain_frames(undated, Plan("cmsc", options={"positives_within": 30}), tmp_path / "a")
     with pytest.raises(
         SettingError,
-        match="simclr does not take `positives_within`; it has `temperature`",
+        match="simclr does not take `positives_within`; it has `projection`, `temperature`",
     ):
         Plan("simclr", options={"positives_within": 30})
 
