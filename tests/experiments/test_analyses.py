@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,12 +13,16 @@ import pytest
 
 from clocs.experiments.analyses import ANALYSES, analyse, main, read_all, save
 from clocs.experiments.analysis_tables import tables
+from clocs.experiments.marked import filled
 from clocs.frames.frames import Frames
 from clocs.frames.make import make_frames
 from clocs.recording import FrameSpec
 from clocs.store.store import Store
 from clocs.training.checkpoint import Checkpoint
 from tiny_leads import many_lead_checkpoints, tiny_leads
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGES = ("identity.md",)
 
 
 @pytest.fixture(scope="module")
@@ -84,3 +89,19 @@ def test_saved_frames_are_analysed_without_polars(
     more = ["--data", str(tmp_path / "frames.safetensors"), "--out", str(tmp_path / "out")]
     subprocess.run([sys.executable, "-c", code, *words, *more], check=True)
     assert len(read_all(tmp_path / "out")) == 1
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_pages_have_the_published_numbers(name: str) -> None:
+    text = (DOCS / name).read_text(encoding="utf-8")
+    parts = tables(read_all(DOCS / "results" / "analyses"))
+    assert filled(text, parts, where=name) == text
+    assert "Not measured" not in text
+
+
+def test_published_results_are_strict_json() -> None:
+    def refuse(text: str) -> None:
+        raise AssertionError(f"{text} is no JSON")
+
+    for path in (DOCS / "results" / "analyses").glob("*.json"):
+        json.loads(path.read_text("utf-8"), parse_constant=refuse)
