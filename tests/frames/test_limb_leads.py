@@ -13,7 +13,7 @@ from clocs.experiments.simulated import simulated_frames
 from clocs.frames.compact import with_step
 from clocs.frames.frames import ABSENT, Frames
 from clocs.frames.limb_leads import PARTS
-from clocs.frames.views import instances, segments
+from clocs.frames.views import instances, leads, segments
 from clocs.recording import STANDARD_LEADS
 
 STEP = 0.004  # mV
@@ -79,6 +79,18 @@ def test_a_limb_lead_that_differs_from_i_and_ii_is_kept(twelve: Frames, tmp_path
     own.save(tmp_path / "own.safetensors", derive=True)
     again = Frames.load(tmp_path / "own.safetensors")
     np.testing.assert_array_equal(in_mv(again, "aVF")[5], in_mv(own, "aVF")[5])
+
+
+def test_a_lead_that_is_kept_is_kept_all_along_a_recording_which_stays_one_run(
+    twelve: Frames, tmp_path: Path
+) -> None:
+    signals = twelve.signals.copy()
+    row = int(np.flatnonzero(np.diff(twelve.recording) == 0)[0])  # the next is of its recording
+    signals[twelve.starts[row, twelve.leads.index("aVF")] + 100] += 40
+    replace(twelve, signals=signals).save(tmp_path / "own.safetensors", derive=True)
+    views = replace(segments(2), random_crops=True)
+    again = instances(Frames.load(tmp_path / "own.safetensors"), of="frame", views=views * leads())
+    assert len(again) == len(instances(twelve, of="frame", views=views * leads()))
 
 
 def test_coarser_steps_change_signals_by_half_a_step_at_most() -> None:

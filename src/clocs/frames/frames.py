@@ -198,8 +198,14 @@ class Frames:
         return replace(wide, signals=signals, starts=starts, scale=scale).packed()
 
     def without_limb_leads(self) -> Frames:
-        """The same frames without limb leads that say no more than I and II do, to rounding."""
-        needless = limb_leads.follows(*self._windows(), **self._shape())
+        """The same frames without limb leads that say no more than I and II do, to rounding.
+
+        A recording keeps a lead in all of its frames or in none, so that it has one scale in all.
+        """
+        follows = limb_leads.follows(*self._windows(), **self._shape())
+        always = np.ones((len(self.recording_ids), len(self.leads)), np.bool_)
+        np.logical_and.at(always, self.recording, follows | ~self.present)
+        needless = always[self.recording] & self.present
         starts = np.where(needless, ABSENT, self.starts)
         scale = np.where(needless, np.float32(np.nan), self.scale)
         return replace(self, starts=starts, scale=scale).packed()
