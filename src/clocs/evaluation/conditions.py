@@ -30,11 +30,13 @@ class Condition:
     leads: tuple[str, ...] | None = None  # the others are absent; None: all that there are
     noise: str | None = None  # kind and dB, such as 'muscle:6'
 
-    def applied(self, part: LabelledPart) -> LabelledPart:
+    def applied(self, part: LabelledPart, device: torch.device | str) -> LabelledPart:
         """The test part under this condition."""
         if self.noise is not None:
             kind, snr_db = parse_noise(self.noise)
-            noisy = with_noise(part.frames, kind, snr_db, split=PARTS[2], others=False)
+            noisy = with_noise(
+                part.frames, kind, snr_db, split=PARTS[2], others=False, device=device
+            )
             rows = part.rows
             starts, scale = noisy.starts[rows.frame], noisy.scale[rows.frame]
             if not rows.leads_at_once:

@@ -158,7 +158,7 @@ def score_groups(
             parts=[
                 train.where(used),
                 validation,
-                *(condition.applied(test) for condition in (seen, *further)),
+                *(condition.applied(test, device) for condition in (seen, *further)),
             ],
             labelled=[own.to(device) for own in labelled],
             settings=settings,

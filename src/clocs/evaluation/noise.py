@@ -92,6 +92,7 @@ def with_noise(
     split: str | None = "test",
     others: bool = True,
     seed: int = 0,
+    device: torch.device | str = "cpu",
 ) -> Frames:
     """The same frames with noise added to those of one part; all else is as it was.
 
@@ -105,6 +106,7 @@ def with_noise(
         others: Whether the other parts keep their signals; without, they are absent, and take no
             memory.
         seed: Another one, another noise.
+        device: Where the noise is made.
     """
     check_noise(kind, snr_db)
     if split is not None and split not in PARTS:
@@ -124,15 +126,15 @@ def with_noise(
     for first in range(0, len(row), step):
         some = slice(first, first + step)
         at = frames.starts[row[some], lead[some]]
-        x = torch.from_numpy(windows[at]).float()
+        x = torch.from_numpy(windows[at]).to(device).float()
         own = keys[torch.from_numpy(row[some]), torch.from_numpy(lead[some])]
         noisy = add_noise(x, kind, snr_db, own, rate)
         coarser = (noisy.abs().amax(dim=1) / _STEPS).clamp(min=1)
         begin = size + first * samples
-        made = (noisy / coarser[:, None]).round().to(torch.int16).numpy()
+        made = (noisy / coarser[:, None]).round().to(torch.int16).cpu().numpy()
         signals[begin : begin + made.size] = made.ravel()
         starts[row[some], lead[some]] = begin + np.arange(len(made)) * samples
-        scale[row[some], lead[some]] *= coarser.numpy()
+        scale[row[some], lead[some]] *= coarser.cpu().numpy()
     return replace(frames, signals=signals, starts=starts, scale=scale)
 
 
