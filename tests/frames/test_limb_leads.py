@@ -84,10 +84,11 @@ def test_a_limb_lead_that_differs_from_i_and_ii_is_kept(twelve: Frames, tmp_path
 def test_a_lead_that_is_kept_is_kept_all_along_a_recording_which_stays_one_run(
     twelve: Frames, tmp_path: Path
 ) -> None:
-    signals = twelve.signals.copy()
-    row = int(np.flatnonzero(np.diff(twelve.recording) == 0)[0])  # the next is of its recording
-    signals[twelve.starts[row, twelve.leads.index("aVF")] + 100] += 40
-    replace(twelve, signals=signals).save(tmp_path / "own.safetensors", derive=True)
+    own = with_step(twelve, STEP)  # derived leads have half of it
+    signals = own.signals.copy()
+    row = int(np.flatnonzero(np.diff(own.recording) == 0)[0])  # the next is of its recording
+    signals[own.starts[row, own.leads.index("aVF")] + 100] += 40
+    replace(own, signals=signals).save(tmp_path / "own.safetensors", derive=True)
     views = replace(segments(2), random_crops=True)
     again = instances(Frames.load(tmp_path / "own.safetensors"), of="frame", views=views * leads())
     assert len(again) == len(instances(twelve, of="frame", views=views * leads()))
