@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from clocs import keyed_random
 from clocs.frames.frames import Frames
@@ -132,3 +133,18 @@ def test_captured_steps_equal_eager_ones(
     assert int(replayed.steps[0]) > 1
     for name, tensor in eager.state.items():
         assert torch.equal(replayed.state[name], tensor), name
+
+
+def batch_of_many_leads(frames: Frames, device: str) -> Tensor:
+    options = {"crops": "random", "queue": 32}
+    plan = Plan("cmsmlc", (0, 1), "multilead", 32, options=options, perturb="gaussian")
+    task = PretrainingTask(frames, plan, device=torch.device(device))
+    rows = torch.arange(40, device=device).view(2, 20)
+    keys = keyed_random.member_keys([0, 1], device)
+    return task.batches.batch(task.train, rows, keys).x.cpu()
+
+
+def test_batches_of_many_leads_are_the_same_on_both_devices(frames: Frames) -> None:
+    there, here = (batch_of_many_leads(frames, device) for device in ("cuda", "cpu"))
+    assert torch.equal(there.isnan(), here.isnan())  # the same subsets of leads
+    assert torch.allclose(there, here, atol=1e-3, equal_nan=True)  # the same crops and noise

@@ -9,7 +9,7 @@ import numpy as np
 
 from clocs.errors import SettingError
 from clocs.frames.frames import Frames
-from clocs.frames.views import Views, leads, perturbed, segments
+from clocs.frames.views import MOST_LEADS, Views, leads, perturbed, segments
 from clocs.pretraining.method import Method, option
 from clocs.pretraining.projection import Projecting
 
@@ -141,8 +141,8 @@ class SegmentsNCE(PatientNCE):
 def _most_leads() -> Any:
     return option(
         None,
-        "Most leads of a view, for encoders of many leads: it keeps 1 to so many at random; 3 "
-        "where not given.",
+        "Most leads of a view, for encoders of many leads: it keeps 1 to so many at random; "
+        f"{MOST_LEADS} where not given.",
         kind=int,
         minimum=1,
     )
