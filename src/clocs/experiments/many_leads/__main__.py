@@ -13,6 +13,7 @@ from pathlib import Path
 from clocs.errors import ClocsError
 from clocs.experiments.many_leads.items import STAGES
 from clocs.experiments.many_leads.recipe import TINY, Recipe
+from clocs.experiments.many_leads.report import report
 from clocs.experiments.many_leads.runner import plan_of, run
 
 INTERRUPTED, UNFINISHED = 130, 3  # exit codes
@@ -35,8 +36,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--tiny", action="store_true", help="tiny settings, to try it out")
     parser.add_argument("--retry", action="store_true", help="compute again what failed")
     parser.add_argument("--dry-run", action="store_true", help="list the items and their states")
+    parser.add_argument(
+        "--report", type=Path, action="append", help="folder of runs to report; --out is its folder"
+    )
+    parser.add_argument(
+        "--fill", type=Path, action="append", default=[], help="page whose tables to update"
+    )
     given = parser.parse_args(arguments)
     try:
+        if given.report:
+            _print(f"Wrote {report(given.report, given.out, fill=given.fill)}.")
+            return 0
         if given.dry_run:
             for item, state in plan_of(given.out, given.stages, given.only):
                 _print(f"{state:10} {item.name}")

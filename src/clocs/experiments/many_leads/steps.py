@@ -198,7 +198,9 @@ class Bench:
             return identity_and_disease(checkpoint, frames, device=self.device)
         seen = {one.dataset for one in checkpoint.card.trained_on}
         who: Any = "test" if item.dataset in seen else "unseen"
-        return privacy(checkpoint, frames, patients=who, device=self.device)
+        found = privacy(checkpoint, frames, patients=who, device=self.device)
+        found.pop("draws", None)  # a number of galleries; in a ledger, draws are bytes
+        return found
 
 
 def result_of(one: GroupResult) -> dict[str, Any]:
