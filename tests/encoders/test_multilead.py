@@ -172,7 +172,7 @@ def test_of_longer_frames_the_stem_takes_longer_strides(
 
 
 def test_by_default_it_has_between_one_and_five_million_weights() -> None:
-    encoder = make_encoder("multilead", embedding_dim=640, samples=500, leads=LEADS)
+    encoder = make_encoder("multilead", embedding_dim=640, samples=500, dropout=0.0, leads=LEADS)
     assert encoder == MultiLead(leads=LEADS)
     weights = encoder.parameters(KEYS)
     assert sum(tensor.numel() for tensor in weights.values()) == 3_603_968

@@ -27,6 +27,12 @@ def usual_dimension(name: str) -> int:
     return own if isinstance(own, int) else Encoder.embedding_dim
 
 
+def usual_dropout(name: str) -> float:
+    """The dropout of the encoder of that name where none is chosen."""
+    own = getattr(ENCODERS.get(name), "dropout", None)
+    return own if isinstance(own, float) else Encoder.dropout
+
+
 def make_encoder(
     name: str,
     *,

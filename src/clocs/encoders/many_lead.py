@@ -92,6 +92,7 @@ class ManyLeadEncoder(Encoder):
 
     embedding_dim: int = 640
     samples: int = 500
+    dropout: float = 0.0  # where leads are missing at random, it is not needed
 
     many_leads: ClassVar[bool] = True
 

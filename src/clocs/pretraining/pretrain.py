@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from clocs.encoders.make import usual_dimension
+from clocs.encoders.make import usual_dimension, usual_dropout
 from clocs.errors import SettingError
 from clocs.frames.folds import split_of
 from clocs.frames.frames import Frames
@@ -36,7 +36,7 @@ def pretrain(
     leads: Sequence[str] | None = None,
     embedding_dim: int | None = None,
     encoder: str = "cnn",
-    dropout: float = 0.1,
+    dropout: float | None = None,
     perturb: str | Sequence[str] | None = None,
     instances_per_patient: int | None = None,
     precision: Precision = "float32",
@@ -83,7 +83,7 @@ def pretrain(
             of them.
         embedding_dim: Dimension of the embeddings; by default the encoder's own, such as 128.
         encoder: One of `clocs.encoders.make.ENCODERS`.
-        dropout: Probability.
+        dropout: Probability; by default the encoder's own: 0.1, and 0 of many leads.
         perturb: A chain of perturbations of the views, such as 'gaussian>sa_t'; several are trained
             at once, each with all seeds and into its own folder in `out`.
         instances_per_patient: The most instances that one patient contributes to an epoch; they are
@@ -138,7 +138,7 @@ def pretrain(
         seeds=tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds),
         encoder=encoder,
         embedding_dim=usual_dimension(encoder) if embedding_dim is None else embedding_dim,
-        dropout=dropout,
+        dropout=usual_dropout(encoder) if dropout is None else dropout,
         options=options,
         perturb=perturb if perturb is None or isinstance(perturb, str) else tuple(perturb),
         instances_per_patient=instances_per_patient,
