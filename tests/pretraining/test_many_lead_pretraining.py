@@ -277,6 +277,12 @@ def test_a_queue_keeps_the_newest_embeddings_with_their_patients(wide: Frames) -
     assert torch.allclose(buffers[PAST][0].norm(dim=-1), torch.ones(30), atol=1e-5)
 
 
+def test_a_queue_without_dates_is_refused_where_they_count(wide: Frames, tmp_path: Path) -> None:
+    own = plan("cmsc", options={"queue": 8, "positives_within": 30})
+    with pytest.warns(ClocsWarning), pytest.raises(SettingError, match="`queue` keeps no dates"):
+        pretrain_frames(wide, own, tmp_path / "run")
+
+
 def test_projections_are_for_many_leads_unless_asked_for() -> None:
     def heads(own: Plan) -> set[str]:
         assert own.objective is not None
@@ -303,6 +309,8 @@ def test_stores_of_different_leads_are_learned_from_together(tmp_path: Path) -> 
         )
 
     both = [store("one", ["II"]), store("two", ["V1", "I", "II"])]
+    frames = make_frames(both[0])
+    assert frames.for_leads(STANDARD_LEADS).signals is frames.signals  # absent leads take no memory
     with pytest.warns(ClocsWarning):
         (made,) = clocs.pretrain(
             both, method="cmsmlc", encoder="tiny", embedding_dim=8, out=tmp_path / "run",
