@@ -159,13 +159,16 @@ class ManyLeadEncoder(Encoder):
         self, weights: Weights, buffers: Weights, x: Tensor, keys: Tensor, momentum: float = 0.1
     ) -> tuple[Tensor, Weights]:
         network, names = self.network, self.network.statistics()
-        blocks = torch.arange(1, network.blocks + 1, device=keys.device)
-        block_keys = keyed_random.fold(keys[:, None], blocks)  # (members, blocks)
         forward = _forward(network, self.dropout, compiled=is_compiled_for(x))
+        sizes = _dropped_sizes(network, x.shape[1], x.shape[3]) if self.dropout else ()
         z, seen = [], []
         for member, own in enumerate(x):
-            tensors = _member(weights, network.weights(), member)
-            embedding, statistics = forward(tensors, own, block_keys[member])
+            tensors, key = _member(weights, network.weights(), member), keys[member : member + 1]
+            draws = [
+                keyed_random.lanes(keyed_random.fold(key, block), size)
+                for block, size in enumerate(sizes, start=1)
+            ]
+            embedding, statistics = forward(tensors, own, draws)
             z.append(embedding)
             seen.append(statistics)
         now = [_stack([statistics[name] for statistics in seen]) for name in names]
@@ -178,23 +181,45 @@ def stem(leads: int, samples: int) -> Conv:
     return Conv("stem", leads, WIDTHS[0], (STEM_KERNEL * times) | 1, STEM_STRIDE * times)
 
 
-Forward = Callable[[Weights, Tensor, Tensor], tuple[Tensor, Weights]]
+Forward = Callable[[Weights, Tensor, list[Tensor]], tuple[Tensor, Weights]]
 
 
 @cache
 def _forward(network: Network, dropout: float, *, compiled: bool) -> Forward:
-    def forward(weights: Weights, x: Tensor, keys: Tensor) -> tuple[Tensor, Weights]:
-        return _trained(network, dropout, weights, x, keys)
+    def forward(weights: Weights, x: Tensor, draws: list[Tensor]) -> tuple[Tensor, Weights]:
+        return _trained(network, dropout, weights, x, draws)
 
     return Compiled(forward) if compiled else forward
 
 
+@cache
+def _dropped_sizes(network: Network, n: int, samples: int) -> tuple[int, ...]:
+    """How many numbers each block drops out of, for n frames.
+
+    Their draws are made before the forward pass, outside of what is compiled: the arithmetic of
+    64-bit random numbers is nothing for a compiler of indices.
+    """
+    sizes: list[int] = []
+
+    def drop(block: int, h: Tensor) -> Tensor:
+        sizes.append(h.numel())
+        return h
+
+    def convolved(conv: Conv, h: Tensor) -> Tensor:
+        return _convolve(h, torch.empty(conv.shape, device="meta"), conv)
+
+    stem = network.stem
+    x = torch.empty(n, stem.c_in, 1, samples, device="meta")
+    network.body(convolved(stem, x), convolved, drop)
+    return tuple(sizes)
+
+
 def _trained(
-    network: Network, dropout: float, weights: Weights, x: Tensor, keys: Tensor
+    network: Network, dropout: float, weights: Weights, x: Tensor, draws: list[Tensor]
 ) -> tuple[Tensor, Weights]:
     """x: (n, leads, samples) -> (n, embedding_dim), and the statistics of this batch.
 
-    keys: (blocks,)
+    draws: of each block, the random numbers that decide what is dropped; none without dropout.
     """
     statistics = {}
     dtype = weights[THERE].dtype
@@ -211,7 +236,7 @@ def _trained(
         return normed(f"{conv.name}.norm", _convolve(h, weights[f"{conv.name}.conv.weight"], conv))
 
     def drop(block: int, h: Tensor) -> Tensor:
-        return keyed_random.dropout(h[None], dropout, keys[block : block + 1])[0] if dropout else h
+        return keyed_random.dropped(h, dropout, draws[block]) if dropout else h
 
     h, there = _input(x, dtype)
     h = _convolve(h, weights["stem.conv.weight"], network.stem)

@@ -88,20 +88,19 @@ def dropout(x: Tensor, p: float, key: Tensor) -> Tensor:
 
     One 64-bit draw decides four elements, so the mask costs a fraction of a convolution.
     """
-    size = x[0].numel()
+    return dropped(x, p, lanes(key, x[0].numel()))
+
+
+def lanes(key: Tensor, count: int) -> Tensor:
+    """key: (members,) -> (members, count) int16, uniformly random, four to a draw."""
+    return bits(key, (count + 3) // 4).view(torch.int16)[:, :count]
+
+
+def dropped(x: Tensor, p: float, draws: Tensor) -> Tensor:
+    """`dropout` by random numbers that `lanes` has drawn, as many as x has."""
     threshold = round(p * 65536)
-    keep = _lanes(key, size) >= threshold - 32768
+    keep = draws >= threshold - 32768
     return x * (keep.view(x.shape) * (65536 / (65536 - threshold))).to(x.dtype)
-
-
-def _lanes(key: Tensor, count: int) -> Tensor:
-    """key: (members,) -> (members, count) uniformly random in −2¹⁵ … 2¹⁵ − 1, four to a draw."""
-    if not torch.compiler.is_compiling():
-        return bits(key, (count + 3) // 4).view(torch.int16)[:, :count]
-    # drawn anew for each of the four, which a fused kernel does without a trip to memory
-    element = torch.arange(count, device=key.device)
-    draws = mix(key[:, None] + (element // 4 + 1) * _GOLDEN)
-    return (((draws >> (element % 4 * 16)) & 0xFFFF) ^ 0x8000) - 0x8000
 
 
 def _in_one_kernel(key: Tensor) -> bool:
