@@ -131,3 +131,13 @@ def test_a_torch_dataset_can_be_standardised(small_store: Store) -> None:
     assert np.allclose(item.std(dim=-1, correction=0), 1, atol=1e-3)
     with pytest.raises(SettingError, match="`normalise` is 'mean'"):
         clocs.torch_dataset(small_store, normalise="mean")  # type: ignore[arg-type]
+
+
+def test_the_figure_of_similarities_is_for_encoders_of_one_lead(
+    many: Checkpoint, small_store: Store
+) -> None:
+    from clocs.figures.similarity import show_similarity
+
+    frames = make_frames(small_store, spec=FRAME, leads=LEADS)
+    with pytest.raises(SettingError, match="sees V2, I, V6, II at once"):
+        show_similarity(many, frames)

@@ -53,6 +53,11 @@ def show_similarity(
         split: 0 train, 1 validation, 2 test.
         seed: Random seed for the choice of the batch.
     """
+    if checkpoint.encoder.leads:
+        raise SettingError(
+            "this figure compares views of one lead, and the encoder sees "
+            f"{', '.join(checkpoint.encoder.leads)} at once; use an encoder of one lead"
+        )
     rows = _choose(frames, method, batch, split, seed)
     both = replace(rows, windows=rows.windows.T.reshape(-1, 1))  # view A of all, then B
     a, b = unit(embed_instances([checkpoint], frames, both)[0].double()).chunk(2)
