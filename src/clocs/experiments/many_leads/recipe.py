@@ -17,6 +17,7 @@ from clocs.training.loop import Settings
 
 MOST_EPOCHS = 60  # of fine-tuning, where few recordings are labelled
 FEWEST_EPOCHS = 5
+SMALLEST_BATCH = 8
 
 
 @dataclass(frozen=True)
@@ -134,13 +135,20 @@ class Recipe:
         )
 
     def finetuning(self, rows: int, lr: float, steps: int, average: float | None) -> Settings:
-        """Settings of so many steps on so many labelled rows; the best epoch is kept."""
-        each = max(1, rows // self.finetune_batch_size)
+        """Settings of so many steps on so many labelled rows; the best epoch is kept.
+
+        Few rows make smaller batches, of a size that all draws of labelled patients fill: a network
+        is compiled for every size.
+        """
+        size = self.finetune_batch_size
+        while size > SMALLEST_BATCH and size > rows // 2:
+            size //= 2
+        each = max(1, rows // size)
         epochs = min(MOST_EPOCHS, max(FEWEST_EPOCHS, round(steps / each)))
         return Settings(
             epochs=epochs,
             patience=epochs,
-            batch_size=self.finetune_batch_size,
+            batch_size=size,
             lr=lr,
             optimiser="adamw",
             weight_decay=self.finetune_weight_decay,
