@@ -13,6 +13,7 @@ from safetensors.torch import load, save
 
 import clocs
 from clocs.errors import CheckpointError
+from clocs.evaluation.groups import evaluate_frames
 from clocs.frames.frames import Frames
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain_frames import pretrain_frames
@@ -200,3 +201,36 @@ def test_a_damaged_state_is_a_sentence_when_resuming(small_frames: Frames, tmp_p
     (tmp_path / "run" / "state.safetensors").write_bytes(b"not a state")
     with pytest.raises(CheckpointError, match=r"delete state\.safetensors and state\.previous"):
         pretrain_frames(small_frames, PLAN, tmp_path / "run", resume=True)
+
+
+def test_half_precision_is_half_the_size_and_loads_as_float32(
+    run: Path, small_frames: Frames
+) -> None:
+    whole = load_checkpoint(run)
+    whole.save(run.parent / "half" / "seed-0.safetensors", half=True)
+    half = load_checkpoint(run.parent / "half")
+    assert half.card.environment["weights stored as"] == "float16"
+    assert "weights stored as" not in whole.card.environment
+    for name, tensor in whole.weights.items():
+        assert half.weights[name].dtype == torch.float32
+        assert torch.equal(half.weights[name], tensor.half().float())
+    assert all(torch.equal(half.buffers[name], whole.buffers[name]) for name in whole.buffers)
+    sizes = [
+        (folder / "seed-0.safetensors").stat().st_size for folder in (run.parent / "half", run)
+    ]
+    assert sizes[0] < 0.75 * sizes[1]
+    aucs = [
+        evaluate_frames([one], small_frames, protocol="linear-converged", resamples=0).auc_mean
+        for one in (whole, half)
+    ]
+    assert abs(aucs[0] - aucs[1]) < 0.0005
+    half.save(run.parent / "again" / "seed-0.safetensors")  # whole again, and says so
+    assert "weights stored as" not in load_checkpoint(run.parent / "again").card.environment
+
+
+def test_weights_too_large_for_half_precision_are_refused(run: Path) -> None:
+    one = load_checkpoint(run)
+    name = next(iter(one.weights))
+    large = replace(one, weights=one.weights | {name: one.weights[name] + 1e5})
+    with pytest.raises(CheckpointError, match="too large for float16"):
+        large.save(run.parent / "half" / "seed-0.safetensors", half=True)

@@ -27,6 +27,7 @@ from clocs.training.card import Card, read_card
 MOST_RECORDINGS = 100_000_000  # hashed in a checkpoint
 _HEADER = 1 << 24  # bytes, more than any weights file spends on names and shapes
 _SAME_RATE = 0.01  # the largest relative difference of two rates that count as the same
+STORED_AS, HALF = "weights stored as", "float16"  # in a card's `environment`
 _NO_KEYS = torch.zeros(0, dtype=torch.int64)
 
 
@@ -80,17 +81,30 @@ class Checkpoint:
         card = replace(self.card, encoder=named, frame=frame, weights_sha256=self.fingerprint)
         return replace(self, card=card)
 
-    def save(self, path: Path) -> None:
-        """Write `path` (….safetensors) and the card beside it (….json), each atomically."""
-        content = self._content()
-        card = replace(self.card, weights_sha256=hashlib.sha256(content).hexdigest())
+    def save(self, path: Path, *, half: bool = False) -> None:
+        """Write `path` (….safetensors) and the card beside it (….json), each atomically.
+
+        With `half`, weights are rounded to float16, in half the size; the card's `environment` says
+        so, and loading gives float32 again.
+        """
+        content = self._content(half=half)
+        about = {k: v for k, v in self.card.environment.items() if k != STORED_AS}
+        card = replace(
+            self.card,
+            weights_sha256=hashlib.sha256(content).hexdigest(),
+            environment=about | ({STORED_AS: HALF} if half else {}),
+        )
         private_folder(path.parent)
         write_atomic(path, content)
         write_atomic(path.with_suffix(".json"), card.json())
 
-    def _content(self) -> bytes:
+    def _content(self, *, half: bool = False) -> bytes:
         """The safetensors file."""
         tensors = {f"weights.{k}": v[0].cpu().contiguous() for k, v in self.weights.items()}
+        if half:
+            tensors = {k: v.to(torch.float16) for k, v in tensors.items()}
+            if not all(bool(v.isfinite().all()) for v in tensors.values()):
+                raise CheckpointError("weights are too large for float16; leave out `half`")
         tensors |= {f"buffers.{k}": v[0].cpu().contiguous() for k, v in self.buffers.items()}
         tensors["recordings"] = torch.from_numpy(self.recordings)
         return save(tensors)
@@ -124,7 +138,7 @@ def _load(path: Path) -> Checkpoint:
     if hashlib.sha256(content).hexdigest() != card.weights_sha256:
         raise CheckpointError(f"{path} does not match its card {path.stem}.json; copy both again")
     try:
-        tensors = load(content)
+        tensors: Weights = load(content)
     except (SafetensorError, ValueError, KeyError, RuntimeError) as error:
         raise CheckpointError(f"{path} is not a clocs checkpoint ({error})") from error
     recordings = tensors.pop("recordings", None)
@@ -137,9 +151,10 @@ def _load(path: Path) -> Checkpoint:
             f"{path} holds weights that are not finite: its training diverged; train again with a "
             "lower `lr`"
         )
+    weights = _named(tensors, "weights.")
     return Checkpoint(
         card=card,
-        weights=_named(tensors, "weights."),
+        weights={k: v.float() if v.dtype == torch.float16 else v for k, v in weights.items()},
         buffers=_named(tensors, "buffers."),
         recordings=recordings.numpy(),
     )
@@ -161,7 +176,16 @@ def _expected(path: Path, card: Card) -> Weights:
         raise CheckpointError(f"{path}: its card describes no known encoder ({error})") from error
     named = {f"weights.{k}": v for k, v in weights.items()}
     named |= {f"buffers.{k}": v for k, v in buffers.items()}
-    return {k: torch.empty(1, *v.shape[1:], dtype=v.dtype, device="meta") for k, v in named.items()}
+    half = card.environment.get(STORED_AS) == HALF
+    return {
+        k: torch.empty(
+            1,
+            *v.shape[1:],
+            dtype=torch.float16 if half and k.startswith("weights.") else v.dtype,
+            device="meta",
+        )
+        for k, v in named.items()
+    }
 
 
 def _read(path: Path, expected: Weights) -> bytes:
