@@ -93,8 +93,10 @@ def test_a_patient_is_once_in_a_gallery() -> None:
     query, gallery, several = query_and_gallery(found, "recordings")
     assert query.recording.tolist() == [0, 2, 4] and gallery.recording.tolist() == [1, 3, 4]
     assert several.tolist() == [True, True, False]
-    with pytest.raises(SettingError, match="choose the other `pairs`"):
+    with pytest.raises(SettingError, match="too few patients with two recordings"):
         query_and_gallery(found.where(found.recording > 1), "recordings")
+    with pytest.raises(SettingError, match="cut them into shorter frames"):
+        query_and_gallery(found.where(found.segment == 0), "halves")
 
 
 def test_an_encoder_is_measured_by_both_ways(checkpoint: Checkpoint, small_frames: Frames) -> None:

@@ -131,6 +131,11 @@ def one_pair_each(found: FrameVectors) -> tuple[FrameVectors, FrameVectors]:
     """First and second halves of one recording of each patient."""
     first, second = found.halves()
     some = np.unique(first.patient, return_index=True)[1]
+    if len(some) < 2:
+        raise SettingError(
+            f"{found.dataset} has too few recordings of two frames to compare their halves; "
+            "cut them into shorter frames"
+        )
     return first.where(some), second.where(some)
 
 
@@ -150,11 +155,11 @@ def query_and_gallery(
         last = len(recordings) - 1 - np.unique(recordings.patient[::-1], return_index=True)[1]
         query, gallery = recordings.where(first), recordings.where(last)
         several = first != last
-    if several.sum() < 2:
-        need = "recordings of two frames" if pairs == "halves" else "patients with two recordings"
-        raise SettingError(
-            f"{found.dataset} has too few {need} to search for; choose the other `pairs`"
-        )
+        if several.sum() < 2:
+            raise SettingError(
+                f"{found.dataset} has too few patients with two recordings; give 'halves' as "
+                "`pairs`"
+            )
     return query, gallery, several
 
 
