@@ -22,7 +22,7 @@ from clocs.training.checkpoint import Checkpoint
 from tiny_leads import many_lead_checkpoints, tiny_leads
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGES = ("identity.md",)
+PAGES = ("identity.md", "robustness.md")
 
 
 @pytest.fixture(scope="module")
