@@ -249,7 +249,7 @@ def test_weights_of_another_encoder_are_refused(name: str, frames: Frames, tmp_p
         load_checkpoint(tmp_path / "run")
 
 
-@every_of_one_lead
+@every
 def test_from_a_store_to_a_search_through_the_public_api(
     name: str, small_store: Store, tmp_path: Path
 ) -> None:
@@ -262,6 +262,8 @@ def test_from_a_store_to_a_search_through_the_public_api(
 
     def pretrain(out: str, **more: Any) -> Checkpoint:
         settings = Settings(epochs=2, batch_size=32, lr=1e-3)
+        if sees_many_leads(name):  # few samples for a large network
+            more |= {"seconds": 5, "rate": 16}
         return clocs.pretrain(
             small_store, method="cmsc", out=tmp_path / out, encoder=name, embedding_dim=8,
             settings=settings, **more,
