@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clocs.experiments.many_leads.model_card import model_card, rows_of, write_model_card
+from clocs.experiments.many_leads.model_card import model_card, rows_of, ship
 from clocs.experiments.many_leads.results import StudyResults
 from clocs.experiments.simulated import simulated_frames
 from clocs.pretraining.plan import Plan
@@ -27,7 +27,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     folder = tmp_path_factory.mktemp("encoder")
     frames = simulated_frames("chapman", 0, patients=12)
     made = untrained(frames, Plan("random-bn", (0,), embedding_dim=8))[0]
-    made.save(folder / "seed-0.safetensors", half=True)
+    made.save(folder / "seed-0.safetensors")
     return load_checkpoint(folder)
 
 
@@ -40,7 +40,7 @@ def test_a_card_names_data_licence_citation_scores_precision_and_limits(
     checkpoint: Checkpoint,
 ) -> None:
     text = model_card("small", checkpoint, [score(1.0, 0.91), score(0.1, 0.82)])
-    for part in ("CC BY 4.0", "Zheng J", "float16", "no medical device", "identify a person"):
+    for part in ("CC BY 4.0", "Zheng J", "float32", "no medical device", "identify a person"):
         assert part in text
     assert "| Chapman | linear | 0.910 (0.900–0.920) | 0.820 (0.810–0.830) |  |" in text
     assert checkpoint.fingerprint in text
@@ -57,9 +57,19 @@ def test_scores_are_those_of_the_same_pre_training(checkpoint: Checkpoint) -> No
     assert rows_of(checkpoint, unknown) == []
 
 
-def test_a_card_without_scores_has_no_section_of_them(
+def test_a_shipped_encoder_has_half_the_precision_a_card_and_a_page(
     checkpoint: Checkpoint, tmp_path: Path
 ) -> None:
-    path = write_model_card("small", checkpoint, [], tmp_path / "models")
-    text = path.read_text(encoding="utf-8")
-    assert path.name == "small.md" and "## Scores" not in text and "## Training data" in text
+    trained = {**ENCODER, "sha256": checkpoint.fingerprint}
+    results = StudyResults({}, {}, [], [trained], [score(1.0, 0.9)], [], [])
+    folders = {"weights": tmp_path / "weights", "pages": tmp_path / "models"}
+    file, page = ship("small", checkpoint, results, **folders)
+    again = load_checkpoint(file)
+    assert again.card.environment["weights stored as"] == "float16"
+    text = page.read_text(encoding="utf-8")
+    assert again.fingerprint in text and "0.900 (0.890–0.910)" in text
+
+
+def test_a_card_without_scores_has_no_section_of_them(checkpoint: Checkpoint) -> None:
+    text = model_card("small", checkpoint, [])
+    assert "## Scores" not in text and "## Training data" in text

@@ -10,7 +10,7 @@ import re
 import sys
 from pathlib import Path
 
-from clocs.errors import ClocsError
+from clocs.errors import ClocsError, SettingError
 from clocs.experiments.many_leads.items import STAGES
 from clocs.experiments.many_leads.recipe import TINY, Recipe
 from clocs.experiments.many_leads.report import report
@@ -42,10 +42,23 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--fill", type=Path, action="append", default=[], help="page whose tables to update"
     )
+    parser.add_argument(
+        "--ship", action="append", default=[], help="NAME=FOLDER of an encoder to write for others"
+    )
+    parser.add_argument("--weights", type=Path, default=Path("weights"), help="folder of --ship")
+    parser.add_argument("--pages", type=Path, default=Path("docs/models"), help="its model cards")
     given = parser.parse_args(arguments)
     try:
         if given.report:
-            _print(f"Wrote {report(given.report, given.out, fill=given.fill)}.")
+            made = report(
+                given.report,
+                given.out,
+                fill=given.fill,
+                shipped=dict(_pair(one) for one in given.ship),
+                weights=given.weights,
+                pages=given.pages,
+            )
+            _print("\n".join(f"Wrote {path}." for path in made))
             return 0
         if given.dry_run:
             for item, state in plan_of(given.out, given.stages, given.only):
@@ -73,6 +86,13 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     _print(f"{done.computed} computed, {done.failed} failed, {done.left} left")
     return 0 if done.complete else UNFINISHED
+
+
+def _pair(text: str) -> tuple[str, Path]:
+    name, _, folder = text.partition("=")
+    if not name or not folder:
+        raise SettingError(f"`ship` is {text!r}; give NAME=FOLDER")
+    return name, Path(folder)
 
 
 def _print(text: str) -> None:

@@ -12,7 +12,7 @@ from clocs.experiments.many_leads.results import Row, StudyResults
 from clocs.experiments.many_leads.steps import count_weights
 from clocs.experiments.paper import DATASET_TITLES
 from clocs.files import PUBLIC, write_atomic
-from clocs.training.checkpoint import STORED_AS, Checkpoint
+from clocs.training.checkpoint import STORED_AS, Checkpoint, load_checkpoint
 
 
 def model_card(name: str, checkpoint: Checkpoint, rows: Sequence[Row]) -> str:
@@ -28,19 +28,34 @@ def model_card(name: str, checkpoint: Checkpoint, rows: Sequence[Row]) -> str:
         _summary(checkpoint),
         table(["", ""], _facts(checkpoint)),
         _use(name, checkpoint),
-        _scores(rows),
+        _scores(checkpoint, rows),
         _data(checkpoint),
         _limits(checkpoint),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
-def write_model_card(name: str, checkpoint: Checkpoint, rows: Sequence[Row], folder: Path) -> Path:
-    """Write the page of an encoder into a folder; returns its path."""
-    path = folder / f"{name}.md"
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, model_card(name, checkpoint, rows).encode(), mode=PUBLIC)
-    return path
+def ship(
+    name: str, checkpoint: Checkpoint, results: StudyResults, *, weights: Path, pages: Path
+) -> tuple[Path, Path]:
+    """Write an encoder for others: its weights in half precision, its card, and its page.
+
+    Args:
+        name: Of the files.
+        checkpoint: The encoder as it was trained, by which its scores are found.
+        results: Of the comparison.
+        weights: Folder of the weights and the card.
+        pages: Folder of the page.
+
+    Returns:
+        The weights and the page.
+    """
+    file, page = weights / f"{name}.safetensors", pages / f"{name}.md"
+    checkpoint.save(file, half=True)
+    text = model_card(name, load_checkpoint(file), rows_of(checkpoint, results))
+    pages.mkdir(parents=True, exist_ok=True)
+    write_atomic(page, text.encode(), mode=PUBLIC)
+    return file, page
 
 
 def rows_of(checkpoint: Checkpoint, results: StudyResults) -> list[Row]:
@@ -108,7 +123,7 @@ def _use(name: str, checkpoint: Checkpoint) -> str:
     )
 
 
-def _scores(rows: Sequence[Row]) -> str:
+def _scores(checkpoint: Checkpoint, rows: Sequence[Row]) -> str:
     lines = []
     for dataset in DATASETS:
         for protocol, title in PROTOCOLS.items():
@@ -121,8 +136,10 @@ def _scores(rows: Sequence[Row]) -> str:
     intro = (
         "Macro AUROC per recording on test patients, with 95 % intervals. Patients are split by a "
         "hash of their IDs into 60 % training, 20 % validation and 20 % test; settings were chosen "
-        "on validation patients."
+        "on validation patients. Fine-tuning changes the weights; the other readouts do not."
     )
+    if STORED_AS in checkpoint.card.environment:
+        intro += " Scores are of the weights before they were rounded to half precision."
     return "\n\n".join(["## Scores", intro, table(heads, lines)])
 
 
@@ -154,7 +171,7 @@ def _data(checkpoint: Checkpoint) -> str:
 
 def _limits(checkpoint: Checkpoint) -> str:
     lines = [
-        "- It has seen adults of few hospitals; other devices, ages and diseases may look unlike "
+        "- It has seen patients of few hospitals; other devices, ages and diseases may look unlike "
         "what it knows.",
         "- Frames at another rate must be resampled, which `clocs` does; frames of another length "
         "are other input, and embeddings of two lengths cannot be compared.",

@@ -2,28 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from clocs.experiments.many_leads.model_card import ship
 from clocs.experiments.many_leads.results import read_runs, write
 from clocs.experiments.many_leads.tables import parts
 from clocs.experiments.marked import fill as fill_marked
+from clocs.training.checkpoint import load_checkpoint
 
 
-def report(runs: Sequence[Path], out: Path, *, fill: Sequence[Path] = ()) -> Path:
-    """Write `many-leads.json` into `out`, and bring pages up to date.
+def report(
+    runs: Sequence[Path],
+    out: Path,
+    *,
+    fill: Sequence[Path] = (),
+    shipped: Mapping[str, Path] | None = None,
+    weights: Path = Path("weights"),
+    pages: Path = Path("docs/models"),
+) -> list[Path]:
+    """Write `many-leads.json` into `out`, bring pages up to date, and write encoders for others.
 
     Args:
         runs: Folders of runs.
         out: The folder of the JSON file.
         fill: Markdown files whose parts between `<!-- clocs:NAME -->` and `<!-- /clocs -->` are
             replaced.
+        shipped: Folders of encoders to write for others, by the names that they get.
+        weights: Folder of their weights.
+        pages: Folder of their model cards.
 
     Returns:
-        The JSON file.
+        The JSON file, and what was written of the encoders.
     """
     results = read_runs(runs)
-    path = write(results, out)
+    written = [write(results, out)]
     for page in fill:
         fill_marked(page, parts(results))
-    return path
+    for name, folder in (shipped or {}).items():
+        made = ship(name, load_checkpoint(folder), results, weights=weights, pages=pages)
+        written += made
+    return written
