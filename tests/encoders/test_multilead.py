@@ -282,7 +282,7 @@ def step(
 
 
 def test_a_step_is_one_graph_that_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Traced as for compiling, but not compiled; dropout is drawn in another way then."""
+    """Traced as for compiling, but not compiled."""
     encoder = MultiLead(embedding_dim=8, samples=64, dropout=0.3, leads=LEADS[:2])
     _, weights, buffers = doubled(encoder, [5])
     weights = {name: tensor.requires_grad_() for name, tensor in weights.items()}
