@@ -97,12 +97,12 @@ def cost(results: StudyResults) -> str:
             f"{row['weights']:,}",
             f"{row['training'].get('epochs', 0):,}",
             f"{row['seconds']:,.0f} s",
+            str(row["device"]),
         ]
         for row in results.pretrainings
         if row["seed"] == 0 and row["method"] not in (SCRATCH, UNTRAINED)
     ]
     if not rows:
         return ""
-    devices = sorted({one["device"] for one in results.versions if one.get("device")})
-    heads = ["encoder", "weights", "epochs", "pre-training"]
-    return "\n\n".join(["## Cost", f"On {' and '.join(devices)}.", table(heads, rows)])
+    heads = ["encoder", "weights", "epochs", "pre-training", "device"]
+    return "\n\n".join(["## Cost", table(heads, rows)])

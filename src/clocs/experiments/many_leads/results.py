@@ -95,6 +95,7 @@ def row_of(run: Run) -> Row:
         "kind": run.kind,
         "seconds": run.seconds,
         "version": run.versions.get("clocs"),
+        "device": run.versions.get("device"),
         "method": encoder["method"],
         "datasets": encoder["datasets"],
         "most_leads": encoder["most_leads"],

@@ -72,8 +72,10 @@ def scores(results: StudyResults) -> str:
         return ""
     intro = (
         "Macro AUROC per recording on test patients, with 95 % intervals over patients and draws "
-        "of labelled patients. All methods have the same network, schedule and number of steps."
+        "of labelled patients."
     )
+    if len({row["method"] for row in results.scores} - {SCRATCH}) > 1:
+        intro += " All methods have the same network, schedule and number of steps."
     seeds = sorted({row["encoders"] for row in results.scores})
     number = f"Encoders per score: {' or '.join(map(str, seeds))}."
     return "\n\n".join(["## Scores", f"{intro} {number}", *text])
