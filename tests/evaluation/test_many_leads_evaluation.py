@@ -234,3 +234,14 @@ def test_few_labelled_patients_are_enough_for_every_protocol(
         for f in (0.1, 0.3)
     )
     assert 0 < max(few.labelled) < min(some.labelled)
+
+
+def test_few_labels_can_be_regularised_more_strongly(
+    group: list[Checkpoint], frames: Frames
+) -> None:
+    how: dict[str, Any] = {"protocol": "linear-converged", "by": "patient", "fraction": 0.1}
+    (usual,) = scored([group], frames, **how)
+    (same,) = scored([group], frames, strongest_l2=1, **how)
+    assert same.evaluation.auc == usual.evaluation.auc
+    (more,) = scored([group], frames, strongest_l2=100, **how)
+    assert max(usual.evaluation.settings["l2"]) <= 1 < max(more.evaluation.settings["l2"]) <= 100
