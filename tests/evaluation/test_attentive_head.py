@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -24,7 +26,7 @@ def maps(rows: int, seed: int, members: int = 2) -> LabelledMaps:
     features[:, torch.arange(rows), step, 0] += 4
     features[:, torch.arange(rows), step, 1] += 3.0 * label
     targets = torch.nn.functional.one_hot(label, 2).to(torch.uint8)
-    return LabelledMaps(features.half(), targets)
+    return LabelledMaps(features.half(), torch.zeros(members, rows, 2), targets)
 
 
 def test_attention_equals_a_loop_over_rows_and_classes() -> None:
@@ -42,13 +44,12 @@ def test_attention_equals_a_loop_over_rows_and_classes() -> None:
                 assert float(found[member, row, label]) == pytest.approx(float(expected), abs=1e-4)
 
 
-def test_the_head_starts_as_a_linear_layer_on_the_mean_over_time() -> None:
+def test_the_head_starts_as_the_linear_layer_that_it_is_given() -> None:
     part = maps(40, 0)
+    part = replace(part, linear=torch.randn(2, 40, 2, generator=torch.Generator().manual_seed(5)))
     head = AttentiveHead(part, part, [torch.arange(40)] * 2, multilabel=False)
     weights = head.parameters(keyed_random.member_keys([0, 1]))
-    x = (part.features.float() - head.mean) / head.spread
-    linear = torch.bmm(x.mean(dim=2), weights["weight"]) + weights["bias"][:, None]
-    assert torch.allclose(head.logits(weights, part), linear, atol=1e-5)
+    assert torch.equal(head.logits(weights, part), part.linear)
 
 
 def test_it_learns_what_a_mean_over_time_hides() -> None:
@@ -75,7 +76,7 @@ def test_a_member_learns_as_it_would_alone_and_logits_are_averaged_by_recording(
     for name, value in alone.weights.items():
         assert torch.allclose(together.weights[name][1:], value, atol=1e-5), name
     place = torch.arange(30) // 3
-    pooled = LabelledMaps(validation.features, validation.targets[::3], Averaging(place, 10))
+    pooled = replace(validation, targets=validation.targets[::3], average=Averaging(place, 10))
     rows = both.logits(together.weights, validation)
     expected = rows.unflatten(1, (10, 3)).mean(dim=2)
     assert torch.allclose(both.logits(together.weights, pooled), expected, atol=1e-6)

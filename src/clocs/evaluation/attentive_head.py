@@ -1,8 +1,9 @@
 """An attention head on frozen feature maps: each class looks at the steps that matter for it.
 
 For every class, a linear score of each step becomes a weight by a softmax over the steps, and the
-logit is the weighted mean of a second linear map. Scores start at zero, so that the head starts as
-a linear layer on the mean over time. Features are standardised channel by channel.
+weighted mean of a second linear map is added to what a linear layer reads from the embedding, which
+is solved beforehand and stays as it is. All that is learned starts at zero: the head is never far
+worse than that layer. Features are standardised channel by channel.
 """
 
 from __future__ import annotations
@@ -29,15 +30,19 @@ class LabelledMaps:
     """Feature maps of the rows of one part."""
 
     features: Tensor  # (members, rows, steps, channels), float16
+    linear: Tensor  # (members, rows, classes) logits of a linear layer on the embeddings
     targets: Tensor  # (rows, classes), or (recordings, classes) where logits are averaged
     average: Averaging | None = None  # over the rows of each recording
 
     def pieces(self) -> Iterator[Tensor]:
-        """Of some rows at a time, in float32."""
+        """Features of some rows at a time, in float32."""
         each = max(1, self.features[:, :1].numel())
         size = max(1, _AT_ONCE.get(self.features.device.type, 1 << 24) // each)
         for some in self.features.split(size, dim=1):
             yield some.float()
+
+    def of(self, members: list[int]) -> LabelledMaps:
+        return replace(self, features=self.features[members], linear=self.linear[members])
 
     def statistics(self) -> tuple[Tensor, Tensor]:
         """(members, 1, 1, channels) mean and standard deviation; 1 where that is 0."""
@@ -77,23 +82,18 @@ class AttentiveHead(Task):
 
     def of(self, members: list[int]) -> AttentiveHead:
         some = copy(self)
-        some.train, some.validation = (
-            replace(part, features=part.features[members]) for part in (self.train, self.validation)
-        )
+        some.train, some.validation = self.train.of(members), self.validation.of(members)
         some.rows, some.counts = self.rows[members], self.counts[members]
         some.mean, some.spread = self.mean[members], self.spread[members]
         some.weights = None if self.weights is None else self.weights[members]
         return some
 
     def parameters(self, keys: Tensor) -> Weights:
-        """Values as torch initialises a linear layer; scores of zero weigh all steps the same."""
-        channels, classes = self.train.features.shape[-1], self.train.targets.shape[-1]
-        shape = (channels, classes)
+        """Zeros: all steps weigh the same, and add nothing."""
+        shape = (self.train.features.shape[-1], self.train.targets.shape[-1])
         return {
-            "weight": keyed_random.symmetric(keys, "head.weight", shape, channels),
-            "bias": keyed_random.symmetric(keys, "head.bias", (classes,), channels),
-            "score": torch.zeros(len(keys), *shape, device=keys.device),
-        }
+            name: torch.zeros(len(keys), *shape, device=keys.device) for name in ("weight", "score")
+        } | {"bias": torch.zeros(len(keys), shape[1], device=keys.device)}
 
     def buffers(self, members: int) -> Weights:
         return {"none": torch.zeros(members, 0)}
@@ -123,7 +123,7 @@ class AttentiveHead(Task):
     def logits(self, weights: Weights, part: LabelledMaps) -> Tensor:
         """(members, rows or recordings, classes) of a part."""
         pieces = [attended(weights, self._standardised(some)) for some in part.pieces()]
-        found = torch.cat(pieces, dim=1)
+        found = part.linear + torch.cat(pieces, dim=1)
         return found if part.average is None else part.average(found)
 
     def _standardised(self, x: Tensor) -> Tensor:

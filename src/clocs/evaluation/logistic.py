@@ -8,16 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from clocs.errors import TrainingError
 from clocs.evaluation.classifier_loss import classifier_loss
 
+if TYPE_CHECKING:
+    from clocs.evaluation.protocol_data import LabelledEmbeddings
+
 L2_STRENGTHS = tuple(10.0**-k for k in range(8))  # strongest first: each solution starts the next
 _FLATTEST = 1e-5  # a solution's largest gradient, in standardised features
 _NEWTON, _CONJUGATE, _HALVINGS = 60, 60, 20  # the most steps of each kind
+_AT_ONCE = {"cpu": 1 << 24, "cuda": 1 << 28}  # numbers of the features of members solved together
 _LEAST_GAIN = 1e-4  # share of the expected decrease that a step must bring
 
 
@@ -95,6 +101,53 @@ def fit_logistic(
             "large for it; use another encoder"
         )
     return LogisticRegression(mean, spread, best, tuple(chosen.tolist()))
+
+
+def fit_members(
+    train: LabelledEmbeddings,
+    validation: LabelledEmbeddings,
+    labelled: Sequence[Tensor],
+    *,
+    class_weights: Tensor | None = None,
+    strongest_l2: float = L2_STRENGTHS[0],
+) -> LogisticRegression:
+    """`fit_logistic` for members with rows of their own, as many at a time as memory allows.
+
+    Args:
+        train: To learn from.
+        validation: To choose the penalty by.
+        labelled: For each member, the rows of `train` that it may learn from.
+        class_weights: (members, classes); None where all count the same.
+        strongest_l2: The strongest penalty to choose from, in steps of ten.
+    """
+    rows = pad_sequence(list(labelled), batch_first=True)  # members may have different numbers
+    present = pad_sequence([torch.ones_like(own) for own in labelled], batch_first=True)
+    stronger: list[float] = []
+    while L2_STRENGTHS[0] * 10 ** len(stronger) < strongest_l2:
+        stronger.insert(0, L2_STRENGTHS[0] * 10 ** (len(stronger) + 1))
+    most = _AT_ONCE.get(train.features.device.type, 1 << 24)
+    together = max(1, most // (rows.shape[1] * train.features.shape[2]))
+    made = []
+    for members in torch.arange(len(rows)).split(together):
+        own = rows[members].to(train.targets.device)
+        made.append(
+            fit_logistic(
+                train.features[members[:, None], own],
+                train.targets[own],
+                validation.features[members],
+                validation.targets,
+                multilabel=train.multilabel,
+                present=present[members].to(own.device) > 0,
+                class_weights=None if class_weights is None else class_weights[members],
+                l2_strengths=(*stronger, *L2_STRENGTHS),
+            )
+        )
+    return LogisticRegression(
+        mean=torch.cat([one.mean for one in made]),
+        spread=torch.cat([one.spread for one in made]),
+        weights=torch.cat([one.weights for one in made]),
+        l2=tuple(strength for one in made for strength in one.l2),
+    )
 
 
 class _Problem:

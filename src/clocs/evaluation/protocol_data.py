@@ -61,18 +61,23 @@ class ProtocolInput:
 
     def embeddings(self) -> list[LabelledEmbeddings]:
         """Training, validation and test, and test under conditions, by the frozen encoders."""
-        made = []
-        # members that share an encoder, and differ in their labelled rows alone, are embedded once
+        return [self.embedded(part) for part in self.parts]
+
+    def embedded(self, part: LabelledPart) -> LabelledEmbeddings:
+        """What is scored of a part, by the frozen encoders."""
+        features, average = self.encoded(part, embed_instances), part.averaging(self.device)
+        features = features if average is None else average(features)
+        return LabelledEmbeddings(features, self.targets(part), self.frames.multilabel)
+
+    def encoded(self, part: LabelledPart, how: Callable[..., Tensor]) -> Tensor:
+        """(members, rows, …) what `embed_instances` or `feature_maps` makes of a part's rows.
+
+        Members that share an encoder, and differ in their labelled rows alone, encode once.
+        """
         distinct = {id(one.weights): one for one in self.checkpoints}
         place = [list(distinct).index(id(one.weights)) for one in self.checkpoints]
-        for part in self.parts:
-            each = list(distinct.values())
-            features = embed_instances(each, part.frames, part.rows, self.device)
-            features = features if len(each) == len(place) else features[place]
-            average = part.averaging(self.device)
-            features = features if average is None else average(features)
-            made.append(LabelledEmbeddings(features, self.targets(part), self.frames.multilabel))
-        return made
+        made = how(list(distinct.values()), part.frames, part.rows, self.device)
+        return made if len(distinct) == len(place) else made[place]
 
     def class_weights(self) -> Tensor | None:
         """(members, classes) from what each member may learn from; None if unweighted."""

@@ -1,4 +1,4 @@
-"""An attention head on the frozen encoder's feature map, over the steps of each frame."""
+"""A linear layer on frozen embeddings and attention over the steps of their feature maps."""
 
 from __future__ import annotations
 
@@ -16,13 +16,22 @@ def predict(given: ProtocolInput, *, head_dropout: float, stop_by: str) -> Proto
 
     from clocs.evaluation.attentive_head import AttentiveHead, LabelledMaps
     from clocs.evaluation.labelled_rows import LabelledPart
+    from clocs.evaluation.logistic import fit_members
     from clocs.evaluation.protocol_data import CurveRecorder
-    from clocs.training.embed import feature_maps
+    from clocs.training.embed import embed_instances, feature_maps
     from clocs.training.loop import fit
 
+    linear = fit_members(
+        given.embedded(given.parts[0]),
+        given.embedded(given.parts[1]),
+        given.labelled,
+        class_weights=given.class_weights(),
+    )
+
     def maps(part: LabelledPart) -> LabelledMaps:
-        features = feature_maps(given.checkpoints, part.frames, part.rows, given.device)
-        return LabelledMaps(features, given.targets(part), part.averaging(given.device))
+        features, vectors = given.encoded(part, feature_maps), given.encoded(part, embed_instances)
+        logits, average = linear.logits(vectors).float(), part.averaging(given.device)
+        return LabelledMaps(features, logits, given.targets(part), average)
 
     validation = maps(given.parts[1])
     head = AttentiveHead(
@@ -41,13 +50,13 @@ def predict(given: ProtocolInput, *, head_dropout: float, stop_by: str) -> Proto
     logits = [head.logits(trained.weights, validation)]
     for part in given.parts[2:]:  # one at a time: feature maps are large
         logits.append(head.logits(trained.weights, maps(part)))
-    facts = {"best_epoch": trained.best_epoch, "status": trained.status}
+    facts = {"best_epoch": trained.best_epoch, "status": trained.status, "l2": list(linear.l2)}
     return given.output(*logits, per_member=facts, curves=recorder.curves)
 
 
 ATTENTIVE = EvaluationProtocol(
     name="attentive",
-    help="attention over the steps of the frozen feature map, one query per class",
+    help="linear-converged, and attention over the steps of the frozen feature map",
     predict=predict,
     options=(HEAD_DROPOUT, STOP_BY),
     trains=True,
