@@ -53,6 +53,14 @@ def test_an_item_brings_the_encoders_that_it_needs() -> None:
         chosen("az")
 
 
+def test_trying_it_out_takes_one_item_of_each_kind() -> None:
+    few = chosen(tiny=True)
+    kinds = {item.name.split("/")[0].split("-")[0] for item in few}
+    everything = {"pretrain", "linear", "finetune", "attentive", "hospital", "identity", "privacy"}
+    assert kinds == everything
+    assert len(few) < len(items()) / 4
+
+
 def test_results_carry_their_scores_and_settings_and_are_not_computed_twice(
     tmp_path: Path, quick: Recipe
 ) -> None:

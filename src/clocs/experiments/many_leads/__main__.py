@@ -33,7 +33,9 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--device", help="cpu, cuda, …; the best available by default")
     parser.add_argument("--seconds", type=float, help="time limit; the next call resumes")
-    parser.add_argument("--tiny", action="store_true", help="tiny settings, to try it out")
+    parser.add_argument(
+        "--tiny", action="store_true", help="tiny settings and one item of each kind, to try it out"
+    )
     parser.add_argument("--retry", action="store_true", help="compute again what failed")
     parser.add_argument("--dry-run", action="store_true", help="list the items and their states")
     parser.add_argument(
@@ -61,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
             _print("\n".join(f"Wrote {path}." for path in made))
             return 0
         if given.dry_run:
-            for item, state in plan_of(given.out, given.stages, given.only):
+            for item, state in plan_of(given.out, given.stages, given.only, tiny=given.tiny):
                 _print(f"{state:10} {item.name}")
             return 0
         base = TINY if given.tiny or given.frames is None else Recipe()

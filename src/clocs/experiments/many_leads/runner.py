@@ -46,15 +46,30 @@ class Done:
         return not self.failed and not self.left
 
 
-def chosen(stages: str = STAGES, only: Sequence[str] = ()) -> list[Item]:
-    """The items of these stages whose names contain one of `only`, and encoders they need."""
+def chosen(stages: str = STAGES, only: Sequence[str] = (), *, tiny: bool = False) -> list[Item]:
+    """The items of these stages whose names contain one of `only`, and encoders they need.
+
+    With `tiny` and without `only`, one of each kind in each stage, to try everything out.
+    """
     unknown = set(stages) - set(STAGES)
     if unknown:
         raise SettingError(f"`stages` are letters of {STAGES}, not {', '.join(sorted(unknown))}")
     every = items(stages)
     named = [item for item in every if not only or any(one in item.name for one in only)]
+    if tiny and not only:
+        named = [item for stage in stages for item in _one_of_each(items(stage))]
     needed = {encoder for item in named for encoder in item.encoders}
     return [item for item in every if item in named or item in needed]
+
+
+def _one_of_each(some: Sequence[Item]) -> list[Item]:
+    """The first of every kind."""
+    first: dict[tuple[object, ...], Item] = {}
+    for item in some:
+        if not isinstance(item, Pretraining):
+            more = (item.conditions, item.leads) if isinstance(item, Scoring) else ()
+            first.setdefault((_kind(item), *more), item)
+    return list(first.values())
 
 
 def run(
@@ -93,14 +108,17 @@ def run(
         if retry:
             ledger.forget_failures()
         deadline = None if seconds is None else began + seconds
-        return _Runner(ledger, bench, deadline, say).work(chosen(stages, only))
+        wanted = chosen(stages, only, tiny=recipe.name == TINY.name)
+        return _Runner(ledger, bench, deadline, say).work(wanted)
 
 
-def plan_of(out: Path, stages: str = STAGES, only: Sequence[str] = ()) -> list[tuple[Item, str]]:
-    """Every item and its state in the folder."""
+def plan_of(
+    out: Path, stages: str = STAGES, only: Sequence[str] = (), *, tiny: bool = False
+) -> list[tuple[Item, str]]:
+    """Every item and its state in the folder; arguments as for `chosen`."""
     with closing(open_ledger(out)) as ledger:
         states = ledger.states()
-    return [(item, states.get(item.name, "not begun")) for item in chosen(stages, only)]
+    return [(item, states.get(item.name, "not begun")) for item in chosen(stages, only, tiny=tiny)]
 
 
 class _Runner:
