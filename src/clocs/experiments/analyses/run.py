@@ -1,32 +1,24 @@
-"""What embeddings hold: analyses of encoders on stores or saved frames, as JSON and Markdown.
-
-Example: `python -m clocs.experiments.analyses identity RUN --data STORE --out RESULTS`. It needs
-only torch, numpy, scipy and safetensors where `--data` is a saved Frames file.
-"""
+"""What embeddings hold: analyses of encoders on stores or saved frames."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from clocs._version import __version__
-from clocs.errors import ClocsError, SettingError
+from clocs.errors import SettingError
 from clocs.evaluation.label_mapping import other_hospital
 from clocs.evaluation.noise_scores import noise_robustness
-from clocs.experiments.analysis_tables import tables
-from clocs.experiments.marked import fill
 from clocs.files import PUBLIC, write_atomic
 from clocs.frames.frames import Frames
 from clocs.patients.identity import identity_and_disease
 from clocs.patients.privacy import privacy
 from clocs.recording import FrameSpec
 from clocs.store.manifest import MANIFEST
-from clocs.training.checkpoint import Checkpoint, load_checkpoints
+from clocs.training.checkpoint import Checkpoint
 from clocs.training.device import pick_device
 
 
@@ -133,36 +125,3 @@ def save(found: dict[str, Any], out: Path) -> Path:
 def read_all(folder: Path) -> list[dict[str, Any]]:
     """All results in a folder, by name."""
     return [json.loads(path.read_text("utf-8")) for path in sorted(folder.glob("*.json"))]
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m clocs.experiments.analyses", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("name", choices=[*ANALYSES, "page"], help="page: only --fill")
-    parser.add_argument("checkpoints", type=Path, nargs="*", help="files, or folders of seeds")
-    parser.add_argument("--data", type=Path, action="append", default=[], help="store or frames")
-    parser.add_argument("--seconds", type=float, help="of a frame; as trained by default")
-    parser.add_argument("--out", type=Path, required=True, help="folder of results, as JSON")
-    parser.add_argument("--fill", type=Path, action="append", default=[], help="Markdown to fill")
-    parser.add_argument("--device", help="cpu, cuda, …; the best available by default")
-    given = parser.parse_args(arguments)
-    try:
-        for one in given.checkpoints:
-            checkpoints = load_checkpoints(one)
-            data = [load_data(path, checkpoints[0], given.seconds) for path in given.data]
-            for found in analyse(given.name, checkpoints, data, device=given.device):
-                sys.stdout.write(f"{save(found, given.out)}\n")
-                sys.stdout.flush()
-        parts = tables(read_all(given.out))
-        for page in given.fill:
-            fill(page, parts)
-    except (ClocsError, OSError) as error:
-        sys.stderr.write(f"clocs: {error}\n")
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

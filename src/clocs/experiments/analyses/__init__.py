@@ -1,0 +1,1 @@
+"""What the embeddings of any encoder hold: noise, other hospitals, identity, privacy."""
