@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from clocs import keyed_random
 from clocs.encoders.make import ENCODERS, make_encoder
 from clocs.errors import SettingError
+from clocs.evaluation.groups import evaluate_frames
 from clocs.frames.frames import Frames
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain_frames import pretrain_frames
@@ -113,3 +114,29 @@ def test_a_module_that_needs_data_to_be_made_works(monkeypatch: pytest.MonkeyPat
     encoder = make_encoder("net", embedding_dim=5, samples=90)
     x = torch.rand(2, 3, 90)
     assert encoder.encode(encoder.parameters(KEYS), encoder.buffers(2), x).shape == (2, 3, 5)
+
+
+class Plain(nn.Module):
+    """Nothing but weights: no batch norm, nothing frozen."""
+
+    def __init__(self, *, embedding_dim: int, samples: int, dropout: float) -> None:
+        super().__init__()
+        self.convolution = nn.Conv1d(1, 4, kernel_size=7, stride=4)
+        self.linear = nn.Linear(4, embedding_dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        z: Tensor = self.linear(self.convolution(x).relu().mean(dim=2))
+        return z
+
+
+def test_a_module_without_buffers_is_trained_and_fine_tuned(
+    small_frames: Frames, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ENCODERS, "net", Plain)
+    settings = Settings(epochs=1, batch_size=32, average=0.5)
+    plan = Plan("cmsc", (0, 1), encoder="net", embedding_dim=4, settings=settings)
+    made = pretrain_frames(small_frames, plan, tmp_path / "run")
+    found = evaluate_frames(
+        made, small_frames, protocol="finetune", settings=settings, resamples=0, check_leaks=False
+    )
+    assert made[0].buffers == {} and 0 <= found.auc_mean <= 1

@@ -39,15 +39,20 @@ class Layout:
     def of(cls, tensors: Weights) -> Layout:
         return cls({name: tuple(tensor.shape[1:]) for name, tensor in tensors.items()})
 
-    def pack(self, tensors: Weights) -> Tensor:
-        """Tensors -> (members, numbers): a copy, unless they are parts of such rows already."""
+    def pack(self, tensors: Weights, none: Tensor | None = None) -> Tensor:
+        """Tensors -> (members, numbers): a copy, unless they are parts of such rows already.
+
+        `none`, (members, 0), is what there is where a row has no tensors.
+        """
+        if none is not None and not self.shapes:
+            return none
         parts = [tensors[name] for name in self.shapes]
         rows = _rows_of(parts)
         return torch.cat([part.flatten(1) for part in parts], dim=1) if rows is None else rows
 
     def unpack(self, rows: Tensor) -> Weights:
         """(members, numbers) -> tensors, as views of the rows."""
-        parts = rows.split(self.sizes, dim=1)
+        parts = rows.split(self.sizes, dim=1) if self.shapes else ()
         return {
             name: part.unflatten(1, shape) if len(shape) != 1 else part
             for part, (name, shape) in zip(parts, self.shapes.items(), strict=True)

@@ -95,7 +95,8 @@ def fit(
     parameters = {k: v.to(device, dtype) for k, v in task.parameters(keys).items()}
     buffers = {k: v.to(device, dtype) for k, v in task.buffers(len(seeds)).items()}
     layouts = Layout.of(parameters), Layout.of(buffers)
-    theta, statistics = layouts[0].pack(parameters), layouts[1].pack(buffers)
+    theta = layouts[0].pack(parameters)
+    statistics = layouts[1].pack(buffers, theta.new_zeros(len(seeds), 0))
     if state is not None and is_saved(state):
         fleet = Fleet.load(state, device)
         shapes = fleet.theta.shape, fleet.buffers.shape, fleet.average is not None
@@ -272,7 +273,9 @@ class Engine:
         slopes = torch.autograd.grad(losses, leaves, ones, materialize_grads=True)
         losses = losses.detach()
         gradient = self.layouts[0].pack(dict(zip(weights, slopes, strict=True)))
-        moved = fleet.step(gradient, self.layouts[1].pack(after), losses, self.optimiser, on)
+        moved = fleet.step(
+            gradient, self.layouts[1].pack(after, fleet.buffers), losses, self.optimiser, on
+        )
         with torch.no_grad():
             weights, before = _unpack(self.layouts, fleet.theta, fleet.buffers)
             later = self.task.after_step(weights, before)
