@@ -17,21 +17,27 @@ from clocs.training.signals import Signals, standardise
 
 
 def random_subsets(present: Tensor, keys: Tensor, most: int) -> Tensor:
-    """present: (members, n, leads) bool -> the same: 1 to `most` leads of those present.
+    """present: (members, n, leads) bool -> the same: 1 to `most` leads of those present."""
+    lead, kept = random_leads(present, keys, most)
+    return torch.zeros_like(present).scatter_(2, lead, kept)
 
-    How many is uniform in 1 … the lesser of `most` and those present, and so is which. A function
-    of key, row and lead; nothing waits for the host.
+
+def random_leads(present: Tensor, keys: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """present: (members, n, leads) bool -> (members, n, most): leads, and whether they are kept.
+
+    How many is uniform in 1 … the lesser of `most` and those present, and so is which; those kept
+    come first, and all are different. A function of key, row and lead; nothing waits for the host.
     """
     members, n, leads = present.shape
     key = keyed_random.fold(keys, keyed_random.stream("leads"))
     draws = keyed_random.bits(key, n * leads).view(present.shape)
     last = torch.iinfo(torch.int64).max
-    draws = draws.masked_fill(~present, last)
-    rank = (draws[..., None, :] < draws[..., :, None]).sum(dim=-1)
+    lead = draws.masked_fill(~present, last).argsort(dim=-1, stable=True)[..., :most]
     size_key = keyed_random.fold(keys, keyed_random.stream("number of leads"))
     share = keyed_random.uniform(size_key, n).view(members, n, 1)
     limit = present.sum(dim=-1, keepdim=True).clamp(max=most)
-    return present & (rank < 1 + (share * limit).to(torch.int64))
+    number = torch.arange(lead.shape[-1], device=lead.device)
+    return lead, (number < 1 + (share * limit).to(torch.int64)) & present.gather(2, lead)
 
 
 class ManyLeadBatchMaker:
@@ -81,17 +87,24 @@ class ManyLeadBatchMaker:
         chains: tuple[Chain | None, ...],
     ) -> Tensor:
         """(members, windows·batch, leads, samples) of the copies of that number."""
-        starts, chain = starts[members], chains[number]
+        starts, scale, chain = starts[members], scale[members], chains[number]
         key = keyed_random.fold(keys[members], keyed_random.stream("copy"), number)
-        if self.views.most_leads:
-            kept = random_subsets(starts != ABSENT, key, self.views.most_leads)
-            starts = torch.where(kept, starts, ABSENT)
+        if not self.views.most_leads:
+            return self._perturbed(starts, scale, key, chain)
+        # only what is seen is gathered and perturbed, and then put into its place
+        lead, kept = random_leads(starts != ABSENT, key, self.views.most_leads)
+        own = torch.where(kept, starts.gather(2, lead), ABSENT)
+        seen = self._perturbed(own, scale.gather(2, lead), key, chain)
+        x = seen.new_full((*starts.shape, seen.shape[-1]), torch.nan)
+        return x.scatter_(2, lead[..., None].expand_as(seen), seen)
+
+    def _perturbed(self, starts: Tensor, scale: Tensor, key: Tensor, chain: Chain | None) -> Tensor:
+        """starts, scale: (members, n, leads) -> (members, n, leads, samples), nan where absent."""
         if chain is None:
             return self.signals.standardised(starts)
         if self.views.normalised_first:
             x = self.signals.standardised(starts)
         else:
-            there = torch.where(starts == ABSENT, torch.nan, scale[members])
-            x = self.signals.raw(starts, there)
+            x = self.signals.raw(starts, torch.where(starts == ABSENT, torch.nan, scale))
         x = chain(x, key)
         return (x if self.views.normalised_first else standardise(x)).to(self.signals.dtype)
