@@ -20,6 +20,17 @@ from clocs.frame_spec import FrameSpec as FrameSpec  # noqa: PLC0414
 
 STANDARD_LEADS = ("I", "II", "III", "aVR", "aVL", "aVF", "V1", "V2", "V3", "V4", "V5", "V6")
 PAPER_LEADS = ("II", "V2", "aVL", "aVR")  # the four of the paper, in its order
+UNNAMED_LEAD = "ECG"  # of recordings that have a single lead, without a name
+
+
+def unnamed_lead(dataset: str = "") -> str:
+    """The standard lead that a single lead without a name is most like, for encoders of many.
+
+    I, between the hands, for the recorder of PhysioNet 2017, which is held in both; otherwise II,
+    as patches and monitors record it.
+    """
+    return "I" if dataset == "physionet2017" else "II"
+
 
 # How many of a unit make one mV, by lower-case name; two characters look like a µ.
 UNITS_PER_MV = {"mv": 1.0, "uv": 1000.0, "µv": 1000.0, "μv": 1000.0, "nv": 1e6, "v": 1e-3}

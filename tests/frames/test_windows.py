@@ -60,12 +60,12 @@ def test_recordings_that_are_too_short_are_left_out_and_said(frames: Frames) -> 
 
 
 def test_a_run_ends_where_a_lead_or_a_label_changes(frames: Frames) -> None:
-    assert np.array_equal(runs(frames), frames.recording)
+    assert np.array_equal(runs(frames, of_one_label=True), frames.recording)
     early, late = room(frames)
     assert early[:4].tolist() == [0, 250, 500, 750] and late[:4].tolist() == [750, 500, 250, 0]
     starts, target = frames.starts.copy(), frames.target.copy()
     starts[1, 0] = ABSENT
     target[6:8] = 1 - target[6:8]
     changed = replace(frames, starts=starts, target=target)
-    assert runs(changed)[:8].tolist() == [0, 1, 2, 2, 3, 3, 4, 4]
+    assert runs(changed, of_one_label=True)[:8].tolist() == [0, 1, 2, 2, 3, 3, 4, 4]
     assert room(changed)[1][:8].tolist() == [0, 0, 250, 0, 250, 0, 250, 0]

@@ -83,9 +83,7 @@ WarmUp = Annotated[
 ]
 Clip = Annotated[
     float | None,
-    typer.Option(
-        help="Greatest norm of a gradient; longer ones are shortened. By default none is."
-    ),
+    typer.Option(help="Clip gradients to this norm; off by default."),
 ]
 Average = Annotated[
     float | None,

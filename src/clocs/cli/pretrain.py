@@ -53,25 +53,25 @@ def pretrain(
     ] = "cnn",
     embedding_dim: Annotated[
         int | None,
-        typer.Option(
-            help="Dimension of the embeddings; 128 by default, and 640 of multilead.", min=1
-        ),
+        typer.Option(help="Dimension of the embeddings; 128 by default, 640 for multilead.", min=1),
     ] = None,
     leads: Annotated[
         str | None,
         typer.Option(
-            help="Leads to use, such as II,V2,aVL,aVR (the default, where present); of multilead, "
-            "those that it sees at once, by default the twelve standard leads. Recordings may lack "
-            "some of these."
+            help="Leads to use, such as II,V2,aVL,aVR (the default, where present). For multilead, "
+            "the leads it sees at once: the twelve standard leads by default, of which recordings "
+            "may lack some."
         ),
     ] = None,
     seconds: Annotated[
         float | None,
-        typer.Option(help="Duration of a frame; the store's by default, and 5 of multilead."),
+        typer.Option(help="Duration of a frame; the store's by default, 5 s for multilead."),
     ] = None,
     rate: Annotated[
         float | None,
-        typer.Option(help="Hz of a frame; the store's by default, and 100 of multilead."),
+        typer.Option(
+            help="Samples per second of a frame; the store's by default, 100 for multilead."
+        ),
     ] = None,
     perturb: Annotated[
         list[str] | None,

@@ -14,10 +14,10 @@ from clocs.datasets.base import DatasetRow, Entry, Listing, PublishedDataset
 from clocs.errors import SourceError, UnusableError
 from clocs.formats.source import Source
 from clocs.formats.wfdb import read_wfdb, refuse_missing
-from clocs.recording import FrameSpec, Recording
+from clocs.recording import UNNAMED_LEAD, FrameSpec, Recording
 from clocs.registry import Option
 
-LEADS = ("ECG",)
+LEADS = (UNNAMED_LEAD,)
 # Some copies hold the first labels under a name of their own, and newer ones as REFERENCE.csv.
 TABLES = {
     "original": ("REFERENCE-original.csv", "REFERENCE.csv"),

@@ -1,7 +1,7 @@
 """What networks of many leads share: the stem, batch norm, missing leads, members, compiling.
 
 A missing lead is zero in the stem, where the others are scaled up by √(leads / leads that are
-there), and a learned number per missing lead and channel tells the network which ones they are.
+there); a learned weight per lead and channel, added where the lead is there, tells which ones are.
 The embedding is the mean over time of the feature map and its greatest value: what lasts, and what
 happens once.
 
@@ -196,8 +196,8 @@ def _forward(network: Network, dropout: float, *, compiled: bool) -> Forward:
 def _dropped_sizes(network: Network, n: int, samples: int) -> tuple[int, ...]:
     """How many numbers each block drops out of, for n frames.
 
-    Their draws are made before the forward pass, outside of what is compiled: the arithmetic of
-    64-bit random numbers is nothing for a compiler of indices.
+    Random numbers are drawn before the forward pass, so that their 64-bit arithmetic is not
+    compiled with it.
     """
     sizes: list[int] = []
 
@@ -266,9 +266,9 @@ def _feature_map(network: Network, weights: Weights, x: Tensor) -> Tensor:
         return _convolve(h, weight, conv, bias)
 
     h, there = _input(x, weights[THERE].dtype)
-    told = functional.linear(there, weights[THERE])
+    mask = functional.linear(there, weights[THERE])
     h = convolved(network.stem, h)
-    h = h.add_(told.to(h.dtype)[:, :, None, None]).relu_()
+    h = h.add_(mask.to(h.dtype)[:, :, None, None]).relu_()
     return network.body(h, convolved, lambda block, h: h)
 
 

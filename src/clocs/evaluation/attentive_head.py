@@ -1,9 +1,9 @@
 """An attention head on frozen feature maps: each class looks at the steps that matter for it.
 
 For every class, a linear score of each step becomes a weight by a softmax over the steps, and the
-weighted mean of a second linear map is added to what a linear layer reads from the embedding, which
-is solved beforehand and stays as it is. All that is learned starts at zero: the head is never far
-worse than that layer. Features are standardised channel by channel.
+head's logit is the weighted mean of a second linear map. The head is trained by itself, starting at
+zero; its logits are then added to those of a linear layer on the embeddings, solved beforehand.
+The sum decides when training stops. Features are standardised channel by channel.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from clocs.evaluation.groups import GroupResult
 from clocs.evaluation.labelled_rows import By, Per
 from clocs.evaluation.result import Evaluation
 from clocs.frames.folds import split_of
-from clocs.frames.make import make_frames
+from clocs.frames.make import leads_of_those, make_frames
 from clocs.recording import Filters, FrameSpec
 from clocs.store.store import Store, as_store
 from clocs.training.checkpoint import Checkpoint, as_checkpoints
@@ -278,7 +278,7 @@ def _leads_of_encoders(groups: Sequence[Sequence[Checkpoint]], store: Store) -> 
 
 def _leads_seen(leads: tuple[str, ...], store: Store) -> tuple[str, ...]:
     """Those of an encoder of many leads that the store has; it does without the others."""
-    found = tuple(lead for lead in leads if lead in store.leads)
+    found = tuple(leads_of_those(store, leads))
     if not found:
         raise SettingError(
             f"the encoder sees {', '.join(leads)}, and {store.path} has none of them, only "

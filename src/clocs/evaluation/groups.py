@@ -31,13 +31,14 @@ from clocs.evaluation.labelled_rows import (
     choose_rows,
     rows_with_label,
 )
-from clocs.evaluation.predictions import ALL, Predictions, numbered
+from clocs.evaluation.predictions import Predictions, numbered
 from clocs.evaluation.protocol_data import ProtocolInput, ProtocolOutput
 from clocs.evaluation.protocols import find_protocol
 from clocs.evaluation.result import Evaluation
 from clocs.evaluation.scores import overall_scores, scores_by_sex_and_age
 from clocs.frames.frames import Frames
 from clocs.frames.splits import PARTS
+from clocs.frames.views import ALL_LEADS
 from clocs.frames.windows import with_seconds
 from clocs.registry import chosen_options
 from clocs.training import leak_guard
@@ -254,7 +255,7 @@ def _result(
         ),
         **numbered("patient", frames.patient[test.frame], frames.patient_ids),
         **numbered("recording", recording, frames.recording_ids),
-        leads=(ALL,) if at_once else tuple(frames.leads),
+        leads=(ALL_LEADS,) if at_once else tuple(frames.leads),
         frame=frames.segment[test.frame] * np.int32(test.per == "row"),
         lead=test.rows.lead[test.first] * (not at_once),
         per=test.per,

@@ -22,7 +22,6 @@ from clocs.sealed import ArrayFile
 FILE = ArrayFile(
     "a file of predictions", key="clocs", format=3, remedy="evaluate again to write it anew"
 )
-ALL = "all"  # the lead of rows that are of all leads at once
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class Predictions:
     recording: NDArray[np.int64]  # (rows,) index into `recording_ids`
     frame: NDArray[np.int32]  # (rows,) number of the frame within the recording, from 0
     lead: NDArray[np.int64]  # (rows,) index into `leads`
-    # what a row is: 'row', a frame of a lead (or of `ALL` leads at once), or 'recording'
+    # what a row is: 'row', a frame of a lead (or of `ALL_LEADS` at once), or 'recording'
     per: str = "row"
 
     def __len__(self) -> int:

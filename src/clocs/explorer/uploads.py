@@ -102,8 +102,9 @@ def embed_upload(
     where the encoder sees one lead at a time, and a note says so.
     """
     from clocs.patients.embed_files import embed_recordings
-    from clocs.patients.encode import frame_of
+    from clocs.patients.encode import frame_of, known_leads, placed
 
+    recording = placed(recording, known_leads(checkpoint))
     wanted = leads or checkpoint.card.leads
     common = [lead for lead in wanted if lead in recording.leads]
     guessed = recording.extra.get("notice", "")

@@ -17,9 +17,8 @@ from clocs.errors import UnusableError
 from clocs.formats.base import ReadOptions
 from clocs.formats.samples import from_floats, from_integers, leads_of, units_per_mv
 from clocs.limits import check_size
-from clocs.recording import STANDARD_LEADS, Recording, check_plausible, check_rate
+from clocs.recording import STANDARD_LEADS, UNNAMED_LEAD, Recording, check_plausible, check_rate
 
-UNNAMED = "ECG"  # the lead of a recording that has one, without a name
 _MOST_LEADS = 64
 _LOOKED_AT = 500  # values of each lead, from which a unit is guessed
 # What the middle 99 % of a lead span: ECGs have 0.05 to 20 mV, drift and lost leads included.
@@ -177,7 +176,7 @@ def _leads(
     if options.leads is not None and len(options.leads) == count:
         return leads_of(options.leads, {}, name=name)
     if count == 1:
-        return leads_of((UNNAMED,), options.lead_names, name=name)
+        return leads_of((UNNAMED_LEAD,), options.lead_names, name=name)
     if count == len(STANDARD_LEADS):
         notices.append("twelve leads without names are taken in the standard order, I to V6")
         return STANDARD_LEADS

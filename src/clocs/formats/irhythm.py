@@ -15,10 +15,10 @@ from clocs.errors import UnusableError
 from clocs.formats.base import FileFormat, ReadOptions
 from clocs.formats.leads import name_leads
 from clocs.formats.source import Source, stem
-from clocs.recording import Episode, Recording
+from clocs.recording import UNNAMED_LEAD, Episode, Recording
 
 RATE_HZ = 200.0
-LEAD = "ECG"
+LEAD = UNNAMED_LEAD
 
 
 def read_ecg(data: bytes, *, name: str) -> Recording:

@@ -21,7 +21,7 @@ from clocs.errors import SettingError
 from clocs.frames import limb_leads
 from clocs.frames.folds import Folds
 from clocs.frames.splits import parts_of
-from clocs.recording import STANDARD_LEADS, FrameSpec
+from clocs.recording import STANDARD_LEADS, UNNAMED_LEAD, FrameSpec, unnamed_lead
 from clocs.sealed import ArrayFile
 
 FILE = ArrayFile(
@@ -31,7 +31,6 @@ FILE = ArrayFile(
     remedy="make it again from its store with `clocs frames`",
 )
 SEXES = ("unknown", "male", "female")
-UNNAMED_LEAD = "ECG"  # of recordings that have one lead only
 SEVERAL = "+"  # between the names of joined datasets
 ABSENT = limb_leads.ABSENT  # in `starts`: this frame has no signal in this lead
 # Fields that earlier versions do not know, and the values that they stand for.
@@ -269,15 +268,6 @@ class Frames:
         derive = facts.pop("derive", False)
         frames = cls(signals=signals, **_plain(facts), **arrays)
         return frames.with_limb_leads() if derive else frames
-
-
-def unnamed_lead(dataset: str) -> str:
-    """The standard lead that a single lead without a name is most like, for encoders of many.
-
-    I, between the hands, for the recorder of PhysioNet 2017, which is held in both; else II, as
-    patches and monitors have it.
-    """
-    return "I" if dataset == "physionet2017" else "II"
 
 
 def _plain(facts: dict[str, Any]) -> dict[str, Any]:

@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 from clocs.errors import ClocsWarning, SettingError
 from clocs.frames.folds import Folds, Split
-from clocs.frames.frames import ABSENT, SEXES, UNNAMED_LEAD, Frames, unnamed_lead
+from clocs.frames.frames import ABSENT, SEXES, Frames
 from clocs.frames.patient_split import split_patients
 from clocs.frames.positions import Cuts, FrameLabels, cut, frame_count, label_frames
 from clocs.frames.present import bridged, gaps_of, has_leads, present_frames
 from clocs.frames.resample import LONG, TOGETHER, CutWindows, cut_windows
 from clocs.frames.signal_memory import allocate_signals
 from clocs.parallel import ahead, alike
-from clocs.recording import FrameSpec, canonical_lead
+from clocs.recording import UNNAMED_LEAD, FrameSpec, canonical_lead, unnamed_lead
 from clocs.store.store import Store
 
 _Decoded: TypeAlias = tuple[int, NDArray[np.int16]]

@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 
 from clocs.errors import SettingError
 from clocs.frames.frames import ABSENT, Frames
+from clocs.frames.windows import any_start, ends, runs
 from clocs.recording import FrameSpec
 from clocs.store.manifest import Manifest
 
+ALL_LEADS = "all"  # as the name of a lead: of a frame in all its leads at once
 MOST_LEADS = 2  # of a view through a random subset: more or all of them taught less
 
 
@@ -164,7 +166,8 @@ def instances(
         run = first[:, None] + np.arange(views.segments)  # (groups, segments)
     starts, scale = frames.starts[run], frames.scale[run]  # (groups, segments, leads)
     n_leads = frames.starts.shape[1]
-    room = (last - first) * frames.spec.samples if views.random_crops else None
+    place = any_start(frames)
+    room = place[last] - place[first] if views.random_crops else None
     if leads_at_once or of == "frame":
         shape = (len(first), views.segments * n_leads)
         lead = np.zeros(len(first), np.int64)
@@ -191,18 +194,8 @@ def instances(
 
 
 def _runs(frames: Frames, split: int | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """First and last row of each run of consecutive frames of one recording with the same leads.
-
-    The signals of a lead lie next to one another in such a run, and have one scale.
-    """
-    same = (frames.recording[1:] == frames.recording[:-1]) & (np.diff(frames.segment) == 1)
-    same &= (frames.present[1:] == frames.present[:-1]).all(axis=1)
-    nearby = (np.diff(frames.starts, axis=0) == frames.spec.samples) & (
-        np.diff(frames.scale, axis=0) == 0
-    )
-    same &= (nearby | ~frames.present[1:]).all(axis=1)
-    first = np.flatnonzero(np.concatenate(([True], ~same)))
-    last = np.append(first[1:], len(frames)) - 1
+    """First and last row of each run of a part."""
+    first, last = ends(runs(frames, of_one_label=False))
     if split is not None:
         chosen = frames.split[first] == split
         first, last = first[chosen], last[chosen]

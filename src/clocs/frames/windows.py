@@ -1,4 +1,4 @@
-"""Frames of another duration, made of the frames there are: their signals lie one after another."""
+"""Runs: frames of a recording whose signals lie one after another, so that others can be cut."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ from clocs.errors import ClocsWarning, SettingError
 from clocs.frames.frames import ABSENT, Frames
 
 
-def runs(frames: Frames) -> NDArray[np.int64]:
+def runs(frames: Frames, *, of_one_label: bool) -> NDArray[np.int64]:
     """(frames,) the number of the run that each frame is in.
 
-    A run is a stretch of one recording without gaps, with the same leads and labels all along.
+    A run is a stretch of one recording without gaps, with the same leads all along, and with the
+    same labels if it is `of_one_label`.
     """
     if not len(frames):
         return np.zeros(0, np.int64)
     starts, there = frames.starts, frames.present
-    same = frames.recording[1:] == frames.recording[:-1]
+    # packed frames lie next to one another even where one between them was left out
+    same = (frames.recording[1:] == frames.recording[:-1]) & (np.diff(frames.segment) == 1)
     same &= (there[1:] == there[:-1]).all(axis=1) & there[1:].any(axis=1)
-    same &= (frames.target[1:] == frames.target[:-1]).all(axis=1)
+    if of_one_label:
+        same &= (frames.target[1:] == frames.target[:-1]).all(axis=1)
     scale = np.where(there, frames.scale, 0)
     same &= (scale[1:] == scale[:-1]).all(axis=1)
     step = np.diff(starts, axis=0)
@@ -35,9 +38,8 @@ def runs(frames: Frames) -> NDArray[np.int64]:
 
 def room(frames: Frames) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """(frames,) how many samples earlier, and later, a frame could begin within its run."""
-    number, place = runs(frames), _any_start(frames)
-    first = np.unique(number, return_index=True)[1]
-    last = np.append(first[1:], len(number)) - 1
+    number, place = runs(frames, of_one_label=True), any_start(frames)
+    first, last = ends(number)
     return place - place[first][number], place[last][number] - place
 
 
@@ -50,9 +52,8 @@ def with_seconds(frames: Frames, seconds: float) -> Frames:
     spec = replace(frames.spec, seconds=seconds, samples=round(seconds * frames.spec.rate))
     if spec.samples == frames.spec.samples:
         return frames
-    number, place = runs(frames), _any_start(frames)
-    first = np.unique(number, return_index=True)[1]
-    last = np.append(first[1:], len(number)) - 1
+    number, place = runs(frames, of_one_label=True), any_start(frames)
+    first, last = ends(number)
     length = place[last] - place[first] + frames.spec.samples
     counts = np.where(length >= spec.samples, -(-length // spec.samples), 0)
     if not counts.any():
@@ -87,7 +88,13 @@ def with_seconds(frames: Frames, seconds: float) -> Frames:
     )
 
 
-def _any_start(frames: Frames) -> NDArray[np.int64]:
+def ends(number: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The first and last frame of each run; number: (frames,) of the run."""
+    first = np.unique(number, return_index=True)[1]
+    return first, np.append(first[1:], len(number)) - 1
+
+
+def any_start(frames: Frames) -> NDArray[np.int64]:
     """(frames,) where a lead that is there begins; 0 where none is."""
     found = frames.starts[np.arange(len(frames)), frames.present.argmax(axis=1)]
     return np.asarray(np.maximum(found, 0), np.int64)

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from clocs.errors import ClocsWarning, SettingError
 from clocs.formats.read import options_of
-from clocs.frames.make import FramePlan, plan_frames
+from clocs.frames.make import FramePlan, leads_of_those, plan_frames
 from clocs.frames.positions import frame_count
 from clocs.frames.splits import PARTS
+from clocs.frames.views import ALL_LEADS
 from clocs.patients.embed_files import embed_recordings, read_files
 from clocs.patients.embeddings import Embeddings, joined
 from clocs.patients.encode import (
-    ALL_LEADS,
     Windows,
     collect,
     encoded,
@@ -31,7 +31,7 @@ from clocs.patients.encode import (
     side_by_side,
 )
 from clocs.patients.rows import Level, check_level, frame_rows
-from clocs.recording import FrameSpec
+from clocs.recording import UNNAMED_LEAD, FrameSpec, unnamed_lead
 from clocs.store.manifest import MANIFEST
 from clocs.store.store import Store, as_store, expect_different_stores
 from clocs.training.checkpoint import Checkpoint, as_checkpoint
@@ -170,8 +170,9 @@ def embed_levels(
     spec = spec or (checkpoint.card.frame if known else store.manifest.frame)
     spec = replace(spec, filters=checkpoint.card.frame.filters)
     checkpoint, spec = fitted(checkpoint, spec)
-    own_leads = [lead for lead in wanted if lead in store.leads]
+    own_leads = _leads_there(checkpoint, store, wanted)
     plan = plan_frames(store, spec=spec, leads=own_leads, split_seed=split_seed)
+    stands_for = {UNNAMED_LEAD: unnamed_lead(store.manifest.dataset)}
     chosen = _recordings_of(plan, split, only)
 
     def windows() -> Iterator[Windows]:
@@ -180,7 +181,8 @@ def embed_levels(
         for done, (i, values, _) in enumerate(plan.windows(chosen), start=1):
             own = used[first[i] : first[i + 1], plan.has[i]]
             if known:
-                leads = [lead for lead, has in zip(plan.leads, plan.has[i], strict=True) if has]
+                there = zip(plan.leads, plan.has[i], strict=True)
+                leads = [stands_for.get(lead, lead) for lead, has in there if has]
                 yield side_by_side(known, leads, values.transpose(1, 0, 2), own)
             else:
                 yield values.transpose(1, 0, 2)[own]
@@ -206,8 +208,9 @@ def store_leads(
         SettingError: No recording of the store has any of them.
     """
     wanted = leads_of(checkpoint, leads)
-    missing = [lead for lead in wanted if lead not in store.leads]
-    if len(missing) == len(wanted):
+    found = _leads_there(checkpoint, store, wanted)
+    missing = [lead for lead in wanted if lead not in found]
+    if not found:
         trained = "the encoder was trained on" if leads is None else "`leads` are"
         raise SettingError(
             f"{trained} {', '.join(wanted)}, and {store.path} has none of them; choose from "
@@ -216,11 +219,18 @@ def store_leads(
     if missing:
         warnings.warn(
             f"{store.path} has no lead {', '.join(missing)}: it is embedded from "
-            f"{', '.join(lead for lead in wanted if lead not in missing)} alone",
+            f"{', '.join(found)} alone",
             ClocsWarning,
             stacklevel=3,
         )
     return wanted
+
+
+def _leads_there(checkpoint: Checkpoint, store: Store, wanted: Sequence[str]) -> list[str]:
+    """Those of the leads that a store has, by its own names."""
+    if checkpoint.encoder.leads:
+        return leads_of_those(store, wanted)
+    return [lead for lead in wanted if lead in store.leads]
 
 
 def _recordings_of(

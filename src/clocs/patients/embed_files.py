@@ -23,16 +23,17 @@ from clocs.formats.read import Found, find_recordings, known_suffixes, read_seve
 from clocs.frames.positions import cut, frame_count
 from clocs.frames.present import bridged, touched
 from clocs.frames.resample import LONG, TOGETHER, cut_windows
+from clocs.frames.views import ALL_LEADS
 from clocs.parallel import ahead, alike
 from clocs.patients.embeddings import Embeddings
 from clocs.patients.encode import (
-    ALL_LEADS,
     Windows,
     collect,
     encoded,
     fitted,
     known_leads,
     leads_of,
+    placed,
     side_by_side,
 )
 from clocs.patients.rows import Level, check_level, file_row, rows_of_files
@@ -141,7 +142,8 @@ def embed_recordings(
 
     def windows() -> Iterator[Windows]:
         done = 0
-        runs = alike(recordings, _shape, TOGETHER)
+        given = (placed(one, known) if isinstance(one, Recording) else one for one in recordings)
+        runs = alike(given, _shape, TOGETHER)
         for made in ahead(lambda run: _cut(run, frame, wanted), runs, _AHEAD):
             done += len(made)
             progress(done)

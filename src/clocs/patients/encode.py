@@ -17,15 +17,13 @@ from clocs.frames.frames import ABSENT
 from clocs.patients.embeddings import Embeddings, from_means
 from clocs.patients.rows import Level, group_rows
 from clocs.patients.unit_vectors import UnitMeans, lengths
-from clocs.recording import FrameSpec, canonical_lead
+from clocs.recording import UNNAMED_LEAD, FrameSpec, Recording, canonical_lead, unnamed_lead
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.embed import AT_ONCE
 from clocs.training.signals import Signals
 
 _FEWEST = 16  # smaller batches are padded: matrix products of a single row round differently
 
-
-ALL_LEADS = "all"  # the lead of a vector that is of many leads at once
 
 # (n, samples) of one lead each; of many leads at once (n, leads, samples), in the encoder's order,
 # and (n, leads) whether there is a signal
@@ -75,6 +73,19 @@ def leads_of(checkpoint: Checkpoint, leads: Sequence[str] | None) -> tuple[str, 
 def known_leads(checkpoint: Checkpoint) -> tuple[str, ...]:
     """Those that an encoder of many leads sees at once, in its order; none for the others."""
     return tuple(map(canonical_lead, checkpoint.encoder.leads))
+
+
+def placed(recording: Recording, known: Sequence[str]) -> Recording:
+    """The recording as an encoder of the `known` leads sees it.
+
+    A single lead without a name takes the place of one that has a name.
+    """
+    if not known or recording.leads != (UNNAMED_LEAD,) or UNNAMED_LEAD in known:
+        return recording
+    lead = unnamed_lead()
+    return replace(
+        recording, leads=(lead,), gaps=tuple(replace(gap, lead=lead) for gap in recording.gaps)
+    )
 
 
 def side_by_side(

@@ -107,6 +107,25 @@ class Batch:
         return z.view(len(z), -1, self.rows.shape[1], z.shape[-1])
 
 
+Copies = tuple[Chain | None, ...]  # the chain of each copy of a window; None for none
+
+
+def chains_of(views: Views, members: int, perturb: Sequence[str]) -> list[Copies]:
+    """For each member the chains of its copies; `perturb`, one per member, replaces the views'."""
+    count = len(views.copies)
+    each = [(chain,) * count for chain in perturb] or [views.copies] * members
+    return [tuple(parse(chain) if chain else None for chain in copies) for copies in each]
+
+
+def members_alike(chains: Sequence[Copies]) -> list[tuple[slice, Copies]]:
+    """Members next to one another that have the same chains."""
+    made = []
+    for copies, same in groupby(range(len(chains)), key=chains.__getitem__):
+        run = list(same)
+        made.append((slice(run[0], run[-1] + 1), copies))
+    return made
+
+
 class BatchMaker:
     """Gathers, perturbs and normalises the views of a batch on the device."""
 
@@ -127,9 +146,7 @@ class BatchMaker:
         """
         self.signals, self.multilabel = signals, multilabel
         self.copies = len(views.copies)
-        each = [(chain,) * self.copies for chain in perturb] or [views.copies] * members
-        # for each member the chains of its copies
-        chains = [tuple(parse(chain) if chain else None for chain in copies) for copies in each]
+        chains = chains_of(views, members, perturb)
         # centred on zero: otherwise negation and scaling are invisible
         self._offset = INPUT_OFFSETS[CENTRED] if views.normalised_first and not in_mv else None
         self._normalised = self._offset is None and not in_mv  # after perturbing
@@ -138,11 +155,11 @@ class BatchMaker:
         if can_use_triton(signals.flat, signals.dtype):
             self._fused = FusedViews.of(chains, signals.samples, signals.flat.device)
         # the other members, those of the same chains together
-        self._in_torch: list[tuple[slice, tuple[Chain | None, ...]]] = []
-        for copies, same in groupby(range(members), key=chains.__getitem__):
-            run = list(same)
-            if not (self._fused and self._fused.has(run[0])):
-                self._in_torch.append((slice(run[0], run[-1] + 1), copies))
+        self._in_torch = [
+            (some, copies)
+            for some, copies in members_alike(chains)
+            if not (self._fused and self._fused.has(some.start))
+        ]
 
     def batch(self, part: Part, rows: Tensor, keys: Tensor) -> Batch:
         """rows: (members, batch) -> their views: every copy of every window."""

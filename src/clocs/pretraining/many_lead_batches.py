@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
 
 import torch
 from torch import Tensor
@@ -11,8 +10,8 @@ from torch import Tensor
 from clocs import keyed_random
 from clocs.frames.frames import ABSENT
 from clocs.frames.views import Views
-from clocs.pretraining.batches import Batch, Part, by_view
-from clocs.pretraining.perturbations import Chain, parse
+from clocs.pretraining.batches import Batch, Copies, Part, by_view, chains_of, members_alike
+from clocs.pretraining.perturbations import Chain
 from clocs.training.signals import Signals, standardise
 
 
@@ -41,7 +40,7 @@ def random_leads(present: Tensor, keys: Tensor, most: int) -> tuple[Tensor, Tens
 
 
 class ManyLeadBatchMaker:
-    """Gathers and perturbs all leads of a view, standardises each, and leaves some of them out.
+    """Gathers, perturbs and standardises the leads that each view sees.
 
     Leads are perturbed in mV (or the steps of the file, where its gain is unknown), each by its own
     random numbers, but all of a view are moved in time together; then they are standardised, or
@@ -60,12 +59,7 @@ class ManyLeadBatchMaker:
         """`perturb` is one chain per member, in place of those of the views."""
         self.signals, self.views, self.multilabel = signals, views, multilabel
         self.copies = len(views.copies)
-        each = [(chain,) * self.copies for chain in perturb] or [views.copies] * members
-        chains = [tuple(parse(chain) if chain else None for chain in copies) for copies in each]
-        self._runs: list[tuple[slice, tuple[Chain | None, ...]]] = []  # members of the same chains
-        for copies, same in groupby(range(members), key=chains.__getitem__):
-            run = list(same)
-            self._runs.append((slice(run[0], run[-1] + 1), copies))
+        self._runs = members_alike(chains_of(views, members, perturb))
 
     def batch(self, part: Part, rows: Tensor, keys: Tensor) -> Batch:
         """rows: (members, batch) -> their views: every copy of every window."""
@@ -84,7 +78,7 @@ class ManyLeadBatchMaker:
         keys: Tensor,
         number: int,
         members: slice,
-        chains: tuple[Chain | None, ...],
+        chains: Copies,
     ) -> Tensor:
         """(members, windows·batch, leads, samples) of the copies of that number."""
         starts, scale, chain = starts[members], scale[members], chains[number]

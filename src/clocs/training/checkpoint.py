@@ -63,13 +63,15 @@ class Checkpoint:
         Raises:
             CheckpointError: Its encoder has weights for one duration, or sees another rate.
         """
-        if frame.samples == self.encoder.samples:
+        same, rate = frame.samples == self.encoder.samples, self.card.frame.rate
+        if same and not self.encoder.leads:
             return self
-        rate = self.card.frame.rate
         if abs(frame.rate / rate - 1) > _SAME_RATE:
             raise CheckpointError(
                 f"this encoder sees {rate:g} samples per second, not {frame.rate:g}"
             )
+        if same:
+            return self
         named = {**self.card.encoder, "samples": frame.samples}
         encoder = make_encoder(**named)
         shapes = {k: v.shape[1:] for k, v in encoder.parameters(_NO_KEYS).items()}

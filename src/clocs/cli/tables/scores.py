@@ -45,7 +45,7 @@ def evaluation_table(result: Evaluation, others: Sequence[Evaluation] = ()) -> T
     rows = "recordings" if result.per == "recording" else "frames × leads"
     table.add_row(f"labelled {rows}", ", ".join(f"{n:,}" for n in result.labelled))
     noise = "" if result.noise is None else f", with noise ({result.noise})"
-    words = "rows" if result.per == "recording" else "frames × leads"
+    words = "frames" if result.per == "recording" else "frames × leads"
     table.add_row(
         "test", f"{result.test_frames:,} {words} of {result.test_patients:,} patients{noise}"
     )

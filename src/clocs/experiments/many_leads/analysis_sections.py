@@ -26,7 +26,7 @@ def hospital(results: StudyResults) -> str:
             ]
         )
     heads = ["encoder", "learned on", "tested on"]
-    heads += [f"{name}: there / at home" for name in found[0]["other"]["concepts"]]
+    heads += [f"{name}: other / own dataset" for name in found[0]["other"]["concepts"]]
     intro = (
         "A linear readout of all labels of one dataset, tested on the other by labels that mean "
         "the same, and on test patients of its own. Definitions differ, too: a normal ECG of "

@@ -7,17 +7,11 @@ from typing import Any
 
 from clocs.experiments.many_leads.items import BOTH, DATASETS, METHODS, SCRATCH, WINNER
 from clocs.experiments.many_leads.results import Row, StudyResults
-from clocs.experiments.paper import DATASET_TITLES
+from clocs.experiments.paper import DATASET_TITLES, METHOD_TITLES
 
-TITLES = {
-    "cmsmlc": "CMSMLC",
-    "cmsc": "CMSC",
-    "cmlc": "CMLC",
-    "simclr": "SimCLR",
-    "byol": "BYOL",
-    "mtssl": "MT-SSL",
+TITLES = METHOD_TITLES | {
     "random-bn": "untrained, batch norm fitted",
-    "random": "from scratch, supervised",
+    "random": "supervised, from scratch",
 }
 PROTOCOLS = {"linear": "linear", "attentive": "attentive", "finetune": "fine-tuned"}
 LEAD_TITLES = {
