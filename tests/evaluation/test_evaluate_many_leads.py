@@ -16,7 +16,7 @@ from clocs import Checkpoint, Store
 from clocs.cli.main import app
 from clocs.errors import ClocsWarning, SettingError
 from clocs.frames.make import make_frames
-from clocs.recording import FrameSpec
+from clocs.recording import UNNAMED_LEAD, FrameSpec
 from tiny_leads import many_lead_checkpoints, tiny_leads
 
 QUICK: dict[str, Any] = {"epochs": 1, "lr": 1e-2, "resamples": 50}
@@ -63,6 +63,23 @@ def test_a_store_that_lacks_leads_is_evaluated_without_them(
     )
     with pytest.raises(SettingError, match="has none of them, only V5"):
         clocs.evaluate(lost, other)
+
+
+def test_a_store_of_one_lead_without_a_name_is_evaluated(
+    group: list[Checkpoint], tmp_path: Path
+) -> None:
+    random = np.random.default_rng(0)
+    store = clocs.from_arrays(
+        random.normal(size=(60, 1, 2500)).astype(np.float32),
+        patients=[str(i) for i in range(60)],
+        labels=["a", "b"] * 30,
+        rate=500,
+        leads=[UNNAMED_LEAD],
+        out=tmp_path / "one",
+    )
+    with pytest.warns(ClocsWarning, match="evaluated on ECG"):
+        found = clocs.evaluate(group, store, protocol="linear-converged", **QUICK)
+    assert found.leads == ["II"] and len(found.auc) == len(group)
 
 
 def test_encoders_of_one_and_of_many_leads_are_evaluated_separately(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from clocs.frames.make import make_frames
 from clocs.frames.views import instances, single
 from clocs.patients.distances import frame_distances
 from clocs.patients.embed_files import embed_recordings
-from clocs.recording import FrameSpec
+from clocs.recording import UNNAMED_LEAD, FrameSpec
 from clocs.training.embed import embed_instances
 from tiny_leads import many_lead_checkpoints, tiny_leads
 
@@ -141,3 +142,21 @@ def test_the_figure_of_similarities_is_for_encoders_of_one_lead(
     frames = make_frames(small_store, spec=FRAME, leads=LEADS)
     with pytest.raises(SettingError, match="sees V2, I, V6, II at once"):
         show_similarity(many, frames)
+
+
+def test_a_single_lead_without_a_name_is_embedded_as_lead_ii(
+    many: Checkpoint, small_store: Store, tmp_path: Path
+) -> None:
+    known = small_store.recording(0).select(["II"])
+    unnamed = replace(known, leads=(UNNAMED_LEAD,))
+    with pytest.warns(ClocsWarning, match="lack some of the leads"):
+        expected, found = (
+            embed_recordings(many, [one], level="frame").vectors for one in (known, unnamed)
+        )
+    assert np.array_equal(found, expected)
+    signal = known.signal.astype(np.float32)[None]
+    store = clocs.from_arrays(signal, patients=["a"], rate=known.rate, leads=[UNNAMED_LEAD],
+                              out=tmp_path / "store")  # fmt: skip
+    with pytest.warns(ClocsWarning, match="embedded from ECG alone"):
+        vectors = clocs.embed(many, store, level="frame").vectors
+    assert np.allclose(vectors, expected, atol=1e-2)  # the samples are rounded once more
