@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from clocs import Store
 from clocs.explorer.run import opening_file
 from explorer.conftest import Served
 from explorer.files import wfdb_files
 
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Locator, Page
+expect.set_options(timeout=20_000)  # a busy machine is slow to draw
 
 # How many pixels of a canvas differ from its most common colour, and how many colours it has.
 INK = """canvas => {
@@ -66,7 +66,7 @@ def test_the_map_is_drawn_and_filtered_by_its_legend(page: Page, served: Served)
     first = page.locator("#legend button").first
     name, count = first.get_attribute("data-value"), int(first.locator("small").inner_text())
     first.click()
-    assert first.get_attribute("aria-pressed") == "false"
+    expect(first).to_have_attribute("aria-pressed", "false")
     shown = "() => clocs.look.filter((v, i) => i % 4 === 3 && v).length"
     assert page.evaluate(shown) == len(served.session.embeddings) - count
     assert page.evaluate(MAP_INK) < all_ink
@@ -89,10 +89,10 @@ def test_with_ids_the_split_is_shown_and_the_list_is_sorted_by_id(
         page.goto(served.url)
         page.wait_for_selector("html[data-ready=all]")
         page.click("#colour-by [data-value=split]")
-        assert page.locator("#legend button").first.get_attribute("data-value") == "train"
+        expect(page.locator("#legend button").first).to_have_attribute("data-value", "train")
         page.click("#list-box summary")
-        names = page.locator("#list button span:first-child").all_inner_texts()
-        assert names == sorted(served.session.embeddings.rows["patient"])
+        names = page.locator("#list button span:first-child")
+        expect(names).to_have_text(sorted(served.session.embeddings.rows["patient"]))
     finally:
         served.session.show_ids = False
         page.close()
@@ -110,12 +110,12 @@ def test_a_click_shows_the_ecg_and_the_neighbours(page: Page, served: Served) ->
     code = page.evaluate("clocs.state.patient")
     row = served.session.row(code)
     labels = served.session.embeddings.rows["labels"][row].to_list()
-    assert labels[0] in page.locator("#detail .who").inner_text()
+    expect(page.locator("#detail .who")).to_contain_text(labels[0])
     assert ink(page.locator("#ecg")) > 5000
-    assert page.locator("#neighbours li").count() == 10
+    expect(page.locator("#neighbours li")).to_have_count(10)
     page.wait_for_selector("#neighbours li:last-child canvas[data-drawn=yes]")
     assert ink(page.locator("#neighbours canvas").first) > 100
-    assert "Not a diagnosis" in page.locator("#predictions").inner_text()
+    expect(page.locator("#predictions")).to_contain_text("Not a diagnosis")
     expected = served.session.neighbours(code)["neighbours"]
     listed = page.locator("#neighbours .open").evaluate_all("all => all.map(b => b.dataset.code)")
     assert listed == [n["code"] for n in expected]
@@ -194,10 +194,10 @@ def test_a_neighbour_is_compared_side_by_side_and_escape_goes_back(page: Page) -
     boxes = [sides.nth(i).bounding_box() for i in (0, 1)]
     assert boxes[0] is not None and boxes[1] is not None
     assert boxes[0]["y"] == boxes[1]["y"] and boxes[0]["height"] == boxes[1]["height"]
-    assert "Distance" in page.locator("#compare").inner_text()
+    expect(page.locator("#compare")).to_contain_text("Distance")
     page.keyboard.press("Escape")
-    assert page.locator("#compare").is_hidden()
-    assert page.locator("#neighbours li").count() == 10
+    expect(page.locator("#compare")).to_be_hidden()
+    expect(page.locator("#neighbours li")).to_have_count(10)
 
 
 def test_a_lasso_counts_a_group(page: Page) -> None:
@@ -212,20 +212,20 @@ def test_a_lasso_counts_a_group(page: Page) -> None:
         page.mouse.move(*place, steps=5)
     page.mouse.up()
     page.wait_for_selector("table.counts")
-    assert page.locator("#detail h2").inner_text() == "40 patients"
+    expect(page.locator("#detail h2")).to_have_text("40 patients")
     counts = page.locator("table.counts").first.locator("tbody tr td:nth-child(2)")
     assert sum(int(text) for text in counts.all_inner_texts()) == 40
     again = page.url
     page.goto(again)
     page.wait_for_selector("html[data-ready=all]")
-    assert page.locator("#detail h2").inner_text() == "40 patients"
+    expect(page.locator("#detail h2")).to_have_text("40 patients")
 
 
 def test_everything_can_be_done_by_keyboard(page: Page) -> None:
     page.keyboard.press("?")
-    assert page.locator("#keys").is_visible()
+    expect(page.locator("#keys")).to_be_visible()
     page.keyboard.press("Escape")
-    assert page.locator("#keys").is_hidden()
+    expect(page.locator("#keys")).to_be_hidden()
     page.keyboard.press("/")
     page.keyboard.type(page.evaluate("clocs.codeOf(9)")[:6])
     page.keyboard.press("ArrowDown")
@@ -324,10 +324,10 @@ def test_a_bad_file_is_refused_and_a_good_one_is_shown(
     assert "Cannot read letter.txt as a recording" in page.locator("#upload-error").inner_text()
     page.set_input_files("#files", [tmp_path / "own.hea", tmp_path / "own.dat"])
     page.wait_for_selector("#ecg[data-drawn=yes]", timeout=60_000)
-    assert page.locator("#upload").is_hidden()
+    expect(page.locator("#upload")).to_be_hidden()
     assert ink(page.locator("#ecg")) > 5000
-    assert page.locator("#neighbours li").count() == 10
-    assert page.locator("#predictions").is_visible()
+    expect(page.locator("#neighbours li")).to_have_count(10)
+    expect(page.locator("#predictions")).to_be_visible()
     assert page.evaluate("clocs.map.visitor.every(Number.isFinite)")
     page.goto(page.url)
     page.wait_for_selector("#ecg[data-drawn=yes]")
@@ -356,7 +356,7 @@ def test_the_report_is_shown_in_a_sandbox(page: Page) -> None:
     assert frame.locator("h1").inner_text() == "Results of a run"
     assert page.evaluate("document.getElementById('report-frame').contentDocument") is None
     page.keyboard.press("Escape")
-    assert page.locator("#explore").is_visible()
+    expect(page.locator("#explore")).to_be_visible()
 
 
 @pytest.mark.parametrize("size", [(1280, 800), (1024, 1366), (800, 1100)])
