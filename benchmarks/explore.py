@@ -27,9 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from clocs.explorer.packing import unpack
 from clocs.explorer.patient_map import MAP, Projection
 from clocs.patients.embeddings import Embeddings
+from clocs.web.packing import unpack
 
 # Times between frames while the map is dragged and zoomed, and the time of one drawing.
 MOVE = """async ([seconds]) => {

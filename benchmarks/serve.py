@@ -43,11 +43,11 @@ def serve(folder: Path, *, delayed: bool) -> None:
     import resource
     import socket
 
-    from clocs.explorer.connections import make_server
     from clocs.explorer.open import open_session
-    from clocs.explorer.run import listen
     from clocs.explorer.server import make_api
-    from clocs.explorer.shield import Shield
+    from clocs.web.connections import make_server
+    from clocs.web.listening import listen
+    from clocs.web.shield import Shield
 
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (1024, most))

@@ -12,7 +12,7 @@ SRC = Path(__file__).resolve().parent.parent / "src"
 ORDER = (
     *("root", "formats", "datasets", "store", "frames", "keyed_random", "kernels", "encoders"),
     *("training", "pretraining", "evaluation", "patients", "models", "figures", "experiments"),
-    *("explorer", "clocs", "cli", "__main__"),
+    *("web", "service", "explorer", "clocs", "cli", "__main__"),
 )
 MOST_ROOT_MODULES = 14
 MOST_LINES = 350

@@ -19,13 +19,13 @@ from clocs import Store
 pytest.importorskip("fastapi", reason="the explorer needs the extra `web`")
 pytest.importorskip("faiss", reason="the explorer needs the extra `search`")
 
-from clocs.explorer.connections import Connection, ConnectionLimits, make_server
 from clocs.explorer.open import open_session
 from clocs.explorer.patient_map import MAP
-from clocs.explorer.run import listen
 from clocs.explorer.server import make_api
 from clocs.explorer.session import Session
-from clocs.explorer.shield import Shield
+from clocs.web.connections import Connection, ConnectionLimits, make_server
+from clocs.web.listening import listen
+from clocs.web.shield import Shield
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -15,8 +15,9 @@ import psutil
 import pytest
 
 from clocs.explorer import uploads
-from clocs.explorer.connections import ConnectionLimits, FewLines
 from clocs.explorer.session import Session
+from clocs.web.connections import ConnectionLimits, FewLines
+from clocs.web.upload_reader import AT_ONCE
 from explorer.conftest import Served, serving
 
 MB = 1 << 20
@@ -172,7 +173,7 @@ def test_many_uploads_at_once_are_queued_within_memory_while_the_page_answers(
             peak = max(peak, process.memory_info().rss)
     answers = [one.result() for one in sent]
     refused = [one for one in answers if one.status_code == 503]
-    assert len(refused) >= 40 - 3 * uploads.AT_ONCE
+    assert len(refused) >= 40 - 3 * AT_ONCE
     assert all(int(one.headers["retry-after"]) > 0 for one in refused)
     assert all(json.loads(one.text)["message"] for one in answers)
     assert peak - before < 40 * 8 * MB

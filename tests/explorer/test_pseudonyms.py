@@ -12,14 +12,14 @@ from starlette.testclient import TestClient
 
 from clocs.errors import FileError
 from clocs.explorer.open import open_session
-from clocs.explorer.packing import unpack
 from clocs.explorer.pseudonyms import key_of, pseudonyms
 from clocs.explorer.reference_distances import distances_of_halves
 from clocs.explorer.server import make_api
 from clocs.explorer.session import Session
-from clocs.explorer.shield import Shield
 from clocs.frames.splits import PARTS, assign
 from clocs.patients.embeddings import Embeddings
+from clocs.web.packing import unpack
+from clocs.web.shield import Shield
 
 PUBLIC_LIST = [f"A{i:05d}" for i in range(1, 8529)]  # the IDs of PhysioNet 2017
 

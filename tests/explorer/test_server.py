@@ -11,8 +11,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from clocs.explorer import server
-from clocs.explorer.packing import unpack
 from clocs.explorer.session import Session
+from clocs.web.packing import unpack
+from clocs.web.shield import BODY_LIMIT
 from explorer.conftest import Served
 
 schemathesis = pytest.importorskip("schemathesis")
@@ -123,3 +124,12 @@ def test_the_page_loads_nothing_from_elsewhere() -> None:
         if file.suffix == ".html":
             assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?![^>]*src=)", text)
         assert "innerHTML" not in text and "eval(" not in text
+
+
+def test_the_page_states_the_actual_limits() -> None:
+    static = Path(server.__file__).parent / "static"
+    page = (static / "index.html").read_text(encoding="utf-8")
+    script = (static / "upload.js").read_text(encoding="utf-8")
+    assert f"up to {BODY_LIMIT >> 20} MiB" in " ".join(page.split())
+    assert f"{BODY_LIMIT >> 20} * 2 ** 20" in script
+    assert "accept=" not in page  # files are recognised by their content, whatever their names

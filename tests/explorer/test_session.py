@@ -6,10 +6,10 @@ import numpy as np
 import polars as pl
 
 from clocs import Store
-from clocs.explorer.packing import unpack
 from clocs.explorer.session import NO_VALUE, Session, packed_signal
-from clocs.explorer.upload_worker import packed_recording, unpacked_recording
 from clocs.recording import Gap
+from clocs.web.packing import unpack
+from clocs.web.upload_worker import packed_recording, unpacked_recording
 
 
 def test_neighbours_are_the_nearest_other_patients(session: Session) -> None:

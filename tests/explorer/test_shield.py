@@ -8,7 +8,7 @@ import pytest
 
 from clocs.explorer.server import make_api
 from clocs.explorer.session import Session
-from clocs.explorer.shield import Shield
+from clocs.web.shield import Shield
 from explorer.conftest import Served
 
 TOKEN = "a-token-that-is-long-enough"

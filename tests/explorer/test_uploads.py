@@ -18,11 +18,12 @@ import pytest
 
 from clocs import FrameSpec, Recording, Store
 from clocs.errors import SettingError, SourceError
-from clocs.explorer import upload_worker
 from clocs.explorer.embedding_cache import embed_stores
-from clocs.explorer.upload_worker import read_upload
-from clocs.explorer.uploads import embed_upload, read_in_worker
+from clocs.explorer.uploads import embed_upload
 from clocs.training.checkpoint import load_checkpoint
+from clocs.web import upload_worker
+from clocs.web.upload_reader import read_in_worker
+from clocs.web.upload_worker import read_upload
 from explorer.conftest import Served
 from explorer.files import bomb, csv_file, wfdb_files, zipped
 

@@ -17,7 +17,6 @@ from clocs.errors import StoreError, UnusableError
 from clocs.evaluation import Predictions
 from clocs.experiments.ledger import open_ledger
 from clocs.explorer import embedding_cache, patient_map
-from clocs.explorer.upload_worker import packed_recording, read_upload, unpacked_recording
 from clocs.formats.base import HEAD_BYTES
 from clocs.formats.read import FORMATS, Found, find_recordings, format_of, options_of
 from clocs.formats.source import hold_files, open_source
@@ -37,6 +36,7 @@ from clocs.store.store import Store, open_store
 from clocs.store.workers import ThreadWorkers
 from clocs.training.checkpoint import load_checkpoint
 from clocs.training.fleet import Fleet
+from clocs.web.upload_worker import packed_recording, read_upload, unpacked_recording
 from fuzz import format_samples, samples
 from fuzz.mutations import Files
 from fuzz.target import Given, Target

@@ -7,10 +7,6 @@ from pydantic import BaseModel
 from clocs.explorer.patient_map import ProjectionState
 
 
-class Problem(BaseModel):
-    message: str  # one sentence, in the response to every error
-
-
 class SessionFacts(BaseModel):
     title: str
     patients: int

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import html
-import re
-import secrets
 import signal
 import socket
 import sys
@@ -18,14 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clocs.errors import SettingError
+from clocs.web.listening import address_of, checked_token, listen, names_of
 
 if TYPE_CHECKING:
     from clocs.explorer.session import Session
     from clocs.store.store import Store
-
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_ANY_ADDRESS = ("0.0.0.0", "::")
-_TOKEN = re.compile(r"[A-Za-z0-9_-]{16,128}")
 
 
 def explore(
@@ -87,7 +82,7 @@ def explore(
         progress=progress,
     )
     listening.listen(128)  # from here on the browser may connect; `_serve` answers
-    url = _address(listening, host, token)
+    url = address_of(listening, host) + (f"/?token={token}" if token else "/")
     if on_open is None:
         sys.stderr.write(f"The explorer is running at {url}\n")
     else:
@@ -100,42 +95,6 @@ def explore(
             threading.Timer(0.5, webbrowser.open, [shown]).start()
         files.enter_context(_exit_when_terminated())
         _serve(session, listening, host, token)
-
-
-def checked_token(host: str, token: str | None) -> str | None:
-    """The token to use, generated for 'new'; required unless the host is this machine alone."""
-    token = secrets.token_urlsafe(24) if token == "new" else token
-    if host not in _LOOPBACK and token is None:
-        raise SettingError(
-            f"`host` {host} can be reached from other machines, so it needs a `token` ('new' "
-            "generates one)"
-        )
-    if token is not None and _TOKEN.fullmatch(token) is None:
-        raise SettingError("`token` must be 16 to 128 letters, digits, '-' or '_', or 'new'")
-    return token
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A socket bound to this address; to a free port if `port` is 0."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # With the protocol's number, for which alone asyncio sets TCP_NODELAY: without that, a response
-    # on an open connection waits for the browser's delayed acknowledgement, 40 ms.
-    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind((host, port))
-    except OSError as error:
-        raise SettingError(
-            f"cannot listen on {host} port {port} ({error.strerror}); choose another `port`"
-        ) from None
-    return listening
-
-
-def _address(listening: socket.socket, host: str, token: str | None) -> str:
-    """The URL to open in a browser on this machine."""
-    name = "127.0.0.1" if host in _ANY_ADDRESS else f"[{host}]" if ":" in host else host
-    query = f"?token={token}" if token else ""
-    return f"http://{name}:{listening.getsockname()[1]}/{query}"
 
 
 @contextmanager
@@ -170,13 +129,11 @@ def _exit_when_terminated() -> Iterator[None]:
 
 def _serve(session: Session, listening: socket.socket, host: str, token: str | None) -> None:
     """Answer until interrupted; the map and the predictors are computed meanwhile."""
-    from clocs.explorer.connections import make_server
     from clocs.explorer.server import make_api
-    from clocs.explorer.shield import LOOPBACK, Shield
+    from clocs.web.connections import make_server
+    from clocs.web.shield import Shield
 
-    bracketed = f"[{host}]" if ":" in host else host
-    hosts = None if host in _ANY_ADDRESS else LOOPBACK | {bracketed.lower()}
-    app = Shield(make_api(session), hosts=hosts, token=token)
+    app = Shield(make_api(session), hosts=names_of(host), token=token)
     session.projection.start()
     warming = threading.Timer(2.0, session.warm)  # the map comes first
     warming.daemon = True

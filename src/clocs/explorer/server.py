@@ -8,27 +8,21 @@ from __future__ import annotations
 import csv
 import io
 import mimetypes
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from importlib.resources import files
-from typing import Annotated, Any, BinaryIO, Literal
+from typing import Annotated, Any, Literal
 
-import numpy as np
-from anyio import to_thread
 from fastapi import Depends, FastAPI, HTTPException, Path, Query, Request, Response
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
-from starlette.datastructures import FormData, UploadFile
-from starlette.exceptions import HTTPException as StarletteHTTPException
-from starlette.formparsers import MultiPartException
 
 from clocs._version import __version__
-from clocs.errors import ClocsError
-from clocs.explorer import responses, shield
+from clocs.explorer import responses
 from clocs.explorer.patient_map import ProjectionState
 from clocs.explorer.session import LONGEST, NEIGHBOURS, Session, UnknownPatientError
-from clocs.explorer.uploads import FILES, Files, Uploads
+from clocs.explorer.uploads import Uploads
 from clocs.patients.filters import Where
+from clocs.web import shield
+from clocs.web.problems import Problem, add_problems
+from clocs.web.upload_form import FORM
+from clocs.web.upload_reader import UploadReader
 
 Code = Annotated[str, Path(pattern="^[0-9a-f]{10}$", description="A patient's pseudonym.")]
 UploadCode = Annotated[str, Path(pattern="^[0-9a-f]{16}$", description="An upload's code.")]
@@ -60,30 +54,9 @@ _BINARY: dict[int | str, dict[str, Any]] = {
     }
 }
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {"model": responses.Problem} for status in (400, 404, 405, 408, 413, 422, 503)
+    status: {"model": Problem} for status in (400, 404, 405, 408, 413, 422, 503)
 }
-_MULTIPART = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "multipart/form-data": {
-                "schema": {
-                    "type": "object",
-                    "required": ["files"],
-                    "properties": {
-                        "files": {
-                            "type": "array",
-                            "maxItems": FILES,
-                            "items": {"type": "string", "format": "binary"},
-                        },
-                        "rate": {"type": "number", "minimum": 10, "maximum": 10_000},
-                        "unit": {"type": "string", "enum": ["mV", "µV"]},
-                    },
-                }
-            }
-        },
-    }
-}
+_UPLOAD = {"requestBody": {"required": True, "content": {"multipart/form-data": FORM}}}
 
 
 def make_api(session: Session) -> FastAPI:
@@ -96,14 +69,7 @@ def make_api(session: Session) -> FastAPI:
         openapi_url="/api/openapi.json",
         responses=_PROBLEMS,
     )
-    for kind in (
-        ClocsError,
-        StarletteHTTPException,
-        RequestValidationError,
-        shield.TooMuchError,
-        Exception,
-    ):
-        app.add_exception_handler(kind, _problem)
+    add_problems(app, not_found=UnknownPatientError)
     _add_pages(app, session)
     _add_session(app, session)
     _add_patients(app, session)
@@ -119,7 +85,7 @@ def _add_session(app: FastAPI, session: Session) -> None:
 
     @app.get("/api/map", responses=_BINARY, response_class=Response)
     def everyone() -> Response:
-        """Positions, pseudonyms and columns of all patients (see `clocs.explorer.packing`)."""
+        """Positions, pseudonyms and columns of all patients (see `clocs.web.packing`)."""
         return _binary(session.map())
 
     @app.get("/api/positions", responses=_BINARY, response_class=Response)
@@ -172,14 +138,12 @@ def _add_patients(app: FastAPI, session: Session) -> None:
 
 
 def _add_uploads(app: FastAPI, uploads: Uploads) -> None:
-    @app.post("/api/uploads", status_code=201, openapi_extra=_MULTIPART)
+    reader = UploadReader()
+
+    @app.post("/api/uploads", status_code=201, openapi_extra=_UPLOAD)
     async def upload(request: Request) -> responses.Uploaded:
         """Read one recording and compare it with the patients."""
-        with uploads.admitted():
-            async with _form(request) as (files, rate, unit):
-                made = await to_thread.run_sync(
-                    uploads.read, files, rate, unit, limiter=uploads.readers
-                )
+        made = await reader.read(request, uploads.add)
         return responses.Uploaded.model_validate(made)
 
     @app.get("/api/uploads/{code}")
@@ -193,47 +157,6 @@ def _add_uploads(app: FastAPI, uploads: Uploads) -> None:
     ) -> Response:
         """Samples of an upload, packed."""
         return _binary(uploads.signal(code, start=start, seconds=seconds, lead=lead))
-
-
-@asynccontextmanager
-async def _form(request: Request) -> AsyncIterator[tuple[Files, float | None, str | None]]:
-    """Open files by name, sampling rate and unit; anything else in the form is refused.
-
-    Files of more than 1 MiB are kept in nameless files of the system, not in memory.
-    """
-    kind = request.headers.get("content-type", "")
-    if not kind.lower().startswith("multipart/form-data"):
-        raise HTTPException(422, "send the files as multipart/form-data, each as `files`")
-    try:
-        async with request.form(max_files=FILES, max_fields=2) as form:
-            received: dict[str, BinaryIO] = {}
-            for value in form.getlist("files"):
-                if not isinstance(value, UploadFile):
-                    raise HTTPException(422, "`files` must contain files with their names")
-                name = value.filename or "file"
-                if name in received:
-                    raise HTTPException(
-                        422, f"two files are called {name[:100]}; upload one recording at a time"
-                    )
-                received[name] = value.file
-            if not received:
-                raise HTTPException(422, "the form contains no file; upload one recording")
-            yield received, *_rate_and_unit(form)
-    except (MultiPartException, StarletteHTTPException) as error:
-        raise HTTPException(422, getattr(error, "detail", None) or str(error)) from None
-
-
-def _rate_and_unit(form: FormData) -> tuple[float | None, str | None]:
-    given, unit = form.get("rate") or None, form.get("unit") or None
-    try:
-        rate = float(given) if isinstance(given, str) else None
-    except ValueError:
-        rate = np.nan
-    if rate is not None and not 10 <= rate <= 10_000:
-        raise HTTPException(422, "the sampling rate must be between 10 and 10,000 Hz")
-    if isinstance(unit, UploadFile) or unit not in (None, "mV", "µV"):
-        raise HTTPException(422, "the unit must be mV or µV")
-    return rate, unit
 
 
 def _add_pages(app: FastAPI, session: Session) -> None:
@@ -266,21 +189,6 @@ def _add_pages(app: FastAPI, session: Session) -> None:
             raise HTTPException(404, "there is no report; start the explorer with `runs`")
         headers = {"content-security-policy": shield.REPORT_CSP}
         return Response(session.report.read_bytes(), media_type="text/html", headers=headers)
-
-
-async def _problem(request: Request, error: Exception) -> JSONResponse:
-    status, message, headers = 500, "internal error; see the terminal for details", None
-    if isinstance(error, ClocsError):
-        status, message = 404 if isinstance(error, UnknownPatientError) else 422, str(error)
-    elif isinstance(error, StarletteHTTPException):
-        status, message, headers = error.status_code, str(error.detail), error.headers
-    elif isinstance(error, RequestValidationError):
-        first = error.errors()[0]
-        where = " ".join(str(part) for part in first["loc"][1:])
-        status, message = 422, f"{where}: {first['msg']}"
-    elif isinstance(error, shield.TooMuchError):
-        status, message, headers = error.status, str(error), error.headers
-    return JSONResponse({"message": message}, status, headers=headers)
 
 
 def _binary(content: bytes) -> Response:

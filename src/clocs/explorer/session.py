@@ -19,7 +19,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from clocs.errors import ClocsError, SettingError
-from clocs.explorer.packing import pack
 from clocs.explorer.patient_map import UNKNOWN_AGE, Projection, label_names, map_columns
 from clocs.explorer.predictors import Predictors
 from clocs.explorer.pseudonyms import pseudonyms
@@ -31,6 +30,7 @@ from clocs.patients.filters import Where
 from clocs.patients.index import PatientIndex
 from clocs.recording import Recording
 from clocs.store.store import Store
+from clocs.web.packing import pack
 
 NEIGHBOURS = 10
 LONGEST = 600.0  # seconds of signal in one response

@@ -1,25 +1,18 @@
-"""Uploads: files from a browser, read in a separate process, embedded and placed on the map."""
+"""Uploads: recordings from a browser, embedded and placed on the map."""
 
 from __future__ import annotations
 
-import os
 import secrets
-import subprocess
-import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from anyio import CapacityLimiter
 from numpy.typing import NDArray
 
-from clocs.errors import ClocsError, SettingError, SourceError
-from clocs.explorer.packing import pack, unpack
+from clocs.errors import ClocsError, SettingError
 from clocs.explorer.patient_map import position_among
 from clocs.explorer.session import (
     NEIGHBOURS,
@@ -28,65 +21,13 @@ from clocs.explorer.session import (
     packed_signal,
     recording_facts,
 )
-from clocs.explorer.shield import TooMuchError
-from clocs.explorer.upload_worker import unpacked_recording
 from clocs.recording import Recording
 
 if TYPE_CHECKING:
     from clocs.training.checkpoint import Checkpoint
 
-SECONDS = 20.0
-FILES = 8  # in one upload
-AT_ONCE = 8  # uploads being received, waiting or being read; more are told to come back
-READERS = 2  # of them being read: all others are in files of the system, not in memory
 KEPT = 16  # uploads in memory, and the most bytes of their samples
 KEPT_BYTES = 128 << 20
-
-Files = Mapping[str, BinaryIO]  # by name
-
-
-def read_in_worker(
-    files: Mapping[str, bytes],
-    rate: float | None = None,
-    unit: str | None = None,
-    seconds: float = SECONDS,
-) -> Recording:
-    """As `read_upload`, in a process with limits on memory and time."""
-    names = {f"file{i}": name for i, name in enumerate(files)}
-    data = {f"file{i}": np.frombuffer(data, np.uint8) for i, data in enumerate(files.values())}
-    request = pack({"names": names, "rate": rate, "unit": unit}, data)
-    try:
-        done = subprocess.run(
-            # -P: import nothing from the current folder
-            [sys.executable, "-P", "-m", "clocs.explorer.upload_worker"],
-            input=request,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=seconds,
-            check=False,
-            env={
-                "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-                "OMP_NUM_THREADS": "1",
-                "OPENBLAS_NUM_THREADS": "1",
-                **{k: os.environ[k] for k in ("PATH", "SYSTEMROOT", "TMPDIR") if k in os.environ},
-            },
-        )
-    except subprocess.TimeoutExpired:
-        raise SourceError(
-            f"reading the files took more than {seconds:g} s; upload a shorter recording"
-        ) from None
-    try:
-        if done.returncode:
-            raise ValueError(f"the worker ended with {done.returncode}")
-        facts, _ = unpack(done.stdout)
-        if "error" not in facts:
-            return unpacked_recording(done.stdout)
-    except (ValueError, KeyError, TypeError):
-        raise SourceError(
-            "the files could not be read within the memory and time limits; "
-            "upload a shorter recording"
-        ) from None
-    raise SourceError(str(facts["error"]))
 
 
 def embed_upload(
@@ -151,40 +92,13 @@ class Upload:
 
 
 class Uploads:
-    """The latest uploads to a session, in memory only.
-
-    They are read by few threads of their own, so that many of them neither fill the memory nor
-    keep the page waiting.
-    """
+    """The latest uploads to a session, in memory only."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._lock = threading.Lock()
-        self._admitted = 0
         self._held: OrderedDict[str, Upload] = OrderedDict()
         self._encoder: Checkpoint | None = None
-
-    @cached_property
-    def readers(self) -> CapacityLimiter:
-        """The threads that read uploads."""
-        return CapacityLimiter(READERS)
-
-    @contextmanager
-    def admitted(self) -> Iterator[None]:
-        """A place for one upload, from before its body is received until it has been read."""
-        if self._admitted >= AT_ONCE:  # only the event loop's thread comes here
-            raise TooMuchError(
-                503, "too many files are being read; try again in a moment", {"retry-after": "5"}
-            )
-        self._admitted += 1
-        try:
-            yield
-        finally:
-            self._admitted -= 1
-
-    def read(self, files: Files, rate: float | None, unit: str | None) -> dict[str, Any]:
-        """Read one recording from these files and `add` it."""
-        return self.add(read_in_worker({k: v.read() for k, v in files.items()}, rate, unit))
 
     def add(self, recording: Recording) -> dict[str, Any]:
         """Keep a recording, place it on the map and find its neighbours."""

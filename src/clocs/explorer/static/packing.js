@@ -1,4 +1,4 @@
-// Reads the format of clocs.explorer.packing: facts (JSON) and arrays, as views of one buffer.
+// Reads the format of clocs.web.packing: facts (JSON) and arrays, as views of one buffer.
 
 const KINDS = {
   uint8: Uint8Array, int16: Int16Array, uint16: Uint16Array, int32: Int32Array, uint32: Uint32Array,

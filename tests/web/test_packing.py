@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from clocs.explorer.packing import DTYPES, pack, unpack
+from clocs.web.packing import DTYPES, pack, unpack
 
 
 @given(

@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 
 from clocs import Store
 from clocs.errors import ClocsError, SourceError
-from clocs.explorer import upload_worker
-from clocs.explorer.packing import pack, unpack
-from clocs.explorer.shield import BODY_LIMIT
-from clocs.explorer.upload_worker import read_upload
+from clocs.web.packing import pack, unpack
+from clocs.web.upload_worker import read_upload
 from explorer.files import bomb, wfdb_files, zipped
 
 MB = 1 << 20
@@ -99,7 +97,7 @@ def test_member_names_are_never_used_as_paths(small_store: Store, tmp_path: Path
 
 def test_reading_that_needs_too_much_memory_is_stopped() -> None:
     script = (
-        "import resource, sys; from clocs.explorer import upload_worker;"
+        "import resource, sys; from clocs.web import upload_worker;"
         "upload_worker.MOST_MEMORY = 600 << 20\n"
         "upload_worker.read_upload = lambda *given: bytearray(2 << 30)\nupload_worker.main()"
     )
@@ -112,12 +110,3 @@ def test_reading_that_needs_too_much_memory_is_stopped() -> None:
         check=False,
     )
     assert "memory" in unpack(done.stdout)[0]["error"]
-
-
-def test_the_page_states_the_actual_limits() -> None:
-    static = Path(upload_worker.__file__).parent / "static"
-    page = (static / "index.html").read_text(encoding="utf-8")
-    script = (static / "upload.js").read_text(encoding="utf-8")
-    assert f"up to {BODY_LIMIT // MB} MiB" in " ".join(page.split())
-    assert f"{BODY_LIMIT // MB} * 2 ** 20" in script
-    assert "accept=" not in page  # files are recognised by their content, whatever their names

@@ -108,7 +108,7 @@ class Shield:
         except Exception:  # the browser got a sentence; the log gets the traceback
             if not started:
                 await _respond(send_safely, 500, "internal error")
-            logging.getLogger("clocs.explorer").exception("a request failed")
+            logging.getLogger("clocs.web").exception("a request failed")
 
     def _refuse(self, scope: Scope, headers: dict[str, str]) -> tuple[int, str] | None:
         host = headers.get("host", "")

@@ -19,11 +19,11 @@ from pathlib import PurePosixPath
 import numpy as np
 
 from clocs.errors import ClocsError, SourceError
-from clocs.explorer.packing import pack, unpack
 from clocs.formats.read import FORMATS, format_beside, options_of, recordings_in
 from clocs.formats.source import hold_files
 from clocs.limits import end_after, limit_process
 from clocs.recording import Gap, Recording
+from clocs.web.packing import pack, unpack
 
 MOST_FILES = 64  # in a zip
 MOST_BYTES = 64 << 20  # of all files, uncompressed

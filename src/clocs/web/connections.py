@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 HEADER_BYTES = 16 << 10
-_LOGGERS = ("uvicorn.error", "asyncio", "clocs.explorer")
+_LOGGERS = ("uvicorn.error", "asyncio", "clocs.explorer", "clocs.web")
 _BUSY = b'{"message": "too many connections; try again in a moment"}'
 _REFUSAL = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 5\r\n"

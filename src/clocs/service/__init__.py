@@ -1,0 +1,1 @@
+"""The service: embeddings, predictions and neighbours of posted ECGs over HTTP."""

@@ -1,0 +1,1 @@
+"""HTTP plumbing that the explorer and the service share: connections, tokens, uploads."""

@@ -1,0 +1,41 @@
+"""Problems: every error becomes a JSON response with one sentence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+
+from clocs.errors import ClocsError
+from clocs.web.shield import TooMuchError
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI, Request
+
+
+class Problem(BaseModel):
+    message: str  # one sentence, in the response to every error
+
+
+def add_problems(app: FastAPI, *, not_found: type[ClocsError] | tuple[()] = ()) -> None:
+    """Answer errors with a `Problem`: 422 for a `ClocsError`, 404 if it is one of `not_found`."""
+
+    async def problem(request: Request, error: Exception) -> JSONResponse:
+        status, message, headers = 500, "internal error; see the terminal for details", None
+        if isinstance(error, ClocsError):
+            status, message = 404 if isinstance(error, not_found) else 422, str(error)
+        elif isinstance(error, HTTPException):
+            status, message, headers = error.status_code, str(error.detail), error.headers
+        elif isinstance(error, RequestValidationError):
+            first = error.errors()[0]
+            where = " ".join(str(part) for part in first["loc"][1:])
+            status, message = 422, f"{where}: {first['msg']}"
+        elif isinstance(error, TooMuchError):
+            status, message, headers = error.status, str(error), error.headers
+        return JSONResponse({"message": message}, status, headers=headers)
+
+    for kind in (ClocsError, HTTPException, RequestValidationError, TooMuchError, Exception):
+        app.add_exception_handler(kind, problem)

@@ -1,0 +1,90 @@
+"""The form of an upload: the files of one recording, and what a CSV does not say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from starlette.datastructures import FormData, UploadFile
+from starlette.exceptions import HTTPException
+from starlette.formparsers import MultiPartException
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+FILES = 8  # in one upload
+
+FORM: dict[str, Any] = {  # in the OpenAPI description
+    "schema": {
+        "type": "object",
+        "required": ["files"],
+        "properties": {
+            "files": {
+                "type": "array",
+                "maxItems": FILES,
+                "items": {"type": "string", "format": "binary"},
+            },
+            "rate": {"type": "number", "minimum": 10, "maximum": 10_000},
+            "unit": {"type": "string", "enum": ["mV", "µV"]},
+        },
+    }
+}
+
+
+@dataclass(frozen=True)
+class SentFiles:
+    """What a visitor sent.
+
+    Attributes:
+        files: Open files by name.
+        rate: Sampling rate of a CSV in Hz.
+        unit: Unit of a CSV.
+    """
+
+    files: Mapping[str, BinaryIO]
+    rate: float | None = None
+    unit: str | None = None
+
+
+@asynccontextmanager
+async def upload_form(request: Request) -> AsyncIterator[SentFiles]:
+    """The files, sampling rate and unit of a form; anything else in it is refused.
+
+    Files of more than 1 MiB are kept in nameless files of the system, not in memory.
+    """
+    kind = request.headers.get("content-type", "")
+    if not kind.lower().startswith("multipart/form-data"):
+        raise HTTPException(422, "send the files as multipart/form-data, each as `files`")
+    try:
+        async with request.form(max_files=FILES, max_fields=2) as form:
+            received: dict[str, BinaryIO] = {}
+            for value in form.getlist("files"):
+                if not isinstance(value, UploadFile):
+                    raise HTTPException(422, "`files` must contain files with their names")
+                name = value.filename or "file"
+                if name in received:
+                    raise HTTPException(
+                        422, f"two files are called {name[:100]}; upload one recording at a time"
+                    )
+                received[name] = value.file
+            if not received:
+                raise HTTPException(422, "the form contains no file; upload one recording")
+            yield SentFiles(received, *_rate_and_unit(form))
+    except (MultiPartException, HTTPException) as error:
+        raise HTTPException(422, getattr(error, "detail", None) or str(error)) from None
+
+
+def _rate_and_unit(form: FormData) -> tuple[float | None, str | None]:
+    given, unit = form.get("rate") or None, form.get("unit") or None
+    try:
+        rate = float(given) if isinstance(given, str) else None
+    except ValueError:
+        rate = math.nan
+    if rate is not None and not 10 <= rate <= 10_000:
+        raise HTTPException(422, "the sampling rate must be between 10 and 10,000 Hz")
+    if isinstance(unit, UploadFile) or unit not in (None, "mV", "µV"):
+        raise HTTPException(422, "the unit must be mV or µV")
+    return rate, unit
