@@ -290,10 +290,15 @@ def _texts(value: Any) -> Iterator[str]:
         yield from _texts(part)
 
 
+def check_text(facts: dict[str, Any]) -> None:
+    """Refuse control characters: they could steer a terminal."""
+    if any(ord(c) < 32 or 127 <= ord(c) < 160 for text in _texts(facts) for c in text):
+        raise ValueError("it holds control characters")
+
+
 def _check(facts: dict[str, Any]) -> None:
     """Compare every field with its type and limits."""
-    if any(ord(c) < 32 or 127 <= ord(c) < 160 for text in _texts(facts) for c in text):
-        raise ValueError("it holds control characters")  # they could steer a terminal
+    check_text(facts)
     for name, passes in _CHECKS.items():
         if not passes(facts[name]):
             raise ValueError(f"`{name}` is {facts[name]!r:.100}")

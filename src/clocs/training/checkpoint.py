@@ -102,14 +102,43 @@ class Checkpoint:
 
     def _content(self, *, half: bool = False) -> bytes:
         """The safetensors file."""
+        return save(self.tensors(half=half) | {"recordings": torch.from_numpy(self.recordings)})
+
+    def tensors(self, *, half: bool = False) -> Weights:
+        """Weights and buffers as they are stored: without the axis of members, by their names."""
         tensors = {f"weights.{k}": v[0].cpu().contiguous() for k, v in self.weights.items()}
         if half:
             tensors = {k: v.to(torch.float16) for k, v in tensors.items()}
             if not all(bool(v.isfinite().all()) for v in tensors.values()):
                 raise CheckpointError("weights are too large for float16; leave out `half`")
-        tensors |= {f"buffers.{k}": v[0].cpu().contiguous() for k, v in self.buffers.items()}
-        tensors["recordings"] = torch.from_numpy(self.recordings)
-        return save(tensors)
+        return tensors | {f"buffers.{k}": v[0].cpu().contiguous() for k, v in self.buffers.items()}
+
+    @classmethod
+    def of(
+        cls, card: Card, tensors: Weights, recordings: NDArray[np.uint64], where: Path
+    ) -> Checkpoint:
+        """What `tensors` made, compared with what the card describes; `where` they are from.
+
+        Raises:
+            CheckpointError: They are not the tensors of that encoder, or not finite.
+        """
+        expected = {k: _kind(v[0]) for k, v in _expected(where, card).items()}
+        if {k: _kind(v) for k, v in tensors.items()} != expected:
+            raise CheckpointError(
+                f"{where} does not hold the weights of the encoder {card.encoder}"
+            )
+        if not all(bool(tensor.isfinite().all()) for tensor in tensors.values()):
+            raise CheckpointError(
+                f"{where} holds weights that are not finite: its training diverged; train again "
+                "with a lower `lr`"
+            )
+        weights = _named(tensors, "weights.")
+        return cls(
+            card=card,
+            weights={k: v.float() if v.dtype == torch.float16 else v for k, v in weights.items()},
+            buffers=_named(tensors, "buffers."),
+            recordings=recordings,
+        )
 
 
 def load_checkpoint(path: Path | str) -> Checkpoint:
@@ -146,20 +175,7 @@ def _load(path: Path) -> Checkpoint:
     recordings = tensors.pop("recordings", None)
     if recordings is None or recordings.dtype != torch.uint64 or recordings.ndim != 1:
         raise CheckpointError(f"{path} does not list the recordings it has seen; train again")
-    if {k: _kind(v) for k, v in tensors.items()} != {k: _kind(v[0]) for k, v in expected.items()}:
-        raise CheckpointError(f"{path} does not hold the weights of the encoder {card.encoder}")
-    if not all(bool(tensor.isfinite().all()) for tensor in tensors.values()):
-        raise CheckpointError(
-            f"{path} holds weights that are not finite: its training diverged; train again with a "
-            "lower `lr`"
-        )
-    weights = _named(tensors, "weights.")
-    return Checkpoint(
-        card=card,
-        weights={k: v.float() if v.dtype == torch.float16 else v for k, v in weights.items()},
-        buffers=_named(tensors, "buffers."),
-        recordings=recordings.numpy(),
-    )
+    return Checkpoint.of(card, tensors, recordings.numpy(), path)
 
 
 def _expected(path: Path, card: Card) -> Weights:

@@ -1,0 +1,155 @@
+"""Classifier: encoders with linear layers on top, from recordings to probabilities.
+
+One safetensors file holds everything, its card in the file's metadata. No pickle: a classifier from
+a stranger can be wrong, never harmful.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from clocs.encoders.base import Weights
+from clocs.errors import CheckpointError, StoreError
+from clocs.files import private_folder
+from clocs.models.classifier_card import ClassifierCard
+from clocs.sealed import ArrayFile
+from clocs.training.checkpoint import HALF, STORED_AS, Checkpoint
+
+FILE = ArrayFile(
+    "a clocs classifier",
+    key="clocs classifier",
+    format=1,
+    remedy="give one that `clocs finetune` has made, or make it again",
+)
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """A classifier ready for use.
+
+    A recording is cut into rows as its encoders see them (a frame of one lead, or of many leads at
+    once); the logits of its rows are averaged, and `probabilities` makes of them what is predicted.
+
+    Attributes:
+        card: What it is.
+        encoders: Its members; each has one linear layer on top.
+        head: "weight" (members, dim, classes) and "bias" (members, classes).
+        reference: Where the embeddings of training recordings lie; empty where that is not known.
+    """
+
+    card: ClassifierCard
+    encoders: tuple[Checkpoint, ...]
+    head: Weights
+    reference: Weights
+
+    def logits(self, z: Tensor) -> Tensor:
+        """z: (members, n, dim) embeddings -> (n, classes), the mean over the members."""
+        weight, bias = (self.head[name].to(z.device) for name in ("weight", "bias"))
+        return torch.baddbmm(bias[:, None], z, weight).mean(dim=0)
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """(n, classes) -> the same, calibrated."""
+        scaled = logits / torch.tensor(
+            self.card.temperature, dtype=logits.dtype, device=logits.device
+        )
+        return scaled.sigmoid() if self.card.multilabel else scaled.softmax(dim=-1)
+
+    def halved(self) -> Classifier:
+        """The same with weights rounded to float16, as they are saved with `half`."""
+        rounded = tuple(
+            replace(one, weights={k: v.half().float() for k, v in one.weights.items()})
+            for one in self.encoders
+        )
+        return replace(self, encoders=rounded)
+
+    def save(self, path: Path | str, *, half: bool = False) -> None:
+        """Write one file, whole or not at all.
+
+        Args:
+            path: The file, ….safetensors.
+            half: Whether the encoders' weights are rounded to float16, in half the size.
+        """
+        path = Path(path)
+        if path.suffix != ".safetensors":
+            raise CheckpointError(f"{path} does not end in .safetensors, as a classifier does")
+        about = {STORED_AS: HALF} if half else {}
+        cards = tuple(
+            replace(
+                card,
+                environment={k: v for k, v in card.environment.items() if k != STORED_AS} | about,
+            )
+            for card in (one.card for one in self.encoders)
+        )
+        tensors = {f"head.{k}": v for k, v in self.head.items()}
+        tensors |= {f"reference.{k}": v for k, v in self.reference.items()}
+        for number, one in enumerate(self.encoders):
+            tensors |= {f"{number}.{k}": v for k, v in one.tensors(half=half).items()}
+        arrays = {k: v.detach().cpu().numpy() for k, v in tensors.items()}
+        arrays["recordings"] = self.encoders[0].recordings
+        private_folder(path.parent)
+        FILE.write(path, replace(self.card, encoders=cards).facts(), arrays)
+
+
+def is_classifier(path: Path | str) -> bool:
+    """Whether the file is a classifier, not a checkpoint or anything else."""
+    path = Path(path)
+    if path.suffix != ".safetensors" or not path.is_file():
+        return False
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return FILE.key in (file.metadata() or {})
+    except (OSError, SafetensorError):
+        return False
+
+
+def load_classifier(path: Path | str) -> Classifier:
+    """Read and check a classifier.
+
+    Args:
+        path: Its file.
+
+    Raises:
+        CheckpointError: It is none, or is damaged.
+    """
+    path = Path(path)
+    try:
+        facts, arrays = FILE.read(path)
+    except StoreError as error:
+        raise CheckpointError(str(error)) from error
+    try:
+        card = ClassifierCard.of(facts)
+        recordings = arrays.pop("recordings")
+        if recordings.dtype != np.uint64 or recordings.ndim != 1:
+            raise ValueError("it does not list the recordings that it has seen")
+        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        encoders = tuple(
+            Checkpoint.of(one, _of(tensors, f"{number}."), recordings, path)
+            for number, one in enumerate(card.encoders)
+        )
+        if len({one.encoder.embedding_dim for one in encoders}) > 1:
+            raise ValueError("its encoders have different dimensions")
+        head, reference = _of(tensors, "head."), _of(tensors, "reference.")
+        shape = (len(encoders), encoders[0].encoder.embedding_dim, len(card.labels))
+        found = {k: tuple(v.shape) for k, v in head.items()}
+        if found != {"weight": shape, "bias": (shape[0], shape[2])}:
+            raise ValueError(f"its linear layers have the shapes {found}, not {shape}")
+        if not all(bool(v.isfinite().all()) for v in (head | reference).values()):
+            raise ValueError("it holds numbers that are not finite")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CheckpointError(f"{path} is not {FILE.what} ({error}); {FILE.remedy}") from error
+    return Classifier(card, encoders, head, reference)
+
+
+def _of(tensors: Weights, prefix: str) -> Weights:
+    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+
+
+def as_classifier(classifier: Classifier | Path | str) -> Classifier:
+    """The classifier, loaded where a path is given."""
+    return classifier if isinstance(classifier, Classifier) else load_classifier(classifier)

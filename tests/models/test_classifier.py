@@ -1,0 +1,112 @@
+"""A classifier's file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from clocs.errors import CheckpointError
+from clocs.models.classifier import Classifier, is_classifier, load_classifier
+from clocs.models.classifier_card import ClassifierCard
+from clocs.training.checkpoint import Checkpoint
+
+LABELS = ("AF", "N", "O")
+
+
+@pytest.fixture
+def classifier(checkpoint: Checkpoint) -> Classifier:
+    """Two members on the same encoder, with different layers on top."""
+    torch.manual_seed(3)
+    dim = checkpoint.encoder.embedding_dim
+    card = ClassifierCard(
+        name="rhythm-test",
+        dataset="synthetic",
+        content="0",
+        labels=LABELS,
+        multilabel=False,
+        protocol="linear",
+        encoders=(checkpoint.card, checkpoint.card),
+        temperature=(2.0, 2.0, 2.0),
+        thresholds=(0.4, None, 0.5),
+        limits={"quality": 0.2},
+        scores={"auc": 0.9},
+    )
+    head = {"weight": torch.randn(2, dim, 3), "bias": torch.randn(2, 3)}
+    return Classifier(card, (checkpoint, checkpoint), head, {"mean": torch.randn(dim)})
+
+
+def as_json(one: Classifier) -> object:
+    return json.loads(json.dumps(one.card.facts()))
+
+
+def test_what_was_saved_is_loaded(classifier: Classifier, tmp_path: Path) -> None:
+    file = tmp_path / "rhythm.safetensors"
+    classifier.save(file)
+    assert is_classifier(file)
+    found = load_classifier(file)
+    assert as_json(found) == as_json(classifier)
+    for name, tensor in classifier.head.items():
+        assert torch.equal(found.head[name], tensor)
+    assert torch.equal(found.reference["mean"], classifier.reference["mean"])
+    for one, other in zip(found.encoders, classifier.encoders, strict=True):
+        assert all(torch.equal(one.weights[k], v) for k, v in other.weights.items())
+        assert all(torch.equal(one.buffers[k], v) for k, v in other.buffers.items())
+
+
+def test_half_precision_gives_what_halved_gives(classifier: Classifier, tmp_path: Path) -> None:
+    classifier.save(tmp_path / "half.safetensors", half=True)
+    classifier.save(tmp_path / "whole.safetensors")
+    sizes = [(tmp_path / f"{name}.safetensors").stat().st_size for name in ("half", "whole")]
+    assert sizes[0] < 0.7 * sizes[1]
+    found = load_classifier(tmp_path / "half.safetensors")
+    for one, other in zip(found.encoders, classifier.halved().encoders, strict=True):
+        assert all(torch.equal(one.weights[k], v) for k, v in other.weights.items())
+
+
+def test_probabilities_are_of_the_members_mean_at_the_temperature(classifier: Classifier) -> None:
+    z = torch.randn(2, 5, classifier.encoders[0].encoder.embedding_dim)
+    each = [z[m] @ classifier.head["weight"][m] + classifier.head["bias"][m] for m in (0, 1)]
+    expected = ((each[0] + each[1]) / 2 / 2.0).softmax(dim=1)
+    assert torch.allclose(classifier.probabilities(classifier.logits(z)), expected, atol=1e-6)
+
+
+def test_a_damaged_or_foreign_file_is_refused(
+    classifier: Classifier, checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    file = tmp_path / "rhythm.safetensors"
+    classifier.save(file)
+    content = bytearray(file.read_bytes())
+    content[-5] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(CheckpointError, match="damaged"):
+        load_classifier(file)
+    checkpoint.save(tmp_path / "seed-0.safetensors")
+    assert not is_classifier(tmp_path / "seed-0.safetensors")
+    with pytest.raises(CheckpointError, match="is not a clocs classifier"):
+        load_classifier(tmp_path / "seed-0.safetensors")
+    assert not is_classifier(tmp_path / "missing.safetensors")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"temperature": (1.0,)},
+        {"temperature": (0.0, 1.0, 1.0)},
+        {"thresholds": (0.5, 2.0, None)},
+        {"labels": ("AF", "AF", "O")},
+        {"protocol": "guess"},
+        {"name": "a\x1b[31m"},
+        {"limits": {"quality": float("inf")}},
+    ],
+)
+def test_a_card_beyond_its_limits_is_refused(
+    classifier: Classifier, change: dict[str, object], tmp_path: Path
+) -> None:
+    file = tmp_path / "odd.safetensors"
+    replace(classifier, card=replace(classifier.card, **change)).save(file)  # type: ignore[arg-type]
+    with pytest.raises(CheckpointError, match="is not a clocs classifier"):
+        load_classifier(file)
