@@ -60,6 +60,17 @@ class Encoder(ABC):
         """(members, n, steps, channels) before they are pooled over time, in evaluation mode."""
         raise SettingError(f"the encoder {self.name!r} has no feature map over time")
 
+    def to_module(self, weights: Weights, buffers: Weights) -> nn.Module:
+        """The network of one member in torch's own layers: (n, leads, samples) -> (n, dim).
+
+        It drops out by torch's generator. Frames of an encoder of one lead have one lead.
+
+        Args:
+            weights: (1, …) each.
+            buffers: (1, …) each.
+        """
+        raise SettingError(f"the encoder {self.name!r} cannot be made of torch's own layers")
+
     @abstractmethod
     def encode_training(
         self, weights: Weights, buffers: Weights, x: Tensor, keys: Tensor, momentum: float = 0.1

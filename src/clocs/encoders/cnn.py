@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from clocs import keyed_random
 from clocs.encoders.base import Encoder, EncoderRow, Weights
 from clocs.encoders.conv_block import conv_block, conv_block_eval
+from clocs.encoders.layers import batch_norm, put
 from clocs.encoders.linear import linear_relu
 from clocs.errors import SettingError
-from clocs.kernels.block_torch import KERNEL, POOL, convolved
+from clocs.kernels.block_torch import KERNEL, POOL, STRIDE, convolved
 from clocs.kernels.triton_support import can_use_triton
 
 CHANNELS = (1, 4, 16, 32)
@@ -87,6 +88,20 @@ class CNN(Encoder):
             unbiased.append(steps / max(steps - 1, 1))
         moved = _moved(buffers, seen, unbiased, momentum) if momentum else dict(buffers)
         return self._head(weights, h), moved
+
+    def to_module(self, weights: Weights, buffers: Weights) -> nn.Module:
+        layers: list[nn.Module] = []
+        for i, (c_in, c_out) in enumerate(pairwise(CHANNELS), start=1):
+            kernel, *scale_and_shift = (tensor[0] for tensor in _layer(weights, i))
+            conv = nn.Conv1d(c_in, c_out, KERNEL, stride=STRIDE, bias=False)
+            put(conv, weight=kernel.view(KERNEL, c_in, c_out).permute(2, 1, 0))
+            statistics = (buffers[f"norm{i}.{kind}"][0] for kind in ("mean", "variance"))
+            norm = batch_norm(*scale_and_shift, *statistics)
+            layers += [conv, norm, nn.ReLU(), nn.MaxPool1d(POOL), nn.Dropout(self.dropout)]
+        linear = nn.Linear(CHANNELS[-1] * self.pooled_length, self.embedding_dim)
+        by_step = weights["linear.weight"][0].view(self.pooled_length, CHANNELS[-1], -1)
+        put(linear, weight=by_step.permute(2, 1, 0).flatten(1), bias=weights["linear.bias"][0])
+        return nn.Sequential(*layers, nn.Flatten(), linear, nn.ReLU())
 
     def _head(self, weights: Weights, h: Tensor) -> Tensor:
         return linear_relu(h.flatten(2), weights["linear.weight"], weights["linear.bias"])

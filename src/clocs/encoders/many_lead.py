@@ -22,12 +22,14 @@ from functools import cache
 from typing import ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from clocs import keyed_random
 from clocs.encoders.base import Encoder, Weights
 from clocs.encoders.compiled import Compiled, is_compiled_for
+from clocs.encoders.many_lead_layers import ManyLeadLayers
+from clocs.encoders.many_lead_network import THERE, Conv, Network
 from clocs.errors import SettingError
 
 WIDTHS = (64, 128, 256)  # channels of the stages; of the last one, half of `embedding_dim`
@@ -38,52 +40,7 @@ WIDEST = 4096
 AT_ONCE = 128  # frames evaluated at a time on a CPU, whose caches hold no more
 EPSILON = 1e-5
 WHOLE = 8  # channels that matrix units take at once
-THERE = "stem.there.weight"
 HE = 6**0.5  # × ±1/√fan-in: the variance that He et al. (2015) start with
-
-
-@dataclass(frozen=True)
-class Conv:
-    """A convolution that is followed by batch norm."""
-
-    name: str
-    c_in: int
-    c_out: int
-    kernel: int
-    stride: int = 1
-    groups: int = 1
-    scale: float = 1.0  # of batch norm, at the start
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        return self.c_out, self.c_in // self.groups, self.kernel
-
-
-Convolved = Callable[[Conv, Tensor], Tensor]  # and normalised
-Drop = Callable[[int, Tensor], Tensor]  # with the number of the block
-
-
-@dataclass(frozen=True)
-class Network:
-    """The convolutions of a network, and what it does with them."""
-
-    stem: Conv
-    convs: tuple[Conv, ...]  # all after the stem
-    blocks: int  # that drop out
-    body: Callable[[Tensor, Convolved, Drop], Tensor]  # from the stem to the feature map
-
-    @property
-    def every(self) -> tuple[Conv, ...]:
-        return (self.stem, *self.convs)
-
-    def weights(self) -> list[str]:
-        """Their names."""
-        kinds = ("conv.weight", "norm.weight", "norm.bias")
-        return [f"{conv.name}.{kind}" for conv in self.every for kind in kinds] + [THERE]
-
-    def statistics(self) -> list[str]:
-        """The names of batch norm's."""
-        return [f"{conv.name}.norm.{kind}" for conv in self.every for kind in ("mean", "variance")]
 
 
 @dataclass(frozen=True)
@@ -174,6 +131,9 @@ class ManyLeadEncoder(Encoder):
         now = [_stack([statistics[name] for statistics in seen]) for name in names]
         moved = torch._foreach_lerp([buffers[name] for name in names], now, momentum)
         return _stack(z), dict(zip(names, moved, strict=True))
+
+    def to_module(self, weights: Weights, buffers: Weights) -> nn.Module:
+        return ManyLeadLayers(self.network, self.dropout, weights, buffers)
 
 
 def stem(leads: int, samples: int) -> Conv:

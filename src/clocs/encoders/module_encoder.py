@@ -113,6 +113,12 @@ class ModuleEncoder(Encoder):
         }
         return torch.stack(z), updated
 
+    def to_module(self, weights: Weights, buffers: Weights) -> nn.Module:
+        module = self._made(0)
+        state = {k: v.detach().clone() for k, v in _member(weights | buffers, 0).items()}
+        module.load_state_dict(state, strict=False, assign=True)  # but for constants
+        return _WithMask(module) if self.leads else module
+
     def _forward(self, state: dict[str, Tensor], x: Tensor) -> Tensor:
         """x: (n, samples) or (n, leads, samples) -> (n, embedding_dim), by one member's state."""
         dtype = next((t.dtype for t in state.values()), x.dtype)
@@ -146,6 +152,20 @@ class ModuleEncoder(Encoder):
             for name, tensor in named.items()
             if name not in trained and tensor.is_floating_point()
         }
+
+
+class _WithMask(nn.Module):
+    """A module of many leads that is told by nan which ones are missing."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (n, leads, samples) -> (n, embedding_dim)."""
+        missing = x.isnan()
+        z: Tensor = self.module(x.masked_fill(missing, 0), ~missing[..., 0])
+        return z
 
 
 def as_encoder(name: str, make: Callable[..., Encoder | nn.Module], **arguments: Any) -> Encoder:

@@ -16,7 +16,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from clocs.encoders.base import EncoderRow
-from clocs.encoders.many_lead import WIDTHS, Conv, Convolved, Drop, ManyLeadEncoder, Network, stem
+from clocs.encoders.many_lead import WIDTHS, ManyLeadEncoder, stem
+from clocs.encoders.many_lead_network import Conv, Convolved, Drop, Network
 
 BLOCKS = 2  # per stage
 KERNEL = 5

@@ -17,7 +17,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from clocs.encoders.base import EncoderRow
-from clocs.encoders.many_lead import WIDTHS, Conv, Convolved, Drop, ManyLeadEncoder, Network, stem
+from clocs.encoders.many_lead import WIDTHS, ManyLeadEncoder, stem
+from clocs.encoders.many_lead_network import Conv, Convolved, Drop, Network
 
 BLOCKS = (2, 2, 4, 2)  # of each stage
 KERNEL, WIDER, SCALE = 11, 4, 0.1

@@ -15,10 +15,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from clocs import keyed_random
 from clocs.encoders.base import Encoder, EncoderRow, Weights
+from clocs.encoders.layers import NormedConv, put
 from clocs.errors import SettingError
 
 STAGES = (16, 32, 64)  # channels
@@ -135,8 +136,45 @@ class ResNet(Encoder):
 
         return _pooled(weights, _forward(weights, x, norm, drop)), updated
 
+    def to_module(self, weights: Weights, buffers: Weights) -> nn.Module:
+        return _Layers(self, weights, buffers)
+
+
+class _Layers(nn.Module):
+    """The network of one member in torch's own layers, channels before time."""
+
+    def __init__(self, encoder: ResNet, weights: Weights, buffers: Weights) -> None:
+        super().__init__()
+        self.convs = nn.ModuleDict()
+        for conv in _CONVS:
+            kernel = weights[f"{conv.name}.conv.weight"][0].view(conv.kernel, conv.c_in, conv.c_out)
+            own = NormedConv.of(conv.name, weights, buffers, kernel.permute(2, 1, 0), conv.stride)
+            self.convs[_key(conv)] = own
+        self.pool = nn.MaxPool1d(POOL)
+        self.dropout = nn.Dropout(encoder.dropout)
+        self.linear = nn.Linear(STAGES[-1], encoder.embedding_dim)
+        put(self.linear, weight=weights["linear.weight"][0].T, bias=weights["linear.bias"][0])
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (n, 1, samples) -> (n, embedding_dim)."""
+        h: Tensor = self.pool(self._convolved(_STEM, x).relu())
+        for block in _BLOCKS:
+            inner = self.dropout(self._convolved(block.first, h).relu())
+            around = h if block.shortcut is None else self._convolved(block.shortcut, h)
+            h = (self._convolved(block.second, inner) + around).relu()
+        z: Tensor = self.linear(h.mean(dim=2)).relu()
+        return z
+
+    def _convolved(self, conv: _Conv, h: Tensor) -> Tensor:
+        made: Tensor = self.convs[_key(conv)](h)
+        return made
+
 
 ENCODER = EncoderRow("resnet", ResNet)
+
+
+def _key(conv: _Conv) -> str:
+    return conv.name.replace(".", "_")  # dots cannot be in a module's name
 
 
 def _forward(weights: Weights, x: Tensor, norm: Norm, drop: Drop) -> Tensor:

@@ -152,7 +152,7 @@ def embed_recordings(
                     problems.append((str(one), str(values)))
                     continue
                 rows.append(file_row(one))
-                present = _present(one, len(values), frame, wanted)
+                present = present_in(one, len(values), frame, wanted)
                 some = np.asarray(present.any(axis=1), np.bool_)[:, None]
                 places.append(some if known else present)
                 has = [lead in one.leads for lead in wanted]
@@ -197,7 +197,7 @@ def _cut(
             made.append((one[0], str(one[1])))
             continue
         try:
-            usable.append((len(made), _with_leads(one, spec, leads)))
+            usable.append((len(made), with_leads(one, spec, leads)))
             made.append((one, np.zeros(0, np.int16)))
         except ClocsError as error:
             made.append((one.id, str(error)))
@@ -219,7 +219,7 @@ def _cut(
     return made
 
 
-def _with_leads(recording: Recording, spec: FrameSpec, leads: Sequence[str]) -> Recording:
+def with_leads(recording: Recording, spec: FrameSpec, leads: Sequence[str]) -> Recording:
     """The recording with those of the leads that it has; ClocsError says why it is of no use."""
     has = [lead for lead in leads if lead in recording.leads]
     if not has:
@@ -230,12 +230,12 @@ def _with_leads(recording: Recording, spec: FrameSpec, leads: Sequence[str]) -> 
     own = recording.select(has)
     check_signal(own, frame=spec, known_leads=own.leads)
     count = int(frame_count(own.samples, own.rate, spec))
-    if own.gaps and not _present(own, count, spec, has).any():
+    if own.gaps and not present_in(own, count, spec, has).any():
         raise UnusableError("nan", f"{recording.id} has a gap in every frame of {spec.seconds:g} s")
     return own
 
 
-def _present(
+def present_in(
     recording: Recording, count: int, spec: FrameSpec, leads: Sequence[str]
 ) -> NDArray[np.bool_]:
     """(frames, leads) whether a frame has a signal in a lead."""

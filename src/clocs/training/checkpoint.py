@@ -23,6 +23,7 @@ from clocs.errors import CheckpointError, ClocsError
 from clocs.files import private_folder, seed_files, write_atomic
 from clocs.recording import FrameSpec
 from clocs.training.card import Card, read_card
+from clocs.training.module import EncoderModule
 
 MOST_RECORDINGS = 100_000_000  # hashed in a checkpoint
 _HEADER = 1 << 24  # bytes, more than any weights file spends on names and shapes
@@ -82,6 +83,16 @@ class Checkpoint:
             )
         card = replace(self.card, encoder=named, frame=frame, weights_sha256=self.fingerprint)
         return replace(self, card=card)
+
+    def to_module(self) -> EncoderModule:
+        """The encoder as a plain `torch.nn.Module`, for a loop of one's own and for export.
+
+        It takes raw ECGs in mV at `card.frame.rate` Hz, (batch, leads, samples), of at least one
+        frame, and gives what `clocs.embed(level="recording")` gives; `network` inside takes
+        normalised frames. It is made of torch's own layers with copies of these weights, in
+        evaluation mode.
+        """
+        return EncoderModule.of(self.card, self.encoder, self.weights, self.buffers)
 
     def save(self, path: Path, *, half: bool = False) -> None:
         """Write `path` (….safetensors) and the card beside it (….json), each atomically.

@@ -1,0 +1,47 @@
+"""A recording as a module of `to_module`, or an exported file, takes it."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clocs.frames.positions import frame_count
+from clocs.frames.present import bridged
+from clocs.frames.resample import cut_windows
+from clocs.patients.embed_files import present_in, with_leads
+from clocs.patients.encode import known_leads, leads_of, placed
+from clocs.recording import Recording
+from clocs.training.checkpoint import Checkpoint
+
+
+def module_input(checkpoint: Checkpoint, recording: Recording) -> NDArray[np.float32]:
+    """(leads, samples) in mV at the encoder's rate, in whole frames, nan where missing.
+
+    Resampled, filtered and rounded as the recording is before it is embedded. Of an encoder of
+    many leads, these are its own, in its order; else those of its card that the recording has.
+
+    Raises:
+        ClocsError: The recording is too short, has none of the leads, or a gap in every frame.
+    """
+    spec, known = checkpoint.card.frame, known_leads(checkpoint)
+    recording = placed(recording, known)
+    wanted = known or leads_of(checkpoint, None)
+    own = with_leads(recording, spec, wanted)
+    count = int(frame_count(own.samples, own.rate, spec))
+    values, step = cut_windows(
+        bridged(own.digital, own.leads, own.gaps)[None],
+        own.gain[None],
+        own.baseline[None].astype(np.int64),
+        own.rate,
+        count,
+        spec,
+        "recording",
+    )
+    signal: NDArray[np.float32] = (values[0] * step[0, ..., None]).astype(np.float32)
+    signal[~present_in(own, count, spec, own.leads).T] = np.nan
+    signal = signal.reshape(len(own.leads), -1)
+    if not known:
+        return signal
+    placed_in = np.full((len(known), signal.shape[1]), np.nan, np.float32)
+    placed_in[[known.index(lead) for lead in own.leads]] = signal
+    return placed_in
