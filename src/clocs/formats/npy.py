@@ -17,6 +17,7 @@ from clocs.errors import UnusableError
 from clocs.formats.array_file import Tree
 from clocs.formats.array_reader import ArrayReader
 from clocs.formats.base import FileFormat, Part, ReadOptions
+from clocs.formats.samples import decoding
 from clocs.formats.source import Source, stem
 from clocs.limits import check_size
 from clocs.recording import Recording
@@ -73,13 +74,21 @@ class _Member:
         return self._held[index]
 
 
+def array_from(data: bytes, name: str) -> NDArray[Any]:
+    """The array in the bytes of an `.npy` file, without copying them.
+
+    Raises:
+        UnusableError: unreadable or truncated.
+    """
+    with decoding(name, "a NumPy array"):
+        return _Header(io.BytesIO(data[: _MOST_HEADER + 64]), name).array(data, name)
+
+
 def _open_npy(source: Source, path: str) -> Tree:
     name, disk = stem(path), source.on_disk(path)
     size = source.size(path)
     if disk is None:
-        data = source.read(path)
-        array = _Header(io.BytesIO(data[: _MOST_HEADER + 64]), name).array(data, name)
-        return Tree({"": array}, packed=size)
+        return Tree({"": array_from(source.read(path), name)}, packed=size)
     header = _Header(io.BytesIO(source.head(path, _MOST_HEADER + 64)), name)
     if size - header.start < header.size:
         detail = f"{name} has {size - header.start:,} of {header.size:,} bytes"

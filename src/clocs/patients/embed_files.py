@@ -43,7 +43,7 @@ from clocs.training.checkpoint import Checkpoint
 _AHEAD = 4  # times `TOGETHER` recordings cut ahead of the encoder
 
 RecordingOrError: TypeAlias = Recording | tuple[str, ClocsError]  # or its name and the error
-_Frames: TypeAlias = tuple[Recording, NDArray[np.int16]]  # (frames, leads, samples)
+CutFrames: TypeAlias = tuple[Recording, NDArray[np.int16]]  # (frames, leads, samples)
 
 
 def read_files(
@@ -143,8 +143,8 @@ def embed_recordings(
     def windows() -> Iterator[Windows]:
         done = 0
         given = (placed(one, known) if isinstance(one, Recording) else one for one in recordings)
-        runs = alike(given, _shape, TOGETHER)
-        for made in ahead(lambda run: _cut(run, frame, wanted), runs, _AHEAD):
+        runs = alike(given, shape_of, TOGETHER)
+        for made in ahead(lambda run: cut_alike(run, frame, wanted), runs, _AHEAD):
             done += len(made)
             progress(done)
             for one, values in made:
@@ -179,18 +179,18 @@ def embed_recordings(
     return made[level]
 
 
-def _shape(one: RecordingOrError) -> object:
+def shape_of(one: RecordingOrError) -> object:
     """Recordings of equal shape are cut together, unless they are long."""
     if not isinstance(one, Recording):
         return None
     return one.rate, one.samples, one.leads, one.id if one.samples > LONG else ""
 
 
-def _cut(
+def cut_alike(
     run: list[RecordingOrError], spec: FrameSpec, leads: Sequence[str]
-) -> list[_Frames | tuple[str, str]]:
+) -> list[CutFrames | tuple[str, str]]:
     """The resampled frames of each recording; or its name and why it has none."""
-    made: list[_Frames | tuple[str, str]] = []
+    made: list[CutFrames | tuple[str, str]] = []
     usable: list[tuple[int, Recording]] = []
     for one in run:
         if not isinstance(one, Recording):

@@ -1,0 +1,97 @@
+"""One vector per recording, or why it has none: small batches of recordings, without their rows.
+
+The vectors are those of `embed_recordings`, bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clocs.errors import ClocsError, SettingError
+from clocs.frames.resample import TOGETHER
+from clocs.parallel import alike
+from clocs.patients.embed_files import cut_alike, present_in, shape_of
+from clocs.patients.encode import (
+    Windows,
+    encoded,
+    fitted,
+    known_leads,
+    leads_of,
+    placed,
+    side_by_side,
+)
+from clocs.patients.unit_vectors import UnitMeans, normalised
+from clocs.recording import FrameSpec, Recording
+from clocs.training.checkpoint import Checkpoint
+
+
+def cut_each(
+    checkpoint: Checkpoint,
+    recordings: Iterable[Recording],
+    *,
+    spec: FrameSpec | None = None,
+    leads: Sequence[str] | None = None,
+) -> list[Windows | ClocsError]:
+    """The windows of each recording as the encoder sees them; or why it has none.
+
+    Args:
+        checkpoint: The encoder.
+        recordings: With distinct or equal names, in any mixture of rates, leads and lengths.
+        spec: The frame; the checkpoint's own by default.
+        leads: Those to use, of which each recording needs one; the checkpoint's by default.
+    """
+    checkpoint, frame = _fitted(checkpoint, spec)
+    wanted, known = leads_of(checkpoint, leads), known_leads(checkpoint)
+    made: list[Windows | ClocsError] = []
+    for run in alike((placed(one, known) for one in recordings), shape_of, TOGETHER):
+        for one, values in cut_alike(list(run), frame, wanted):
+            if isinstance(one, str) or isinstance(values, str):
+                made.append(SettingError(str(values)))
+                continue
+            present = present_in(one, len(values), frame, wanted)
+            own = [lead in one.leads for lead in wanted]
+            if known:
+                has = [lead for lead in wanted if lead in one.leads]
+                made.append(side_by_side(known, has, values, present[:, own]))
+            else:
+                made.append(values[present[:, own]])
+    return made
+
+
+def embed_each(
+    checkpoint: Checkpoint,
+    recordings: Iterable[Recording],
+    *,
+    spec: FrameSpec | None = None,
+    leads: Sequence[str] | None = None,
+) -> list[NDArray[np.float32] | ClocsError]:
+    """The (dim,) unit vector of each recording, or why it has none; arguments as of `cut_each`."""
+    made = cut_each(checkpoint, recordings, spec=spec, leads=leads)
+    checkpoint, frame = _fitted(checkpoint, spec)
+    usable = [windows for windows in made if not isinstance(windows, ClocsError)]
+    counts = [len(one[0] if isinstance(one, tuple) else one) for one in usable]
+    means = UnitMeans(len(usable), checkpoint.encoder.embedding_dim)
+    owner, start = np.repeat(np.arange(len(usable)), counts), 0
+    for part in encoded(checkpoint, usable, frame.samples):
+        means.add(owner[start : start + len(part)], part)
+        start += len(part)
+    vectors, nonzero = normalised(means.sums)
+    found = iter(zip(vectors, nonzero, strict=True))
+    results: list[NDArray[np.float32] | ClocsError] = []
+    for windows in made:
+        if isinstance(windows, ClocsError):
+            results.append(windows)
+            continue
+        vector, is_nonzero = next(found)
+        zero = SettingError("its embedding is a zero vector, which has no direction")
+        results.append(vector if is_nonzero else zero)
+    return results
+
+
+def _fitted(checkpoint: Checkpoint, spec: FrameSpec | None) -> tuple[Checkpoint, FrameSpec]:
+    trained = checkpoint.card.frame
+    return fitted(checkpoint, replace(spec or trained, filters=trained.filters))
