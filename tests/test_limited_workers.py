@@ -24,6 +24,13 @@ GIB = 1 << 30
 LIMITS = ReadingLimits(memory=GIB // 2, seconds=1.0)
 
 
+class OddError(Exception):
+    """Pickle cannot make it again: it gives one argument where two are needed."""
+
+    def __init__(self, one: int, two: int) -> None:
+        super().__init__(f"{one} and {two}")
+
+
 @dataclass
 class Act:
     """Does what an item says, or makes an array of its number."""
@@ -50,6 +57,8 @@ class Act:
                 raise UnusableError("nan", "it is not")
             case "defect":
                 raise ZeroDivisionError("a defect")
+            case "odd defect":
+                raise OddError(1, 2)
         return np.full(1000, sum(item.encode()), np.int16)
 
 
@@ -98,6 +107,9 @@ def test_an_error_of_the_package_and_a_defect_both_reach_the_caller(act: Act) ->
     with pytest.raises(ZeroDivisionError) as defect:
         list(batches(act, [["defect"]]))
     assert "test_limited_workers.py" in defect.value.__notes__[0]
+    with pytest.raises(RuntimeError, match="OddError: 1 and 2") as odd:
+        list(batches(act, [["odd defect"]]))
+    assert "test_limited_workers.py" in odd.value.__notes__[0]
 
 
 def test_a_process_killed_from_outside_is_replaced_once(act: Act) -> None:

@@ -24,6 +24,7 @@ from dataclasses import replace
 from queue import SimpleQueue
 from typing import Any, BinaryIO, Generic, NoReturn, TypeVar
 
+from clocs import worker_messages
 from clocs.errors import ClocsError
 from clocs.limits import ReadingLimits, end_after, keep_memory, limit_process
 from clocs.worker_messages import SLOT_BYTES, SLOTS, UnsendableError, receive, send, shared_slots
@@ -323,7 +324,7 @@ def _results(
     except BaseException as error:  # the parent raises it
         if not isinstance(error, ClocsError):  # the traceback does not travel itself
             error.add_note("".join(traceback.format_exception(error)))
-        return error
+        return worker_messages.sendable(error)
     finally:
         end_after(0)
     return results

@@ -44,6 +44,18 @@ def send(file: BinaryIO, value: object, slot: memoryview | None) -> None:
     file.flush()
 
 
+def sendable(error: BaseException) -> BaseException:
+    """The error, or one that says the same where it cannot be pickled and made again."""
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301 (its own)
+    except Exception:
+        other = RuntimeError(f"{type(error).__name__}: {error}")
+        for note in getattr(error, "__notes__", ()):
+            other.add_note(note)
+        return other
+    return error
+
+
 def receive(file: BinaryIO, slot: memoryview | None, *, keep: bool = False) -> Any:
     """What was sent; with `keep`, its arrays are copied out of the slot."""
     data, places = pickle.load(file)  # noqa: S301 (both ends are this program)

@@ -13,6 +13,7 @@ from clocs.cli.console import err, print_json
 from clocs.cli.console import out as console
 from clocs.cli.options import Device, Json, names_of
 from clocs.cli.progress import bar
+from clocs.experiments.grid import GRIDS
 
 if TYPE_CHECKING:
     from clocs.experiments.runner import GridProgress
@@ -31,13 +32,7 @@ def register(app: typer.Typer) -> None:
 def reproduce(
     names: Annotated[
         list[str],
-        typer.Argument(
-            help="table-1, table-2, table-1-splits, table-2-splits, table-1-12, table-2-12, "
-            "byol-fixed, ablations, label-efficiency, linear-converged, more-with-less, "
-            "patient-distances, "
-            "perturbations, byol-decay, embedding-dim, labelled-fraction, appendix-linear, "
-            "appendix-transfer, or all."
-        ),
+        typer.Argument(help=", ".join(GRIDS) + ", or all."),
     ],
     out: Annotated[Path, typer.Option(help="Folder for the runs.")],
     stores: Annotated[

@@ -86,9 +86,12 @@ def without_row(entries: Sequence[Entry], labelled: Labelled, tables: FolderTabl
     missing = [entry.id for number, entry in enumerate(entries) if number not in labelled.info]
     if not tables.name or not missing:
         return []
+    count = len(missing)
+    have = "recording has" if count == 1 else "recordings have"
+    are = "is" if count == 1 else "are"
     return [
-        f"{len(missing):,} recordings have no row in {tables.name} and are unlabelled: "
-        f"{', '.join(missing[:3])}{' …' if len(missing) > 3 else ''}"
+        f"{count:,} {have} no row in {tables.name} and {are} unlabelled: "
+        f"{', '.join(missing[:3])}{' …' if count > 3 else ''}"
     ]
 
 
