@@ -18,6 +18,7 @@ from clocs.encoders.base import Weights
 from clocs.errors import CheckpointError, StoreError
 from clocs.files import private_folder
 from clocs.models.classifier_card import ClassifierCard
+from clocs.models.classifier_module import ClassifierModule
 from clocs.sealed import ArrayFile
 from clocs.training.checkpoint import HALF, STORED_AS, Checkpoint
 
@@ -59,6 +60,16 @@ class Classifier:
             self.card.temperature, dtype=logits.dtype, device=logits.device
         )
         return scaled.sigmoid() if self.card.multilabel else scaled.softmax(dim=-1)
+
+    def to_module(self) -> ClassifierModule:
+        """The classifier as a plain `torch.nn.Module`, for a loop of one's own and for export.
+
+        It takes raw ECGs in mV at the rate of its encoders' frame, (batch, leads, samples), of at
+        least one frame, and gives the probabilities of `clocs.predict`; `logits` gives what a loss
+        takes, and `network` inside takes normalised frames. It is made of torch's own layers with
+        copies of these weights, in evaluation mode.
+        """
+        return ClassifierModule(self.card, self.encoders, self.head)
 
     def halved(self) -> Classifier:
         """The same with weights rounded to float16, as they are saved with `half`."""

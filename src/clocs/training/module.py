@@ -67,6 +67,8 @@ class RecordingModule(nn.Module):
         made = self._normalised(cut.masked_fill(missing, 0))
         if self.leads:
             made = made.masked_fill(missing, torch.nan).transpose(1, 2)
+            # always a copy, so that what `torch.export` traces holds for a single frame, too
+            made = made.clone(memory_format=torch.contiguous_format)
             return made, ~missing.squeeze(-1).all(dim=1)
         return made.flatten(1, 2).unsqueeze(2), ~missing.flatten(1)
 

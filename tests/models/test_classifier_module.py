@@ -1,0 +1,106 @@
+"""`Classifier.to_module`: a plain torch module that gives what a recording is predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from clocs import Checkpoint, Frames, Store
+from clocs.errors import SettingError
+from clocs.frames.make import make_frames
+from clocs.models.classifier import Classifier
+from clocs.models.module_input import module_input
+from clocs.patients.embed_files import embed_recordings
+from clocs.pretraining.plan import Plan
+from clocs.pretraining.pretrain_frames import untrained
+from clocs.recording import FrameSpec
+from clocs.training.card import CENTRED
+from some_classifier import some_classifier
+from tiny_leads import many_lead_checkpoints, tiny_leads
+
+
+@pytest.fixture(scope="module")
+def frames(small_store: Store) -> Frames:
+    return make_frames(small_store, spec=FrameSpec(2.5, 400))
+
+
+@pytest.fixture(params=["cnn", "tiny-leads"])
+def encoders(request: pytest.FixtureRequest, frames: Frames) -> Iterator[list[Checkpoint]]:
+    with tiny_leads() as many:
+        if request.param == many:
+            yield many_lead_checkpoints(frames)
+        else:
+            yield untrained(frames, Plan("random", (0, 1), encoder="cnn", embedding_dim=12))
+
+
+def inputs(classifier: Classifier, store: Store, count: int = 4) -> Tensor:
+    some = [module_input(classifier.encoders[0], store.recording(i)) for i in range(count)]
+    return torch.from_numpy(np.stack(some))
+
+
+def expected(classifier: Classifier, store: Store, count: int = 4) -> Tensor:
+    """By the product's embeddings of frames and the classifier's own functions."""
+    some = [store.recording(i) for i in range(count)]
+    each = [embed_recordings(one, some, level="frame") for one in classifier.encoders]
+    rows = classifier.logits(torch.from_numpy(np.stack([one.vectors for one in each])))
+    owner = each[0].rows["recording"].to_numpy()
+    means = torch.stack([rows[torch.from_numpy(owner == one.id)].mean(dim=0) for one in some])
+    return classifier.probabilities(means)
+
+
+@pytest.mark.parametrize("multilabel", [False, True])
+def test_the_module_gives_the_probabilities_of_recordings(
+    multilabel: bool, encoders: list[Checkpoint], small_store: Store
+) -> None:
+    classifier = some_classifier(*encoders, multilabel=multilabel)
+    module = classifier.to_module()
+    assert module.labels == ("AF", "N", "O")
+    with torch.no_grad():
+        found = module(inputs(classifier, small_store))
+    assert found.shape == (4, 3)
+    assert torch.allclose(found, expected(classifier, small_store), atol=1e-5)
+
+
+def test_gradients_reach_normalised_frames_and_logits_train(
+    encoders: list[Checkpoint], small_store: Store
+) -> None:
+    classifier = some_classifier(*encoders)
+    module = classifier.to_module()
+    x = inputs(classifier, small_store)
+    views, there = module.frames(x)
+    assert bool(there.all())
+    rows = views.flatten(0, 1).requires_grad_()
+    module.network(rows)[:, 0].sum().backward()
+    assert rows.grad is not None and float(rows.grad.abs().sum()) > 0
+    module.train()
+    optimiser = torch.optim.Adam(module.parameters(), lr=1e-2)
+    labels, losses = torch.tensor([0, 1, 2, 1]), []
+    for _ in range(6):
+        loss = torch.nn.functional.cross_entropy(module.logits(x), labels)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < losses[0]
+
+
+def test_what_is_missing_does_not_count(encoders: list[Checkpoint], small_store: Store) -> None:
+    classifier = some_classifier(*encoders)
+    module, x = classifier.to_module(), inputs(classifier, small_store)
+    shorter = x[..., :400]
+    longer = torch.cat([shorter, torch.full_like(shorter, torch.nan)], dim=-1)
+    with torch.no_grad():
+        assert torch.allclose(module(longer), module(shorter), atol=1e-6)
+        assert module(torch.full_like(shorter, torch.nan)).isnan().all()
+
+
+def test_members_of_different_inputs_are_refused(encoders: list[Checkpoint]) -> None:
+    first, second = encoders
+    other = replace(second, card=replace(second.card, normalisation=CENTRED))
+    with pytest.raises(SettingError, match="members of this classifier take different inputs"):
+        some_classifier(first, other).to_module()
