@@ -1,0 +1,56 @@
+"""The distance of recordings from those of training."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from clocs.errors import SettingError
+from clocs.models.reference import choose_limits, distance, fit_reference
+
+
+def gaussian(n: int, dim: int, seed: int) -> torch.Tensor:
+    """(2, n, dim) of two members with unequal variances."""
+    g = torch.Generator().manual_seed(seed)
+    return torch.randn(2, n, dim, generator=g) * torch.linspace(0.2, 5, dim) + 3
+
+
+def test_the_distance_is_mahalanobis_where_all_axes_are_kept() -> None:
+    train, new = gaussian(500, 6, seed=0), gaussian(9, 6, seed=1)
+    expected = []
+    for own, other in zip(train.double(), new.double(), strict=True):
+        away = other - own.mean(dim=0)
+        expected.append((away @ torch.cov(own.T).inverse() * away).sum(dim=1) / 6)
+    found = distance(fit_reference(train), new)
+    assert torch.allclose(found, torch.stack(expected).mean(dim=0).sqrt(), rtol=1e-3)
+
+
+def test_training_recordings_are_near_and_others_far() -> None:
+    reference = fit_reference(gaussian(400, 64, seed=0))
+    assert {name: tuple(v.shape) for name, v in reference.items()} == {
+        "mean": (2, 64),
+        "axes": (2, 32, 64),
+        "variance": (2, 32),
+        "rest": (2,),
+    }
+    near = distance(reference, gaussian(50, 64, seed=1))
+    assert 0.7 < near.mean() < 1.3
+    assert distance(reference, gaussian(50, 64, seed=1) + 20).min() > 2 * near.max()
+
+
+def test_unused_directions_and_few_recordings_give_finite_distances() -> None:
+    train = gaussian(5, 64, seed=0)
+    train[..., 10:] = 0
+    found = distance(fit_reference(train), gaussian(3, 64, seed=1))
+    assert bool(found.isfinite().all())
+    still = fit_reference(torch.zeros(1, 4, 8))
+    assert bool(distance(still, torch.zeros(1, 2, 8)).isfinite().all())
+    with pytest.raises(SettingError, match="two training recordings"):
+        fit_reference(train[:, :1])
+
+
+def test_each_limit_leaves_out_two_percent_of_validation_recordings() -> None:
+    quality, away = torch.rand(5000), torch.rand(5000) + 1
+    limits = choose_limits(quality, away)
+    assert (quality < limits["quality"]).float().mean() == pytest.approx(0.02, abs=0.002)
+    assert (away > limits["distance"]).float().mean() == pytest.approx(0.02, abs=0.002)
