@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from clocs.explorer.run import explore
     from clocs.formats.read import read
     from clocs.frames.frames import Frames
+    from clocs.models.classifier import Classifier
+    from clocs.models.classifier_scores import evaluate_classifier
     from clocs.models.clocs_encoder import ClocsEncoder as ClocsEncoder
+    from clocs.models.finetune import finetune
     from clocs.models.frame_dataset import torch_dataset
     from clocs.models.huggingface import huggingface_dataset
     from clocs.patients.build_index import index
@@ -45,6 +48,8 @@ _WHERE = {
     "open_store": ("clocs.store.store", "open_store"),
     "pretrain": ("clocs.pretraining.pretrain", "pretrain"),
     "embed": ("clocs.patients.embed", "embed"),
+    "evaluate_classifier": ("clocs.models.classifier_scores", "evaluate_classifier"),
+    "finetune": ("clocs.models.finetune", "finetune"),
     "evaluate": ("clocs.evaluation.evaluate", "evaluate"),
     "explore": ("clocs.explorer.run", "explore"),
     "patient_distances": ("clocs.patients.distances", "patient_distances"),
@@ -59,6 +64,7 @@ _WHERE = {
     "load": ("clocs.training.checkpoint", "load_checkpoint"),
     "read": ("clocs.formats.read", "read"),
     "Checkpoint": ("clocs.training.checkpoint", "Checkpoint"),
+    "Classifier": ("clocs.models.classifier", "Classifier"),
     "ClocsEncoder": ("clocs.models.clocs_encoder", "ClocsEncoder"),
     "ClocsError": ("clocs.errors", "ClocsError"),
     "Frames": ("clocs.frames.frames", "Frames"),
@@ -70,6 +76,7 @@ _WHERE = {
 # without ClocsEncoder, which needs scikit-learn: `import *` must do without it
 __all__ = [
     "Checkpoint",
+    "Classifier",
     "ClocsError",
     "FrameSpec",
     "Frames",
@@ -79,8 +86,10 @@ __all__ = [
     "download",
     "embed",
     "evaluate",
+    "evaluate_classifier",
     "evaluate_many",
     "explore",
+    "finetune",
     "from_arrays",
     "huggingface_dataset",
     "index",

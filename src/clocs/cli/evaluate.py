@@ -11,19 +11,24 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 import clocs
-from clocs.cli import progress
+from clocs.cli import finetune, progress
 from clocs.cli.console import err, out, print_json
 from clocs.cli.options import (
     Average,
     BatchSize,
+    ClassWeights,
     Clip,
     Device,
+    EncoderLeads,
     Epochs,
+    Fraction,
     Json,
     Keep,
+    Labels,
     LearningRate,
     Optimiser,
     Patience,
+    Resamples,
     Schedule,
     Split,
     SplitSeed,
@@ -33,6 +38,7 @@ from clocs.cli.options import (
     WeightDecay,
     folds_of,
     names_of,
+    pairs_of,
     with_options_of,
 )
 from clocs.errors import SettingError
@@ -52,25 +58,18 @@ def evaluate(
         list[Path],
         typer.Argument(
             metavar="CHECKPOINT...",
-            help="For each method a file, or a folder with all its seeds.",
+            help="For each method a file, or a folder with all its seeds; or one classifier, made "
+            "by `clocs finetune`.",
         ),
     ],
     store: Annotated[Path, typer.Argument(help="A store of labelled recordings.")],
     protocol: Annotated[str, typer.Option(help=_PROTOCOLS)] = "linear",
-    fraction: Annotated[
-        float, typer.Option(help="The labelled fraction of the training part.")
-    ] = 1.0,
+    fraction: Fraction = 1.0,
     by: Annotated[
         Literal["frame", "patient", "recording"],
         typer.Option(help="What the fraction counts: frames as in the paper, or patients."),
     ] = "frame",
-    labels: Annotated[
-        int | None,
-        typer.Option(
-            help="The number of labelled recordings (--by patient: patients), not a fraction.",
-            min=1,
-        ),
-    ] = None,
+    labels: Labels = None,
     per: Annotated[
         Literal["row", "recording"] | None,
         typer.Option(
@@ -95,17 +94,8 @@ def evaluate(
             help="Noise of the test part: kind and signal to noise in dB, such as muscle:6."
         ),
     ] = None,
-    class_weights: Annotated[
-        bool,
-        typer.Option("--class-weights", help="Let rare classes count as much as common ones."),
-    ] = False,
-    leads: Annotated[
-        str | None,
-        typer.Option(
-            help="Leads by name, such as II,V2,aVL,aVR; by default those the encoders were "
-            "trained on."
-        ),
-    ] = None,
+    class_weights: ClassWeights = False,
+    leads: EncoderLeads = None,
     epochs: Epochs = 400,
     patience: Patience = 15,
     batch_size: BatchSize = None,
@@ -128,10 +118,13 @@ def evaluate(
             "the store's own folds (official), instead of on the test part alone."
         ),
     ] = None,
-    resamples: Annotated[
-        int,
-        typer.Option(help="Draws of seeds and patients for intervals and paired tests.", min=0),
-    ] = 2000,
+    resamples: Resamples = 2000,
+    label_names: Annotated[
+        str | None,
+        typer.Option(
+            help="What labels of the store are called in a classifier, such as AFIB=AF,SR=N."
+        ),
+    ] = None,
     device: Device = None,
     plots: Annotated[
         Path | None,
@@ -146,8 +139,27 @@ def evaluate(
     """Score encoders on test patients, with a classifier trained on few labels.
 
     Under most protocols untrained encoders are scored too, and every method is compared with them.
-    Several methods are evaluated at once and compared on the same patients.
+    Several methods are evaluated at once and compared on the same patients. A classifier made by
+    `clocs finetune` is scored as it is, nothing is trained.
     """
+    from clocs.models.classifier import is_classifier
+
+    if any(map(is_classifier, checkpoints)):
+        finetune.evaluate(
+            checkpoints,
+            store,
+            label_names=pairs_of(label_names, "label_names"),
+            split=split,
+            test_folds=folds_of(test_folds),
+            validation_folds=folds_of(validation_folds),
+            split_seed=split_seed,
+            resamples=resamples,
+            device=device,
+            as_json=as_json,
+        )
+        return
+    if label_names is not None:
+        raise SettingError("`label_names` is for classifiers; leave it out")
     with _progress(find_protocol(protocol).trains, epochs) as on_epoch:
         scored = clocs.evaluate_many(
             checkpoints,

@@ -18,6 +18,7 @@ from clocs.cli import (
     evaluate,
     experiments,
     explore,
+    finetune,
     info,
     patients,
     prepare,
@@ -42,6 +43,7 @@ app.command(epilog=pretrain.EXAMPLE)(pretrain.command())
 app.add_typer(show.app)
 app.add_typer(patients.app)
 app.command(epilog=evaluate.EXAMPLE)(evaluate.command())
+app.command(epilog=finetune.EXAMPLE)(finetune.command())
 experiments.register(app)
 app.command(epilog=demo.EXAMPLE)(demo.demo)
 app.command(epilog="Example: clocs explore --checkpoint runs/chapman-cmsc --store stores/chapman")(

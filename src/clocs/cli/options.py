@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 import click
 import typer
+from click.core import ParameterSource
 
 from clocs.errors import SettingError
 from clocs.recording import canonical_lead
@@ -92,6 +93,29 @@ Average = Annotated[
         "such as 0.998; by default the weights themselves."
     ),
 ]
+ClassWeights = Annotated[
+    bool,
+    typer.Option("--class-weights", help="Let rare classes count as much as common ones."),
+]
+Fraction = Annotated[float, typer.Option(help="The labelled fraction of the training part.")]
+Labels = Annotated[
+    int | None,
+    typer.Option(
+        help="The number of labelled recordings (--by patient: patients), not a fraction.",
+        min=1,
+    ),
+]
+EncoderLeads = Annotated[
+    str | None,
+    typer.Option(
+        "--leads",
+        help="Leads by name, such as II,V2,aVL,aVR; by default those the encoders were trained on.",
+    ),
+]
+Resamples = Annotated[
+    int,
+    typer.Option(help="Draws of seeds and patients for intervals and paired tests.", min=0),
+]
 
 
 def names_of(leads: str | None) -> list[str] | None:
@@ -104,10 +128,17 @@ def names_of(leads: str | None) -> list[str] | None:
     return names
 
 
-def pairs_of(lead_names: str | None) -> dict[str, str] | None:
+def pairs_of(text: str | None, option: str = "lead_names") -> dict[str, str] | None:
     """'ECG1=II,ch2=V5' -> {'ECG1': 'II', 'ch2': 'V5'}."""
-    pairs: dict[str, str] | None = Option("lead_names", None, "", kind=dict).checked(lead_names)
+    pairs: dict[str, str] | None = Option(option, None, "", kind=dict).checked(text)
     return pairs
+
+
+def typed() -> set[str]:
+    """Names of the parameters that the user has given, not left at their defaults."""
+    context = click.get_current_context()
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    return {name for name, source in sources.items() if source is ParameterSource.COMMANDLINE}
 
 
 def folds_of(names: str | None) -> list[str] | None:

@@ -14,7 +14,8 @@ from clocs.evaluation.conditions import AnyCondition
 from clocs.evaluation.groups import GroupResult
 from clocs.evaluation.labelled_rows import By, Per
 from clocs.evaluation.result import Evaluation
-from clocs.frames.folds import split_of
+from clocs.frames.folds import Split, split_of
+from clocs.frames.frames import Frames
 from clocs.frames.make import leads_of_those, make_frames
 from clocs.recording import Filters, FrameSpec
 from clocs.store.store import Store, as_store
@@ -185,21 +186,32 @@ def evaluate_many(
     """
     groups = [as_checkpoints(one) for one in checkpoints]
     _check_distinct(groups)
-    store = as_store(store)
-    spec = _frame_of_encoders(groups, store)
-    leads = _leads_of_encoders(groups, store) if leads is None else leads
     by = split_of(split, test_folds, validation_folds)
     if folds is not None and by is not None:
         raise SettingError(
             "`folds` tests on everybody in turn; leave out `split`, `test_folds` and "
             "`validation_folds`"
         )
-    frames = make_frames(store, spec=spec, leads=leads, split=by, split_seed=split_seed)
+    frames = frames_for(groups, as_store(store), leads=leads, split=by, split_seed=split_seed)
     training = {f.name: options.pop(f.name, None) for f in fields(Settings)}
     settings = Settings.choose(options.pop("settings", None), frames.batch_size, **training)
     return score_against_untrained(
         groups, frames, settings=settings, folds=folds, device=pick_device(device), **options
     )
+
+
+def frames_for(
+    groups: Sequence[Sequence[Checkpoint]],
+    store: Store,
+    *,
+    leads: Sequence[str] | None = None,
+    split: Split = None,
+    split_seed: int = 0,
+) -> Frames:
+    """The frames of a store as these encoders see them; `leads` as for `evaluate`."""
+    spec = _frame_of_encoders(groups, store)
+    leads = _leads_of_encoders(groups, store) if leads is None else leads
+    return make_frames(store, spec=spec, leads=leads, split=split, split_seed=split_seed)
 
 
 def _frame_of_encoders(groups: Sequence[Sequence[Checkpoint]], store: Store) -> FrameSpec:
@@ -271,7 +283,7 @@ def _leads_of_encoders(groups: Sequence[Sequence[Checkpoint]], store: Store) -> 
                 f"{store.path} lacks leads that the encoder was trained on ({', '.join(leads)}): "
                 f"it is evaluated on {', '.join(found)}",
                 ClocsWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
     return next(iter(usable.values()), own)
 
@@ -290,6 +302,6 @@ def _leads_seen(leads: tuple[str, ...], store: Store) -> tuple[str, ...]:
             f"{store.path} lacks {missing}: the encoder is evaluated on {', '.join(found)}, and "
             "does without the others",
             ClocsWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
     return found

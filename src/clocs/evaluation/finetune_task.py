@@ -36,7 +36,7 @@ _AT_ONCE = {"cpu": 2048, "cuda": 16384}
 
 @dataclass(frozen=True)
 class FinetunedClassifier:
-    """A fine-tuned encoder with its linear layer."""
+    """An encoder, fine-tuned or frozen, with its linear layer."""
 
     encoder: dict[str, Any]  # arguments of `make_encoder`
     weights: Weights  # (1, …) of the encoder, and `head.weight` and `head.bias`
@@ -55,6 +55,21 @@ class FinetunedClassifier:
             {name: tensor[member : member + 1].cpu().clone() for name, tensor in tensors.items()}
             for tensors in (trained.weights, trained.buffers)
         )
+        return cls._made(checkpoint, frames, weights, buffers)
+
+    @classmethod
+    def on_frozen(
+        cls, checkpoint: Checkpoint, frames: Frames, weight: Tensor, bias: Tensor
+    ) -> FinetunedClassifier:
+        """The encoder as it is; weight: (dim, classes), bias: (classes,)."""
+        layer = {"head.weight": weight, "head.bias": bias}
+        layer = {name: tensor.detach()[None].float().cpu() for name, tensor in layer.items()}
+        return cls._made(checkpoint, frames, checkpoint.weights | layer, checkpoint.buffers)
+
+    @classmethod
+    def _made(
+        cls, checkpoint: Checkpoint, frames: Frames, weights: Weights, buffers: Weights
+    ) -> FinetunedClassifier:
         card = checkpoint.card
         return cls(
             encoder=dict(card.encoder),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -44,7 +45,7 @@ from clocs.registry import chosen_options
 from clocs.training import leak_guard
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.embed import expect_mv
-from clocs.training.loop import Epoch, Settings
+from clocs.training.loop import SAVE_EVERY, Epoch, Settings
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,8 @@ class GroupResult:
 
     evaluation: Evaluation
     predictions: Predictions  # for the test part
-    classifiers: list[FinetunedClassifier]  # one per seed, where encoders were fine-tuned
+    # one per seed, where the protocol has a linear layer on embeddings
+    classifiers: list[FinetunedClassifier]
     # the bootstrap's draws of the AUC, and of that of logits where it can differ; (resamples,)
     draws: NDArray[np.float64] | None = None
     draws_logits: NDArray[np.float64] | None = None
@@ -102,6 +104,8 @@ def score_groups(
     check_leaks: bool = True,
     device: torch.device | str = "cpu",
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
+    state: Path | None = None,
+    save_every: float = SAVE_EVERY,
     **options: Any,
 ) -> list[GroupResult]:
     """Score encoders on labelled frames, all groups trained as one fleet.
@@ -113,8 +117,9 @@ def score_groups(
     rows. Frames are cut as the encoders expect them; encoders of many leads that pool over time
     also take longer or shorter ones. `conditions` are tested on without training anew; each is
     (name, leads or None, noise or None). `curve` records the validation AUC after every epoch;
-    without `check_leaks`, the caller has made sure that no encoder has seen a test patient; the
-    other arguments are those of `clocs.evaluate`.
+    without `check_leaks`, the caller has made sure that no encoder has seen a test patient; `state`
+    is a folder for what fine-tuning needs to resume, saved every so many seconds; the other
+    arguments are those of `clocs.evaluate`.
     """
     row = find_protocol(protocol)
     options = chosen_options(row, options)
@@ -167,6 +172,8 @@ def score_groups(
             curve=curve,
             device=torch.device(device),
             on_epoch=on_epoch,
+            state=state,
+            save_every=save_every,
         )
         output = row.predict(given, **options)
         facts = {

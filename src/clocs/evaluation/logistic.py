@@ -40,6 +40,11 @@ class LogisticRegression:
         """x: (members, rows, dim) features -> (members, rows, classes)."""
         return _logits((x.double() - self.mean) / self.spread, self.weights)
 
+    def layers(self) -> tuple[Tensor, Tensor]:
+        """(members, dim, classes) weights and (members, classes) biases for plain features."""
+        weight = self.weights[:, :-1] / self.spread.mT
+        return weight, self.weights[:, -1] - (self.mean @ weight)[:, 0]
+
 
 def fit_logistic(
     x: Tensor,

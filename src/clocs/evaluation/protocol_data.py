@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from clocs.evaluation.labelled_rows import LabelledPart
 from clocs.frames.frames import Frames
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.embed import embed_instances
-from clocs.training.loop import Epoch, Settings, Trained
+from clocs.training.loop import SAVE_EVERY, Epoch, Settings, Trained
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,8 @@ class ProtocolInput:
     curve: bool  # whether to record the validation AUC after every epoch
     device: torch.device
     on_epoch: Callable[[Epoch], None]
+    state: Path | None = None  # folder for what fine-tuning needs to resume
+    save_every: float = SAVE_EVERY  # seconds
 
     @property
     def frames(self) -> Frames:
@@ -117,6 +120,11 @@ class ProtocolInput:
         )
         return ProtocolOutput(validation, test, np.asarray(logits[1].numpy()), further, **more)
 
+    def on_frozen(self, weight: Tensor, bias: Tensor) -> list[FinetunedClassifier]:
+        """Linear layers as classifiers; (members, dim, classes) and (members, classes)."""
+        each = zip(self.checkpoints, weight, bias, strict=True)
+        return [FinetunedClassifier.on_frozen(one, self.frames, w, b) for one, w, b in each]
+
     def targets(self, part: LabelledPart) -> Tensor:
         """(scored, classes) on the device."""
         return torch.from_numpy(part.targets).to(self.device)
@@ -132,6 +140,7 @@ class ProtocolOutput:
     further: list[NDArray[np.float64]] = field(default_factory=list)  # of each condition, as `test`
     per_member: dict[str, list[Any]] = field(default_factory=dict)  # facts about the fit
     curves: list[list[float]] = field(default_factory=list)  # one per member, where recorded
+    # one per member, where there is a linear layer on its embeddings
     classifiers: list[FinetunedClassifier] = field(default_factory=list)
 
 

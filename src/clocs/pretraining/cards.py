@@ -51,10 +51,10 @@ def make_card(
     return Card(
         method=plan.method,
         seed=seed,
-        dataset=_datasets(frames.dataset if saw_data else None, init),
+        dataset=datasets_of(frames.dataset if saw_data else None, init),
         content=frames.content if saw_data else None,
         split_seed=frames.split_seed,
-        trained_on=_trained_on(frames if saw_data else None, init),
+        trained_on=trained_on(frames if saw_data else None, init),
         leads=frames.leads,
         frame_trained=frames.spec,
         frame=frame,
@@ -119,13 +119,13 @@ def _normalisation(plan: Plan) -> str:
     return CENTRED if plan.row.views.normalised_first else NORMALISATION
 
 
-def _datasets(dataset: str | None, init: Checkpoint | None) -> str | None:
+def datasets_of(dataset: str | None, init: Checkpoint | None) -> str | None:
     """The names of all datasets that have shaped the weights, in order."""
     names = SEVERAL.join(filter(None, (init.card.dataset if init else None, dataset)))
     return SEVERAL.join(dict.fromkeys(names.split(SEVERAL))) or None
 
 
-def _trained_on(frames: Frames | None, init: Checkpoint | None) -> tuple[TrainedOn, ...]:
+def trained_on(frames: Frames | None, init: Checkpoint | None) -> tuple[TrainedOn, ...]:
     """All datasets and splits that have shaped the weights, in order."""
     own = () if frames is None else frames.dataset.split(SEVERAL)
     before = init.card.trained_on if init else ()

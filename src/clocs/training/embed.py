@@ -87,12 +87,27 @@ def embed_instances(
     device: torch.device | str = "cpu",
 ) -> Tensor:
     """(members, instances, dim): the embedding of each one-view instance by each checkpoint."""
-    made = torch.cat(list(_encoded(checkpoints, frames, rows, device, "encode")), dim=1)
-    if not bool(made.isfinite().all()):
+    return expect_finite(torch.cat(list(embedded_pieces(checkpoints, frames, rows, device)), dim=1))
+
+
+@torch.no_grad()
+def embedded_pieces(
+    checkpoints: Sequence[Checkpoint],
+    frames: Frames,
+    rows: Instances,
+    device: torch.device | str = "cpu",
+) -> Iterator[Tensor]:
+    """The same, (members, some, dim) at a time, finite or not."""
+    yield from _encoded(checkpoints, frames, rows, device, "encode")
+
+
+def expect_finite(vectors: Tensor) -> Tensor:
+    """The same vectors; refuses any that are not finite."""
+    if not bool(vectors.isfinite().all()):
         raise CheckpointError(
             "this encoder gives vectors that are not finite; its training diverged"
         )
-    return made
+    return vectors
 
 
 @torch.no_grad()

@@ -79,7 +79,8 @@ def fit(
     averaged weights are validated and kept.
 
     Training resumes from `state` if that exists. It is written after an epoch, but not sooner than
-    `save_every` seconds after the last time: on a GPU an epoch takes less than writing it.
+    `save_every` seconds after the last time: on a GPU an epoch takes less than writing it. It is
+    also written after the last epoch.
     `on_step` is called with the steps done and the steps in an epoch, `on_epoch` after each epoch,
     before the state is written. Weights and activations are of `dtype`.
     """
@@ -105,7 +106,7 @@ def fit(
     else:
         fleet = Fleet.start(theta, statistics, averaged=averaged)
     crew = Crew(task, fleet, layouts, keys, settings)
-    saved = time.perf_counter()
+    saved, unsaved = time.perf_counter(), False
     try:
         while int(crew.part.epoch) < settings.epochs and bool(crew.part.live.any()):
             began = time.perf_counter()
@@ -113,10 +114,14 @@ def fit(
             on_epoch(crew.epoch(began, on_step))
             if state is not None and time.perf_counter() - saved >= save_every:
                 crew.gather().save(state)
-                saved = time.perf_counter()
+                saved, unsaved = time.perf_counter(), False
+            else:
+                unsaved = True
     finally:
         crew.engine.release()
     fleet = crew.gather()
+    if state is not None and unsaved:  # what follows may be interrupted, too
+        fleet.save(state)
     weights, buffers = _unpack(layouts, fleet.best_theta.detach(), fleet.best_buffers)
     return Trained(
         weights=weights,

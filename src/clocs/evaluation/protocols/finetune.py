@@ -47,7 +47,8 @@ def predict(
     logits: dict[int, list[Tensor]] = {}
     trained: dict[int, tuple[Trained, int]] = {}
     counts = [len(rows) for rows in labelled]
-    for members in finetune_task.members_together(counts, given.settings.batch_size):
+    together = finetune_task.members_together(counts, given.settings.batch_size)
+    for number, members in enumerate(together):
         task = finetune_task.FinetuneTask(
             [given.checkpoints[m] for m in members],
             signals,
@@ -64,7 +65,15 @@ def predict(
         )
         recorder.members = members
         seeds = [given.seeds[m] for m in members]
-        best = fit(task, seeds, given.settings, device=device, on_epoch=recorder)
+        best = fit(
+            task,
+            seeds,
+            given.settings,
+            device=device,
+            state=None if given.state is None else given.state / f"state-{number}.safetensors",
+            save_every=given.save_every,
+            on_epoch=recorder,
+        )
         given.check_converged(best, members)
         for place, member in enumerate(members):
             trained[member] = best, place

@@ -27,7 +27,8 @@ def predict(given: ProtocolInput) -> ProtocolOutput:
     with torch.no_grad():
         logits = [head.logits(trained.weights, part.features) for part in (validation, *tests)]
     facts = {"best_epoch": trained.best_epoch, "status": trained.status}
-    return given.output(*logits, per_member=facts, curves=recorder.curves)
+    classifiers = given.on_frozen(trained.weights["weight"], trained.weights["bias"])
+    return given.output(*logits, per_member=facts, curves=recorder.curves, classifiers=classifiers)
 
 
 LINEAR = EvaluationProtocol(

@@ -19,7 +19,11 @@ def predict(given: ProtocolInput, *, strongest_l2: float) -> ProtocolOutput:
         train, validation, given.labelled, class_weights=weights, strongest_l2=strongest_l2
     )
     logits = [fitted.logits(part.features) for part in (validation, *tests)]
-    return given.output(*logits, per_member={"l2": list(fitted.l2)})
+    return given.output(
+        *logits,
+        per_member={"l2": list(fitted.l2)},
+        classifiers=given.on_frozen(*fitted.layers()),
+    )
 
 
 LINEAR_CONVERGED = EvaluationProtocol(

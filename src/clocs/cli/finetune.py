@@ -1,0 +1,200 @@
+"""The command `clocs finetune`, and `clocs evaluate` of what it makes."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+import clocs
+from clocs.cli import progress
+from clocs.cli.console import err, out, print_json
+from clocs.cli.options import (
+    Average,
+    BatchSize,
+    ClassWeights,
+    Clip,
+    Device,
+    EncoderLeads,
+    Epochs,
+    Fraction,
+    Json,
+    Keep,
+    Labels,
+    LearningRate,
+    Optimiser,
+    Patience,
+    Resamples,
+    Schedule,
+    Split,
+    SplitSeed,
+    TestFolds,
+    ValidationFolds,
+    WarmUp,
+    WeightDecay,
+    folds_of,
+    names_of,
+    typed,
+    with_options_of,
+)
+from clocs.errors import SettingError
+from clocs.evaluation.protocols import PROTOCOLS
+
+EXAMPLE = "Example: clocs finetune runs/chapman-cmsc chapman --head whole --out rhythm.safetensors"
+_PROTOCOLS = {"linear": "linear-converged", "whole": "finetune"}
+
+
+def finetune(
+    checkpoint: Annotated[
+        Path, typer.Argument(help="An encoder's file, or a folder with all its seeds.")
+    ],
+    store: Annotated[Path, typer.Argument(help="A store of labelled recordings.")],
+    file: Annotated[Path, typer.Option("--out", help="The file to write, NAME.safetensors.")],
+    head: Annotated[
+        Literal["linear", "whole"],
+        typer.Option(
+            help="Train a linear layer on the frozen encoder (the protocol linear-converged), or "
+            "the whole encoder with it (the protocol finetune)."
+        ),
+    ] = "linear",
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            help="Train N: the first of a folder, or as many from one encoder; all by default.",
+            min=1,
+        ),
+    ] = None,
+    members: Annotated[
+        Literal["best", "ensemble"],
+        typer.Option(
+            help="What to keep of several seeds: the best by validation AUC, or all as an ensemble."
+        ),
+    ] = "best",
+    class_weights: ClassWeights = False,
+    fraction: Fraction = 1.0,
+    by: Annotated[
+        Literal["recording", "patient"],
+        typer.Option(help="What --fraction and --labels count."),
+    ] = "recording",
+    labels: Labels = None,
+    leads: EncoderLeads = None,
+    epochs: Epochs = 400,
+    patience: Patience = 15,
+    batch_size: BatchSize = None,
+    lr: LearningRate = 1e-4,
+    keep: Keep = "best",
+    optimiser: Optimiser = "adam",
+    weight_decay: WeightDecay = None,
+    schedule: Schedule = "constant",
+    warm_up: WarmUp = 0.0,
+    clip: Clip = None,
+    average: Average = None,
+    split: Split = None,
+    test_folds: TestFolds = None,
+    validation_folds: ValidationFolds = None,
+    split_seed: SplitSeed = 0,
+    half: Annotated[
+        bool,
+        typer.Option("--half", help="Round weights to float16, for a file of half the size."),
+    ] = False,
+    recording_hashes: Annotated[
+        bool,
+        typer.Option(
+            "--recording-hashes/--no-recording-hashes",
+            help="Whether the file lists hashes of the recordings that it has seen.",
+        ),
+    ] = True,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the classifier; that of the file by default.")
+    ] = None,
+    resamples: Resamples = 2000,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
+    save_every: Annotated[
+        float, typer.Option(help="Seconds between two saves of what --resume needs.", min=0)
+    ] = 5.0,
+    device: Device = None,
+    as_json: Json = False,
+    **options: Any,
+) -> None:
+    """Train a classifier of recordings on top of an encoder, and score it on test patients.
+
+    Writes one file with the weights and a card: labels, temperature and thresholds chosen on
+    validation patients, scores on test patients. An existing file is never overwritten.
+    """
+    with progress.training(err, "Fine-tuning", epochs) as bar:
+        made = clocs.finetune(
+            checkpoint,
+            store,
+            out=file,
+            head=head,
+            seeds=seeds,
+            members=members,
+            class_weights=class_weights,
+            fraction=fraction,
+            by=by,
+            labels=labels,
+            leads=names_of(leads),
+            epochs=epochs,
+            patience=patience,
+            batch_size=batch_size,
+            lr=lr,
+            keep=keep,
+            optimiser=optimiser,
+            weight_decay=weight_decay,
+            schedule=schedule,
+            warm_up=warm_up,
+            clip=clip,
+            average=average,
+            split=split,
+            test_folds=folds_of(test_folds),
+            validation_folds=folds_of(validation_folds),
+            split_seed=split_seed,
+            half=half,
+            recording_hashes=recording_hashes,
+            name=name,
+            resamples=resamples,
+            resume=resume,
+            save_every=save_every,
+            device=device,
+            on_epoch=bar.epoch,
+            **options,
+        )
+    if as_json:
+        print_json(made.card.facts())
+        return
+    from clocs.cli.tables.classifiers import scores_table
+
+    out.print(scores_table(made.card, made.card.scores))
+    again = shlex.join(["clocs", "evaluate", str(file), str(store)])
+    out.print(f"\nThe classifier is in {file}. These scores again: {again}", markup=False)
+
+
+def command() -> Callable[..., None]:
+    """`finetune` with the options of its protocols."""
+    rows = [PROTOCOLS[name] for name in _PROTOCOLS.values()]
+    return with_options_of(rows, finetune, panel="Options of linear or whole")
+
+
+def evaluate(classifiers: Sequence[Path], store: Path, *, as_json: bool, **options: Any) -> None:
+    """Score a saved classifier on the test patients of a store, and print that."""
+    from clocs.models.classifier import load_classifier
+
+    if len(classifiers) > 1:
+        raise SettingError("a classifier is evaluated alone; give one, and the store")
+    given = typed() - {"checkpoints", "store", "as_json"}
+    if foreign := sorted(given - options.keys()):
+        names = ", ".join(f"`{name}`" for name in foreign)
+        raise SettingError(f"a classifier is trained already; leave out {names}")
+    loaded = load_classifier(classifiers[0])
+    if "split_seed" not in given:
+        options["split_seed"] = None
+    scores = clocs.evaluate_classifier(loaded, store, **options)
+    if as_json:
+        print_json(scores)
+        return
+    from clocs.cli.tables.classifiers import scores_table
+
+    out.print(scores_table(loaded.card, scores))

@@ -1,0 +1,247 @@
+"""`clocs.finetune`: encoders and a labelled store to a classifier, with thresholds and scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from clocs.datasets.downloads.publications import PUBLICATIONS
+from clocs.errors import SettingError
+from clocs.evaluation.evaluate import frames_for
+from clocs.evaluation.groups import score_groups
+from clocs.evaluation.labelled_rows import By
+from clocs.evaluation.protocols import find_protocol
+from clocs.frames.folds import split_of
+from clocs.models.assembled import assembled, calibrated
+from clocs.models.classifier import Classifier, load_classifier
+from clocs.models.classifier_card import INTENDED_USE
+from clocs.models.classifier_scores import scores_on_test
+from clocs.models.finetune_folder import Work
+from clocs.registry import chosen_options
+from clocs.store.store import Store, as_store
+from clocs.training import leak_guard
+from clocs.training.checkpoint import Checkpoint, as_checkpoints
+from clocs.training.device import pick_device
+from clocs.training.loop import SAVE_EVERY, Epoch
+from clocs.training.settings import Keep, OptimiserName, Schedule, Settings
+
+Head = Literal["linear", "whole"]
+Members = Literal["best", "ensemble"]
+PROTOCOL_OF: dict[Head, str] = {"linear": "linear-converged", "whole": "finetune"}
+
+
+def finetune(
+    checkpoint: Checkpoint | Sequence[Checkpoint] | Path | str,
+    store: Store | Path | str,
+    *,
+    out: Path | str | None = None,
+    head: Head = "linear",
+    seeds: int | None = None,
+    members: Members = "best",
+    class_weights: bool = False,
+    fraction: float = 1.0,
+    by: By = "recording",
+    labels: int | None = None,
+    leads: Sequence[str] | None = None,
+    epochs: int | None = None,
+    patience: int | None = None,
+    batch_size: int | None = None,
+    lr: float | None = None,
+    keep: Keep | None = None,
+    optimiser: OptimiserName | None = None,
+    weight_decay: float | None = None,
+    schedule: Schedule | None = None,
+    warm_up: float | None = None,
+    clip: float | None = None,
+    average: float | None = None,
+    settings: Settings | None = None,
+    split: Literal["hash", "folds"] | None = None,
+    test_folds: Sequence[str] | None = None,
+    validation_folds: Sequence[str] | None = None,
+    split_seed: int = 0,
+    half: bool = False,
+    recording_hashes: bool = True,
+    name: str | None = None,
+    licence: str | None = None,
+    citation: str | None = None,
+    intended_use: str = INTENDED_USE,
+    resamples: int = 2000,
+    resume: bool = False,
+    save_every: float = SAVE_EVERY,
+    device: str | None = None,
+    on_epoch: Callable[[Epoch], None] = lambda epoch: None,
+    **options: Any,
+) -> Classifier:
+    """Train a classifier of recordings on top of encoders, and score it on test patients.
+
+    Weights are learned from training patients; the temperature, thresholds and, of several seeds,
+    the best are chosen on validation patients; the scores in the card are of test patients.
+
+    Args:
+        checkpoint: An encoder, several of one method, a file, or a folder (all its seeds).
+        store: Labelled recordings.
+        out: The file to write, ….safetensors; nothing is written where None. An interrupted
+            training is kept beside it, in a folder that ends in '.training'.
+        head: 'linear' leaves the encoder as it is and solves a linear layer on top (the protocol
+            'linear-converged'); 'whole' trains both together (the protocol 'finetune').
+        seeds: Train this many: the first of a folder, or as many from one encoder, which differ in
+            the start of the layer and the order of batches. All that were given by default.
+        members: Of several seeds, keep the 'best' by its AUC on validation patients, or all of
+            them as an 'ensemble', whose logits are averaged.
+        class_weights: Whether rare classes count as much as common ones.
+        fraction: The labelled fraction of the training part.
+        by: Whether `fraction` counts recordings or patients.
+        labels: The number of labelled recordings, or of patients, instead of `fraction`.
+        leads: As for `clocs.evaluate`, like all options of training up to `settings`.
+        epochs: At most this many, for 'whole'; 400 by default.
+        patience: Epochs without a lower validation loss before a seed stops; 15 by default.
+        batch_size: Rows per step; the paper's for the dataset by default.
+        lr: Learning rate; 1e-4 by default.
+        keep: The weights of the 'best' or of the 'last' epoch.
+        optimiser: 'adam' or 'adamw'.
+        weight_decay: Of AdamW.
+        schedule: Of the learning rate: 'constant' or 'cosine'.
+        warm_up: The share of all steps in which the learning rate rises.
+        clip: The greatest norm of a gradient.
+        average: Decay of an exponential average of the weights.
+        settings: All from `epochs` to here as one object, in place of them.
+        split: As for `clocs.evaluate`, like the next three.
+        test_folds: The folds to test on.
+        validation_folds: The folds to validate on.
+        split_seed: Random seed for the patient split.
+        half: Round the encoders' weights to float16, for a file of half the size; temperature,
+            thresholds and scores are then those of the rounded weights.
+        recording_hashes: Whether the file lists salted hashes of the recordings it has seen.
+        name: Of the classifier; that of the file by default.
+        licence: Of the data, and so of the weights; known for published datasets.
+        citation: Of the data; known for published datasets.
+        intended_use: What it may be used for.
+        resamples: Bootstrap resamples of patients for the intervals in the card.
+        resume: Continue an interrupted training.
+        save_every: Seconds between two saves of what `resume` needs.
+        device: 'cpu', 'cuda' …; the best available by default.
+        on_epoch: Called after each epoch.
+        options: The protocol's own, such as `encoder_lr` of 'whole' or `strongest_l2` of 'linear'.
+
+    Returns:
+        The classifier, as it is in the file.
+
+    Raises:
+        LeakError: An encoder has seen a test patient.
+        CheckpointError: `out` exists, or holds another training.
+    """
+    for given, choices in ((head, Head), (members, Members)):
+        if given not in get_args(choices):
+            raise SettingError(f"{given!r:.50} is not one of {', '.join(get_args(choices))}")
+    row = find_protocol(PROTOCOL_OF[head])
+    options = chosen_options(row, options)
+    encoders = _encoders(checkpoint, seeds, alike=not row.trains and fraction == 1 and not labels)
+    if any(one.card.in_mv for one in encoders):
+        raise SettingError(
+            "this encoder takes signals in mV, which prediction does not give it; use one that was "
+            "trained on normalised frames"
+        )
+    by_folds = split_of(split, test_folds, validation_folds)
+    frames = frames_for(
+        [encoders], as_store(store), leads=leads, split=by_folds, split_seed=split_seed
+    )
+    leak_guard.check_parts(frames)
+    training = Settings.choose(
+        settings,
+        frames.batch_size,
+        epochs=epochs,
+        patience=patience,
+        batch_size=batch_size,
+        lr=lr,
+        keep=keep,
+        optimiser=optimiser,
+        weight_decay=weight_decay,
+        schedule=schedule,
+        warm_up=warm_up,
+        clip=clip,
+        average=average,
+    )
+    facts = {
+        "head": head,
+        "protocol": row.name,
+        "members": members,
+        "seeds": [one.card.seed for one in encoders],
+        "class_weights": class_weights,
+        "fraction": fraction,
+        "by": by,
+        "labels": labels,
+        "settings": (training.facts() if row.trains else {}) | options,
+        "half": half,
+        "encoders": [one.fingerprint for one in encoders],
+        "data": frames.content,
+        "leads": list(frames.leads),
+        "frame": frames.spec.facts(),
+        "split_seed": frames.split_seed,
+        "folds": {dataset: folds.facts() for dataset, folds in frames.folds.items()},
+        "recording_hashes": recording_hashes,
+        "resamples": resamples,
+    }
+    published = PUBLICATIONS.get(frames.dataset)
+    about: dict[str, Any] = {
+        "name": name or (Path(out).stem if out else f"{frames.dataset}-{head}"),
+        "licence": licence if licence is not None else published.licence if published else "",
+        "citation": citation if citation is not None else published.citation if published else "",
+        "intended_use": intended_use,
+    }
+    on = pick_device(device)
+    with Work.on(out, facts | about, resume=resume) as work:
+        if work.finished and work.out is not None:
+            return load_classifier(work.out)
+        (result,) = score_groups(
+            [encoders],
+            frames,
+            protocol=row.name,
+            fraction=fraction,
+            by=by,
+            labels=labels,
+            per="recording",
+            class_weights=class_weights,
+            settings=training,
+            resamples=0,
+            device=on,
+            on_epoch=on_epoch,
+            **work.options(save_every),
+            **options,
+        )
+        made = assembled(encoders, result, frames, facts, about, recording_hashes)
+        made = made.halved() if half else made
+        made = calibrated(made, frames, device=on)
+        scores = scores_on_test(made, frames, resamples=resamples, device=on)
+        made = replace(made, card=replace(made.card, scores=scores))
+        if work.out is None:
+            return made
+        made.save(work.out, half=half)
+        return load_classifier(work.out)
+
+
+def _encoders(
+    checkpoint: Checkpoint | Sequence[Checkpoint] | Path | str, seeds: int | None, *, alike: bool
+) -> list[Checkpoint]:
+    """One per member; `alike` says that seeds of one encoder would all be the same classifier."""
+    given = list(as_checkpoints(checkpoint))
+    if not given:
+        raise SettingError("there is nothing to fine-tune: give at least one checkpoint")
+    if len({one.card.salt for one in given}) > 1:
+        raise SettingError(
+            "these encoders were trained on different data; give those of one pre-training"
+        )
+    if seeds is None or seeds == len(given):
+        return given
+    if seeds < 1 or 1 < len(given) < seeds:
+        raise SettingError(f"`seeds` is {seeds}, and there are {len(given)} encoders; give fewer")
+    if len(given) > 1:
+        return given[:seeds]
+    if alike:
+        raise SettingError(
+            "a linear layer on one frozen encoder is the same for every seed; leave out `seeds`, "
+            "or give a folder with several encoders"
+        )
+    one = given[0]
+    return [replace(one, card=replace(one.card, seed=seed)) for seed in range(seeds)]

@@ -1,0 +1,254 @@
+"""From encoders and labels to a classifier."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import clocs
+from clocs import Checkpoint, Classifier, Frames, FrameSpec, Store
+from clocs.errors import CheckpointError, LeakError, SettingError
+from clocs.evaluation import score_groups
+from clocs.frames.make import make_frames
+from clocs.models.classifier import load_classifier
+from clocs.models.scored_part import labelled_part, score_part
+from clocs.pretraining.plan import Plan
+from clocs.pretraining.pretrain_frames import pretrain_frames
+from clocs.training import leak_guard
+from clocs.training.settings import Settings
+
+QUICK: dict[str, Any] = {"epochs": 2, "batch_size": 64, "lr": 1e-3, "resamples": 50}
+
+
+@pytest.fixture(scope="module")
+def encoders(small_frames: Frames, tmp_path_factory: pytest.TempPathFactory) -> list[Checkpoint]:
+    """Three untrained encoders."""
+    plan = Plan("random-bn", (0, 1, 2), embedding_dim=16)
+    return pretrain_frames(small_frames, plan, tmp_path_factory.mktemp("random") / "run")
+
+
+@pytest.fixture(scope="module")
+def linear(encoders: list[Checkpoint], small_store: Store) -> Classifier:
+    return clocs.finetune(encoders[0], small_store, resamples=50)
+
+
+def equal(one: Classifier, other: Classifier) -> bool:
+    pairs = [(one.head[k], other.head[k]) for k in one.head]
+    for a, b in zip(one.encoders, other.encoders, strict=True):
+        pairs += [(a.weights[k], b.weights[k]) for k in a.weights]
+        pairs += [(a.buffers[k], b.buffers[k]) for k in a.buffers]
+    return all(torch.equal(a, b) for a, b in pairs)
+
+
+def test_a_linear_head_leaves_the_encoder_as_it_is(
+    linear: Classifier, encoders: list[Checkpoint]
+) -> None:
+    assert linear.card.protocol == "linear"
+    for name, tensor in encoders[0].weights.items():
+        assert torch.equal(linear.encoders[0].weights[name], tensor)
+
+
+@pytest.mark.parametrize("protocol", ["linear", "linear-converged", "finetune"])
+def test_every_protocol_with_a_layer_returns_classifiers_that_predict_as_it_did(
+    encoders: list[Checkpoint], small_frames: Frames, protocol: str
+) -> None:
+    settings = Settings(epochs=2, batch_size=64, lr=1e-3)
+    (result,) = score_groups(
+        [encoders[:2]],
+        small_frames,
+        protocol=protocol,
+        per="recording",
+        settings=settings,
+        resamples=0,
+    )
+    assert len(result.classifiers) == 2
+    for made, expected in zip(result.classifiers, result.predictions.probabilities, strict=True):
+        weights = {k: v for k, v in made.weights.items() if not k.startswith("head.")}
+        member = Checkpoint(encoders[0].card, weights, made.buffers, encoders[0].recordings)
+        head = {k: made.weights[f"head.{k}"] for k in ("weight", "bias")}
+        card: Any = None
+        one = Classifier(card, (member,), head, {})
+        logits = score_part(one, labelled_part(one, small_frames, 2)).logits
+        found = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+        assert np.allclose(found, expected, atol=1e-5)
+
+
+def test_the_file_is_what_was_returned_and_its_card_can_be_read(
+    encoders: list[Checkpoint], small_store: Store, tmp_path: Path
+) -> None:
+    file = tmp_path / "new" / "rhythm.safetensors"
+    made = clocs.finetune(encoders[0], small_store, out=file, head="whole", **QUICK)
+    assert equal(made, load_classifier(file))
+    assert [path.name for path in file.parent.iterdir()] == [file.name]
+    card = made.card
+    assert card.name == "rhythm"
+    assert card.protocol == "finetune"
+    assert card.training["protocol"] == "finetune"
+    assert card.training["train"]["patients"] > card.training["validation"]["patients"]
+    assert not torch.equal(
+        *(next(iter(one.weights.values())) for one in (made.encoders[0], encoders[0]))
+    )
+    json.dumps(card.scores, allow_nan=False)
+
+
+def test_scores_are_of_all_test_patients_and_none_that_was_trained_on(
+    linear: Classifier, small_frames: Frames
+) -> None:
+    scores = linear.card.scores
+    test = small_frames.split == 2
+    assert scores["patients"] == len(np.unique(small_frames.patient[test]))
+    assert scores["recordings"] == len(np.unique(small_frames.recording[test]))
+    assert np.sum(scores["confusion"]) == scores["recordings"]
+    assert sum(one["recordings"] for one in scores["per_class"].values()) == scores["recordings"]
+    assert scores["ci95"][0] <= scores["auc"] <= scores["ci95"][1]
+    assert set(scores["by_sex"]) == {"female", "male"}
+    (encoder,) = linear.encoders
+    seen = leak_guard.seen_patients(encoder, small_frames)
+    assert seen[np.unique(small_frames.patient[~test])].all()
+    assert not seen[np.unique(small_frames.patient[test])].any()
+
+
+def test_another_split_of_the_same_patients_is_a_leak(
+    linear: Classifier, small_store: Store
+) -> None:
+    with pytest.raises(LeakError, match="split_seed"):
+        clocs.evaluate_classifier(linear, small_store, split_seed=1)
+
+
+def test_evaluating_a_classifier_gives_the_scores_of_its_card(
+    encoders: list[Checkpoint], small_store: Store, tmp_path: Path
+) -> None:
+    file = tmp_path / "rhythm.safetensors"
+    made = clocs.finetune(
+        encoders, small_store, out=file, head="whole", members="ensemble", half=True, **QUICK
+    )
+    assert len(made.encoders) == 3
+    found = clocs.evaluate_classifier(file, small_store, resamples=50)
+    assert_close(found, made.card.scores)
+
+
+def assert_close(found: Any, expected: Any) -> None:
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys()
+        for key, value in expected.items():
+            assert_close(found[key], value)
+    elif isinstance(expected, list):
+        for one, other in zip(found, expected, strict=True):
+            assert_close(one, other)
+    elif isinstance(expected, float):
+        assert found == pytest.approx(expected, abs=1e-9)
+    else:
+        assert found == expected
+
+
+def test_the_best_seed_is_the_best_on_validation_patients(
+    encoders: list[Checkpoint], small_store: Store
+) -> None:
+    made = clocs.finetune(encoders, small_store, resamples=0)
+    auc = made.card.training["auc_validation"]
+    assert made.card.training["kept"] == [int(np.argmax(auc))]
+    assert made.encoders[0].card.seed == int(np.argmax(auc))
+    assert len(auc) == 3
+
+
+def test_seeds_of_one_encoder_differ_and_frozen_ones_would_not(
+    encoders: list[Checkpoint], small_store: Store
+) -> None:
+    made = clocs.finetune(
+        encoders[0], small_store, head="whole", seeds=2, members="ensemble", **QUICK
+    )
+    assert not torch.equal(made.head["weight"][0], made.head["weight"][1])
+    with pytest.raises(SettingError, match="the same for every seed"):
+        clocs.finetune(encoders[0], small_store, seeds=2)
+
+
+def test_rounded_weights_are_those_that_are_calibrated_and_scored(
+    encoders: list[Checkpoint], small_store: Store, tmp_path: Path
+) -> None:
+    made = clocs.finetune(
+        encoders[0], small_store, out=tmp_path / "half.safetensors", half=True, resamples=0
+    )
+    for tensor in made.encoders[0].weights.values():
+        assert torch.equal(tensor, tensor.half().float())
+    assert_close(clocs.evaluate_classifier(made, small_store, resamples=0), made.card.scores)
+
+
+def test_rare_classes_count_more_with_class_weights(
+    linear: Classifier, encoders: list[Checkpoint], small_store: Store
+) -> None:
+    weighted = clocs.finetune(encoders[0], small_store, class_weights=True, resamples=0)
+    assert weighted.card.training["class_weights"]
+    assert not torch.equal(weighted.head["weight"], linear.head["weight"])
+
+
+def test_an_existing_file_is_never_overwritten(
+    encoders: list[Checkpoint], small_store: Store, tmp_path: Path
+) -> None:
+    file = tmp_path / "rhythm.safetensors"
+    made = clocs.finetune(encoders[0], small_store, out=file, resamples=0)
+    before = file.read_bytes()
+    with pytest.raises(CheckpointError, match="exists and is not overwritten"):
+        clocs.finetune(encoders[0], small_store, out=file, resamples=0)
+    with pytest.raises(CheckpointError, match="another classifier"):
+        clocs.finetune(encoders[1], small_store, out=file, resamples=0, resume=True)
+    again = clocs.finetune(encoders[0], small_store, out=file, resamples=0, resume=True)
+    assert equal(made, again)
+    assert file.read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == [file.name]
+
+
+def test_labels_that_differ_are_refused_and_other_names_are_mapped(
+    linear: Classifier, small_store: Store, tmp_path: Path
+) -> None:
+    first, *others = linear.card.labels
+    renamed = Classifier(
+        replace(linear.card, labels=("Flutter", *others)),
+        linear.encoders,
+        linear.head,
+        {},
+    )
+    with pytest.raises(SettingError, match=r"Flutter.*label_names"):
+        clocs.evaluate_classifier(renamed, small_store)
+    found = clocs.evaluate_classifier(
+        renamed, small_store, label_names={first: "Flutter"}, resamples=0
+    )
+    assert found["auc"] == pytest.approx(linear.card.scores["auc"], abs=1e-9)
+
+
+def test_a_recording_may_have_several_labels(tmp_path: Path) -> None:
+    draw = np.random.default_rng(5)
+    labels = (draw.random((80, 3)) < 0.5).astype(int)
+    labels[:, 2] |= ~labels.any(axis=1)
+    time = np.arange(1000) / 100
+    tones = np.stack([np.sin(2 * np.pi * hertz * time) for hertz in (3, 7, 11)])
+    signals = labels @ tones + 0.3 * draw.normal(size=(80, 1000))
+    store = clocs.from_arrays(
+        signals,
+        [f"p{i}" for i in range(80)],
+        rate=100,
+        leads=["II"],
+        labels=labels,
+        classes=["slow", "middle", "fast"],
+        frame=FrameSpec(5.0, 500),
+        out=tmp_path / "store",
+    )
+    frames = make_frames(store)
+    plan = Plan("random-bn", (0,), embedding_dim=16)
+    encoder = pretrain_frames(frames, plan, tmp_path / "run")[0]
+    card = clocs.finetune(encoder, store, resamples=0).card
+    assert card.multilabel
+    assert len(set(card.temperature)) > 1
+    counts = np.array(card.scores["confusion"])
+    assert counts.shape == (3, 2, 2)
+    assert (counts.sum(axis=(1, 2)) == card.scores["recordings"]).all()
+    for label, ((neither, alone), (missed, both)) in zip(card.labels, counts, strict=True):
+        own = card.scores["per_class"][label]
+        assert own["sensitivity"] == pytest.approx(both / (both + missed))
+        assert own["specificity"] == pytest.approx(neither / (neither + alone))
+        assert own["recordings"] == both + missed
