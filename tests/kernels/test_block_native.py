@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import stat
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -183,8 +183,9 @@ def test_float64_and_odd_channels_are_left_to_torch() -> None:
         assert torch.allclose(fast, plain_block(h, weight, gamma, beta)[0], atol=1e-5)
 
 
-def in_a_fresh_process(tmp_path: Path, **variables: str) -> str:
-    """Which kernel serves there, and the sum of an encoding."""
+def test_without_a_compiler_torch_serves_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     code = (
         "import torch; from clocs import keyed_random as counter;"
         "from clocs.encoders.conv_block import block_implementation;"
@@ -193,45 +194,76 @@ def in_a_fresh_process(tmp_path: Path, **variables: str) -> str:
         "z, _ = c.encode_training(c.parameters(k), c.buffers(1), x, k);"
         "print(block_implementation(torch.device('cpu')), f'{float(z.sum()):.4f}')"
     )
-    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)} | variables
     done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    )
-    return done.stdout.strip()
-
-
-def in_a_fresh_process_that_may_fail(tmp_path: Path) -> None:
-    with suppress(subprocess.CalledProcessError):
-        in_a_fresh_process(tmp_path)
-
-
-def test_without_a_compiler_torch_serves_and_says_so(tmp_path: Path) -> None:
+        [sys.executable, "-c", code], env=os.environ | {"XDG_CACHE_HOME": str(tmp_path), "PATH": ""},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
     encoder, keys = CNN(embedding_dim=4, samples=400), keyed_random.member_keys([0])
     x = torch.linspace(0, 1, 800).sin().view(1, 2, 400)
-    z, _ = encoder.encode_training(encoder.parameters(keys), encoder.buffers(1), x, keys)
-    expected = f"torch {float(z.detach().sum()):.4f}"
-    assert in_a_fresh_process(tmp_path, PATH="") == expected
-    assert in_a_fresh_process(tmp_path, CLOCS_KERNEL="torch") == expected
+
+    def served() -> str:
+        z, _ = encoder.encode_training(encoder.parameters(keys), encoder.buffers(1), x, keys)
+        return f"{block_implementation(CPU)} {float(z.detach().sum()):.4f}"
+
+    expected = f"torch {served().split()[1]}"
+    assert done.stdout.strip() == expected
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("CLOCS_KERNEL", "torch")
+    assert served() == expected
     assert not list(tmp_path.rglob("*.so"))
 
 
+def loaded_from(cache: Path) -> Path | None:
+    """The library that a fresh process compiles or takes from this cache, and can call."""
+    code = (
+        "from clocs.kernels.compiler import compiled_library;"
+        "found = compiled_library('block', 'C_IN=1', 'C_OUT=4');"
+        "print(found._name if found is not None and found.evaluate else '')"
+    )
+    environment = os.environ | {"XDG_CACHE_HOME": str(cache)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    return Path(done.stdout.strip()) if done.stdout.strip() else None
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache with one compiled library."""
+    folder = tmp_path_factory.mktemp("filled")
+    made = loaded_from(folder)
+    assert made is not None and made.is_relative_to(folder) and compiler._whole(made)
+    return folder
+
+
+@pytest.fixture
+def cache(filled: Path, tmp_path: Path) -> Path:
+    """A copy of it: compiling takes seconds."""
+    return Path(shutil.copytree(filled, tmp_path / "cache"))
+
+
 @needs_a_compiler
-def test_a_damaged_library_is_compiled_again(tmp_path: Path) -> None:
-    first = in_a_fresh_process(tmp_path)
-    files = sorted(tmp_path.rglob("*.so"))
-    assert first.startswith("native") and len(files) == len(SHAPES)
-    whole = [file.read_bytes() for file in files]
-    files[0].write_bytes(whole[0][: len(whole[0]) // 2])
-    files[1].write_bytes(b"")
-    assert in_a_fresh_process(tmp_path) == first
-    assert all(compiler._whole(file) for file in files)
+@pytest.mark.parametrize("kept", [0, 5000])
+def test_a_damaged_library_is_compiled_again(cache: Path, kept: int) -> None:
+    (file,) = cache.rglob("*.so")
+    file.write_bytes(file.read_bytes()[:kept])
+    assert loaded_from(cache) == file
+    assert compiler._whole(file)
+
+
+@needs_a_compiler
+def test_a_whole_library_is_not_compiled_again(cache: Path) -> None:
+    (file,) = cache.rglob("*.so")
+    before = file.stat()
+    assert loaded_from(cache) == file
+    assert (file.stat().st_ino, file.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
 @needs_a_compiler
 def test_a_home_that_cannot_be_written_still_gets_a_library(tmp_path: Path) -> None:
     in_the_way = tmp_path / "file"
     in_the_way.touch()
-    assert in_a_fresh_process(in_the_way).startswith("native")
+    assert loaded_from(in_the_way) is not None
 
 
 def forge(path: Path, marker: Path) -> None:
@@ -250,34 +282,32 @@ def forge(path: Path, marker: Path) -> None:
 
 @needs_a_compiler
 @pytest.mark.parametrize("whose", ["ours", "writable", "another user's", "another user's folder"])
-def test_code_that_others_may_have_written_is_not_loaded(tmp_path: Path, whose: str) -> None:
-    first = in_a_fresh_process(tmp_path)
-    (file, *_) = tmp_path.rglob("block*.so")
-    marker = tmp_path / "loaded"
-    for library in tmp_path.rglob("block*.so"):
-        forge(library, marker)
-        if whose == "writable":
-            library.chmod(0o720)
-        elif whose.startswith("another"):
-            if os.geteuid() != 0:
-                pytest.skip("only root can give files away")
-            os.chown(library.parent if "folder" in whose else library, 12345, 12345)
+def test_code_that_others_may_have_written_is_not_loaded(cache: Path, whose: str) -> None:
+    (file,) = cache.rglob("*.so")
+    marker = cache / "loaded"
+    forge(file, marker)
+    if whose == "writable":
+        file.chmod(0o720)
+    elif whose.startswith("another"):
+        if os.geteuid() != 0:
+            pytest.skip("only root can give files away")
+        os.chown(file.parent if "folder" in whose else file, 12345, 12345)
+    found = loaded_from(cache)
     if whose == "ours":  # the marker works
-        in_a_fresh_process_that_may_fail(tmp_path)
         assert marker.exists()
         return
-    assert in_a_fresh_process(tmp_path) == first
-    assert not marker.exists()
-    if "folder" not in whose:
+    assert found is not None and not marker.exists()
+    assert (found == file) == ("folder" not in whose)
+    if found == file:
         assert file.stat().st_uid == os.geteuid() and not file.stat().st_mode & 0o077
 
 
 @needs_a_compiler
-def test_a_cache_folder_that_was_open_to_others_is_closed(tmp_path: Path) -> None:
-    in_a_fresh_process(tmp_path)
-    for folder in (tmp_path / "clocs", tmp_path / "clocs" / "native"):
+def test_a_cache_folder_that_was_open_to_others_is_closed(cache: Path) -> None:
+    folders = (cache / "clocs", cache / "clocs" / "native")
+    for folder in folders:
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
         folder.chmod(0o777)
-    assert in_a_fresh_process(tmp_path).startswith("native")
-    for folder in (tmp_path / "clocs", tmp_path / "clocs" / "native"):
+    assert loaded_from(cache) is not None
+    for folder in folders:
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
