@@ -1,29 +1,13 @@
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from clocs.store.store import Store
-
-
-def clocs(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "clocs", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == code, done.stderr
-    return done
-
-
-def as_json(*arguments: object) -> Any:
-    return json.loads(clocs(*arguments, "--json").stdout)
+from command_line import as_json, clocs
 
 
 @pytest.fixture(scope="module")
@@ -106,16 +90,24 @@ def test_an_interrupted_pretraining_is_refused_or_resumed(run: Path, small_store
 def test_bad_input_gets_one_sentence(
     small_store: Store, tmp_path: Path, arguments: tuple[str, ...], words: str
 ) -> None:
-    filled = [str(small_store.path) if a == "STORE" else a for a in arguments]
-    done = subprocess.run(
-        [sys.executable, "-m", "clocs", *filled],
-        capture_output=True, text=True, check=False, cwd=tmp_path,
-    )  # fmt: skip
-    assert done.returncode == 1
+    filled = [small_store.path if a == "STORE" else a for a in arguments]
+    done = clocs(*filled, code=1, cwd=tmp_path)
     assert words in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_the_process_ends_with_the_commands_code_and_words(
+    small_store: Store, tmp_path: Path
+) -> None:
+    for words, code in ((("info", small_store.path, "--json"), 0), (("info", "nowhere"), 1)):
+        done = subprocess.run(
+            [sys.executable, "-m", "clocs", *map(str, words)],
+            capture_output=True, text=True, check=False, cwd=tmp_path,
+        )  # fmt: skip
+        here = clocs(*words, code=code, cwd=tmp_path)
+        assert (done.returncode, done.stdout, done.stderr) == (code, here.stdout, here.stderr)
 
 
 def test_prepare_never_imports_torch(tmp_path: Path) -> None:

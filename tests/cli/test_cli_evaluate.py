@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ from clocs.errors import SettingError
 from clocs.evaluation import Predictions, compare
 from clocs.store.store import Store
 from clocs.training.loop import Settings
+from command_line import clocs as run
 
 QUICK = ("--epochs", 2, "--batch-size", 64, "--resamples", 50)
 
@@ -53,9 +52,8 @@ def test_one_checkpoint_is_one_object_compared_with_untrained_encoders(
 def test_a_classifier_that_diverged_ends_the_command_with_an_error(
     runs: list[Path], small_store: Store
 ) -> None:
-    words = [sys.executable, "-m", "clocs", "evaluate", runs[0], small_store.path, "--lr", "inf"]
-    done = subprocess.run([*map(str, words), "--json"], capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and done.stdout == ""
+    done = run("evaluate", runs[0], small_store.path, "--lr", "inf", "--json", code=1)
+    assert done.stdout == ""
     assert "diverged" in done.stderr and "try a lower --lr" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 

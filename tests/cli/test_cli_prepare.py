@@ -4,22 +4,12 @@ from __future__ import annotations
 
 import json
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from command_line import clocs
 from own_files import several
-
-
-def clocs(*arguments: object, code: int = 0, cwd: Path | None = None) -> tuple[str, str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "clocs", *map(str, arguments)],
-        capture_output=True, text=True, check=False, cwd=cwd,
-    )  # fmt: skip
-    assert done.returncode == code, done.stderr
-    return done.stdout, done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -33,14 +23,14 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_dry_run_prints_the_command_that_then_works(data: Path, tmp_path: Path) -> None:
     words = ("prepare", "folder", data, "--patient", "folder", "--labels", "t.csv")
-    facts = json.loads(clocs(*words, "--out", tmp_path / "s", "--dry-run", "--json")[0])
+    facts = json.loads(clocs(*words, "--out", tmp_path / "s", "--dry-run", "--json").stdout)
     assert facts["patients"] == 2
-    shown, _ = clocs(*words, "--out", tmp_path / "s", "--dry-run")
+    shown = clocs(*words, "--out", tmp_path / "s", "--dry-run").stdout
     assert f"Next: {facts['command']}" in shown
     assert "--frame-seconds changes it" in shown
     assert not (tmp_path / "s").exists()
     command = shlex.split(facts["command"])
-    made = json.loads(clocs(*command[1:], "--json")[0])
+    made = json.loads(clocs(*command[1:], "--json").stdout)
     assert (made["recordings"], made["patients"]) == (4, 2)
     assert made["labels"] == {"AF": 2, "SR": 2}
     assert made["settings"] == {"patient": "folder", "labels": "t.csv"}
@@ -48,11 +38,11 @@ def test_a_dry_run_prints_the_command_that_then_works(data: Path, tmp_path: Path
 
 def test_saved_options_make_the_command_short(data: Path, tmp_path: Path) -> None:
     words = ("prepare", "folder", data, "--patient", "folder", "--out", tmp_path / "s")
-    facts = json.loads(clocs(*words, "--dry-run", "--save", "--json")[0])
+    facts = json.loads(clocs(*words, "--dry-run", "--save", "--json").stdout)
     try:
         assert facts["saved"] == str(data / "clocs.toml")
         assert "--patient" not in facts["command"]
-        made = json.loads(clocs(*shlex.split(facts["command"])[1:], "--json")[0])
+        made = json.loads(clocs(*shlex.split(facts["command"])[1:], "--json").stdout)
         assert made["settings"] == {"patient": "folder"}
     finally:
         (data / "clocs.toml").unlink()
@@ -71,12 +61,12 @@ def test_saved_options_make_the_command_short(data: Path, tmp_path: Path) -> Non
 def test_a_wrong_option_is_one_sentence(
     data: Path, tmp_path: Path, arguments: tuple[str, ...], words: str
 ) -> None:
-    _, said = clocs("prepare", "folder", data, "--out", tmp_path / "s", *arguments, code=1)
+    said = clocs("prepare", "folder", data, "--out", tmp_path / "s", *arguments, code=1).stderr
     assert words in said and "Traceback" not in said
     assert len(said.strip().splitlines()) == 1
 
 
 def test_the_help_has_a_panel_for_folders() -> None:
-    shown, _ = clocs("prepare", "--help")
+    shown = clocs("prepare", "--help").stdout
     panel = shown[shown.index("Options of folder") :]
     assert "--lead-names" in panel and "--cap-minutes" in panel

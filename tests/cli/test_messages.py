@@ -19,6 +19,7 @@ from clocs.cli.main import app
 from clocs.cli.messages import in_one_sentence, in_options, running_command
 from clocs.experiments import __main__ as experiments
 from clocs.store.store import Store
+from command_line import clocs as run
 
 ROOT = typer.main.get_command(app)
 
@@ -64,14 +65,12 @@ def test_no_message_of_the_library_names_an_option() -> None:
 
 
 def test_an_error_of_the_library_names_the_option(small_store: Store, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "clocs", "pretrain", str(small_store.path), "--out"]
-    folder = tmp_path / "run"
-    same = [*command, str(folder), "--epochs", "1", "--embedding-dim", "8"]
-    subprocess.run(same, check=True, capture_output=True)
-    done = subprocess.run([*same, "--seeds", "2"], check=False, capture_output=True, text=True)
-    assert done.returncode == 1
-    assert "--out" in done.stderr
-    assert "`out`" not in done.stderr
+    same = ("pretrain", small_store.path, "--out", tmp_path / "run", "--epochs", 1)
+    same = (*same, "--embedding-dim", 8)
+    run(*same)
+    said = run(*same, "--seeds", 2, code=1).stderr
+    assert "--out" in said
+    assert "`out`" not in said
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")

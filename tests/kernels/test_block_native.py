@@ -194,10 +194,10 @@ def test_without_a_compiler_torch_serves_and_says_so(
         "z, _ = c.encode_training(c.parameters(k), c.buffers(1), x, k);"
         "print(block_implementation(torch.device('cpu')), f'{float(z.sum()):.4f}')"
     )
+    bare = os.environ | {"XDG_CACHE_HOME": str(tmp_path), "PATH": ""}
     done = subprocess.run(
-        [sys.executable, "-c", code], env=os.environ | {"XDG_CACHE_HOME": str(tmp_path), "PATH": ""},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        [sys.executable, "-c", code], env=bare, capture_output=True, text=True, check=True
+    )
     encoder, keys = CNN(embedding_dim=4, samples=400), keyed_random.member_keys([0])
     x = torch.linspace(0, 1, 800).sin().view(1, 2, 400)
 
