@@ -65,8 +65,8 @@ def test_no_message_of_the_library_names_an_option() -> None:
 
 
 def test_an_error_of_the_library_names_the_option(small_store: Store, tmp_path: Path) -> None:
-    same = ("pretrain", small_store.path, "--out", tmp_path / "run", "--epochs", 1)
-    same = (*same, "--embedding-dim", 8)
+    few = ("--epochs", 1, "--embedding-dim", 8)
+    same = ("pretrain", small_store.path, "--out", tmp_path / "run", *few)
     run(*same)
     said = run(*same, "--seeds", 2, code=1).stderr
     assert "--out" in said
