@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from clocs.models.classifier import Classifier
     from clocs.models.classifier_scores import evaluate_classifier
     from clocs.models.clocs_encoder import ClocsEncoder as ClocsEncoder
+    from clocs.models.export import export
     from clocs.models.finetune import finetune
     from clocs.models.frame_dataset import torch_dataset
     from clocs.models.huggingface import huggingface_dataset
@@ -51,6 +52,7 @@ _WHERE = {
     "evaluate_classifier": ("clocs.models.classifier_scores", "evaluate_classifier"),
     "finetune": ("clocs.models.finetune", "finetune"),
     "evaluate": ("clocs.evaluation.evaluate", "evaluate"),
+    "export": ("clocs.models.export", "export"),
     "explore": ("clocs.explorer.run", "explore"),
     "patient_distances": ("clocs.patients.distances", "patient_distances"),
     "index": ("clocs.patients.build_index", "index"),
@@ -89,6 +91,7 @@ __all__ = [
     "evaluate_classifier",
     "evaluate_many",
     "explore",
+    "export",
     "finetune",
     "from_arrays",
     "huggingface_dataset",

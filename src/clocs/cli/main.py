@@ -18,6 +18,7 @@ from clocs.cli import (
     evaluate,
     experiments,
     explore,
+    export,
     finetune,
     info,
     patients,
@@ -49,6 +50,7 @@ app.command(epilog=demo.EXAMPLE)(demo.demo)
 app.command(epilog="Example: clocs explore --checkpoint runs/chapman-cmsc --store stores/chapman")(
     explore.explore
 )
+app.command(epilog=export.EXAMPLE)(export.export)
 
 
 @app.callback(invoke_without_command=True)

@@ -1,0 +1,134 @@
+"""HubModel: a model in the layout of Hugging Face's hub, to save, to push and to load again.
+
+A folder holds `config.json` (facts, and the model's card), `model.safetensors` (the state of the
+module) and `README.md`. No pickle is ever loaded.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from huggingface_hub import ModelCard, PyTorchModelHubMixin, hf_hub_download
+from huggingface_hub.constants import CONFIG_NAME, SAFETENSORS_SINGLE_FILE
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor, nn
+
+from clocs.encoders.base import Weights
+from clocs.errors import CheckpointError, ClocsError
+from clocs.files import PUBLIC, write_atomic
+from clocs.models.classifier import Classifier
+from clocs.models.classifier_card import ClassifierCard
+from clocs.models.export_facts import export_facts
+from clocs.models.hub_page import hub_page
+from clocs.training.card import Card, parse_card
+from clocs.training.checkpoint import Checkpoint
+
+_NO_KEYS = torch.zeros(0, dtype=torch.int64)
+
+
+class HubModel(nn.Module, PyTorchModelHubMixin):
+    """A module of `to_module()` with `save_pretrained`, `from_pretrained` and `push_to_hub`.
+
+    Attributes:
+        model: The module itself; its `network` takes normalised frames.
+    """
+
+    def __init__(self, kind: str, card: dict[str, Any]) -> None:
+        """An untrained one.
+
+        Args:
+            kind: 'encoder' or 'classifier'.
+            card: As in the file of the encoder or classifier.
+        """
+        super().__init__()
+        try:
+            self._empty = _empty(kind, card)
+            self.model = self._empty.to_module()
+        except (ValueError, KeyError, TypeError, RuntimeError, ClocsError) as error:
+            raise CheckpointError(f"{CONFIG_NAME} describes no model of clocs ({error})") from error
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (batch, leads, samples) in mV -> embeddings or calibrated probabilities."""
+        made: Tensor = self.model(x)
+        return made
+
+    def _save_pretrained(self, save_directory: Path) -> None:
+        config = _config(self._empty)
+        text = json.dumps(config, indent=2, ensure_ascii=False)
+        state = {name: tensor.contiguous() for name, tensor in self.model.state_dict().items()}
+        content = save(state, metadata={"format": "pt"})
+        write_atomic(save_directory / SAFETENSORS_SINGLE_FILE, content, mode=PUBLIC)
+        write_atomic(save_directory / CONFIG_NAME, text.encode(), mode=PUBLIC)
+
+    @classmethod
+    def _from_pretrained(
+        cls,
+        *,
+        model_id: str,
+        kind: str = "",
+        card: Mapping[str, Any] | None = None,
+        map_location: str = "cpu",
+        **of_download: Any,
+    ) -> HubModel:
+        if not card:
+            raise CheckpointError(f"{model_id} has no {CONFIG_NAME} of clocs; give another model")
+        made, name = cls(kind=kind, card=dict(card)), SAFETENSORS_SINGLE_FILE
+        local = Path(model_id) / name
+        file = local if Path(model_id).is_dir() else hf_hub_download(model_id, name, **of_download)
+        try:
+            made.model.load_state_dict(load_file(file, device=map_location))
+        except (OSError, SafetensorError, RuntimeError) as error:
+            why = str(error).splitlines()[0]
+            raise CheckpointError(
+                f"{file} does not hold this model ({why}); copy it again"
+            ) from error
+        return made.to(map_location).eval()
+
+    def generate_model_card(self, *args: Any, **kwargs: Any) -> ModelCard:
+        """The page of the model, from its card."""
+        return ModelCard(hub_page(self._empty))
+
+
+def hub_model(model: Checkpoint | Classifier) -> HubModel:
+    """The model, ready to be saved for a hub or pushed to one."""
+    config = _config(model)
+    made = HubModel(kind=config["kind"], card=config["card"])
+    made.model.load_state_dict(model.to_module().state_dict())
+    return made.eval()
+
+
+def _config(model: Checkpoint | Classifier) -> dict[str, Any]:
+    card = model.card
+    own = card.facts() if isinstance(card, ClassifierCard) else json.loads(card.json())
+    return export_facts(model) | {"card": own}
+
+
+def _empty(kind: str, facts: dict[str, Any]) -> Checkpoint | Classifier:
+    """The model that a card describes, all its weights zero."""
+    if kind != "classifier":
+        return _empty_encoder(parse_card(json.dumps(facts).encode()))
+    card = ClassifierCard.of(json.loads(json.dumps(facts)))  # tuples become lists
+    encoders = tuple(map(_empty_encoder, card.encoders))
+    shape = (len(encoders), encoders[0].encoder.embedding_dim, len(card.labels))
+    head = {"weight": torch.zeros(shape), "bias": torch.zeros(shape[0], shape[2])}
+    return Classifier(card, encoders, head, {})
+
+
+def _empty_encoder(card: Card) -> Checkpoint:
+    nothing = Checkpoint(card, {}, {}, np.zeros(0, np.uint64))
+    encoder = nothing.encoder
+    weights, buffers = (
+        _zeros(tensors) for tensors in (encoder.parameters(_NO_KEYS), encoder.buffers(0))
+    )
+    return Checkpoint(card, weights, buffers, nothing.recordings)
+
+
+def _zeros(tensors: Weights) -> Weights:
+    """(1, …) each, in hardly any memory."""
+    return {k: torch.zeros(1, dtype=v.dtype).expand(1, *v.shape[1:]) for k, v in tensors.items()}

@@ -1,0 +1,151 @@
+"""`clocs.export`: the same numbers from ONNX and from a program of torch."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from numpy.typing import NDArray
+
+import clocs
+from clocs import Checkpoint, Frames, Store
+from clocs.errors import SettingError
+from clocs.frames.make import make_frames
+from clocs.models.classifier import Classifier
+from clocs.models.export_facts import export_facts
+from clocs.models.exported import load_exported
+from clocs.pretraining.plan import Plan
+from clocs.pretraining.pretrain_frames import untrained
+from clocs.recording import FrameSpec
+from some_classifier import some_classifier
+from tiny_leads import tiny_leads
+
+SUFFIX = {"onnx": ".onnx", "torch": ".pt2"}
+Model = Checkpoint | Classifier
+
+
+@pytest.fixture(scope="module")
+def frames(small_store: Store) -> Frames:
+    return make_frames(small_store, spec=FrameSpec(5.0, 400))
+
+
+@pytest.fixture(scope="module", params=["onnx", "torch"])
+def to(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module", params=["classifier of cnn", "multilead"])
+def exported(
+    request: pytest.FixtureRequest, to: str, frames: Frames, tmp_path_factory: Any
+) -> tuple[Model, Path]:
+    """Of one lead at a time and of many, an encoder and a classifier; exported once."""
+    model: Model
+    if request.param == "multilead":
+        model = untrained(frames, Plan("random", encoder="multilead", embedding_dim=12))[0]
+    else:
+        model = some_classifier(
+            *untrained(frames, Plan("random", (0, 1), encoder="cnn", embedding_dim=12)),
+            multilabel=True,
+        )
+    path = tmp_path_factory.mktemp("exported") / f"model{SUFFIX[to]}"
+    assert clocs.export(model, to=to, out=path).path == path
+    return model, path
+
+
+def some_ecgs(leads: int, batch: int, samples: int) -> NDArray[np.float32]:
+    """The first with a gap, the last with a flat lead."""
+    x = np.random.default_rng(batch).normal(size=(batch, leads, samples)).astype(np.float32)
+    x[0, 0, 7] = np.nan
+    x[-1, -1] = 0.3
+    return x
+
+
+def test_any_batch_and_length_gives_what_torch_gives(exported: tuple[Model, Path], to: str) -> None:
+    model, path = exported
+    module, run = model.to_module(), load_exported(path, to)
+    leads = [len(module.leads)] if module.leads else [2, 3, 12]
+    for lead, (batch, samples) in zip(
+        leads * 4, [(1, 400), (3, 400), (1, 1999), (5, 1200)], strict=False
+    ):
+        x = some_ecgs(lead, batch, samples)
+        with torch.no_grad():
+            expected = module(torch.from_numpy(x)).numpy()
+        found = run(x)
+        assert found.shape == expected.shape and np.isfinite(expected).all()
+        assert np.abs(found - expected).max() < 1e-5
+    assert np.isnan(run(np.full_like(x, np.nan))).all()
+
+
+def test_what_was_written_gives_what_the_package_gives(
+    exported: tuple[Model, Path], to: str, small_store: Store
+) -> None:
+    from clocs.models.export_check import difference
+
+    found = difference(*exported, to, small_store, most=6)
+    assert found.recordings == 6
+    assert found.to_module < 1e-5 and found.to_package < 1e-5
+
+
+def test_the_facts_are_in_the_file(exported: tuple[Model, Path], to: str) -> None:
+    model, path = exported
+    expected = json.loads(json.dumps(export_facts(model)))
+    if to == "torch":
+        extra = {"clocs.json": ""}
+        torch.export.load(path, extra_files=extra)
+        assert json.loads(extra["clocs.json"]) == expected
+        return
+    proto = onnx.load(path)
+    onnx.checker.check_model(proto, full_check=True)
+    assert list(path.parent.iterdir()) == [path]  # one file
+    session = onnxruntime.InferenceSession(path)
+    facts = session.get_modelmeta().custom_metadata_map
+    assert facts.keys() == expected.keys()
+    assert float(facts["rate"]) == 80 and json.loads(facts["frame_samples"]) == 400
+    (given,), (made,) = session.get_inputs(), session.get_outputs()
+    if isinstance(model, Classifier):
+        assert json.loads(facts["labels"]) == ["AF", "N", "O"]
+        assert json.loads(facts["thresholds"]) == [0.4, None, 0.5]
+        assert given.shape == ["batch", "leads", "samples"]
+        assert (made.name, made.shape) == ("probabilities", ["batch", 3])
+    else:
+        assert json.loads(facts["leads"]) == ["II", "V2", "aVL", "aVR"]
+        assert given.shape == ["batch", 4, "samples"]
+        assert (made.name, made.shape) == ("embedding", ["batch", 12])
+    assert given.name == "ecg" and "identify a person" in facts["notice"]
+
+
+@pytest.fixture
+def small(frames: Frames) -> Iterator[Checkpoint]:
+    with tiny_leads() as name:
+        yield untrained(frames, Plan("random", encoder=name, embedding_dim=4))[0]
+
+
+def test_what_cannot_be_written_is_said_first(small: Checkpoint, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="`to` is 'tflite'; choose one of onnx, torch, hub"):
+        clocs.export(small, to="tflite", out=tmp_path / "x")
+    with pytest.raises(SettingError, match=r"`out` is .*x; give a name that ends in \.onnx"):
+        clocs.export(small, to="onnx", out=tmp_path / "x")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SettingError, match="is a file; give a folder"):
+        clocs.export(small, to="hub", out=tmp_path / "file")
+
+
+@pytest.mark.parametrize("package", ["onnx", "onnxruntime", "onnxscript", "huggingface_hub"])
+def test_a_missing_package_is_named(
+    package: str, small: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    to = "hub" if package == "huggingface_hub" else "onnx"
+    with pytest.raises(
+        SettingError, match=rf"pip install 'clocs\[{'onnx' if to == 'onnx' else ''}"
+    ):
+        clocs.export(small, to=to, out=tmp_path / ("x.onnx" if to == "onnx" else "x"))
+    assert not list(tmp_path.iterdir())
