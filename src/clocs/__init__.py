@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from clocs.explorer.run import explore
     from clocs.formats.read import read
     from clocs.frames.frames import Frames
-    from clocs.models.classifier import Classifier
+    from clocs.models.classifier import Classifier, load
     from clocs.models.classifier_scores import evaluate_classifier
     from clocs.models.clocs_encoder import ClocsEncoder as ClocsEncoder
     from clocs.models.export import export
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from clocs.store.preview import preview
     from clocs.store.store import Store, open_store
     from clocs.training.checkpoint import Checkpoint
-    from clocs.training.checkpoint import load_checkpoint as load
 
 _WHERE = {
     "download": ("clocs.datasets.downloads.download", "download"),
@@ -63,7 +62,7 @@ _WHERE = {
     "report": ("clocs.experiments.report", "report"),
     "torch_dataset": ("clocs.models.frame_dataset", "torch_dataset"),
     "huggingface_dataset": ("clocs.models.huggingface", "huggingface_dataset"),
-    "load": ("clocs.training.checkpoint", "load_checkpoint"),
+    "load": ("clocs.models.classifier", "load"),
     "read": ("clocs.formats.read", "read"),
     "Checkpoint": ("clocs.training.checkpoint", "Checkpoint"),
     "Classifier": ("clocs.models.classifier", "Classifier"),

@@ -82,6 +82,14 @@ class ArrayFile:
                 raise ValueError("it is damaged: its arrays differ from their checksum")
         return facts, arrays
 
+    def is_kind_of(self, path: Path) -> bool:
+        """Whether the file is of this kind, of whatever version and however damaged."""
+        try:
+            with safe_open(path, framework="numpy") as file:
+                return self.key in (file.metadata() or {})
+        except (OSError, SafetensorError):
+            return False
+
     @contextmanager
     def _opened(self, path: Path) -> Iterator[Any]:
         try:

@@ -15,6 +15,7 @@ from clocs.explorer.session import Session
 from clocs.files import cache_folder, private_cache, seed_files, sha256_of
 from clocs.patients.embeddings import Embeddings, expect_distinct
 from clocs.store.store import Store, as_store
+from clocs.training.shipped import weights_path
 
 
 def open_session(
@@ -42,7 +43,7 @@ def open_session(
         if one.manifest.dataset in opened:
             raise SettingError(f"{one.path} is a second store of {one.manifest.dataset}; give one")
         opened[one.manifest.dataset] = one
-    file = seed_files(checkpoint)[0] if checkpoint is not None else None
+    file = seed_files(weights_path(checkpoint))[0] if checkpoint is not None else None
     if file is not None and not file.is_file():
         raise CheckpointError(f"{file} does not exist; give a checkpoint made by `clocs pretrain`")
     if embeddings is not None:

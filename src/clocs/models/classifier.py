@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from clocs.encoders.base import Weights
@@ -19,15 +18,9 @@ from clocs.errors import CheckpointError, StoreError
 from clocs.files import private_folder
 from clocs.models.classifier_card import ClassifierCard
 from clocs.models.classifier_module import ClassifierModule
-from clocs.sealed import ArrayFile
-from clocs.training.checkpoint import HALF, STORED_AS, Checkpoint
-
-FILE = ArrayFile(
-    "a clocs classifier",
-    key="clocs classifier",
-    format=1,
-    remedy="give one that `clocs finetune` has made, or make it again",
-)
+from clocs.training.checkpoint import CLASSIFIER as FILE
+from clocs.training.checkpoint import HALF, STORED_AS, Checkpoint, load_checkpoint
+from clocs.training.shipped import weights_path
 
 
 @dataclass(frozen=True)
@@ -110,25 +103,19 @@ class Classifier:
 def is_classifier(path: Path | str) -> bool:
     """Whether the file is a classifier, not a checkpoint or anything else."""
     path = Path(path)
-    if path.suffix != ".safetensors" or not path.is_file():
-        return False
-    try:
-        with safe_open(path, framework="numpy") as file:
-            return FILE.key in (file.metadata() or {})
-    except (OSError, SafetensorError):
-        return False
+    return path.suffix == ".safetensors" and path.is_file() and FILE.is_kind_of(path)
 
 
 def load_classifier(path: Path | str) -> Classifier:
     """Read and check a classifier.
 
     Args:
-        path: Its file.
+        path: Its file, or the name of a shipped one.
 
     Raises:
         CheckpointError: It is none, or is damaged.
     """
-    path = Path(path)
+    path = weights_path(path)
     try:
         facts, arrays = FILE.read(path)
     except StoreError as error:
@@ -162,5 +149,16 @@ def _of(tensors: Weights, prefix: str) -> Weights:
 
 
 def as_classifier(classifier: Classifier | Path | str) -> Classifier:
-    """The classifier, loaded where a path is given."""
+    """The classifier, loaded where a path or name is given."""
     return classifier if isinstance(classifier, Classifier) else load_classifier(classifier)
+
+
+def load(model: Path | str) -> Checkpoint | Classifier:
+    """Read and check a model: an encoder, or a classifier.
+
+    Args:
+        model: Its .safetensors file, a folder of encoders (then the first seed), or the name of a
+            shipped model (`clocs models` lists them).
+    """
+    path = weights_path(model)
+    return load_classifier(path) if is_classifier(path) else load_checkpoint(path)

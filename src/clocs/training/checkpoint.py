@@ -22,13 +22,21 @@ from clocs.encoders.make import ENCODERS, make_encoder
 from clocs.errors import CheckpointError, ClocsError
 from clocs.files import private_folder, seed_files, write_atomic
 from clocs.recording import FrameSpec
+from clocs.sealed import ArrayFile
 from clocs.training.card import Card, read_card
 from clocs.training.module import EncoderModule
+from clocs.training.shipped import weights_path
 
 MOST_RECORDINGS = 100_000_000  # hashed in a checkpoint
 _HEADER = 1 << 24  # bytes, more than any weights file spends on names and shapes
 _SAME_RATE = 0.01  # the largest relative difference of two rates that count as the same
 STORED_AS, HALF = "weights stored as", "float16"  # in a card's `environment`
+CLASSIFIER = ArrayFile(
+    "a clocs classifier",
+    key="clocs classifier",
+    format=1,
+    remedy="give one that `clocs finetune` has made, or make it again",
+)  # `clocs.models.classifier`, which holds checkpoints
 _NO_KEYS = torch.zeros(0, dtype=torch.int64)
 
 
@@ -156,14 +164,14 @@ def load_checkpoint(path: Path | str) -> Checkpoint:
     """Read and check one checkpoint.
 
     Args:
-        path: Its .safetensors file, or a folder (then its first seed).
+        path: Its .safetensors file, a folder (then its first seed), or the name of a shipped one.
     """
     return load_checkpoints(path)[0]
 
 
 def load_checkpoints(path: Path | str) -> list[Checkpoint]:
     """Read one checkpoint, or all seeds of a folder in order of their numbers."""
-    return [_load(file) for file in seed_files(Path(path))]
+    return [_load(file) for file in seed_files(weights_path(path))]
 
 
 def _load(path: Path) -> Checkpoint:
@@ -173,6 +181,11 @@ def _load(path: Path) -> Checkpoint:
         raise CheckpointError(
             f"{path} is not a checkpoint; give a folder made by `clocs pretrain`, or a "
             "seed-N.safetensors in it"
+        )
+    if CLASSIFIER.is_kind_of(path):
+        raise CheckpointError(
+            f"{path} is a classifier, not an encoder; use it with `clocs predict`, or give an "
+            "encoder"
         )
     card = read_card(path.with_suffix(".json"))
     expected = _expected(path, card)
@@ -237,12 +250,12 @@ def _named(tensors: Weights, prefix: str) -> Weights:
 
 
 def as_checkpoint(checkpoint: Checkpoint | Path | str) -> Checkpoint:
-    """The checkpoint, loaded where a path is given; of a folder, the first seed."""
+    """The checkpoint, loaded where a path or name is given; of a folder, the first seed."""
     return checkpoint if isinstance(checkpoint, Checkpoint) else load_checkpoint(checkpoint)
 
 
 def as_checkpoints(given: Checkpoint | Sequence[Checkpoint] | Path | str) -> Sequence[Checkpoint]:
-    """All seeds of a method: those in a folder, or those given."""
+    """All seeds of a method: those in a folder, the shipped one of a name, or those given."""
     if isinstance(given, Path | str):
         return load_checkpoints(given)
     return [given] if isinstance(given, Checkpoint) else given

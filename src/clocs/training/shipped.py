@@ -1,0 +1,106 @@
+"""The models inside the package, by name: `clocs.load("cmsc-chapman")`.
+
+One row per model; its file, and the card of an encoder, are in `clocs/weights`. What the card has no
+field for stands in the row: how the model was made, and an encoder's scores.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, Literal
+
+from clocs.errors import CheckpointError, ClocsWarning
+
+FOLDER: Final = Path(__file__).parent.parent / "weights"
+
+
+@dataclass(frozen=True)
+class Score:
+    """The AUC of an encoder under the linear protocol, as `clocs evaluate NAME STORE` prints it."""
+
+    dataset: str  # whose test patients
+    auc: float
+    low: float  # 95 % interval
+    high: float
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """A model inside the package."""
+
+    name: str
+    kind: Literal["encoder", "classifier"]
+    summary: str  # one line on what it is for
+    commands: tuple[str, ...]  # that made it
+    chosen: str  # how it was chosen among others
+    scores: tuple[Score, ...] = ()  # of encoders; a classifier's card has its own
+
+    @property
+    def file(self) -> Path:
+        return FOLDER / f"{self.name}.safetensors"
+
+
+_LOWEST_LOSS = (
+    "Of five seeds, the one with the lowest validation loss of the pre-training; no label and no "
+    "test patient had a part in it."
+)
+_ROWS = (
+    Shipped(
+        name="cmsc-chapman",
+        kind="encoder",
+        summary="vectors of 10 s of any of four leads, learned on 10,646 patients of one hospital",
+        commands=(
+            "clocs prepare chapman --out stores/chapman",
+            "clocs pretrain stores/chapman --method cmsc --seeds 5 --out runs/chapman-cmsc",
+        ),
+        chosen=_LOWEST_LOSS,
+    ),
+    Shipped(
+        name="cmsc-physionet2020",
+        kind="encoder",
+        summary="vectors of 5 s of any of four leads, learned on the CPSC 2018 recordings",
+        commands=(
+            "clocs prepare physionet2020 --out stores/physionet2020",
+            "clocs pretrain stores/physionet2020 --method cmsc --seeds 5 "
+            "--out runs/physionet2020-cmsc",
+        ),
+        chosen=_LOWEST_LOSS,
+    ),
+)
+SHIPPED: Final = MappingProxyType({row.name: row for row in _ROWS})
+
+
+def weights_path(given: Path | str) -> Path:
+    """The file or folder of a model that is given by its path or, if it is shipped, by its name.
+
+    Raises:
+        CheckpointError: It is neither a path nor the name of a shipped model.
+    """
+    path, name = Path(given), str(given)
+    if path.exists():
+        if name in SHIPPED:
+            warnings.warn(
+                f"{name} is a file or folder here as well as a shipped model: the former is used; "
+                "for the shipped model, work in another folder",
+                ClocsWarning,
+                stacklevel=3,
+            )
+        return path
+    if name in SHIPPED:
+        return SHIPPED[name].file
+    if path.name == name and not path.suffix:
+        raise CheckpointError(f"{name} does not exist, and no shipped model {_called(name)}")
+    return path
+
+
+def _called(name: str, names: Iterable[str] = SHIPPED) -> str:
+    """The end of a sentence on a name that is unknown, with those close to it."""
+    close = get_close_matches(name.lower(), list(names), n=3, cutoff=0.5)
+    if close:
+        return f"has that name; did you mean {' or '.join(close)}?"
+    return f"has that name; give a path, or one of {', '.join(names)}"
