@@ -275,7 +275,7 @@ def test_from_a_store_to_a_search_through_the_public_api(
     resumed = pretrain("run", resume=True)
     assert all(torch.equal(whole.weights[k], resumed.weights[k]) for k in whole.weights)
     assert all(torch.equal(whole.buffers[k], resumed.buffers[k]) for k in whole.buffers)
-    loaded = clocs.load(tmp_path / "run")
+    loaded = load_checkpoint(tmp_path / "run")
     assert loaded.fingerprint == whole.fingerprint
     for protocol in ("linear", "finetune"):
         scores = clocs.evaluate(

@@ -25,6 +25,7 @@ from clocs.figures.similarity import show_similarity
 from clocs.figures.views import show_views
 from clocs.frames.make import make_frames
 from clocs.pretraining import perturbations
+from clocs.training.checkpoint import load_checkpoint
 from clocs.training.loop import Settings
 
 SPEC = FrameSpec(5.0, 2500)
@@ -41,7 +42,7 @@ def folder(small_store: Store, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture(scope="module")
 def checkpoint(folder: Path) -> Checkpoint:
-    return clocs.load(folder)
+    return load_checkpoint(folder)
 
 
 @pytest.fixture(scope="module")

@@ -28,6 +28,7 @@ from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain_frames import STATE, pretrain_frames
 from clocs.store import chunks
 from clocs.store.prepare import prepare_dataset
+from clocs.training.checkpoint import load_checkpoint
 from clocs.training.loop import Epoch, Settings
 from edf_files import discontinuous, signal
 from edf_files import write as write_edf
@@ -358,7 +359,7 @@ def single_states() -> list[Files]:
 def indexes() -> list[Files]:
     """Index folders of each kind, one of them with additions."""
     encoder = {f"checkpoint/{name}": data for name, data in checkpoints()[0].items()}
-    fingerprint = clocs.load(_checkpoint()).fingerprint
+    fingerprint = load_checkpoint(_checkpoint()).fingerprint
     found = []
     for kind in ("exact", "hnsw", "ivf"):
 
@@ -394,7 +395,7 @@ def _replaced(embeddings: Embeddings, encoder: str, level: Level) -> Embeddings:
 
 def embeddings() -> list[Files]:
     made_up = random_embeddings(30, dim=4)
-    real = clocs.embed(clocs.load(_checkpoint()), store(), level="frame")
+    real = clocs.embed(load_checkpoint(_checkpoint()), store(), level="frame")
     return [
         made(lambda f: made_up.save(f / "e.parquet")),
         made(lambda f: real.save(f / "e.parquet")),

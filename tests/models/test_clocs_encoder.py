@@ -23,6 +23,7 @@ import clocs
 from clocs import ClocsEncoder, FrameSpec
 from clocs.errors import CheckpointError, ClocsWarning, FileError
 from clocs.recording import Filters
+from clocs.training.checkpoint import load_checkpoint
 
 RATE = 100.0
 GROUPS = np.repeat(np.arange(20), 2)
@@ -161,7 +162,7 @@ def test_saving_and_loading_keep_everything_without_pickle(
     loaded = ClocsEncoder.load(tmp_path / "encoder")
     assert loaded.get_params() == fitted.get_params() | {"frame": frame}
     assert np.array_equal(loaded.transform(signals()), fitted.transform(signals()))
-    assert clocs.load(tmp_path / "encoder").fingerprint == fitted.checkpoint_.fingerprint
+    assert load_checkpoint(tmp_path / "encoder").fingerprint == fitted.checkpoint_.fingerprint
     assert not hasattr(clone(loaded), "checkpoint_")
 
 

@@ -30,6 +30,7 @@ from clocs.pretraining.pretrain_frames import pretrain_frames
 from clocs.pretraining.task import PretrainingTask
 from clocs.recording import STANDARD_LEADS, FrameSpec
 from clocs.training.card import STANDARDISED
+from clocs.training.checkpoint import load_checkpoint
 from clocs.training.loop import Epoch, Settings
 
 LEADS = ("II", "V2", "I", "aVR", "aVL")  # I is absent from every recording
@@ -214,7 +215,7 @@ def test_every_method_trains_and_a_resumed_training_ends_the_same(
             train("stopped", on_epoch=interrupt)
     resumed = train("stopped", resume=True)
     assert [one.fingerprint for one in resumed] == [one.fingerprint for one in whole]
-    card = clocs.load(tmp_path / "whole").card
+    card = load_checkpoint(tmp_path / "whole").card
     assert card.normalisation == STANDARDISED and card.encoder["leads"] == list(LEADS)
     names = whole[0].encoder.parameters(torch.zeros(0, dtype=torch.int64))
     assert whole[0].weights.keys() == names.keys()  # heads are dropped
@@ -333,7 +334,7 @@ def test_the_command_line_takes_the_options_of_many_leads(
     given = [str(small_store.path), *options.split(), "--out", str(tmp_path / "run"), "--json"]
     ran = CliRunner().invoke(app, given, catch_exceptions=False)
     assert ran.exit_code == 0, ran.output
-    card = clocs.load(tmp_path / "run").card
+    card = load_checkpoint(tmp_path / "run").card
     assert card.encoder["leads"] == ["V2", "II", "aVL"] and card.frame == FrameSpec(2, 100)
     expected = {"most_leads": 2, "crops": "random", "queue": 8, "projection": 4}
     assert expected.items() <= card.training.items()

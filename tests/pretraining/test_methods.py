@@ -21,6 +21,7 @@ from clocs.pretraining import methods
 from clocs.pretraining.method import Method
 from clocs.pretraining.methods import METHODS
 from clocs.registry import rows_in
+from clocs.training.checkpoint import load_checkpoint
 from clocs.training.loop import Epoch
 
 ADDED = Path(__file__).parent / "added_methods"
@@ -55,7 +56,7 @@ def test_an_added_method_trains_resumes_and_is_evaluated(
         train("stopped", on_epoch=interrupt)
     resumed, whole = train("stopped", resume=True), train("whole")
     assert resumed.fingerprint == whole.fingerprint
-    card = clocs.load(tmp_path / "whole").card
+    card = load_checkpoint(tmp_path / "whole").card
     assert card.method == "vicreg"
     assert {"variance": 1.0, "covariance": 0.1}.items() <= card.training.items()
     scores = clocs.evaluate(tmp_path / "whole", small_store, resamples=5)
@@ -88,7 +89,7 @@ def test_the_command_line_has_the_options_of_an_added_method(
     assert (
         f"Next: clocs evaluate {tmp_path / 'run'} {small_store.path} --leads II,V2" in done.output
     )
-    card = clocs.load(tmp_path / "run").card
+    card = load_checkpoint(tmp_path / "run").card
     assert (card.training["covariance"], card.leads) == (0.2, ("II", "V2"))
     refused = run(app, [*given, "--tau-d", "0.5"])
     assert isinstance(refused.exception, SettingError)

@@ -11,7 +11,6 @@ import pytest
 import torch
 from safetensors.torch import load, save
 
-import clocs
 from clocs.errors import CheckpointError
 from clocs.evaluation.groups import evaluate_frames
 from clocs.frames.frames import Frames
@@ -191,7 +190,7 @@ def test_a_file_too_small_or_too_large_for_its_encoder_is_not_read(run: Path) ->
 
 
 def test_load_is_public(run: Path) -> None:
-    assert clocs.load(run).card.method == "cmsc"
+    assert load_checkpoint(run).card.method == "cmsc"
 
 
 def test_a_damaged_state_is_a_sentence_when_resuming(small_frames: Frames, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from clocs.cli import (
     patients,
     prepare,
     pretrain,
+    shipped,
     show,
 )
 from clocs.cli.console import accept_all_characters, out
@@ -45,6 +46,7 @@ app.add_typer(show.app)
 app.add_typer(patients.app)
 app.command(epilog=evaluate.EXAMPLE)(evaluate.command())
 app.command(epilog=finetune.EXAMPLE)(finetune.command())
+app.command(epilog=shipped.EXAMPLE)(shipped.models)
 experiments.register(app)
 app.command(epilog=demo.EXAMPLE)(demo.demo)
 app.command(epilog="Example: clocs explore --checkpoint runs/chapman-cmsc --store stores/chapman")(

@@ -1,6 +1,6 @@
 """The models inside the package, by name: `clocs.load("cmsc-chapman")`.
 
-One row per model; its file, and the card of an encoder, are in `clocs/weights`. What the card has no
+One row per model; its file, and the card of an encoder, are in `clocs/weights`. What a card has no
 field for stands in the row: how the model was made, and an encoder's scores.
 """
 
@@ -43,6 +43,11 @@ class Shipped:
     @property
     def file(self) -> Path:
         return FOLDER / f"{self.name}.safetensors"
+
+    @property
+    def files(self) -> list[Path]:
+        """Its file and, of an encoder, the card beside it."""
+        return [path for path in (self.file, self.file.with_suffix(".json")) if path.exists()]
 
 
 _LOWEST_LOSS = (

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from clocs.experiments.many_leads.cells import analyses_of, cell, encoder_title, table
+from clocs.experiments.many_leads.cells import analyses_of, cell, encoder_title
 from clocs.experiments.many_leads.items import SCRATCH
 from clocs.experiments.many_leads.results import UNTRAINED, StudyResults
 from clocs.experiments.paper import DATASET_TITLES
+from clocs.models.model_card import table
 
 
 def hospital(results: StudyResults) -> str:

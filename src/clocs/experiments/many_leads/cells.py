@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from clocs.experiments.many_leads.items import BOTH, DATASETS, METHODS, SCRATCH, WINNER
@@ -22,12 +22,6 @@ LEAD_TITLES = {
     "I": "1: I",
     "II": "1: II",
 }
-
-
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table."""
-    lines = [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
-    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
 def score_of(

@@ -18,7 +18,6 @@ from clocs.experiments.many_leads.cells import (
     place_of,
     score_of,
     signed,
-    table,
     with_conditions,
 )
 from clocs.experiments.many_leads.items import (
@@ -33,6 +32,7 @@ from clocs.experiments.many_leads.items import (
 )
 from clocs.experiments.many_leads.results import UNTRAINED, StudyResults
 from clocs.experiments.paper import DATASET_TITLES
+from clocs.models.model_card import table
 
 
 def parts(results: StudyResults) -> dict[str, str]:

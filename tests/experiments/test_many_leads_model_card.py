@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from clocs.experiments.many_leads.model_card import model_card, rows_of, ship
+from clocs.experiments.many_leads.model_card import rows_of, scores_section, ship
 from clocs.experiments.many_leads.results import StudyResults
 from clocs.experiments.simulated import simulated_frames
+from clocs.models.model_card import model_card
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain_frames import untrained
 from clocs.training.checkpoint import Checkpoint, load_checkpoint
@@ -39,7 +40,8 @@ def score(share: float, auc: float, **more: Any) -> dict[str, Any]:
 def test_a_card_names_data_licence_citation_scores_precision_and_limits(
     checkpoint: Checkpoint,
 ) -> None:
-    text = model_card("small", checkpoint, [score(1.0, 0.91), score(0.1, 0.82)])
+    scores = scores_section(checkpoint, [score(1.0, 0.91), score(0.1, 0.82)])
+    text = model_card("small", checkpoint, scores=scores)
     for part in ("CC BY 4.0", "Zheng J", "float32", "no medical device", "identify a person"):
         assert part in text
     assert "| Chapman | linear | 0.910 (0.900–0.920) | 0.820 (0.810–0.830) |  |" in text
@@ -71,5 +73,5 @@ def test_a_shipped_encoder_has_half_the_precision_a_card_and_a_page(
 
 
 def test_a_card_without_scores_has_no_section_of_them(checkpoint: Checkpoint) -> None:
-    text = model_card("small", checkpoint, [])
+    text = model_card("small", checkpoint, scores=scores_section(checkpoint, []))
     assert "## Scores" not in text and "## Training data" in text

@@ -1,0 +1,228 @@
+"""Model cards: what a person must know before using a model, in Markdown.
+
+One function for all of them: `clocs models NAME` prints it, the pages in `docs/models` are its
+output, and an exported model carries it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from clocs.datasets.downloads.publications import PUBLICATIONS, Publication
+from clocs.models.classifier import Classifier, load
+from clocs.training.card import Card
+from clocs.training.checkpoint import STORED_AS, Checkpoint
+from clocs.training.shipped import SHIPPED, Shipped
+
+_SPLIT = (
+    "Patients are split by a hash of their IDs into 60 % training, 20 % validation and 20 % test."
+)
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def model_card(name: str, model: Checkpoint | Classifier, *, scores: str | None = None) -> str:
+    """The page of a model in Markdown.
+
+    Args:
+        name: Of the model, the title of the page. Where it is the shipped model of that name, the
+            page says how that was made.
+        model: An encoder or a classifier.
+        scores: The section of scores, in place of what the model or the package says of them.
+    """
+    row = _row_of(name, model)
+    card = first_card(model)
+    classifier = model if isinstance(model, Classifier) else None
+    if scores is None:
+        scores = _classifier_scores(classifier) if classifier else _scores(row)
+    sections = [
+        f"# {name}",
+        _summary(model),
+        table(["", ""], [*_classes(classifier), *_facts(model)]),
+        _use(name, model, shipped=row is not None),
+        scores,
+        _data(card),
+        _made(row),
+        _limits(card),
+    ]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def first_card(model: Checkpoint | Classifier) -> Card:
+    """Of the encoder, or of a classifier's first member."""
+    return model.card if isinstance(model, Checkpoint) else model.encoders[0].card
+
+
+def publications_of(card: Card) -> list[Publication]:
+    """The published datasets that have shaped the weights."""
+    names = dict.fromkeys(one.dataset for one in card.trained_on)
+    return [PUBLICATIONS[name] for name in names if name in PUBLICATIONS]
+
+
+def _row_of(name: str, model: Checkpoint | Classifier) -> Shipped | None:
+    """The row of the shipped model, if this is it and not another of the same name."""
+    row = SHIPPED.get(name)
+    return row if row is not None and load(row.file).card == model.card else None
+
+
+def _summary(model: Checkpoint | Classifier) -> str:
+    card = first_card(model)
+    leads = card.encoder.get("leads")
+    sees = (
+        f"sees up to {len(leads)} leads at once, any of which may be missing,"
+        if leads
+        else "sees one lead at a time"
+    )
+    if isinstance(model, Classifier):
+        kind = "Each of them has its own probability." if model.card.multilabel else ""
+        return (
+            f"A classifier of ECGs that {sees} and tells {', '.join(model.card.labels)} from "
+            f"frames of {card.frame.seconds:g} s. {kind}".strip()
+        )
+    return (
+        f"An encoder of ECGs that {sees} and turns {card.frame.seconds:g} s into a vector of "
+        f"{card.encoder['embedding_dim']} numbers. It was learned without labels."
+    )
+
+
+def _classes(classifier: Classifier | None) -> list[list[str]]:
+    if classifier is None:
+        return []
+    card = classifier.card
+    learned = "linear layer on the frozen encoder" if card.protocol == "linear" else "whole network"
+    thresholds = [
+        f"{label} {'none' if limit is None else f'{limit:.3f}'}"
+        for label, limit in zip(card.labels, card.thresholds, strict=True)
+    ]
+    return [
+        ["classes", ", ".join(card.labels)],
+        ["classes of one recording", "several" if card.multilabel else "one"],
+        ["learned with labels", learned],
+        ["members", str(len(card.encoders))],
+        ["temperature", ", ".join(f"{one:.3f}" for one in dict.fromkeys(card.temperature))],
+        ["thresholds", ", ".join(thresholds)],
+        ["makes no prediction beyond", ", ".join(f"{k} {v:.3g}" for k, v in card.limits.items())],
+        ["intended use", card.intended_use],
+    ]
+
+
+def _facts(model: Checkpoint | Classifier) -> list[list[str]]:
+    checkpoint = model if isinstance(model, Checkpoint) else model.encoders[0]
+    card, training = checkpoint.card, checkpoint.card.training
+    weights = sum(tensor.numel() for tensor in checkpoint.weights.values())
+    facts = [
+        ["method", f"`{card.method}`"],
+        ["network", f"`{card.encoder['name']}`, {weights:,} weights"],
+        ["leads", ", ".join(card.encoder.get("leads") or card.leads)],
+        ["frame", f"{card.frame.seconds:g} s at {card.frame.rate:g} Hz"],
+        ["input", card.normalisation],
+        ["seed", str(card.seed)],
+        ["epochs", f"{card.metrics['epochs']:,}"],
+        ["optimiser", f"{training.get('optimiser', 'adam')}, learning rate {training.get('lr'):g}"],
+        ["batch", f"{training.get('batch_size')} instances"],
+        ["weights stored as", str(card.environment.get(STORED_AS, "float32"))],
+        ["version of clocs", card.clocs],
+    ]
+    if isinstance(model, Checkpoint):
+        facts.append(["sha256 of the weights", f"`{model.fingerprint}`"])
+    return facts
+
+
+def _use(name: str, model: Checkpoint | Classifier, *, shipped: bool) -> str:
+    given = name if shipped else f"{name}.safetensors"
+    if isinstance(model, Classifier):
+        shell, call = f"clocs predict {given} my.edf", 'clocs.predict(model, "my.edf")'
+        purpose = "to find recordings worth a second look among one's own, and as a baseline"
+    else:
+        shell, call = f"clocs embed {given} my.edf", 'clocs.embed(model, "my.edf")'
+        purpose = (
+            "as a start for classifiers of one's own recordings, for search among them, and as a "
+            "baseline"
+        )
+    return "\n".join(
+        [
+            "## Use",
+            "",
+            "```sh",
+            shell,
+            "```",
+            "",
+            "```python",
+            "import clocs",
+            "",
+            f'model = clocs.load("{given}")',
+            f"found = {call}",
+            "```",
+            "",
+            "A file may have any rate and any further leads: those of the model are taken by their "
+            "names, resampled, cut and normalised.",
+            "",
+            f"It is meant for research: {purpose}. It is no medical device and must not be used "
+            "for decisions about patients.",
+        ]
+    )
+
+
+def _scores(row: Shipped | None) -> str:
+    if row is None or not row.scores:
+        return ""
+    lines = [
+        [
+            one.dataset,
+            f"{one.auc:.3f} ({one.low:.3f}–{one.high:.3f})",
+            f"`clocs evaluate {row.name} stores/{one.dataset}`",
+        ]
+        for one in row.scores
+    ]
+    intro = (
+        "Macro AUROC per frame and lead on test patients, with 95 % intervals: a linear layer on "
+        f"the frozen encoder, learned from all training patients of the dataset. {_SPLIT}"
+    )
+    return "\n\n".join(["## Scores", intro, table(["dataset", "AUC", "command"], lines)])
+
+
+def _classifier_scores(classifier: Classifier) -> str:
+    scores = classifier.card.scores
+    return "" if "auc" not in scores else f"## Scores\n\nAUC {scores['auc']:.3f}"
+
+
+def _data(card: Card) -> str:
+    if not card.trained_on:
+        return ""
+    lines = [
+        f"- [{one.title}]({one.page}), version {one.version}; licence: "
+        f"{one.licence or 'the publisher names no licence'}. Please cite: {one.citation}"
+        for one in publications_of(card)
+    ]
+    lines += [
+        f"- {one.dataset}, split seed {one.split_seed}."
+        for one in card.trained_on
+        if one.dataset not in PUBLICATIONS
+    ]
+    intro = (
+        "Training and validation patients of these datasets have shaped the weights; "
+        "`clocs evaluate` refuses to test on them."
+    )
+    return "\n\n".join(["## Training data", intro, "\n".join(dict.fromkeys(lines))])
+
+
+def _made(row: Shipped | None) -> str:
+    if row is None:
+        return ""
+    commands = "\n".join(["```sh", *row.commands, "```"])
+    return "\n\n".join(["## How it was made", commands, row.chosen])
+
+
+def _limits(card: Card) -> str:
+    lines = [
+        "- It has seen patients of few hospitals; other devices, ages and diseases may look unlike "
+        "what it knows.",
+        "- Frames at another rate must be resampled, which `clocs` does; frames of another length "
+        "are other input, and embeddings of two lengths cannot be compared.",
+        f"- {card.notice}",
+    ]
+    return "\n\n".join(["## Limits", "\n".join(lines)])
