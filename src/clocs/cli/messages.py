@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
@@ -122,6 +122,14 @@ def show_warning(
         _say("yellow", in_options(str(message), command))
     else:
         _say("yellow", f"{filename}:{lineno}: {category.__name__}: {message}")
+
+
+def print_problems(problems: Iterable[tuple[str, str]]) -> None:
+    """What is wrong with some recordings: name and reason of each."""
+    command = click.get_current_context().command
+    for name, reason in problems:
+        line = reason if reason.startswith(name) else f"{name}: {reason}"
+        _say("yellow", in_options(line, command))
 
 
 def _say(colour: str, words: str) -> None:

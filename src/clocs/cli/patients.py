@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.markup import escape
 
 import clocs
 from clocs.cli.console import err, print_json
 from clocs.cli.console import out as console
+from clocs.cli.messages import print_problems
 from clocs.cli.options import Device, Json, SplitSeed, names_of, pairs_of
 from clocs.cli.progress import bar
 from clocs.errors import SettingError
@@ -31,7 +30,10 @@ Kind = Literal["auto", "exact", "hnsw", "ivf"]
 Sex = Literal["female", "male"]
 
 CheckpointPath = Annotated[
-    Path, typer.Argument(help="A checkpoint's file, or a folder (then its first seed).")
+    Path,
+    typer.Argument(
+        help="A checkpoint's file, a folder (then its first seed), or a name (clocs models)."
+    ),
 ]
 Leads = Annotated[
     str | None,
@@ -123,7 +125,7 @@ def embed(
         _print_facts(made, given=leads)
         if len(made):
             console.print(f"Written to {out}.", markup=False)
-    _print_problems(made.problems)
+    print_problems(made.problems)
     if not len(made) and not made.problems and not made.only_zeros:
         raise SettingError(f"the split {split} has no patient; give another `split`")
     if not len(made) or (files and made.problems):
@@ -221,7 +223,7 @@ def index(
             f"{_counted(done.added[level], level)} added; {total:,} in total, {done.kind[level]}."
         )
     _print_facts(done, given=leads)
-    _print_problems(done.problems)
+    print_problems(done.problems)
     console.print(f"Index written to {out}. Next: clocs similar {out} --patient ID", markup=False)
 
 
@@ -339,9 +341,3 @@ def _print_facts(made: Embeddings | Indexed, *, given: str | None) -> None:
     for dataset, patient, recording in made.only_zeros:
         name = f"{dataset}:{patient}" + (f", recording {recording}" if recording else "")
         console.print(f"  {name} has zero vectors only and is left out.", markup=False)
-
-
-def _print_problems(problems: Sequence[tuple[str, str]]) -> None:
-    for name, reason in problems:
-        line = reason if reason.startswith(name) else f"{name}: {reason}"
-        err.print(f"[yellow]clocs:[/yellow] {escape(line)}")

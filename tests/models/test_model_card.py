@@ -1,0 +1,45 @@
+"""One page per model, with all that a person must know; the documentation shows the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import clocs
+from clocs.experiments.marked import filled
+from clocs.models.listing import models_table, shipped_models
+from clocs.models.model_card import model_card
+from clocs.training.checkpoint import Checkpoint
+from clocs.training.shipped import SHIPPED
+
+DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
+AGAIN = "run script/models pages"
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_the_card_names_data_licence_citation_protocol_and_scores(name: str) -> None:
+    text = model_card(name, clocs.load(name))
+    for part in ("licence: ", "Please cite: ", "## How it was made", "no medical device"):
+        assert part in text
+    assert "## Scores" in text and f"clocs evaluate {name} stores/" in text
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_the_documentation_has_the_card_of_every_shipped_model(name: str) -> None:
+    page = (DOCS / "models" / f"{name}.md").read_text(encoding="utf-8")
+    assert page == model_card(name, clocs.load(name)), AGAIN
+
+
+def test_the_documentation_lists_what_clocs_models_lists() -> None:
+    text = (DOCS / "models.md").read_text(encoding="utf-8")
+    parts = {"models": models_table(shipped_models())}
+    assert filled(text, parts, where="models.md") == text, AGAIN
+    assert {path.stem for path in (DOCS / "models").glob("*.md")} == set(SHIPPED)
+
+
+def test_another_model_of_the_same_name_is_not_taken_for_the_shipped_one(
+    checkpoint: Checkpoint,
+) -> None:
+    text = model_card("cmsc-chapman", checkpoint)
+    assert "## How it was made" not in text and "## Scores" not in text
