@@ -20,7 +20,7 @@ from clocs.models.classifier_card import ClassifierCard
 from clocs.models.classifier_module import ClassifierModule
 from clocs.training.checkpoint import CLASSIFIER as FILE
 from clocs.training.checkpoint import HALF, STORED_AS, Checkpoint, load_checkpoint
-from clocs.training.shipped import weights_path
+from clocs.training.shipped import SHIPPED, weights_path
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,9 @@ class Classifier:
 
 
 def is_classifier(path: Path | str) -> bool:
-    """Whether the file is a classifier, not a checkpoint or anything else."""
-    path = Path(path)
+    """Whether the file, or the shipped model, is a classifier, not a checkpoint or anything else."""
+    row = SHIPPED.get(str(path))
+    path = row.file if row is not None and not Path(path).exists() else Path(path)
     return path.suffix == ".safetensors" and path.is_file() and FILE.is_kind_of(path)
 
 
