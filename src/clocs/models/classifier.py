@@ -101,7 +101,7 @@ class Classifier:
 
 
 def is_classifier(path: Path | str) -> bool:
-    """Whether the file, or the shipped model, is a classifier, not a checkpoint or anything else."""
+    """Whether the file, or the shipped model of that name, is a classifier."""
     row = SHIPPED.get(str(path))
     path = row.file if row is not None and not Path(path).exists() else Path(path)
     return path.suffix == ".safetensors" and path.is_file() and FILE.is_kind_of(path)
