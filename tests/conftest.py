@@ -34,6 +34,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip("needs a GPU")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_reader() -> Iterator[None]:
+    """Where a test names no number of reading processes, it is one: each takes a second."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("clocs.store.prepare.default_processes", lambda: 1)
+        yield
+
+
 @pytest.fixture(scope="session")
 def real_data() -> Path:
     """The folder with the real recordings; the test is skipped by name where it is absent."""

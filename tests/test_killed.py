@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -26,21 +26,34 @@ from clocs.pretraining.pretrain_frames import STATE, pretrain_frames
 from clocs.store.store import Store
 from clocs.training.fleet import Fleet
 from clocs.training.loop import Epoch, Settings
+from command_line import clocs
 
-EPOCHS = 12
+EPOCHS = 6
 PREVIOUS = "state.previous.safetensors"
+# A command that stops for ever, and makes a file to say so, when it has written a state for the
+# n-th time but not yet put it in its place: however late it is killed, it has not ended.
+HALTING = """
+import os, pathlib, sys, time
+n, stopped, sys.argv = int(sys.argv[1]), pathlib.Path(sys.argv[2]), ["clocs", *sys.argv[3:]]
+replace, left = pathlib.Path.replace, [n]
+def halting(self, target):
+    if self.name.startswith(".state.safetensors"):
+        left[0] -= 1
+        while not left[0]:
+            stopped.touch()
+            time.sleep(1)
+    return replace(self, target)
+pathlib.Path.replace = halting
+from clocs.cli.main import main
+main()
+"""
 
 
-def start(store: Store, out: Path, *more: str) -> subprocess.Popen[str]:
-    command = [
+def command(store: Store, out: Path) -> list[str]:
+    return [str(word) for word in (
         "pretrain", store.path, "--out", out, "--seeds", 2, "--epochs", EPOCHS, "--batch-size", 32,
-        "--embedding-dim", 8, "--lr", 0.001, "--save-every", 0, *more,
-    ]  # fmt: skip
-    return subprocess.Popen(
-        [sys.executable, "-m", "clocs", *map(str, command)],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        "--embedding-dim", 8, "--lr", 0.001, "--save-every", 0,
+    )]  # fmt: skip
 
 
 def lines(out: Path) -> list[dict[str, Any]]:
@@ -48,53 +61,40 @@ def lines(out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines(True) if line.endswith("\n")]
 
 
-def wait_for_epoch(child: subprocess.Popen[str], out: Path, epoch: int) -> None:
-    while not any(line["epoch"] >= epoch for line in lines(out)):
+def wait_until(child: subprocess.Popen[str], ready: Callable[[], bool]) -> None:
+    while not ready():
         assert child.poll() is None, child.communicate()
         time.sleep(0.005)
-
-
-def kill_while_it_saves(child: subprocess.Popen[str], out: Path) -> None:
-    """Stop it whenever a state is half written; if it still is then, kill it."""
-    while True:
-        if leftovers(out / STATE):
-            child.send_signal(signal.SIGSTOP)
-            os.waitpid(child.pid, os.WUNTRACED)
-            if leftovers(out / STATE):
-                return
-            child.send_signal(signal.SIGCONT)
-        assert child.poll() is None, child.communicate()
 
 
 def test_killed_at_any_moment_it_ends_with_the_same_bytes(
     small_store: Store, tmp_path: Path
 ) -> None:
     whole, out = tmp_path / "whole", tmp_path / "killed"
-    undisturbed = start(small_store, whole)
     draw = random.Random(0)
-    more: tuple[str, ...] = ()
-    for number, epoch in enumerate((0, 2, 4, 7)):
-        child = start(small_store, out, *more)
-        if number == 0:  # as soon as the folder is there
-            while not out.exists():
-                assert child.poll() is None, child.communicate()
-        else:
-            wait_for_epoch(child, out, epoch)
-        if number == 2:
-            kill_while_it_saves(child, out)
-        else:
+    more: list[str] = []
+    for moment in ("as soon as the folder is there", "in an epoch", "while it saves"):
+        stopped = tmp_path / moment
+        saves = "2" if moment == "while it saves" else "3"
+        child = subprocess.Popen(
+            [sys.executable, "-c", HALTING, saves, stopped, *command(small_store, out), *more],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        if moment == "while it saves":
+            wait_until(child, stopped.exists)
+        elif moment == "in an epoch":
+            wait_until(child, lambda: len(lines(out)) >= 2)
             time.sleep(draw.uniform(0, 0.15))
+        else:
+            wait_until(child, out.exists)
         child.send_signal(signal.SIGKILL)
         child.communicate()
         assert child.returncode == -signal.SIGKILL
         assert not list(out.glob("seed-*"))
-        if number == 2:
-            assert leftovers(out / STATE)
-        more = ("--resume",)
-    last = start(small_store, out, *more)
-    for child in (undisturbed, last):
-        _, complaint = child.communicate(timeout=120)
-        assert child.returncode == 0, complaint
+        assert leftovers(out / STATE) or moment != "while it saves"
+        more = ["--resume"]
+    clocs(*command(small_store, whole))
+    clocs(*command(small_store, out), "--resume")
     names = sorted(path.name for path in whole.iterdir())
     assert sorted(path.name for path in out.iterdir()) == names
     assert len(names) == 6
@@ -214,12 +214,10 @@ def test_the_command_says_once_that_it_goes_on_from_the_state_before(
     run: Path, small_store: Store
 ) -> None:
     (run / STATE).write_bytes(b"not a state")
-    done = subprocess.run(
-        [sys.executable, "-m", "clocs", "pretrain", small_store.path, "--out", run, "--resume",
-         "--embedding-dim", "8", "--epochs", "6", "--batch-size", "64", "--lr", "0.001", "--json"],
-        capture_output=True, text=True, check=False,
+    done = clocs(
+        "pretrain", small_store.path, "--out", run, "--resume", "--embedding-dim", 8,
+        "--epochs", 6, "--batch-size", 64, "--lr", 0.001, "--json",
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
     assert done.stderr.count(f"resuming from {PREVIOUS}, epoch 3") == 1
     assert len(done.stderr.splitlines()) == 1
     assert json.loads(done.stdout)[0]["metrics"]["epochs"] == 6

@@ -21,7 +21,7 @@ from clocs.experiments.ledger import Ledger, Run
 from clocs.experiments.runner import Runner, run_name
 from clocs.training.checkpoint import load_checkpoints
 
-from .small import TINY, small_cells, small_library, work
+from .small import TINY, process_cells, small_cells, small_library, work
 
 SCRIPT = Path(__file__).with_name("small.py")
 
@@ -48,25 +48,25 @@ def runs_of(folder: Path) -> dict[str, Run]:
 def test_a_killed_grid_loses_at_most_the_current_run(tmp_path: Path) -> None:
     process = start(tmp_path)
     assert process.stdout is not None
-    words = [process.stdout.readline() for _ in range(3)]
+    words = [process.stdout.readline() for _ in range(2)]
     process.kill()
     process.wait()
     assert all("trained" in line for line in words)
     before = {name for name, run in runs_of(tmp_path).items() if run.state == "done"}
-    assert len(before) >= 3
+    assert len(before) >= 2
     again = start(tmp_path)
-    output, _ = again.communicate(timeout=120)
+    output, _ = again.communicate(timeout=600)
     assert again.returncode == 0
     runs = runs_of(tmp_path)
     assert {run.state for run in runs.values()} == {"done"}
     attempts = Counter(run.attempts for run in runs.values())
     assert attempts[1] >= len(runs) - 1 and attempts[2] <= 1  # one was in hand, or none
-    assert output.count("trained") <= len(small_cells()) - len(before)
+    assert output.count("trained") <= len(process_cells()) - len(before)
 
 
 def test_two_processes_never_do_the_same_run(tmp_path: Path) -> None:
     processes = [start(tmp_path) for _ in range(2)]
-    outputs = [process.communicate(timeout=120)[0] for process in processes]
+    outputs = [process.communicate(timeout=600)[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
     runs = runs_of(tmp_path)
     assert {run.state for run in runs.values()} == {"done"}
@@ -74,7 +74,7 @@ def test_two_processes_never_do_the_same_run(tmp_path: Path) -> None:
     learned = [
         line.split()[1] for text in outputs for line in text.splitlines() if "trained" in line
     ]
-    assert len(learned) == len(set(learned)) == len(small_cells())
+    assert len(learned) == len(set(learned)) == len(process_cells())
 
 
 def test_what_is_done_is_not_done_again(library: Library, tmp_path: Path) -> None:
