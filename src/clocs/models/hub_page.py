@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
-from clocs.datasets.downloads.publications import PUBLICATIONS
 from clocs.errors import SettingError
 from clocs.models.classifier import Classifier
-from clocs.models.export_facts import export_facts, first_encoder
+from clocs.models.model_card import model_card, publications_of
 from clocs.training.checkpoint import Checkpoint
 
 TAGS = ("ecg", "electrocardiogram", "medical", "self-supervised-learning", "clocs")
@@ -40,12 +38,10 @@ def hub_package() -> Any:
 
 
 def hub_page(model: Checkpoint | Classifier) -> str:
-    """The README.md: facts for programs in YAML, then a page for people."""
-    sections = [_summary(model), _facts(model), _use(model), _scores(model), _data(model)]
-    sections.append(_limits(model))
-    front = f"---\n{_front_matter(model)}\n---"
-    title = f"# {_name(model)}"
-    return "\n\n".join([front, title, *(section for section in sections if section)]) + "\n"
+    """The README.md: facts for programs in YAML, then the model card for people."""
+    name = _name(model)
+    text = model_card(name, model, call=_USE.format(name=name))
+    return f"---\n{_front_matter(model)}\n---\n\n{text}"
 
 
 def _name(model: Checkpoint | Classifier) -> str:
@@ -92,92 +88,11 @@ def _licence(model: Checkpoint | Classifier) -> str:
     """That of a classifier's card; of an encoder, that of its data where there is but one."""
     if isinstance(model, Classifier):
         return model.card.licence
-    found = {one.licence for one in _publications(model)}
+    found = {one.licence for one in publications_of(model.card)}
     return found.pop() if len(found) == 1 else ""
-
-
-def _publications(model: Checkpoint | Classifier) -> Iterator[Any]:
-    for one in first_encoder(model).card.trained_on:
-        if one.dataset in PUBLICATIONS:
-            yield PUBLICATIONS[one.dataset]
 
 
 def _auc(model: Checkpoint | Classifier) -> float | None:
     """The macro AUROC of a classifier's card."""
     found = model.card.scores.get("auc") if isinstance(model, Classifier) else None
     return float(found) if isinstance(found, int | float) else None
-
-
-def _summary(model: Checkpoint | Classifier) -> str:
-    facts = export_facts(model)
-    made = (
-        f"calibrated probabilities of {', '.join(facts['labels'])}"
-        if isinstance(model, Classifier)
-        else f"embeddings of {first_encoder(model).encoder.embedding_dim} numbers"
-    )
-    return f"ECGs in, {made} out. Made with clocs {facts['clocs']}."
-
-
-def _facts(model: Checkpoint | Classifier) -> str:
-    facts = export_facts(model)
-    shown = [
-        *("input", "output", "rate", "frame_seconds", "leads", "filters", "normalisation"),
-        *("labels", "thresholds"),
-    ]
-    rows = [(name, facts[name]) for name in shown if name in facts]
-    lines = [f"| {name.replace('_', ' ')} | {_cell(value)} |" for name, value in rows]
-    return "\n".join(["| | |", "| --- | --- |", *lines])
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, list):
-        return ", ".join("none" if one is None else _cell(one) for one in value)
-    return f"{value:g}" if isinstance(value, float) else str(value).replace("|", "\\|")
-
-
-def _use(model: Checkpoint | Classifier) -> str:
-    words = (
-        model.card.intended_use
-        if isinstance(model, Classifier)
-        else "Research: as a start for classifiers, for search and as a baseline. Not a medical "
-        "device: no diagnosis and no treatment may rest on it."
-    )
-    return "\n\n".join(["## Use", words, _USE.format(name=_name(model))])
-
-
-def _scores(model: Checkpoint | Classifier) -> str:
-    score = _auc(model)
-    if score is None or not isinstance(model, Classifier):
-        return ""
-    words = f"Macro AUROC on the test patients of {model.card.dataset}: {score:.3f}"
-    interval = model.card.scores.get("ci95")
-    if isinstance(interval, list | tuple) and len(interval) == 2:
-        words += " (95 % interval {:.3f} to {:.3f})".format(*interval)
-    each = model.card.scores.get("per_class")
-    rows = each.items() if isinstance(each, dict) else ()
-    kinds = ("auc", "sensitivity", "specificity")
-    lines = [
-        f"| {label} | {' | '.join(_score(own.get(kind)) for kind in kinds)} |"
-        for label, own in rows
-        if isinstance(own, dict)
-    ]
-    head = [f"| class | {' | '.join(kinds)} |", "| --- | --- | --- | --- |"] if lines else []
-    return "\n".join(["## Scores", "", f"{words}.", "", *head, *lines]).strip()
-
-
-def _score(value: Any) -> str:
-    return f"{value:.3f}" if isinstance(value, int | float) else "none"
-
-
-def _data(model: Checkpoint | Classifier) -> str:
-    lines = [
-        f"- [{one.title}]({one.page}); licence: {one.licence or 'none named'}. {one.citation}"
-        for one in _publications(model)
-    ]
-    if isinstance(model, Classifier) and model.card.citation and not lines:
-        lines.append(f"- {model.card.citation}")
-    return "\n".join(["## Training data", "", *lines]) if lines else ""
-
-
-def _limits(model: Checkpoint | Classifier) -> str:
-    return f"## Limits\n\n{first_encoder(model).card.notice}"

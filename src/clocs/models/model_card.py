@@ -25,7 +25,13 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
-def model_card(name: str, model: Checkpoint | Classifier, *, scores: str | None = None) -> str:
+def model_card(
+    name: str,
+    model: Checkpoint | Classifier,
+    *,
+    scores: str | None = None,
+    call: str | None = None,
+) -> str:
     """The page of a model in Markdown.
 
     Args:
@@ -33,17 +39,18 @@ def model_card(name: str, model: Checkpoint | Classifier, *, scores: str | None 
             page says how that was made.
         model: An encoder or a classifier.
         scores: The section of scores, in place of what the model or the package says of them.
+        call: A block of code on how it is used, in place of the package's own commands.
     """
     row = _row_of(name, model)
     card = first_card(model)
     classifier = model if isinstance(model, Classifier) else None
     if scores is None:
-        scores = _classifier_scores(classifier) if classifier else _scores(row)
+        scores = _classifier_scores(classifier, row) if classifier else _scores(row)
     sections = [
         f"# {name}",
         _summary(model),
         table(["", ""], [*_classes(classifier), *_facts(model)]),
-        _use(name, model, shipped=row is not None),
+        _use(model, call or _call(name, model, shipped=row is not None)),
         scores,
         _data(card),
         _made(row),
@@ -78,10 +85,9 @@ def _summary(model: Checkpoint | Classifier) -> str:
         else "sees one lead at a time"
     )
     if isinstance(model, Classifier):
-        kind = "Each of them has its own probability." if model.card.multilabel else ""
         return (
-            f"A classifier of ECGs that {sees} and tells {', '.join(model.card.labels)} from "
-            f"frames of {card.frame.seconds:g} s. {kind}".strip()
+            f"A classifier of ECGs that {sees} and makes of frames of {card.frame.seconds:g} s "
+            f"calibrated probabilities of {', '.join(model.card.labels)}."
         )
     return (
         f"An encoder of ECGs that {sees} and turns {card.frame.seconds:g} s into a vector of "
@@ -98,6 +104,7 @@ def _classes(classifier: Classifier | None) -> list[list[str]]:
         f"{label} {'none' if limit is None else f'{limit:.3f}'}"
         for label, limit in zip(card.labels, card.thresholds, strict=True)
     ]
+    limits = ", ".join(f"{name} {value:.3g}" for name, value in card.limits.items())
     return [
         ["classes", ", ".join(card.labels)],
         ["classes of one recording", "several" if card.multilabel else "one"],
@@ -105,8 +112,7 @@ def _classes(classifier: Classifier | None) -> list[list[str]]:
         ["members", str(len(card.encoders))],
         ["temperature", ", ".join(f"{one:.3f}" for one in dict.fromkeys(card.temperature))],
         ["thresholds", ", ".join(thresholds)],
-        ["makes no prediction beyond", ", ".join(f"{k} {v:.3g}" for k, v in card.limits.items())],
-        ["intended use", card.intended_use],
+        *([["abstains beyond", limits]] if limits else []),
     ]
 
 
@@ -132,39 +138,34 @@ def _facts(model: Checkpoint | Classifier) -> list[list[str]]:
     return facts
 
 
-def _use(name: str, model: Checkpoint | Classifier, *, shipped: bool) -> str:
+def _call(name: str, model: Checkpoint | Classifier, *, shipped: bool) -> str:
+    """How it is used by this package."""
     given = name if shipped else f"{name}.safetensors"
+    verb = "predict" if isinstance(model, Classifier) else "embed"
+    return f"""```sh
+clocs {verb} {given} my.edf
+```
+
+```python
+import clocs
+
+model = clocs.load("{given}")
+found = clocs.{verb}(model, "my.edf")
+```
+
+A file may have any rate and any further leads: those of the model are taken by \
+their names, resampled, cut and normalised."""
+
+
+def _use(model: Checkpoint | Classifier, call: str) -> str:
     if isinstance(model, Classifier):
-        shell, call = f"clocs predict {given} my.edf", 'clocs.predict(model, "my.edf")'
-        purpose = "to find recordings worth a second look among one's own, and as a baseline"
-    else:
-        shell, call = f"clocs embed {given} my.edf", 'clocs.embed(model, "my.edf")'
-        purpose = (
-            "as a start for classifiers of one's own recordings, for search among them, and as a "
-            "baseline"
-        )
-    return "\n".join(
-        [
-            "## Use",
-            "",
-            "```sh",
-            shell,
-            "```",
-            "",
-            "```python",
-            "import clocs",
-            "",
-            f'model = clocs.load("{given}")',
-            f"found = {call}",
-            "```",
-            "",
-            "A file may have any rate and any further leads: those of the model are taken by their "
-            "names, resampled, cut and normalised.",
-            "",
-            f"It is meant for research: {purpose}. It is no medical device and must not be used "
-            "for decisions about patients.",
-        ]
+        return "\n\n".join(["## Use", call, model.card.intended_use])
+    words = (
+        "It is meant for research: as a start for classifiers of one's own recordings, for search "
+        "among them, and as a baseline. It is no medical device and must not be used for decisions "
+        "about patients."
     )
+    return "\n\n".join(["## Use", call, words])
 
 
 def _scores(row: Shipped | None) -> str:
@@ -185,9 +186,47 @@ def _scores(row: Shipped | None) -> str:
     return "\n\n".join(["## Scores", intro, table(["dataset", "AUC", "command"], lines)])
 
 
-def _classifier_scores(classifier: Classifier) -> str:
-    scores = classifier.card.scores
-    return "" if "auc" not in scores else f"## Scores\n\nAUC {scores['auc']:.3f}"
+def _classifier_scores(classifier: Classifier, row: Shipped | None) -> str:
+    """Those of its card; whatever is missing there is missing here."""
+    card, scores = classifier.card, classifier.card.scores
+    if not isinstance(scores.get("auc"), int | float):
+        return ""
+    words = f"Macro AUROC on the test patients of {card.dataset}: {scores['auc']:.3f}"
+    if interval := scores.get("ci95"):
+        words += " (95 % interval {:.3f} to {:.3f})".format(*interval)
+    sections = ["## Scores", f"{words}. Each recording is one prediction. {_SPLIT}"]
+    if row is not None:
+        again = f"clocs evaluate {row.name} stores/{card.dataset}"
+        sections.append(f"`{again}` prints these scores and more, with the confusion matrix.")
+    kinds = {"auc": "AUC", "ap": "average precision", "f1": "F1"}
+    kinds |= {"sensitivity": "sensitivity", "specificity": "specificity"}
+    each = scores.get("per_class", {})
+    if each:
+        lines = [
+            [label, *(_number(own.get(kind)) for kind in kinds), f"{own.get('recordings', 0):,}"]
+            for label, own in each.items()
+        ]
+        sections.append(table(["class", *kinds.values(), "recordings"], lines))
+    groups = {**scores.get("by_sex", {}), **scores.get("by_age", {})}
+    if groups:
+        lines = [
+            [name, _number(own.get("auc")), f"{own.get('patients', 0):,}"]
+            for name, own in groups.items()
+        ]
+        sections.append(table(["group", "AUC", "patients"], lines))
+    measured = scores.get("calibration", {})
+    if measured:
+        lines = [
+            [when, *(_number(measured[when].get(kind)) for kind in ("ece", "brier", "nll"))]
+            for when in ("before", "after")
+        ]
+        heads = ["calibration", "expected calibration error", "Brier score", "log loss"]
+        sections.append(table(heads, lines))
+    return "\n\n".join(sections)
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
 
 
 def _data(card: Card) -> str:
