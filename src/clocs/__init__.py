@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from clocs.models.classifier import Classifier, load
     from clocs.models.classifier_scores import evaluate_classifier
     from clocs.models.clocs_encoder import ClocsEncoder as ClocsEncoder
+    from clocs.models.explain import explain
     from clocs.models.export import export
     from clocs.models.finetune import finetune
     from clocs.models.frame_dataset import torch_dataset
@@ -49,6 +50,7 @@ _WHERE = {
     "pretrain": ("clocs.pretraining.pretrain", "pretrain"),
     "embed": ("clocs.patients.embed", "embed"),
     "evaluate_classifier": ("clocs.models.classifier_scores", "evaluate_classifier"),
+    "explain": ("clocs.models.explain", "explain"),
     "finetune": ("clocs.models.finetune", "finetune"),
     "evaluate": ("clocs.evaluation.evaluate", "evaluate"),
     "export": ("clocs.models.export", "export"),
@@ -89,6 +91,7 @@ __all__ = [
     "evaluate",
     "evaluate_classifier",
     "evaluate_many",
+    "explain",
     "explore",
     "export",
     "finetune",

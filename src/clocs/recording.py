@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,6 +109,9 @@ class Gap:
     lead: str
 
 
+_Stretch = TypeVar("_Stretch", Episode, Gap)
+
+
 @dataclass(frozen=True, slots=True)
 class Recording:
     """One ECG: digital samples as the file holds them, and what turns them into mV.
@@ -183,6 +186,20 @@ class Recording:
             gain=self.gain[rows],
             baseline=self.baseline[rows],
             gaps=tuple(gap for gap in self.gaps if gap.lead in wanted),
+        )
+
+    def between(self, first: int, last: int) -> Recording:
+        """The part of the recording from sample `first` up to `last`, exclusive."""
+
+        def moved(one: _Stretch) -> _Stretch:
+            start, stop = (min(max(at, first), last) - first for at in (one.start, one.stop))
+            return replace(one, start=start, stop=stop)
+
+        return replace(
+            self,
+            digital=self.digital[:, first:last],
+            gaps=tuple(one for one in map(moved, self.gaps) if one.stop > one.start),
+            episodes=tuple(one for one in map(moved, self.episodes) if one.stop > one.start),
         )
 
 

@@ -17,6 +17,7 @@ from clocs.cli import (
     demo,
     evaluate,
     experiments,
+    explain,
     explore,
     export,
     finetune,
@@ -47,6 +48,7 @@ app.add_typer(patients.app)
 app.command(epilog=evaluate.EXAMPLE)(evaluate.command())
 app.command(epilog=finetune.EXAMPLE)(finetune.command())
 app.command(epilog=shipped.EXAMPLE)(shipped.models)
+app.command(epilog=explain.EXAMPLE)(explain.explain)
 experiments.register(app)
 app.command(epilog=demo.EXAMPLE)(demo.demo)
 app.command(epilog="Example: clocs explore --checkpoint runs/chapman-cmsc --store stores/chapman")(

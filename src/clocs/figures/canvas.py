@@ -29,6 +29,8 @@ COLOURS: Final = {
     "quiet": "#8a8a8a",
     "intra": "#0072b2",
     "inter": "#e69f00",
+    "for": "#f0a01e",  # what speaks for a label
+    "against": "#5aa9dd",
 }
 SHADES: Final = ("#1f6fa8", "#6aaed6", "#abd0e6", "#d6e6f4")
 
@@ -47,10 +49,13 @@ def hide_frame(axes: Axes) -> None:
 
 
 def save(figure: Figure, path: str | os.PathLike[str], *, mode: int = PRIVATE) -> None:
-    """Write a figure as PNG at 150 dpi; on any interruption the old file stays.
+    """Write a figure as PNG at 150 dpi, or as SVG; on any interruption the old file stays.
 
     Figures may show patients: only their owner can read them, unless `mode` says more.
     """
     buffer = io.BytesIO()
-    figure.savefig(buffer, dpi=DPI, format="png")
+    svg = Path(path).suffix.lower() == ".svg"
+    # without a date or version, so that the same figure gives the same file
+    about = {"Date": None, "Creator": None} if svg else {"Software": None}
+    figure.savefig(buffer, dpi=DPI, format="svg" if svg else "png", metadata=about)
     write_atomic(Path(path), buffer.getbuffer(), mode=mode)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -21,6 +22,7 @@ _MM_PER_MV = 10.0
 _MARGIN = 10.0  # mm of paper left and right
 _HEAD, _FOOT = 12.0, 8.0  # mm for the title and for the scale
 _PULSE = 15.0  # mm for the calibration pulse and the space around it
+_STRONGEST = 0.75  # opacity of shading
 _CLINICAL = (("I", "aVR", "V1", "V4"), ("II", "aVL", "V2", "V5"), ("III", "aVF", "V3", "V6"))
 
 # A stretch of one lead on paper: row, first second, last second, lead.
@@ -34,6 +36,8 @@ def ecg_paper(
     seconds: float | None = None,
     title: str | None = None,
     layout: Literal["stacked", "clinical"] = "stacked",
+    shading: Mapping[str, NDArray[np.floating]] | None = None,
+    note: str = "",
 ) -> Figure:
     """Draw an ECG on paper at its true size: 25 mm/s and 10 mm/mV, on a grid of 1 and 5 mm.
 
@@ -47,6 +51,9 @@ def ecg_paper(
         title: Above the paper; the recording's ID by default.
         layout: 'stacked', one row per lead, or 'clinical', three rows of four leads and lead II
             below.
+        shading: By lead, (samples,) from -1 (blue) over 0 and nan (the paper's white) to 1
+            (orange), as a band behind the trace.
+        note: Below the paper, on the right.
     """
     if seconds is not None and not seconds > 0:
         raise SettingError(f"`seconds` is {seconds}; give more than 0")
@@ -68,7 +75,7 @@ def ecg_paper(
 
     millimetres = _millimetres(recording, shown)
     traces = [millimetres[recording.leads.index(lead)] for *_, lead in strips]
-    baselines, paper = _rows(strips, traces)
+    rows, paper = _rows(strips, traces)
     width = 2 * _MARGIN + _PULSE + shown * _MM_PER_SECOND
     figure, axes = _page(width, _HEAD + paper + _FOOT, paper)
     left = _MARGIN + _PULSE
@@ -76,7 +83,10 @@ def ecg_paper(
     for (row, start, stop, lead), trace in zip(strips, traces, strict=True):
         first, last = (round(second * recording.rate) for second in (start, stop))
         time = np.arange(first, min(last + 1, trace.size)) / recording.rate
-        base = baselines[row]
+        low, base, high = rows[row]
+        ends = (left + start * _MM_PER_SECOND, left + stop * _MM_PER_SECOND)
+        if shading is not None and lead in shading:
+            _shade(axes, shading[lead][first : first + time.size], (*ends, low, high))
         axes.plot(
             left + time * _MM_PER_SECOND,
             base + trace[first : first + time.size],
@@ -97,6 +107,7 @@ def ecg_paper(
             axes.plot(pulse, height, color=COLOURS["trace"], linewidth=0.75, gid="calibration")
     scale = "25 mm/s    10 mm/mV" if physical else "25 mm/s    arbitrary units"
     _write(axes, _MARGIN, _FOOT / 2, scale, va="center", size=8)
+    _write(axes, width - _MARGIN, _FOOT / 2, note, va="center", ha="right", size=8)
     heading = recording.id if title is None else title
     _write(axes, _MARGIN, _FOOT + paper + _HEAD / 2, heading, va="center", size=10, weight="bold")
     return figure
@@ -114,19 +125,35 @@ def _millimetres(recording: Recording, seconds: float) -> NDArray[np.float64]:
 
 def _rows(
     strips: Sequence[_Strip], traces: Sequence[NDArray[np.float64]]
-) -> tuple[list[float], float]:
-    """Each row's baseline and the paper's height in mm; rows are as high as their traces."""
+) -> tuple[list[tuple[float, float, float]], float]:
+    """Each row's lower end, baseline and upper end, and the paper's height, in mm.
+
+    Rows are as high as their traces.
+    """
     count = max(row for row, *_ in strips) + 1
     above, below = [11.0] * count, [6.0] * count
     for (row, *_), trace in zip(strips, traces, strict=True):
         above[row] = max(above[row], min(float(np.nanmax(trace)), 30.0) + 4)
         below[row] = max(below[row], min(float(-np.nanmin(trace)), 30.0) + 2)
     height = 5 * np.ceil((sum(above) + sum(below)) / 5)
-    baselines, y = [], _FOOT + height
+    rows, y = [], _FOOT + float(height)
     for up, down in zip(above, below, strict=True):
-        baselines.append(y - up)
+        rows.append((y - up - down, y - up, y))
         y -= up + down
-    return baselines, float(height)
+    return rows, float(height)
+
+
+def _shade(
+    axes: Axes, values: NDArray[np.floating], place: tuple[float, float, float, float]
+) -> None:
+    """A band: orange where values are positive, blue where negative, more of it towards ±1."""
+    values = np.clip(np.nan_to_num(values), -1, 1)
+    image = np.empty((1, values.size, 4))
+    for name, sign in (("for", 1), ("against", -1)):
+        image[0, values * sign > 0, :3] = to_rgb(COLOURS[name])
+    image[0, values == 0, :3] = 1
+    image[..., 3] = _STRONGEST * np.abs(values)
+    axes.imshow(image, extent=place, aspect="auto", interpolation="none", zorder=0.3, gid="shading")
 
 
 def _page(width: float, height: float, paper: float) -> tuple[Figure, Axes]:

@@ -1,0 +1,36 @@
+"""An explanation on ECG paper: the parts of the ECG that drove a prediction are coloured."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from clocs.figures.ecg_paper import ecg_paper
+from clocs.models.explain import Explanation
+
+_BRIGHTEST = 99.5  # percentile of the contributions that has the full colour
+
+
+def explanation_paper(explanation: Explanation, *, title: str | None = None) -> Figure:
+    """Draw the explained stretch: orange speaks for the label, blue against it.
+
+    Args:
+        explanation: What `clocs.explain` has made.
+        title: Above the paper; by default the recording, the label and its probability.
+    """
+    one = explanation
+    first = round(one.start * one.recording.rate)
+    shown = one.recording.select(one.leads).between(first, first + one.attribution.shape[1])
+    size = np.abs(one.attribution[np.isfinite(one.attribution)])
+    brightest = float(np.percentile(size, _BRIGHTEST)) if size.size else 0.0
+    whole = shown.samples == one.recording.samples
+    where = "" if whole else f", {one.start:.1f} to {one.start + one.seconds:.1f} s"
+    return ecg_paper(
+        shown,
+        title=title or f"{one.recording.id}{where}: {one.label}, probability {one.probability:.2f}",
+        shading={
+            lead: values / (brightest or 1.0)
+            for lead, values in zip(one.leads, one.attribution, strict=True)
+        },
+        note=f"Orange speaks for {one.label}, blue against it. Not a diagnosis.",
+    )

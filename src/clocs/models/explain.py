@@ -1,0 +1,330 @@
+"""Explanations: which part of an ECG drove a classifier's prediction.
+
+Occlusion: a straight line takes the place of a tenth of a second of one lead, and what the label's
+logit falls by is what that tenth of a second speaks for the label. `python benchmarks/explain.py`
+compares it with integrated gradients.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from clocs.errors import SettingError
+from clocs.formats.read import read
+from clocs.models.classifier import Classifier, as_classifier
+from clocs.models.module_input import module_input
+from clocs.patients.encode import known_leads, leads_of, placed
+from clocs.recording import Recording
+from clocs.store.manifest import MANIFEST
+from clocs.store.store import open_store
+
+SHOWN = 10.0  # seconds that are explained of a longer recording
+LONGEST = 600.0  # seconds that can be explained at once
+CELL = 0.1  # seconds that a straight line replaces at a time
+DELETED = 0.05  # share of all cells, those that speak most for the label, of `logit_without`
+_AT_ONCE = 512  # windows of a lead encoded at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """How much each moment of each lead speaks for a label, or against it.
+
+    Attributes:
+        recording: All of what was given.
+        label: Which is explained.
+        probability: Of the label, by the whole recording.
+        probabilities: Of all labels.
+        leads: That the classifier saw, which are the rows of `attribution`.
+        start: Second of the recording at which the explained stretch begins.
+        attribution: (leads, samples) at the recording's rate: by how much the logit falls where
+            0.1 s around a sample are a straight line, between such stretches interpolated; negative
+            where it rises, nan where the classifier saw nothing.
+        logit: Of the label, by the frames of the stretch; of exclusive classes, minus the mean of
+            all.
+        logit_without: The same where the twentieth of the stretch that speaks most for the label is
+            replaced by straight lines.
+    """
+
+    recording: Recording
+    label: str
+    probability: float
+    probabilities: dict[str, float]
+    leads: tuple[str, ...]
+    start: float
+    attribution: NDArray[np.float32]
+    logit: float
+    logit_without: float
+
+    @property
+    def seconds(self) -> float:
+        """Length of the explained stretch."""
+        return self.attribution.shape[1] / self.recording.rate
+
+    def facts(self) -> dict[str, Any]:
+        """Plain values for JSON; None where the classifier saw nothing."""
+        names = ("label", "probability", "probabilities", "leads", "start", "seconds")
+        names += ("logit", "logit_without")
+        by_lead = {
+            lead: [None if math.isnan(v) else float(f"{v:.4g}") for v in values]
+            for lead, values in zip(self.leads, self.attribution.tolist(), strict=True)
+        }
+        return {
+            "recording": self.recording.id,
+            **{name: getattr(self, name) for name in names},
+            "rate": self.recording.rate,
+            "attribution": by_lead,
+        }
+
+
+def explain(
+    model: Classifier | Path | str,
+    source: Recording | Path | str,
+    label: str | None = None,
+    *,
+    start: float | None = None,
+    seconds: float = SHOWN,
+    recording: str | None = None,
+    rate: float | None = None,
+    unit: str | None = None,
+    lead_names: Mapping[str, str] | None = None,
+) -> Explanation:
+    """Find the part of an ECG that drove a prediction.
+
+    Args:
+        model: A classifier, or its file.
+        source: A recording, a file of one, or a store.
+        label: What to explain; the most probable one by default.
+        start: Second at which the stretch to explain begins. By default everything is explained, or
+            the part of a longer recording that speaks most for the label.
+        seconds: Length of the stretch.
+        recording: Which one of a store, or of a file that holds several.
+        rate: Samples per second, in Hz, of a file that does not give it.
+        unit: Of a file that does not give it.
+        lead_names: Standard leads by the names that the file gives them, where those are unusual.
+
+    Raises:
+        ClocsError: The recording has none of the classifier's leads or is shorter than its frame,
+            or there is no such label or stretch.
+    """
+    classifier = as_classifier(model)
+    if isinstance(source, Recording):
+        one = source
+    elif (Path(source) / MANIFEST).is_file():
+        if recording is None:
+            raise SettingError(f"{source} is a store; choose one of its recordings as `recording`")
+        one = open_store(source).recording(recording)
+    else:
+        one = read(source, rate=rate, unit=unit, lead_names=lead_names, part=recording)
+    return Explainer(classifier)(one, label, start=start, seconds=seconds)
+
+
+class Explainer:
+    """A classifier that explains its predictions."""
+
+    def __init__(self, classifier: Classifier) -> None:
+        self.card = classifier.card
+        self.classifier = classifier
+        self.checkpoint = classifier.encoders[0]
+        with warnings.catch_warnings():  # of filters: what it is given here is filtered
+            warnings.simplefilter("ignore")
+            self.module = classifier.to_module()
+
+    @torch.no_grad()
+    def __call__(
+        self,
+        recording: Recording,
+        label: str | None = None,
+        *,
+        start: float | None = None,
+        seconds: float = SHOWN,
+    ) -> Explanation:
+        """Arguments as of `explain`."""
+        if label is not None and label not in self.card.labels:
+            raise SettingError(
+                f"{self.card.name} knows no label {label!r}; choose a `label` from "
+                f"{', '.join(self.card.labels)}"
+            )
+        if not 0 < seconds <= LONGEST:
+            raise SettingError(f"`seconds` is {seconds:g}; give more than 0, at most {LONGEST:g}")
+        known, spec = known_leads(self.checkpoint), self.checkpoint.card.frame
+        recording = placed(recording, known)
+        rows = known or leads_of(self.checkpoint, None)
+        leads = tuple(lead for lead in rows if lead in recording.leads)
+        x = torch.from_numpy(module_input(self.checkpoint, recording))
+        sums, counts = self.frame_logits(x)
+        p = self.classifier.probabilities(sums.sum(dim=0, keepdim=True) / counts.sum())[0]
+        k = self._most_probable(p) if label is None else self.card.labels.index(label)
+        first, last = _chosen_frames(
+            self.logit_of(k, sums).numpy(), counts.numpy(), spec.seconds, start, seconds
+        )
+        part = x[:, first * spec.samples : last * spec.samples]
+        effects = self.effects(part, k)
+        own = effects[[rows.index(lead) for lead in leads]] if known else effects
+        begin = first * spec.seconds
+        whole = recording.seconds <= seconds + 1 / recording.rate and start is None
+        end = recording.seconds if whole else min(last * spec.seconds, recording.seconds)
+        at = np.arange(*(round(second * recording.rate) for second in (begin, end)))
+        found = self._at(own, at / recording.rate - begin)
+        low, high = _stretch(
+            found, recording.rate, None if start is None else start - begin, seconds
+        )
+        logits = [self.mean_logit(one, k) for one in (part, self.deleted(part, effects))]
+        return Explanation(
+            recording=recording,
+            label=self.card.labels[k],
+            probability=float(p[k]),
+            probabilities=dict(zip(self.card.labels, p.tolist(), strict=True)),
+            leads=leads,
+            start=float(at[low]) / recording.rate,
+            attribution=found[:, low:high],
+            logit=logits[0],
+            logit_without=logits[1],
+        )
+
+    def logit_of(self, k: int, logits: Tensor) -> Tensor:
+        """(n, classes) -> (n,): that of class k; what all exclusive classes share says nothing."""
+        return logits[:, k] if self.card.multilabel else logits[:, k] - logits.mean(dim=1)
+
+    def frame_logits(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """(leads, any) in mV -> (frames, classes) sums of the rows' logits, (frames,) rows."""
+        samples = self.module.samples
+        sums, counts = [], []
+        for part in x.split(max(1, _AT_ONCE // len(x)) * samples, dim=1):
+            frames = part.shape[1] // samples
+            rows, there = (one[0] for one in self.module.rows(part[None]))
+            rows = torch.where(there[:, None], rows, 0).view(-1, frames, rows.shape[-1])
+            sums.append(rows.sum(dim=0))
+            counts.append(there.view(-1, frames).sum(dim=0))
+        return torch.cat(sums), torch.cat(counts)
+
+    def mean_logit(self, x: Tensor, k: int) -> float:
+        """Of class k, by (leads, any) in mV."""
+        sums, counts = self.frame_logits(x)
+        return float(self.logit_of(k, sums).sum() / counts.sum())
+
+    @property
+    def edges(self) -> list[int]:
+        """Samples of a frame at which its cells begin, and where the last one ends."""
+        samples, width = self.module.samples, max(1, round(CELL * self.module.rate))
+        return [*range(0, samples, width), samples]
+
+    def effects(self, x: Tensor, k: int) -> NDArray[np.float32]:
+        """(leads, any) in mV -> (leads, frames · cells): what the mean logit falls by without each.
+
+        nan where there is no signal.
+        """
+        frames = x.view(len(x), -1, self.module.samples)
+        cells = len(self.edges) - 1
+        made = x.new_full((*frames.shape[:2], cells), torch.nan)
+        there = ~frames.isnan().any(dim=-1)
+        count = int((there.any(dim=0) if self.module.leads else there).sum())
+        for lead, number in there.nonzero().tolist():
+            seen = frames[:, number] if self.module.leads else frames[lead, number][None]
+            own = self._without_each(seen, lead if self.module.leads else 0)
+            logits = torch.cat(
+                [self.module.logits(some) for some in own.split(max(1, _AT_ONCE // len(seen)))]
+            )
+            values = self.logit_of(k, logits)
+            made[lead, number] = (values[0] - values[1:]) / count
+        return made.flatten(1).numpy()
+
+    def deleted(self, x: Tensor, effects: NDArray[np.float32], share: float = DELETED) -> Tensor:
+        """(leads, any) in mV with straight lines in the cells with the greatest effects."""
+        order = np.argsort(-np.nan_to_num(effects, nan=-np.inf), axis=None, kind="stable")
+        some = order[: max(1, round(share * int(np.isfinite(effects).sum())))]
+        cells = len(self.edges) - 1
+        marked = np.zeros(effects.size, np.bool_)
+        marked[some] = True
+        widths = np.tile(np.diff(self.edges), effects.shape[1] // cells)
+        made = x.clone().numpy()
+        for signal, own in zip(made, marked.reshape(effects.shape), strict=True):
+            gone = np.repeat(own, widths)
+            at = np.arange(len(signal))
+            if gone.any() and not gone.all():
+                signal[gone] = np.interp(at[gone], at[~gone], signal[~gone])
+        return torch.from_numpy(made)
+
+    def _without_each(self, seen: Tensor, lead: int) -> Tensor:
+        """(leads, samples) -> (1 + cells, leads, samples): as it is, and without each cell."""
+        made = seen.repeat(len(self.edges), 1, 1)
+        signal, samples = seen[lead], seen.shape[1]
+        for number, (start, stop) in enumerate(zip(self.edges, self.edges[1:], strict=False), 1):
+            before, after = start - 1 if start else stop, stop if stop < samples else start - 1
+            steps = torch.arange(1, stop - start + 1) / (stop - start + 1)
+            made[number, lead, start:stop] = torch.lerp(signal[before], signal[after], steps)
+        return made
+
+    def _at(
+        self, effects: NDArray[np.float32], seconds: NDArray[np.float64]
+    ) -> NDArray[np.float32]:
+        """(leads, cells) -> (leads, times), interpolated; nan beyond the last cell."""
+        edges, samples = np.array(self.edges), self.module.samples
+        frames = effects.shape[1] // (len(edges) - 1)
+        middles = (edges[:-1] + edges[1:]) / 2 + samples * np.arange(frames)[:, None]
+        known = middles.ravel() / self.module.rate
+        made = np.stack([np.interp(seconds, known, row) for row in effects]).astype(np.float32)
+        made[:, seconds > frames * samples / self.module.rate] = np.nan
+        return made
+
+    def _most_probable(self, p: Tensor) -> int:
+        """Of the labels at or above their thresholds, or of all where none is."""
+        found = [t is not None and float(p[i]) >= t for i, t in enumerate(self.card.thresholds)]
+        return int((torch.where(torch.tensor(found), p, -1) if any(found) else p).argmax())
+
+
+def _chosen_frames(
+    sums: NDArray[np.float32],
+    counts: NDArray[np.int64],
+    frame: float,
+    start: float | None,
+    seconds: float,
+) -> tuple[int, int]:
+    """The first frame to explain, and the one after the last.
+
+    By default those whose rows have the greatest mean logit.
+
+    Args:
+        sums: (frames,) of the rows' logits of the label.
+        counts: (frames,) of rows.
+        frame: Seconds of a frame.
+        start: Second at which to begin.
+        seconds: How many to explain.
+    """
+    n = min(len(sums), math.ceil(seconds / frame - 1e-6))
+    if start is not None:
+        first = math.floor(start / frame + 1e-6)
+        last = min(len(sums), math.ceil((start + seconds) / frame - 1e-6))
+        if start < 0 or first >= last or not counts[first:last].any():
+            raise SettingError(
+                f"there is nothing that the classifier sees from second {start:g} on, of "
+                f"{len(sums) * frame:g} s in whole frames; give another `start`"
+            )
+        return first, last
+    total, rows = (np.convolve(one, np.ones(n), "valid") for one in (sums, counts))
+    first = int(np.where(rows > 0, total / np.maximum(rows, 1), -np.inf).argmax())
+    return first, first + n
+
+
+def _stretch(
+    attribution: NDArray[np.float32], rate: float, start: float | None, seconds: float
+) -> tuple[int, int]:
+    """Samples of the stretch to return: as asked for, or where most speaks for the label."""
+    width, samples = round(seconds * rate), attribution.shape[1]
+    if start is not None:
+        first = round(start * rate)
+        return first, min(first + width, samples)
+    if samples <= width:
+        return 0, samples
+    summed = np.concatenate([[0.0], np.cumsum(np.nansum(attribution, axis=0))])
+    first = int((summed[width:] - summed[:-width]).argmax())
+    return first, first + width
