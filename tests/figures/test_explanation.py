@@ -76,6 +76,7 @@ def test_the_command_refuses_other_files_and_unknown_labels(
     store = (small_store.path, "--recording", small_store.table["id"][0])
     said = command("explain", model, *store, "--out", tmp_path / "a.pdf", code=1).stderr
     assert "--out" in said and ".svg" in said
-    said = command("explain", model, *store, "--label", "X", "--out", tmp_path / "a.png", code=1)
-    assert "choose a --label from AF, N, O" in said.stderr
+    unknown = ("--label", "X", "--out", tmp_path / "a.png")
+    said = command("explain", model, *store, *unknown, code=1).stderr
+    assert "choose a --label from AF, N, O" in said
     assert not list(tmp_path.iterdir())

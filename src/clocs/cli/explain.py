@@ -26,7 +26,10 @@ def _known(path: Path) -> Path:
 
 
 def explain(
-    model: Annotated[Path, typer.Argument(help="Classifier made by `clocs finetune`.")],
+    model: Annotated[
+        Path,
+        typer.Argument(help="Classifier made by `clocs finetune`, or the name of a shipped one."),
+    ],
     source: Annotated[Path, typer.Argument(help="File of any format, or a store.")],
     out: Annotated[Path, typer.Option(help="File to write: .png, .svg or .json.")] = Path(
         "explanation.png"

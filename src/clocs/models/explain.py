@@ -68,12 +68,14 @@ class Explanation:
     @property
     def seconds(self) -> float:
         """Length of the explained stretch."""
-        return self.attribution.shape[1] / self.recording.rate
+        return float(self.attribution.shape[1] / self.recording.rate)
 
     def facts(self) -> dict[str, Any]:
         """Plain values for JSON; None where the classifier saw nothing."""
-        names = ("label", "probability", "probabilities", "leads", "start", "seconds")
-        names += ("logit", "logit_without")
+        names = (
+            *("label", "probability", "probabilities", "leads", "start", "seconds"),
+            *("logit", "logit_without"),
+        )
         by_lead = {
             lead: [None if math.isnan(v) else float(f"{v:.4g}") for v in values]
             for lead, values in zip(self.leads, self.attribution.tolist(), strict=True)
@@ -101,7 +103,7 @@ def explain(
     """Find the part of an ECG that drove a prediction.
 
     Args:
-        model: A classifier, or its file.
+        model: A classifier, its file, or the name of a shipped one.
         source: A recording, a file of one, or a store.
         label: What to explain; the most probable one by default.
         start: Second at which the stretch to explain begins. By default everything is explained, or
