@@ -13,6 +13,7 @@ OPTIONAL = "optional-dependencies"
 ROOT = Path(__file__).resolve().parent.parent
 CALLED = {
     "faiss": "faiss-cpu",
+    "prometheus_client": "prometheus-client",
     "sklearn": "scikit-learn",
     "umap": "umap-learn",
 }

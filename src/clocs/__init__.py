@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from clocs.patients.similar import similar
     from clocs.pretraining.pretrain import pretrain
     from clocs.recording import FrameSpec, Recording
+    from clocs.service.run import serve
     from clocs.store.from_arrays import from_arrays
     from clocs.store.prepare import prepare
     from clocs.store.preview import preview
@@ -58,6 +59,7 @@ _WHERE = {
     "patient_distances": ("clocs.patients.distances", "patient_distances"),
     "index": ("clocs.patients.build_index", "index"),
     "retrieval": ("clocs.patients.retrieval", "retrieval"),
+    "serve": ("clocs.service.run", "serve"),
     "similar": ("clocs.patients.similar", "similar"),
     "evaluate_many": ("clocs.evaluation.evaluate", "evaluate_many"),
     "reproduce": ("clocs.experiments.reproduce", "reproduce"),
@@ -108,6 +110,7 @@ __all__ = [
     "report",
     "reproduce",
     "retrieval",
+    "serve",
     "similar",
     "torch_dataset",
 ]

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from clocs import Store
 from clocs.explorer.run import opening_file
 from explorer.conftest import Served
-from explorer.files import wfdb_files
+from upload_files import wfdb_files
 
 expect.set_options(timeout=20_000)  # a busy machine is slow to draw
 

@@ -25,7 +25,7 @@ from clocs.web import upload_worker
 from clocs.web.upload_reader import read_in_worker
 from clocs.web.upload_worker import read_upload
 from explorer.conftest import Served
-from explorer.files import bomb, csv_file, wfdb_files, zipped
+from upload_files import bomb, csv_file, wfdb_files, zipped
 
 MB = 1 << 20
 

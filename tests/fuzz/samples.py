@@ -34,11 +34,11 @@ from edf_files import discontinuous, signal
 from edf_files import write as write_edf
 from embedding_parts import random_embeddings
 from evaluation_parts import predictions
-from explorer.files import csv_file, wfdb_files, zipped
 from fake_dataset import FakeDataset
 from fuzz.mutations import Files
 from fuzz.worker import load_files
 from spreadsheet import write_spreadsheet
+from upload_files import csv_file, wfdb_files, zipped
 from wfdb_files import write, write_mat, write_segments
 
 PLAN = Plan("cmsc", embedding_dim=4, settings=Settings(epochs=3, batch_size=8, lr=1e-3))

@@ -14,7 +14,7 @@ from clocs import Store
 from clocs.errors import ClocsError, SourceError
 from clocs.web.packing import pack, unpack
 from clocs.web.upload_worker import read_upload
-from explorer.files import bomb, wfdb_files, zipped
+from upload_files import bomb, wfdb_files, zipped
 
 MB = 1 << 20
 

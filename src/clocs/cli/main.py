@@ -26,6 +26,7 @@ from clocs.cli import (
     prepare,
     pretrain,
     shipped,
+    serve,
     show,
 )
 from clocs.cli.console import accept_all_characters, out
@@ -55,6 +56,7 @@ app.command(epilog="Example: clocs explore --checkpoint runs/chapman-cmsc --stor
     explore.explore
 )
 app.command(epilog=export.EXAMPLE)(export.export)
+app.command(epilog=serve.EXAMPLE)(serve.serve)
 
 
 @app.callback(invoke_without_command=True)

@@ -142,6 +142,11 @@ class FewLines(logging.Filter):
 
 def make_server(app: ASGIApp, limits: ConnectionLimits | None = None) -> uvicorn.Server:
     """A server for an application, within limits; run it with a listening socket."""
+    return uvicorn.Server(server_config(app, limits))
+
+
+def server_config(app: ASGIApp, limits: ConnectionLimits | None = None) -> uvicorn.Config:
+    """How a server for an application is to be, within limits."""
     limits = limits or ConnectionLimits()
     most = min(limits.connections, _open_files() // 2)
     own: dict[str, Any] = {"everyone": {}, "limits": replace(limits, connections=most)}
@@ -162,7 +167,7 @@ def make_server(app: ASGIApp, limits: ConnectionLimits | None = None) -> uvicorn
         for old in [one for one in logger.filters if isinstance(one, FewLines)]:
             logger.removeFilter(old)
         logger.addFilter(few)
-    return uvicorn.Server(config)
+    return config
 
 
 def _open_files() -> int:

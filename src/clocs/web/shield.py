@@ -14,7 +14,7 @@ import json
 import logging
 from collections.abc import Collection, Mapping
 from http.cookies import CookieError, SimpleCookie
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import parse_qs, urlencode
 
 if TYPE_CHECKING:
@@ -58,7 +58,16 @@ class Shield:
 
     Accepts the given host names, without ports (None: any, which requires a token), and browsers
     that have presented the token once, if there is one.
+
+    Attributes:
+        no_token: What a visitor without the token is told.
+        too_large: What to do about a request that is too large.
+        open_paths: Those that are answered without a token.
     """
+
+    no_token: ClassVar[str] = "this explorer requires a token; open the address that it printed"
+    too_large: ClassVar[str] = "upload one recording"
+    open_paths: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(
         self,
@@ -121,8 +130,9 @@ class Shield:
         origin = headers.get("origin")
         if origin is not None and origin.partition("://")[2].lower() != host.lower():
             return 403, "requests from other sites are not allowed"
-        if self.token is not None and not self._authorised(scope, headers):
-            return 401, "this explorer requires a token; open the address that it printed"
+        is_open = self.token is None or scope["path"] in self.open_paths
+        if not is_open and not self._authorised(scope, headers):
+            return 401, self.no_token
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > self.body_limit:
             return 413, self._too_large()
@@ -176,7 +186,7 @@ class Shield:
         return receive_bounded
 
     def _too_large(self) -> str:
-        return f"the upload is larger than {self.body_limit >> 20} MiB; upload one recording"
+        return f"the request is larger than {self.body_limit >> 20} MiB; {self.too_large}"
 
 
 def _cookie(headers: dict[str, str]) -> str:

@@ -1,0 +1,144 @@
+"""The endpoints of the service: a thin layer that receives, asks the service and responds."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import FastAPI, Path, Query, Request, Response
+
+from clocs._version import __version__
+from clocs.errors import ClocsError
+from clocs.service import descriptions
+from clocs.service.bodies import Bodies, Posted
+from clocs.service.models import Level, Result, ServedIndex, ServedModel
+from clocs.service.service import Embed, Predict, Search, Service, Task, UnknownModelError
+from clocs.web.problems import add_problems
+
+Name = Annotated[str, Path(max_length=64, description="The name of a model, as in `/models`.")]
+K = Annotated[int, Query(ge=1, le=100, description="Number of neighbours.")]
+NEIGHBOURS = 10
+# Of an array alone, which does not say them; declared for the description, read by `Bodies`.
+Rate = Annotated[float | None, Query(ge=50, le=10_000, description="Of an array, in Hz.")]
+Leads = Annotated[
+    str | None, Query(max_length=1000, description="Of an array: names, separated by commas.")
+]
+Unit = Annotated[str | None, Query(max_length=10, description="Of an array; mV by default.")]
+_TEXT = {"text/plain": {"schema": {"type": "string"}, "example": "clocs_ready 1.0\n"}}
+
+
+def make_api(service: Service) -> FastAPI:
+    """The endpoints; `clocs.web.shield` protects them."""
+    app = FastAPI(
+        title="clocs service",
+        description="Embeddings, predictions and neighbours of ECGs.",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/openapi.json",
+    )
+    add_problems(app, not_found=UnknownModelError)
+    _add_state(app, service)
+    _add_computations(app, service)
+    return app
+
+
+def _add_state(app: FastAPI, service: Service) -> None:
+    @app.get("/health")
+    async def health() -> descriptions.Status:
+        """Whether the service is alive; for a supervisor that restarts it."""
+        return descriptions.Status(status="alive")
+
+    @app.get("/ready", responses={503: {"model": descriptions.Status}})
+    async def ready(response: Response) -> descriptions.Status:
+        """Whether requests are accepted: 503 while loading and while shutting down."""
+        if service.state != "ready":
+            response.status_code = 503
+        return descriptions.Status(status=service.state)
+
+    @app.get("/metrics", response_class=Response, responses={200: {"content": _TEXT}})
+    async def metrics() -> Response:
+        """Requests, recordings, batches and the queue, for Prometheus."""
+        kind = "text/plain; version=0.0.4; charset=utf-8"
+        return Response(service.metrics.text(), media_type=kind)
+
+    @app.get("/models", responses={503: {"model": descriptions.Message}})
+    async def models() -> descriptions.Models:
+        """The models with their cards."""
+        service.expect_ready()
+        facts = [model.facts() for model in service.models.values()]
+        return descriptions.Models.model_validate({"models": facts})
+
+
+def _add_computations(app: FastAPI, service: Service) -> None:
+    bodies = Bodies(service.limits)
+    body: dict[str, Any] = {"requestBody": descriptions.request_body(service.limits.recordings)}
+
+    async def answer(
+        request: Request, task: Task, served: ServedModel | ServedIndex, endpoint: str
+    ) -> Response:
+        posted = await bodies.receive(request)
+        results = await service.run(task, posted.recordings, served)
+        unusable = sum(isinstance(one, ClocsError) for one in results)
+        counted = service.metrics.recordings
+        counted.labels(endpoint, "unusable").inc(unusable)
+        counted.labels(endpoint, "answered").inc(len(results) - unusable)
+        return _response(posted, results)
+
+    @app.post(
+        "/models/{name}/embedding",
+        responses=descriptions.responses_of(descriptions.Embedding, descriptions.EmbeddingResults),
+        response_class=Response,
+        openapi_extra=body,
+    )
+    async def embedding(
+        request: Request, name: Name, rate: Rate = None, leads: Leads = None, unit: Unit = None
+    ) -> Response:
+        """The embedding of an ECG, or of each of a batch."""
+        service.expect_ready()
+        return await answer(request, Embed(name), service.model(name), "embedding")
+
+    @app.post(
+        "/models/{name}/prediction",
+        responses=descriptions.responses_of(
+            descriptions.Prediction, descriptions.PredictionResults
+        ),
+        response_class=Response,
+        openapi_extra=body,
+    )
+    async def prediction(
+        request: Request, name: Name, rate: Rate = None, leads: Leads = None, unit: Unit = None
+    ) -> Response:
+        """The classes that a classifier predicts for an ECG, or for each of a batch."""
+        service.expect_ready()
+        return await answer(request, Predict(name), service.classifier(name), "prediction")
+
+    @app.post(
+        "/neighbours",
+        responses=descriptions.responses_of(descriptions.Neighbours, descriptions.NeighbourResults),
+        response_class=Response,
+        openapi_extra=body,
+    )
+    async def neighbours(
+        request: Request,
+        k: K = NEIGHBOURS,
+        level: Level = "patient",
+        rate: Rate = None,
+        leads: Leads = None,
+        unit: Unit = None,
+    ) -> Response:
+        """The patients or recordings of the index that are nearest to an ECG."""
+        service.expect_ready()
+        return await answer(request, Search(k, level), service.searched(), "neighbours")
+
+
+def _response(posted: Posted, results: list[Result]) -> Response:
+    """One result, or 422 with the reason; of a batch, a list of results and reasons."""
+    listed = [{"message": str(one)} if isinstance(one, ClocsError) else one for one in results]
+    if posted.several:
+        return _json({"results": listed})
+    return _json(listed[0], 422 if isinstance(results[0], ClocsError) else 200)
+
+
+def _json(value: object, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status, media_type="application/json")

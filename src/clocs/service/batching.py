@@ -1,0 +1,142 @@
+"""Micro-batching: one thread computes; what arrives meanwhile is computed together.
+
+A request alone is computed at once. While a batch is computed, others wait in a queue of limited
+length, and all of one task form the next batch: the busier the service, the larger the batches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from clocs.web.shield import TooMuchError
+
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, eq=False)
+class _Job(Generic[K, T, R]):
+    task: K
+    items: Sequence[T]
+    size: float
+    answer: asyncio.Future[list[R]]
+
+
+class Batcher(Generic[K, T, R]):
+    """Computes items in batches, in one thread.
+
+    Args:
+        compute: A task and its items -> one result per item, in order.
+        queue: The total size of what may wait or be computed; one request of any size fits into an
+            empty queue.
+        together: The total size of a batch from which on nothing is added to it.
+        on_batch: Called with the size of each batch, by the thread that computes.
+    """
+
+    def __init__(
+        self,
+        compute: Callable[[K, list[T]], list[R]],
+        *,
+        queue: float,
+        together: float,
+        on_batch: Callable[[int], None] = lambda items: None,
+    ) -> None:
+        self._compute, self._on_batch = compute, on_batch
+        self.queue, self.together = queue, together
+        self.size = 0.0  # of all jobs without an answer; only the event loop's thread changes it
+        self._jobs: deque[_Job[K, T, R]] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._thread = threading.Thread(target=self._work, name="clocs-batches", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """Compute what waits, then end the thread."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def expect_room(self, size: float = 0.0) -> None:
+        """Refuse what does not fit into the queue."""
+        if self.size and self.size + size >= self.queue:
+            raise TooMuchError(
+                429, "too many recordings are waiting; try again in a moment", {"retry-after": "1"}
+            )
+
+    async def run(self, task: K, items: Sequence[T], size: float, seconds: float) -> list[R]:
+        """One result per item, after at most so many seconds."""
+        self.expect_room(size)
+        answer: asyncio.Future[list[R]] = asyncio.get_running_loop().create_future()
+        self.size += size
+        try:
+            with self._changed:
+                self._jobs.append(_Job(task, items, size, answer))
+                self._changed.notify()
+            async with asyncio.timeout(seconds):
+                return await answer
+        except TimeoutError:
+            raise TooMuchError(
+                503,
+                f"the recordings were not computed within {seconds:g} s; send fewer, or try again",
+                {"retry-after": "1"},
+            ) from None
+        finally:
+            self.size -= size
+
+    def _work(self) -> None:
+        while jobs := self._next():
+            done = self._answers(jobs)
+            loop = jobs[0].answer.get_loop()
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(_deliver, done)
+
+    def _next(self) -> list[_Job[K, T, R]]:
+        """The oldest job and those of the same task; none when there will be no more."""
+        with self._changed:
+            while True:
+                waiting = [job for job in self._jobs if not job.answer.done()]  # nobody gave it up
+                if waiting or self._closed:
+                    break
+                self._changed.wait()
+            taken: list[_Job[K, T, R]] = []
+            size = 0.0
+            for job in waiting:
+                if job.task == waiting[0].task and (not taken or size + job.size <= self.together):
+                    taken.append(job)
+                    size += job.size
+            self._jobs = deque(job for job in waiting if job not in taken)
+            return taken
+
+    def _answers(
+        self, jobs: list[_Job[K, T, R]]
+    ) -> list[tuple[asyncio.Future[list[R]], list[R] | Exception]]:
+        items = [item for job in jobs for item in job.items]
+        self._on_batch(len(items))
+        try:
+            results = self._compute(jobs[0].task, items)
+        except Exception as error:
+            if len(jobs) == 1:
+                return [(jobs[0].answer, error)]
+            return [one for job in jobs for one in self._answers([job])]  # whose fault was it?
+        parts = iter(results)
+        return [(job.answer, [next(parts) for _ in job.items]) for job in jobs]
+
+
+def _deliver(done: list[tuple[asyncio.Future[list[R]], list[R] | Exception]]) -> None:
+    for answer, result in done:
+        if answer.done():
+            continue
+        if isinstance(result, Exception):
+            answer.set_exception(result)
+        else:
+            answer.set_result(result)

@@ -1,0 +1,186 @@
+"""The OpenAPI description: types of responses, and an example for everything that is sent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from clocs.service.example import example_body
+from clocs.web.problems import Problem
+from clocs.web.upload_form import FORM
+
+_SENTENCE = "too short: the recording has 400 samples (0.80 s), a frame needs 2500"
+
+
+class Message(Problem):
+    model_config = ConfigDict(json_schema_extra={"example": {"message": _SENTENCE}})
+
+
+class Model(BaseModel):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {
+                "name": "cmsc-chapman",
+                "kind": "encoder",
+                "leads": ["II", "V2", "aVL", "aVR"],
+                "seconds": 5.0,
+                "rate": 500.0,
+                "dimensions": 128,
+                "labels": [],
+                "card": {"method": "cmsc", "dataset": "chapman"},
+            }
+        }
+    )
+    name: str
+    kind: str  # 'encoder' or 'classifier'
+    leads: list[str]  # of which a recording needs one
+    seconds: float  # of a frame, the shortest recording
+    rate: float  # in Hz, to which recordings are resampled
+    dimensions: int  # of an embedding
+    labels: list[str]  # of a classifier, in the order of its card
+    card: dict[str, Any]
+
+
+class Models(BaseModel):
+    models: list[Model]
+
+
+class Embedding(BaseModel):
+    model_config = ConfigDict(json_schema_extra={"example": {"embedding": [0.0, 0.6, -0.8]}})
+    embedding: list[float]  # a unit vector
+
+
+class Prediction(BaseModel):
+    model_config = ConfigDict(
+        json_schema_extra={"example": {"probabilities": {"AFIB": 0.93, "SB": 0.01, "SR": 0.06}}}
+    )
+    probabilities: dict[str, float]  # calibrated, by label
+
+
+class Neighbour(BaseModel):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {
+                "dataset": "chapman",
+                "labels": ["AFIB"],
+                "age": 71.0,
+                "sex": "female",
+                "split": "train",
+                "cosine": 0.08,
+                "euclidean": 0.4,
+            }
+        }
+    )
+    dataset: str | None
+    patient: str | None = None  # only if the service shows IDs
+    recording: str | None = None
+    labels: list[str]
+    age: float | None
+    sex: str | None
+    split: str | None
+    cosine: float  # distance, 0 to 2
+    euclidean: float  # distance of unit vectors
+
+
+class Neighbours(BaseModel):
+    neighbours: list[Neighbour]  # nearest first
+
+
+class EmbeddingResults(BaseModel):
+    results: list[Embedding | Problem]  # one per recording, in order
+
+
+class PredictionResults(BaseModel):
+    results: list[Prediction | Problem]
+
+
+class NeighbourResults(BaseModel):
+    results: list[Neighbours | Problem]
+
+
+class Status(BaseModel):
+    model_config = ConfigDict(json_schema_extra={"example": {"status": "ready"}})
+    status: str
+
+
+_RECORDING: dict[str, Any] = {
+    "type": "object",
+    "required": ["signal", "rate"],
+    "additionalProperties": False,
+    "properties": {
+        "signal": {
+            "description": "One list of samples per lead; null where there is no value.",
+            "type": "array",
+            "minItems": 1,
+            "maxItems": 64,
+            "items": {
+                "type": "array",
+                "minItems": 1,
+                "items": {"type": ["number", "null"]},
+            },
+        },
+        "rate": {"type": "number", "minimum": 50, "maximum": 10_000, "description": "In Hz."},
+        "leads": {
+            "description": "The names of the leads, in order.",
+            "type": "array",
+            "minItems": 1,
+            "maxItems": 64,
+            "items": {"type": "string", "minLength": 1, "maxLength": 64},
+        },
+        "unit": {"type": "string", "enum": ["mV", "µV", "uV", "nV", "V"], "default": "mV"},
+    },
+}
+
+
+def request_body(most: int) -> dict[str, Any]:
+    """What the endpoints that compute accept; at most so many recordings."""
+    batch = {
+        "type": "object",
+        "required": ["recordings"],
+        "additionalProperties": False,
+        "properties": {
+            "recordings": {
+                "type": "array",
+                "minItems": 1,
+                "maxItems": most,
+                "items": _RECORDING,
+            }
+        },
+    }
+    one = example_body()
+    array = {"type": "string", "format": "binary"}
+    return {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {"oneOf": [_RECORDING, batch]},
+                "examples": {
+                    "one": {"summary": "One recording of lead II", "value": one},
+                    "batch": {"summary": "Two recordings", "value": {"recordings": [one, one]}},
+                },
+            },
+            "application/x-npy": {
+                "schema": array,
+                "examples": {
+                    "array": {
+                        "summary": "A file of numpy.save: (leads, samples), or (recordings, "
+                        "leads, samples); rate, leads and unit are in the address",
+                    }
+                },
+            },
+            "multipart/form-data": {
+                **FORM,
+                "examples": {
+                    "files": {"summary": "The files of one recording, such as a .hea and a .dat"}
+                },
+            },
+        },
+    }
+
+
+def responses_of(one: type[BaseModel], several: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
+    """The successful responses of an endpoint that computes, and its problems."""
+    statuses = (401, 404, 408, 413, 415, 422, 429, 503)
+    made: dict[int | str, dict[str, Any]] = {200: {"model": one | several}}
+    return made | {status: {"model": Message} for status in statuses}

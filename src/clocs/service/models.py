@@ -1,0 +1,185 @@
+"""What is served: encoders, classifiers and an index, each with its name and what it computes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import polars as pl
+import torch
+from numpy.typing import NDArray
+
+from clocs.errors import ClocsError, SettingError
+from clocs.files import digest
+from clocs.models.classifier import Classifier, is_classifier, load_classifier
+from clocs.patients.embed_each import cut_each, embed_each
+from clocs.patients.encode import encoded, frame_of, leads_of
+from clocs.patients.index import PatientIndex
+from clocs.patients.index_folder import index_encoder, open_index
+from clocs.recording import FrameSpec, Recording
+from clocs.training.checkpoint import Checkpoint, load_checkpoint
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_SEED = re.compile(r"seed-\d+")
+
+Result: TypeAlias = dict[str, Any] | ClocsError  # of one recording
+Level = Literal["patient", "recording"]
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """An encoder or a classifier with its name in addresses."""
+
+    name: str
+    model: Checkpoint | Classifier
+
+    @property
+    def encoder(self) -> Checkpoint:
+        """It, or the first member of the classifier."""
+        return self.model.encoders[0] if isinstance(self.model, Classifier) else self.model
+
+    @property
+    def leads(self) -> tuple[str, ...]:
+        """Those it takes, of which a recording needs one."""
+        return leads_of(self.encoder, None)
+
+    def facts(self) -> dict[str, Any]:
+        """What a client must know, and the card."""
+        encoder, frame = self.encoder, self.encoder.card.frame
+        made: dict[str, Any] = {
+            "name": self.name,
+            "kind": "encoder",
+            "leads": self.leads,
+            "seconds": frame.seconds,
+            "rate": frame.rate,
+            "dimensions": encoder.encoder.embedding_dim,
+            "labels": [],
+        }
+        if not isinstance(self.model, Classifier):
+            return made | {"card": json.loads(encoder.card.json())}
+        card = self.model.card
+        return made | {"kind": "classifier", "labels": card.labels, "card": card.facts()}
+
+    def embed(self, recordings: Sequence[Recording]) -> list[Result]:
+        """The embedding of each recording; of a classifier, by its first member."""
+        made = embed_each(self.encoder, recordings)
+        return [one if isinstance(one, ClocsError) else {"embedding": one.tolist()} for one in made]
+
+    def predict(self, recordings: Sequence[Recording]) -> list[Result]:
+        """The probabilities of each recording."""
+        if not isinstance(self.model, Classifier):
+            raise SettingError(f"{self.name} is an encoder and predicts no classes")
+        return predict_each(self.model, recordings)
+
+
+def predict_each(classifier: Classifier, recordings: Sequence[Recording]) -> list[Result]:
+    """The probabilities of each recording, or why there are none."""
+    made = cut_each(classifier.encoders[0], recordings)
+    usable = [windows for windows in made if not isinstance(windows, ClocsError)]
+    counts = [len(one[0] if isinstance(one, tuple) else one) for one in usable]
+    results: list[Result] = [one if isinstance(one, ClocsError) else {} for one in made]
+    if not usable:
+        return results
+    samples = classifier.encoders[0].card.frame.samples
+    z = np.stack([np.concatenate(list(encoded(e, usable, samples))) for e in classifier.encoders])
+    logits = classifier.logits(torch.from_numpy(z))
+    means = torch.stack([part.mean(dim=0) for part in logits.split(counts)])
+    probabilities = iter(classifier.probabilities(means).tolist())
+    for one in results:
+        if not isinstance(one, ClocsError):
+            one["probabilities"] = dict(
+                zip(classifier.card.labels, next(probabilities), strict=True)
+            )
+    return results
+
+
+def open_models(given: Sequence[Path | str | Checkpoint | Classifier]) -> dict[str, ServedModel]:
+    """Models by name: of a path the file's or folder's, or that before '=' in 'NAME=PATH'."""
+    made: dict[str, ServedModel] = {}
+    for one in given:
+        name, model = _opened(one)
+        if _NAME.fullmatch(name) is None:
+            raise SettingError(
+                f"{name!r} is no name for an address; give the model as NAME=PATH, with a name of "
+                "letters, digits, '.', '_' and '-'"
+            )
+        if name in made:
+            raise SettingError(f"two models are called {name}; give one of them as NAME=PATH")
+        made[name] = ServedModel(name, model)
+    return made
+
+
+def _opened(given: Path | str | Checkpoint | Classifier) -> tuple[str, Checkpoint | Classifier]:
+    if isinstance(given, Classifier):
+        return given.card.name, given
+    if isinstance(given, Checkpoint):
+        return given.card.method, given
+    name, equals, rest = str(given).partition("=")
+    if not equals or Path(given).exists():
+        name, rest = "", str(given)
+    path = Path(rest)
+    own = path.parent.name if _SEED.fullmatch(path.stem) else path.stem
+    model = load_classifier(path) if is_classifier(path) else load_checkpoint(path)
+    return name or own, model
+
+
+class ServedIndex:
+    """The patients and recordings of an index, searched with its own encoder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._levels: dict[Level, PatientIndex] = {
+            "patient": open_index(folder, "patient"),
+            "recording": open_index(folder, "recording"),
+        }
+        self.encoder = index_encoder(folder)
+        known = self._levels["recording"].rows.select("digest", "dataset", "patient")
+        self._owners: dict[int, list[tuple[str, str]]] = {}
+        for key, dataset, patient in known.iter_rows():
+            self._owners.setdefault(key, []).append((dataset, patient))
+
+    @property
+    def spec(self) -> FrameSpec:
+        return frame_of(self.encoder, self._levels["patient"].frame)
+
+    @property
+    def leads(self) -> tuple[str, ...]:
+        """Those it was made from, of which a recording needs one."""
+        return leads_of(self.encoder, self._levels["patient"].leads)
+
+    def search(
+        self, recordings: Sequence[Recording], k: int, level: Level, *, show_ids: bool
+    ) -> list[Result]:
+        """The k nearest of each recording; never the patient whose recording it is."""
+        vectors = embed_each(self.encoder, recordings, spec=self.spec, leads=self.leads)
+        return [
+            vector
+            if isinstance(vector, ClocsError)
+            else {"neighbours": self._near(vector, one, k, level, show_ids=show_ids)}
+            for vector, one in zip(vectors, recordings, strict=True)
+        ]
+
+    def _near(
+        self,
+        vector: NDArray[np.float32],
+        recording: Recording,
+        k: int,
+        level: Level,
+        *,
+        show_ids: bool,
+    ) -> list[dict[str, Any]]:
+        index = self._levels[level]
+        owners = self._owners.get(digest(recording.digital))
+        where = None
+        if owners:
+            schema = {"dataset": pl.String, "patient": pl.String}
+            where = ~index.rows_of(pl.DataFrame(owners, schema=schema, orient="row"))
+        hits = index.search(vector[None], k, where=where)
+        columns = ["dataset", "labels", "age", "sex", "split", "cosine", "euclidean"]
+        if show_ids:
+            columns[1:1] = ["patient", "recording"] if level == "recording" else ["patient"]
+        return index.table(hits).select(columns).to_dicts()

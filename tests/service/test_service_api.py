@@ -1,0 +1,322 @@
+"""The endpoints, over HTTP."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+
+import clocs
+from clocs import Checkpoint, Recording
+from clocs.models.classifier import Classifier
+from clocs.patients.embed_files import embed_recordings
+from clocs.service import api
+from clocs.service.bodies import Limits
+from clocs.service.example import example_body
+from clocs.service.service import Service
+from clocs.web.upload_worker import read_upload
+from service.conftest import TOKEN, Served, as_json, as_npy, serving
+from upload_files import csv_file, wfdb_files
+
+schemathesis = pytest.importorskip("schemathesis")
+from schemathesis.specs.openapi.checks import response_schema_conformance  # noqa: E402
+
+schema = schemathesis.openapi.from_dict(api.make_api(Service()).openapi())
+
+
+@schema.parametrize()  # type: ignore[untyped-decorator]
+@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+def test_no_request_makes_the_service_fail(
+    case: Any, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # files are read in this process here, to save the start of another for each request
+    monkeypatch.setattr("clocs.web.upload_reader.read_in_worker", read_upload)
+    if case.path_parameters and hash(str(case.query)) % 2:
+        case.path_parameters["name"] = "rhythm"  # random names would never be a model's
+    answer = case.call(base_url=served.url)
+    assert answer.status_code < 500
+    if answer.status_code >= 400:
+        assert answer.json()["message"]
+    else:
+        case.validate_response(answer, checks=(response_schema_conformance,))
+
+
+def test_every_endpoint_is_described_with_examples(served: Served) -> None:
+    described = httpx.get(f"{served.url}/openapi.json").json()
+    posts = ("/models/{name}/embedding", "/models/{name}/prediction", "/neighbours")
+    gets = ("/health", "/ready", "/metrics", "/models")
+    assert set(described["paths"]) == {*posts, *gets}
+    for path in posts:
+        content = described["paths"][path]["post"]["requestBody"]["content"]
+        assert set(content) == {"application/json", "application/x-npy", "multipart/form-data"}
+        assert all(one["examples"] for one in content.values())
+        for example in content["application/json"]["examples"].values():
+            answer = served.post(path.replace("{name}", "rhythm"), json=example["value"])
+            assert answer.status_code == 200, answer.text
+    for name, one in described["components"]["schemas"].items():
+        composed = name.endswith(("Results", "Neighbours", "Models")) or name == "Problem"
+        assert composed or "example" in one or "Error" in name, name
+
+
+def test_an_embedding_is_that_of_the_file(
+    served: Served, checkpoint: Checkpoint, recordings: list[Recording]
+) -> None:
+    one = recordings[0]
+    expected = embed_recordings(checkpoint, [one]).vectors[0]
+    pair = [("files", (name, data)) for name, data in wfdb_files(one).items()]
+    as_file = served.post("/models/plain/embedding", files=pair)
+    assert as_file.status_code == 200
+    np.testing.assert_array_equal(np.float32(as_file.json()["embedding"]), expected)
+    as_list = served.embedding(as_json(one))
+    query = {"rate": str(one.rate), "leads": ",".join(one.leads)}
+    kind = {"content-type": "application/x-npy"}
+    as_array = served.post(
+        "/models/plain/embedding", params=query, content=as_npy(one.signal), headers=kind
+    )
+    # floats are rounded to steps of 0.1 µV, not to those of the file
+    np.testing.assert_allclose(as_list.json()["embedding"], expected, atol=1e-4)
+    assert as_array.json() == as_list.json()
+
+
+def test_a_csv_with_its_rate_is_read_and_a_broken_file_is_refused(
+    served: Served, recordings: list[Recording], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clocs.web.upload_reader.read_in_worker", read_upload)
+    listed = [("files", ("own.csv", csv_file(recordings[0])))]
+    rate = {"rate": str(recordings[0].rate), "unit": "µV"}
+    assert served.post("/models/plain/embedding", files=listed, data=rate).status_code == 200
+    broken = served.post("/models/plain/embedding", files=[("files", ("own.hea", b"\xff"))])
+    assert broken.status_code == 422
+    assert "own.hea" in broken.json()["message"]
+
+
+def test_a_batch_has_one_result_per_recording_in_order(
+    served: Served, recordings: list[Recording]
+) -> None:
+    alone = [served.embedding(as_json(one)).json() for one in recordings[:3]]
+    bodies = [as_json(one) for one in recordings[:3]]
+    short = as_json(replace(recordings[3], digital=recordings[3].digital[:, :50]))
+    made = served.embedding({"recordings": [bodies[0], short, *bodies[1:]]})
+    assert made.status_code == 200
+    first, problem, *others = made.json()["results"]
+    assert [first, *others] == alone
+    assert problem["message"].startswith("too short: recording 1 has 50 samples")
+    stacked = as_npy(np.stack([one.signal for one in recordings[:3]]).astype(np.float64))
+    arrays = served.post(
+        "/models/plain/embedding",
+        params={"rate": str(recordings[0].rate), "leads": ",".join(recordings[0].leads)},
+        content=stacked,
+        headers={"content-type": "application/x-npy"},
+    )
+    assert arrays.json()["results"] == alone
+
+
+def test_requests_computed_together_get_what_they_get_alone(
+    served: Served, recordings: list[Recording]
+) -> None:
+    bodies = [as_json(one.select(["II"])) for one in recordings[:8]]
+    alone = [served.embedding(body).json() for body in bodies]
+
+    def batches() -> float:
+        text = httpx.get(f"{served.url}/metrics").text
+        (line,) = [n for n in text.splitlines() if n.startswith("clocs_batch_recordings_count")]
+        return float(line.split()[1])
+
+    before = batches()
+    with ThreadPoolExecutor(24) as pool:
+        together = list(pool.map(lambda body: served.embedding(body).json(), bodies * 5))
+    assert together == alone * 5
+    assert batches() - before < 5 * len(bodies)  # some of them were computed together
+
+
+def test_probabilities_are_the_classifiers(
+    served: Served, classifier: Classifier, checkpoint: Checkpoint, recordings: list[Recording]
+) -> None:
+    import torch
+
+    from clocs.patients.embed_each import cut_each
+    from clocs.patients.encode import encoded
+
+    answer = served.post("/models/rhythm/prediction", json=as_json(recordings[1]))
+    assert answer.status_code == 200
+    again = api_recording(as_json(recordings[1]))
+    (windows,) = cut_each(checkpoint, [again])
+    assert not isinstance(windows, clocs.ClocsError)
+    z = torch.from_numpy(np.concatenate(list(encoded(checkpoint, [windows], 2500))))
+    logits = classifier.logits(torch.stack([z, z])).mean(dim=0, keepdim=True)
+    expected = dict(
+        zip(classifier.card.labels, classifier.probabilities(logits)[0].tolist(), strict=True)
+    )
+    assert answer.json()["probabilities"] == pytest.approx(expected, abs=1e-6)
+    assert sum(answer.json()["probabilities"].values()) == pytest.approx(1)
+
+
+def api_recording(body: dict[str, Any]) -> Recording:
+    from clocs.formats.arrays import Said, recording_from
+    from clocs.formats.base import ReadOptions
+
+    said = Said(leads=body["leads"], rate=body["rate"], unit="mV")
+    return recording_from(np.array(body["signal"]), said, ReadOptions(), name="x")
+
+
+def test_neighbours_are_those_of_similar_and_nameless(
+    served: Served,
+    index: Path,
+    recordings: list[Recording],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("clocs.web.upload_reader.read_in_worker", read_upload)
+    pair = wfdb_files(recordings[0])
+    for name, data in pair.items():
+        (tmp_path / name).write_bytes(data)
+    expected = clocs.similar(index, file=tmp_path / "own.hea", k=5)
+    listed = [("files", (name, data)) for name, data in pair.items()]
+    found = served.post("/neighbours?k=5", files=listed).json()["neighbours"]
+    assert [one["cosine"] for one in found] == pytest.approx(expected["cosine"].to_list())
+    assert [one["labels"] for one in found] == expected["labels"].to_list()
+    assert not any("patient" in one for one in found)
+    own = served.post("/neighbours?k=5&level=recording", files=listed).json()["neighbours"]
+    assert len(own) == 5 and not any("recording" in one for one in own)
+
+
+def test_ids_of_neighbours_are_shown_on_request(index: Path, recordings: list[Recording]) -> None:
+    with serving(lambda service: service.load([], index), show_ids=True) as served:
+        found = served.post("/neighbours?level=recording", json=as_json(recordings[0]))
+        assert all(one["patient"] and one["recording"] for one in found.json()["neighbours"])
+
+
+def test_models_come_with_their_cards(served: Served, checkpoint: Checkpoint) -> None:
+    plain, rhythm = httpx.get(f"{served.url}/models").json()["models"]
+    assert (plain["name"], plain["kind"]) == ("plain", "encoder")
+    assert plain["card"]["weights_sha256"] and plain["leads"] == ["II", "V2", "aVL", "aVR"]
+    assert (rhythm["name"], rhythm["labels"]) == ("rhythm", ["AF", "N", "O"])
+    assert rhythm["card"]["temperature"] == [2.0, 2.0, 2.0]
+
+
+ECG = example_body()
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        (b"", "the JSON is not as expected"),
+        (b"[]", "Expected `object`"),
+        (b'{"signal": [["a"]], "rate": 500}', "Expected `float | null`, got `str`"),
+        (b'{"rate": 500}', "`signal` and `rate`, or a list of `recordings`"),
+        (b'{"signal": [], "rate": 500}', "the recording has no samples"),
+        (b'{"signal": [[1, 2], [1]], "rate": 500}', "leads of different lengths"),
+        (b'{"signal": [[1, 2]], "rate": 5}', "a sampling rate of 5 Hz"),
+        (b'{"signal": [[1, 2]], "rate": 500, "extra": 1}', "unknown field `extra`"),
+        (b'{"recordings": []}', "send 1 to 64 recordings at once, not 0"),
+        ({**ECG, "leads": ["V9"]}, "none of the leads that the model takes (II, V2, aVL, aVR)"),
+        ({**ECG, "leads": ["II", "V2"]}, "names 2 leads and holds 1"),
+        ({**ECG, "unit": "stone"}, "`unit` is 'stone'"),
+        ({**ECG, "signal": [[0.0] * 500]}, "constant in every lead"),
+        ({**ECG, "signal": [[None] * 500]}, "no value in any lead"),
+        ({**ECG, "signal": [[1e6, 0.0] * 250]}, "implausible"),
+        ({**ECG, "signal": [ECG["signal"][0][:100]]}, "too short: the recording has 100 samples"),
+    ],
+)
+def test_a_recording_that_cannot_be_used_gets_422_and_a_sentence(
+    served: Served, body: bytes | dict[str, Any], sentence: str
+) -> None:
+    kind = {"content-type": "application/json"}
+    given: dict[str, Any] = {"json": body} if isinstance(body, dict) else {"content": body}
+    answer = served.post("/models/plain/embedding", headers=kind, **given)
+    assert answer.status_code == 422
+    assert sentence in answer.json()["message"]
+
+
+def test_arrays_that_cannot_be_used_get_422_and_a_sentence(served: Served) -> None:
+    kind = {"content-type": "application/x-npy"}
+    whole = as_npy(np.zeros((1, 500)))
+    for content, query, sentence in (
+        (whole, "", "?rate=500"),
+        (b"no array", "?rate=500", "cannot be read as a NumPy array"),
+        (whole[:-8], "?rate=500", "truncated"),
+        (as_npy(np.zeros((1, 1, 1, 5))), "?rate=500", "4 axes"),
+        (as_npy(np.array([["a"]])), "?rate=500", "not numbers"),
+    ):
+        answer = served.post(f"/models/plain/embedding{query}", content=content, headers=kind)
+        assert answer.status_code == 422, answer.text
+        assert sentence in answer.json()["message"]
+
+
+def test_an_array_that_claims_to_be_huge_takes_no_memory(served: Served) -> None:
+    huge = as_npy(np.zeros((1, 500))).replace(b"(1, 500), ", b"(9999999999,500),")
+    kind = {"content-type": "application/x-npy"}
+    answer = served.post("/models/plain/embedding?rate=500", content=huge, headers=kind)
+    assert answer.status_code == 422
+
+
+def test_what_is_not_there_is_404_and_what_is_no_ecg_is_415(served: Served) -> None:
+    missing = served.post("/models/other/embedding", json=ECG)
+    assert missing.status_code == 404
+    assert "those served: plain, rhythm" in missing.json()["message"]
+    encoder = served.post("/models/plain/prediction", json=ECG)
+    assert encoder.status_code == 404 and "predicts no classes" in encoder.json()["message"]
+    text = {"content-type": "text/plain"}
+    assert served.post("/models/plain/embedding", content=b"x", headers=text).status_code == 415
+    with serving(lambda service: service.load([], None)) as bare:
+        answer = bare.post("/neighbours", json=ECG)
+        assert answer.status_code == 404 and "no index is served" in answer.json()["message"]
+
+
+def test_gaps_are_null_and_cost_their_frames_alone(served: Served) -> None:
+    signal = ECG["signal"][0] * 2  # 20 s
+    whole = served.embedding({**ECG, "signal": [signal]}).json()["embedding"]
+    holed = [*signal[:5], None, *signal[6:]]
+    first_frame_lost = served.embedding({**ECG, "signal": [holed]}).json()["embedding"]
+    assert len(first_frame_lost) == len(whole)
+
+
+def test_bodies_recordings_and_seconds_are_limited(files: list[str]) -> None:
+    limits = Limits(mebibytes=1, recordings=2, seconds=15.0)
+    with serving(lambda service: service.load(files), limits=limits) as served:
+        large = served.embedding({**ECG, "signal": [[0.123456789] * 200_000]})
+        assert large.status_code == 413
+        assert "larger than 1 MiB; send fewer or shorter recordings" in large.json()["message"]
+        many = served.embedding({"recordings": [ECG] * 3})
+        assert many.status_code == 422 and "1 to 2 recordings" in many.json()["message"]
+        long = served.embedding({**ECG, "signal": [ECG["signal"][0] * 2]})
+        assert long.status_code == 422 and "send at most 15 s" in long.json()["message"]
+
+
+def test_nothing_but_probes_is_answered_without_the_token(files: list[str]) -> None:
+    with serving(lambda service: service.load(files), token=TOKEN) as served:
+        for path in ("/health", "/ready"):
+            assert httpx.get(served.url + path).status_code == 200
+        for path in ("/models", "/metrics", "/openapi.json", f"/models?token={TOKEN}"):
+            refused = httpx.get(served.url + path)
+            assert refused.status_code == 401
+            assert "Authorization: Bearer" in refused.json()["message"]
+        assert served.embedding(ECG).status_code == 401
+        known = {"authorization": f"Bearer {TOKEN}"}
+        assert served.post("/models/plain/embedding", json=ECG, headers=known).status_code == 200
+
+
+def test_metrics_count_requests_recordings_and_batches(served: Served) -> None:
+    served.embedding(ECG)
+    served.embedding({**ECG, "leads": ["V9"]})
+    httpx.get(f"{served.url}/made/up")
+    text = httpx.get(f"{served.url}/metrics").text
+    for line in (
+        'clocs_requests_total{endpoint="/models/{name}/embedding",status="200"}',
+        'clocs_requests_total{endpoint="/models/{name}/embedding",status="422"}',
+        'clocs_requests_total{endpoint="none",status="404"}',
+        'clocs_recordings_total{endpoint="embedding",outcome="answered"}',
+        'clocs_recordings_total{endpoint="embedding",outcome="unusable"}',
+        'clocs_request_seconds_bucket{endpoint="/models/{name}/embedding",le="0.1"}',
+        "clocs_batch_recordings_count",
+        "clocs_queue_seconds 0.0",
+        "clocs_ready 1.0",
+    ):
+        assert f"\n{line}" in text
+    assert "/made/up" not in text  # paths that clients make up are not kept
