@@ -25,8 +25,8 @@ from clocs.cli import (
     patients,
     prepare,
     pretrain,
-    shipped,
     serve,
+    shipped,
     show,
 )
 from clocs.cli.console import accept_all_characters, out
