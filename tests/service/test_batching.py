@@ -137,6 +137,6 @@ def test_what_waits_is_computed_before_the_end() -> None:
         gate.open.set()
         made = await asyncio.gather(first, second)
         await closing
-        return made
+        return list(made)
 
     assert run(work()) == [[2], [4]]
