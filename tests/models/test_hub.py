@@ -87,14 +87,13 @@ def test_the_page_is_a_model_card_of_the_hub(model: Model, tmp_path: Path) -> No
     clocs.export(model, to="hub", out=tmp_path)
     page = ModelCard.load(tmp_path / "README.md")
     assert page.data.library_name == "clocs" and "ecg" in page.data.tags
-    assert "identify a person" in page.text
+    assert "identify a person" in page.text and "HubModel.from_pretrained" in page.text
     if isinstance(model, Classifier):
         assert page.data.license == "cc-by-4.0" and page.data.metrics == ["roc_auc"]
         (score,) = page.data.eval_results
         assert (score.metric_value, score.dataset_name) == (0.9, "synthetic")
         assert page.text.strip().startswith("# rhythm-test")
-        assert "calibrated probabilities of AF, N, O" in page.text
-        assert "Macro AUROC on the test patients of synthetic: 0.900." in page.text
+        assert "tells AF, N, O" in page.text and "0.900" in page.text
 
 
 def test_a_model_is_pushed_to_a_hub_and_loaded_from_it(

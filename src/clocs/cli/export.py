@@ -17,7 +17,7 @@ EXAMPLE = "Example: clocs export runs/chapman-cmsc --to onnx --out encoder.onnx 
 
 def export(
     model: Annotated[
-        str, typer.Argument(help="Checkpoint (file or folder) or classifier to export.")
+        str, typer.Argument(help="Model to export: a checkpoint, a classifier or a shipped name.")
     ],
     to: Annotated[
         str, typer.Option(help="onnx, torch (for torch.export.load) or hub (Hugging Face).")

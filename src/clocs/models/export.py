@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch.export import Dim, ExportedProgram
@@ -17,14 +17,15 @@ from torch.fx.experimental import _config
 
 from clocs.errors import SettingError
 from clocs.files import PUBLIC, write_atomic
-from clocs.models.classifier import Classifier, is_classifier, load_classifier
+from clocs.models.classifier import Classifier, load
 from clocs.models.export_check import Difference, difference
 from clocs.models.export_facts import INPUT, as_texts, export_facts, output_name
 from clocs.models.exported import EXTRA_FILE, onnx_packages
 from clocs.models.hub_page import hub_package
 from clocs.store.store import Store
-from clocs.training.checkpoint import Checkpoint, load_checkpoint
+from clocs.training.checkpoint import Checkpoint
 from clocs.training.module import RecordingModule
+from clocs.training.shipped import SHIPPED
 
 AXES = ("batch", "leads", "samples")  # names of the input's axes in the files
 
@@ -55,7 +56,7 @@ def export(
     signals in mV, at the model's rate, with its leads.
 
     Args:
-        model: An encoder or a classifier, or its file.
+        model: An encoder or a classifier, its file, or the name of a shipped one.
         to: 'onnx', one file; 'torch', one file for `torch.export.load`; or 'hub', a folder in the
             layout of Hugging Face.
         out: The file (….onnx, ….pt2) or folder to write.
@@ -72,14 +73,10 @@ def export(
         raise SettingError(f"`out` is {path}; give a name that ends in {suffix}")
     if not suffix and path.exists() and not path.is_dir():
         raise SettingError(f"`out` is {path}, which is a file; give a folder")
-    loaded = model if isinstance(model, Checkpoint | Classifier) else _load(model)
+    loaded = model if isinstance(model, Checkpoint | Classifier) else load(model)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write(loaded, path)
+    write(loaded, path, model if isinstance(model, str) and model in SHIPPED else None)
     return Exported(path, None if check is None else difference(loaded, path, to, check))
-
-
-def _load(path: Path | str) -> Checkpoint | Classifier:
-    return load_classifier(path) if is_classifier(path) else load_checkpoint(path)
 
 
 def traced(module: RecordingModule) -> ExportedProgram:
@@ -105,20 +102,20 @@ def traced(module: RecordingModule) -> ExportedProgram:
         )
 
 
-def _to_torch(model: Checkpoint | Classifier, path: Path) -> None:
+def _to_torch(model: Checkpoint | Classifier, path: Path, name: str | None) -> None:
     content = io.BytesIO()
-    facts = json.dumps(export_facts(model), indent=2, ensure_ascii=False)
+    facts = json.dumps(export_facts(model, name), indent=2, ensure_ascii=False)
     program = traced(model.to_module())
     torch.export.save(program, content, extra_files={EXTRA_FILE: facts})
     write_atomic(path, content.getvalue(), mode=PUBLIC)
 
 
-def _to_onnx(model: Checkpoint | Classifier, path: Path) -> None:
+def _to_onnx(model: Checkpoint | Classifier, path: Path, name: str | None) -> None:
     onnx, _ = onnx_packages()
     program = traced(model.to_module())
-    names = logging.getLogger("torch.onnx._internal.exporter._registration")
-    level = names.level
-    names.setLevel(logging.ERROR)  # it warns of packages for images
+    registry = logging.getLogger("torch.onnx._internal.exporter._registration")
+    level = registry.level
+    registry.setLevel(logging.ERROR)  # it warns of packages for images
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # of torch about itself
@@ -131,14 +128,14 @@ def _to_onnx(model: Checkpoint | Classifier, path: Path) -> None:
                 output_names=[output_name(model)],
             )
     finally:
-        names.setLevel(level)
+        registry.setLevel(level)
     proto = made.model_proto
     del proto.graph.value_info[:]  # sizes of tensors inside, by the tracer's names for axes
     for value in (*proto.graph.input, *proto.graph.output):
-        for name, size in zip(AXES, value.type.tensor_type.shape.dim, strict=False):
+        for axis, size in zip(AXES, value.type.tensor_type.shape.dim, strict=False):
             if size.dim_param:
-                size.dim_param = name
-    facts = export_facts(model)
+                size.dim_param = axis
+    facts = export_facts(model, name)
     onnx.helper.set_model_props(proto, as_texts(facts))
     proto.producer_name, proto.producer_version = "clocs", facts["clocs"]
     proto.doc_string = f"{facts['input']}. {facts['output']}. {facts['notice']}"
@@ -146,14 +143,16 @@ def _to_onnx(model: Checkpoint | Classifier, path: Path) -> None:
     write_atomic(path, proto.SerializeToString(), mode=PUBLIC)
 
 
-def _to_hub(model: Checkpoint | Classifier, path: Path) -> None:
+def _to_hub(model: Checkpoint | Classifier, path: Path, name: str | None) -> None:
     hub_package()
     from clocs.models.hub import hub_model
 
-    hub_model(model).save_pretrained(path)
+    hub_model(model, name).save_pretrained(path)
 
 
-FORMATS: dict[str, tuple[str, Callable[[Checkpoint | Classifier, Path], None]]] = {
+_Write: TypeAlias = Callable[[Checkpoint | Classifier, Path, str | None], None]
+
+FORMATS: dict[str, tuple[str, _Write]] = {  # with the suffix of the file
     "onnx": (".onnx", _to_onnx),
     "torch": (".pt2", _to_torch),
     "hub": ("", _to_hub),

@@ -22,8 +22,13 @@ def first_encoder(model: Checkpoint | Classifier) -> Checkpoint:
     return model.encoders[0] if isinstance(model, Classifier) else model
 
 
-def export_facts(model: Checkpoint | Classifier) -> dict[str, Any]:
-    """Everything but the weights, with names that need no other document."""
+def export_facts(model: Checkpoint | Classifier, name: str | None = None) -> dict[str, Any]:
+    """Everything but the weights, in words that need no other document.
+
+    Args:
+        model: An encoder or a classifier.
+        name: Of the model; by default that in its card or, of an encoder, method and data.
+    """
     encoder = first_encoder(model)
     card, at_once = encoder.card, encoder.encoder.leads
     leads = (
@@ -32,6 +37,7 @@ def export_facts(model: Checkpoint | Classifier) -> dict[str, Any]:
         else "any number of them, each seen by itself, nan in a lead that is missing"
     )
     facts: dict[str, Any] = {
+        "name": name or _name(model),
         "clocs": __version__,
         "kind": "classifier" if isinstance(model, Classifier) else "encoder",
         "input": f"{INPUT}: float32 (batch, leads, samples), in mV at `rate` Hz; leads {leads}; at "
@@ -49,7 +55,6 @@ def export_facts(model: Checkpoint | Classifier) -> dict[str, Any]:
     if isinstance(model, Classifier):
         own = model.card
         facts |= {
-            "name": own.name,
             "labels": list(own.labels),
             "multilabel": own.multilabel,
             "thresholds": list(own.thresholds),
@@ -60,6 +65,12 @@ def export_facts(model: Checkpoint | Classifier) -> dict[str, Any]:
         }
     facts |= {"trained_on": [one.dataset for one in card.trained_on], "notice": card.notice}
     return facts
+
+
+def _name(model: Checkpoint | Classifier) -> str:
+    if isinstance(model, Classifier):
+        return model.card.name
+    return "-".join([model.card.method, *(one.dataset for one in model.card.trained_on)])
 
 
 def as_texts(facts: dict[str, Any]) -> dict[str, str]:

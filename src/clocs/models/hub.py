@@ -39,14 +39,16 @@ class HubModel(nn.Module, PyTorchModelHubMixin):
         model: The module itself; its `network` takes normalised frames.
     """
 
-    def __init__(self, kind: str, card: dict[str, Any]) -> None:
+    def __init__(self, kind: str, card: dict[str, Any], name: str | None = None) -> None:
         """An untrained one.
 
         Args:
             kind: 'encoder' or 'classifier'.
             card: As in the file of the encoder or classifier.
+            name: The title of its page.
         """
         super().__init__()
+        self._name = name
         try:
             self._empty = _empty(kind, card)
             self.model = self._empty.to_module()
@@ -59,7 +61,7 @@ class HubModel(nn.Module, PyTorchModelHubMixin):
         return made
 
     def _save_pretrained(self, save_directory: Path) -> None:
-        config = _config(self._empty)
+        config = _config(self._empty, self._name)
         text = json.dumps(config, indent=2, ensure_ascii=False)
         state = {name: tensor.contiguous() for name, tensor in self.model.state_dict().items()}
         content = save(state, metadata={"format": "pt"})
@@ -73,14 +75,16 @@ class HubModel(nn.Module, PyTorchModelHubMixin):
         model_id: str,
         kind: str = "",
         card: Mapping[str, Any] | None = None,
+        name: str | None = None,
         map_location: str = "cpu",
         **of_download: Any,
     ) -> HubModel:
         if not card:
             raise CheckpointError(f"{model_id} has no {CONFIG_NAME} of clocs; give another model")
-        made, name = cls(kind=kind, card=dict(card)), SAFETENSORS_SINGLE_FILE
-        local = Path(model_id) / name
-        file = local if Path(model_id).is_dir() else hf_hub_download(model_id, name, **of_download)
+        made = cls(kind=kind, card=dict(card), name=name)
+        file: Path | str = Path(model_id) / SAFETENSORS_SINGLE_FILE
+        if not Path(model_id).is_dir():
+            file = hf_hub_download(model_id, SAFETENSORS_SINGLE_FILE, **of_download)
         try:
             made.model.load_state_dict(load_file(file, device=map_location))
         except (OSError, SafetensorError, RuntimeError) as error:
@@ -92,21 +96,21 @@ class HubModel(nn.Module, PyTorchModelHubMixin):
 
     def generate_model_card(self, *args: Any, **kwargs: Any) -> ModelCard:
         """The page of the model, from its card."""
-        return ModelCard(hub_page(self._empty))
+        return ModelCard(hub_page(self._empty, _config(self._empty, self._name)["name"]))
 
 
-def hub_model(model: Checkpoint | Classifier) -> HubModel:
-    """The model, ready to be saved for a hub or pushed to one."""
-    config = _config(model)
-    made = HubModel(kind=config["kind"], card=config["card"])
+def hub_model(model: Checkpoint | Classifier, name: str | None = None) -> HubModel:
+    """The model, ready to be saved for a hub or pushed to one; `name` is the title of its page."""
+    config = _config(model, name)
+    made = HubModel(kind=config["kind"], card=config["card"], name=config["name"])
     made.model.load_state_dict(model.to_module().state_dict())
     return made.eval()
 
 
-def _config(model: Checkpoint | Classifier) -> dict[str, Any]:
+def _config(model: Checkpoint | Classifier, name: str | None) -> dict[str, Any]:
     card = model.card
     own = card.facts() if isinstance(card, ClassifierCard) else json.loads(card.json())
-    return export_facts(model) | {"card": own}
+    return export_facts(model, name) | {"card": own}
 
 
 def _empty(kind: str, facts: dict[str, Any]) -> Checkpoint | Classifier:
