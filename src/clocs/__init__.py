@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from clocs.models.finetune import finetune
     from clocs.models.frame_dataset import torch_dataset
     from clocs.models.huggingface import huggingface_dataset
+    from clocs.models.predict import predict
     from clocs.patients.build_index import index
     from clocs.patients.distances import patient_distances
     from clocs.patients.embed import embed
@@ -56,6 +57,7 @@ _WHERE = {
     "evaluate": ("clocs.evaluation.evaluate", "evaluate"),
     "export": ("clocs.models.export", "export"),
     "explore": ("clocs.explorer.run", "explore"),
+    "predict": ("clocs.models.predict", "predict"),
     "patient_distances": ("clocs.patients.distances", "patient_distances"),
     "index": ("clocs.patients.build_index", "index"),
     "retrieval": ("clocs.patients.retrieval", "retrieval"),
@@ -103,6 +105,7 @@ __all__ = [
     "load",
     "open_store",
     "patient_distances",
+    "predict",
     "prepare",
     "pretrain",
     "preview",

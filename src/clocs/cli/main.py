@@ -23,6 +23,7 @@ from clocs.cli import (
     finetune,
     info,
     patients,
+    predict,
     prepare,
     pretrain,
     serve,
@@ -50,6 +51,7 @@ app.command(epilog=evaluate.EXAMPLE)(evaluate.command())
 app.command(epilog=finetune.EXAMPLE)(finetune.command())
 app.command(epilog=shipped.EXAMPLE)(shipped.models)
 app.command(epilog=explain.EXAMPLE)(explain.explain)
+app.command(epilog=predict.EXAMPLE)(predict.predict)
 experiments.register(app)
 app.command(epilog=demo.EXAMPLE)(demo.demo)
 app.command(epilog="Example: clocs explore --checkpoint runs/chapman-cmsc --store stores/chapman")(

@@ -11,9 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import max_pool1d, pad
+
+from clocs.patients.encode import Windows
 
 QRS_HZ: Final = (5.0, 40.0)
 SLOW_HZ: Final = 0.7  # P and T waves lie between this and the QRS complex; below is wander
@@ -37,6 +41,17 @@ def signal_quality(x: Tensor, rate: float) -> Tensor:
     step = max(1, _AT_ONCE // rows.shape[-1])
     found = [_quality(some.float(), rate) for some in rows.split(step) if len(some)]
     return torch.cat([x.new_zeros(0, dtype=torch.float32), *found]).view(x.shape[:-1])
+
+
+def window_quality(windows: Windows, rate: float) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Of windows as an encoder sees them: (n,) the sum over leads, and how many leads these are."""
+    if not isinstance(windows, tuple):
+        found = signal_quality(torch.from_numpy(windows), rate).double().numpy()
+        return found, np.ones(len(found), np.int64)
+    values, there = windows
+    made = np.zeros(there.shape)
+    made[there] = signal_quality(torch.from_numpy(values[there]), rate).numpy()
+    return made.sum(axis=1), there.sum(axis=1)
 
 
 def _quality(x: Tensor, rate: float) -> Tensor:

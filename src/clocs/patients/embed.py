@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +26,7 @@ from clocs.patients.encode import (
     encoded,
     fitted,
     frame_of,
+    frame_of_rows,
     known_leads,
     leads_of,
     side_by_side,
@@ -77,7 +78,7 @@ def embed(
         device: 'cpu', 'cuda', …; the best available by default.
         progress: Called with (recordings done, recordings in total), store by store.
     """
-    stores, files = _sorted(sources)
+    stores, files = stores_and_files(sources)
     if patients is not None and not files:
         raise SettingError("`patients` is for files, and stores know theirs; leave it out")
     if split is not None and not stores:
@@ -86,7 +87,7 @@ def embed(
     encoder, where = as_checkpoint(checkpoint), pick_device(device)
     spec = None if frame is None else frame_of(encoder, frame)
     options = options_of(rate=rate, unit=unit, lead_names=lead_names)
-    total, recordings = read_files(files, options, patients=patients)
+    names, recordings = read_files(files, options, patients=patients)
     if files and level == "patient" and patients is None:
         warnings.warn(
             "each file counts as one patient, named after the file; give a table with the columns "
@@ -117,16 +118,16 @@ def embed(
                 spec=spec,
                 leads=leads,
                 device=where,
-                progress=lambda done: progress(done, total),
+                progress=lambda done: progress(done, len(names)),
             )
         )
     return joined(made)
 
 
-def _sorted(sources: Sequence[object]) -> tuple[list[Store], list[Path]]:
+def stores_and_files(sources: Sequence[object]) -> tuple[list[Store], list[Path]]:
     """Stores, and paths of everything else."""
     if not sources:
-        raise SettingError("there is nothing to embed; give at least one store or file")
+        raise SettingError("there is nothing to read; give at least one store or file")
     stores, files = [], []
     for source in sources:
         if not isinstance(source, Store | str | os.PathLike):
@@ -164,39 +165,74 @@ def embed_levels(
     """
     for level in levels:
         check_level(level)
-    wanted = store_leads(checkpoint, store, leads)
-    # an encoder sees recordings filtered as it learned on them
-    known = known_leads(checkpoint)
-    spec = spec or (checkpoint.card.frame if known else store.manifest.frame)
-    spec = replace(spec, filters=checkpoint.card.frame.filters)
-    checkpoint, spec = fitted(checkpoint, spec)
-    own_leads = _leads_there(checkpoint, store, wanted)
-    plan = plan_frames(store, spec=spec, leads=own_leads, split_seed=split_seed)
-    stands_for = {UNNAMED_LEAD: unnamed_lead(store.manifest.dataset)}
-    chosen = _recordings_of(plan, split, only)
+    own = store_windows(
+        checkpoint, store, spec=spec, leads=leads, split=split, only=only, split_seed=split_seed
+    )
+    pieces = (windows for _, windows, _ in own.each(progress))
+    return collect(
+        own.checkpoint,
+        encoded(own.checkpoint, pieces, own.plan.spec.samples, device),
+        frame_rows(own.plan, own.chosen, all_leads=ALL_LEADS if own.known else None),
+        levels,
+        spec=own.plan.spec,
+        leads=own.leads,
+        problems=[] if split is not None or only is not None else _left_out(own),
+    )
 
-    def windows() -> Iterator[Windows]:
+
+@dataclass(frozen=True)
+class StoreWindows:
+    """The windows of a store's recordings, as an encoder sees them."""
+
+    checkpoint: Checkpoint  # fitted to the frame
+    plan: FramePlan  # of all recordings that have one of the leads
+    chosen: NDArray[np.int64]  # recordings of the plan that have a frame, in ascending order
+    leads: tuple[str, ...]  # those wanted, of which the store has some
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """The leads that the encoder sees at once, if it does."""
+        return known_leads(self.checkpoint)
+
+    def each(
+        self, progress: Callable[[int, int], None] = lambda done, total: None
+    ) -> Iterator[tuple[int, Windows, NDArray[np.int64]]]:
+        """(recording of the plan, its windows, (windows,) the frame of each), one by one."""
+        plan, known = self.plan, self.known
+        stands_for = {UNNAMED_LEAD: unnamed_lead(plan.store.manifest.dataset)}
         used = plan.present & plan.kept[:, None]
         first = np.concatenate(([0], np.cumsum(plan.counts)))
-        for done, (i, values, _) in enumerate(plan.windows(chosen), start=1):
+        for done, (i, values, _) in enumerate(plan.windows(self.chosen), start=1):
             own = used[first[i] : first[i + 1], plan.has[i]]
             if known:
                 there = zip(plan.leads, plan.has[i], strict=True)
                 leads = [stands_for.get(lead, lead) for lead, has in there if has]
-                yield side_by_side(known, leads, values.transpose(1, 0, 2), own)
+                seen: Windows = side_by_side(known, leads, values.transpose(1, 0, 2), own)
             else:
-                yield values.transpose(1, 0, 2)[own]
-            progress(done, len(chosen))
+                seen = values.transpose(1, 0, 2)[own]
+            yield i, seen, frame_of_rows(own, known)
+            progress(done, len(self.chosen))
 
-    return collect(
-        checkpoint,
-        encoded(checkpoint, windows(), plan.spec.samples, device),
-        frame_rows(plan, chosen, all_leads=ALL_LEADS if known else None),
-        levels,
-        spec=plan.spec,
-        leads=wanted,
-        problems=[] if split is not None or only is not None else _left_out(plan, len(chosen)),
-    )
+
+def store_windows(
+    checkpoint: Checkpoint,
+    store: Store,
+    *,
+    spec: FrameSpec | None = None,
+    leads: Sequence[str] | None = None,
+    split: str | None = None,
+    only: NDArray[np.bool_] | None = None,
+    split_seed: int = 0,
+) -> StoreWindows:
+    """What is to be encoded of a store; the arguments are as for `embed_levels`."""
+    wanted = store_leads(checkpoint, store, leads)
+    # an encoder sees recordings filtered as it learned on them
+    spec = spec or (checkpoint.card.frame if known_leads(checkpoint) else store.manifest.frame)
+    spec = replace(spec, filters=checkpoint.card.frame.filters)
+    checkpoint, spec = fitted(checkpoint, spec)
+    own_leads = _leads_there(checkpoint, store, wanted)
+    plan = plan_frames(store, spec=spec, leads=own_leads, split_seed=split_seed)
+    return StoreWindows(checkpoint, plan, _recordings_of(plan, split, only), wanted)
 
 
 def store_leads(
@@ -248,8 +284,9 @@ def _recordings_of(
     return np.flatnonzero(has)
 
 
-def _left_out(plan: FramePlan, used: int) -> list[tuple[str, str]]:
+def _left_out(windows: StoreWindows) -> list[tuple[str, str]]:
     """How many recordings of the whole store have no vector or lack some leads."""
+    plan, used = windows.plan, len(windows.chosen)
     total, leads = len(plan.store), ", ".join(plan.leads)
     counts = {
         f"recordings have no frame of {plan.spec.seconds:g} s with one of the leads {leads} and "

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from clocs.errors import ClocsError, SettingError
 from clocs.frames.resample import TOGETHER
 from clocs.parallel import alike
-from clocs.patients.embed_files import cut_alike, present_in, shape_of
+from clocs.patients.embed_files import as_seen, cut_alike, shape_of
 from clocs.patients.encode import (
     Windows,
     encoded,
@@ -22,7 +22,6 @@ from clocs.patients.encode import (
     known_leads,
     leads_of,
     placed,
-    side_by_side,
 )
 from clocs.patients.unit_vectors import UnitMeans, normalised
 from clocs.recording import FrameSpec, Recording
@@ -52,13 +51,7 @@ def cut_each(
             if isinstance(one, str) or isinstance(values, str):
                 made.append(SettingError(str(values)))
                 continue
-            present = present_in(one, len(values), frame, wanted)
-            own = [lead in one.leads for lead in wanted]
-            if known:
-                has = [lead for lead in wanted if lead in one.leads]
-                made.append(side_by_side(known, has, values, present[:, own]))
-            else:
-                made.append(values[present[:, own]])
+            made.append(as_seen(one, values, frame, wanted, known).windows)
     return made
 
 

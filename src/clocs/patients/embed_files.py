@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import TypeAlias
 
@@ -31,6 +31,7 @@ from clocs.patients.encode import (
     collect,
     encoded,
     fitted,
+    frame_of_rows,
     known_leads,
     leads_of,
     placed,
@@ -51,8 +52,8 @@ def read_files(
     options: ReadOptions,
     *,
     patients: Mapping[str, str] | Path | str | None = None,
-) -> tuple[int, Iterator[RecordingOrError]]:
-    """The number of recordings in files, folders and zips, and the recordings one by one.
+) -> tuple[list[str], Iterator[RecordingOrError]]:
+    """The names of the recordings in files, folders and zips, and the recordings one by one.
 
     `patients` is that of `clocs.embed`.
     """
@@ -66,7 +67,8 @@ def read_files(
             else:
                 yield result
 
-    return len(found), recordings()
+    names = [one.name if isinstance(one, Found) else one[0] for one in found]
+    return names, recordings()
 
 
 def _owners(
@@ -141,28 +143,16 @@ def embed_recordings(
     problems: list[tuple[str, str]] = []
 
     def windows() -> Iterator[Windows]:
-        done = 0
-        given = (placed(one, known) if isinstance(one, Recording) else one for one in recordings)
-        runs = alike(given, shape_of, TOGETHER)
-        for made in ahead(lambda run: cut_alike(run, frame, wanted), runs, _AHEAD):
-            done += len(made)
-            progress(done)
-            for one, values in made:
-                if isinstance(one, str) or isinstance(values, str):
-                    problems.append((str(one), str(values)))
-                    continue
-                rows.append(file_row(one))
-                present = present_in(one, len(values), frame, wanted)
-                some = np.asarray(present.any(axis=1), np.bool_)[:, None]
-                places.append(some if known else present)
-                has = [lead in one.leads for lead in wanted]
-                if not all(has):
-                    fewer.append(one.id)
-                if known:
-                    own = [lead for lead in wanted if lead in one.leads]
-                    yield side_by_side(known, own, values, present[:, has])
-                else:
-                    yield values[present[:, has]]
+        for one in file_windows(recordings, frame, wanted, known, progress):
+            if isinstance(one, tuple):
+                problems.append(one)
+                continue
+            rows.append(file_row(one.recording))
+            some = np.asarray(one.present.any(axis=1), np.bool_)[:, None]
+            places.append(some if known else one.present)
+            if not one.has_all(wanted):
+                fewer.append(one.recording.id)
+            yield one.windows
 
     vectors = list(encoded(checkpoint, windows(), frame.samples, device))
     if fewer:
@@ -177,6 +167,66 @@ def embed_recordings(
         checkpoint, vectors, frames, [level], spec=frame, leads=wanted, problems=problems
     )
     return made[level]
+
+
+@dataclass(frozen=True)
+class FileWindows:
+    """A recording and its windows, as an encoder sees them."""
+
+    recording: Recording
+    windows: Windows
+    present: NDArray[np.bool_]  # (frames, leads wanted) which have a signal
+
+    def has_all(self, leads: Sequence[str]) -> bool:
+        return all(lead in self.recording.leads for lead in leads)
+
+    def frames(self, known: Sequence[str]) -> NDArray[np.int64]:
+        """(windows,) the frame of each."""
+        return frame_of_rows(self.present, known)
+
+
+def file_windows(
+    recordings: Iterable[RecordingOrError],
+    frame: FrameSpec,
+    wanted: Sequence[str],
+    known: Sequence[str],
+    progress: Callable[[int], None] = lambda done: None,
+) -> Iterator[FileWindows | tuple[str, str]]:
+    """Each recording as an encoder sees it, cut ahead in threads; or its name and what is wrong.
+
+    Args:
+        recordings: Or their names and errors.
+        frame: What the encoder sees.
+        wanted: Leads, of which a recording needs one.
+        known: Leads that the encoder sees at once, if it does.
+        progress: Called with the number of recordings that were cut.
+    """
+    done = 0
+    given = (placed(one, known) if isinstance(one, Recording) else one for one in recordings)
+    runs = alike(given, shape_of, TOGETHER)
+    for made in ahead(lambda run: cut_alike(run, frame, wanted), runs, _AHEAD):
+        done += len(made)
+        progress(done)
+        for one, values in made:
+            if isinstance(one, str) or isinstance(values, str):
+                yield str(one), str(values)
+            else:
+                yield as_seen(one, values, frame, wanted, known)
+
+
+def as_seen(
+    recording: Recording,
+    values: NDArray[np.int16],
+    frame: FrameSpec,
+    wanted: Sequence[str],
+    known: Sequence[str],
+) -> FileWindows:
+    """values: (frames, leads, samples) of those leads wanted that it has, as the encoder sees."""
+    present = present_in(recording, len(values), frame, wanted)
+    own = [lead for lead in wanted if lead in recording.leads]
+    there = present[:, [lead in own for lead in wanted]]
+    windows = side_by_side(known, own, values, there) if known else values[there]
+    return FileWindows(recording, windows, present)
 
 
 def shape_of(one: RecordingOrError) -> object:

@@ -19,7 +19,7 @@ from clocs.patients.rows import Level, group_rows
 from clocs.patients.unit_vectors import UnitMeans, lengths
 from clocs.recording import UNNAMED_LEAD, FrameSpec, Recording, canonical_lead, unnamed_lead
 from clocs.training.checkpoint import Checkpoint
-from clocs.training.embed import AT_ONCE
+from clocs.training.embed import AT_ONCE, EncoderInput, stack
 from clocs.training.signals import Signals
 
 _FEWEST = 16  # smaller batches are padded: matrix products of a single row round differently
@@ -110,7 +110,18 @@ def side_by_side(
     return made[some], there[some]
 
 
-@torch.no_grad()
+def frame_of_rows(present: NDArray[np.bool_], known: Sequence[str]) -> NDArray[np.int64]:
+    """The frame of each window of a recording.
+
+    Args:
+        present: (frames, leads) which have a signal.
+        known: Leads that the encoder sees at once, in one window; none where each has its own.
+    """
+    if known:
+        return np.flatnonzero(present.any(axis=1))
+    return np.nonzero(present)[0]
+
+
 def encoded(
     checkpoint: Checkpoint,
     windows: Iterable[Windows],
@@ -118,32 +129,44 @@ def encoded(
     device: torch.device | str = "cpu",
 ) -> Iterator[NDArray[np.float32]]:
     """Pieces of windows -> pieces of (m, dim) vectors in the same order."""
-    encoder = checkpoint.encoder
+    return (z[0] for z in encoded_by_all([checkpoint], windows, samples, device))
+
+
+@torch.no_grad()
+def encoded_by_all(
+    checkpoints: Sequence[Checkpoint],
+    windows: Iterable[Windows],
+    samples: int,
+    device: torch.device | str = "cpu",
+) -> Iterator[NDArray[np.float32]]:
+    """Pieces of windows -> pieces of (members, m, dim) vectors in the same order.
+
+    All members see the same windows, each as its card says, and encode them as one fleet.
+    """
+    encoder = checkpoints[0].encoder
     if encoder.samples != samples:
         raise CheckpointError(
             f"this encoder takes frames of {encoder.samples} samples, not {samples}"
         )
-    if checkpoint.card.in_mv:
+    if any(checkpoint.card.in_mv for checkpoint in checkpoints):
         raise CheckpointError(
             "this encoder takes signals in mV, which only `clocs evaluate` gives it; use one that "
             "was trained on normalised frames"
         )
     weights, buffers = (
-        {k: v.to(device) for k, v in tensors.items()}
-        for tensors in (checkpoint.weights, checkpoint.buffers)
+        {k: v.to(device) for k, v in tensors.items()} for tensors in stack(checkpoints)
     )
-    for batch, there, size in _batches(windows, samples, len(encoder.leads)):
+    as_input = EncoderInput.of(checkpoints, device)
+    most = AT_ONCE // len(checkpoints)
+    for batch, there, size in _batches(windows, samples, len(encoder.leads), most):
         flat = torch.from_numpy(batch.reshape(-1)).to(device)
         starts = torch.arange(flat.numel() // samples, device=flat.device) * samples
         if encoder.leads:
             present = torch.from_numpy(there).to(flat.device)
             starts = torch.where(present, starts.view(present.shape), ABSENT)
-            x = Signals(flat, samples).standardised(starts)
-        else:
-            x = Signals(flat, samples).normalised(starts)
-        if checkpoint.card.input_offset:
-            x += checkpoint.card.input_offset
-        z: NDArray[np.float32] = encoder.encode(weights, buffers, x[None])[0, :size].cpu().numpy()
+        x = as_input(Signals(flat, samples), starts, torch.ones(()))
+        x = x.expand(len(checkpoints), *x.shape[-3 if encoder.leads else -2 :])
+        z: NDArray[np.float32] = encoder.encode(weights, buffers, x)[:, :size].cpu().numpy()
         if not np.isfinite(z).all():
             raise CheckpointError(
                 "this encoder gives vectors that are not finite; its training diverged"
@@ -152,10 +175,10 @@ def encoded(
 
 
 def _batches(
-    windows: Iterable[Windows], samples: int, leads: int
+    windows: Iterable[Windows], samples: int, leads: int, most: int
 ) -> Iterator[tuple[NDArray[np.int16], NDArray[np.bool_], int]]:
-    """Batches of `AT_ONCE` windows, the last one smaller, each with its number of real windows."""
-    most = max(_FEWEST, AT_ONCE // max(1, leads))
+    """Batches of `most` windows, the last one smaller, each with its number of real windows."""
+    most = max(_FEWEST, most // max(1, leads))
     shape = (most, leads, samples) if leads else (most, samples)
     batch, there, filled = np.zeros(shape, np.int16), np.ones(shape[:-1], np.bool_), 0
     for given in windows:

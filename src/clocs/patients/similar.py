@@ -84,9 +84,9 @@ def _embedded(
     from clocs.patients.embed_files import embed_recordings, read_files
     from clocs.patients.encode import frame_of, leads_of
 
-    total, recordings = read_files([file], options)
-    if total > 1:
-        raise SettingError(f"{file} holds {total} recordings; give the file of one")
+    names, recordings = read_files([file], options)
+    if len(names) > 1:
+        raise SettingError(f"{file} holds {len(names)} recordings; give the file of one")
     encoder = index_encoder(folder)
     if leads is not None:
         expect_same_leads(str(folder), index.leads, leads_of(encoder, leads))

@@ -1,0 +1,95 @@
+"""The command `clocs predict`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import clocs
+from clocs.cli.console import err, print_json
+from clocs.cli.console import out as console
+from clocs.cli.options import Device, Json, SplitSeed, names_of, pairs_of
+from clocs.cli.patients import LeadNames, Rate, Split, Unit
+from clocs.cli.progress import bar
+from clocs.errors import SettingError
+
+EXAMPLE = "Example: clocs predict rhythm.safetensors recordings/ --out predictions.parquet"
+SHOWN = 40  # rows in the terminal
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(help="Classifier made by `clocs finetune`.")],
+    sources: Annotated[
+        list[Path],
+        typer.Argument(help="Stores; or files of any format, folders and zips."),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="Table to write, .parquet or .csv; shown without it.")
+    ] = None,
+    over_time: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="Predict each stretch of this many seconds of long recordings; 0: each frame.",
+            min=0,
+        ),
+    ] = None,
+    leads: Annotated[
+        str | None,
+        typer.Option(help="Leads by name, such as II,V2; those of the classifier by default."),
+    ] = None,
+    split: Split = "all",
+    split_seed: SplitSeed = 0,
+    rate: Rate = None,
+    unit: Unit = None,
+    lead_names: LeadNames = None,
+    patients: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="TABLE",
+            help="Patients of the files: a CSV or parquet table with the columns file and patient.",
+        ),
+    ] = None,
+    device: Device = None,
+    as_json: Json = False,
+) -> None:
+    """Predict the labels of recordings; abstain from noisy ones and from those unlike training.
+
+    One row per recording, or with --over-time per stretch of it: a probability per label, what is
+    predicted, or why it is not. Files that cannot be used are listed, and the exit code is then 1.
+    """
+    with bar(err, "Predicting", "recordings") as progress:
+        made = clocs.predict(
+            model,
+            *sources,
+            out=out,
+            over_time=over_time,
+            leads=names_of(leads),
+            split=None if split == "all" else split,
+            split_seed=split_seed,
+            rate=rate,
+            unit=unit,
+            lead_names=pairs_of(lead_names),
+            patients=patients,
+            device=device,
+            progress=progress,
+        )
+    if not made.height:
+        raise SettingError(f"the split {split} has no recording; give another `split`")
+    if as_json:
+        print_json({"file": None if out is None else str(out), "rows": made.to_dicts()})
+    else:
+        from clocs.cli.tables.predictions import predictions_table, summary
+
+        if out is None:
+            console.print(predictions_table(made.head(SHOWN)))
+            if made.height > SHOWN:
+                console.print(f"… and {made.height - SHOWN:,} more rows; see all with --out.")
+        console.print(summary(made), markup=False)
+        if out is not None:
+            console.print(f"Written to {out}.", markup=False)
+    of_files = made.filter(made["file"].is_not_null() & made["problem"].is_not_null())
+    if of_files.height or made["problem"].is_not_null().all():
+        raise typer.Exit(1)

@@ -1,0 +1,180 @@
+"""`clocs.predict`: stores and files -> one row per recording, or per stretch of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+
+from clocs.errors import SettingError
+from clocs.formats.read import options_of
+from clocs.frames.patient_split import split_patients
+from clocs.frames.positions import frame_count
+from clocs.frames.splits import PARTS
+from clocs.models.classifier import Classifier, as_classifier
+from clocs.models.prediction_table import check_table, prediction_table, write_table
+from clocs.models.row_means import Item, Means, mean_vectors
+from clocs.patients.embed import store_windows, stores_and_files
+from clocs.patients.embed_files import RecordingOrError, file_windows, read_files
+from clocs.patients.encode import known_leads, leads_of
+from clocs.recording import Recording
+from clocs.store.store import Store, expect_different_stores
+from clocs.training.device import pick_device
+
+Progress = Callable[[int, int], None]
+
+
+def predict(
+    model: Classifier | Path | str,
+    *sources: Store | Path | str,
+    out: Path | str | None = None,
+    over_time: float | None = None,
+    leads: Sequence[str] | None = None,
+    split: str | None = None,
+    split_seed: int = 0,
+    rate: float | None = None,
+    unit: str | None = None,
+    lead_names: Mapping[str, str] | None = None,
+    patients: Mapping[str, str] | Path | str | None = None,
+    device: str | None = None,
+    progress: Progress = lambda done, total: None,
+) -> pl.DataFrame:
+    """Predict the labels of recordings, and abstain where the classifier cannot know.
+
+    Args:
+        model: A classifier, or its file.
+        sources: Stores; or recordings' files of any format, folders and zips. All are resampled,
+            cut and normalised as the classifier's card says.
+        out: A file to write, .parquet or .csv.
+        over_time: Seconds of the stretches that long recordings are predicted in, in whole frames;
+            0 for a single frame each. Without it, one prediction for the whole recording.
+        leads: Leads by name; those that the classifier was trained on by default. A recording is
+            predicted from those of them that it has.
+        split: Only this part of stores: 'train', 'validation' or 'test'.
+        split_seed: Random seed for the patient split.
+        rate: Sampling rate in Hz of files that do not give it; see `clocs.read`.
+        unit: Unit of the samples of such files, such as 'mV'.
+        lead_names: Standard leads by the unusual names that files give them: `{"ECG1": "II"}`.
+        patients: The patient of each file, as for `clocs.embed`.
+        device: 'cpu', 'cuda', …; the best available by default.
+        progress: Called with (recordings done, recordings in total), source by source.
+
+    Returns:
+        One row per recording, or per stretch of it. `predicted` is null where `abstained` or
+        `problem` says why; probabilities are given wherever there is a signal.
+    """
+    stores, files = stores_and_files(sources)
+    expect_different_stores(stores)
+    if patients is not None and not files:
+        raise SettingError("`patients` is for files, and stores know theirs; leave it out")
+    if split is not None and not stores:
+        raise SettingError("files belong to no split; leave out `split`")
+    if over_time is not None and not 0 <= over_time < math.inf:
+        raise SettingError(f"`over_time` is {over_time:g}; give the seconds of a stretch, or 0")
+    if out is not None:
+        check_table(Path(out))
+    classifier = as_classifier(model)
+    options = options_of(rate=rate, unit=unit, lead_names=lead_names)
+    how = _How(classifier, leads, pick_device(device), _frames_together(classifier, over_time))
+    means = [how.means(_of_store(how, one, split, split_seed, progress)) for one in stores]
+    if files:
+        names, recordings = read_files(files, options, patients=patients)
+        means.append(how.means(_of_files(how, names, recordings, progress)))
+    made = prediction_table(classifier, means, over_time=over_time is not None)
+    if out is not None:
+        write_table(made, Path(out), classifier)
+    return made
+
+
+@dataclass(frozen=True)
+class _How:
+    classifier: Classifier
+    leads: Sequence[str] | None
+    device: torch.device
+    together: int | None  # frames of a stretch; None for the whole recording
+
+    def means(self, items: Iterator[Item]) -> Means:
+        return mean_vectors(self.classifier.encoders, items, self.together, self.device)
+
+
+def _frames_together(classifier: Classifier, over_time: float | None) -> int | None:
+    """Frames of a stretch."""
+    seconds = classifier.encoders[0].card.frame.seconds
+    return None if over_time is None else max(1, math.floor(over_time / seconds * (1 + 1e-9)))
+
+
+def _of_store(
+    how: _How, store: Store, split: str | None, split_seed: int, progress: Progress
+) -> Iterator[Item]:
+    """Recordings of a store, and then those without a frame."""
+    first = how.classifier.encoders[0]
+    frame, table = first.card.frame, store.table
+    found = store_windows(
+        first, store, spec=frame, leads=how.leads, split=split, split_seed=split_seed
+    )
+    counts = frame_count(table["samples"].to_numpy(), table["rate"].to_numpy(), frame)
+
+    def item(row: int) -> Item:
+        one = table.row(row, named=True)
+        return Item(
+            dataset=store.manifest.dataset,
+            file=None,
+            patient=one["patient"],
+            recording=one["id"],
+            seconds=one["samples"] / one["rate"],
+            frames=int(counts[row]),
+        )
+
+    for i, windows, frames in found.each(progress):
+        yield replace(item(int(found.plan.rows[i])), windows=windows, frame_of=frames)
+    left = np.ones(len(table), np.bool_)
+    left[found.plan.rows[found.chosen]] = False
+    if split is not None:
+        everyone = split_patients(store, split_seed=split_seed)
+        left &= everyone.part[everyone.recording] == PARTS.index(split)
+    for row in np.flatnonzero(left).tolist():
+        own = set(table["leads"][row]) & set(found.plan.leads)
+        reason = (
+            f"it has no frame of {frame.seconds:g} s with a signal"
+            if own
+            else f"it has none of the leads {', '.join(found.leads)}"
+        )
+        yield replace(item(row), problem=reason)
+
+
+def _of_files(
+    how: _How, names: list[str], recordings: Iterator[RecordingOrError], progress: Progress
+) -> Iterator[Item]:
+    first = how.classifier.encoders[0]
+    frame, known = first.card.frame, known_leads(first)
+    about: list[dict[str, Any]] = []  # what is known of each that was read
+
+    def listed() -> Iterator[RecordingOrError]:
+        for one in recordings:
+            facts: dict[str, Any] = {"patient": None, "recording": None, "seconds": None}
+            if isinstance(one, Recording):
+                seconds = one.samples / one.rate
+                facts = {"patient": one.patient, "recording": one.id, "seconds": seconds}
+            about.append(facts)
+            yield one
+
+    made = file_windows(
+        listed(),
+        frame,
+        leads_of(first, how.leads),
+        known,
+        lambda done: progress(done, len(names)),
+    )
+    for number, (name, one) in enumerate(zip(names, made, strict=True)):
+        item = Item(dataset=None, file=name, frames=0, **about[number])
+        if isinstance(one, tuple):
+            yield replace(item, problem=one[1])
+        else:
+            frames = len(one.present)
+            yield replace(item, frames=frames, windows=one.windows, frame_of=one.frames(known))

@@ -1,0 +1,168 @@
+"""The table of predictions: probabilities, what is predicted, and why it is not."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import torch
+from numpy.typing import NDArray
+
+from clocs.errors import SettingError
+from clocs.files import private_folder, replacing, writing
+from clocs.models.classifier import Classifier
+from clocs.models.reference import distance
+from clocs.models.row_means import Means
+from clocs.patients.rows import write_rows
+from clocs.sealed import own_hash
+
+MODEL, HASH = "clocs.model", "clocs.model_sha256"  # in a parquet file's metadata
+SUFFIXES = (".parquet", ".csv")
+_ABOUT: dict[str, type[pl.DataType]] = {
+    "dataset": pl.String,
+    "file": pl.String,
+    "patient": pl.String,
+    "recording": pl.String,
+    "seconds": pl.Float64,
+}
+_TIME: dict[str, type[pl.DataType]] = {"start": pl.Float64, "end": pl.Float64}
+
+
+def prediction_table(
+    classifier: Classifier, means: Sequence[Means], *, over_time: bool
+) -> pl.DataFrame:
+    """One row per recording or stretch.
+
+    Args:
+        classifier: Whose members made the vectors.
+        means: Of each source.
+        over_time: Whether the rows are stretches, with their start and end.
+    """
+    stretches = [one for source in means for one in source.stretches]
+    first = np.cumsum([0] + [len(source.stretches) for source in means])
+    at = np.concatenate([start + source.at for start, source in zip(first, means, strict=False)])
+    vectors = torch.from_numpy(np.concatenate([source.vectors for source in means], axis=1))
+    quality = np.array([np.nan if s.quality is None else s.quality for s in stretches])
+    chances = class_probabilities(classifier, vectors)
+    away = np.full(len(at), np.nan)
+    if classifier.reference:
+        away = distance(classifier.reference, vectors).numpy()
+    why = abstentions(classifier, quality[at], away)
+    likely = predicted_labels(classifier, chances)
+    picked = [None if reason else one for one, reason in zip(likely, why, strict=True)]
+    kind = pl.List(pl.String) if classifier.card.multilabel else pl.String()
+    about = {k: [getattr(s.item, k) for s in stretches] for k in _ABOUT}
+    if over_time:
+        about |= {k: [getattr(s, k) for s in stretches] for k in _TIME}
+    table = pl.DataFrame(about, schema_overrides=_ABOUT | (_TIME if over_time else {}))
+    found = pl.DataFrame(
+        {"place": at}
+        | {_column(label): chances[:, k] for k, label in enumerate(classifier.card.labels)}
+        | {
+            "predicted": pl.Series(picked, dtype=kind),
+            "abstained": pl.Series(why, dtype=pl.String),
+            "distance": pl.Series(away).fill_nan(None),
+        }
+    ).with_columns(pl.col("place").cast(pl.UInt32))
+    more = {
+        "rows": pl.Series([s.rows for s in stretches], dtype=pl.Int64),
+        "quality": pl.Series(quality).fill_nan(None),
+        "problem": pl.Series([s.problem for s in stretches], dtype=pl.String),
+    }
+    joined = (
+        table.with_columns(**more)
+        .with_row_index("place")
+        .join(found, on="place", how="left", maintain_order="left")
+    )
+    labels = [_column(label) for label in classifier.card.labels]
+    names = [*table.columns, "rows", *labels, "predicted", "abstained", "quality", "distance"]
+    return joined.select(*names, "problem")
+
+
+def _column(label: str) -> str:
+    """The column of a label's probability; no label can be taken for another column."""
+    return f"p({label})"
+
+
+def class_probabilities(classifier: Classifier, vectors: torch.Tensor) -> NDArray[np.float64]:
+    """(members, n, dim) mean vectors of recordings -> (n, classes), calibrated.
+
+    The layer on top is linear: what it makes of a mean vector is the mean of what it makes of rows.
+    """
+    head = {name: tensor.double() for name, tensor in classifier.head.items()}
+    exact = Classifier(classifier.card, classifier.encoders, head, {})
+    return np.asarray(exact.probabilities(exact.logits(vectors.double())).numpy())
+
+
+def abstentions(
+    classifier: Classifier, quality: NDArray[np.float64], away: NDArray[np.float64]
+) -> list[str | None]:
+    """(n,) why no label is predicted, None where one is."""
+    least = classifier.card.limits.get("quality", -np.inf)
+    greatest = classifier.card.limits.get("distance", np.inf)
+    made = []
+    for own, far in zip(quality.tolist(), away.tolist(), strict=True):
+        words = []
+        if own < least:
+            words.append(f"too noisy: the signal's quality is {own:.2f}, below {least:.2f}")
+        if far > greatest:
+            words.append(
+                f"unlike the training data: the distance is {far:.2f}, above {greatest:.2f}"
+            )
+        made.append("; ".join(words) or None)
+    return made
+
+
+def predicted_labels(classifier: Classifier, chances: NDArray[np.float64]) -> list[str | list[str]]:
+    """(n, classes) -> the most probable label; where there can be several, those that are likely.
+
+    A label is likely from its threshold on; one without a threshold is never predicted.
+    """
+    card = classifier.card
+    if not card.multilabel:
+        return [card.labels[k] for k in chances.argmax(axis=1)]
+    limits = np.array([np.inf if t is None else t for t in card.thresholds])
+    return [[card.labels[k] for k in np.flatnonzero(row)] for row in chances >= limits]
+
+
+def fingerprint(classifier: Classifier) -> str:
+    """A sha256 of the card and all tensors, the same for the file and for what was read of it."""
+    made = hashlib.sha256(own_hash(classifier.card.facts()).encode())
+    groups = [classifier.head, classifier.reference]
+    groups += [tensors for one in classifier.encoders for tensors in (one.weights, one.buffers)]
+    for tensors in groups:
+        for name in sorted(tensors):
+            made.update(name.encode())
+            made.update(tensors[name].detach().cpu().contiguous().numpy().tobytes())
+    return made.hexdigest()
+
+
+def check_table(path: Path) -> None:
+    """SettingError where a table cannot be written there."""
+    if path.suffix not in SUFFIXES:
+        raise SettingError(f"`out` is {path}; give a file name that ends in .parquet or .csv")
+    if path.is_dir():
+        raise SettingError(f"`out` is {path}, a folder; give the name of a file in it")
+    folder = next(one for one in path.absolute().parents if one.exists())
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise SettingError(f"{folder} cannot be written to; give another `out`")
+
+
+def write_table(table: pl.DataFrame, path: Path, classifier: Classifier) -> None:
+    """Write a parquet file, with the classifier's name and hash in its metadata; or a CSV."""
+    private_folder(path.parent)
+    if path.suffix == ".parquet":
+        about = {MODEL: classifier.card.name, HASH: fingerprint(classifier)}
+        write_rows(table, path, metadata=about)
+        return
+    flat = table.with_columns(
+        pl.col(name).list.join("; ")
+        for name, kind in table.schema.items()
+        if isinstance(kind, pl.List)
+    )
+    with writing(path), replacing(path) as temporary:
+        flat.write_csv(temporary)

@@ -1,0 +1,125 @@
+"""Mean embeddings of recordings, or of stretches of them, streamed: what a classifier reads.
+
+Windows are encoded in batches, whatever recording they are of; of unfinished recordings only the
+sum is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from clocs.models.quality import window_quality
+from clocs.patients.encode import Windows, encoded_by_all
+from clocs.training.checkpoint import Checkpoint
+
+
+@dataclass(frozen=True)
+class Item:
+    """A recording to be predicted, or why it cannot be."""
+
+    dataset: str | None  # of a store
+    file: str | None  # its name, where it is of no store
+    patient: str | None
+    recording: str | None
+    seconds: float | None
+    frames: int  # whole ones, with a signal or without
+    windows: Windows | None = None
+    frame_of: NDArray[np.int64] | None = None  # (windows,) ascending
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A recording or a part of it; one row of a table."""
+
+    item: Item  # without its windows
+    start: float  # seconds from the beginning of the recording
+    end: float
+    rows: int  # windows with a signal
+    quality: float | None  # the mean over frames and leads, as predictions are made of means
+    problem: str | None
+
+
+@dataclass(frozen=True)
+class Means:
+    """Stretches, and the mean vectors of those that have a signal."""
+
+    stretches: list[Stretch]
+    at: NDArray[np.int64]  # (n,) their places in `stretches`
+    vectors: NDArray[np.float32]  # (members, n, dim)
+
+
+def mean_vectors(
+    checkpoints: Sequence[Checkpoint],
+    items: Iterator[Item],
+    together: int | None,
+    device: torch.device | str = "cpu",
+) -> Means:
+    """Encode the windows of all items by all members, and average them.
+
+    Args:
+        checkpoints: The members.
+        items: Recordings.
+        together: Frames of a stretch; None for whole recordings.
+        device: Where to compute.
+    """
+    frame = checkpoints[0].card.frame
+    stretches: list[Stretch] = []
+    waiting: list[NDArray[np.int64]] = []  # the stretches of windows that are not yet encoded
+
+    def windows() -> Iterator[Windows]:
+        for item in items:
+            first = len(stretches)
+            plain = Item(item.dataset, item.file, item.patient, item.recording, item.seconds, 0)
+            if item.windows is None or item.frame_of is None:
+                stretches.append(Stretch(plain, 0.0, item.seconds or 0.0, 0, None, item.problem))
+                continue
+            size = together or max(1, item.frames)
+            number = item.frame_of // size
+            count = -(-item.frames // size)
+            rows = np.bincount(number, minlength=count)
+            total, leads = (
+                np.bincount(number, one, minlength=count)
+                for one in window_quality(item.windows, frame.rate)
+            )
+            for k in range(count):
+                start, end = k * size * frame.seconds, (k + 1) * size * frame.seconds
+                some = bool(rows[k])
+                stretches.append(
+                    Stretch(
+                        plain,
+                        start,
+                        min(end, item.frames * frame.seconds),
+                        int(rows[k]),
+                        float(total[k] / leads[k]) if some else None,
+                        None if some else "no frame of it has a signal",
+                    )
+                )
+            waiting.append(first + number)
+            yield item.windows
+
+    at: list[NDArray[np.int64]] = []
+    sums: list[NDArray[np.float64]] = []
+    for z in encoded_by_all(checkpoints, windows(), frame.samples, device):
+        queue = np.concatenate(waiting)
+        own, waiting[:] = queue[: z.shape[1]], [queue[z.shape[1] :]]
+        begins = np.flatnonzero(np.diff(own, prepend=-1))
+        part = np.add.reduceat(z.astype(np.float64), begins, axis=1)
+        if at and at[-1][-1] == own[0]:  # the last stretch goes on
+            sums[-1][:, -1] += part[:, 0]
+            begins, part = begins[1:], part[:, 1:]
+        if len(begins):
+            at.append(own[begins])
+            sums.append(part)
+    if not at:
+        none = np.zeros((len(checkpoints), 0, checkpoints[0].encoder.embedding_dim), np.float32)
+        return Means(stretches, np.zeros(0, np.int64), none)
+    places = np.concatenate(at)
+    rows = np.array([stretches[place].rows for place in places])
+    total = np.concatenate(sums, axis=1)
+    return Means(stretches, places, (total / rows[:, None]).astype(np.float32))

@@ -1,0 +1,61 @@
+"""`clocs predict`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+import torch
+from click.testing import Result
+from typer.testing import CliRunner
+
+from clocs import Checkpoint, Store
+from clocs.cli.main import app
+from clocs.models.classifier import Classifier
+from clocs.models.classifier_card import ClassifierCard
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(app, [*map(str, words)], catch_exceptions=False)
+
+
+@pytest.fixture(scope="module")
+def model(checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.manual_seed(5)
+    card = ClassifierCard(
+        name="rhythm-test",
+        dataset="synthetic",
+        content="0",
+        labels=("AF", "N"),
+        multilabel=False,
+        protocol="linear",
+        encoders=(checkpoint.card,),
+        temperature=(1.0, 1.0),
+        thresholds=(None, None),
+        limits={"quality": 0.99},
+    )
+    dim = checkpoint.encoder.embedding_dim
+    head = {"weight": torch.randn(1, dim, 2), "bias": torch.randn(1, 2)}
+    file = tmp_path_factory.mktemp("model") / "rhythm.safetensors"
+    Classifier(card, (checkpoint,), head, {}).save(file)
+    return file
+
+
+def test_a_table_is_shown_or_written(model: Path, small_store: Store, tmp_path: Path) -> None:
+    done = run("predict", model, small_store.path, "--split", "test", "--over-time", 10)
+    assert done.exit_code == 0
+    assert "0:00:10.0" in done.stdout and "abstained from" in done.stdout
+    out = tmp_path / "made.csv"
+    done = run("predict", model, small_store.path, "--split", "test", "--out", out)
+    assert done.exit_code == 0 and f"Written to {out}" in done.stdout.replace("\n", "")
+    assert "p(AF)" in pl.read_csv(out).columns
+
+
+def test_a_file_that_cannot_be_used_ends_with_1_and_its_reason(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "broken.hea").write_text("nonsense\n")
+    done = run("predict", model, tmp_path / "broken.hea", "--json")
+    assert done.exit_code == 1
+    (row,) = json.loads(done.stdout)["rows"]
+    assert row["problem"] and row["predicted"] is None and "broken" in row["file"]

@@ -1,0 +1,218 @@
+"""Predictions of stores and files: one row per recording or stretch, nothing dropped."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from numpy.typing import NDArray
+
+import clocs
+from clocs import Checkpoint, Store
+from clocs.errors import SettingError
+from clocs.models.classifier import Classifier
+from clocs.models.classifier_card import ClassifierCard
+from clocs.models.prediction_table import HASH, MODEL, fingerprint
+from clocs.models.quality import signal_quality
+from clocs.models.reference import distance, fit_reference
+from clocs.models.row_means import Item, mean_vectors
+from clocs.patients.embed_files import embed_recordings
+from clocs.patients.encode import Windows, encoded, encoded_by_all
+from clocs.recording import Gap
+from own_files import record
+
+LABELS = ("AF", "N", "O")
+
+
+@pytest.fixture(scope="module")
+def classifier(checkpoint: Checkpoint) -> Classifier:
+    """Two different members, without limits."""
+    torch.manual_seed(5)
+    shifted = {k: v + 0.01 * torch.randn_like(v) for k, v in checkpoint.weights.items()}
+    members = (checkpoint, replace(checkpoint, weights=shifted))
+    dim = checkpoint.encoder.embedding_dim
+    card = ClassifierCard(
+        name="rhythm-test",
+        dataset="synthetic",
+        content="0",
+        labels=LABELS,
+        multilabel=False,
+        protocol="linear",
+        encoders=tuple(one.card for one in members),
+        temperature=(2.0, 2.0, 2.0),
+        thresholds=(0.2, None, 0.5),
+    )
+    head = {"weight": torch.randn(2, dim, 3), "bias": torch.randn(2, 3)}
+    return Classifier(card, members, head, fit_reference(torch.randn(2, 50, dim)))
+
+
+def chances(table: pl.DataFrame) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+    return table.select(f"p({label})" for label in LABELS).to_numpy()
+
+
+def written(folder: Path, store: Store, rows: range) -> list[Path]:
+    """Recordings of a store as files."""
+    made = []
+    for row in rows:
+        one = store.recording(row)
+        path = folder / f"{one.id}.csv"
+        leads = {lead: one.digital[k] / one.gain[k] for k, lead in enumerate(one.leads)}
+        pl.DataFrame(leads).write_csv(path)
+        made.append(path)
+    return made
+
+
+def test_a_prediction_is_that_of_the_mean_over_rows_of_each_member(
+    classifier: Classifier, small_store: Store
+) -> None:
+    made = clocs.predict(classifier, small_store)
+    assert made["recording"].to_list() == small_store.table["id"].to_list()
+    assert made["dataset"].unique().to_list() == ["synthetic"] and made["file"].is_null().all()
+    frame = classifier.encoders[0].card.frame
+    for row in (0, 7, 33):
+        one = small_store.recording(row)
+        each = [embed_recordings(own, [one], level="frame") for own in classifier.encoders]
+        z = torch.from_numpy(np.stack([own.vectors for own in each])).double()
+        head = {k: v.double() for k, v in classifier.head.items()}
+        logits = replace(classifier, head=head).logits(z).mean(dim=0, keepdim=True)
+        expected = classifier.probabilities(logits)[0].numpy()
+        np.testing.assert_allclose(chances(made)[row], expected, atol=1e-6)
+        assert made["predicted"][row] == LABELS[int(expected.argmax())]
+        assert made["rows"][row] == z.shape[1] and made["seconds"][row] == one.samples / one.rate
+        away = distance(classifier.reference, z.mean(dim=1, keepdim=True).float())
+        assert made["distance"][row] == pytest.approx(float(away), rel=1e-4)
+        places = [one.leads.index(lead) for lead in classifier.encoders[0].card.leads]
+        x = torch.from_numpy(one.digital[places].astype(np.float32))
+        cut = x[:, : x.shape[1] // frame.samples * frame.samples].reshape(-1, frame.samples)
+        assert made["quality"][row] == pytest.approx(float(signal_quality(cut, frame.rate).mean()))
+
+
+def test_members_are_encoded_as_one_fleet_like_each_alone(
+    classifier: Classifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    windows = np.random.default_rng(0).integers(-900, 900, (70, 2500)).astype(np.int16)
+    (z,) = encoded_by_all(classifier.encoders, [windows], 2500)
+    for own, member in zip(z, classifier.encoders, strict=True):
+        np.testing.assert_allclose(own, next(encoded(member, [windows], 2500)), atol=1e-5)
+
+
+def test_files_are_predicted_like_the_store_and_unusable_ones_are_rows_with_the_reason(
+    classifier: Classifier, small_store: Store, tmp_path: Path
+) -> None:
+    files = written(tmp_path, small_store, range(3))
+    (tmp_path / "broken.hea").write_text("nonsense\n")
+    record(tmp_path, "other", leads=("V5", "V6"))
+    rate = small_store.recording(0).rate
+    made = clocs.predict(classifier, tmp_path, rate=rate, unit="mV")
+    usable = made.filter(pl.col("problem").is_null())
+    stored = clocs.predict(classifier, small_store).head(3)
+    assert sorted(usable["recording"]) == sorted(path.stem for path in files)
+    for row in usable.iter_rows(named=True):
+        (twin,) = stored.filter(pl.col("recording") == row["recording"]).to_dicts()
+        for label in LABELS:
+            assert row[f"p({label})"] == pytest.approx(twin[f"p({label})"], abs=1e-3)
+    assert usable["dataset"].is_null().all() and usable["file"].str.ends_with(".csv").all()
+    broken, other = made.filter(pl.col("problem").is_not_null()).sort("file").to_dicts()
+    assert "broken" in broken["file"] and broken["recording"] is None
+    assert "has none of the leads II, V2, aVL, aVR" in other["problem"]
+    assert other["recording"] == "other" and other["predicted"] is None and other["rows"] == 0
+
+
+def test_noise_and_strangeness_are_abstained_from_in_words(
+    classifier: Classifier, small_store: Store
+) -> None:
+    plain = clocs.predict(classifier, small_store, split="test")
+    assert plain["abstained"].is_null().all()
+    limits = {name: float(np.median(plain[name])) for name in ("quality", "distance")}
+    strict = replace(classifier, card=replace(classifier.card, limits=limits))
+    made = clocs.predict(strict, small_store, split="test")
+    noisy = made["quality"] < limits["quality"]
+    far = made["distance"] > limits["distance"]
+    assert made["abstained"].is_not_null().equals(noisy | far)
+    assert made["predicted"].is_null().equals(noisy | far)
+    words = made.filter(noisy & far)["abstained"][0]
+    assert words.startswith("too noisy: ") and "; unlike the training data: " in words
+    np.testing.assert_array_equal(chances(made), chances(plain))
+
+
+def test_several_labels_are_those_from_their_thresholds_on(
+    classifier: Classifier, small_store: Store
+) -> None:
+    several = replace(classifier, card=replace(classifier.card, multilabel=True))
+    made = clocs.predict(several, small_store, split="test")
+    assert made.schema["predicted"] == pl.List(pl.String)
+    for row in made.iter_rows(named=True):
+        expected = [n for n, t in (("AF", 0.2), ("O", 0.5)) if row[f"p({n})"] >= t]
+        assert row["predicted"] == expected
+
+
+def test_stretches_cover_a_long_recording_and_those_without_signal_say_so(
+    classifier: Classifier, small_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clocs.patients.encode.AT_ONCE", 34)  # batches end within stretches
+    one = small_store.recording(0)
+    frame = classifier.encoders[0].card.frame
+    long = replace(one, digital=np.tile(one.digital, 4))
+    count = int(long.samples / long.rate / frame.seconds)
+    hole = (Gap(0, int(3 * frame.seconds * one.rate), lead) for lead in one.leads)
+    (windows,) = _windows(classifier, replace(long, gaps=tuple(hole)))
+    (seen, frames) = windows
+    item = Item(None, "long.hea", "p", "long", 40.0, count, seen, frames)
+    whole = mean_vectors(classifier.encoders, iter([item, item]), None)
+    parts = mean_vectors(classifier.encoders, iter([item, item]), 3)
+    each = -(-count // 3)
+    assert len(whole.stretches) == 2 and len(parts.stretches) == 2 * each
+    assert parts.stretches[0].problem == "no frame of it has a signal"
+    assert parts.stretches[0].rows == 0 and 0 not in parts.at
+    assert [one.start for one in parts.stretches[:2]] == [0.0, 3 * frame.seconds]
+    assert parts.stretches[each - 1].end == count * frame.seconds
+    weights = np.array([parts.stretches[k].rows for k in parts.at[: each - 1]])
+    joined = (parts.vectors[:, : each - 1] * weights[:, None]).sum(axis=1) / weights.sum()
+    np.testing.assert_allclose(joined, whole.vectors[:, 0], atol=1e-5)
+    np.testing.assert_allclose(whole.vectors[:, 0], whole.vectors[:, 1], atol=1e-5)
+
+
+def _windows(
+    classifier: Classifier, recording: clocs.Recording
+) -> list[tuple[Windows, NDArray[np.int64]]]:
+    from clocs.patients.embed_files import FileWindows, file_windows
+
+    card = classifier.encoders[0].card
+    made = file_windows([recording], card.frame, card.leads, ())
+    return [(one.windows, one.frames(())) for one in made if isinstance(one, FileWindows)]
+
+
+def test_tables_are_written_with_the_name_and_hash_of_the_model(
+    classifier: Classifier, small_store: Store, tmp_path: Path
+) -> None:
+    file = tmp_path / "rhythm.safetensors"
+    classifier.save(file)
+    out = tmp_path / "new" / "made.parquet"
+    made = clocs.predict(file, small_store, split="test", over_time=0, out=out)
+    assert {"start", "end"} <= set(made.columns)
+    assert pl.read_parquet(out).equals(made)
+    about = pl.read_parquet_metadata(out)
+    assert about[MODEL] == "rhythm-test" and about[HASH] == fingerprint(classifier)
+    several = replace(classifier, card=replace(classifier.card, multilabel=True))
+    table = clocs.predict(several, small_store, split="test", out=tmp_path / "made.csv")
+    assert pl.read_csv(tmp_path / "made.csv").height == table.height
+
+
+def test_what_cannot_be_meant_is_refused_before_anything_is_read(
+    classifier: Classifier, small_store: Store, tmp_path: Path
+) -> None:
+    with pytest.raises(SettingError, match=r"ends in \.parquet or \.csv"):
+        clocs.predict(classifier, small_store, out=tmp_path / "made.txt")
+    with pytest.raises(SettingError, match="a folder"):
+        (tmp_path / "x.csv").mkdir()
+        clocs.predict(classifier, small_store, out=tmp_path / "x.csv")
+    with pytest.raises(SettingError, match="`over_time` is -1"):
+        clocs.predict(classifier, small_store, over_time=-1)
+    with pytest.raises(SettingError, match="at least one store or file"):
+        clocs.predict(classifier)
+    with pytest.raises(SettingError, match="leave out `split`"):
+        clocs.predict(classifier, tmp_path, split="test")
