@@ -17,6 +17,7 @@ from clocs.errors import CheckpointError, LeakError, SettingError
 from clocs.evaluation import score_groups
 from clocs.frames.make import make_frames
 from clocs.models.classifier import load_classifier
+from clocs.models.reference import distance
 from clocs.models.scored_part import labelled_part, score_part
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain_frames import pretrain_frames
@@ -252,3 +253,18 @@ def test_a_recording_may_have_several_labels(tmp_path: Path) -> None:
         assert own["sensitivity"] == pytest.approx(both / (both + missed))
         assert own["specificity"] == pytest.approx(neither / (neither + alone))
         assert own["recordings"] == both + missed
+
+
+def test_the_limits_of_abstention_are_those_of_validation_recordings(
+    linear: Classifier, small_frames: Frames
+) -> None:
+    card = linear.card
+    validation = score_part(linear, labelled_part(linear, small_frames, 1))
+    away = distance(linear.reference, torch.from_numpy(validation.vectors))
+    within = (validation.quality >= card.limits["quality"]) & (
+        away.numpy() <= card.limits["distance"]
+    )
+    assert 0.8 <= within.mean() < 1
+    rest = card.scores["abstention"]
+    assert rest["coverage"] == pytest.approx(rest["recordings"] / card.scores["recordings"])
+    assert {"auc", "f1", "accuracy", "too_noisy", "too_far"} <= rest.keys()

@@ -17,7 +17,8 @@ from clocs.frames.frames import Frames
 from clocs.models.calibration import fit_temperature, probabilities
 from clocs.models.classifier import Classifier
 from clocs.models.classifier_card import ClassifierCard
-from clocs.models.scored_part import labelled_part, score_part
+from clocs.models.reference import choose_limits, distance, fit_reference
+from clocs.models.scored_part import labelled_part, score_part, vectors_of
 from clocs.pretraining.cards import TRAINED_ON, datasets_of, trained_on
 from clocs.training import leak_guard
 from clocs.training.checkpoint import Checkpoint
@@ -105,10 +106,15 @@ def _member(
 def calibrated(
     classifier: Classifier, frames: Frames, *, device: torch.device | str = "cpu"
 ) -> Classifier:
-    """With temperature and thresholds chosen on the validation patients."""
+    """With temperature, thresholds and limits of abstention chosen on the validation patients."""
     card, multilabel = classifier.card, classifier.card.multilabel
     parts = {name: labelled_part(classifier, frames, split) for name, split in _PARTS.items()}
+    learned = vectors_of(classifier, parts["train"], device)
     scored = score_part(classifier, parts["validation"], device)
+    reference = fit_reference(learned)
+    limits = choose_limits(
+        torch.from_numpy(scored.quality), distance(reference, torch.from_numpy(scored.vectors))
+    )
     temperature = fit_temperature(scored.logits, scored.targets, multilabel=multilabel)
     chances = probabilities(scored.logits, temperature, multilabel=multilabel)
     thresholds = metrics.best_thresholds(chances, scored.targets)
@@ -123,6 +129,7 @@ def calibrated(
         card,
         temperature=tuple(temperature.tolist()),
         thresholds=tuple(None if np.isnan(t) else t for t in thresholds.tolist()),
+        limits=limits,
         training=card.training | counts,
     )
-    return replace(classifier, card=card)
+    return replace(classifier, card=card, reference=reference)

@@ -21,9 +21,10 @@ from clocs.frames.folds import split_of
 from clocs.frames.frames import Frames
 from clocs.frames.make import leads_of_those, make_frames
 from clocs.frames.views import ALL_LEADS
-from clocs.models.calibration import calibration
+from clocs.models.calibration import calibration, probabilities
 from clocs.models.classifier import Classifier, as_classifier
 from clocs.models.classifier_card import ClassifierCard
+from clocs.models.reference import distance
 from clocs.models.scored_part import ScoredPart, labelled_part, score_part
 from clocs.store.store import Store, as_store
 from clocs.training import leak_guard
@@ -141,7 +142,48 @@ def scores_on_test(
     scored = score_part(classifier, test.where(kept), device)
     made = scores_of(classifier.card, scored, resamples=resamples, device=device)
     made["left_out_copies"] = int((~kept).sum())
+    made["abstention"] = _abstention(classifier, scored)
     return made
+
+
+def _abstention(classifier: Classifier, scored: ScoredPart) -> dict[str, Any] | None:
+    """How many recordings are within the limits, and the scores of these; None without limits."""
+    limits = classifier.card.limits
+    if not (limits and classifier.reference):
+        return None
+    away = distance(classifier.reference, torch.from_numpy(scored.vectors)).numpy()
+    noisy, far = scored.quality < limits["quality"], away > limits["distance"]
+    kept = ~(noisy | far)
+    counts = {
+        "coverage": float(kept.mean()),
+        "recordings": int(kept.sum()),
+        "too_noisy": int(noisy.sum()),
+        "too_far": int(far.sum()),
+    }
+    if kept.any():
+        p = predictions_of(classifier.card, scored.where(kept))
+        counts |= _macro(p, _per_class(p))
+    made: dict[str, Any] = plain(counts)
+    return made
+
+
+def _per_class(p: Predictions) -> dict[str, NDArray[np.float64]]:
+    """(classes,) each."""
+    chances, thresholds = p.probabilities[0], p.thresholds[0]
+    return {
+        "auc": metrics.auc_per_class(chances, p.targets),
+        "ap": metrics.average_precision(chances, p.targets),
+        "f1": metrics.f1_per_class(chances, p.targets, thresholds),
+        **at_thresholds(chances, p.targets, thresholds),
+    }
+
+
+def _macro(p: Predictions, per_class: dict[str, NDArray[np.float64]]) -> dict[str, float]:
+    right = metrics.accuracy(
+        p.probabilities[0], p.targets, p.thresholds[0], multilabel=p.multilabel
+    )
+    means = {name: metrics.macro(per_class[name]) for name in ("auc", "ap", "f1")}
+    return means | {"accuracy": right}
 
 
 def scores_of(
@@ -161,20 +203,14 @@ def scores_of(
         for group in some.values():
             group["recordings"] = group.pop("frames")
             group["auc"] = group.pop("auc_mean")
-    per_class = {
-        "auc": metrics.auc_per_class(chances, p.targets),
-        "ap": metrics.average_precision(chances, p.targets),
-        "f1": metrics.f1_per_class(chances, p.targets, thresholds),
-        **at_thresholds(chances, p.targets, thresholds),
-    }
+    per_class = _per_class(p)
     scores: dict[str, Any] = {
         "dataset": frames.dataset,
         "content": frames.content,
         "patients": len(np.unique(p.patient)),
         "recordings": len(p),
-        **{name: metrics.macro(per_class[name]) for name in ("auc", "ap", "f1")},
+        **_macro(p, per_class),
         "ci95": None if plan is None else clipped_interval(draws_of(p, plan)),
-        "accuracy": metrics.accuracy(chances, p.targets, thresholds, multilabel=card.multilabel),
         "per_class": {
             label: {name: float(values[c]) for name, values in per_class.items()}
             | {"recordings": int(p.targets[:, c].sum())}
@@ -192,8 +228,6 @@ def scores_of(
 
 def predictions_of(card: ClassifierCard, scored: ScoredPart) -> Predictions:
     """Calibrated probabilities of these recordings, as paired tests and figures take them."""
-    from clocs.models.calibration import probabilities
-
     frames, encoder = scored.part.frames, card.encoders[0]
     chances = probabilities(scored.logits, np.array(card.temperature), multilabel=card.multilabel)
     nothing = np.zeros(len(chances), np.int64)

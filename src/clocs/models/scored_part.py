@@ -7,11 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from clocs.evaluation.labelled_rows import LabelledPart, rows_with_label
-from clocs.frames.frames import Frames
+from clocs.frames.frames import ABSENT, Frames
 from clocs.models.classifier import Classifier
-from clocs.training.embed import embedded_pieces, expect_finite
+from clocs.models.quality import signal_quality
+from clocs.training.embed import AT_ONCE, embedded_pieces, expect_finite
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,7 @@ class ScoredPart:
     part: LabelledPart
     vectors: NDArray[np.float32]  # (members, recordings, dim) the mean over the rows of each
     logits: NDArray[np.float64]  # (recordings, classes)
+    quality: NDArray[np.float64]  # (recordings,) of the signals, from 0 to 1
 
     @property
     def targets(self) -> NDArray[np.uint8]:
@@ -39,7 +42,8 @@ class ScoredPart:
 
     def where(self, kept: NDArray[np.bool_]) -> ScoredPart:
         """Only those recordings."""
-        return ScoredPart(self.part.where(kept), self.vectors[:, kept], self.logits[kept])
+        rows = self.part.where(kept)
+        return ScoredPart(rows, self.vectors[:, kept], self.logits[kept], self.quality[kept])
 
 
 def labelled_part(classifier: Classifier, frames: Frames, split: int) -> LabelledPart:
@@ -49,15 +53,25 @@ def labelled_part(classifier: Classifier, frames: Frames, split: int) -> Labelle
     return LabelledPart(own, rows_with_label(own, split, leads_at_once=bool(leads)), "recording")
 
 
-@torch.no_grad()
 def score_part(
     classifier: Classifier, part: LabelledPart, device: torch.device | str = "cpu"
 ) -> ScoredPart:
-    """Encode the rows of a part, some at a time, and average them over each recording.
+    """What the classifier makes of a part.
 
     The layer on top is linear: what it makes of the mean vector of a recording is the mean of what
     it makes of the rows.
     """
+    vectors = vectors_of(classifier, part, device)
+    head = {name: tensor.double() for name, tensor in classifier.head.items()}
+    logits = Classifier(classifier.card, classifier.encoders, head, {}).logits(vectors)
+    return ScoredPart(part, vectors.float().numpy(), logits.numpy(), quality_of(part, device))
+
+
+@torch.no_grad()
+def vectors_of(
+    classifier: Classifier, part: LabelledPart, device: torch.device | str = "cpu"
+) -> Tensor:
+    """(members, recordings, dim) the mean over the rows of each, encoded some at a time."""
     encoders = classifier.encoders
     place, count = torch.from_numpy(part.place).to(device), len(part)
     total, start = torch.zeros(0), 0
@@ -67,7 +81,21 @@ def score_part(
         total.index_add_(1, place[start : start + z.shape[1]], z.double())
         start += z.shape[1]
     rows = torch.bincount(place, minlength=count).double()
-    vectors = expect_finite(total / rows[None, :, None])
-    head = {name: tensor.double() for name, tensor in classifier.head.items()}
-    logits = Classifier(classifier.card, encoders, head, {}).logits(vectors)
-    return ScoredPart(part, vectors.float().cpu().numpy(), logits.cpu().numpy())
+    return expect_finite(total / rows[None, :, None]).cpu()
+
+
+def quality_of(part: LabelledPart, device: torch.device | str = "cpu") -> NDArray[np.float64]:
+    """(scored,) the mean quality of the signals of each recording, over its frames and leads."""
+    spec, starts = part.frames.spec, torch.from_numpy(part.rows.in_view())
+    place = torch.from_numpy(part.place)
+    if starts.ndim > 1:
+        place = place[:, None].expand(starts.shape)
+    there = starts != ABSENT
+    starts, place = starts[there], place[there]
+    windows = torch.from_numpy(part.frames.signals).unfold(0, spec.samples, 1)
+    found = [
+        signal_quality(windows[some].to(device), spec.rate).double().cpu()
+        for some in starts.split(AT_ONCE)
+    ]
+    total = torch.bincount(place, torch.cat(found), minlength=len(part))
+    return np.asarray((total / torch.bincount(place, minlength=len(part))).numpy())

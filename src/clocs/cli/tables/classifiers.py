@@ -30,6 +30,9 @@ def scores_table(card: ClassifierCard, scores: dict[str, Any]) -> RenderableType
     for name, words in (("ece", "calibration error"), ("brier", "Brier score"), ("nll", "NLL")):
         text = f"{_number(after[name])} ({_number(before[name])} before calibration)"
         overall.add_row(words, text)
+    if (rest := scores["abstention"]) is not None:
+        words = f"{100 * rest['coverage']:.1f} % of recordings"
+        overall.add_row("within the limits", f"{words}, AUC {_number(rest.get('auc'))}")
     for groups in (scores["by_sex"], scores["by_age"]):
         for name, group in groups.items():
             words = f"AUC {_number(group['auc'])}, {group['patients']:,} patients"
@@ -44,8 +47,11 @@ def scores_table(card: ClassifierCard, scores: dict[str, Any]) -> RenderableType
 
 
 def _per_class(card: ClassifierCard, scores: dict[str, Any]) -> Table:
-    table = Table(title="Each class against the rest, at its threshold")
-    names = ("class", "AUC", "AP", "F1", "sensitivity", "specificity", "threshold", "recordings")
+    table = Table(
+        title="Each class against the rest",
+        caption="F1, sensitivity and specificity of predictions from that probability on",
+    )
+    names = ("class", "AUC", "AP", "F1", "sens.", "spec.", "from", "recordings")
     columns(table, names, left=("class",))
     for (label, own), threshold in zip(scores["per_class"].items(), card.thresholds, strict=True):
         kinds = ("auc", "ap", "f1", "sensitivity", "specificity")
