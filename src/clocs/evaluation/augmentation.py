@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -45,6 +45,13 @@ class Augmentation:
             )
             found = early, late
         return cls(found, lead_subsets, gaussian)
+
+    def on_host(self) -> Augmentation:
+        """The same for rows and keys in the host's memory."""
+        if self.room is None:
+            return self
+        early, late = (one.cpu() for one in self.room)
+        return replace(self, room=(early, late))
 
     def starts(self, starts: Tensor, rows: Tensor, keys: Tensor) -> Tensor:
         """starts: (members, batch) or (members, batch, leads); rows: (members, batch)."""

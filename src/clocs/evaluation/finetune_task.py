@@ -6,7 +6,7 @@ never changes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -146,7 +146,7 @@ class FinetuneTask(Task):
             raise CheckpointError(
                 f"this encoder sees frames of {self.encoder.samples} samples, not {signals.samples}"
             )
-        self.initial = stack(checkpoints)
+        self.initial = _in_order(self.encoder, *stack(checkpoints))
         self.as_input = EncoderInput.of(checkpoints, signals.flat.device)
         self.signals, self.train, self.validation = signals, train, validation
         self.multilabel, self.weights, self.encoder_lr = multilabel, weights, encoder_lr
@@ -160,6 +160,10 @@ class FinetuneTask(Task):
     @property
     def capturable(self) -> bool:
         return self.encoder.capturable
+
+    @property
+    def streamed(self) -> bool:
+        return self.signals.streamed
 
     def lr_factor(self, name: str) -> float:
         return 1.0 if name.startswith("head.") else self.encoder_lr
@@ -182,13 +186,27 @@ class FinetuneTask(Task):
     def buffers(self, members: int) -> Weights:
         return self.initial[1]
 
+    def stage(self, order: Tensor, size: int, steps: int, keys: Tensor) -> Iterator[object]:
+        if not self.streamed:
+            return iter(range(steps))
+        host = [one.cpu() for one in (self.rows, self.train.starts, order, keys)]
+        augmentation = self.augmentation.on_host()
+
+        def starts() -> Iterator[Tensor]:
+            rows, every, order, keys = host
+            for step in range(steps):
+                own = rows.gather(1, order[:, step * size : (step + 1) * size].clamp(min=0))
+                yield augmentation.starts(every[own], own, keys[step])
+
+        return iter(self.signals.staged(starts()))
+
     def train_loss(
         self, weights: Weights, buffers: Weights, rows: Tensor, keys: Tensor
     ) -> tuple[Tensor, Weights]:
         """rows: (members, batch), numbers of labelled rows."""
         own = self.rows.gather(1, rows.clamp(min=0))  # −1: a member that has finished its epoch
         starts = self.augmentation.starts(self.train.starts[own], own, keys)
-        x = self.as_input(self.signals, starts, self.train.scale[own])
+        x = self.as_input(self.signals, self.signals.located(starts), self.train.scale[own])
         x = self.augmentation.signals(x, keys)
         z, buffers = self.encoder.encode_training(weights, buffers, x, keys)
         if self.head_dropout:
@@ -233,13 +251,53 @@ class FinetuneTask(Task):
         self, weights: Weights, buffers: Weights, part: LabelledWindows, signals: Signals
     ) -> Iterator[Tensor]:
         members, leads = len(weights["head.bias"]), len(self.encoder.leads)
-        size = _AT_ONCE.get(part.starts.device.type, 2048) // members // max(1, leads)
-        for some, scale in zip(
-            part.starts.split(max(1, size)), part.scale.split(max(1, size)), strict=True
-        ):
+        size = rows_at_once(part.starts.device, members, leads)
+        pieces: Iterable[Tensor] = part.starts.split(size)
+        if signals.streamed:
+            pieces = signals.staged(part.starts.cpu().split(size))
+        for some, scale in zip(pieces, part.scale.split(size), strict=True):
             x = self.as_input(signals, some, scale)
             x = x.expand(members, *x.shape[-3 if leads else -2 :])
             yield _logits(self.encoder, weights, buffers, x)
+
+
+def _in_order(encoder: Encoder, weights: Weights, buffers: Weights) -> tuple[Weights, Weights]:
+    """The same in the encoder's order: a file's varies, and with it a state's to resume from."""
+    names = encoder.parameters(torch.zeros(0, dtype=torch.int64)), encoder.buffers(0)
+    return {k: weights[k] for k in names[0]}, {k: buffers[k] for k in names[1]}
+
+
+def rows_at_once(device: torch.device, members: int, leads: int) -> int:
+    """Rows of a part that are encoded at a time; `leads` is 0 for encoders of one lead."""
+    return max(1, _AT_ONCE.get(device.type, 2048) // members // max(1, leads))
+
+
+def signals_of(
+    frames: Frames,
+    device: torch.device,
+    dtype: torch.dtype,
+    encoder: Encoder,
+    *,
+    members: int,
+    batch_size: int,
+    stream: bool | None = None,
+) -> Signals:
+    """Signals to fine-tune on, all on the device or streamed to it batch by batch.
+
+    Args:
+        frames: Whose signals.
+        device: Where to train.
+        dtype: Of activations.
+        encoder: Which sees one lead or many.
+        members: That train at once.
+        batch_size: Rows of each per step; 0 where nothing is trained.
+        stream: As for `Signals.of`: None decides by the memory of the device.
+    """
+    leads = len(encoder.leads)
+    most = max(members * batch_size, rows_at_once(device, members, leads))
+    # fewer members, once others have finished, encode more rows at a time
+    most = max(most, rows_at_once(device, 1, leads))
+    return Signals.of(frames, device, dtype, windows=most * max(1, leads), stream=stream)
 
 
 def members_together(counts: Sequence[int], batch_size: int) -> list[list[int]]:

@@ -106,6 +106,7 @@ def score_groups(
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
     state: Path | None = None,
     save_every: float = SAVE_EVERY,
+    stream: bool | None = None,
     **options: Any,
 ) -> list[GroupResult]:
     """Score encoders on labelled frames, all groups trained as one fleet.
@@ -118,8 +119,9 @@ def score_groups(
     also take longer or shorter ones. `conditions` are tested on without training anew; each is
     (name, leads or None, noise or None). `curve` records the validation AUC after every epoch;
     without `check_leaks`, the caller has made sure that no encoder has seen a test patient; `state`
-    is a folder for what fine-tuning needs to resume, saved every so many seconds; the other
-    arguments are those of `clocs.evaluate`.
+    is a folder for what fine-tuning needs to resume, saved every so many seconds; with `stream` it
+    brings signals to the device batch by batch, by default where they are too large for it; the
+    other arguments are those of `clocs.evaluate`.
     """
     row = find_protocol(protocol)
     options = chosen_options(row, options)
@@ -174,6 +176,7 @@ def score_groups(
             on_epoch=on_epoch,
             state=state,
             save_every=save_every,
+            stream=stream,
         )
         output = row.predict(given, **options)
         facts = {

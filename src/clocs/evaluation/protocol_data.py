@@ -46,6 +46,7 @@ class ProtocolInput:
     on_epoch: Callable[[Epoch], None]
     state: Path | None = None  # folder for what fine-tuning needs to resume
     save_every: float = SAVE_EVERY  # seconds
+    stream: bool | None = None  # signals, batch by batch; None: where they are large for the device
 
     @property
     def frames(self) -> Frames:

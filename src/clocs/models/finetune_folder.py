@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,17 +51,19 @@ class Work:
         work = cls(path, _is_made(path, facts, resume=resume))
         folder = path.with_suffix(ENDING)
         private_folder(path.parent)
-        with locked(folder):
-            if not work.finished:
-                _claim(folder, facts, resume=resume)
-            try:
-                yield work
-            finally:
-                if path.exists() or not list(folder.glob(STATES)):  # done, or nothing to resume
-                    for file in _own_files(folder):
-                        file.unlink(missing_ok=True)
-        if not any(folder.iterdir()):
-            folder.rmdir()
+        try:
+            with locked(folder):
+                if not work.finished:
+                    _claim(folder, facts, resume=resume)
+                try:
+                    yield work
+                finally:
+                    if path.exists() or not any(folder.glob(STATES)):  # nothing to resume
+                        for file in _own_files(folder):
+                            file.unlink(missing_ok=True)
+        finally:
+            with suppress(OSError):  # it is not empty, or another process's
+                folder.rmdir()
 
 
 def _is_made(path: Path, facts: dict[str, Any], *, resume: bool) -> bool:

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from clocs.encoders.base import Weights
-from clocs.errors import CheckpointError
+from clocs.errors import CheckpointError, SettingError
 from clocs.frames.frames import Frames
 from clocs.frames.views import Instances
 from clocs.training.checkpoint import Checkpoint
+from clocs.training.memory import free_memory
 from clocs.training.signals import Signals
 
 AT_ONCE = 2048  # views encoded at a time, over all members
@@ -119,11 +120,26 @@ def feature_maps(
 ) -> Tensor:
     """(members, instances, steps, channels) before they are pooled over time, in float16."""
     limit = torch.finfo(torch.float16).max
-    parts = [
-        part.clamp(-limit, limit).half()
-        for part in _encoded(checkpoints, frames, rows, device, "feature_map")
-    ]
+    parts: list[Tensor] = []
+    for part in _encoded(checkpoints, frames, rows, device, "feature_map"):
+        if not parts:
+            _expect_room(part[:, :1].numel(), len(rows), part.device)
+        parts.append(part.clamp(-limit, limit).half())
     return torch.cat(parts, dim=1)
+
+
+def _expect_room(numbers: int, rows: int, device: torch.device) -> None:
+    """Refuse feature maps of so many numbers each that do not fit; they are put together at last.
+
+    numbers: Of the maps of one row, by all members.
+    """
+    needed, free = 2 * 2 * numbers * rows, free_memory(device)  # in float16, twice for a moment
+    if needed > free:
+        raise SettingError(
+            f"the feature maps of {rows:,} frames need {needed / 1e9:,.1f} GB on {device.type}, "
+            f"where {free / 1e9:,.1f} GB are free; evaluate fewer seeds at once, or with the "
+            "`protocol` linear-converged, which keeps embeddings alone"
+        )
 
 
 def _encoded(

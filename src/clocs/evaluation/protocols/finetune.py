@@ -32,11 +32,19 @@ def predict(
     from clocs.evaluation.augmentation import Augmentation
     from clocs.evaluation.protocol_data import CurveRecorder
     from clocs.training.loop import fit
-    from clocs.training.signals import Signals
 
     frames, device = given.frames, given.device
     dtype = getattr(torch, precision)
-    signals = Signals.of(frames, device, dtype, stream=False)  # a captured validation cannot wait
+    encoder = given.checkpoints[0].encoder
+    signals = finetune_task.signals_of(
+        frames,
+        device,
+        dtype,
+        encoder,
+        members=len(given.seeds),
+        batch_size=min(given.settings.batch_size, len(given.parts[0].rows)),
+        stream=given.stream,
+    )
     train = finetune_task.LabelledWindows.to_learn(given.parts[0], device)
     validation = finetune_task.LabelledWindows.of(given.parts[1], device)
     labelled = given.labelled_rows
@@ -81,7 +89,15 @@ def predict(
         for part in given.parts[1:]:
             own = signals
             if part.frames is not frames:
-                own = Signals.of(part.frames, device, dtype, stream=False)
+                own = finetune_task.signals_of(
+                    part.frames,
+                    device,
+                    dtype,
+                    encoder,
+                    members=len(members),
+                    batch_size=0,
+                    stream=given.stream,
+                )
             windows = finetune_task.LabelledWindows.of(part, device)
             found = task.logits(best.weights, best.buffers, windows, own)
             for place, member in enumerate(members):
