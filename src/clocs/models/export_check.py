@@ -55,28 +55,32 @@ def difference(
         store: Recordings; those too short or without the leads are left out.
         most: How many, evenly spread over the store.
     """
-    used, inputs = _usable(model, as_store(store), most)
+    opened = as_store(store)
+    leads = _leads(first_encoder(model), opened)
+    used, inputs = _usable(model, opened, leads, most)
     if not used:
         raise SettingError("no recording of this store has a frame of the model's leads")
     exported, module = load_exported(path, to), run_of(model.to_module())
     each = [(exported(x[None])[0], module(x[None])[0]) for x in inputs]
     found, expected = (np.stack(some) for some in zip(*each, strict=True))
-    package = by_package(model, used)
+    package = by_package(model, used, leads)
     return Difference(
         len(used), float(np.abs(found - expected).max()), float(np.abs(found - package).max())
     )
 
 
 def by_package(
-    model: Checkpoint | Classifier, recordings: Sequence[Recording]
+    model: Checkpoint | Classifier,
+    recordings: Sequence[Recording],
+    leads: Sequence[str] | None = None,
 ) -> NDArray[np.float32]:
     """(recordings, …): their embeddings, or the probabilities of their classes."""
     if isinstance(model, Checkpoint):
-        embedded = embed_recordings(model, recordings, level="recording")
+        embedded = embed_recordings(model, recordings, level="recording", leads=leads)
         rows = dict(zip(embedded.rows["recording"], embedded.vectors, strict=True))
         nothing = np.zeros(model.encoder.embedding_dim, np.float32)  # all its vectors are zero
         return np.stack([rows.get(one.id, nothing) for one in recordings])
-    each = [embed_recordings(one, recordings, level="frame") for one in model.encoders]
+    each = [embed_recordings(one, recordings, level="frame", leads=leads) for one in model.encoders]
     logits = model.logits(torch.from_numpy(np.stack([one.vectors for one in each])))
     owner = each[0].rows["recording"].to_numpy()
     means = [logits[torch.from_numpy(owner == one.id)].mean(dim=0) for one in recordings]
@@ -84,13 +88,20 @@ def by_package(
     return made
 
 
+def _leads(encoder: Checkpoint, store: Store) -> Sequence[str] | None:
+    """Those to compare on: of a store with none of an encoder's leads, its own."""
+    if encoder.encoder.leads or any(lead in store.leads for lead in encoder.card.leads):
+        return None
+    return store.leads
+
+
 def _usable(
-    model: Checkpoint | Classifier, store: Store, most: int
+    model: Checkpoint | Classifier, store: Store, leads: Sequence[str] | None, most: int
 ) -> tuple[list[Recording], list[NDArray[np.float32]]]:
     used, inputs = [], []
     for one in _spread(store, most):
         try:
-            inputs.append(module_input(first_encoder(model), one))
+            inputs.append(module_input(first_encoder(model), one, leads))
         except ClocsError:
             continue
         used.append(one)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,18 +16,25 @@ from clocs.recording import Recording
 from clocs.training.checkpoint import Checkpoint
 
 
-def module_input(checkpoint: Checkpoint, recording: Recording) -> NDArray[np.float32]:
+def module_input(
+    checkpoint: Checkpoint, recording: Recording, leads: Sequence[str] | None = None
+) -> NDArray[np.float32]:
     """(leads, samples) in mV at the encoder's rate, in whole frames, nan where missing.
 
     Resampled, filtered and rounded as the recording is before it is embedded. Of an encoder of
     many leads, these are its own, in its order; else those of its card that the recording has.
+
+    Args:
+        checkpoint: The encoder; of a classifier, its first.
+        recording: At any rate, with any leads.
+        leads: Which ones, in place of those of the card; for an encoder of one lead at a time.
 
     Raises:
         ClocsError: The recording is too short, has none of the leads, or a gap in every frame.
     """
     spec, known = checkpoint.card.frame, known_leads(checkpoint)
     recording = placed(recording, known)
-    wanted = known or leads_of(checkpoint, None)
+    wanted = known or leads_of(checkpoint, leads)
     own = with_leads(recording, spec, wanted)
     count = int(frame_count(own.samples, own.rate, spec))
     values, step = cut_windows(
