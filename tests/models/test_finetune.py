@@ -17,12 +17,14 @@ from clocs.errors import CheckpointError, LeakError, SettingError
 from clocs.evaluation import score_groups
 from clocs.frames.make import make_frames
 from clocs.models.classifier import load_classifier
+from clocs.models.classifier_scores import predictions_of
 from clocs.models.reference import distance
 from clocs.models.scored_part import labelled_part, score_part
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain_frames import pretrain_frames
 from clocs.training import leak_guard
 from clocs.training.settings import Settings
+from tiny_leads import many_lead_checkpoints, tiny_leads
 
 QUICK: dict[str, Any] = {"epochs": 2, "batch_size": 64, "lr": 1e-3, "resamples": 50}
 
@@ -268,3 +270,44 @@ def test_the_limits_of_abstention_are_those_of_validation_recordings(
     rest = card.scores["abstention"]
     assert rest["coverage"] == pytest.approx(rest["recordings"] / card.scores["recordings"])
     assert {"auc", "f1", "accuracy", "too_noisy", "too_far"} <= rest.keys()
+
+
+def assert_predicted_as_scored(classifier: Classifier, store: Store, frames: Frames) -> None:
+    """What `clocs.predict` says of the test part is what the scores are of."""
+    table = clocs.predict(classifier, store, split="test")
+    scored = score_part(classifier, labelled_part(classifier, frames, 2))
+    made = predictions_of(classifier.card, scored)
+    own = {name: place for place, name in enumerate(made.columns()["recording"])}
+    rows = [own[name] for name in table["recording"]]
+    assert len(rows) == len(made)
+    columns = [f"p({label})" for label in classifier.card.labels]
+    chances = table.select(columns).to_numpy()
+    assert np.allclose(chances, made.probabilities[0][rows], atol=1e-5)
+    assert np.allclose(table["quality"].to_numpy(), scored.quality[rows], atol=1e-5)
+    within = table["abstained"].is_null().sum()
+    assert within == classifier.card.scores["abstention"]["recordings"]
+
+
+def test_prediction_gives_the_probabilities_that_were_scored(
+    linear: Classifier, small_store: Store, small_frames: Frames
+) -> None:
+    assert_predicted_as_scored(linear, small_store, small_frames)
+
+
+def test_encoders_of_many_leads_are_fine_tuned_too(small_store: Store) -> None:
+    frames = make_frames(small_store, spec=FrameSpec(2.5, 500), leads=("I", "II", "V2"))
+    with tiny_leads():
+        group = many_lead_checkpoints(frames)
+        made = clocs.finetune(group, small_store, head="whole", members="ensemble", **QUICK)
+        assert made.encoders[0].card.frame == frames.spec
+        found = clocs.evaluate_classifier(made, small_store, resamples=50)
+        assert_close(found, made.card.scores)
+        assert_predicted_as_scored(made, small_store, frames)
+
+
+def test_a_classifier_is_no_encoder_to_start_from(
+    linear: Classifier, small_store: Store, tmp_path: Path
+) -> None:
+    linear.save(tmp_path / "linear.safetensors")
+    with pytest.raises(SettingError, match="classifier already"):
+        clocs.finetune(tmp_path / "linear.safetensors", small_store)

@@ -42,9 +42,9 @@ from clocs.cli.options import (
 )
 from clocs.errors import SettingError
 from clocs.evaluation.protocols import PROTOCOLS
+from clocs.evaluation.training_options import PROTOCOL_OF_HEAD
 
 EXAMPLE = "Example: clocs finetune runs/chapman-cmsc chapman --head whole --out rhythm.safetensors"
-_PROTOCOLS = {"linear": "linear-converged", "whole": "finetune"}
 
 
 def finetune(
@@ -174,7 +174,7 @@ def finetune(
 
 def command() -> Callable[..., None]:
     """`finetune` with the options of its protocols."""
-    rows = [PROTOCOLS[name] for name in _PROTOCOLS.values()]
+    rows = [PROTOCOLS[name] for name in PROTOCOL_OF_HEAD.values()]
     return with_options_of(rows, finetune, panel="Options of linear or whole")
 
 

@@ -93,7 +93,7 @@ def in_one_sentence(command: click.Command) -> Iterator[None]:
 
 def _after_interruption(command: str) -> str:
     """What is kept of this command's work, and how to go on."""
-    if command != "pretrain":
+    if command not in ("pretrain", "finetune"):
         return _AFTER_INTERRUPTION.get(command, _NOTHING)
     words = [word for word in sys.argv[1:] if word != "--resume"]
     return f"to continue, run: {shlex.join(['clocs', *words, '--resume'])}"

@@ -13,3 +13,6 @@ STOP_BY = Option(
     "Which validation score the kept epoch is the best by",
     choices=("loss", "auc"),
 )
+
+# the protocols by which classifiers are trained: of a layer on a frozen encoder, and of both
+PROTOCOL_OF_HEAD = {"linear": "linear-converged", "whole": "finetune"}

@@ -13,9 +13,10 @@ from clocs.evaluation.evaluate import frames_for
 from clocs.evaluation.groups import score_groups
 from clocs.evaluation.labelled_rows import By
 from clocs.evaluation.protocols import find_protocol
+from clocs.evaluation.training_options import PROTOCOL_OF_HEAD
 from clocs.frames.folds import split_of
 from clocs.models.assembled import assembled, calibrated
-from clocs.models.classifier import Classifier, load_classifier
+from clocs.models.classifier import Classifier, is_classifier, load_classifier
 from clocs.models.classifier_card import INTENDED_USE
 from clocs.models.classifier_scores import scores_on_test
 from clocs.models.finetune_folder import Work
@@ -29,7 +30,6 @@ from clocs.training.settings import Keep, OptimiserName, Schedule, Settings
 
 Head = Literal["linear", "whole"]
 Members = Literal["best", "ensemble"]
-PROTOCOL_OF: dict[Head, str] = {"linear": "linear-converged", "whole": "finetune"}
 
 
 def finetune(
@@ -135,7 +135,7 @@ def finetune(
     for given, choices in ((head, Head), (members, Members)):
         if given not in get_args(choices):
             raise SettingError(f"{given!r:.50} is not one of {', '.join(get_args(choices))}")
-    row = find_protocol(PROTOCOL_OF[head])
+    row = find_protocol(PROTOCOL_OF_HEAD[head])
     options = chosen_options(row, options)
     encoders = _encoders(checkpoint, seeds, alike=not row.trains and fraction == 1 and not labels)
     if any(one.card.in_mv for one in encoders):
@@ -225,6 +225,8 @@ def _encoders(
     checkpoint: Checkpoint | Sequence[Checkpoint] | Path | str, seeds: int | None, *, alike: bool
 ) -> list[Checkpoint]:
     """One per member; `alike` says that seeds of one encoder would all be the same classifier."""
+    if isinstance(checkpoint, Path | str) and is_classifier(checkpoint):
+        raise SettingError(f"{checkpoint} is a classifier already; give an encoder")
     given = list(as_checkpoints(checkpoint))
     if not given:
         raise SettingError("there is nothing to fine-tune: give at least one checkpoint")
