@@ -28,7 +28,7 @@ def test_signals_are_those_of_the_store(session: Session, small_store: Store) ->
     ids = small_store.table.filter(pl.col("patient") == patient)["id"].to_list()
     found = []
     for number in range(len(ids)):
-        facts, arrays = unpack(session.signal(code, number, start=1.0, seconds=2.0, lead="V2"))
+        facts, arrays = unpack(packed_signal(session.recording(code, number), 1.0, 2.0, "V2"))
         found.append((facts["unit"], facts["gain"], arrays["digital"].tolist()))
     for name in ids:  # in an order that their IDs do not tell
         own = small_store.recording(name).select(["V2"])

@@ -29,6 +29,10 @@ def explore(
         Path | None,
         typer.Option(help="File written by `clocs embed --level patient`; avoids encoding."),
     ] = None,
+    model: Annotated[
+        list[Path] | None,
+        typer.Option(help="Classifier that predicts and explains what is shown; may be repeated."),
+    ] = None,
     runs: Annotated[Path | None, typer.Option(help="Folder with a report to show.")] = None,
     port: Annotated[
         int, typer.Option(help="Port to listen on; 0 picks a free one.", min=0, max=65535)
@@ -82,6 +86,7 @@ def explore(
             *(store or ()),
             checkpoint=checkpoint,
             embeddings=embeddings,
+            model=model or (),
             runs=runs,
             cache=cache,
             show_ids=show_ids,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from clocs.errors import CheckpointError, SettingError
 from clocs.experiments.demo_data import demo_store_and_encoder
@@ -11,11 +12,15 @@ from clocs.explorer.embedding_cache import embed_stores
 from clocs.explorer.patient_map import Projection
 from clocs.explorer.pseudonyms import in_order_of_pseudonyms, key_of
 from clocs.explorer.reference_distances import distances_between_patients
+from clocs.explorer.saved_classifiers import SavedClassifiers
 from clocs.explorer.session import Session
 from clocs.files import cache_folder, private_cache, seed_files, sha256_of
 from clocs.patients.embeddings import Embeddings, expect_distinct
 from clocs.store.store import Store, as_store
 from clocs.training.shipped import weights_path
+
+if TYPE_CHECKING:
+    from clocs.models.classifier import Classifier
 
 
 def open_session(
@@ -23,6 +28,7 @@ def open_session(
     stores: Sequence[Store | Path] = (),
     checkpoint: Path | None = None,
     embeddings: Path | None = None,
+    models: Sequence[Classifier | Path | str] = (),
     runs: Path | None = None,
     cache: Path | None = None,
     show_ids: bool = False,
@@ -33,6 +39,7 @@ def open_session(
     cache = cache or cache_folder()
     private_cache(cache)
     report = find_report(runs) if runs is not None else None
+    saved = SavedClassifiers.load(models) if models else None
     title = ""
     if not stores and checkpoint is None and embeddings is None:
         store, checkpoint = demo_store_and_encoder(cache / "demo", progress=progress)
@@ -79,6 +86,7 @@ def open_session(
         stores=opened,
         key=key,
         checkpoint=file,
+        models=saved,
         report=report,
         show_ids=show_ids,
         title=title or ", ".join(opened) or (embeddings.stem if embeddings else ""),

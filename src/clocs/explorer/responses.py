@@ -18,6 +18,7 @@ class SessionFacts(BaseModel):
     show_ids: bool
     signals: bool
     uploads: bool
+    models: list[str]  # names of saved classifiers
     report: bool
     projection: ProjectionState
     not_embedded: int
@@ -46,6 +47,23 @@ class DatasetPrediction(BaseModel):
     tested_on: int
     auc: float | None
     classes: list[Prediction]
+
+
+class LabelPrediction(BaseModel):
+    label: str
+    probability: float
+    threshold: float | None  # from which probability on it is predicted
+    predicted: bool
+
+
+class ModelPrediction(BaseModel):
+    model: int  # a saved classifier, by its place in the session's `models`
+    name: str
+    dataset: str  # whose labels it learned
+    multilabel: bool
+    problem: str | None  # why there is no prediction
+    abstained: str | None  # why no label is predicted, though there are probabilities
+    classes: list[LabelPrediction]  # by descending probability
 
 
 class RecordingFacts(BaseModel):

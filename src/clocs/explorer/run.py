@@ -8,7 +8,7 @@ import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from importlib.util import find_spec
@@ -20,6 +20,7 @@ from clocs.web.listening import address_of, checked_token, listen, names_of
 
 if TYPE_CHECKING:
     from clocs.explorer.session import Session
+    from clocs.models.classifier import Classifier
     from clocs.store.store import Store
 
 
@@ -27,6 +28,7 @@ def explore(
     *stores: Store | Path | str,
     checkpoint: Path | str | None = None,
     embeddings: Path | str | None = None,
+    model: Classifier | Path | str | Sequence[Classifier | Path | str] = (),
     runs: Path | str | None = None,
     cache: Path | str | None = None,
     show_ids: bool = False,
@@ -45,6 +47,9 @@ def explore(
         checkpoint: The encoder; a folder means its first seed.
         embeddings: A file written by `clocs.embed` at level 'patient', used instead of encoding
             the stores.
+        model: Classifiers, their files or the names of shipped ones. They predict the recordings
+            and uploads that are shown, and explain it; without any, a logistic regression is
+            fitted to the embeddings of each labelled dataset.
         runs: A folder with a report to show.
         cache: Folder for computed embeddings and maps; the system's cache folder by default.
         show_ids: Show patients' own IDs instead of pseudonyms.
@@ -75,6 +80,7 @@ def explore(
         stores=[Path(one) if isinstance(one, str) else one for one in stores],
         checkpoint=Path(checkpoint) if checkpoint else None,
         embeddings=Path(embeddings) if embeddings else None,
+        models=model if isinstance(model, Sequence) and not isinstance(model, str) else [model],
         runs=Path(runs) if runs else None,
         cache=Path(cache) if cache else None,
         show_ids=show_ids,

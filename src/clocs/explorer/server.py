@@ -16,9 +16,16 @@ from fastapi import Depends, FastAPI, HTTPException, Path, Query, Request, Respo
 from clocs._version import __version__
 from clocs.explorer import responses
 from clocs.explorer.patient_map import ProjectionState
-from clocs.explorer.session import LONGEST, NEIGHBOURS, Session, UnknownPatientError
+from clocs.explorer.session import (
+    LONGEST,
+    NEIGHBOURS,
+    Session,
+    UnknownPatientError,
+    packed_signal,
+)
 from clocs.explorer.uploads import Uploads
 from clocs.patients.filters import Where
+from clocs.recording import Recording
 from clocs.web import shield
 from clocs.web.problems import Problem, add_problems
 from clocs.web.upload_form import FORM
@@ -31,6 +38,10 @@ K = Annotated[int, Query(ge=1, le=100, description="Number of neighbours.")]
 Start = Annotated[float, Query(ge=0, le=1e6, allow_inf_nan=False, description="Seconds.")]
 Seconds = Annotated[float, Query(gt=0, le=LONGEST, allow_inf_nan=False, description="Length.")]
 Lead = Annotated[str | None, Query(max_length=24, description="Only this lead.")]
+Model = Annotated[int, Query(ge=0, lt=1000, description="Place among the session's `models`.")]
+Explained = Annotated[
+    str | None, Query(max_length=200, description="Label; the most probable one by default.")
+]
 Label = Annotated[str | None, Query(max_length=100, description="Only patients with this label.")]
 Age = Annotated[float | None, Query(ge=0, le=150, allow_inf_nan=False, description="Years.")]
 Sex = Annotated[Literal["female", "male"] | None, Query(description="Only this sex.")]
@@ -73,7 +84,7 @@ def make_api(session: Session) -> FastAPI:
     _add_pages(app, session)
     _add_session(app, session)
     _add_patients(app, session)
-    _add_uploads(app, Uploads(session))
+    _add_uploads(app, session, Uploads(session))
     return app
 
 
@@ -122,7 +133,24 @@ def _add_patients(app: FastAPI, session: Session) -> None:
         code: Code, number: Number, start: Start = 0, seconds: Seconds = 60, lead: Lead = None
     ) -> Response:
         """Samples of a recording, packed: int16 with gain and baseline."""
-        return _binary(session.signal(code, number, start=start, seconds=seconds, lead=lead))
+        return _binary(packed_signal(session.recording(code, number), start, seconds, lead))
+
+    @app.get("/api/patients/{code}/recordings/{number}/predictions")
+    def predictions(code: Code, number: Number) -> list[responses.ModelPrediction]:
+        """What the saved classifiers predict for a recording."""
+        return _predicted(session, session.recording(code, number))
+
+    @app.get(
+        "/api/patients/{code}/recordings/{number}/explanation",
+        responses=_BINARY,
+        response_class=Response,
+    )
+    def explanation(
+        code: Code, number: Number, model: Model = 0, label: Explained = None
+    ) -> Response:
+        """How much each moment of each lead speaks for a label, packed."""
+        recording = session.recording(code, number)
+        return _binary(session.predictor().explain(model, recording, label))
 
     @app.get("/api/patients/{code}/neighbours")
     def neighbours(code: Code, where: Conditions, k: K = NEIGHBOURS) -> responses.Neighbours:
@@ -137,7 +165,7 @@ def _add_patients(app: FastAPI, session: Session) -> None:
         return Response(_table(near), media_type="text/csv", headers=headers)
 
 
-def _add_uploads(app: FastAPI, uploads: Uploads) -> None:
+def _add_uploads(app: FastAPI, session: Session, uploads: Uploads) -> None:
     reader = UploadReader()
 
     @app.post("/api/uploads", status_code=201, openapi_extra=_UPLOAD)
@@ -156,7 +184,17 @@ def _add_uploads(app: FastAPI, uploads: Uploads) -> None:
         code: UploadCode, start: Start = 0, seconds: Seconds = 60, lead: Lead = None
     ) -> Response:
         """Samples of an upload, packed."""
-        return _binary(uploads.signal(code, start=start, seconds=seconds, lead=lead))
+        return _binary(packed_signal(uploads.recording(code), start, seconds, lead))
+
+    @app.get("/api/uploads/{code}/predictions")
+    def upload_predictions(code: UploadCode) -> list[responses.ModelPrediction]:
+        """What the saved classifiers predict for an upload."""
+        return _predicted(session, uploads.recording(code))
+
+    @app.get("/api/uploads/{code}/explanation", responses=_BINARY, response_class=Response)
+    def upload_explanation(code: UploadCode, model: Model = 0, label: Explained = None) -> Response:
+        """How much each moment of each lead of an upload speaks for a label, packed."""
+        return _binary(session.predictor().explain(model, uploads.recording(code), label))
 
 
 def _add_pages(app: FastAPI, session: Session) -> None:
@@ -189,6 +227,11 @@ def _add_pages(app: FastAPI, session: Session) -> None:
             raise HTTPException(404, "there is no report; start the explorer with `runs`")
         headers = {"content-security-policy": shield.REPORT_CSP}
         return Response(session.report.read_bytes(), media_type="text/html", headers=headers)
+
+
+def _predicted(session: Session, recording: Recording) -> list[responses.ModelPrediction]:
+    made = session.predictor().predict(recording)
+    return [responses.ModelPrediction.model_validate(one) for one in made]
 
 
 def _binary(content: bytes) -> Response:

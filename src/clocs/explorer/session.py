@@ -23,6 +23,7 @@ from clocs.explorer.patient_map import UNKNOWN_AGE, Projection, label_names, map
 from clocs.explorer.predictors import Predictors
 from clocs.explorer.pseudonyms import pseudonyms
 from clocs.explorer.reference_distances import ReferenceDistances
+from clocs.explorer.saved_classifiers import SavedClassifiers
 from clocs.frames.frames import SEXES
 from clocs.frames.splits import PARTS
 from clocs.patients.embeddings import Embeddings
@@ -52,6 +53,7 @@ class Session:
     stores: Mapping[str, Store]  # by dataset, for the signals; possibly not of every dataset
     key: bytes  # of the pseudonyms
     checkpoint: Path | None = None  # for uploads
+    models: SavedClassifiers | None = None  # which predict; where None, fitted ones do
     report: Path | None = None  # a page with results
     show_ids: bool = False
     title: str = "clocs"
@@ -98,6 +100,7 @@ class Session:
             "show_ids": self.show_ids,
             "signals": bool(self.stores),
             "uploads": self.checkpoint is not None,
+            "models": [] if self.models is None else self.models.names,
             "report": self.report is not None,
             "projection": state,
             "not_embedded": len(self.embeddings.only_zeros),
@@ -174,13 +177,23 @@ class Session:
             for number, one in enumerate([] if table is None else table.iter_rows(named=True))
         ]
         facts = self.summary(row)
-        predicted = self.predictors.predict(self.embeddings.vectors[row], [facts["dataset"]])
-        return facts | {"recordings": listed, "predictions": predicted}
+        vector, dataset = self.embeddings.vectors[row], facts["dataset"]
+        return facts | {"recordings": listed, "predictions": self.fitted(vector, [dataset])}
 
-    def signal(
-        self, code: str, number: int, *, start: float, seconds: float, lead: str | None
-    ) -> bytes:
-        """A recording's samples, packed."""
+    def fitted(
+        self, vector: NDArray[np.float32], datasets: Sequence[str] | None = None
+    ) -> list[dict[str, Any]]:
+        """Predictions of fitted classifiers; none where saved ones predict."""
+        return [] if self.models is not None else self.predictors.predict(vector, datasets)
+
+    def predictor(self) -> SavedClassifiers:
+        """The saved classifiers."""
+        if self.models is None:
+            raise SettingError("no classifier is loaded; start the explorer with `model`")
+        return self.models
+
+    def recording(self, code: str, number: int) -> Recording:
+        """One of a patient's, under a name that gives no ID away."""
         row = self.row(code)
         table = self._recordings(row)
         if table is None or number >= table.height:
@@ -193,8 +206,7 @@ class Session:
             raise SettingError(
                 f"recording {number + 1} of {self.name(row)} cannot be read; see the terminal"
             ) from None
-        shown = replace(recording, id=f"{number + 1} of {self.name(row)}")
-        return packed_signal(shown, start, seconds, lead)
+        return replace(recording, id=f"{number + 1} of {self.name(row)}")
 
     def _recordings(self, row: int) -> pl.DataFrame | None:
         """In the store's order if IDs are shown, else in the order of their pseudonyms."""
@@ -216,7 +228,8 @@ class Session:
     def warm(self) -> None:
         """Prepare what the first click would otherwise wait for."""
         self.index  # noqa: B018
-        self.predictors.fit()
+        if self.models is None:
+            self.predictors.fit()
 
     def neighbours(
         self, code: str, k: int = NEIGHBOURS, where: Where | None = None

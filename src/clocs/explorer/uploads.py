@@ -18,7 +18,6 @@ from clocs.explorer.session import (
     NEIGHBOURS,
     Session,
     UnknownPatientError,
-    packed_signal,
     recording_facts,
 )
 from clocs.recording import Recording
@@ -130,12 +129,12 @@ class Uploads:
             "recording": recording_facts(one.leads, one.samples, one.rate, one.unit),
             "position": position,
             "neighbours": near,
-            "predictions": [] if vector is None else self._session.predictors.predict(vector),
+            "predictions": [] if vector is None else self._session.fitted(vector),
         }
 
-    def signal(self, code: str, *, start: float, seconds: float, lead: str | None) -> bytes:
-        """An upload's samples, packed."""
-        return packed_signal(self._get(code).recording, start, seconds, lead)
+    def recording(self, code: str) -> Recording:
+        """As it was uploaded."""
+        return self._get(code).recording
 
     def _get(self, code: str) -> Upload:
         with self._lock:

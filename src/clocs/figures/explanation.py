@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from clocs.figures.ecg_paper import ecg_paper
-from clocs.models.explain import Explanation
+from clocs.models.explanation import Explanation
 
 _BRIGHTEST = 99.5  # percentile of the contributions that has the full colour
 

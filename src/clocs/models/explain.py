@@ -10,9 +10,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +20,7 @@ from torch import Tensor
 from clocs.errors import SettingError
 from clocs.formats.read import read
 from clocs.models.classifier import Classifier, as_classifier
+from clocs.models.explanation import Explanation
 from clocs.models.module_input import module_input
 from clocs.patients.encode import known_leads, leads_of, placed
 from clocs.recording import Recording
@@ -33,59 +32,6 @@ LONGEST = 600.0  # seconds that can be explained at once
 CELL = 0.1  # seconds that a straight line replaces at a time
 DELETED = 0.05  # share of all cells, those that speak most for the label, of `logit_without`
 _AT_ONCE = 512  # windows of a lead encoded at a time
-
-
-@dataclass(frozen=True, eq=False)
-class Explanation:
-    """How much each moment of each lead speaks for a label, or against it.
-
-    Attributes:
-        recording: All of what was given.
-        label: Which is explained.
-        probability: Of the label, by the whole recording.
-        probabilities: Of all labels.
-        leads: That the classifier saw, which are the rows of `attribution`.
-        start: Second of the recording at which the explained stretch begins.
-        attribution: (leads, samples) at the recording's rate: by how much the logit falls where
-            0.1 s around a sample are a straight line, between such stretches interpolated; negative
-            where it rises, nan where the classifier saw nothing.
-        logit: Of the label, by the frames of the stretch; of exclusive classes, minus the mean of
-            all.
-        logit_without: The same where the twentieth of the stretch that speaks most for the label is
-            replaced by straight lines.
-    """
-
-    recording: Recording
-    label: str
-    probability: float
-    probabilities: dict[str, float]
-    leads: tuple[str, ...]
-    start: float
-    attribution: NDArray[np.float32]
-    logit: float
-    logit_without: float
-
-    @property
-    def seconds(self) -> float:
-        """Length of the explained stretch."""
-        return float(self.attribution.shape[1] / self.recording.rate)
-
-    def facts(self) -> dict[str, Any]:
-        """Plain values for JSON; None where the classifier saw nothing."""
-        names = (
-            *("label", "probability", "probabilities", "leads", "start", "seconds"),
-            *("logit", "logit_without"),
-        )
-        by_lead = {
-            lead: [None if math.isnan(v) else float(f"{v:.4g}") for v in values]
-            for lead, values in zip(self.leads, self.attribution.tolist(), strict=True)
-        }
-        return {
-            "recording": self.recording.id,
-            **{name: getattr(self, name) for name in names},
-            "rate": self.recording.rate,
-            "attribution": by_lead,
-        }
 
 
 def explain(
@@ -164,7 +110,7 @@ class Explainer:
         leads = tuple(lead for lead in rows if lead in recording.leads)
         x = torch.from_numpy(module_input(self.checkpoint, recording))
         sums, counts = self.frame_logits(x)
-        p = self.classifier.probabilities(sums.sum(dim=0, keepdim=True) / counts.sum())[0]
+        p = self._p(sums, counts)
         k = self._most_probable(p) if label is None else self.card.labels.index(label)
         first, last = _chosen_frames(
             self.logit_of(k, sums).numpy(), counts.numpy(), spec.seconds, start, seconds
@@ -192,6 +138,18 @@ class Explainer:
             logit=logits[0],
             logit_without=logits[1],
         )
+
+    @torch.no_grad()
+    def probabilities(self, recording: Recording) -> dict[str, float]:
+        """Of each label, by the whole recording."""
+        recording = placed(recording, known_leads(self.checkpoint))
+        x = torch.from_numpy(module_input(self.checkpoint, recording))
+        return dict(zip(self.card.labels, self._p(*self.frame_logits(x)).tolist(), strict=True))
+
+    def _p(self, sums: Tensor, counts: Tensor) -> Tensor:
+        """(classes,) calibrated probabilities."""
+        mean = sums.sum(dim=0, keepdim=True) / counts.sum()
+        return self.classifier.probabilities(mean)[0]
 
     def logit_of(self, k: int, logits: Tensor) -> Tensor:
         """(n, classes) -> (n,): that of class k; what all exclusive classes share says nothing."""

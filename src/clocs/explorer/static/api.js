@@ -39,11 +39,26 @@ export function upload(files, rate, unit) {
   return json("/api/uploads", { method: "POST", body });
 }
 
+const placeOf = (source) => (source.upload ? `/api/uploads/${source.upload}` : `/api/patients/${source.patient}/recordings/${source.number}`);
+
+export const predictions = (source, options) => json(`${placeOf(source)}/predictions`, options);
+
+// How much each moment of each lead speaks for a label, as a share of what speaks most.
+export async function explanation(source, { model, label }, options) {
+  const query = new URLSearchParams({ model });
+  if (label) query.set("label", label);
+  const { facts, arrays } = await binary(`${placeOf(source)}/explanation?${query}`, options);
+  const [count, samples] = arrays.attribution.shape;
+  const sizes = arrays.attribution.filter((v) => !Number.isNaN(v)).map(Math.abs).sort();
+  const most = sizes[Math.floor(0.995 * (sizes.length - 1))] || 1;
+  const shares = new Map();
+  for (let i = 0; i < count; i++) shares.set(facts.leads[i], arrays.attribution.subarray(i * samples, (i + 1) * samples).map((v) => v / most));
+  return { ...facts, samples, shares };
+}
+
 // A signal: one trace per lead, in mV, or in adu if the gain is unknown.
 export async function signal(source, { lead, seconds = 60, abort } = {}) {
-  const place = source.upload
-    ? `/api/uploads/${source.upload}/signal`
-    : `/api/patients/${source.patient}/recordings/${source.number}`;
+  const place = source.upload ? `${placeOf(source)}/signal` : placeOf(source);
   const query = new URLSearchParams({ seconds });
   if (lead) query.set("lead", lead);
   const { facts, arrays } = await binary(`${place}?${query}`, { signal: abort });

@@ -90,8 +90,17 @@ export class Viewer {
     canvas.height = Math.round(height * ratio);
     canvas.style.width = `${canvas.width / ratio}px`; // whole pixels, because scaling blurs
     canvas.style.height = `${canvas.height / ratio}px`;
-    drawPaper(this.pen, { signal: this.signal, strips, rows, width, scale, start: view.start, ratio });
+    drawPaper(this.pen, { signal: this.signal, strips, rows, width, scale, start: view.start, ratio, explanation: this.explanation });
     canvas.dataset.drawn = "yes";
+    canvas.dataset.explained = this.explanation?.label ?? "";
+  }
+
+  // Colours behind the traces, beginning where they do if that is out of sight; null takes them away.
+  explain(explanation) {
+    this.explanation = explanation;
+    const { start, shown } = this.view;
+    const outside = explanation && (explanation.start < start || explanation.start > start + shown / 2);
+    this.view.set(outside ? { start: explanation.start } : {});
   }
 
   #listen() {

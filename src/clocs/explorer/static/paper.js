@@ -63,13 +63,21 @@ export const heightOf = (rows) => 5 * Math.ceil((rows.reduce((sum, r) => sum + r
 
 export const secondsIn = (width, scale) => Math.max(0.2, (width / (MM * scale) - PULSE - 2) / MM_PER_SECOND);
 
-// Draws one page. width: CSS pixels; scale: 1 for actual size; start: seconds.
-export function drawPaper(pen, { signal, strips, rows, width, scale, start, ratio = 1 }) {
+// Draws one page. width: CSS pixels; scale: 1 for actual size; start: seconds; explanation: bands of
+// colour behind the traces, or nothing.
+export function drawPaper(pen, { signal, strips, rows, width, scale, start, ratio = 1, explanation = null }) {
   const mm = MM * scale, height = heightOf(rows) * mm;
   const ink = { minor: colour("minor"), major: colour("major"), trace: colour("trace") };
   pen.setTransform(ratio, 0, 0, ratio, 0, 0);
   pen.fillStyle = colour("paper");
   pen.fillRect(0, 0, width, height);
+  const baselines = [];
+  rows.reduce((y, row, i) => { baselines[i] = (y + row.above) * mm; return y + row.above + row.below; }, 2);
+  const seconds = secondsIn(width, scale), left = PULSE * mm, all = deflections(signal);
+  if (explanation) for (const { row, from, to, lead } of strips) {
+    const { above, below } = rows[row], x0 = left + from * seconds * MM_PER_SECOND * mm;
+    shade(pen, explanation, lead, { x0, top: baselines[row] - above * mm, height: (above + below) * mm, mm, from: start + from * seconds, seconds: (to - from) * seconds });
+  }
   for (const [step, paint, line] of [[1, ink.minor, 0.6], [5, ink.major, 0.8]]) {
     if (step * mm < 2.2) continue; // too fine to see
     // The 5 mm lines are on whole pixels, all equally sharp; the fine ones would then be uneven.
@@ -81,9 +89,6 @@ export function drawPaper(pen, { signal, strips, rows, width, scale, start, rati
     pen.lineWidth = line;
     pen.stroke();
   }
-  const baselines = [];
-  rows.reduce((y, row, i) => { baselines[i] = (y + row.above) * mm; return y + row.above + row.below; }, 2);
-  const seconds = secondsIn(width, scale), left = PULSE * mm, all = deflections(signal);
   pen.strokeStyle = pen.fillStyle = ink.trace;
   pen.lineJoin = "round";
   for (const { row, from, to, lead } of strips) {
@@ -107,6 +112,24 @@ export function drawPaper(pen, { signal, strips, rows, width, scale, start, rati
     label(pen, text, x0 + BESIDE * mm, base - Math.min(rows[row].above - NAME / 2, Math.max(6.2, peak + NAME / 2 + 0.4)) * mm);
   }
   return height;
+}
+
+// A band behind a strip: one colour for what speaks for the label, another against it.
+function shade(pen, { shares, rate, start, samples }, lead, { x0, top, height, mm, from, seconds }) {
+  const values = shares.get(lead);
+  if (!values) return;
+  const begin = Math.max(from, start), end = Math.min(from + seconds, start + samples / rate);
+  const x = (time) => Math.round(x0 + (time - from) * MM_PER_SECOND * mm);
+  const paints = [colour("against"), colour("for")];
+  for (let px = x(begin); px < x(end); px++) {
+    const time = from + (px + 0.5 - x0) / (MM_PER_SECOND * mm);
+    const value = values[Math.min(samples - 1, Math.max(0, Math.round((time - start) * rate)))];
+    if (Number.isNaN(value)) continue;
+    pen.globalAlpha = 0.75 * Math.min(1, Math.abs(value));
+    pen.fillStyle = paints[Number(value > 0)];
+    pen.fillRect(px, top, 1, height);
+  }
+  pen.globalAlpha = 1;
 }
 
 // A polyline; where several samples share a pixel, its lowest and highest.

@@ -5,6 +5,7 @@ import { $, factsOf, make, save, segments, sentence, toast } from "./dom.js";
 import { closeness, distanceKey, distancePlot } from "./distances.js";
 import { View, Viewer } from "./ecg.js";
 import { symbol } from "./fields.js";
+import { SavedPredictions } from "./predictions.js";
 import { drawThumbnail, hasClinical } from "./paper.js";
 
 const THUMBNAIL_LEADS = ["II", "ECG", "I", "V2"];
@@ -129,7 +130,9 @@ export class Detail {
       make("button", { type: "button", onclick: () => view.set({ scale: "fit", start: 0 }) }, "Fit"),
       make("button", { type: "button", title: "Actual size (25 mm/s, 10 mm/mV)", onclick: () => view.set({ scale: 1 }) }, "1:1"),
       make("button", { type: "button", title: "Save the ECG as an image", onclick: async () => save(`ecg-${patient.code ?? patient.name}.png`, await viewer.picture(patient.name)) }, "PNG"));
-    box.replaceChildren(head, make("div", { class: "ecg" }, canvas), scale);
+    const saved = this.app.session.models.length && new SavedPredictions(source, (label) => this.chip(label), stop);
+    if (saved) kinds.before(saved.button);
+    box.replaceChildren(head, make("div", { class: "ecg" }, canvas), scale, ...(saved ? [saved.box] : []));
     let signal;
     try {
       signal = await api.signal(source, { seconds: 600, abort: stop });
@@ -153,6 +156,7 @@ export class Detail {
     view.addEventListener("change", draw);
     view.set({});
     this.view = view;
+    saved?.show(viewer, recording.labels.length ? recording.labels : patient.labels);
   }
 
   #predictions(predictions, labels) {
