@@ -22,8 +22,8 @@ from clocs.models.classifier import Classifier
 from clocs.training.checkpoint import load_checkpoint
 from clocs.web.packing import unpack
 from explorer.conftest import Served, serving
-from explorer.files import wfdb_files
 from some_classifier import some_classifier
+from upload_files import wfdb_files
 
 expect.set_options(timeout=20_000)  # a busy machine is slow to draw
 
