@@ -13,7 +13,7 @@ import torch
 
 import clocs
 from clocs import Checkpoint, Classifier, Frames, FrameSpec, Store
-from clocs.errors import CheckpointError, LeakError, SettingError
+from clocs.errors import CheckpointError, ClocsWarning, LeakError, SettingError
 from clocs.evaluation import score_groups
 from clocs.frames.make import make_frames
 from clocs.models.classifier import load_classifier
@@ -311,3 +311,20 @@ def test_a_classifier_is_no_encoder_to_start_from(
     linear.save(tmp_path / "linear.safetensors")
     with pytest.raises(SettingError, match="classifier already"):
         clocs.finetune(tmp_path / "linear.safetensors", small_store)
+
+
+def test_a_store_without_the_classifiers_leads_is_refused_unless_others_are_named(
+    linear: Classifier, small_store: Store
+) -> None:
+    (encoder,) = linear.encoders
+    leads = ("V7", *encoder.card.leads)
+    partly = replace(encoder, card=replace(encoder.card, leads=leads))
+    with pytest.warns(ClocsWarning, match="no lead V7"):
+        found = clocs.evaluate_classifier(
+            replace(linear, encoders=(partly,)), small_store, resamples=0
+        )
+    assert found["auc"] == pytest.approx(linear.card.scores["auc"], abs=1e-9)
+    none = replace(linear, encoders=(replace(encoder, card=replace(encoder.card, leads=("V7",))),))
+    with pytest.raises(SettingError, match="with `leads`"):
+        clocs.evaluate_classifier(none, small_store)
+    assert clocs.evaluate_classifier(none, small_store, leads=["II"], resamples=0)["auc"] > 0

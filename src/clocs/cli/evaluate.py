@@ -149,6 +149,7 @@ def evaluate(
             checkpoints,
             store,
             label_names=pairs_of(label_names, "label_names"),
+            leads=names_of(leads),
             split=split,
             test_folds=folds_of(test_folds),
             validation_folds=folds_of(validation_folds),

@@ -68,7 +68,7 @@ def assembled(
         encoders=tuple(one.card for one in made),
         temperature=(1.0,) * len(labels),
         thresholds=(None,) * len(labels),
-        training=facts | {"kept": kept} | plain(per_member),
+        training=facts | {"kept": kept, "labelled": result.evaluation.labelled} | plain(per_member),
     )
     layers = [result.classifiers[m].weights for m in kept]
     top = {k: torch.cat([one[f"head.{k}"] for one in layers]) for k in ("weight", "bias")}

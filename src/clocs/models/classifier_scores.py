@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from clocs.errors import LeakError, SettingError
+from clocs.errors import ClocsWarning, LeakError, SettingError
 from clocs.evaluation import metrics
 from clocs.evaluation.comparison import draws_of, plan_of
 from clocs.evaluation.predictions import Predictions, numbered
@@ -26,6 +27,7 @@ from clocs.models.classifier import Classifier, as_classifier
 from clocs.models.classifier_card import ClassifierCard
 from clocs.models.reference import distance
 from clocs.models.scored_part import ScoredPart, labelled_part, score_part
+from clocs.recording import UNNAMED_LEAD
 from clocs.store.store import Store, as_store
 from clocs.training import leak_guard
 from clocs.training.card import Card
@@ -39,6 +41,7 @@ def evaluate_classifier(
     store: Store | Path | str,
     *,
     label_names: Mapping[str, str] | None = None,
+    leads: Sequence[str] | None = None,
     split: Literal["hash", "folds"] | None = None,
     test_folds: Sequence[str] | None = None,
     validation_folds: Sequence[str] | None = None,
@@ -54,6 +57,8 @@ def evaluate_classifier(
         classifier: A classifier, or its file.
         store: Recordings with the same labels.
         label_names: What labels of the store are called in the classifier, where they differ.
+        leads: By name; those that the classifier was trained on by default, as far as the store has
+            them.
         split: Whether the 'hash' of patients or official 'folds' decide who is tested on; as in
             training by default, where it was on this dataset.
         test_folds: The folds to test on.
@@ -77,7 +82,7 @@ def evaluate_classifier(
     frames = make_frames(
         store,
         spec=encoder.frame,
-        leads=_leads(encoder, store),
+        leads=_leads(encoder, store) if leads is None else leads,
         split=by,
         split_seed=split_seed or 0,
     )
@@ -87,11 +92,20 @@ def evaluate_classifier(
 
 def _leads(encoder: Card, store: Store) -> list[str]:
     """Those of the classifier that the store has."""
-    found = list(leads_of_those(store, encoder.encoder.get("leads") or encoder.leads))
+    wanted = tuple(encoder.encoder.get("leads") or encoder.leads)
+    found = leads_of_those(store, wanted)
     if not found:
         raise SettingError(
-            f"the classifier reads {', '.join(encoder.leads)}, and {store.path} has none of them, "
-            f"only {', '.join(store.leads)}; evaluate it on another store"
+            f"the classifier reads {', '.join(wanted)}, and {store.path} has none of them; choose "
+            f"from {', '.join(store.leads)} with `leads`"
+        )
+    missing = [lead for lead in wanted if lead not in store.leads]
+    if missing and found != [UNNAMED_LEAD]:
+        warnings.warn(
+            f"{store.path} has no lead {', '.join(missing)}: the classifier reads "
+            f"{', '.join(found)} alone",
+            ClocsWarning,
+            stacklevel=3,
         )
     return found
 
