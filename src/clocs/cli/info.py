@@ -22,7 +22,8 @@ EXAMPLE = "Example: clocs info chapman --json"
 
 def info(
     path: Annotated[
-        Path, typer.Argument(help="A store, a checkpoint (file or folder) or an index.")
+        Path,
+        typer.Argument(help="A store, a checkpoint (file or folder), a classifier or an index."),
     ],
     leads: Leads = None,
     split_seed: SplitSeed = 0,
@@ -31,9 +32,11 @@ def info(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show what is in a store, a checkpoint or an index."""
+    """Show what is in a store, a checkpoint, a classifier or an index."""
     from clocs.patients.index_folder import index_facts, is_index_folder
+    from clocs.training.shipped import named_path
 
+    path = named_path(path)
     facts: Any
     tables: list[RenderableType]
     if is_index_folder(path):
@@ -43,8 +46,12 @@ def info(
         tables, verified = [index_table(facts)], "all vectors and rows match their hashes"
     elif path.suffix == ".safetensors" or any(path.glob("seed-*.safetensors")):
         from clocs.cli.tables.checkpoints import card_facts, card_table
+        from clocs.models.classifier import is_classifier
         from clocs.training.checkpoint import load_checkpoints
 
+        if is_classifier(path):
+            _show_classifier(path, as_json=as_json)
+            return
         cards = [card_facts(checkpoint) for checkpoint in load_checkpoints(path)]
         facts = cards if path.is_dir() else cards[0]
         tables, verified = [card_table(card) for card in cards], ""
@@ -66,6 +73,18 @@ def info(
         out.print(table)
     if verify and verified:
         out.print(f"Verified: {verified}.")
+
+
+def _show_classifier(path: Path, *, as_json: bool) -> None:
+    from clocs.cli.tables.classifiers import scores_table
+    from clocs.models.classifier import load_classifier
+
+    card = load_classifier(path).card
+    if as_json:
+        print_json(card.facts())
+        return
+    out.print(scores_table(card, card.scores))
+    out.print(f"All about it: clocs models {path}", markup=False)
 
 
 def store_facts(

@@ -20,7 +20,7 @@ from clocs.models.classifier_card import ClassifierCard
 from clocs.models.classifier_module import ClassifierModule
 from clocs.training.checkpoint import CLASSIFIER as FILE
 from clocs.training.checkpoint import HALF, STORED_AS, Checkpoint, load_checkpoint
-from clocs.training.shipped import SHIPPED, weights_path
+from clocs.training.shipped import named_path, weights_path
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,7 @@ class Classifier:
 
 def is_classifier(path: Path | str) -> bool:
     """Whether the file, or the shipped model of that name, is a classifier."""
-    row = SHIPPED.get(str(path))
-    path = row.file if row is not None and not Path(path).exists() else Path(path)
+    path = named_path(path)
     return path.suffix == ".safetensors" and path.is_file() and FILE.is_kind_of(path)
 
 

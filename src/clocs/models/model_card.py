@@ -104,11 +104,18 @@ def _classes(classifier: Classifier | None) -> list[list[str]]:
         f"{label} {'none' if limit is None else f'{limit:.3f}'}"
         for label, limit in zip(card.labels, card.thresholds, strict=True)
     ]
+    given = card.training.get("settings", {}) | {
+        "class_weights": card.training.get("class_weights")
+    }
+    settings = ", ".join(
+        f"{name.replace('_', ' ')} {value}" for name, value in given.items() if value
+    )
     limits = ", ".join(f"{name} {value:.3g}" for name, value in card.limits.items())
     return [
         ["classes", ", ".join(card.labels)],
         ["classes of one recording", "several" if card.multilabel else "one"],
         ["learned with labels", learned],
+        *([["settings", settings]] if settings else []),
         ["members", str(len(card.encoders))],
         ["temperature", ", ".join(f"{one:.3f}" for one in dict.fromkeys(card.temperature))],
         ["thresholds", ", ".join(thresholds)],
@@ -120,16 +127,19 @@ def _facts(model: Checkpoint | Classifier) -> list[list[str]]:
     checkpoint = model if isinstance(model, Checkpoint) else model.encoders[0]
     card, training = checkpoint.card, checkpoint.card.training
     weights = sum(tensor.numel() for tensor in checkpoint.weights.values())
-    facts = [
-        ["method", f"`{card.method}`"],
-        ["network", f"`{card.encoder['name']}`, {weights:,} weights"],
-        ["leads", ", ".join(card.encoder.get("leads") or card.leads)],
-        ["frame", f"{card.frame.seconds:g} s at {card.frame.rate:g} Hz"],
-        ["input", card.normalisation],
+    trained = [
         ["seed", str(card.seed)],
         ["epochs", f"{card.metrics['epochs']:,}"],
         ["optimiser", f"{training.get('optimiser', 'adam')}, learning rate {training.get('lr'):g}"],
         ["batch", f"{training.get('batch_size')} instances"],
+    ]
+    facts = [
+        ["method" if isinstance(model, Checkpoint) else "pre-trained by", f"`{card.method}`"],
+        ["network", f"`{card.encoder['name']}`, {weights:,} weights"],
+        ["leads", ", ".join(card.encoder.get("leads") or card.leads)],
+        ["frame", f"{card.frame.seconds:g} s at {card.frame.rate:g} Hz"],
+        ["input", card.normalisation],
+        *(trained if isinstance(model, Checkpoint) else []),
         ["weights stored as", str(card.environment.get(STORED_AS, "float32"))],
         ["version of clocs", card.clocs],
     ]
