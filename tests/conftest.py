@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import clocs
+from clocs.files import cache_folder
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -28,6 +29,36 @@ with suppress(ImportError):  # a machine with a GPU may have torch and pytest al
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
+# Files that take longest, the longest first. They are started first, so that at the end no worker
+# has a long one to itself while the others have nothing to do.
+SLOW = (
+    "test_wheel.py",
+    "test_tutorial.py",
+    "test_same_results.py",
+    "test_docs.py",
+    "test_killed.py",
+    "test_fuzz.py",
+    "test_page.py",
+    "test_runner.py",
+    "test_demo.py",
+    "test_block_native.py",
+    "test_windows_triton.py",
+    "test_every_encoder.py",
+    "test_contrast_triton.py",
+    "test_many_leads_evaluation.py",
+    "test_messages.py",
+    "test_loop.py",
+    "test_compiled.py",
+    "test_explorer_run.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slow files first; else as collected."""
+    place = {name: number for number, name in enumerate(SLOW)}
+    items.sort(key=lambda item: place.get(item.path.name, len(SLOW)))
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Tests marked `gpu` are skipped by name where there is none."""
     if item.get_closest_marker("gpu") and not torch.cuda.is_available():
@@ -40,6 +71,17 @@ def one_reader() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("clocs.store.prepare.default_processes", lambda: 1)
         yield
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path) -> Path:
+    """A folder for XDG_CACHE_HOME: empty but for the compiled code, which takes seconds to make."""
+    folder = tmp_path / "cache"
+    native = folder / "clocs" / "native"
+    native.mkdir(parents=True, mode=0o700)
+    for library in (cache_folder() / "native").glob("[!.]*.so"):
+        shutil.copy(library, native)
+    return folder
 
 
 @pytest.fixture(scope="session")
@@ -66,6 +108,15 @@ def small_frames(small_store: Store) -> Frames:
     from clocs.frames.make import make_frames
 
     return make_frames(small_store)
+
+
+@pytest.fixture(scope="session")
+def few_frames(tmp_path_factory: pytest.TempPathFactory) -> Frames:
+    """The first twelve of these patients, for claims about trainings that need no more."""
+    from clocs.frames.make import make_frames
+
+    out = tmp_path_factory.mktemp("few") / "store"
+    return make_frames(clocs.prepare("synthetic", out=out, patients=12, seed=3))
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,7 @@ def flipped(content: bytes, most: int, *, empty: bool = True) -> Iterator[bytes]
         yield bytes(changed)
 
 
-def read_damaged(path: Path, read: Callable[[], object], *, most: int = 400) -> int:
+def read_damaged(path: Path, read: Callable[[], object], *, most: int = 200) -> int:
     """Flip bits of a file one by one: each time `read` must refuse it, or give what it gave before.
 
     Returns:

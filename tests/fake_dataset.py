@@ -37,7 +37,7 @@ class FakeDataset:
     change: Callable[[int, Recording], Recording] = lambda _, recording: recording
     seen: list[str] = field(default_factory=list)
     log: Path | None = None
-    delay: float = 0.0
+    halt: int | None = None  # this one and later ones are never read to their end
     notices: tuple[str, ...] = ()
 
     def concluded(self, table: object) -> FakeDataset:
@@ -59,8 +59,9 @@ class FakeDataset:
             handle = os.open(self.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
             os.write(handle, f"{entry.id}\n".encode())
             os.close(handle)
-        time.sleep(self.delay)
         number = int(entry.id[1:])
+        while self.halt is not None and number >= self.halt:
+            time.sleep(1)
         if number % 10 == 3:
             raise UnusableError("flat", "all leads are flat")
         if number % 10 == 7:
@@ -89,7 +90,7 @@ class FakeDataset:
 
 
 def main() -> None:
-    """Prepare slowly, in small parts, for a test that kills it: OUT LOG.
+    """Prepare in small parts, never to the end, for a test that kills it: OUT LOG.
 
     Nothing here imports polars, so that the readers are forked, as on the command line.
     """
@@ -99,7 +100,7 @@ def main() -> None:
     chunks.CHUNK_SAMPLES, chunks.CHUNKS_PER_PART = 50_000, 2
     assert "polars" not in sys.modules
     prepare_dataset(
-        FakeDataset(count=200, log=Path(sys.argv[2]), delay=0.02), Path(sys.argv[1]), workers=2
+        FakeDataset(count=200, log=Path(sys.argv[2]), halt=190), Path(sys.argv[1]), workers=2
     )
 
 

@@ -121,11 +121,11 @@ def test_names_in_python_examples_exist() -> None:
 
 
 @pytest.mark.parametrize("name", ["own-datasets.md", "python.md"])
-def test_pages_of_python_run_as_written(name: str, tmp_path: Path) -> None:
+def test_pages_of_python_run_as_written(name: str, own_cache: Path, tmp_path: Path) -> None:
     """All blocks of a page one after the other, as a person would paste them into a notebook."""
     script = tmp_path / "page.py"
     script.write_text("\n".join(blocks(ROOT / "docs" / name, "python")), encoding="utf-8")
-    made = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "HF_HOME": str(tmp_path / "cache")}
+    made = {"XDG_CACHE_HOME": str(own_cache), "HF_HOME": str(own_cache)}
     done = subprocess.run(
         [sys.executable, script],
         cwd=tmp_path,
@@ -133,7 +133,7 @@ def test_pages_of_python_run_as_written(name: str, tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -126,11 +127,18 @@ def interrupted(frames: Frames, out: Path, *, at: int) -> None:
         pretrain_frames(frames, PLAN, out, save_every=0, on_epoch=stop)
 
 
-@pytest.fixture
-def run(small_frames: Frames, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def stopped(small_frames: Frames, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was interrupted in epoch 5: the state is of epoch 4, the previous one of 3."""
-    interrupted(small_frames, tmp_path / "run", at=5)
-    return tmp_path / "run"
+    folder = tmp_path_factory.mktemp("stopped") / "run"
+    interrupted(small_frames, folder, at=5)
+    return folder
+
+
+@pytest.fixture
+def run(stopped: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    return Path(shutil.copytree(stopped, tmp_path / "run"))
 
 
 def weights(frames: Frames, out: Path) -> bytes:
@@ -138,22 +146,28 @@ def weights(frames: Frames, out: Path) -> bytes:
     return (out / "seed-0.safetensors").read_bytes()
 
 
+@pytest.fixture(scope="module")
+def undisturbed(small_frames: Frames, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The weights of a run that nobody interrupted."""
+    return weights(small_frames, tmp_path_factory.mktemp("undisturbed") / "run")
+
+
 @pytest.mark.parametrize("damage", [b"", b"not a state", None])
 def test_where_the_last_state_is_damaged_the_one_before_serves(
-    run: Path, small_frames: Frames, damage: bytes | None
+    run: Path, small_frames: Frames, undisturbed: bytes, damage: bytes | None
 ) -> None:
     state = run / STATE
     state.write_bytes(state.read_bytes()[:-9] if damage is None else damage)
     with pytest.warns(ClocsWarning, match=rf"{STATE} is not .* resuming from {PREVIOUS}, epoch 3"):
         resumed = weights(small_frames, run)
-    assert resumed == weights(small_frames, run.parent / "whole")
+    assert resumed == undisturbed
     assert [line["epoch"] for line in lines(run)] == [1, 2, 3, 4, 5, 6]
     assert not (run / PREVIOUS).exists()
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_a_flipped_bit_in_the_last_state_is_noticed(
-    run: Path, small_frames: Frames, seed: int
+    run: Path, small_frames: Frames, undisturbed: bytes, seed: int
 ) -> None:
     """The run goes on from the state before, and ends with the weights of an undisturbed one."""
     content = bytearray((run / STATE).read_bytes())
@@ -162,7 +176,7 @@ def test_a_flipped_bit_in_the_last_state_is_noticed(
     (run / STATE).write_bytes(content)
     with pytest.warns(ClocsWarning, match=f"{STATE} is not .* resuming from {PREVIOUS}, epoch 3"):
         resumed = weights(small_frames, run)
-    assert resumed == weights(small_frames, run.parent / "whole")
+    assert resumed == undisturbed
 
 
 def test_no_flipped_bit_of_a_state_is_taken_for_sound(run: Path) -> None:
@@ -172,7 +186,7 @@ def test_no_flipped_bit_of_a_state_is_taken_for_sound(run: Path) -> None:
     draw = random.Random(0)
     places = [*range(8 * header), *(draw.randrange(8 * len(content)) for _ in range(300))]
     refused = 0
-    for place in draw.sample(places, 900):
+    for place in draw.sample(places, 400):
         damaged = bytearray(content)
         damaged[place // 8] ^= 1 << place % 8
         (run / STATE).write_bytes(damaged)
@@ -184,7 +198,7 @@ def test_no_flipped_bit_of_a_state_is_taken_for_sound(run: Path) -> None:
             continue
         for field in fields(Fleet):
             assert torch.equal(getattr(found, field.name), getattr(whole, field.name)), place
-    assert refused > 800
+    assert refused > 350
 
 
 def test_a_state_without_a_digest_is_not_resumed(run: Path, small_frames: Frames) -> None:
@@ -224,10 +238,10 @@ def test_the_command_says_once_that_it_goes_on_from_the_state_before(
 
 
 def test_killed_between_the_two_renames_the_previous_state_serves(
-    run: Path, small_frames: Frames
+    run: Path, small_frames: Frames, undisturbed: bytes
 ) -> None:
     (run / STATE).replace(run / PREVIOUS)
-    assert weights(small_frames, run) == weights(small_frames, run.parent / "whole")
+    assert weights(small_frames, run) == undisturbed
 
 
 def test_where_both_states_are_damaged_it_says_so_and_touches_nothing(

@@ -129,7 +129,7 @@ from clocs.limited_workers import LimitedWorkers
 class Sleeps(Act):
     def __call__(self, item):
         self.log.write_text("asleep")
-        time.sleep(100)
+        time.sleep(3600)
 
 workers = LimitedWorkers(Sleeps(Path(sys.argv[1])), None, 2, LIMITS, fork=True)
 workers.submit(["a"])
@@ -151,7 +151,7 @@ def test_processes_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     assert len(children) == 2
     parent.kill()
     parent.wait()
-    _, alive = psutil.wait_procs(children, timeout=60)
+    _, alive = psutil.wait_procs(children, timeout=600)
     assert not alive
 
 

@@ -14,6 +14,7 @@ import pytest
 from clocs.errors import BusyError
 from clocs.locks import LOCK, locked
 from clocs.store.store import Store, open_store
+from command_line import clocs
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs locks on files")
 
@@ -23,14 +24,14 @@ from pathlib import Path
 from clocs.locks import locked
 with locked(Path(sys.argv[1])):
     print("held", flush=True)
-    time.sleep(60)
+    time.sleep(3600)
 """
 
 
 def start(*arguments: object) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, *map(str, arguments)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 
 
@@ -92,19 +93,17 @@ while got < 200:
     (tmp_path / "count").write_text("0")
     children = [start("-c", script, tmp_path / "folder") for _ in range(3)]
     for child in children:
-        _, complaint = child.communicate(timeout=60)
+        _, complaint = child.communicate(timeout=600)
         assert child.returncode == 0, complaint
     assert (tmp_path / "count").read_text() == "600"
 
 
 def busy(*arguments: object) -> None:
     """This command is refused in one sentence."""
-    second = start("-m", "clocs", *arguments)
-    printed, complaint = second.communicate(timeout=60)
-    assert second.returncode == 1
-    assert printed == ""
-    assert "being written by another process" in complaint
-    assert len(complaint.strip().splitlines()) == 1
+    done = clocs(*arguments, code=1)
+    assert done.stdout == ""
+    assert "being written by another process" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
 
 
 def wait_for(path: Path, child: subprocess.Popen[str]) -> None:
@@ -114,7 +113,8 @@ def wait_for(path: Path, child: subprocess.Popen[str]) -> None:
 
 
 def test_two_pretrainings_cannot_share_a_folder(small_store: Store, tmp_path: Path) -> None:
-    command = ("pretrain", small_store.path, "--out", tmp_path / "run", "--embedding-dim", 8)
+    few = ("--embedding-dim", 8, "--patience", 10_000)
+    command = ("pretrain", small_store.path, "--out", tmp_path / "run", *few)
     first = start("-m", "clocs", *command, "--epochs", 10_000)
     try:
         wait_for(tmp_path / "run" / "log.jsonl", first)
@@ -127,22 +127,30 @@ def test_two_pretrainings_cannot_share_a_folder(small_store: Store, tmp_path: Pa
     assert not list((tmp_path / "run").glob("seed-*"))
 
 
+PREPARE = """
+import sys
+from clocs import prepare
+def wait(*_):
+    if not waited:
+        waited.append(print("writing", flush=True))
+        sys.stdin.readline()
+waited = []
+prepare("synthetic", out=sys.argv[1], patients=4, progress=wait)
+"""
+
+
 def test_two_preparations_cannot_share_a_store(tmp_path: Path) -> None:
     out = tmp_path / "store"
-    command = ("prepare", "synthetic", "--patients", 400, "--out", out)
-    first = start("-m", "clocs", *command)
-    wait_for(out / LOCK, first)
-    first.send_signal(signal.SIGSTOP)  # while it writes
-    try:
-        busy(*command)
-    finally:
-        first.send_signal(signal.SIGCONT)
-    _, complaint = first.communicate(timeout=60)
+    command = ("prepare", "synthetic", "--patients", 4, "--out", out)
+    first = start("-c", PREPARE, out)
+    assert first.stdout is not None
+    assert first.stdout.readline() == "writing\n"
+    assert (out / LOCK).exists()
+    busy(*command)
+    _, complaint = first.communicate("\n", timeout=600)
     assert first.returncode == 0, complaint
     store = open_store(out)
     store.verify()
-    assert len(store) == 800
+    assert len(store) == 8
     assert not (out / LOCK).exists()
-    again = start("-m", "clocs", *command)  # a finished store is nobody's to write: no lock
-    again.communicate(timeout=60)
-    assert again.returncode == 0
+    clocs(*command)  # a finished store is nobody's to write: no lock

@@ -14,7 +14,7 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "tutorial.md"
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
-def test_the_tutorial_runs_as_written(tmp_path: Path) -> None:
+def test_the_tutorial_runs_as_written(own_cache: Path, tmp_path: Path) -> None:
     write_ward(tmp_path / "ward")
     programs = tmp_path / "bin"
     programs.mkdir()
@@ -22,7 +22,7 @@ def test_the_tutorial_runs_as_written(tmp_path: Path) -> None:
     (programs / "clocs").chmod(0o755)
     environment = os.environ | {
         "PATH": f"{programs}:{os.environ['PATH']}",
-        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        "XDG_CACHE_HOME": str(own_cache),
         "COLUMNS": "150",
     }
     said = []

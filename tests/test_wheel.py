@@ -242,4 +242,4 @@ def test_the_explorer_answers_from_the_installed_wheel(installed: Path, demo: Pa
             assert answer.status == 200 and b"<title>" in answer.read()
     finally:
         started.terminate()
-        started.wait(timeout=30)
+        started.wait(timeout=300)

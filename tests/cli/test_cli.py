@@ -110,13 +110,16 @@ def test_the_process_ends_with_the_commands_code_and_words(
         assert (done.returncode, done.stdout, done.stderr) == (code, here.stdout, here.stderr)
 
 
-def test_prepare_never_imports_torch(tmp_path: Path) -> None:
+def test_preparing_and_counting_import_neither_torch_nor_a_signal_library(tmp_path: Path) -> None:
+    store = str(tmp_path / "s")
     code = (
-        "import sys; sys.argv = ['clocs', 'prepare', 'synthetic', '--patients', '2', "
-        f"'--out', {str(tmp_path / 's')!r}, '--json']\n"
+        "import sys\n"
         "from clocs.cli.main import app\n"
-        "app(standalone_mode=False)\n"
-        "assert 'torch' not in sys.modules\n"
+        f"for words in (['prepare', 'synthetic', '--patients', '2', '--out', {store!r}],\n"
+        f"              ['info', {store!r}]):\n"
+        "    sys.argv = ['clocs', *words]\n"
+        "    app(standalone_mode=False)\n"
+        "assert not {'torch', 'scipy.signal'} & sys.modules.keys()\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

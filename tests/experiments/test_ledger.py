@@ -22,7 +22,7 @@ from pathlib import Path
 from clocs.experiments.ledger import Ledger
 with Ledger(Path(sys.argv[1])).claim("a") as held:
     print(*held, flush=True)
-    time.sleep(60)
+    time.sleep(3600)
 """
 
 

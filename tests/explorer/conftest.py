@@ -115,7 +115,7 @@ def page(browser: Browser, guarded: Served) -> Iterator[Page]:
     """The explorer, opened with its token; any error in the page fails the test."""
     context = browser.new_context(viewport={"width": 1280, "height": 800}, accept_downloads=True)
     page = context.new_page()
-    page.set_default_timeout(20_000)
+    page.set_default_timeout(60_000)
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.on(

@@ -6,16 +6,20 @@ import contextlib
 import json
 import logging
 import socket
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import psutil
 import pytest
 
+from clocs.errors import SourceError
 from clocs.explorer import uploads
 from clocs.explorer.session import Session
+from clocs.recording import Recording
+from clocs.web import upload_reader
 from clocs.web.connections import ConnectionLimits, FewLines
 from clocs.web.upload_reader import AT_ONCE
 from explorer.conftest import Served, serving
@@ -30,11 +34,19 @@ def half_sent(served: Served, count: int) -> Iterator[list[socket.socket]]:
     with contextlib.ExitStack() as stack:
         made = []
         for _ in range(count):
-            one = stack.enter_context(socket.create_connection(("127.0.0.1", served.port), 10))
+            one = stack.enter_context(socket.create_connection(("127.0.0.1", served.port), 60))
             with contextlib.suppress(OSError):
                 one.sendall(HALF)
             made.append(one)
         yield made
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    """Whether it holds, at the latest in a minute: a busy machine is slow."""
+    until = time.monotonic() + 60
+    while not holds() and time.monotonic() < until:
+        time.sleep(0.02)
+    return holds()
 
 
 def is_closed(one: socket.socket, within: float) -> bool:
@@ -56,9 +68,9 @@ def test_half_sent_headers_neither_lock_the_server_nor_fill_the_log(
         half_sent(served, 300) as slow,
     ):
         for _ in range(20):  # each on a connection of its own
-            assert httpx.get(f"{served.url}/api/session", timeout=10).status_code == 200
+            assert httpx.get(f"{served.url}/api/session", timeout=60).status_code == 200
         assert len(served.connections) <= 32
-        assert sum(is_closed(one, 0.01) for one in slow) >= 300 - 32
+        assert eventually(lambda: sum(is_closed(one, 0.01) for one in slow) >= 300 - 32)
     assert len(caplog.records) <= 2
 
 
@@ -67,32 +79,34 @@ def test_a_header_that_takes_too_long_ends_the_connection(session: Session) -> N
         serving(session, limits=ConnectionLimits(header_seconds=0.3)) as served,
         half_sent(served, 1) as (slow,),
     ):
-        assert is_closed(slow, 10)
+        assert is_closed(slow, 60)
         with socket.create_connection(("127.0.0.1", served.port)) as silent:
-            assert is_closed(silent, 10)
-        with socket.create_connection(("127.0.0.1", served.port)) as second:
-            second.sendall(HALF + b"no\r\n\r\n")
-            second.settimeout(10)
-            assert second.recv(12) == b"HTTP/1.1 200"
-            second.recv(MB)
-            second.sendall(HALF)  # of a further request on the same connection
-            began = time.monotonic()
-            while second.recv(MB):
-                pass
-            assert time.monotonic() - began < 5
+            assert is_closed(silent, 60)
+        answered = b""
+        while not answered:  # nothing if this machine took too long to send it
+            with (
+                socket.create_connection(("127.0.0.1", served.port), 60) as second,
+                contextlib.suppress(ConnectionError),
+            ):
+                second.sendall(HALF + b"no\r\n\r\n")
+                answered = second.recv(12)
+                second.sendall(HALF)  # of a further request on the same connection
+                while second.recv(MB):
+                    pass
+        assert answered == b"HTTP/1.1 200"
 
 
 def test_a_body_after_its_response_is_not_received_for_ever(session: Session) -> None:
     with (
-        serving(session, limits=ConnectionLimits(header_seconds=0.3)) as served,
-        socket.create_connection(("127.0.0.1", served.port), 10) as endless,
+        serving(session, limits=ConnectionLimits(header_seconds=1.0)) as served,
+        socket.create_connection(("127.0.0.1", served.port), 60) as endless,
         contextlib.suppress(OSError),
     ):
         endless.sendall(b"POST /api/session HTTP/1.1\r\nHost: 127.0.0.1\r\n")
         endless.sendall(b"Transfer-Encoding: chunked\r\n\r\n")
         assert endless.recv(12) == b"HTTP/1.1 405"
-        began = time.monotonic()
-        while time.monotonic() - began < 20:
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
             endless.sendall(b"1\r\nx\r\n")
             time.sleep(0.01)
         pytest.fail("the server still receives")
@@ -110,13 +124,9 @@ def test_a_visitor_who_does_not_read_is_dropped(session: Session) -> None:
         with contextlib.suppress(OSError):
             for _ in range(40):
                 deaf.sendall(ask.encode())
-        for expected in (1, 0):  # opened, then dropped
-            for _ in range(500):
-                if len(served.connections) == expected:
-                    break
-                time.sleep(0.02)
-            else:
-                pytest.fail(f"{len(served.connections)} connections are open, not {expected}")
+        deaf.settimeout(60)
+        assert deaf.recv(12) == b"HTTP/1.1 200"  # it was opened; then it is dropped
+        assert eventually(lambda: not served.connections)
 
 
 def test_visitors_beyond_the_limit_are_told_to_come_back_if_all_others_are_busy(
@@ -131,8 +141,8 @@ def test_visitors_beyond_the_limit_are_told_to_come_back_if_all_others_are_busy(
         for _ in range(3):  # busy: their bodies are awaited
             one = stack.enter_context(socket.create_connection(("127.0.0.1", served.port)))
             one.sendall(start)
-        time.sleep(0.3)
-        answer = httpx.get(f"{served.url}/api/session", timeout=10)
+        assert eventually(lambda: sum(not one.is_idle for one in served.connections) == 3)
+        answer = httpx.get(f"{served.url}/api/session", timeout=60)
         assert answer.status_code == 503
         assert int(answer.headers["retry-after"]) > 0
         assert "try again" in answer.json()["message"]
@@ -147,8 +157,15 @@ def test_connections_are_without_delay(session: Session) -> None:
 
 
 def test_many_uploads_at_once_are_queued_within_memory_while_the_page_answers(
-    served: Served,
+    served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    go = threading.Event()
+
+    def waiting(*given: object) -> Recording:
+        go.wait(300)
+        raise SourceError("it is damaged; give another file")
+
+    monkeypatch.setattr(upload_reader, "read_in_worker", waiting)
     block = b"1.5,2.5,3.5,4.5\n" * (MB // 16)
     head = b'--x\r\nContent-Disposition: form-data; name="files"; filename="own.csv"\r\n\r\n'
     end = b"\r\n--x--\r\n"
@@ -162,18 +179,21 @@ def test_many_uploads_at_once_are_queued_within_memory_while_the_page_answers(
         yield end
 
     def upload(_: int) -> httpx.Response:
-        return httpx.post(f"{served.url}/api/uploads", content=body(), headers=headers, timeout=120)
+        return httpx.post(f"{served.url}/api/uploads", content=body(), headers=headers, timeout=600)
 
     process = psutil.Process()
     before = peak = process.memory_info().rss
     with ThreadPoolExecutor(40) as pool:
         sent = [pool.submit(upload, i) for i in range(40)]
         while not all(one.done() for one in sent):
-            assert httpx.get(f"{served.url}/api/session", timeout=20).status_code == 200
+            assert httpx.get(f"{served.url}/api/session", timeout=60).status_code == 200
             peak = max(peak, process.memory_info().rss)
+            time.sleep(0.05)
+            if sum(one.done() for one in sent) == 40 - AT_ONCE:  # all others were refused
+                go.set()
     answers = [one.result() for one in sent]
     refused = [one for one in answers if one.status_code == 503]
-    assert len(refused) >= 40 - 3 * AT_ONCE
+    assert len(refused) == 40 - AT_ONCE
     assert all(int(one.headers["retry-after"]) > 0 for one in refused)
     assert all(json.loads(one.text)["message"] for one in answers)
     assert peak - before < 40 * 8 * MB

@@ -1,16 +1,18 @@
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
-import time
 import webbrowser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import httpx
 import pytest
 from typer.testing import CliRunner
 
@@ -87,9 +89,15 @@ def test_an_explorer_that_is_terminated_leaves_no_temporary_files(
         command, stdout=subprocess.PIPE, text=True, env=os.environ | {"TMPDIR": str(temporary)}
     )
     assert running.stdout is not None
-    assert running.stdout.readline().startswith("file://")
+    opened = running.stdout.readline().strip()
+    assert opened.startswith("file://")
     assert list(temporary.glob("clocs-explorer-*"))
-    time.sleep(1)
+    page = Path(opened.removeprefix("file://")).read_text("utf-8")
+    (port,) = set(re.findall(r"127\.0\.0\.1:(\d+)", page))
+    while running.poll() is None:  # until it serves
+        with contextlib.suppress(httpx.ConnectError):
+            httpx.get(f"http://127.0.0.1:{port}/", timeout=60)
+            break
     running.terminate()
-    assert running.wait(60) == 128 + signal.SIGTERM
+    assert running.wait(600) == 128 + signal.SIGTERM
     assert not list(temporary.glob("clocs-*"))

@@ -74,7 +74,7 @@ def test_junk_of_operating_systems_is_left_out(tmp_path: Path) -> None:
 def test_pieces_of_a_file_are_those_of_the_whole_in_any_order(
     tmp_path: Path, method: str | int
 ) -> None:
-    whole = np.random.default_rng(1).integers(0, 9, 3_000_000, np.uint8).tobytes()
+    whole = np.arange(750_000, dtype="<u4").tobytes()
     if isinstance(method, str):
         (tmp_path / "a.bin").write_bytes(whole)
         source = open_source(tmp_path)

@@ -21,7 +21,7 @@ from fuzz.run import fuzz, replay
 from fuzz.targets import TARGETS
 from fuzz.worker import Tally
 
-INPUTS = 40  # of each target; `script/fuzz` reads more
+INPUTS = 25  # of each target; `script/fuzz` reads more
 
 
 @pytest.fixture(scope="module")
@@ -43,15 +43,20 @@ def test_every_format_and_dataset_is_fuzzed() -> None:
 
 @pytest.fixture(scope="module")
 def broken(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Tally]:
-    return fuzz(
-        list(broken_targets.TARGETS),
-        inputs=1,
-        workers=1,
-        out=tmp_path_factory.mktemp("broken"),
-        table="fuzz.broken_targets",
-        cpu_seconds=0.03,
-        wall_seconds=5.0,
-    )
+    """The one that hangs is on its own: a limit that is soon reached could hit others by chance."""
+    names = list(broken_targets.TARGETS)
+    found: dict[str, Tally] = {}
+    for some, wall_seconds in (([n for n in names if n != "hang"], 300.0), (["hang"], 1.0)):
+        found |= fuzz(
+            some,
+            inputs=1,
+            workers=1,
+            out=tmp_path_factory.mktemp("broken"),
+            table="fuzz.broken_targets",
+            cpu_seconds=0.3,
+            wall_seconds=wall_seconds,
+        )
+    return found
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import math
 
 import pytest
@@ -18,6 +19,7 @@ def slow_patient_nce(z: Tensor, patients: Tensor, tau: float) -> Tensor:
     """The paper's equations letter by letter, in loops; z: (views, batch, dim), one member."""
     views, batch, _ = z.shape
 
+    @functools.cache
     def s(a: int, i: int, b: int, k: int) -> Tensor:
         norms = z[a, i].norm() * z[b, k].norm()
         return (z[a, i] @ z[b, k]) / norms / tau if norms > 0 else z.new_zeros(())

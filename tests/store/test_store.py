@@ -75,7 +75,7 @@ recordings = st.builds(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(recordings, min_size=1, max_size=8), st.integers(1, 300))
 def test_any_recording_survives_the_store(
     tmp_path_factory: pytest.TempPathFactory,
@@ -242,8 +242,8 @@ def test_no_flipped_bit_of_a_store_changes_what_is_read(tmp_path: Path) -> None:
         )
 
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
-        refused = read_damaged(file, read, most=300)
-        assert refused > 100 or file.name in ("zarr.json", "rows_without_recording.json"), file
+        refused = read_damaged(file, read, most=120)
+        assert refused > 40 or file.name in ("zarr.json", "rows_without_recording.json"), file
 
 
 def test_a_chunk_that_is_no_chunk_is_named(store: Store) -> None:

@@ -72,10 +72,10 @@ class Hill(Task):
         return {"loss": (weights["w"][:, 0] - self.goals).abs()}
 
 
-def test_a_fleet_equals_its_singles_in_float64(small_frames: Frames) -> None:
-    fleet = train(small_frames, [4, 9, 1], epochs=3, dtype=torch.float64)
+def test_a_fleet_equals_its_singles_in_float64(few_frames: Frames) -> None:
+    fleet = train(few_frames, [4, 9, 1], epochs=2, dtype=torch.float64)
     for member, seed in enumerate([4, 9, 1]):
-        alone = train(small_frames, [seed], epochs=3, dtype=torch.float64)
+        alone = train(few_frames, [seed], epochs=2, dtype=torch.float64)
         assert alone.validation_loss[0] == pytest.approx(fleet.validation_loss[member], rel=1e-9)
         for name, tensor in alone.weights.items():
             assert torch.allclose(tensor[0], fleet.weights[name][member], atol=1e-10), name
@@ -129,13 +129,13 @@ def test_the_last_weights_are_kept_without_early_stopping_where_asked_for() -> N
     "method", ["supervised", "mtssl", "byol", "simclr", "cmsc", "cmlc", "cmsmlc"]
 )
 def test_every_method_trains_as_a_fleet_that_equals_its_singles(
-    small_frames: Frames, method: str
+    few_frames: Frames, method: str
 ) -> None:
-    """Float64 weights after 8 steps; perturbations, heads and BYOL's target included."""
+    """Float64 weights after two epochs; perturbations, heads and BYOL's target included."""
 
     def weights(seeds: list[int]) -> Trained:
-        task = contrast(small_frames, len(seeds), method, torch.float64)
-        settings = Settings(epochs=2, batch_size=32, lr=1e-3)
+        task = contrast(few_frames, len(seeds), method, torch.float64)
+        settings = Settings(epochs=2, batch_size=16, lr=1e-3)
         return fit(task, seeds, settings, device=CPU, dtype=torch.float64)
 
     both = weights([5, 2])

@@ -198,17 +198,17 @@ def train(
     return fit(task, seeds, settings, device=CPU, dtype=dtype, **more)
 
 
-def test_a_fleet_with_all_options_equals_its_singles(small_frames: Frames) -> None:
-    both = train(small_frames, [5, 2], torch.float64)
+def test_a_fleet_with_all_options_equals_its_singles(few_frames: Frames) -> None:
+    both = train(few_frames, [5, 2], torch.float64)
     for member, seed in enumerate([5, 2]):
-        alone = train(small_frames, [seed], torch.float64)
+        alone = train(few_frames, [seed], torch.float64)
         for name, tensor in (alone.weights | alone.buffers).items():
             together = (both.weights | both.buffers)[name][member]
             assert torch.allclose(tensor[0], together, atol=1e-9), name
 
 
 def test_a_run_with_all_options_resumes_to_identical_weights(
-    small_frames: Frames, tmp_path: Path
+    few_frames: Frames, tmp_path: Path
 ) -> None:
     class StopError(Exception):
         pass
@@ -219,11 +219,11 @@ def test_a_run_with_all_options_resumes_to_identical_weights(
 
     state = tmp_path / "state.safetensors"
     with pytest.raises(StopError):
-        train(small_frames, [0, 1], state=state, save_every=0, on_epoch=stop)
+        train(few_frames, [0, 1], state=state, save_every=0, on_epoch=stop)
     saved = Fleet.load(state, CPU)
     assert saved.average is not None
     assert not torch.equal(saved.average, saved.theta)
-    resumed, whole = train(small_frames, [0, 1], state=state), train(small_frames, [0, 1])
+    resumed, whole = train(few_frames, [0, 1], state=state), train(few_frames, [0, 1])
     for name, tensor in (whole.weights | whole.buffers).items():
         assert torch.equal(tensor, (resumed.weights | resumed.buffers)[name]), name
     assert whole.validation_loss == resumed.validation_loss

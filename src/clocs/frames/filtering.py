@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
-import scipy.signal
 from numpy.typing import NDArray
 
 from clocs.recording import Filters
@@ -22,6 +21,8 @@ def filtered(signal: NDArray[np.float64], rate: float, filters: Filters) -> NDAr
     What lies above half of the sampling rate is not there to be taken out: such an end of the band,
     or notch, is skipped.
     """
+    import scipy.signal  # takes a second: only where it is needed
+
     padding = min(round(_PADDING * rate), signal.shape[-1] - 1)
     for sections in _sections(rate, filters):
         signal = scipy.signal.sosfiltfilt(sections, signal, axis=-1, padlen=padding)
@@ -31,6 +32,8 @@ def filtered(signal: NDArray[np.float64], rate: float, filters: Filters) -> NDAr
 @lru_cache(maxsize=64)
 def _sections(rate: float, filters: Filters) -> tuple[NDArray[np.float64], ...]:
     """Second-order sections of each filter."""
+    import scipy.signal
+
     made = []
     butter = scipy.signal.butter
     if filters.baseline:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TypeAlias
 
 import numpy as np
-import scipy.signal
 from numpy.typing import NDArray
 
 from clocs.frames.filtering import filtered
@@ -100,6 +99,8 @@ def _resampled(signal: NDArray[np.float64], samples: int) -> NDArray[np.float64]
     The transform takes rows by twos, fours or eights and rounds those left over differently: rows
     of zeros fill the last eight, so that a row's bits do not depend on the others.
     """
+    import scipy.signal  # takes a second: only where it is needed
+
     rows = signal.reshape(-1, signal.shape[-1])
     if left := len(rows) % 8:
         rows = np.concatenate([rows, np.zeros((8 - left, rows.shape[1]))])
