@@ -76,9 +76,20 @@ def test_saved_classifiers_predict_recordings_in_place_of_fitted_ones(
     assert [c["predicted"] for c in one["classes"]] == [True, False, False]
     thresholds = {c["label"]: c["threshold"] for c in one["classes"]}
     assert tuple(thresholds[label] for label in classifier.card.labels) == (0.4, None, 0.5)
+    assert one["abstained"] is None and one["problem"] is None
     assert foreign["classes"] == [] and "none of the leads V9" in foreign["problem"]
     assert recording.id in foreign["problem"]  # which is not the recording's own
     assert recording.id.endswith(predicting.session.name(4))
+
+
+def test_an_abstention_is_shown_with_its_reason_and_without_a_predicted_label(
+    session: Session, classifier: Classifier
+) -> None:
+    strict = replace(classifier, card=replace(classifier.card, limits={"quality": 1.1}))
+    recording = session.recording(session.codes[4], 0)
+    (one,) = SavedClassifiers.load([strict]).predict(recording)
+    assert "too noisy" in one["abstained"] and len(one["classes"]) == 3
+    assert not any(c["predicted"] for c in one["classes"])
 
 
 def test_an_explanation_is_sent_by_lead_and_sample(

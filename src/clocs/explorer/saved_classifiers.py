@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clocs.errors import ClocsError, SettingError
+from clocs.errors import SettingError
 from clocs.recording import Recording
 from clocs.web.packing import pack
 
@@ -41,34 +41,34 @@ class SavedClassifiers:
         return [self._predicted(number, recording) for number in range(len(self._explainers))]
 
     def _predicted(self, number: int, recording: Recording) -> dict[str, Any]:
-        explainer = self._explainers[number]
-        card = explainer.card
-        problem, found = None, {}
-        try:
-            with self._lock:
-                found = explainer.probabilities(recording)
-        except ClocsError as error:
-            problem = str(error)
-        thresholds = dict(zip(card.labels, card.thresholds, strict=True))
-        best = max(found, key=lambda label: found[label], default=None)
+        from clocs.models.predict import predict_recordings
+        from clocs.models.prediction_table import probability_column
+
+        classifier = self._explainers[number].classifier
+        card = classifier.card
+        with self._lock:
+            row = predict_recordings(classifier, [recording]).row(0, named=True)
+        likely = row["predicted"] or ()
+        likely = {likely} if isinstance(likely, str) else set(likely)
+        classes = [
+            {
+                "label": label,
+                "probability": row[probability_column(label)],
+                "threshold": threshold,
+                "predicted": label in likely,
+            }
+            for label, threshold in zip(card.labels, card.thresholds, strict=True)
+        ]
         return {
             "model": number,
             "name": card.name,
             "dataset": card.dataset,
             "multilabel": card.multilabel,
-            "problem": problem,
-            "abstained": None,
-            "classes": [
-                {
-                    "label": label,
-                    "probability": found[label],
-                    "threshold": thresholds[label],
-                    "predicted": _is_likely(found[label], thresholds[label])
-                    if card.multilabel
-                    else label == best,
-                }
-                for label in sorted(found, key=lambda label: -found[label])
-            ],
+            "problem": row["problem"],
+            "abstained": row["abstained"],
+            "classes": []
+            if row["problem"]
+            else sorted(classes, key=lambda one: -float(one["probability"])),
         }
 
     def explain(self, number: int, recording: Recording, label: str | None) -> bytes:
@@ -81,7 +81,3 @@ class SavedClassifiers:
         facts = {name: getattr(made, name) for name in names}
         about = {"model": number, "name": self.names[number], "rate": recording.rate}
         return pack(about | facts, {"attribution": made.attribution})
-
-
-def _is_likely(probability: float, threshold: float | None) -> bool:
-    return threshold is not None and probability >= threshold

@@ -139,13 +139,6 @@ class Explainer:
             logit_without=logits[1],
         )
 
-    @torch.no_grad()
-    def probabilities(self, recording: Recording) -> dict[str, float]:
-        """Of each label, by the whole recording."""
-        recording = placed(recording, known_leads(self.checkpoint))
-        x = torch.from_numpy(module_input(self.checkpoint, recording))
-        return dict(zip(self.card.labels, self._p(*self.frame_logits(x)).tolist(), strict=True))
-
     def _p(self, sums: Tensor, counts: Tensor) -> Tensor:
         """(classes,) calibrated probabilities."""
         mean = sums.sum(dim=0, keepdim=True) / counts.sum()

@@ -92,6 +92,14 @@ def predict(
     return made
 
 
+def predict_recordings(classifier: Classifier, recordings: Sequence[Recording]) -> pl.DataFrame:
+    """The table of `predict`, for recordings that are at hand."""
+    how = _How(classifier, None, torch.device("cpu"), None)
+    names = [one.id for one in recordings]
+    items = _of_files(how, names, iter(recordings), lambda done, total: None)
+    return prediction_table(classifier, [how.means(items)], over_time=False)
+
+
 @dataclass(frozen=True)
 class _How:
     classifier: Classifier

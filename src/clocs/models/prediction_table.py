@@ -61,7 +61,10 @@ def prediction_table(
     table = pl.DataFrame(about, schema_overrides=_ABOUT | (_TIME if over_time else {}))
     found = pl.DataFrame(
         {"place": at}
-        | {_column(label): chances[:, k] for k, label in enumerate(classifier.card.labels)}
+        | {
+            probability_column(label): chances[:, k]
+            for k, label in enumerate(classifier.card.labels)
+        }
         | {
             "predicted": pl.Series(picked, dtype=kind),
             "abstained": pl.Series(why, dtype=pl.String),
@@ -78,12 +81,12 @@ def prediction_table(
         .with_row_index("place")
         .join(found, on="place", how="left", maintain_order="left")
     )
-    labels = [_column(label) for label in classifier.card.labels]
+    labels = [probability_column(label) for label in classifier.card.labels]
     names = [*table.columns, "rows", *labels, "predicted", "abstained", "quality", "distance"]
     return joined.select(*names, "problem")
 
 
-def _column(label: str) -> str:
+def probability_column(label: str) -> str:
     """The column of a label's probability; no label can be taken for another column."""
     return f"p({label})"
 
