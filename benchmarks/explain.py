@@ -1,0 +1,104 @@
+"""Are explanations faithful? What they mark is deleted, and the logit must fall.
+
+    python benchmarks/explain.py MODEL STORE [--recordings 40] [--seed 0]
+
+Of recordings of test patients, the most probable label is explained. Then a few of all tenths of a
+second, over all leads, are replaced by straight lines: those that `clocs.explain` says speak most
+for the label, those of integrated gradients (from a flat line at the median of each lead, 64
+steps), those with the largest amplitude, and random ones. The recordings are the same for all;
+frames are normalised again after the deletion. Printed are mean falls of the logit, and their
+ratio to those of random places, with the share of recordings in which the fall is greater.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from clocs.frames.patient_split import split_patients
+from clocs.frames.splits import PARTS
+from clocs.models.classifier import as_classifier
+from clocs.models.explain import Explainer
+from clocs.models.module_input import module_input
+from clocs.store.store import open_store
+
+SHARES = (0.02, 0.05, 0.10)
+STEPS = 64
+Cells = NDArray[np.float32]
+
+
+def in_cells(explainer: Explainer, x: Tensor, combine: str) -> Cells:
+    """(leads, samples) -> (leads, cells): the sum in each, or its range."""
+    frames = x.view(len(x), -1, explainer.module.samples)
+    pieces = frames.split(np.diff(explainer.edges).tolist(), dim=-1)
+    if combine == "sum":
+        made = [piece.sum(dim=-1) for piece in pieces]
+    else:
+        made = [piece.amax(dim=-1) - piece.amin(dim=-1) for piece in pieces]
+    return torch.stack(made, dim=-1).flatten(1).numpy()
+
+
+def gradients(explainer: Explainer, x: Tensor, k: int) -> Cells:
+    """Integrated gradients of the mean logit, summed over each cell."""
+    module = explainer.module
+    views, there = (one[0] for one in module.frames(x[None]))
+    flat = views.nanmedian(dim=-1, keepdim=True).values
+    total = torch.zeros_like(views)
+    for step in range(STEPS):
+        way = (flat + (step + 0.5) / STEPS * (views - flat)).requires_grad_()
+        logits = explainer.logit_of(k, module.network(way))
+        total += torch.autograd.grad(logits[there].sum(), way)[0]
+    made = (views - flat) * total / STEPS
+    by_lead = made.transpose(0, 1) if module.leads else made
+    return in_cells(explainer, by_lead.reshape(len(x), -1), "sum")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model")
+    parser.add_argument("store")
+    parser.add_argument("--recordings", type=int, default=40)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    explainer, store = Explainer(as_classifier(given.model)), open_store(given.store)
+    everyone = split_patients(store, split_seed=0)
+    test = np.flatnonzero(everyone.part[everyone.recording] == PARTS.index("test"))
+    rng = np.random.default_rng(given.seed)
+    falls: dict[tuple[str, float], list[float]] = {}
+    for row in rng.permutation(test)[: given.recordings].tolist():
+        x = torch.from_numpy(module_input(explainer.checkpoint, store.recording(row)))
+        with torch.no_grad():
+            sums, _ = explainer.frame_logits(x)
+            k = int(sums.sum(dim=0).argmax())
+            effects, before = explainer.effects(x, k), explainer.mean_logit(x, k)
+        absent = np.isnan(effects)
+        ways = {
+            "occlusion (clocs.explain)": effects,
+            "integrated gradients": gradients(explainer, x, k),
+            "largest amplitude": in_cells(explainer, x, "range"),
+            "random": rng.random(effects.shape, np.float32),
+        }
+        with torch.no_grad():
+            for name, values in ways.items():
+                for share in SHARES:
+                    left = explainer.deleted(x, np.where(absent, np.nan, values), share)
+                    fall = before - explainer.mean_logit(left, k)
+                    falls.setdefault((name, share), []).append(fall)
+    print(f"{given.recordings} recordings of test patients of {store.manifest.dataset}")
+    print("deleted  places                      fall of the logit  × random  more than random")
+    for share in SHARES:
+        random = np.array(falls["random", share])
+        for (name, own), values in falls.items():
+            if own == share:
+                mean, more = np.mean(values), np.mean(np.array(values) > random)
+                ratio = mean / random.mean()
+                print(f"{share:6.0%}   {name:26}  {mean:17.2f}  {ratio:8.1f}  {more:16.0%}")
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main()
