@@ -92,9 +92,9 @@ def main() -> None:
     print("deleted  places                      fall of the logit  × random  more than random")
     for share in SHARES:
         random = np.array(falls["random", share])
-        for (name, own), values in falls.items():
+        for (name, own), each in falls.items():
             if own == share:
-                mean, more = np.mean(values), np.mean(np.array(values) > random)
+                mean, more = np.mean(each), np.mean(np.array(each) > random)
                 ratio = mean / random.mean()
                 print(f"{share:6.0%}   {name:26}  {mean:17.2f}  {ratio:8.1f}  {more:16.0%}")
 
