@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import clocs
 from clocs import Checkpoint, Frames, Store
 from clocs.errors import SettingError
 from clocs.frames.make import make_frames
@@ -64,6 +65,19 @@ def test_the_module_gives_the_probabilities_of_recordings(
         found = module(inputs(classifier, small_store))
     assert found.shape == (4, 3)
     assert torch.allclose(found, expected(classifier, small_store), atol=1e-5)
+
+
+def test_the_module_gives_what_clocs_predict_gives_of_a_store(
+    encoders: list[Checkpoint], small_store: Store
+) -> None:
+    classifier = some_classifier(*encoders)
+    table = clocs.predict(classifier, small_store)
+    expected = np.stack([table[f"p({label})"].to_numpy() for label in ("AF", "N", "O")], 1)
+    ids = table["recording"].to_list()
+    order = [ids.index(small_store.recording(i).id) for i in range(4)]
+    with torch.no_grad():
+        found = classifier.to_module()(inputs(classifier, small_store)).numpy()
+    assert np.abs(found - expected[order]).max() < 1e-5
 
 
 def test_gradients_reach_normalised_frames_and_logits_train(

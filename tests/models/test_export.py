@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+import zipfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -20,8 +21,10 @@ from clocs import Checkpoint, Frames, Store
 from clocs.errors import SettingError
 from clocs.frames.make import make_frames
 from clocs.models.classifier import Classifier
+from clocs.models.export import traced
+from clocs.models.export_check import difference
 from clocs.models.export_facts import export_facts
-from clocs.models.exported import load_exported
+from clocs.models.exported import Run, load_exported
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain_frames import untrained
 from clocs.recording import FrameSpec
@@ -37,16 +40,20 @@ def frames(small_store: Store) -> Frames:
     return make_frames(small_store, spec=FrameSpec(5.0, 400))
 
 
-@pytest.fixture(scope="module", params=["onnx", "torch"])
-def to(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+@dataclass(frozen=True)
+class Both:
+    """A model, exported to ONNX and to torch."""
+
+    model: Model
+    files: dict[str, Path]
+    runs: dict[str, Run]
 
 
 @pytest.fixture(scope="module", params=["classifier of cnn", "multilead"])
 def exported(
-    request: pytest.FixtureRequest, to: str, frames: Frames, tmp_path_factory: Any
-) -> tuple[Model, Path]:
-    """Of one lead at a time and of many, an encoder and a classifier; exported once."""
+    request: pytest.FixtureRequest, frames: Frames, tmp_path_factory: pytest.TempPathFactory
+) -> Both:
+    """Of one lead at a time and of many, a classifier and an encoder; traced once."""
     model: Model
     if request.param == "multilead":
         model = untrained(frames, Plan("random", encoder="multilead", embedding_dim=12))[0]
@@ -55,9 +62,14 @@ def exported(
             *untrained(frames, Plan("random", (0, 1), encoder="cnn", embedding_dim=12)),
             multilabel=True,
         )
-    path = tmp_path_factory.mktemp("exported") / f"model{SUFFIX[to]}"
-    assert clocs.export(model, to=to, out=path).path == path
-    return model, path
+    program = traced(model.to_module())
+    files = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("clocs.models.export.traced", lambda module: program)
+        for to, suffix in SUFFIX.items():
+            files[to] = tmp_path_factory.mktemp(to) / f"model{suffix}"
+            assert clocs.export(model, to=to, out=files[to]).path == files[to]
+    return Both(model, files, {to: load_exported(path, to) for to, path in files.items()})
 
 
 def some_ecgs(leads: int, batch: int, samples: int) -> NDArray[np.float32]:
@@ -68,9 +80,9 @@ def some_ecgs(leads: int, batch: int, samples: int) -> NDArray[np.float32]:
     return x
 
 
-def test_any_batch_and_length_gives_what_torch_gives(exported: tuple[Model, Path], to: str) -> None:
-    model, path = exported
-    module, run = model.to_module(), load_exported(path, to)
+@pytest.mark.parametrize("to", SUFFIX)
+def test_any_batch_and_length_gives_what_torch_gives(exported: Both, to: str) -> None:
+    module, run = exported.model.to_module(), exported.runs[to]
     leads = [len(module.leads)] if module.leads else [2, 3, 12]
     for lead, (batch, samples) in zip(
         leads * 4, [(1, 400), (3, 400), (1, 1999), (5, 1200)], strict=False
@@ -84,24 +96,18 @@ def test_any_batch_and_length_gives_what_torch_gives(exported: tuple[Model, Path
     assert np.isnan(run(np.full_like(x, np.nan))).all()
 
 
-def test_what_was_written_gives_what_the_package_gives(
-    exported: tuple[Model, Path], to: str, small_store: Store
-) -> None:
-    from clocs.models.export_check import difference
-
-    found = difference(*exported, to, small_store, most=6)
+def test_what_was_written_gives_what_the_package_gives(exported: Both, small_store: Store) -> None:
+    found = difference(exported.model, exported.files["onnx"], "onnx", small_store, most=6)
     assert found.recordings == 6
     assert found.to_module < 1e-5 and found.to_package < 1e-5
 
 
-def test_the_facts_are_in_the_file(exported: tuple[Model, Path], to: str) -> None:
-    model, path = exported
+def test_the_facts_are_in_the_file(exported: Both) -> None:
+    model, path = exported.model, exported.files["onnx"]
     expected = json.loads(json.dumps(export_facts(model)))
-    if to == "torch":
-        extra = {"clocs.json": ""}
-        torch.export.load(path, extra_files=extra)
-        assert json.loads(extra["clocs.json"]) == expected
-        return
+    with zipfile.ZipFile(exported.files["torch"]) as archive:
+        name = next(one for one in archive.namelist() if one.endswith("clocs.json"))
+        assert json.loads(archive.read(name)) == expected
     proto = onnx.load(path)
     onnx.checker.check_model(proto, full_check=True)
     assert list(path.parent.iterdir()) == [path]  # one file
