@@ -1,260 +1,234 @@
-"""The explorer's server under load: requests per second, times, and memory over minutes.
+"""`clocs serve` under load: ECGs per second and response times, alone, in step and overloaded.
 
-    python benchmarks/serve.py --minutes 5
+    python benchmarks/serve.py
+    python benchmarks/serve.py --model cmsc-physionet2020 --rate 200 --seconds 10 --repeats 3
 
-Simulates patients, embeds them with an untrained encoder, and starts the explorer's server in a
-process of its own, with a token, as `clocs explore` does. Clients ask over connections that stay
-open, each for the next response when it has the last. The baseline, in the same run, is the same
-server on a socket without TCP_NODELAY. Then a mixture of all requests for --minutes, with 8
-clients, while the memory of the server is watched. Clients and server share the processors.
+Starts the real command as a process and asks it over loopback connections that stay open, for the
+embedding of ten seconds of one lead at 500 Hz. Server and clients share the machine's cores.
 
-With --attack, instead: the page while 1,100 headers are sent by half and the server may open 1,024
-files, and while sixty uploads of 30 MB arrive; the memory and the log of the server.
+1. One client at a time: the baseline, without micro-batching.
+2. Closed loop: --clients connections, each asking again when it has its answer: the capacity.
+3. Open loop: --rate requests per second at fixed times, whether or not earlier ones are answered; a
+   response time counts from the moment at which the request was due.
+4. Overload: an open loop at twice the capacity; then the same as 3 again.
+
+Repeated, and the run with the lowest p99 (highest rate) is printed, as other programs may be busy.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import io
 import json
+import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import count
-from pathlib import Path
 
 import numpy as np
 import psutil
+from numpy.typing import NDArray
 
-import clocs
-
-TOKEN = "a-token-for-the-benchmark"
-HEADERS = f"Host: 127.0.0.1\r\nAuthorization: Bearer {TOKEN}\r\n"
-CLIENTS = (1, 8, 64)
-
-
-def serve(folder: Path, *, delayed: bool) -> None:
-    """The server's process: prints its port and the pseudonyms, then answers."""
-    import resource
-    import socket
-
-    from clocs.explorer.open import open_session
-    from clocs.explorer.server import make_api
-    from clocs.web.connections import make_server
-    from clocs.web.listening import listen
-    from clocs.web.shield import Shield
-
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, most))
-    session = open_session(
-        stores=[folder / "store"], checkpoint=folder / "encoder", cache=folder / "cache"
-    )
-    session.warm()
-    listening = listen("127.0.0.1", 0)
-    if delayed:  # asyncio sets TCP_NODELAY only if the socket knows its protocol
-        listening = socket.socket(listening.family, listening.type, 0, listening.detach())
-    listening.listen(128)
-    port = listening.getsockname()[1]
-    sys.stdout.write(json.dumps({"port": port, "codes": list(session.codes)}) + "\n")
-    sys.stdout.flush()
-    make_server(Shield(make_api(session), token=TOKEN)).run(sockets=[listening])
+from clocs.service.example import example_signal
 
 
 @dataclass(frozen=True)
-class Running:
+class Target:
+    """A server, and a request that it gets again and again."""
+
     port: int
-    codes: list[str]
-    process: psutil.Process
-
-    def paths(self, kind: str) -> Iterator[str]:
-        """Addresses of one kind, of one patient after the other."""
-        for i in count():
-            code = self.codes[i * 7 % len(self.codes)]
-            yield {
-                "page": "/",
-                "map": "/api/map",
-                "similar": f"/api/patients/{code}/neighbours",
-                "ECG": f"/api/patients/{code}/recordings/0?seconds=10",
-            }[kind]
-
-
-KINDS = ("page", "map", "similar", "ECG")
-
-
-@contextmanager
-def running(folder: Path, *, delayed: bool = False) -> Iterator[Running]:
-    command = [sys.executable, __file__, "--serve", str(folder)]
-    with (folder / "log").open("wb") as log:
-        started = subprocess.Popen(
-            [*command, "--delayed"] if delayed else command, stdout=subprocess.PIPE, stderr=log
-        )
-    try:
-        assert started.stdout is not None
-        facts = json.loads(started.stdout.readline())
-        yield Running(facts["port"], facts["codes"], psutil.Process(started.pid))
-    finally:
-        started.terminate()
-        started.wait()
+    request: bytes
 
 
 @dataclass
 class Load:
     """What clients measured."""
 
-    milliseconds: list[float] = field(default_factory=list)
-    errors: int = 0
+    milliseconds: list[float] = field(default_factory=list)  # of answered requests
+    statuses: Counter[int] = field(default_factory=Counter)
     seconds: float = 0.0
-
-    def __str__(self) -> str:
-        rate = len(self.milliseconds) / self.seconds
-        middle, slow = np.percentile(self.milliseconds, [50, 99])
-        errors = f", {self.errors} errors" if self.errors else ""
-        return f"{rate:7,.0f} requests/s   p50 {middle:6.1f} ms   p99 {slow:6.1f} ms{errors}"
 
     @property
     def rate(self) -> float:
-        return len(self.milliseconds) / self.seconds
+        return self.statuses[200] / self.seconds
+
+    def percentile(self, percent: float) -> float:
+        return float(np.percentile(self.milliseconds or [float("nan")], percent))
+
+    def __str__(self) -> str:
+        p50, p95, p99 = (self.percentile(p) for p in (50, 95, 99))
+        text = f"{self.rate:6.0f} ECGs/s   p50 {p50:6.1f}   p95 {p95:6.1f}   p99 {p99:6.1f} ms"
+        others = {k: n for k, n in sorted(self.statuses.items()) if k != 200}
+        total = sum(self.statuses.values())
+        shares = ", ".join(f"{k or 'no answer'}: {n / total:.0%}" for k, n in others.items())
+        return f"{text}   {shares}".rstrip()
 
 
-async def ask(server: Running, kinds: Sequence[str], clients: int, seconds: float) -> Load:
-    """`clients` connections, each of which asks for one address after the other."""
-    load = Load()
-    began = time.perf_counter()
+class Client:
+    """One connection."""
 
-    async def client(number: int) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        paths = [server.paths(kind) for kind in kinds]
-        for turn in count(number):
-            path = next(paths[turn % len(paths)])
-            at = time.perf_counter()
-            writer.write(f"GET {path} HTTP/1.1\r\n{HEADERS}\r\n".encode())
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def ask(self) -> int:
+        """The status of one request; 0 where the connection was closed."""
+        try:
+            if self.streams is None:
+                port = self.target.port
+                self.streams = await asyncio.open_connection("127.0.0.1", port, limit=1 << 18)
+            reader, writer = self.streams
+            writer.write(self.target.request)
             head = await reader.readuntil(b"\r\n\r\n")
-            lines = head.decode("latin-1").lower().split("\r\n")
-            length = next(line for line in lines if line.startswith("content-length:"))
-            await reader.readexactly(int(length.partition(":")[2]))
-            load.milliseconds.append(1000 * (time.perf_counter() - at))
-            load.errors += not lines[0].startswith("http/1.1 200")
-            if time.perf_counter() - began > seconds:
-                break
-        writer.close()
+            lower = head.lower()
+            at = lower.index(b"content-length:") + 15
+            await reader.readexactly(int(lower[at : lower.index(b"\r\n", at)]))
+            if b"connection: close" in lower:
+                self.close()
+            return int(head[9:12])
+        except (OSError, asyncio.IncompleteReadError):
+            self.close()
+            return 0
 
-    await asyncio.gather(*(client(number) for number in range(clients)))
+    def close(self) -> None:
+        if self.streams is not None:
+            self.streams[1].close()
+        self.streams = None
+
+
+async def closed_loop(target: Target, clients: int, seconds: float) -> Load:
+    """Each client asks again when it has its answer."""
+    load, began = Load(), time.perf_counter()
+
+    async def one() -> None:
+        client = Client(target)
+        while time.perf_counter() - began < seconds:
+            at = time.perf_counter()
+            status = await client.ask()
+            load.statuses[status] += 1
+            if status == 200:
+                load.milliseconds.append(1000 * (time.perf_counter() - at))
+        client.close()
+
+    await asyncio.gather(*(one() for _ in range(clients)))
     load.seconds = time.perf_counter() - began
     return load
 
 
-async def watch(server: Running, minutes: float) -> None:
-    """A mixture of requests, and the server's memory meanwhile."""
-    megabytes: list[float] = []
+async def open_loop(target: Target, rate: float, seconds: float, most: int = 400) -> Load:
+    """Requests at fixed times; a free connection each, or one more, up to `most`."""
+    load, began = Load(), time.perf_counter()
+    free: list[Client] = []
+    waiting: set[asyncio.Task[None]] = set()
 
-    async def look() -> None:
-        while True:
-            megabytes.append(server.process.memory_info().rss / 1e6)
-            await asyncio.sleep(0.25)
+    async def one(client: Client, due: float) -> None:
+        status = await client.ask()
+        load.statuses[status] += 1
+        if status == 200:
+            load.milliseconds.append(1000 * (time.perf_counter() - due))
+        free.append(client)
 
-    await ask(server, KINDS, 8, 5)  # warm
-    looking = asyncio.create_task(look())
-    whole = max(1, round(minutes))
-    for minute in range(whole):
-        load = await ask(server, KINDS, 8, 60 * minutes / whole)
-        print(f"  minute {minute + 1}   {load}   {megabytes[-1]:.0f} MB", flush=True)
-    looking.cancel()
-    print(f"  memory: {megabytes[0]:.0f} MB at first, at most {max(megabytes):.0f} MB")
+    for number in range(round(rate * seconds)):
+        due = began + number / rate
+        if (early := due - time.perf_counter()) > 0:
+            await asyncio.sleep(early)
+        elif number % 16 == 0:
+            await asyncio.sleep(0)
+        if not free and len(waiting) >= most:
+            load.statuses[0] += 1  # nobody is left to send it
+            continue
+        task = asyncio.create_task(one(free.pop() if free else Client(target), due))
+        waiting.add(task)
+        task.add_done_callback(waiting.discard)
+    await asyncio.gather(*waiting)
+    load.seconds = time.perf_counter() - began
+    for client in free:
+        client.close()
+    return load
 
 
-async def attack(server: Running) -> None:
-    """Half-sent headers, then uploads; the page is asked for meanwhile."""
-    slow = []
-    for _ in range(1100):
-        slow.append((await asyncio.open_connection("127.0.0.1", server.port))[1])
-        slow[-1].write(f"GET / HTTP/1.1\r\n{HEADERS}X-Slow: ".encode())
-    for _ in range(5):  # each on new connections
-        load = await ask(server, ["page"], 8, 0.5)
-    print(f"page, with 1,100 half-sent headers      {load}")
-    for one in slow:
-        one.close()
-    boundary = "--x\r\nContent-Disposition: form-data; name=files; filename=own.csv\r\n\r\n"
-    body = boundary.encode() + b"100,200,-30,40\n" * 2_000_000 + b"\r\n--x--\r\n"
-    head = f"POST /api/uploads HTTP/1.1\r\n{HEADERS}Content-Length: {len(body)}\r\n"
-    head += "Content-Type: multipart/form-data; boundary=x\r\n\r\n"
-    megabytes: list[tuple[float, float]] = []
+@contextmanager
+def server(model: str, arguments: list[str]) -> Iterator[tuple[int, psutil.Process]]:
+    """The port of `clocs serve`, and its process."""
+    command = [sys.executable, "-m", "clocs", "serve", f"model={model}", "--no-token", "--json"]
+    running = subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, env=os.environ)
+    try:
+        assert running.stdout is not None
+        facts = json.loads(running.stdout.readline())
+        yield int(facts["url"].rpartition(":")[2]), psutil.Process(running.pid)
+    finally:
+        running.terminate()
+        running.wait()
 
-    async def upload() -> str:
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        try:
-            writer.write(head.encode())
-            for start in range(0, len(body), 1 << 18):
-                writer.write(body[start : start + (1 << 18)])
-                await writer.drain()
-            return (await reader.readuntil(b"\r\n\r\n"))[9:12].decode()
-        except (OSError, asyncio.IncompleteReadError):
-            return "closed"
-        finally:
-            writer.close()
 
-    async def look() -> None:
-        while True:
-            own = server.process.memory_info().rss / 1e6
-            readers = 0.0
-            for child in server.process.children():
-                with suppress(psutil.NoSuchProcess):
-                    readers += child.memory_info().rss / 1e6
-            megabytes.append((own, own + readers))
-            await asyncio.sleep(0.1)
+def request(path: str, body: bytes, kind: str) -> bytes:
+    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {kind}\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
-    looking = asyncio.create_task(look())
-    sending = asyncio.gather(*(upload() for _ in range(60)))
-    while not sending.done():
-        load = await ask(server, ["page"], 1, 5)
-        print(f"page, with sixty uploads                {load}", flush=True)
-    looking.cancel()
-    statuses = sorted(await sending)
-    print("uploads answered:", ", ".join(f"{n} × {s}" for s, n in Counter(statuses).items()))
-    own, all_of_them = np.max(megabytes, axis=0)
-    print(f"memory: {megabytes[0][0]:.0f} MB at first, at most {own:.0f} MB", end="; ")
-    print(f"with the processes that read uploads {all_of_them:.0f} MB")
+
+def requests_of(signal: NDArray[np.float64], lead: str) -> dict[str, bytes]:
+    """The same ECG as JSON and as an array."""
+    listed = {"signal": [signal.tolist()], "rate": 500, "leads": [lead], "unit": "mV"}
+    array = io.BytesIO()
+    np.save(array, signal[None].astype(np.float32))
+    path = "/models/model/embedding"
+    return {
+        "JSON": request(path, json.dumps(listed).encode(), "application/json"),
+        "npy": request(f"{path}?rate=500&leads={lead}", array.getvalue(), "application/x-npy"),
+    }
+
+
+def best(measure: list[Load], *, by_rate: bool) -> Load:
+    return max(measure, key=lambda one: one.rate if by_rate else -one.percentile(99))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--patients", type=int, default=1000)
+    parser.add_argument("--model", default="cmsc-physionet2020", help="file, folder or name")
+    parser.add_argument("--lead", default="II")
+    parser.add_argument("--rate", type=float, default=200, help="requests per second, open loop")
+    parser.add_argument("--clients", type=int, default=32, help="connections of the closed loop")
     parser.add_argument("--seconds", type=float, default=5, help="per measurement")
-    parser.add_argument("--minutes", type=float, default=5, help="of the mixture")
-    parser.add_argument("--attack", action="store_true", help="as described above")
-    parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--delayed", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=1, help="of the server's torch")
     given = parser.parse_args()
-    if given.serve is not None:
-        serve(given.serve, delayed=given.delayed)
-        return
-    with tempfile.TemporaryDirectory() as held:
-        folder = Path(held)
-        store = clocs.prepare("synthetic", out=folder / "store", patients=given.patients)
-        clocs.pretrain(store, method="random", out=folder / "encoder")
-        if given.attack:
-            with running(folder) as server:
-                asyncio.run(attack(server))
-            print(f"log: {(folder / 'log').stat().st_size:,} bytes")
-            return
-        with running(folder) as server, running(folder, delayed=True) as baseline:
-            for kind in KINDS:
-                for clients in CLIENTS:
-                    rates = []
-                    for name, one in (("", server), ("without TCP_NODELAY", baseline)):
-                        load = asyncio.run(ask(one, [kind], clients, given.seconds))
-                        print(f"{kind:8s} {clients:3d} clients  {load}   {name}", flush=True)
-                        rates.append(load.rate)
-                    print(f"  ratio {rates[0] / rates[1]:.1f}")
-        with running(folder) as server:
-            print(f"all of them, 8 clients, {given.minutes:g} minutes")
-            asyncio.run(watch(server, given.minutes))
+    generator = np.random.default_rng(0)
+    signal = np.round(example_signal(10, 500) + generator.normal(0, 0.02, 5000), 3)
+    seconds, repeats = given.seconds, range(given.repeats)
+    with server(given.model, ["--threads", str(given.threads)]) as (port, process):
+        for kind, content in requests_of(signal, given.lead).items():
+            target = Target(port, content)
+            asyncio.run(closed_loop(target, 8, 1))  # warm
+            alone, full, steady, over, after = [], [], [], [], []
+            costs = []  # processor time of the server per ECG, in ms
+            for _ in repeats:
+                alone.append(asyncio.run(closed_loop(target, 1, seconds)))
+                before = sum(process.cpu_times()[:2])
+                full.append(asyncio.run(closed_loop(target, given.clients, seconds)))
+                used = sum(process.cpu_times()[:2]) - before
+                costs.append(1000 * used / full[-1].statuses[200])
+                steady.append(asyncio.run(open_loop(target, given.rate, seconds)))
+            capacity = best(full, by_rate=True).rate
+            for _ in repeats:
+                over.append(asyncio.run(open_loop(target, 2 * capacity, seconds)))
+                after.append(asyncio.run(open_loop(target, given.rate, seconds)))
+            first = best(alone, by_rate=True)
+            print(f"{kind}, {len(content) / 1000:.0f} kB per request")
+            print(f"  one at a time (baseline)        {first}")
+            print(f"  closed loop, {given.clients:3d} clients        {best(full, by_rate=True)}")
+            print(f"    ratio to the baseline {capacity / first.rate:.1f}", end="; ")
+            print(f"processor time of the server per ECG {min(costs):.1f} ms")
+            print(f"  open loop, {given.rate:4.0f}/s              {best(steady, by_rate=False)}")
+            print(f"  overload, {2 * capacity:5.0f}/s              {best(over, by_rate=True)}")
+            print(f"  afterwards, {given.rate:4.0f}/s             {best(after, by_rate=False)}")
+            sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -45,7 +45,8 @@ def serve(
         bool, typer.Option("--show-ids", help="Name the IDs of neighbours.")
     ] = False,
     threads: Annotated[
-        int | None, typer.Option(help="Of torch; as many as there are cores by default.", min=1)
+        int | None,
+        typer.Option(help="Threads of torch; one per core by default.", min=1),
     ] = None,
     most_mebibytes: Annotated[
         int, typer.Option(help="Most MiB of a request's body.", min=1, max=1024)
@@ -58,7 +59,7 @@ def serve(
     ] = 600.0,
     queue: Annotated[
         float, typer.Option(help="Most seconds of ECG, over all leads, that wait.", min=1)
-    ] = 2560.0,
+    ] = 1280.0,
     timeout: Annotated[
         float, typer.Option(help="Most seconds that a request waits for results.", min=0.1)
     ] = 10.0,

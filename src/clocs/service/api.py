@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from fastapi import FastAPI, Path, Query, Request, Response
+from fastapi import FastAPI, HTTPException, Request, Response
 
 from clocs._version import __version__
 from clocs.errors import ClocsError
 from clocs.service import descriptions
 from clocs.service.bodies import Bodies, Posted
-from clocs.service.models import Level, Result, ServedIndex, ServedModel
+from clocs.service.models import Result, ServedIndex, ServedModel
 from clocs.service.service import Embed, Predict, Search, Service, Task, UnknownModelError
 from clocs.web.problems import add_problems
 
-Name = Annotated[str, Path(max_length=64, description="The name of a model, as in `/models`.")]
-K = Annotated[int, Query(ge=1, le=100, description="Number of neighbours.")]
-NEIGHBOURS = 10
-# Of an array alone, which does not say them; declared for the description, read by `Bodies`.
-Rate = Annotated[float | None, Query(ge=50, le=10_000, description="Of an array, in Hz.")]
-Leads = Annotated[
-    str | None, Query(max_length=1000, description="Of an array: names, separated by commas.")
-]
-Unit = Annotated[str | None, Query(max_length=10, description="Of an array; mV by default.")]
 _TEXT = {"text/plain": {"schema": {"type": "string"}, "example": "clocs_ready 1.0\n"}}
 
 
@@ -71,8 +62,8 @@ def _add_state(app: FastAPI, service: Service) -> None:
 
 
 def _add_computations(app: FastAPI, service: Service) -> None:
+    """The endpoints that compute; they take nothing but the request, which is fastest."""
     bodies = Bodies(service.limits)
-    body: dict[str, Any] = {"requestBody": descriptions.request_body(service.limits.recordings)}
 
     async def answer(
         request: Request, task: Task, served: ServedModel | ServedIndex, endpoint: str
@@ -85,51 +76,51 @@ def _add_computations(app: FastAPI, service: Service) -> None:
         counted.labels(endpoint, "answered").inc(len(results) - unusable)
         return _response(posted, results)
 
-    @app.post(
-        "/models/{name}/embedding",
-        responses=descriptions.responses_of(descriptions.Embedding, descriptions.EmbeddingResults),
-        response_class=Response,
-        openapi_extra=body,
-    )
-    async def embedding(
-        request: Request, name: Name, rate: Rate = None, leads: Leads = None, unit: Unit = None
-    ) -> Response:
+    @app.post("/models/{name}/embedding", **_described(service, "embedding"))
+    async def embedding(request: Request) -> Response:
         """The embedding of an ECG, or of each of a batch."""
         service.expect_ready()
+        name = request.path_params["name"]
         return await answer(request, Embed(name), service.model(name), "embedding")
 
-    @app.post(
-        "/models/{name}/prediction",
-        responses=descriptions.responses_of(
-            descriptions.Prediction, descriptions.PredictionResults
-        ),
-        response_class=Response,
-        openapi_extra=body,
-    )
-    async def prediction(
-        request: Request, name: Name, rate: Rate = None, leads: Leads = None, unit: Unit = None
-    ) -> Response:
+    @app.post("/models/{name}/prediction", **_described(service, "prediction"))
+    async def prediction(request: Request) -> Response:
         """The classes that a classifier predicts for an ECG, or for each of a batch."""
         service.expect_ready()
+        name = request.path_params["name"]
         return await answer(request, Predict(name), service.classifier(name), "prediction")
 
-    @app.post(
-        "/neighbours",
-        responses=descriptions.responses_of(descriptions.Neighbours, descriptions.NeighbourResults),
-        response_class=Response,
-        openapi_extra=body,
-    )
-    async def neighbours(
-        request: Request,
-        k: K = NEIGHBOURS,
-        level: Level = "patient",
-        rate: Rate = None,
-        leads: Leads = None,
-        unit: Unit = None,
-    ) -> Response:
+    @app.post("/neighbours", **_described(service, "neighbours"))
+    async def neighbours(request: Request) -> Response:
         """The patients or recordings of the index that are nearest to an ECG."""
         service.expect_ready()
-        return await answer(request, Search(k, level), service.searched(), "neighbours")
+        return await answer(request, _search(request), service.searched(), "neighbours")
+
+
+def _described(service: Service, endpoint: str) -> dict[str, Any]:
+    """How an endpoint that computes is declared."""
+    one, several = {
+        "embedding": (descriptions.Embedding, descriptions.EmbeddingResults),
+        "prediction": (descriptions.Prediction, descriptions.PredictionResults),
+        "neighbours": (descriptions.Neighbours, descriptions.NeighbourResults),
+    }[endpoint]
+    return {
+        "responses": descriptions.responses_of(one, several),
+        "response_class": Response,
+        "openapi_extra": {
+            "requestBody": descriptions.request_body(service.limits.recordings),
+            "parameters": descriptions.parameters(endpoint),
+        },
+    }
+
+
+def _search(request: Request) -> Search:
+    k, level = request.query_params.get("k", "10"), request.query_params.get("level", "patient")
+    if not (k.isascii() and k.isdecimal() and 1 <= int(k[:9]) <= descriptions.MOST_NEIGHBOURS):
+        raise HTTPException(422, f"`k` must be 1 to {descriptions.MOST_NEIGHBOURS}")
+    if level not in ("patient", "recording"):
+        raise HTTPException(422, "`level` must be patient or recording")
+    return Search(int(k), "patient" if level == "patient" else "recording")
 
 
 def _response(posted: Posted, results: list[Result]) -> Response:

@@ -50,6 +50,7 @@ class Batcher(Generic[K, T, R]):
         self._compute, self._on_batch = compute, on_batch
         self.queue, self.together = queue, together
         self.size = 0.0  # of all jobs without an answer; only the event loop's thread changes it
+        self._arrived: list[_Job[K, T, R]] = []  # in this turn of the event loop
         self._jobs: deque[_Job[K, T, R]] = deque()
         self._changed = threading.Condition()
         self._closed = False
@@ -76,12 +77,13 @@ class Batcher(Generic[K, T, R]):
     async def run(self, task: K, items: Sequence[T], size: float, seconds: float) -> list[R]:
         """One result per item, after at most so many seconds."""
         self.expect_room(size)
-        answer: asyncio.Future[list[R]] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[list[R]] = loop.create_future()
         self.size += size
         try:
-            with self._changed:
-                self._jobs.append(_Job(task, items, size, answer))
-                self._changed.notify()
+            if not self._arrived:
+                loop.call_soon(self._hand_over)
+            self._arrived.append(_Job(task, items, size, answer))
             async with asyncio.timeout(seconds):
                 return await answer
         except TimeoutError:
@@ -92,6 +94,13 @@ class Batcher(Generic[K, T, R]):
             ) from None
         finally:
             self.size -= size
+
+    def _hand_over(self) -> None:
+        """What arrived in one turn of the event loop is handed over at once, to form one batch."""
+        with self._changed:
+            self._jobs += self._arrived
+            self._arrived = []
+            self._changed.notify()
 
     def _work(self) -> None:
         while jobs := self._next():

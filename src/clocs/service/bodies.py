@@ -65,7 +65,7 @@ class Limits:
     mebibytes: int = 16
     recordings: int = 64
     seconds: float = 600.0
-    queue: float = 2560.0
+    queue: float = 1280.0
     timeout: float = 10.0
 
 

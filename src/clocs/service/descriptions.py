@@ -10,6 +10,7 @@ from clocs.service.example import example_body
 from clocs.web.problems import Problem
 from clocs.web.upload_form import FORM
 
+MOST_NEIGHBOURS = 100
 _SENTENCE = "too short: the recording has 400 samples (0.80 s), a frame needs 2500"
 
 
@@ -177,6 +178,31 @@ def request_body(most: int) -> dict[str, Any]:
             },
         },
     }
+
+
+def parameters(endpoint: str) -> list[dict[str, Any]]:
+    """What stands in the address of an endpoint that computes."""
+
+    def query(name: str, schema: dict[str, Any], about: str, example: object) -> dict[str, Any]:
+        made = {"name": name, "in": "query", "schema": schema, "description": about}
+        return made | {"required": False, "example": example}
+
+    rate = {"type": "number", "minimum": 50, "maximum": 10_000}
+    shared = [
+        query("rate", rate, "Of an array: in Hz.", 500),
+        query("leads", {"type": "string"}, "Of an array: names, separated by commas.", "II"),
+        query("unit", {"type": "string", "default": "mV"}, "Of an array.", "mV"),
+    ]
+    if endpoint != "neighbours":
+        name = {"name": "name", "in": "path", "schema": {"type": "string"}, "required": True}
+        return [name | {"description": "As in `/models`.", "example": "cmsc-chapman"}, *shared]
+    k = {"type": "integer", "minimum": 1, "maximum": MOST_NEIGHBOURS, "default": 10}
+    level = {"type": "string", "enum": ["patient", "recording"], "default": "patient"}
+    return [
+        query("k", k, "Number of neighbours.", 10),
+        query("level", level, "What to search.", "patient"),
+        *shared,
+    ]
 
 
 def responses_of(one: type[BaseModel], several: type[BaseModel]) -> dict[int | str, dict[str, Any]]:

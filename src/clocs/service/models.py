@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -16,13 +17,14 @@ from numpy.typing import NDArray
 
 from clocs.errors import ClocsError, SettingError
 from clocs.files import digest
-from clocs.models.classifier import Classifier, is_classifier, load_classifier
+from clocs.models.classifier import Classifier, load
 from clocs.patients.embed_each import cut_each, embed_each
-from clocs.patients.encode import encoded, frame_of, leads_of
+from clocs.patients.encode import encoded, frame_of, known_leads, leads_of
 from clocs.patients.index import PatientIndex
 from clocs.patients.index_folder import index_encoder, open_index
 from clocs.recording import FrameSpec, Recording
-from clocs.training.checkpoint import Checkpoint, load_checkpoint
+from clocs.training.checkpoint import Checkpoint
+from clocs.training.shipped import weights_path
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SEED = re.compile(r"seed-\d+")
@@ -43,10 +45,15 @@ class ServedModel:
         """It, or the first member of the classifier."""
         return self.model.encoders[0] if isinstance(self.model, Classifier) else self.model
 
-    @property
+    @cached_property
     def leads(self) -> tuple[str, ...]:
         """Those it takes, of which a recording needs one."""
         return leads_of(self.encoder, None)
+
+    @cached_property
+    def known_leads(self) -> tuple[str, ...]:
+        """Those it sees at once, if it does."""
+        return known_leads(self.encoder)
 
     def facts(self) -> dict[str, Any]:
         """What a client must know, and the card."""
@@ -122,10 +129,9 @@ def _opened(given: Path | str | Checkpoint | Classifier) -> tuple[str, Checkpoin
     name, equals, rest = str(given).partition("=")
     if not equals or Path(given).exists():
         name, rest = "", str(given)
-    path = Path(rest)
+    path = weights_path(rest)
     own = path.parent.name if _SEED.fullmatch(path.stem) else path.stem
-    model = load_classifier(path) if is_classifier(path) else load_checkpoint(path)
-    return name or own, model
+    return name or own, load(path)
 
 
 class ServedIndex:
@@ -146,7 +152,12 @@ class ServedIndex:
     def spec(self) -> FrameSpec:
         return frame_of(self.encoder, self._levels["patient"].frame)
 
-    @property
+    @cached_property
+    def known_leads(self) -> tuple[str, ...]:
+        """Those that its encoder sees at once, if it does."""
+        return known_leads(self.encoder)
+
+    @cached_property
     def leads(self) -> tuple[str, ...]:
         """Those it was made from, of which a recording needs one."""
         return leads_of(self.encoder, self._levels["patient"].leads)

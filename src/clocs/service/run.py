@@ -35,7 +35,7 @@ def serve(
     most_mebibytes: int = 16,
     most_recordings: int = 64,
     most_seconds: float = 600.0,
-    queue: float = 2560.0,
+    queue: float = 1280.0,
     timeout: float = 10.0,
     on_ready: Callable[[str, str | None], None] | None = None,
 ) -> None:

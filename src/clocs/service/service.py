@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from clocs.errors import ClocsError, SettingError
 from clocs.models.classifier import Classifier
-from clocs.patients.encode import known_leads, placed
+from clocs.patients.encode import placed
 from clocs.recording import Recording
 from clocs.service.batching import Batcher
 from clocs.service.bodies import Limits
@@ -139,7 +139,7 @@ class Service:
             recordings: Or why one cannot be used.
             served: What computes it.
         """
-        leads, known = served.leads, known_leads(served.encoder)
+        leads, known = served.leads, served.known_leads
         checked = [
             one if isinstance(one, ClocsError) else _with_a_lead(placed(one, known), leads)
             for one in recordings
