@@ -135,34 +135,34 @@ def test_requests_computed_together_get_what_they_get_alone(
     assert batches() - before < 5 * len(bodies)  # some of them were computed together
 
 
-def test_probabilities_are_the_classifiers(
-    served: Served, classifier: Classifier, checkpoint: Checkpoint, recordings: list[Recording]
+def test_a_prediction_is_that_of_predict(
+    served: Served,
+    classifier: Classifier,
+    recordings: list[Recording],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    import torch
-
-    from clocs.patients.embed_each import cut_each
-    from clocs.patients.encode import encoded
-
-    answer = served.post("/models/rhythm/prediction", json=as_json(recordings[1]))
-    assert answer.status_code == 200
-    again = api_recording(as_json(recordings[1]))
-    (windows,) = cut_each(checkpoint, [again])
-    assert not isinstance(windows, clocs.ClocsError)
-    z = torch.from_numpy(np.concatenate(list(encoded(checkpoint, [windows], 2500))))
-    logits = classifier.logits(torch.stack([z, z])).mean(dim=0, keepdim=True)
-    expected = dict(
-        zip(classifier.card.labels, classifier.probabilities(logits)[0].tolist(), strict=True)
-    )
-    assert answer.json()["probabilities"] == pytest.approx(expected, abs=1e-6)
-    assert sum(answer.json()["probabilities"].values()) == pytest.approx(1)
+    monkeypatch.setattr("clocs.web.upload_reader.read_in_worker", read_upload)
+    for name, data in wfdb_files(recordings[1]).items():
+        (tmp_path / name).write_bytes(data)
+    (expected,) = clocs.predict(classifier, tmp_path / "own.hea").to_dicts()
+    listed = [("files", (name, data)) for name, data in wfdb_files(recordings[1]).items()]
+    made = served.post("/models/rhythm/prediction", files=listed).json()
+    assert made["probabilities"] == {k: expected[f"p({k})"] for k in classifier.card.labels}
+    for name in ("predicted", "abstained", "quality", "distance"):
+        assert made[name] == expected[name]
+    assert made["predicted"] in classifier.card.labels
 
 
-def api_recording(body: dict[str, Any]) -> Recording:
-    from clocs.formats.arrays import Said, recording_from
-    from clocs.formats.base import ReadOptions
-
-    said = Said(leads=body["leads"], rate=body["rate"], unit="mV")
-    return recording_from(np.array(body["signal"]), said, ReadOptions(), name="x")
+def test_a_prediction_beyond_the_limits_abstains_with_the_reason(
+    classifier: Classifier, recordings: list[Recording]
+) -> None:
+    strict = replace(classifier, card=replace(classifier.card, limits={"quality": 2.0}))
+    with serving(lambda service: service.load([strict])) as served:
+        made = served.post("/models/rhythm/prediction", json=as_json(recordings[0])).json()
+        assert made["predicted"] is None
+        assert made["abstained"].startswith("too noisy: the signal's quality is ")
+        assert sum(made["probabilities"].values()) == pytest.approx(1)
 
 
 def test_neighbours_are_those_of_similar_and_nameless(

@@ -54,9 +54,21 @@ class Embedding(BaseModel):
 
 class Prediction(BaseModel):
     model_config = ConfigDict(
-        json_schema_extra={"example": {"probabilities": {"AFIB": 0.93, "SB": 0.01, "SR": 0.06}}}
+        json_schema_extra={
+            "example": {
+                "probabilities": {"AFIB": 0.93, "SB": 0.01, "SR": 0.06},
+                "predicted": "AFIB",
+                "abstained": None,
+                "quality": 0.82,
+                "distance": 3.1,
+            }
+        }
     )
     probabilities: dict[str, float]  # calibrated, by label
+    predicted: str | list[str] | None  # a list where there can be several; None if it abstains
+    abstained: str | None  # why nothing is predicted
+    quality: float  # of the signal, 0 to 1
+    distance: float | None  # from the training recordings
 
 
 class Neighbour(BaseModel):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,8 +18,11 @@ from numpy.typing import NDArray
 from clocs.errors import ClocsError, SettingError
 from clocs.files import digest
 from clocs.models.classifier import Classifier, load
+from clocs.models.prediction_table import abstentions, class_probabilities, predicted_labels
+from clocs.models.reference import distance
+from clocs.models.row_means import Item, mean_vectors
 from clocs.patients.embed_each import cut_each, embed_each
-from clocs.patients.encode import encoded, frame_of, known_leads, leads_of
+from clocs.patients.encode import Windows, frame_of, known_leads, leads_of
 from clocs.patients.index import PatientIndex
 from clocs.patients.index_folder import index_encoder, open_index
 from clocs.recording import FrameSpec, Recording
@@ -78,31 +81,43 @@ class ServedModel:
         return [one if isinstance(one, ClocsError) else {"embedding": one.tolist()} for one in made]
 
     def predict(self, recordings: Sequence[Recording]) -> list[Result]:
-        """The probabilities of each recording."""
+        """What is predicted for each recording."""
         if not isinstance(self.model, Classifier):
             raise SettingError(f"{self.name} is an encoder and predicts no classes")
         return predict_each(self.model, recordings)
 
 
 def predict_each(classifier: Classifier, recordings: Sequence[Recording]) -> list[Result]:
-    """The probabilities of each recording, or why there are none."""
+    """The prediction for each recording as `clocs.predict` makes it, or why there is none."""
     made = cut_each(classifier.encoders[0], recordings)
     usable = [windows for windows in made if not isinstance(windows, ClocsError)]
-    counts = [len(one[0] if isinstance(one, tuple) else one) for one in usable]
-    results: list[Result] = [one if isinstance(one, ClocsError) else {} for one in made]
-    if not usable:
-        return results
-    samples = classifier.encoders[0].card.frame.samples
-    z = np.stack([np.concatenate(list(encoded(e, usable, samples))) for e in classifier.encoders])
-    logits = classifier.logits(torch.from_numpy(z))
-    means = torch.stack([part.mean(dim=0) for part in logits.split(counts)])
-    probabilities = iter(classifier.probabilities(means).tolist())
-    for one in results:
-        if not isinstance(one, ClocsError):
-            one["probabilities"] = dict(
-                zip(classifier.card.labels, next(probabilities), strict=True)
-            )
-    return results
+    means = mean_vectors(classifier.encoders, map(_as_one, usable), None)
+    vectors = torch.from_numpy(means.vectors)
+    chances = class_probabilities(classifier, vectors)
+    quality = np.array([one.quality for one in means.stretches], np.float64)
+    away = np.full(len(usable), np.nan)
+    if classifier.reference:
+        away = distance(classifier.reference, vectors).numpy()
+    why = abstentions(classifier, quality, away)
+    likely = predicted_labels(classifier, chances)
+    predictions: Iterator[Result] = (
+        {
+            "probabilities": dict(zip(classifier.card.labels, chances[n].tolist(), strict=True)),
+            "predicted": None if why[n] else likely[n],
+            "abstained": why[n],
+            "quality": float(quality[n]),
+            "distance": None if np.isnan(away[n]) else float(away[n]),
+        }
+        for n in range(len(usable))
+    )
+    return [one if isinstance(one, ClocsError) else next(predictions) for one in made]
+
+
+def _as_one(windows: Windows) -> Item:
+    """All windows of a recording as one stretch."""
+    count = len(windows[0] if isinstance(windows, tuple) else windows)
+    whole = np.zeros(count, np.int64)
+    return Item(None, None, None, None, None, frames=1, windows=windows, frame_of=whole)
 
 
 def open_models(given: Sequence[Path | str | Checkpoint | Classifier]) -> dict[str, ServedModel]:
