@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 from fastapi import FastAPI, HTTPException, Request, Response
+from pydantic import BaseModel
 
 from clocs._version import __version__
 from clocs.errors import ClocsError
@@ -99,13 +100,13 @@ def _add_computations(app: FastAPI, service: Service) -> None:
 
 def _described(service: Service, endpoint: str) -> dict[str, Any]:
     """How an endpoint that computes is declared."""
-    one, several = {
+    kinds: dict[str, tuple[type[BaseModel], type[BaseModel]]] = {
         "embedding": (descriptions.Embedding, descriptions.EmbeddingResults),
         "prediction": (descriptions.Prediction, descriptions.PredictionResults),
         "neighbours": (descriptions.Neighbours, descriptions.NeighbourResults),
-    }[endpoint]
+    }
     return {
-        "responses": descriptions.responses_of(one, several),
+        "responses": descriptions.responses_of(*kinds[endpoint]),
         "response_class": Response,
         "openapi_extra": {
             "requestBody": descriptions.request_body(service.limits.recordings),
