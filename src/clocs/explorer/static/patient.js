@@ -130,7 +130,7 @@ export class Detail {
       make("button", { type: "button", onclick: () => view.set({ scale: "fit", start: 0 }) }, "Fit"),
       make("button", { type: "button", title: "Actual size (25 mm/s, 10 mm/mV)", onclick: () => view.set({ scale: 1 }) }, "1:1"),
       make("button", { type: "button", title: "Save the ECG as an image", onclick: async () => save(`ecg-${patient.code ?? patient.name}.png`, await viewer.picture(patient.name)) }, "PNG"));
-    const saved = this.app.session.models.length && new SavedPredictions(source, (label) => this.chip(label), stop);
+    const saved = this.app.session.models.length ? new SavedPredictions(source, (label) => this.chip(label), stop) : null;
     if (saved) kinds.before(saved.button);
     box.replaceChildren(head, make("div", { class: "ecg" }, canvas), scale, ...(saved ? [saved.box] : []));
     let signal;
