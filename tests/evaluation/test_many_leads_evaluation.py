@@ -195,8 +195,9 @@ def test_seconds_make_longer_frames_of_those_there_are(
     assert one.evaluation.auc_validation == pytest.approx([max(c) for c in curves], abs=1e-6)
 
 
-def test_the_attentive_head_sees_the_feature_maps_of_many_leads(frames: Frames) -> None:
-    some = frames.with_split_seed(0)
+def test_the_attentive_head_sees_the_feature_maps_of_many_leads(small_store: Store) -> None:
+    """Of the large encoder, so on short frames."""
+    some = make_frames(small_store, spec=FrameSpec(2.5, 80), leads=("I", "II", "V2"))
     group = many_lead_checkpoints(some, encoder="multilead")
     conditions = [("II", ("II",), None)]
     (one,) = scored([group], some, protocol="attentive", conditions=conditions, stop_by="auc")

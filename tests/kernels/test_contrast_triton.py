@@ -10,7 +10,8 @@ from torch import Tensor
 
 from clocs.pretraining import losses
 
-SMALL = [(2, 2, 37, 32), (1, 3, 70, 24)]  # the interpreter takes seconds
+# the interpreter takes seconds
+SMALL = [(2, 2, 37, 32), (1, 3, 70, 24), (1, 2, 20, 16), (2, 3, 9, 40), (1, 4, 17, 8)]
 LARGE = [(5, 2, 256, 128), (5, 8, 256, 128), (3, 2, 100, 32), (2, 4, 37, 256), (1, 24, 64, 128)]
 
 
@@ -20,9 +21,7 @@ def shape(request: pytest.FixtureRequest, device: torch.device) -> tuple[int, ..
     return tuple(few if device.type == "cpu" else many)
 
 
-every_shape = pytest.mark.parametrize(
-    "shape", [(SMALL[i % len(SMALL)], many) for i, many in enumerate(LARGE)], indirect=True
-)
+every_shape = pytest.mark.parametrize("shape", list(zip(SMALL, LARGE, strict=True)), indirect=True)
 
 
 def embeddings(shape: tuple[int, ...]) -> Tensor:

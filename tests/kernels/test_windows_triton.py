@@ -48,7 +48,7 @@ def made(
     perturb: tuple[str, ...] = (),
     members: int = 2,
     samples: int = 300,
-    batch: int = 3,
+    batch: int = 2,
     dtype: torch.dtype = torch.float32,
     stream: bool = False,
     in_mv: bool = False,

@@ -75,14 +75,14 @@ def test_batch_norm_per_view_is_one_pass_for_each_view() -> None:
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("option", ["batch_norm=view", "normalisation=none"])
 def test_every_method_trains_with_it_and_its_card_says_so(
-    small_frames: Frames, tmp_path: Path, method: str, option: str
+    few_frames: Frames, tmp_path: Path, method: str, option: str
 ) -> None:
     name, _, value = option.partition("=")
     usual = Plan(method, (0, 1), embedding_dim=8, settings=QUICK)
     changed: dict[str, Any] = {name: value}
     plans = (usual, replace(usual, **changed))
     first, second = (
-        pretrain_frames(small_frames, plan, tmp_path / str(i)) for i, plan in enumerate(plans)
+        pretrain_frames(few_frames, plan, tmp_path / str(i)) for i, plan in enumerate(plans)
     )
     assert not torch.equal(first[1].weights["conv1.weight"], second[1].weights["conv1.weight"])
     assert second[0].card.training[name] == value and name not in first[0].card.training
