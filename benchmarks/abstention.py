@@ -1,0 +1,215 @@
+"""How much better is what remains when a classifier abstains; and from what it abstains.
+
+    python benchmarks/abstention.py MODEL STORE [--other STORE ...] [--plot curves.png]
+
+Test recordings of STORE, which must have the classifier's labels, are ranked by the quality of
+their signals, by the distance of their embeddings from those of training recordings, by both, and
+at random (the mean of 50 draws); the scores are those of the best-ranked share. Beside them, as
+the measure to beat: the distance to the fifth nearest training recording (kNN), which a file that
+ships cannot hold, and the probability of the predicted label, which needs no measure at all. Then
+the limits in the classifier's card are applied to the same recordings with noise added, and to
+stores that it was not trained on.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+import clocs
+from clocs.evaluation import metrics
+from clocs.evaluation.noise import kinds_at, with_noise
+from clocs.frames.frames import Frames
+from clocs.frames.make import make_frames
+from clocs.models.classifier import Classifier, load_classifier
+from clocs.models.prediction_table import class_probabilities
+from clocs.models.reference import distance
+from clocs.models.scored_part import ScoredPart, labelled_part, score_part
+from clocs.training.leak_guard import TEST
+
+COVERAGE = (1.0, 0.98, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5)
+SNR_DB = (12.0, 6.0, 0.0)
+NEIGHBOUR = 5
+COLOURS = {
+    "quality": "#0072b2",
+    "distance": "#e69f00",
+    "both": "#009e73",
+    "random": "#8a8a8a",
+    "kNN distance": "#d55e00",
+    "probability": "#cc79a7",
+}
+
+
+class Scored:
+    """Recordings with their probabilities, targets, quality and distances."""
+
+    def __init__(self, model: Classifier, part: ScoredPart, train: torch.Tensor) -> None:
+        vectors = torch.from_numpy(part.vectors)
+        self.model, self.targets, self.quality = model, part.targets, part.quality
+        self.chances = class_probabilities(model, vectors)
+        self.distance = distance(model.reference, vectors).numpy()
+        self.knn = knn(train, vectors)
+
+    def scores(self, kept: NDArray[np.bool_]) -> tuple[float, float]:
+        """Macro AUC and accuracy."""
+        card, p, y = self.model.card, self.chances[kept], self.targets[kept]
+        limits = np.array([np.nan if t is None else t for t in card.thresholds])
+        auc = metrics.macro(metrics.auc_per_class(p, y))
+        return auc, metrics.accuracy(p, y, limits, multilabel=card.multilabel)
+
+    def ranks(self) -> dict[str, NDArray[np.float64]]:
+        """The higher, the sooner it is abstained from."""
+        quality, away, near = (_rank(x) for x in (-self.quality, self.distance, self.knn))
+        p = self.chances
+        sure = np.abs(p - 0.5).mean(axis=1) if self.model.card.multilabel else p.max(axis=1)
+        return {
+            "quality": quality,
+            "distance": away,
+            "both": np.maximum(quality, away),
+            "kNN distance": near,
+            "probability": _rank(-sure),
+        }
+
+
+def _rank(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.argsort(np.argsort(x)).astype(np.float64)
+
+
+def knn(train: torch.Tensor, vectors: torch.Tensor) -> NDArray[np.float64]:
+    """The distance to the fifth nearest training recording, mean over the members."""
+    made = [
+        torch.cdist(own, near).topk(NEIGHBOUR, largest=False).values[:, -1]
+        for own, near in zip(vectors, train, strict=True)
+    ]
+    return torch.stack(made).mean(dim=0).double().numpy()
+
+
+def curves(scored: Scored) -> dict[str, list[tuple[float, float]]]:
+    """(AUC, accuracy) at each coverage, by each rank."""
+    n = len(scored.targets)
+    made = {}
+    for name, rank in scored.ranks().items():
+        order = np.argsort(rank, kind="stable")
+        made[name] = [scored.scores(np.isin(np.arange(n), order[: round(c * n)])) for c in COVERAGE]
+    random = np.random.default_rng(0)
+    draws = [
+        [scored.scores(random.permutation(n) < round(c * n)) for c in COVERAGE] for _ in range(50)
+    ]
+    made["random"] = [(float(a), float(b)) for a, b in np.mean(draws, axis=0)]
+    return made
+
+
+def auroc(less: NDArray[np.float64], more: NDArray[np.float64]) -> float:
+    """The chance that one of `more` exceeds one of `less`."""
+    both = np.concatenate([less, more])
+    target = np.repeat([0, 1], [len(less), len(more)])[:, None].astype(np.uint8)
+    return float(metrics.auc_per_class(both[:, None], target)[0])
+
+
+def print_curves(made: dict[str, list[tuple[float, float]]]) -> None:
+    for which, name in enumerate(("macro AUC", "accuracy")):
+        print(f"\n| {name}, recordings kept | " + " | ".join(f"{c:.0%}" for c in COVERAGE) + " |")
+        print("| --- " * (len(COVERAGE) + 1) + "|")
+        for kind, values in made.items():
+            print(f"| {kind} | " + " | ".join(f"{v[which]:.4f}" for v in values) + " |")
+
+
+def print_noise(model: Classifier, frames: Frames, clean: Scored, train: torch.Tensor) -> None:
+    limits = model.card.limits
+    print("\n| test recordings | too noisy | too far | either | AUC of all | of the rest | "
+          "accuracy of all | of the rest | told by quality | by distance | by kNN |")  # fmt: skip
+    print("| --- " * 11 + "|")
+    rate = frames.spec.rate
+    kinds = [kind for kind in kinds_at(rate) if kind != "mains-60"]  # like 50 Hz
+    settings = [(kind, db) for kind in kinds for db in SNR_DB]
+    for kind, db in [("", 0.0), *settings]:
+        some = clean
+        if kind:
+            noisy = with_noise(frames, kind, db, others=False)
+            some = Scored(model, score_part(model, labelled_part(model, noisy, TEST)), train)
+        bad, far = some.quality < limits["quality"], some.distance > limits["distance"]
+        kept = ~(bad | far)
+        auc, right = some.scores(np.ones(len(kept), bool))
+        rest = some.scores(kept) if kept.sum() > 50 else (float("nan"), float("nan"))
+        told = (
+            auroc(-clean.quality, -some.quality),
+            auroc(clean.distance, some.distance),
+            auroc(clean.knn, some.knn),
+        )
+        print(
+            f"| {f'{kind}, {db:g} dB' if kind else 'as recorded'} | {bad.mean():.1%} | "
+            f"{far.mean():.1%} | {1 - kept.mean():.1%} | {auc:.3f} | {rest[0]:.3f} | "
+            f"{right:.3f} | {rest[1]:.3f} | " + " | ".join(f"{t:.3f}" for t in told) + " |",
+            flush=True,
+        )
+
+
+def print_others(model: Classifier, stores: list[Path]) -> None:
+    limits = model.card.limits
+    print("\n| test patients of another dataset | recordings | too noisy | too far | either |")
+    print("| --- " * 5 + "|")
+    for path in stores:
+        leads = list(set(clocs.open_store(path).leads) & set(model.encoders[0].card.leads))
+        own = leads or clocs.open_store(path).leads
+        table = clocs.predict(model, path, leads=own, split="test")
+        table = table.filter(table["quality"].is_not_null())
+        bad = table["quality"].to_numpy() < limits["quality"]
+        far = table["distance"].to_numpy() > limits["distance"]
+        print(
+            f"| {path.name} | {table.height:,} | {bad.mean():.1%} | {far.mean():.1%} | "
+            f"{(bad | far).mean():.1%} |",
+            flush=True,
+        )
+
+
+def plot(made: dict[str, list[tuple[float, float]]], path: Path, title: str) -> None:
+    from clocs.figures.canvas import hide_frame, new_figure, save
+    from clocs.files import PUBLIC
+
+    figure = new_figure(7.6, 3.2)
+    for which, name in enumerate(("macro AUC", "accuracy")):
+        axes = figure.add_subplot(1, 2, which + 1)
+        hide_frame(axes)
+        for kind, values in made.items():
+            style = "--" if kind in ("random", "kNN distance", "probability") else "-"
+            own = [v[which] for v in values]
+            axes.plot([100 * c for c in COVERAGE], own, style, color=COLOURS[kind], label=kind)
+        axes.set_xlabel("recordings kept, %")
+        axes.set_ylabel(name)
+        axes.invert_xaxis()
+    axes.legend(fontsize=8, frameon=False)
+    figure.suptitle(title, fontsize=10)
+    save(figure, path, mode=PUBLIC)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model", type=Path)
+    parser.add_argument("store", type=Path)
+    parser.add_argument("--other", type=Path, nargs="*", default=[])
+    parser.add_argument("--plot", type=Path)
+    parser.add_argument("--no-noise", action="store_true")
+    chosen = parser.parse_args()
+    model, store = load_classifier(chosen.model), clocs.open_store(chosen.store)
+    card = model.encoders[0].card
+    frames = make_frames(store, spec=card.frame, leads=card.encoder.get("leads") or card.leads)
+    parts = [score_part(model, labelled_part(model, frames, split)) for split in (0, TEST)]
+    train = torch.from_numpy(parts[0].vectors)
+    print(f"{model.card.name}, {len(parts[1].targets):,} test recordings of {store.path.name}; "
+          f"limits {model.card.limits}")  # fmt: skip
+    clean = Scored(model, parts[1], train)
+    made = curves(clean)
+    print_curves(made)
+    if chosen.plot:
+        plot(made, chosen.plot, f"{model.card.name}, test recordings of {store.path.name}")
+    if not chosen.no_noise:
+        print_noise(model, frames, clean, train)
+    print_others(model, chosen.other)
+
+
+if __name__ == "__main__":
+    main()
