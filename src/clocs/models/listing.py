@@ -72,7 +72,7 @@ def cells_of(one: Listed) -> list[str]:
         one.kind,
         ", ".join(one.data),
         ", ".join(one.leads),
-        f"{one.seconds:g} s at {one.rate:g} Hz",
+        f"{one.seconds:.3g} s at {one.rate:g} Hz",
         f"{one.size / 1e3:,.0f} kB",
         "–" if one.auc is None else f"{one.auc:.3f}{interval}",
         ", ".join(one.licence),

@@ -86,11 +86,11 @@ def _summary(model: Checkpoint | Classifier) -> str:
     )
     if isinstance(model, Classifier):
         return (
-            f"A classifier of ECGs that {sees} and makes of frames of {card.frame.seconds:g} s "
+            f"A classifier of ECGs that {sees} and makes of frames of {card.frame.seconds:.3g} s "
             f"calibrated probabilities of {', '.join(model.card.labels)}."
         )
     return (
-        f"An encoder of ECGs that {sees} and turns {card.frame.seconds:g} s into a vector of "
+        f"An encoder of ECGs that {sees} and turns {card.frame.seconds:.3g} s into a vector of "
         f"{card.encoder['embedding_dim']} numbers. It was learned without labels."
     )
 
@@ -137,7 +137,7 @@ def _facts(model: Checkpoint | Classifier) -> list[list[str]]:
         ["method" if isinstance(model, Checkpoint) else "pre-trained by", f"`{card.method}`"],
         ["network", f"`{card.encoder['name']}`, {weights:,} weights"],
         ["leads", ", ".join(card.encoder.get("leads") or card.leads)],
-        ["frame", f"{card.frame.seconds:g} s at {card.frame.rate:g} Hz"],
+        ["frame", f"{card.frame.seconds:.3g} s at {card.frame.rate:g} Hz"],
         ["input", card.normalisation],
         *(trained if isinstance(model, Checkpoint) else []),
         ["weights stored as", str(card.environment.get(STORED_AS, "float32"))],

@@ -117,7 +117,8 @@ _ROWS = (
         encoder="cmsc-chapman",
         epochs=30,
         chosen="By the AUC on validation patients: 0.904 for the whole network with 30 epochs, "
-        "0.883 with 12; 0.845 for a linear layer on the frozen encoder, 0.773 on cmsc-physionet2020.",
+        "0.883 with 12; 0.845 for a linear layer on the frozen encoder, and 0.773 for one on "
+        "cmsc-physionet2020.",
     ),
 )
 SHIPPED: Final = MappingProxyType({row.name: row for row in _ROWS})
