@@ -179,7 +179,18 @@ def test_rounded_weights_are_those_that_are_calibrated_and_scored(
     )
     for tensor in made.encoders[0].weights.values():
         assert torch.equal(tensor, tensor.half().float())
+    assert made.encoders[0].fingerprint != encoders[0].fingerprint  # whose vectors are others
     assert_close(clocs.evaluate_classifier(made, small_store, resamples=0), made.card.scores)
+
+
+def test_a_choice_that_does_not_exist_is_named(
+    encoders: list[Checkpoint], small_store: Store
+) -> None:
+    wrong: Any = "whole body"
+    with pytest.raises(SettingError, match="`head` is linear or whole, not 'whole body'"):
+        clocs.finetune(encoders[0], small_store, head=wrong)
+    with pytest.raises(SettingError, match="does not take `crops`"):
+        clocs.finetune(encoders[0], small_store, crops=True)
 
 
 def test_rare_classes_count_more_with_class_weights(

@@ -54,8 +54,7 @@ def assembled(
         if name in result.evaluation.settings
     }
     made = [
-        _member(encoders[m], result.classifiers[m], frames, facts["head"], recording_hashes)
-        for m in kept
+        _member(encoders[m], result.classifiers[m], frames, facts, recording_hashes) for m in kept
     ]
     labels = tuple(frames.labels)
     card = ClassifierCard(
@@ -79,11 +78,11 @@ def _member(
     checkpoint: Checkpoint,
     made: FinetunedClassifier,
     frames: Frames,
-    head: str,
+    facts: dict[str, Any],
     recording_hashes: bool,
 ) -> Checkpoint:
     """The encoder of a member; who was trained on counts as seen, also by a frozen encoder."""
-    card, whole = checkpoint.card, head == "whole"
+    card, whole = checkpoint.card, facts["head"] == "whole"
     hashed = recording_hashes and card.recording_hashes
     salt = (card.salt or leak_guard.salt_of(frames)) if hashed else ""
     own = leak_guard.hashed_recordings(frames, salt, TRAINED_ON if hashed else ())
@@ -96,7 +95,7 @@ def _member(
         encoder=made.encoder,
         recording_hashes=hashed,
         salt=salt,
-        weights_sha256="" if whole else card.weights_sha256,
+        weights_sha256="" if whole or facts["half"] else card.weights_sha256,
     )
     weights = {k: v for k, v in made.weights.items() if not k.startswith("head.")}
     seen = np.union1d(own, checkpoint.recordings) if hashed else own

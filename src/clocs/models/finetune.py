@@ -132,9 +132,9 @@ def finetune(
         LeakError: An encoder has seen a test patient.
         CheckpointError: `out` exists, or holds another training.
     """
-    for given, choices in ((head, Head), (members, Members)):
+    for what, given, choices in (("head", head, Head), ("members", members, Members)):
         if given not in get_args(choices):
-            raise SettingError(f"{given!r:.50} is not one of {', '.join(get_args(choices))}")
+            raise SettingError(f"`{what}` is {' or '.join(get_args(choices))}, not {given!r:.50}")
     row = find_protocol(PROTOCOL_OF_HEAD[head])
     options = chosen_options(row, options)
     encoders = _encoders(checkpoint, seeds, alike=not row.trains and fraction == 1 and not labels)
