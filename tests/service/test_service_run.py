@@ -151,3 +151,11 @@ def test_a_model_that_cannot_be_loaded_ends_the_service(tmp_path: Path) -> None:
         clocs.serve(broken, token=None)
     with pytest.raises(SettingError, match="other machines"):
         clocs.serve(broken, token=None, host="0.0.0.0")
+
+
+def test_what_is_told_to_end_while_it_loads_does_not_become_ready(files: list[str]) -> None:
+    service = Service()
+    service.state = "stopping"
+    service.load(files[:1])
+    service.batcher.close()
+    assert service.state == "stopping"

@@ -93,7 +93,8 @@ class Service:
             example = [example_recording(self.index.leads, self.index.spec.seconds)]
             self.compute(Search(1, "patient"), example)
         self.batcher.start()
-        self.state = "ready"
+        if self.state == "loading":  # not told to end meanwhile
+            self.state = "ready"
 
     def expect_ready(self) -> None:
         """Refuse requests while there is nothing to answer them, or no more."""
