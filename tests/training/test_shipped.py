@@ -69,3 +69,9 @@ def test_an_unknown_name_gets_a_sentence_with_close_ones() -> None:
         clocs.embed("zzz", "store")
     assert weights_path("runs/zzz") == Path("runs/zzz")  # a path, which need not be a name
     assert weights_path("zzz.safetensors") == Path("zzz.safetensors")
+
+
+def test_a_classifier_is_refused_where_an_encoder_is_needed() -> None:
+    with pytest.raises(CheckpointError, match="is a classifier, not an encoder"):
+        clocs.embed("rhythm-chapman", "store")
+    assert clocs.load(SHIPPED["rhythm-chapman"].file).card == clocs.load("rhythm-chapman").card
