@@ -46,7 +46,7 @@ def prediction_table(
     first = np.cumsum([0] + [len(source.stretches) for source in means])
     at = np.concatenate([start + source.at for start, source in zip(first, means, strict=False)])
     vectors = torch.from_numpy(np.concatenate([source.vectors for source in means], axis=1))
-    quality = np.array([np.nan if s.quality is None else s.quality for s in stretches])
+    quality = np.concatenate([source.quality for source in means])
     chances = class_probabilities(classifier, vectors)
     away = np.full(len(at), np.nan)
     if classifier.reference:

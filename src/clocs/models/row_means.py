@@ -17,6 +17,8 @@ from clocs.models.quality import window_quality
 from clocs.patients.encode import Windows, encoded_by_all
 from clocs.training.checkpoint import Checkpoint
 
+_TOGETHER = 512  # windows whose quality is measured at once
+
 
 @dataclass(frozen=True)
 class Item:
@@ -41,7 +43,6 @@ class Stretch:
     start: float  # seconds from the beginning of the recording
     end: float
     rows: int  # windows with a signal
-    quality: float | None  # the mean over frames and leads, as predictions are made of means
     problem: str | None
 
 
@@ -50,6 +51,7 @@ class Means:
     """Stretches, and the mean vectors of those that have a signal."""
 
     stretches: list[Stretch]
+    quality: NDArray[np.float64]  # (stretches,) mean over frames and leads; nan without a signal
     at: NDArray[np.int64]  # (n,) their places in `stretches`
     vectors: NDArray[np.float32]  # (members, n, dim)
 
@@ -71,22 +73,19 @@ def mean_vectors(
     frame = checkpoints[0].card.frame
     stretches: list[Stretch] = []
     waiting: list[NDArray[np.int64]] = []  # the stretches of windows that are not yet encoded
+    quality = _Quality(frame.rate)
 
     def windows() -> Iterator[Windows]:
         for item in items:
             first = len(stretches)
             plain = Item(item.dataset, item.file, item.patient, item.recording, item.seconds, 0)
             if item.windows is None or item.frame_of is None:
-                stretches.append(Stretch(plain, 0.0, item.seconds or 0.0, 0, None, item.problem))
+                stretches.append(Stretch(plain, 0.0, item.seconds or 0.0, 0, item.problem))
                 continue
             size = together or max(1, item.frames)
             number = item.frame_of // size
             count = -(-item.frames // size)
             rows = np.bincount(number, minlength=count)
-            total, leads = (
-                np.bincount(number, one, minlength=count)
-                for one in window_quality(item.windows, frame.rate)
-            )
             for k in range(count):
                 start, end = k * size * frame.seconds, (k + 1) * size * frame.seconds
                 some = bool(rows[k])
@@ -96,11 +95,11 @@ def mean_vectors(
                         start,
                         min(end, item.frames * frame.seconds),
                         int(rows[k]),
-                        float(total[k] / leads[k]) if some else None,
                         None if some else "no frame of it has a signal",
                     )
                 )
             waiting.append(first + number)
+            quality.add(first + number, item.windows)
             yield item.windows
 
     at: list[NDArray[np.int64]] = []
@@ -118,8 +117,47 @@ def mean_vectors(
             sums.append(part)
     if not at:
         none = np.zeros((len(checkpoints), 0, checkpoints[0].encoder.embedding_dim), np.float32)
-        return Means(stretches, np.zeros(0, np.int64), none)
+        return Means(stretches, quality.means(len(stretches)), np.zeros(0, np.int64), none)
     places = np.concatenate(at)
     rows = np.array([stretches[place].rows for place in places])
     total = np.concatenate(sums, axis=1)
-    return Means(stretches, places, (total / rows[:, None]).astype(np.float32))
+    vectors = (total / rows[:, None]).astype(np.float32)
+    return Means(stretches, quality.means(len(stretches)), places, vectors)
+
+
+class _Quality:
+    """Quality of stretches, of many windows at a time: small batches would wait for threads."""
+
+    def __init__(self, rate: float) -> None:
+        self.rate = rate
+        self.waiting: list[tuple[NDArray[np.int64], Windows]] = []
+        self.found: list[tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]] = []
+
+    def add(self, stretch: NDArray[np.int64], windows: Windows) -> None:
+        """stretch: (windows,) to which each belongs."""
+        self.waiting.append((stretch, windows))
+        if sum(len(own) for own, _ in self.waiting) >= _TOGETHER:
+            self._measure()
+
+    def means(self, count: int) -> NDArray[np.float64]:
+        """(count,) of the stretches, nan without a window."""
+        if self.waiting:
+            self._measure()
+        total, leads = np.zeros(count), np.zeros(count)
+        for stretch, own, present in self.found:
+            total += np.bincount(stretch, own, minlength=count)
+            leads += np.bincount(stretch, present, minlength=count)
+        return np.divide(total, leads, out=np.full(count, np.nan), where=leads > 0)
+
+    def _measure(self) -> None:
+        pieces = [windows for _, windows in self.waiting]
+        joined: Windows
+        if isinstance(pieces[0], tuple):
+            pairs = [one for one in pieces if isinstance(one, tuple)]
+            values, there = (np.concatenate(part) for part in zip(*pairs, strict=True))
+            joined = values, there
+        else:
+            joined = np.concatenate([one for one in pieces if not isinstance(one, tuple)])
+        stretch = np.concatenate([own for own, _ in self.waiting])
+        self.found.append((stretch, *window_quality(joined, self.rate)))
+        self.waiting.clear()

@@ -94,7 +94,7 @@ def predict_each(classifier: Classifier, recordings: Sequence[Recording]) -> lis
     means = mean_vectors(classifier.encoders, map(_as_one, usable), None)
     vectors = torch.from_numpy(means.vectors)
     chances = class_probabilities(classifier, vectors)
-    quality = np.array([one.quality for one in means.stretches], np.float64)
+    quality = means.quality
     away = np.full(len(usable), np.nan)
     if classifier.reference:
         away = distance(classifier.reference, vectors).numpy()
