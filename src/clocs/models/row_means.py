@@ -147,7 +147,7 @@ class _Quality:
         for stretch, own, present in self.found:
             total += np.bincount(stretch, own, minlength=count)
             leads += np.bincount(stretch, present, minlength=count)
-        return np.divide(total, leads, out=np.full(count, np.nan), where=leads > 0)
+        return np.where(leads > 0, total / np.maximum(leads, 1), np.nan)
 
     def _measure(self) -> None:
         pieces = [windows for _, windows in self.waiting]
