@@ -59,3 +59,10 @@ def test_a_file_that_cannot_be_used_ends_with_1_and_its_reason(model: Path, tmp_
     assert done.exit_code == 1
     (row,) = json.loads(done.stdout)["rows"]
     assert row["problem"] and row["predicted"] is None and "broken" in row["file"]
+
+
+def test_a_reason_names_the_option_that_helps(model: Path, tmp_path: Path) -> None:
+    rows = "\n".join(f"{1000 * (i % 200 == 0)}" for i in range(6000))
+    (tmp_path / "other.csv").write_text(f"V9\n{rows}\n")
+    done = run("predict", model, tmp_path / "other.csv", "--rate", 500)
+    assert done.exit_code == 1 and "with --leads" in " ".join(done.stdout.split())

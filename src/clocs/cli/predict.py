@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+import click
 import typer
 
 import clocs
 from clocs.cli.console import err, print_json
 from clocs.cli.console import out as console
+from clocs.cli.messages import in_options
 from clocs.cli.options import Device, Json, SplitSeed, names_of, pairs_of
 from clocs.cli.patients import LeadNames, Rate, Split, Unit
 from clocs.cli.progress import bar
@@ -20,7 +22,10 @@ SHOWN = 40  # rows in the terminal
 
 
 def predict(
-    model: Annotated[Path, typer.Argument(help="Classifier made by `clocs finetune`.")],
+    model: Annotated[
+        Path,
+        typer.Argument(help="Classifier made by `clocs finetune`, or the name of a shipped one."),
+    ],
     sources: Annotated[
         list[Path],
         typer.Argument(help="Stores; or files of any format, folders and zips."),
@@ -84,7 +89,9 @@ def predict(
         from clocs.cli.tables.predictions import predictions_table, summary
 
         if out is None:
-            console.print(predictions_table(made.head(SHOWN)))
+            own = click.get_current_context().command
+            shown = predictions_table(made.head(SHOWN), lambda reason: in_options(reason, own))
+            console.print(shown)
             if made.height > SHOWN:
                 console.print(f"… and {made.height - SHOWN:,} more rows; see all with --out.")
         console.print(summary(made), markup=False)

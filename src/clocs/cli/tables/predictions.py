@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -12,8 +13,15 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-def predictions_table(rows: pl.DataFrame) -> Table:
-    """What was predicted with its probability, or why not; one row each."""
+def predictions_table(
+    rows: pl.DataFrame, in_words: Callable[[str], str] = lambda reason: reason
+) -> Table:
+    """What was predicted with its probability, or why not; one row each.
+
+    Args:
+        rows: What `clocs.predict` made.
+        in_words: A reason as it is printed.
+    """
     over_time = "start" in rows.columns
     table = Table()
     table.add_column("recording", overflow="fold")
@@ -26,7 +34,7 @@ def predictions_table(rows: pl.DataFrame) -> Table:
     for row in rows.iter_rows(named=True):
         times = [_clock(row["start"]), _clock(row["end"])] if over_time else []
         name = row["recording"] or row["file"]
-        why = row["problem"] or row["abstained"] or ""
+        why = in_words(row["problem"] or row["abstained"] or "")
         numbers = ["" if row[k] is None else f"{row[k]:.2f}" for k in ("quality", "distance")]
         table.add_row(escape(name), *times, escape(_predicted(row)), *numbers, escape(why))
     return table
