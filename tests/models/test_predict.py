@@ -13,16 +13,17 @@ from numpy.typing import NDArray
 
 import clocs
 from clocs import Checkpoint, Store
-from clocs.errors import SettingError
-from clocs.models.classifier import Classifier
+from clocs.errors import ClocsWarning, SettingError
+from clocs.models.classifier import Classifier, load_classifier
 from clocs.models.classifier_card import ClassifierCard
+from clocs.models.predict import predict_recordings
 from clocs.models.prediction_table import HASH, MODEL, fingerprint
 from clocs.models.quality import signal_quality
 from clocs.models.reference import distance, fit_reference
 from clocs.models.row_means import Item, mean_vectors
 from clocs.patients.embed_files import embed_recordings
 from clocs.patients.encode import Windows, encoded, encoded_by_all
-from clocs.recording import Gap
+from clocs.recording import UNNAMED_LEAD, Gap
 from own_files import record
 
 LABELS = ("AF", "N", "O")
@@ -216,3 +217,14 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_read(
         clocs.predict(classifier)
     with pytest.raises(SettingError, match="leave out `split`"):
         clocs.predict(classifier, tmp_path, split="test")
+
+
+def test_the_only_lead_is_read_by_a_model_of_a_lead_without_a_name(small_store: Store) -> None:
+    model = load_classifier("rhythm-physionet2017")
+    named = small_store.recording(0).select(["II"])
+    unnamed = replace(named, leads=(UNNAMED_LEAD,))
+    with pytest.warns(ClocsWarning, match="the only lead of a recording, II"):
+        found = predict_recordings(model, [named])
+    assert found["predicted"][0] and found.equals(predict_recordings(model, [unnamed]))
+    several = predict_recordings(model, [small_store.recording(0)])
+    assert "has none of the leads ECG" in several["problem"][0]

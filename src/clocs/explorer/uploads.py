@@ -44,8 +44,8 @@ def embed_upload(
     from clocs.patients.embed_files import embed_recordings
     from clocs.patients.encode import frame_of, known_leads, placed
 
-    recording = placed(recording, known_leads(checkpoint))
     wanted = leads or checkpoint.card.leads
+    recording = placed(recording, known_leads(checkpoint), wanted)
     common = [lead for lead in wanted if lead in recording.leads]
     guessed = recording.extra.get("notice", "")
     notes = [f"{guessed[0].upper()}{guessed[1:].rstrip('.')}."] if guessed else []

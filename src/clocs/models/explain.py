@@ -105,8 +105,8 @@ class Explainer:
         if not 0 < seconds <= LONGEST:
             raise SettingError(f"`seconds` is {seconds:g}; give more than 0, at most {LONGEST:g}")
         known, spec = known_leads(self.checkpoint), self.checkpoint.card.frame
-        recording = placed(recording, known)
         rows = known or leads_of(self.checkpoint, None)
+        recording = placed(recording, known, rows)
         leads = tuple(lead for lead in rows if lead in recording.leads)
         x = torch.from_numpy(module_input(self.checkpoint, recording))
         sums, counts = self.frame_logits(x)

@@ -33,8 +33,8 @@ def module_input(
         ClocsError: The recording is too short, has none of the leads, or a gap in every frame.
     """
     spec, known = checkpoint.card.frame, known_leads(checkpoint)
-    recording = placed(recording, known)
     wanted = known or leads_of(checkpoint, leads)
+    recording = placed(recording, known, wanted)
     own = with_leads(recording, spec, wanted)
     count = int(frame_count(own.samples, own.rate, spec))
     values, step = cut_windows(

@@ -46,7 +46,7 @@ def cut_each(
     checkpoint, frame = _fitted(checkpoint, spec)
     wanted, known = leads_of(checkpoint, leads), known_leads(checkpoint)
     made: list[Windows | ClocsError] = []
-    for run in alike((placed(one, known) for one in recordings), shape_of, TOGETHER):
+    for run in alike((placed(one, known, wanted) for one in recordings), shape_of, TOGETHER):
         for one, values in cut_alike(list(run), frame, wanted):
             if isinstance(one, str) or isinstance(values, str):
                 made.append(SettingError(str(values)))

@@ -202,7 +202,9 @@ def file_windows(
         progress: Called with the number of recordings that were cut.
     """
     done = 0
-    given = (placed(one, known) if isinstance(one, Recording) else one for one in recordings)
+    given = (
+        placed(one, known, wanted) if isinstance(one, Recording) else one for one in recordings
+    )
     runs = alike(given, shape_of, TOGETHER)
     for made in ahead(lambda run: cut_alike(run, frame, wanted), runs, _AHEAD):
         done += len(made)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeAlias
@@ -12,7 +13,7 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 
-from clocs.errors import CheckpointError, SettingError
+from clocs.errors import CheckpointError, ClocsWarning, SettingError
 from clocs.frames.frames import ABSENT
 from clocs.patients.embeddings import Embeddings, from_means
 from clocs.patients.rows import Level, group_rows
@@ -75,14 +76,32 @@ def known_leads(checkpoint: Checkpoint) -> tuple[str, ...]:
     return tuple(map(canonical_lead, checkpoint.encoder.leads))
 
 
-def placed(recording: Recording, known: Sequence[str]) -> Recording:
-    """The recording as an encoder of the `known` leads sees it.
+def placed(recording: Recording, known: Sequence[str], wanted: Sequence[str]) -> Recording:
+    """The recording as an encoder sees it.
 
-    A single lead without a name takes the place of one that has a name.
+    A single lead without a name takes the place of one that has a name; and where an encoder has
+    learned on a lead without a name, the only lead of a recording is read in its place.
+
+    Args:
+        recording: With any leads.
+        known: Those that the encoder sees at once, if it does.
+        wanted: Those that are read.
     """
-    if not known or recording.leads != (UNNAMED_LEAD,) or UNNAMED_LEAD in known:
+    if len(recording.leads) != 1:
         return recording
-    lead = unnamed_lead()
+    (own,) = recording.leads
+    if own == UNNAMED_LEAD and known and own not in known:
+        lead = unnamed_lead()
+    elif own != UNNAMED_LEAD and not known and tuple(wanted) == (UNNAMED_LEAD,):
+        lead = UNNAMED_LEAD
+        warnings.warn(
+            f"the only lead of a recording, {own}, is read as the lead without a name that the "
+            "encoder has learned on",
+            ClocsWarning,
+            stacklevel=3,
+        )
+    else:
+        return recording
     return replace(
         recording, leads=(lead,), gaps=tuple(replace(gap, lead=lead) for gap in recording.gaps)
     )

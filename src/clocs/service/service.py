@@ -142,7 +142,7 @@ class Service:
         """
         leads, known = served.leads, served.known_leads
         checked = [
-            one if isinstance(one, ClocsError) else _with_a_lead(placed(one, known), leads)
+            one if isinstance(one, ClocsError) else _with_a_lead(placed(one, known, leads), leads)
             for one in recordings
         ]
         sound = [one for one in checked if isinstance(one, Recording)]
