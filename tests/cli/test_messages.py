@@ -58,11 +58,23 @@ def test_no_message_of_the_library_names_an_option() -> None:
     for path in Path(clocs.__file__).parent.rglob("*.py"):
         if "cli" in path.parts or path.name == "__main__.py":
             continue
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            text = node.value if isinstance(node, ast.Constant) else None
-            if isinstance(text, str) and flag.search(command.sub("", text)):
-                found.append(f"{path.name}: {text}")
+        found += [
+            f"{path.name}: {text}"
+            for text in texts(ast.parse(path.read_text("utf-8")))
+            if flag.search(command.sub("", text))
+        ]
     assert not found
+
+
+def texts(node: ast.AST) -> Iterator[str]:
+    """All strings in it; those with values in them as a whole."""
+    if isinstance(node, ast.JoinedStr):
+        yield "".join(str(getattr(part, "value", "")) for part in node.values)
+    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value
+    else:
+        for part in ast.iter_child_nodes(node):
+            yield from texts(part)
 
 
 def test_an_error_of_the_library_names_the_option(small_store: Store, tmp_path: Path) -> None:

@@ -48,11 +48,15 @@ def test_the_description_lists_every_endpoint(session: Session) -> None:
         "/api/names",
         "/api/patients/{code}",
         "/api/patients/{code}/recordings/{number}",
+        "/api/patients/{code}/recordings/{number}/predictions",
+        "/api/patients/{code}/recordings/{number}/explanation",
         "/api/patients/{code}/neighbours",
         "/api/patients/{code}/neighbours.csv",
         "/api/uploads",
         "/api/uploads/{code}",
         "/api/uploads/{code}/signal",
+        "/api/uploads/{code}/predictions",
+        "/api/uploads/{code}/explanation",
     } == set(paths)
 
 

@@ -35,6 +35,7 @@ class Recipe:
     warm_up: float = 0.05  # share of the steps
     average: float = 0.998  # decay of the average of weights
     temperature: float = 0.2
+    positives: str = "patient"  # whose pairs are pulled together, where a method has a choice
     most_leads: int = 2  # of a view, where a method compares leads
     crops: str = "random"  # where a method compares segments
     # of every view, where a method allows it; noise is in mV
@@ -93,6 +94,7 @@ class Recipe:
         offered = {option.name for option in row.options}
         wanted = {
             "temperature": self.temperature,
+            "positives": self.positives,
             "crops": self.crops,
             "most_leads": most_leads or self.most_leads,
         }
