@@ -26,7 +26,6 @@ from clocs.evaluation.noise import kinds_at, with_noise
 from clocs.frames.frames import Frames
 from clocs.frames.make import make_frames
 from clocs.models.classifier import Classifier, load_classifier
-from clocs.models.prediction_table import class_probabilities
 from clocs.models.reference import distance
 from clocs.models.scored_part import ScoredPart, labelled_part, score_part
 from clocs.training.leak_guard import TEST
@@ -50,7 +49,7 @@ class Scored:
     def __init__(self, model: Classifier, part: ScoredPart, train: torch.Tensor) -> None:
         vectors = torch.from_numpy(part.vectors)
         self.model, self.targets, self.quality = model, part.targets, part.quality
-        self.chances = class_probabilities(model, vectors)
+        self.chances = model.probabilities(model.logits(vectors.double())).numpy()
         self.distance = distance(model.reference, vectors).numpy()
         self.knn = knn(train, vectors)
 

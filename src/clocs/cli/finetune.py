@@ -63,7 +63,7 @@ def finetune(
     seeds: Annotated[
         int | None,
         typer.Option(
-            help="Train N: the first of a folder, or as many from one encoder; all by default.",
+            help="Train N: the first N of a folder, or N from one encoder; all by default.",
             min=1,
         ),
     ] = None,
@@ -169,7 +169,7 @@ def finetune(
 
     out.print(scores_table(made.card, made.card.scores))
     again = shlex.join(["clocs", "evaluate", str(file), str(store)])
-    out.print(f"\nThe classifier is in {file}. These scores again: {again}", markup=False)
+    out.print(f"\nThe classifier is in {file}. To print these scores again: {again}", markup=False)
 
 
 def command() -> Callable[..., None]:

@@ -43,8 +43,12 @@ class Classifier:
     reference: Weights
 
     def logits(self, z: Tensor) -> Tensor:
-        """z: (members, n, dim) embeddings -> (n, classes), the mean over the members."""
-        weight, bias = (self.head[name].to(z.device) for name in ("weight", "bias"))
+        """z: (members, n, dim) embeddings -> (n, classes), the mean over the members.
+
+        The layers are linear: what they make of the mean embedding of a recording is the mean of
+        what they make of its rows.
+        """
+        weight, bias = (self.head[name].to(z) for name in ("weight", "bias"))
         return torch.baddbmm(bias[:, None], z, weight).mean(dim=0)
 
     def probabilities(self, logits: Tensor) -> Tensor:

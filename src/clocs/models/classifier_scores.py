@@ -292,7 +292,7 @@ def confusion(
     """Counts of recordings: rows are what is true, columns what is predicted.
 
     Multi-class: (classes, classes), predicted the most probable class. Multi-label: for each class
-    [[neither, predicted alone], [true alone, both]], predicted from its threshold on.
+    [[neither, predicted only], [true only, both]], predicted from its threshold on.
     """
     true = targets.astype(bool)
     if not multilabel:

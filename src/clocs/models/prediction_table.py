@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -47,13 +48,7 @@ def prediction_table(
     at = np.concatenate([start + source.at for start, source in zip(first, means, strict=False)])
     vectors = torch.from_numpy(np.concatenate([source.vectors for source in means], axis=1))
     quality = np.concatenate([source.quality for source in means])
-    chances = class_probabilities(classifier, vectors)
-    away = np.full(len(at), np.nan)
-    if classifier.reference:
-        away = distance(classifier.reference, vectors).numpy()
-    why = abstentions(classifier, quality[at], away)
-    likely = predicted_labels(classifier, chances)
-    picked = [None if reason else one for one, reason in zip(likely, why, strict=True)]
+    made = decide(classifier, vectors, quality[at])
     kind = pl.List(pl.String) if classifier.card.multilabel else pl.String()
     about = {k: [getattr(s.item, k) for s in stretches] for k in _ABOUT}
     if over_time:
@@ -62,13 +57,13 @@ def prediction_table(
     found = pl.DataFrame(
         {"place": at}
         | {
-            probability_column(label): chances[:, k]
+            probability_column(label): made.probabilities[:, k]
             for k, label in enumerate(classifier.card.labels)
         }
         | {
-            "predicted": pl.Series(picked, dtype=kind),
-            "abstained": pl.Series(why, dtype=pl.String),
-            "distance": pl.Series(away).fill_nan(None),
+            "predicted": pl.Series(made.predicted, dtype=kind),
+            "abstained": pl.Series(made.abstained, dtype=pl.String),
+            "distance": pl.Series(made.distance).fill_nan(None),
         }
     ).with_columns(pl.col("place").cast(pl.UInt32))
     more = {
@@ -91,14 +86,35 @@ def probability_column(label: str) -> str:
     return f"p({label})"
 
 
-def class_probabilities(classifier: Classifier, vectors: torch.Tensor) -> NDArray[np.float64]:
-    """(members, n, dim) mean vectors of recordings -> (n, classes), calibrated.
+@dataclass(frozen=True)
+class Decisions:
+    """What a classifier says about n recordings."""
 
-    The layer on top is linear: what it makes of a mean vector is the mean of what it makes of rows.
+    probabilities: NDArray[np.float64]  # (n, classes), calibrated
+    distance: NDArray[np.float64]  # (n,) from the training data; nan where that is not known
+    abstained: list[str | None]  # why no label is predicted
+    predicted: list[str | list[str] | None]  # None where it abstains
+
+
+def decide(
+    classifier: Classifier, vectors: torch.Tensor, quality: NDArray[np.float64]
+) -> Decisions:
+    """Predict, or abstain.
+
+    Args:
+        classifier: Whose members made the vectors.
+        vectors: (members, n, dim) the mean embeddings of recordings.
+        quality: (n,) of their signals.
     """
-    head = {name: tensor.double() for name, tensor in classifier.head.items()}
-    exact = Classifier(classifier.card, classifier.encoders, head, {})
-    return np.asarray(exact.probabilities(exact.logits(vectors.double())).numpy())
+    logits = classifier.logits(vectors.double())
+    chances = np.asarray(classifier.probabilities(logits).numpy())
+    away = np.full(len(chances), np.nan)
+    if classifier.reference:
+        away = distance(classifier.reference, vectors).numpy()
+    why = abstentions(classifier, quality, away)
+    likely = predicted_labels(classifier, chances)
+    picked = [None if reason else one for one, reason in zip(likely, why, strict=True)]
+    return Decisions(chances, away, why, picked)
 
 
 def abstentions(

@@ -56,15 +56,10 @@ def labelled_part(classifier: Classifier, frames: Frames, split: int) -> Labelle
 def score_part(
     classifier: Classifier, part: LabelledPart, device: torch.device | str = "cpu"
 ) -> ScoredPart:
-    """What the classifier makes of a part.
-
-    The layer on top is linear: what it makes of the mean vector of a recording is the mean of what
-    it makes of the rows.
-    """
+    """What the classifier makes of a part."""
     vectors = vectors_of(classifier, part, device)
-    head = {name: tensor.double() for name, tensor in classifier.head.items()}
-    logits = Classifier(classifier.card, classifier.encoders, head, {}).logits(vectors)
-    return ScoredPart(part, vectors.float().numpy(), logits.numpy(), quality_of(part, device))
+    logits = classifier.logits(vectors).numpy()
+    return ScoredPart(part, vectors.float().numpy(), logits, quality_of(part, device))
 
 
 @torch.no_grad()

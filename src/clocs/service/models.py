@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from clocs.errors import ClocsError, SettingError
 from clocs.files import digest
 from clocs.models.classifier import Classifier, load
-from clocs.models.prediction_table import abstentions, class_probabilities, predicted_labels
-from clocs.models.reference import distance
+from clocs.models.prediction_table import decide
 from clocs.models.row_means import Item, mean_vectors
 from clocs.patients.embed_each import cut_each, embed_each
 from clocs.patients.encode import Windows, frame_of, known_leads, leads_of
@@ -92,21 +91,15 @@ def predict_each(classifier: Classifier, recordings: Sequence[Recording]) -> lis
     made = cut_each(classifier.encoders[0], recordings)
     usable = [windows for windows in made if not isinstance(windows, ClocsError)]
     means = mean_vectors(classifier.encoders, map(_as_one, usable), None)
-    vectors = torch.from_numpy(means.vectors)
-    chances = class_probabilities(classifier, vectors)
-    quality = means.quality
-    away = np.full(len(usable), np.nan)
-    if classifier.reference:
-        away = distance(classifier.reference, vectors).numpy()
-    why = abstentions(classifier, quality, away)
-    likely = predicted_labels(classifier, chances)
+    found = decide(classifier, torch.from_numpy(means.vectors), means.quality)
+    labels = classifier.card.labels
     predictions: Iterator[Result] = (
         {
-            "probabilities": dict(zip(classifier.card.labels, chances[n].tolist(), strict=True)),
-            "predicted": None if why[n] else likely[n],
-            "abstained": why[n],
-            "quality": float(quality[n]),
-            "distance": None if np.isnan(away[n]) else float(away[n]),
+            "probabilities": dict(zip(labels, found.probabilities[n].tolist(), strict=True)),
+            "predicted": found.predicted[n],
+            "abstained": found.abstained[n],
+            "quality": float(means.quality[n]),
+            "distance": None if np.isnan(found.distance[n]) else float(found.distance[n]),
         }
         for n in range(len(usable))
     )
