@@ -97,7 +97,14 @@ class ArrayFile:
                 yield file
         except OSError as error:
             raise file_error(error, path, doing="read") from error
-        except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (
+            SafetensorError,
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+            RecursionError,
+        ) as error:
             why = " ".join(str(error).split())  # in one line, whatever the file made of it
             raise StoreError(f"{path} is not {self.what} ({why}); {self.remedy}") from error
 

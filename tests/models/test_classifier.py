@@ -6,12 +6,14 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from clocs.errors import CheckpointError
 from clocs.models.classifier import Classifier, is_classifier, load_classifier
 from clocs.models.classifier_card import ClassifierCard
+from clocs.models.reference import fit_reference
 from clocs.training.checkpoint import Checkpoint
 
 LABELS = ("AF", "N", "O")
@@ -36,7 +38,7 @@ def classifier(checkpoint: Checkpoint) -> Classifier:
         scores={"auc": 0.9},
     )
     head = {"weight": torch.randn(2, dim, 3), "bias": torch.randn(2, 3)}
-    return Classifier(card, (checkpoint, checkpoint), head, {"mean": torch.randn(dim)})
+    return Classifier(card, (checkpoint, checkpoint), head, fit_reference(torch.randn(2, 50, dim)))
 
 
 def as_json(one: Classifier) -> object:
@@ -101,6 +103,8 @@ def test_a_damaged_or_foreign_file_is_refused(
         {"protocol": "guess"},
         {"name": "a\x1b[31m"},
         {"limits": {"quality": float("inf")}},
+        {"limits": {"quality": 10**400}},
+        {"limits": {"noise": 1.0}},
     ],
 )
 def test_a_card_beyond_its_limits_is_refused(
@@ -110,3 +114,22 @@ def test_a_card_beyond_its_limits_is_refused(
     replace(classifier, card=replace(classifier.card, **change)).save(file)  # type: ignore[arg-type]
     with pytest.raises(CheckpointError, match="is not a clocs classifier"):
         load_classifier(file)
+
+
+def test_a_reference_of_other_shapes_is_refused(classifier: Classifier, tmp_path: Path) -> None:
+    for name, tensor in classifier.reference.items():
+        odd = classifier.reference | {name: tensor[:1]}
+        file = tmp_path / f"{name}.safetensors"
+        replace(classifier, reference=odd).save(file)
+        with pytest.raises(CheckpointError, match="its reference has other shapes"):
+            load_classifier(file)
+
+
+def test_the_recordings_of_all_members_are_remembered(
+    classifier: Classifier, tmp_path: Path
+) -> None:
+    first, second = classifier.encoders
+    other = replace(second, recordings=np.array([1, 2], np.uint64))
+    replace(classifier, encoders=(first, other)).save(tmp_path / "two.safetensors")
+    found = load_classifier(tmp_path / "two.safetensors").encoders[0].recordings
+    assert set(found.tolist()) == {1, 2, *first.recordings.tolist()}

@@ -64,9 +64,9 @@ def explore(
 ) -> None:
     """Browse patients on a local page: map, ECGs, nearest patients, and your own ECG among them.
 
-    Listens on this machine only, unless --host is given, and lets in who opens the address that it
-    prints, which contains a token. Patients are shown under pseudonyms. Without arguments it shows
-    the demo's simulated patients.
+    Listens on this machine only, unless --host is given, and lets in anyone who opens the address
+    that it prints, which contains a token. Patients are shown under pseudonyms. Without arguments
+    it shows the demo's simulated patients.
     """
     stages = _Stages()
 

@@ -22,7 +22,7 @@ def export(
     to: Annotated[
         str, typer.Option(help="onnx, torch (for torch.export.load) or hub (Hugging Face).")
     ],
-    out: Annotated[Path, typer.Option(help="File to write, .onnx or .pt2; for a hub, a folder.")],
+    out: Annotated[Path, typer.Option(help="File to write, .onnx or .pt2; for hub, a folder.")],
     check: Annotated[
         Path | None,
         typer.Option(help="Store: compare what was written with this package on its recordings."),

@@ -187,7 +187,7 @@ def evaluate(classifiers: Sequence[Path], store: Path, *, as_json: bool, **optio
     given = typed() - {"checkpoints", "store", "as_json"}
     if foreign := sorted(given - options.keys()):
         names = ", ".join(f"`{name}`" for name in foreign)
-        raise SettingError(f"a classifier is trained already; leave out {names}")
+        raise SettingError(f"a saved classifier is scored as it is; leave out {names}")
     loaded = load_classifier(classifiers[0])
     if "split_seed" not in given:
         options["split_seed"] = None

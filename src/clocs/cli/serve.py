@@ -20,7 +20,8 @@ def serve(
         list[str] | None,
         typer.Argument(
             metavar="[MODEL]...",
-            help="Encoders and classifiers: files, folders (then their first seed), or NAME=PATH.",
+            help="Encoders and classifiers: names (clocs models), files, folders (then their first "
+            "seed), or NAME=PATH.",
         ),
     ] = None,
     index: Annotated[
@@ -42,26 +43,26 @@ def serve(
         bool, typer.Option("--no-token", help="Let every user of this machine in.")
     ] = False,
     show_ids: Annotated[
-        bool, typer.Option("--show-ids", help="Name the IDs of neighbours.")
+        bool, typer.Option("--show-ids", help="Return the IDs of neighbours.")
     ] = False,
     threads: Annotated[
         int | None,
         typer.Option(help="Threads of torch; one per core by default.", min=1),
     ] = None,
     most_mebibytes: Annotated[
-        int, typer.Option(help="Most MiB of a request's body.", min=1, max=1024)
+        int, typer.Option(help="Largest request body, in MiB.", min=1, max=64)
     ] = 16,
     most_recordings: Annotated[
-        int, typer.Option(help="Most recordings in a request.", min=1, max=4096)
+        int, typer.Option(help="Maximum number of recordings per request.", min=1, max=4096)
     ] = 64,
     most_seconds: Annotated[
-        float, typer.Option(help="Most seconds of a recording.", min=1)
+        float, typer.Option(help="Longest recording, in seconds.", min=1)
     ] = 600.0,
     queue: Annotated[
-        float, typer.Option(help="Most seconds of ECG, over all leads, that wait.", min=1)
+        float, typer.Option(help="Seconds of ECG, summed over leads, that may wait.", min=1)
     ] = 1280.0,
     timeout: Annotated[
-        float, typer.Option(help="Most seconds that a request waits for results.", min=0.1)
+        float, typer.Option(help="Longest wait for results, in seconds.", min=0.1)
     ] = 10.0,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print address and token as JSON to standard output.")

@@ -63,7 +63,7 @@ class Encoder(ABC):
     def to_module(self, weights: Weights, buffers: Weights) -> nn.Module:
         """The network of one member in torch's own layers: (n, leads, samples) -> (n, dim).
 
-        It drops out by torch's generator. Frames of an encoder of one lead have one lead.
+        Dropout uses torch's generator. Frames of an encoder of one lead have one lead.
 
         Args:
             weights: (1, …) each.

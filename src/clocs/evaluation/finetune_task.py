@@ -294,9 +294,8 @@ def signals_of(
         stream: As for `Signals.of`: None decides by the memory of the device.
     """
     leads = len(encoder.leads)
-    most = max(members * batch_size, rows_at_once(device, members, leads))
     # fewer members, once others have finished, encode more rows at a time
-    most = max(most, rows_at_once(device, 1, leads))
+    most = max(members * batch_size, rows_at_once(device, 1, leads))
     return Signals.of(frames, device, dtype, windows=most * max(1, leads), stream=stream)
 
 

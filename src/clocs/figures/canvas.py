@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 from typing import Final
 
+import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -57,5 +58,6 @@ def save(figure: Figure, path: str | os.PathLike[str], *, mode: int = PRIVATE) -
     svg = Path(path).suffix.lower() == ".svg"
     # without a date or version, so that the same figure gives the same file
     about = {"Date": None, "Creator": None} if svg else {"Software": None}
-    figure.savefig(buffer, dpi=DPI, format="svg" if svg else "png", metadata=about)
+    with matplotlib.rc_context({"svg.hashsalt": "clocs"}):
+        figure.savefig(buffer, dpi=DPI, format="svg" if svg else "png", metadata=about)
     write_atomic(Path(path), buffer.getbuffer(), mode=mode)

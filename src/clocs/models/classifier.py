@@ -99,7 +99,7 @@ class Classifier:
         for number, one in enumerate(self.encoders):
             tensors |= {f"{number}.{k}": v for k, v in one.tensors(half=half).items()}
         arrays = {k: v.detach().cpu().numpy() for k, v in tensors.items()}
-        arrays["recordings"] = self.encoders[0].recordings
+        arrays["recordings"] = np.unique(np.concatenate([e.recordings for e in self.encoders]))
         private_folder(path.parent)
         FILE.write(path, replace(self.card, encoders=cards).facts(), arrays)
 
@@ -141,15 +141,39 @@ def load_classifier(path: Path | str) -> Classifier:
         found = {k: tuple(v.shape) for k, v in head.items()}
         if found != {"weight": shape, "bias": (shape[0], shape[2])}:
             raise ValueError(f"its linear layers have the shapes {found}, not {shape}")
-        if not all(bool(v.isfinite().all()) for v in (head | reference).values()):
-            raise ValueError("it holds numbers that are not finite")
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        _check_reference(reference, *shape[:2])
+        for tensor in (head | reference).values():
+            if tensor.dtype != torch.float32 or not bool(tensor.isfinite().all()):
+                raise ValueError("it holds numbers that are not finite, or not float32")
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
         raise CheckpointError(f"{path} is not {FILE.what} ({error}); {FILE.remedy}") from error
     return Classifier(card, encoders, head, reference)
 
 
+def _check_reference(reference: Weights, members: int, dim: int) -> None:
+    """Refuse what `clocs.models.reference` could not use."""
+    if not reference:
+        return
+    axes = reference["variance"].shape[-1]
+    expected = {
+        "mean": (members, dim),
+        "axes": (members, axes, dim),
+        "variance": (members, axes),
+        "rest": (members,),
+    }
+    if {name: tuple(tensor.shape) for name, tensor in reference.items()} != expected:
+        raise ValueError("its reference has other shapes than its encoders")
+    if not all(bool((reference[name] > 0).all()) for name in ("variance", "rest")):
+        raise ValueError("its reference has a variance that is not positive")
+
+
 def _of(tensors: Weights, prefix: str) -> Weights:
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+
+
+def first_encoder(model: Checkpoint | Classifier) -> Checkpoint:
+    """The one whose frame, leads and normalisation are the model's."""
+    return model.encoders[0] if isinstance(model, Classifier) else model
 
 
 def as_classifier(classifier: Classifier | Path | str) -> Classifier:

@@ -7,11 +7,11 @@ before anything is made from it.
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from clocs._version import __version__
+from clocs.errors import CheckpointError
 from clocs.training.card import LONGEST_NAME, MOST_LABELS, Card, check_text, parse_card
 
 MOST_MEMBERS = 100
@@ -21,6 +21,7 @@ INTENDED_USE = (
     "and no treatment may rest on it."
 )
 PROTOCOLS = ("linear", "finetune")
+LIMITS = ("quality", "distance")
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,11 @@ class ClassifierCard:
             raise ValueError(f"its fields differ: {', '.join(sorted(differing)):.100}")
         _check(facts)
         made = dict(facts)
-        made["encoders"] = tuple(parse_card(json.dumps(one).encode()) for one in facts["encoders"])
+        try:
+            cards = [parse_card(json.dumps(one).encode()) for one in facts["encoders"]]
+        except CheckpointError as error:
+            raise ValueError(f"of one of its encoders: {error}") from error
+        made["encoders"] = tuple(cards)
         for name in ("labels", "temperature", "thresholds"):
             made[name] = tuple(facts[name])
         return cls(**made)
@@ -81,6 +86,7 @@ def _check(facts: dict[str, Any]) -> None:
         "temperature": _are_numbers(facts["temperature"], len(labels), least=1e-6),
         "thresholds": _are_numbers(facts["thresholds"], len(labels), most=1, maybe=True),
         "limits": isinstance(facts["limits"], dict)
+        and facts["limits"].keys() <= set(LIMITS)
         and all(map(_is_number, facts["limits"].values())),
     }
     texts = {"name", "dataset", "content", "intended_use", "licence", "citation", "clocs"}
@@ -92,7 +98,7 @@ def _check(facts: dict[str, Any]) -> None:
 
 
 def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
+    return type(value) in (int, float) and abs(value) <= 1e300  # false for NaN, too
 
 
 def _are_numbers(

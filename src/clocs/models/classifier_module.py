@@ -64,7 +64,7 @@ class ClassifierModule(RecordingModule):
         Not calibrated; for a loss such as cross-entropy. nan where no view has a signal.
         """
         rows, there = self.rows(x)
-        total = (rows * there[..., None]).sum(dim=1)
+        total = rows.masked_fill(~there[..., None], 0).sum(dim=1)
         return total / there.sum(dim=1, keepdim=True)
 
     def forward(self, x: Tensor) -> Tensor:

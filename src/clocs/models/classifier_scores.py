@@ -166,7 +166,8 @@ def _abstention(classifier: Classifier, scored: ScoredPart) -> dict[str, Any] | 
     if not (limits and classifier.reference):
         return None
     away = distance(classifier.reference, torch.from_numpy(scored.vectors)).numpy()
-    noisy, far = scored.quality < limits["quality"], away > limits["distance"]
+    noisy = scored.quality < limits.get("quality", -np.inf)
+    far = away > limits.get("distance", np.inf)
     kept = ~(noisy | far)
     counts = {
         "coverage": float(kept.mean()),

@@ -102,6 +102,8 @@ class Explainer:
                 f"{self.card.name} knows no label {label!r}; choose a `label` from "
                 f"{', '.join(self.card.labels)}"
             )
+        if start is not None and not math.isfinite(start):
+            raise SettingError(f"`start` is {start:g}; give a number of seconds")
         if not 0 < seconds <= LONGEST:
             raise SettingError(f"`seconds` is {seconds:g}; give more than 0, at most {LONGEST:g}")
         known, spec = known_leads(self.checkpoint), self.checkpoint.card.frame
@@ -272,9 +274,9 @@ def _stretch(
     attribution: NDArray[np.float32], rate: float, start: float | None, seconds: float
 ) -> tuple[int, int]:
     """Samples of the stretch to return: as asked for, or where most speaks for the label."""
-    width, samples = round(seconds * rate), attribution.shape[1]
+    width, samples = max(1, round(seconds * rate)), attribution.shape[1]
     if start is not None:
-        first = round(start * rate)
+        first = min(round(start * rate), samples - 1)
         return first, min(first + width, samples)
     if samples <= width:
         return 0, samples

@@ -22,7 +22,7 @@ from clocs.models.export_check import Difference, difference
 from clocs.models.export_facts import INPUT, as_texts, export_facts, output_name
 from clocs.models.exported import EXTRA_FILE, onnx_packages
 from clocs.models.hub_page import hub_package
-from clocs.store.store import Store
+from clocs.store.store import Store, as_store
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.module import RecordingModule
 from clocs.training.shipped import SHIPPED
@@ -74,9 +74,10 @@ def export(
     if not suffix and path.exists() and not path.is_dir():
         raise SettingError(f"`out` is {path}, which is a file; give a folder")
     loaded = model if isinstance(model, Checkpoint | Classifier) else load(model)
+    store = None if check is None else as_store(check)
     path.parent.mkdir(parents=True, exist_ok=True)
     write(loaded, path, model if isinstance(model, str) and model in SHIPPED else None)
-    return Exported(path, None if check is None else difference(loaded, path, to, check))
+    return Exported(path, None if store is None else difference(loaded, path, to, store))
 
 
 def traced(module: RecordingModule) -> ExportedProgram:

@@ -11,8 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from clocs.errors import ClocsError, SettingError
-from clocs.models.classifier import Classifier
-from clocs.models.export_facts import first_encoder
+from clocs.models.classifier import Classifier, first_encoder
 from clocs.models.exported import load_exported, run_of
 from clocs.models.module_input import module_input
 from clocs.patients.embed_files import embed_recordings

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from clocs._version import __version__
-from clocs.models.classifier import Classifier
+from clocs.models.classifier import Classifier, first_encoder
 from clocs.training.checkpoint import Checkpoint
 
 INPUT, EMBEDDING, PROBABILITIES = "ecg", "embedding", "probabilities"  # names of tensors
@@ -15,11 +15,6 @@ INPUT, EMBEDDING, PROBABILITIES = "ecg", "embedding", "probabilities"  # names o
 def output_name(model: Checkpoint | Classifier) -> str:
     """What comes out."""
     return PROBABILITIES if isinstance(model, Classifier) else EMBEDDING
-
-
-def first_encoder(model: Checkpoint | Classifier) -> Checkpoint:
-    """The one whose frame, leads and normalisation are the model's."""
-    return model.encoders[0] if isinstance(model, Classifier) else model
 
 
 def export_facts(model: Checkpoint | Classifier, name: str | None = None) -> dict[str, Any]:

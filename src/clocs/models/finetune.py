@@ -135,6 +135,8 @@ def finetune(
     for what, given, choices in (("head", head, Head), ("members", members, Members)):
         if given not in get_args(choices):
             raise SettingError(f"`{what}` is {' or '.join(get_args(choices))}, not {given!r:.50}")
+    if resamples < 0:
+        raise SettingError(f"`resamples` is {resamples}; give 0 or more")
     row = find_protocol(PROTOCOL_OF_HEAD[head])
     options = chosen_options(row, options)
     encoders = _encoders(checkpoint, seeds, alike=not row.trains and fraction == 1 and not labels)
@@ -236,8 +238,12 @@ def _encoders(
         )
     if seeds is None or seeds == len(given):
         return given
-    if seeds < 1 or 1 < len(given) < seeds:
-        raise SettingError(f"`seeds` is {seeds}, and there are {len(given)} encoders; give fewer")
+    if seeds < 1:
+        raise SettingError(f"`seeds` is {seeds}; give at least 1")
+    if 1 < len(given) < seeds:
+        raise SettingError(
+            f"`seeds` is {seeds}, but there are only {len(given)} encoders; give at most that many"
+        )
     if len(given) > 1:
         return given[:seeds]
     if alike:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from clocs.datasets.downloads.publications import PUBLICATIONS, Publication
-from clocs.models.classifier import Classifier, load
+from clocs.models.classifier import Classifier, first_encoder, load
 from clocs.training.card import Card
 from clocs.training.checkpoint import STORED_AS, Checkpoint
 from clocs.training.shipped import SHIPPED, Shipped
@@ -61,7 +61,7 @@ def model_card(
 
 def first_card(model: Checkpoint | Classifier) -> Card:
     """Of the encoder, or of a classifier's first member."""
-    return model.card if isinstance(model, Checkpoint) else model.encoders[0].card
+    return first_encoder(model).card
 
 
 def publications_of(card: Card) -> list[Publication]:
@@ -86,13 +86,25 @@ def _summary(model: Checkpoint | Classifier) -> str:
     )
     if isinstance(model, Classifier):
         return (
-            f"A classifier of ECGs that {sees} and makes of frames of {card.frame.seconds:.3g} s "
+            f"A classifier of ECGs that {sees} and turns frames of {card.frame.seconds:.3g} s into "
             f"calibrated probabilities of {', '.join(model.card.labels)}."
         )
     return (
         f"An encoder of ECGs that {sees} and turns {card.frame.seconds:.3g} s into a vector of "
-        f"{card.encoder['embedding_dim']} numbers. It was learned without labels."
+        f"{card.encoder['embedding_dim']} numbers. {_how_learned(card)}"
     )
+
+
+def _how_learned(card: Card) -> str:
+    if card.dataset is None or card.method == "random-bn":
+        return "It is untrained."
+    return f"It was learned {'with' if card.method == 'supervised' else 'without'} labels."
+
+
+def _split(card: Card) -> str:
+    """How patients were split in the last training."""
+    by_folds = bool(card.trained_on) and card.trained_on[-1].folds is not None
+    return "Patients are split by the official folds of the dataset." if by_folds else _SPLIT
 
 
 def _classes(classifier: Classifier | None) -> list[list[str]]:
@@ -124,7 +136,7 @@ def _classes(classifier: Classifier | None) -> list[list[str]]:
 
 
 def _facts(model: Checkpoint | Classifier) -> list[list[str]]:
-    checkpoint = model if isinstance(model, Checkpoint) else model.encoders[0]
+    checkpoint = first_encoder(model)
     card, training = checkpoint.card, checkpoint.card.training
     weights = sum(tensor.numel() for tensor in checkpoint.weights.values())
     trained = [
@@ -204,7 +216,10 @@ def _classifier_scores(classifier: Classifier, row: Shipped | None) -> str:
     words = f"Macro AUROC on the test patients of {card.dataset}: {scores['auc']:.3f}"
     if interval := scores.get("ci95"):
         words += " (95 % interval {:.3f} to {:.3f})".format(*interval)
-    sections = ["## Scores", f"{words}. Each recording is one prediction. {_SPLIT}"]
+    sections = [
+        "## Scores",
+        f"{words}. Each recording is one prediction. {_split(first_card(classifier))}",
+    ]
     if row is not None:
         again = f"clocs evaluate {row.name} stores/{card.dataset}"
         sections.append(f"`{again}` prints these scores and more, with the confusion matrix.")

@@ -32,7 +32,7 @@ def fit_reference(vectors: Tensor) -> Weights:
     """
     count, dim = vectors.shape[1:]
     if count < 2:
-        raise SettingError(f"a reference needs two training recordings at least, not {count}")
+        raise SettingError(f"a reference needs at least two training recordings, not {count}")
     exact = vectors.double()
     mean = exact.mean(dim=1, keepdim=True)
     _, spread, axes = torch.linalg.svd(exact - mean, full_matrices=False)

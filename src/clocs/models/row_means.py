@@ -143,10 +143,11 @@ class _Quality:
         """(count,) of the stretches, nan without a window."""
         if self.waiting:
             self._measure()
-        total, leads = np.zeros(count), np.zeros(count)
-        for stretch, own, present in self.found:
-            total += np.bincount(stretch, own, minlength=count)
-            leads += np.bincount(stretch, present, minlength=count)
+        if not self.found:
+            return np.full(count, np.nan)
+        stretch, own, present = (np.concatenate(part) for part in zip(*self.found, strict=True))
+        total = np.bincount(stretch, own, minlength=count)
+        leads = np.bincount(stretch, present, minlength=count)
         return np.where(leads > 0, total / np.maximum(leads, 1), np.nan)
 
     def _measure(self) -> None:

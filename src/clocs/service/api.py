@@ -69,6 +69,7 @@ def _add_computations(app: FastAPI, service: Service) -> None:
     async def answer(
         request: Request, task: Task, served: ServedModel | ServedIndex, endpoint: str
     ) -> Response:
+        service.batcher.expect_room()
         posted = await bodies.receive(request)
         results = await service.run(task, posted.recordings, served)
         unusable = sum(isinstance(one, ClocsError) for one in results)
@@ -117,11 +118,12 @@ def _described(service: Service, endpoint: str) -> dict[str, Any]:
 
 def _search(request: Request) -> Search:
     k, level = request.query_params.get("k", "10"), request.query_params.get("level", "patient")
-    if not (k.isascii() and k.isdecimal() and 1 <= int(k[:9]) <= descriptions.MOST_NEIGHBOURS):
+    number = int(k) if k.isascii() and k.isdecimal() and len(k) < 10 else 0
+    if not 1 <= number <= descriptions.MOST_NEIGHBOURS:
         raise HTTPException(422, f"`k` must be 1 to {descriptions.MOST_NEIGHBOURS}")
     if level not in ("patient", "recording"):
         raise HTTPException(422, "`level` must be patient or recording")
-    return Search(int(k), "patient" if level == "patient" else "recording")
+    return Search(number, "patient" if level == "patient" else "recording")
 
 
 def _response(posted: Posted, results: list[Result]) -> Response:

@@ -43,7 +43,7 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True):
     signal: _Signal | None = None
     rate: float | None = None
     leads: _Leads | None = None
-    unit: str = "mV"
+    unit: str | None = None
     recordings: list[_Recording] | None = None
 
 
@@ -113,7 +113,8 @@ class Bodies:
         """Memory for a body; many large ones at once would take too much."""
         limit = self.limits.mebibytes << 20
         length = request.headers.get("content-length", "")
-        size = int(length) if length.isdecimal() else limit
+        known = length.isdecimal() and "transfer-encoding" not in request.headers
+        size = int(length) if known else limit
         if self._bytes + size > _AT_ONCE * limit:
             raise TooMuchError(
                 503, "too many large requests at once; try again in a moment", {"retry-after": "1"}
@@ -134,10 +135,14 @@ class Bodies:
                 raise HTTPException(
                     422, "the JSON needs `signal` and `rate`, or a list of `recordings`"
                 )
-            one = _Recording(sent.signal, sent.rate, sent.leads, sent.unit)
+            one = _Recording(sent.signal, sent.rate, sent.leads, sent.unit or "mV")
             return Posted([self._from_lists(one, _THE_ONE)], several=False)
-        if sent.signal is not None:
-            raise HTTPException(422, "give `signal` or `recordings`, not both")
+        if (sent.signal, sent.rate, sent.leads, sent.unit) != (None,) * 4:
+            raise HTTPException(
+                422,
+                "beside `recordings` give nothing else: each has its own `signal`, `rate`, `leads` "
+                "and `unit`",
+            )
         self._expect_few(len(sent.recordings))
         named = [(one, f"recording {i}") for i, one in enumerate(sent.recordings)]
         return Posted([self._from_lists(one, name) for one, name in named], several=True)
@@ -198,7 +203,10 @@ class Bodies:
     ) -> Recording | ClocsError:
         try:
             if not array.size or len(array) > 64:
-                return SettingError(f"{name} has {len(array)} leads and {array.shape[-1]} samples")
+                return SettingError(
+                    f"{name} has {len(array)} leads and {array.shape[-1]} samples; send 1 to 64 "
+                    "leads with samples"
+                )
             said = Said(leads=leads, rate=rate, unit=unit)
             return self._checked(recording_from(array, said, ReadOptions(), name=name))
         except ClocsError as error:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from clocs.errors import ClocsError, SettingError
 from clocs.files import digest
-from clocs.models.classifier import Classifier, load
+from clocs.models.classifier import Classifier, first_encoder, load
 from clocs.models.prediction_table import decide
 from clocs.models.row_means import Item, mean_vectors
 from clocs.patients.embed_each import cut_each, embed_each
@@ -45,7 +45,7 @@ class ServedModel:
     @property
     def encoder(self) -> Checkpoint:
         """It, or the first member of the classifier."""
-        return self.model.encoders[0] if isinstance(self.model, Classifier) else self.model
+        return first_encoder(self.model)
 
     @cached_property
     def leads(self) -> tuple[str, ...]:
@@ -81,8 +81,7 @@ class ServedModel:
 
     def predict(self, recordings: Sequence[Recording]) -> list[Result]:
         """What is predicted for each recording."""
-        if not isinstance(self.model, Classifier):
-            raise SettingError(f"{self.name} is an encoder and predicts no classes")
+        assert isinstance(self.model, Classifier)  # `Service.classifier` refuses others
         return predict_each(self.model, recordings)
 
 
@@ -138,7 +137,8 @@ def _opened(given: Path | str | Checkpoint | Classifier) -> tuple[str, Checkpoin
     if not equals or Path(given).exists():
         name, rest = "", str(given)
     path = weights_path(rest)
-    own = path.parent.name if _SEED.fullmatch(path.stem) else path.stem
+    own = path.name if path.is_dir() else path.stem
+    own = path.parent.name if _SEED.fullmatch(own) else own
     return name or own, load(path)
 
 

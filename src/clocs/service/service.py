@@ -102,7 +102,6 @@ class Service:
             why = "is loading its models" if self.state == "loading" else "is shutting down"
             headers = {"retry-after": "2", "connection": "close"}
             raise TooMuchError(503, f"the service {why}; try again in a moment", headers)
-        self.batcher.expect_room()
 
     def model(self, name: str) -> ServedModel:
         """A model by its name."""

@@ -36,9 +36,11 @@ def listen(host: str, port: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
+        listening.close()
+        why = getattr(error, "strerror", None) or error
         raise SettingError(
-            f"cannot listen on {host} port {port} ({error.strerror}); choose another `port`"
+            f"cannot listen on {host} port {port} ({why}); choose another `host` or `port`"
         ) from None
     return listening
 

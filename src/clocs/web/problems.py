@@ -8,6 +8,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from clocs.errors import ClocsError
 from clocs.web.shield import TooMuchError
@@ -33,9 +34,12 @@ def add_problems(app: FastAPI, *, not_found: type[ClocsError] | tuple[()] = ()) 
             first = error.errors()[0]
             where = " ".join(str(part) for part in first["loc"][1:])
             status, message = 422, f"{where}: {first['msg']}"
+        elif isinstance(error, ClientDisconnect):  # nobody reads it
+            status, message = 400, "the request ended early"
         elif isinstance(error, TooMuchError):
             status, message, headers = error.status, str(error), error.headers
         return JSONResponse({"message": message}, status, headers=headers)
 
-    for kind in (ClocsError, HTTPException, RequestValidationError, TooMuchError, Exception):
+    known = (ClocsError, HTTPException, RequestValidationError, ClientDisconnect, TooMuchError)
+    for kind in (*known, Exception):
         app.add_exception_handler(kind, problem)
