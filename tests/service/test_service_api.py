@@ -190,6 +190,9 @@ def test_ids_of_neighbours_are_shown_on_request(index: Path, recordings: list[Re
     with serving(lambda service: service.load([], index), show_ids=True) as served:
         found = served.post("/neighbours?level=recording", json=as_json(recordings[0]))
         assert all(one["patient"] and one["recording"] for one in found.json()["neighbours"])
+        for k in ("0", "101", "0000000019999999", "1" * 5000, "١"):
+            refused = served.post(f"/neighbours?k={k}", json=as_json(recordings[0]))
+            assert refused.status_code == 422 and "`k`" in refused.json()["message"]
 
 
 def test_models_come_with_their_cards(served: Served, checkpoint: Checkpoint) -> None:
@@ -232,6 +235,12 @@ def test_a_recording_that_cannot_be_used_gets_422_and_a_sentence(
     answer = served.post("/models/plain/embedding", headers=kind, **given)
     assert answer.status_code == 422
     assert sentence in answer.json()["message"]
+
+
+def test_nothing_that_is_sent_is_ignored(served: Served) -> None:
+    for more in ({"unit": "µV"}, {"rate": 250}, {"leads": ["II"]}, {"signal": [[0.0]]}):
+        refused = served.post("/models/plain/embedding", json={"recordings": [ECG], **more})
+        assert refused.status_code == 422 and "give nothing else" in refused.json()["message"]
 
 
 def test_arrays_that_cannot_be_used_get_422_and_a_sentence(served: Served) -> None:
