@@ -146,8 +146,8 @@ def test_explain_colours_the_ecg_and_again_takes_the_colours_away(page: Page) ->
     assert label
     expect(paper).to_have_attribute("data-explained", label)
     expect(page.locator("#explanation")).to_contain_text(f"speaks for {label}")
-    after = paper.evaluate(COLOURS)
-    assert after["warm"] > before["warm"] + 500 and after["cold"] > before["cold"]
+    after = paper.evaluate(COLOURS)  # how much of each colour is the classifier's affair
+    assert sum(after.values()) > sum(before.values())
     other = page.locator("#predictions button[aria-pressed=false]").first
     name = other.get_attribute("data-label")
     other.click()
