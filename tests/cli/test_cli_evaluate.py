@@ -63,14 +63,14 @@ def test_several_checkpoints_are_a_list_with_untrained_encoders_last(
 ) -> None:
     words = evaluate(
         *runs, small_store.path, *QUICK, "--json", "--plots", tmp_path / "figures",
-        "--predictions", tmp_path / "predictions",
+        "--plot-format", "pdf", "--predictions", tmp_path / "predictions",
     )  # fmt: skip
     found = json.loads(words)
     assert [row["method"] for row in found] == ["cmsc", "simclr", "random", "random-bn"]
     assert found[0]["better_than"] is not None
     figures = sorted(path.name for path in (tmp_path / "figures").iterdir())
     assert figures == [
-        f"{method}-synthetic-{kind}.png"
+        f"{method}-synthetic-{kind}.pdf"
         for method in ("cmsc", "simclr")
         for kind in ("calibration", "confusion", "roc")
     ]
@@ -150,3 +150,8 @@ def test_the_optimiser_is_chosen_on_the_command_line_and_said_in_the_json(
         evaluate(runs[0], small_store.path, *QUICK, "--encoder-lr", 0.1)
     with pytest.raises(SettingError, match="`weight_decay` needs `optimiser=adamw`"):
         evaluate(runs[0], small_store.path, *QUICK, "--weight-decay", 0.1)
+
+
+def test_a_forgotten_store_is_named(runs: list[Path]) -> None:
+    done = run("evaluate", runs[0], code=1)
+    assert "clocs evaluate CHECKPOINT... STORE" in done.stderr

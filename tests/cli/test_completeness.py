@@ -12,7 +12,7 @@ import pytest
 import typer
 
 import clocs
-from clocs.cli.main import app
+from clocs.cli.main import PANELS, app
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text("utf-8")
 FRAGMENT = re.compile(r"(Of|That|Whose|With it|Its|By name|One a)\b")
@@ -36,6 +36,11 @@ def test_every_command_has_help_with_an_example(name: str) -> None:
     command = COMMANDS[name]
     assert command.help
     assert (command.epilog or "").startswith(f"Example: clocs {name} ")
+
+
+def test_every_command_is_in_one_panel_of_the_help() -> None:
+    placed = [name for names in PANELS.values() for name in names]
+    assert sorted(placed) == sorted({name.split()[0] for name in COMMANDS})
 
 
 @pytest.mark.parametrize("name", COMMANDS)

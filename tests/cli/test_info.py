@@ -134,15 +134,22 @@ def test_leads_that_recordings_have_are_counted_and_no_others(tmp_path: Path) ->
     assert "15 recordings lack some of these leads" in page.getvalue()
 
 
-def test_tables_show_the_counts_and_the_first_quarantined_recordings(tmp_path: Path) -> None:
+def test_tables_show_the_counts_and_the_reasons_of_the_quarantine(tmp_path: Path) -> None:
     info = store_facts(prepare_dataset(FakeDataset(count=150), tmp_path / "store"))
-    page = io.StringIO()
-    Console(file=page, width=100).print(store_tables(info))
-    text = page.getvalue()
+
+    def shown(verbose: bool) -> str:
+        page = io.StringIO()
+        Console(file=page, width=100).print(store_tables(info, verbose=verbose))
+        return page.getvalue()
+
+    text = shown(verbose=False)
     assert "120 of 75 patients" in text
     assert "cmsmlc" in text
-    assert "r13" in text
-    assert "… and 11 more (--json lists all)" in text
+    assert all(reason in text for reason in info["quarantine"])
+    ids = [one["id"] for one in info["quarantine_list"]]
+    assert sum(f" {one} " in text for one in ids) == len(info["quarantine"]) < len(ids)
+    assert "`clocs info --verbose` lists all" in text
+    assert all(f" {one} " in shown(verbose=True) for one in ids)
 
 
 def test_a_hundred_thousand_recordings_count_as_their_parts_do(store: Store) -> None:

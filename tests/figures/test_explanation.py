@@ -74,7 +74,7 @@ def test_the_command_refuses_other_files_and_unknown_labels(
     model: Path, small_store: Store, tmp_path: Path
 ) -> None:
     store = (small_store.path, "--recording", small_store.table["id"][0])
-    said = command("explain", model, *store, "--out", tmp_path / "a.pdf", code=1).stderr
+    said = command("explain", model, *store, "--out", tmp_path / "a.gif", code=1).stderr
     assert "--out" in said and ".svg" in said
     unknown = ("--label", "X", "--out", tmp_path / "a.png")
     said = command("explain", model, *store, *unknown, code=1).stderr

@@ -54,15 +54,14 @@ _PROTOCOLS = "; ".join(f"{name}: {row.help}" for name, row in PROTOCOLS.items())
 
 
 def evaluate(
-    checkpoints: Annotated[
+    paths: Annotated[
         list[Path],
         typer.Argument(
-            metavar="CHECKPOINT...",
-            help="For each method a file, or a folder with all its seeds; or one classifier, made "
-            "by `clocs finetune`.",
+            metavar="CHECKPOINT... STORE",
+            help="For each method a file, or a folder with all its seeds, or one classifier, made "
+            "by `clocs finetune`; then a store of labelled recordings.",
         ),
     ],
-    store: Annotated[Path, typer.Argument(help="A store of labelled recordings.")],
     protocol: Annotated[str, typer.Option(help=_PROTOCOLS)] = "linear",
     fraction: Fraction = 1.0,
     by: Annotated[
@@ -128,8 +127,11 @@ def evaluate(
     device: Device = None,
     plots: Annotated[
         Path | None,
-        typer.Option(help="Folder for ROC and calibration curves and confusion matrices (PNG)."),
+        typer.Option(help="Folder for ROC and calibration curves and confusion matrices."),
     ] = None,
+    plot_format: Annotated[
+        Literal["png", "svg", "pdf"], typer.Option(help="Format of the figures in that folder.")
+    ] = "png",
     predictions: Annotated[
         Path | None, typer.Option(help="Folder for all test predictions (safetensors).")
     ] = None,
@@ -144,6 +146,12 @@ def evaluate(
     """
     from clocs.models.classifier import is_classifier
 
+    *checkpoints, store = paths
+    if not checkpoints:
+        raise SettingError(
+            f"only {store} is given; give the checkpoints first, then a store of labelled "
+            "recordings: clocs evaluate CHECKPOINT... STORE"
+        )
     if any(map(is_classifier, checkpoints)):
         finetune.evaluate(
             checkpoints,
@@ -201,7 +209,7 @@ def evaluate(
         private_folder(predictions)
         for name, one in _named(scored).items():
             one.predictions.save(predictions / f"{name}.safetensors")
-    written = [] if plots is None else _draw(scored[: len(checkpoints)], plots)
+    written = [] if plots is None else _draw(scored[: len(checkpoints)], plots, plot_format)
     if as_json:
         found = [result.json() for result in results]
         print_json(found[0] if len(checkpoints) == 1 else found)
@@ -223,7 +231,7 @@ def command() -> Callable[..., None]:
     return with_options_of(PROTOCOLS.values(), evaluate, panel="Options of some protocols")
 
 
-def _draw(scored: list[GroupResult], folder: Path) -> list[str]:
+def _draw(scored: list[GroupResult], folder: Path, form: str) -> list[str]:
     from clocs.figures import scores
     from clocs.figures.canvas import save
 
@@ -231,7 +239,7 @@ def _draw(scored: list[GroupResult], folder: Path) -> list[str]:
     written = []
     for name, one in _named(scored).items():
         for kind, draw in scores.FIGURES.items():
-            written.append(f"{name}-{kind}.png")
+            written.append(f"{name}-{kind}.{form}")
             save(draw(one.predictions), folder / written[-1])
     return written
 

@@ -11,12 +11,12 @@ import typer
 import clocs
 from clocs.cli.console import err, print_json
 from clocs.cli.console import out as console
-from clocs.cli.options import Json, pairs_of
+from clocs.cli.options import FIGURES, Json, pairs_of
 from clocs.cli.patients import LeadNames, Rate, Unit
 from clocs.errors import SettingError
 
 EXAMPLE = "Example: clocs explain rhythm.safetensors ecg.hea --out explanation.png"
-_SUFFIXES = (".png", ".svg", ".json")
+_SUFFIXES = (*FIGURES, ".json")
 
 
 def _known(path: Path) -> Path:
@@ -31,7 +31,7 @@ def explain(
         typer.Argument(help="Classifier made by `clocs finetune`, or the name of a shipped one."),
     ],
     source: Annotated[Path, typer.Argument(help="File of any format, or a store.")],
-    out: Annotated[Path, typer.Option(help="File to write: .png, .svg or .json.")] = Path(
+    out: Annotated[Path, typer.Option(help="File to write: .png, .svg, .pdf or .json.")] = Path(
         "explanation.png"
     ),
     label: Annotated[

@@ -30,6 +30,9 @@ def info(
     verify: Annotated[
         bool, typer.Option("--verify", help="Read everything and check it against its hashes.")
     ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="List every recording in quarantine.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Show what is in a store, a checkpoint, a classifier or an index."""
@@ -65,7 +68,10 @@ def info(
                 store.verify(tick)
         facts = store_facts(store, names_of(leads), split_seed)
         facts |= {"verified": True} if verify else {}
-        tables, verified = [store_tables(facts)], "every recording is as it was prepared"
+        tables, verified = (
+            [store_tables(facts, verbose=verbose)],
+            "every recording is as it was prepared",
+        )
     if as_json:
         print_json(facts)
         return

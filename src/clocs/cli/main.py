@@ -9,7 +9,9 @@ import warnings
 from functools import partial
 from typing import Annotated
 
+import click
 import typer
+import typer.core
 
 from clocs._version import __version__
 from clocs.cli import (
@@ -33,10 +35,35 @@ from clocs.cli import (
 from clocs.cli.console import accept_all_characters, out
 from clocs.cli.messages import in_one_sentence, running_command, show_warning
 
+# What the help lists together, in the order in which one does it.
+PANELS = {
+    "Data": ("data", "prepare", "info", "frames"),
+    "Learning without labels": ("pretrain", "show"),
+    "Scores": ("evaluate", "reproduce", "report"),
+    "Models": ("models", "finetune", "predict", "explain", "export", "serve"),
+    "Patients": ("embed", "index", "similar", "distances", "retrieval", "explore"),
+    "All of it in a minute": ("demo",),
+}
+_PANEL = {name: panel for panel, names in PANELS.items() for name in names}
+
+
+class _InPanels(typer.core.TyperGroup):
+    """The commands in the order of the panels, each in its own."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(self.commands, key=[*_PANEL, *self.commands].index)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        command = super().get_command(ctx, cmd_name)
+        if command is not None:
+            vars(command)["rich_help_panel"] = _PANEL.get(cmd_name)
+        return command
+
+
 app = typer.Typer(
     name="clocs",
+    cls=_InPanels,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     help="Learning from unlabelled ECGs: contrastive learning across time, leads and patients.",

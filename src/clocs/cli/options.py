@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import click
@@ -13,6 +14,8 @@ from click.core import ParameterSource
 from clocs.errors import SettingError
 from clocs.recording import canonical_lead
 from clocs.registry import Configurable, Option
+
+FIGURES = (".png", ".svg", ".pdf")  # as `clocs.figures.canvas` saves them
 
 Json = Annotated[
     bool, typer.Option("--json", help="Print JSON and nothing else to standard output.")
@@ -116,6 +119,17 @@ Resamples = Annotated[
     int,
     typer.Option(help="Draws of seeds and patients for intervals and paired tests.", min=0),
 ]
+
+
+def figure_name(path: Path) -> Path:
+    """The path, if it names a figure.
+
+    Raises:
+        SettingError: If its suffix is of no format.
+    """
+    if path.suffix.lower() not in FIGURES or path.is_dir():
+        raise SettingError(f"{path} is no figure; give a name that ends in {', '.join(FIGURES)}")
+    return path
 
 
 def names_of(leads: str | None) -> list[str] | None:

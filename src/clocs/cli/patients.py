@@ -11,7 +11,7 @@ import clocs
 from clocs.cli.console import err, print_json
 from clocs.cli.console import out as console
 from clocs.cli.messages import print_problems
-from clocs.cli.options import Device, Json, SplitSeed, names_of, pairs_of
+from clocs.cli.options import Device, Json, SplitSeed, figure_name, names_of, pairs_of
 from clocs.cli.progress import bar
 from clocs.errors import SettingError
 
@@ -143,14 +143,15 @@ def distances(
     split: Split = "test",
     leads: Leads = None,
     split_seed: SplitSeed = 0,
-    plot: Annotated[Path | None, typer.Option(help="Draw the distributions to this PNG.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the distributions to this .png, .svg or .pdf.")
+    ] = None,
     device: Device = None,
     as_json: Json = False,
 ) -> None:
     """Compare distances between frames of one patient and of different patients (figure 6)."""
-    possible = plot is None or (plot.suffix.lower() == ".png" and plot.parent.is_dir())
-    if not possible or (plot is not None and plot.is_dir()):
-        raise SettingError(f"`plot` is {plot}; give a name ending in .png, in an existing folder")
+    if plot is not None:
+        figure_name(plot).parent.mkdir(parents=True, exist_ok=True)
     with bar(err, "Embedding", "recordings") as progress:
         found = clocs.patient_distances(
             checkpoint,

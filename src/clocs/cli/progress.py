@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from clocs.training.loop import Epoch
 
 
+_WIDE = 100  # columns from which on there is room for the speed
+
+
 @contextmanager
 def bar(console: Console, title: str, unit: str) -> Iterator[Callable[[int, int], None]]:
     """A progress bar, fed with (done, total); nothing where the output is not a terminal."""
@@ -22,8 +25,8 @@ def bar(console: Console, title: str, unit: str) -> Iterator[Callable[[int, int]
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
-    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), unit, TimeRemainingColumn())
-    with Progress(*columns, console=console) as progress:
+    parts = ("{task.description}", BarColumn(None), MofNCompleteColumn(), unit)
+    with Progress(*parts, TimeRemainingColumn(), console=console, expand=True) as progress:
         task = progress.add_task(title, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
 
@@ -40,10 +43,9 @@ class TrainingBar:
     def epoch(self, epoch: Epoch) -> None:
         self._epochs = epoch.number
         losses = [v for v, live in zip(epoch.validation["loss"], epoch.live, strict=True) if live]
-        words = (
-            f"loss {sum(losses) / max(len(losses), 1):.3f}  "
-            f"{epoch.instances / epoch.seconds:,.0f} instances/s"
-        )
+        words = f"loss {sum(losses) / max(len(losses), 1):.3f}"
+        if self._progress.console.width >= _WIDE:
+            words += f"  {epoch.instances / epoch.seconds:,.0f} instances/s"
         self._progress.update(self._task, completed=epoch.number, words=words)
 
 
@@ -52,7 +54,8 @@ def training(console: Console, title: str, epochs: int) -> Iterator[TrainingBar]
     """A progress bar over epochs; nothing where the output is not a terminal."""
     from rich.progress import BarColumn, Progress, TimeRemainingColumn
 
-    words = "epoch {task.completed:.0f} of at most {task.total:.0f} {task.fields[words]}"
-    columns = ("{task.description}", BarColumn(), words, TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+    words = "epoch {task.completed:.0f}/{task.total:.0f} {task.fields[words]}"
+    columns = ("{task.description}", BarColumn(None), words, TimeRemainingColumn())
+    shown = console.is_terminal
+    with Progress(*columns, console=console, expand=True, disable=not shown) as progress:
         yield TrainingBar(progress, progress.add_task(title, total=epochs, words=""))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clocs.cli import console
-from clocs.cli.options import Json, Leads, SplitSeed, names_of
+from clocs.cli.options import Json, Leads, SplitSeed, figure_name, names_of
 from clocs.errors import SettingError
 
 if TYPE_CHECKING:
@@ -26,14 +26,10 @@ app = typer.Typer(
 )
 
 
-def _png(path: Path) -> Path:
-    if path.suffix.lower() != ".png":
-        raise SettingError(f"--out is {path}; give a name that ends in .png")
-    return path
-
-
 StorePath = Annotated[Path, typer.Argument(help="Store made by `clocs prepare`.")]
-Out = Annotated[Path, typer.Option(help="PNG file to write.", callback=_png)]
+Out = Annotated[
+    Path, typer.Option(help="Figure to write: .png, .svg or .pdf.", callback=figure_name)
+]
 RecordingId = Annotated[
     str | None,
     typer.Option("--recording", help="Recording ID; by default the first that is long enough."),

@@ -1,4 +1,4 @@
-"""What all matplotlib figures share: colours, an empty figure, and saving it.
+"""What all matplotlib figures share: colours, an empty figure, and saving it as PNG, SVG or PDF.
 
 Figures are made as objects and drawn by Agg, never through pyplot: nothing global changes, no
 display is needed, and threads do not interfere.
@@ -16,9 +16,17 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from clocs.errors import SettingError
 from clocs.files import PRIVATE, write_atomic
 
 DPI: Final = 150
+# Formats by suffix, each with what leaves out date and version: the same figure, the same file.
+_METADATA: Final[dict[str, dict[str, None]]] = {
+    ".png": {"Software": None},
+    ".svg": {"Date": None, "Creator": None},
+    ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+SUFFIXES: Final = tuple(_METADATA)
 
 # The categorical colours are Okabe and Ito's, chosen for colour-blind readers; labelled fractions,
 # which are ordered, are shades of one blue.
@@ -50,14 +58,19 @@ def hide_frame(axes: Axes) -> None:
 
 
 def save(figure: Figure, path: str | os.PathLike[str], *, mode: int = PRIVATE) -> None:
-    """Write a figure as PNG at 150 dpi, or as SVG; on any interruption the old file stays.
+    """Write a figure as PNG at 150 dpi, as SVG or as PDF, by the suffix of its name.
 
-    Figures may show patients: only their owner can read them, unless `mode` says more.
+    On any interruption the old file stays. Figures may show patients: only their owner can read
+    them, unless `mode` says more.
+
+    Raises:
+        SettingError: If the name has another suffix.
     """
+    suffix = Path(path).suffix.lower()
+    if suffix not in _METADATA:
+        raise SettingError(f"{path} is no figure; give a name that ends in {', '.join(SUFFIXES)}")
     buffer = io.BytesIO()
-    svg = Path(path).suffix.lower() == ".svg"
-    # without a date or version, so that the same figure gives the same file
-    about = {"Date": None, "Creator": None} if svg else {"Software": None}
-    with matplotlib.rc_context({"svg.hashsalt": "clocs"}):
-        figure.savefig(buffer, dpi=DPI, format="svg" if svg else "png", metadata=about)
+    # Text in a PDF stays text (TrueType), which journals ask for.
+    with matplotlib.rc_context({"svg.hashsalt": "clocs", "pdf.fonttype": 42}):
+        figure.savefig(buffer, dpi=DPI, format=suffix[1:], metadata=_METADATA[suffix])
     write_atomic(Path(path), buffer.getbuffer(), mode=mode)

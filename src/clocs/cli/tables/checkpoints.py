@@ -35,8 +35,8 @@ def card_table(card: dict[str, Any]) -> Table:
         f"{card['weights']:,} weights",
         "filters": _filters(frame),
         "normalisation": card["normalisation"],
-        "training": ", ".join(f"{k} {v}" for k, v in card["training"].items()),
-        "outcome": ", ".join(f"{k} {v}" for k, v in card["metrics"].items()),
+        "training": _words(card["training"]),
+        "outcome": _words(card["metrics"]),
         "patient split": _split(card),
         "hashed recordings": f"{card['hashed_recordings']:,}"
         if card["recording_hashes"]
@@ -48,6 +48,25 @@ def card_table(card: dict[str, Any]) -> Table:
         f"{card['method']}, seed {card['seed']}",
         ((name, escape(str(value))) for name, value in rows.items()),
     )
+
+
+def _words(facts: dict[str, Any]) -> str:
+    """Names and values as one would say them; facts within facts in parentheses."""
+
+    def said(value: Any) -> str:
+        match value:
+            case bool():
+                return "yes" if value else "no"
+            case float():
+                return f"{value:.6g}"
+            case dict():
+                return f"({_words(value)})"
+            case list() | tuple():
+                return " and ".join(said(one) or "unchanged" for one in value) or "none"
+            case _:
+                return "none" if value is None else str(value)
+
+    return ", ".join(f"{name.replace('_', ' ')} {said(value)}" for name, value in facts.items())
 
 
 def _filters(frame: dict[str, Any]) -> str:

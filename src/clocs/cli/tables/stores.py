@@ -12,13 +12,18 @@ from rich.text import Text
 from clocs.cli.tables import columns
 from clocs.frames.splits import PARTS
 
-_MOST_LISTED = 20
 _MOST_NAMED = 4
+_MOST_SETS = 20
+_ALL = "`clocs info --verbose` lists all"
 
 
-def store_tables(info: Mapping[str, Any]) -> RenderableType:
-    """The tables of `clocs info`, from what `store_info` returns."""
-    return Group(_facts(info), Text(), _parts(info), Text(), _labels(info), *_quarantine(info))
+def store_tables(info: Mapping[str, Any], *, verbose: bool = False) -> RenderableType:
+    """The tables of `clocs info`, from what `store_info` returns.
+
+    Of the quarantine its reasons are shown; every recording in it only if `verbose`.
+    """
+    ending = [*_remarks(info, verbose), *_quarantine(info, verbose)]
+    return Group(_facts(info), Text(), _parts(info), Text(), _labels(info), *ending)
 
 
 def _facts(info: Mapping[str, Any]) -> Table:
@@ -71,31 +76,36 @@ def _labels(info: Mapping[str, Any]) -> Table:
     return table
 
 
-def _quarantine(info: Mapping[str, Any]) -> list[RenderableType]:
+def _remarks(info: Mapping[str, Any], verbose: bool) -> list[RenderableType]:
     shown: list[RenderableType] = [Text(f"\n{words}") for words in _notes(info)]
     if len(info["lead_sets"]) > 1:
         shown += [Text(), _lead_sets(info["lead_sets"])]
     if info["rows_without_recording"]:
         count = info["rows_without_recording"]
-        names = ", ".join(info["rows_without_recording_list"][:_MOST_NAMED])
-        more = (
-            f" … and {count - _MOST_NAMED:,} more (--json lists all)" if count > _MOST_NAMED else ""
-        )
+        most = count if verbose else _MOST_NAMED
+        names = ", ".join(info["rows_without_recording_list"][:most])
+        more = f" … and {count - most:,} more ({_ALL})" if count > most else ""
         shown.append(Text(f"\n{count:,} rows of the label table have no recording: {names}{more}"))
-    if not info["quarantined"]:
-        return shown
-    reasons = ", ".join(f"{reason} {count:,}" for reason, count in info["quarantine"].items())
-    title = f"Quarantined: {info['quarantined']:,} ({reasons})"
-    table = Table(title=title, title_justify="left")
-    for column in ("recording", "reason", "detail"):
-        table.add_column(column, overflow="fold")
-    for one in info["quarantine_list"][:_MOST_LISTED]:
-        table.add_row(Text(one["id"]), Text(one["reason"]), Text(one["detail"]))
-    shown += [Text(), table]
-    more = info["quarantined"] - _MOST_LISTED
-    if more > 0:
-        shown.append(Text(f"… and {more:,} more (--json lists all)"))
     return shown
+
+
+def _quarantine(info: Mapping[str, Any], verbose: bool) -> list[RenderableType]:
+    """Reasons with counts and an example of each, or every recording with its reason."""
+    if not info["quarantined"]:
+        return []
+    table = Table(title=f"Quarantined: {info['quarantined']:,}", title_justify="left")
+    columns(table, ("reason",) if verbose else ("reason", "recordings"), left=("reason",))
+    for column in ("recording" if verbose else "such as", "detail"):
+        table.add_column(column, overflow="fold")
+    if verbose:
+        for one in info["quarantine_list"]:
+            table.add_row(Text(one["reason"]), Text(one["id"]), Text(one["detail"]))
+        return [Text(), table]
+    firsts = {one["reason"]: one for one in reversed(info["quarantine_list"])}
+    for reason, count in info["quarantine"].items():
+        one = firsts[reason]
+        table.add_row(Text(reason), f"{count:,}", Text(one["id"]), Text(one["detail"]))
+    return [Text(), table, Text(f"Which recordings: {_ALL}.")]
 
 
 def _notes(info: Mapping[str, Any]) -> list[str]:
@@ -122,10 +132,10 @@ def _notes(info: Mapping[str, Any]) -> list[str]:
 def _lead_sets(sets: list[dict[str, Any]]) -> Table:
     table = Table(title="Leads of recordings", title_justify="left")
     columns(table, ("leads", "recordings"), left=("leads",))
-    for one in sets[:_MOST_LISTED]:
+    for one in sets[:_MOST_SETS]:
         table.add_row(Text(", ".join(one["leads"])), f"{one['recordings']:,}")
-    if len(sets) > _MOST_LISTED:
-        table.add_row("other sets", f"{sum(one['recordings'] for one in sets[_MOST_LISTED:]):,}")
+    if len(sets) > _MOST_SETS:
+        table.add_row("other sets", f"{sum(one['recordings'] for one in sets[_MOST_SETS:]):,}")
     return table
 
 
