@@ -66,7 +66,8 @@ def test_no_imports_run_in_a_circle() -> None:
 
 
 def test_few_modules_lie_loose_and_no_file_is_long() -> None:
-    assert len(list((SRC / "clocs").glob("*.py"))) <= MOST_ROOT_MODULES
+    loose = [path for path in (SRC / "clocs").glob("*.py") if not path.name.startswith("__")]
+    assert len(loose) <= MOST_ROOT_MODULES
     kinds = (".py", ".c", ".h", ".js", ".css")
     sources = [path for path in SRC.rglob("*.*") if path.suffix in kinds]
     assert not [path for path in sources if path.read_text("utf-8").count("\n") > MOST_LINES]
