@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from clocs.cli.demo import _activation, demo_table
 from clocs.experiments import demo
+from clocs.experiments.demo_data import DEMO, PATIENTS, encoder_folder, finished_demo, store_folder
+from clocs.explorer.open import open_session
+from clocs.pretraining.pretrain import pretrain
+from clocs.store.store import Store
 from clocs.training.loop import Settings
 
 
@@ -31,6 +36,25 @@ def test_the_demo_shows_every_encoder_and_a_second_run_reuses_them(
     assert again == weights
     assert demo_table(second).row_count == 3
     assert set(second.json()) >= {"evaluations", "separability", "page"}
+    assert f"--store {tmp_path / 'demo' / 'store-40'}" in second.explore and second.explore in page
+
+
+def test_the_explorer_opens_the_demo_that_is_here_and_makes_no_other(
+    small_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert finished_demo(DEMO) is None
+    pretrain(
+        small_store,
+        method="random",
+        out=encoder_folder(DEMO, PATIENTS, "cmsc"),
+        embedding_dim=16,
+    )
+    shutil.copytree(small_store.path, store_folder(DEMO, PATIENTS))
+    session = open_session(cache=tmp_path / "cache")
+    assert session.title == "Demo with simulated ECGs"
+    assert len(session.embeddings) == small_store.table["patient"].n_unique()
+    assert not (tmp_path / "cache" / "demo").exists()
 
 
 def test_the_next_steps_say_how_the_command_is_found(

@@ -40,7 +40,8 @@ def demo(
     out.print(demo_table(result))
     out.print(
         f"Done in {result.seconds:.0f} s. Open {result.page} in a browser.\n"
-        f"Next, with real recordings:\n{_activation()}"
+        f"Its patients on a map, with their ECGs:\n{_activation()}  {result.explore}\n"
+        f"Next, with real recordings:\n"
         "  clocs prepare chapman ECGDataDenoised.zip --out stores/chapman\n"
         "  clocs pretrain stores/chapman --method cmsc --seeds 5 --out runs/chapman-cmsc\n"
         "  clocs evaluate runs/chapman-cmsc stores/chapman --fraction 0.5"

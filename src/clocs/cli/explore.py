@@ -66,7 +66,8 @@ def explore(
 
     Listens on this machine only, unless --host is given, and lets in anyone who opens the address
     that it prints, which contains a token. Patients are shown under pseudonyms. Without arguments
-    it shows the demo's simulated patients.
+    it shows the demo's simulated patients: those in the folder demo, where `clocs demo` has put
+    them there.
     """
     stages = _Stages()
 

@@ -7,6 +7,7 @@ second run reuses the recordings and encoders of the first.
 from __future__ import annotations
 
 import base64
+import shlex
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -20,7 +21,7 @@ from clocs.evaluation.result import Evaluation
 from clocs.experiments import demo_data
 from clocs.experiments.demo_data import SEEDS
 from clocs.experiments.page import write_page
-from clocs.figures.auc_bars import auc_bars
+from clocs.figures.auc_dots import auc_dots
 from clocs.figures.canvas import save
 from clocs.figures.distances import distance_histograms
 from clocs.figures.ecg_paper import ecg_paper
@@ -56,6 +57,17 @@ class Demo:
     @property
     def page(self) -> Path:
         return self.folder / "index.html"
+
+    @property
+    def explore(self) -> str:
+        """The command that shows its patients."""
+        if (self.folder, self.patients) == (demo_data.DEMO, demo_data.PATIENTS):
+            return "clocs explore"
+        encoders = demo_data.encoder_folder(self.folder, self.patients, "cmsc")
+        store = demo_data.store_folder(self.folder, self.patients)
+        return shlex.join(
+            ("clocs", "explore", "--checkpoint", str(encoders), "--store", str(store))
+        )
 
     def json(self) -> dict[str, Any]:
         return {
@@ -126,7 +138,7 @@ def _write_page(demo: Demo, store: Store) -> None:
             recording.select(("II", "V2", "aVL", "aVR")), title=f"{label} ({recording.id})"
         )
         save(figure, demo.folder / names[-1], mode=PUBLIC)
-    save(auc_bars([e.json() for e in demo.evaluations]), demo.folder / "auc.png", mode=PUBLIC)
+    save(auc_dots([e.json() for e in demo.evaluations]), demo.folder / "auc.png", mode=PUBLIC)
     panels = {name: (d.intra, d.inter) for name, d in demo.distances.items()}
     save(
         distance_histograms(panels, title="Distances between embeddings of test patients"),
@@ -144,6 +156,7 @@ def _write_page(demo: Demo, store: Store) -> None:
         evaluation=demo.evaluation,
         distances=demo.distances,
         seconds=demo.seconds,
+        explore=demo.explore,
         image=lambda name: (
             "data:image/png;base64," + base64.b64encode((demo.folder / name).read_bytes()).decode()
         ),

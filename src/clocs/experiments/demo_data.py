@@ -12,6 +12,7 @@ from clocs.store.manifest import MANIFEST, Manifest
 from clocs.training.card import read_card
 
 PATIENTS = 300
+DEMO = Path("demo")  # where `clocs demo` puts it by default, below the current folder
 SEEDS = 3
 # Short, to take half a minute; the paper's settings are for tens of thousands of instances.
 PRETRAINING: dict[str, Any] = {"epochs": 30, "patience": 15, "batch_size": 128, "lr": 1e-3}
@@ -27,6 +28,19 @@ def encoder_folder(folder: Path, patients: int, method: str) -> Path:
     return folder / f"encoders-{patients}" / method
 
 
+def finished_demo(folder: Path, patients: int = PATIENTS) -> tuple[Path, Path] | None:
+    """The demo's store and its folder of CMSC encoders, if whole and of this version."""
+    store, encoders = store_folder(folder, patients), encoder_folder(folder, patients, "cmsc")
+    if not ((store / MANIFEST).is_file() and (encoders / "seed-0.safetensors").is_file()):
+        return None
+    try:
+        Manifest.read(store)
+        read_card(encoders / "seed-0.json")
+    except ClocsError:
+        return None
+    return store, encoders
+
+
 def demo_store_and_encoder(
     folder: Path,
     *,
@@ -39,15 +53,12 @@ def demo_store_and_encoder(
     `out` keeps them there, too. `progress` is called with the
     current stage, the steps done and their total.
     """
+    if found := finished_demo(folder, patients):
+        return found
     store, encoders = store_folder(folder, patients), encoder_folder(folder, patients, "cmsc")
     if (store / MANIFEST).is_file() and (encoders / "seed-0.safetensors").is_file():
-        try:
-            Manifest.read(store)
-            read_card(encoders / "seed-0.json")
-            return store, encoders
-        except ClocsError:  # damaged, or of another version
-            shutil.rmtree(store)
-            shutil.rmtree(encoders)
+        shutil.rmtree(store)
+        shutil.rmtree(encoders)
     from clocs.pretraining.pretrain import pretrain
     from clocs.store.prepare import prepare
     from clocs.training.loop import Settings

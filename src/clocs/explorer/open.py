@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clocs.errors import CheckpointError, SettingError
-from clocs.experiments.demo_data import demo_store_and_encoder
+from clocs.experiments.demo_data import DEMO, demo_store_and_encoder, finished_demo
 from clocs.explorer.embedding_cache import embed_stores
 from clocs.explorer.patient_map import Projection
 from clocs.explorer.pseudonyms import in_order_of_pseudonyms, key_of
@@ -42,7 +42,8 @@ def open_session(
     saved = SavedClassifiers.load(models) if models else None
     title = ""
     if not stores and checkpoint is None and embeddings is None:
-        store, checkpoint = demo_store_and_encoder(cache / "demo", progress=progress)
+        found = finished_demo(DEMO)  # as `clocs demo` left it, here
+        store, checkpoint = found or demo_store_and_encoder(cache / "demo", progress=progress)
         stores, title = [store], "Demo with simulated ECGs"
     opened: dict[str, Store] = {}
     for given in stores:
