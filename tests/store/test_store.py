@@ -23,7 +23,8 @@ from clocs.recording import Episode, Gap, Recording
 from clocs.store import chunks
 from clocs.store.manifest import FileHash
 from clocs.store.prepare import prepare_dataset
-from clocs.store.store import Store, content_hash, open_store
+from clocs.store.store import Store, open_store
+from clocs.store.store_files import content_hash
 from damage import read_damaged
 from fake_dataset import FakeDataset
 
@@ -256,7 +257,7 @@ def test_a_chunk_that_is_no_chunk_is_named(store: Store) -> None:
 def test_a_store_of_another_format_says_so(store: Store) -> None:
     path = store.path / "manifest.json"
     path.write_text(path.read_text().replace('"format": 3', '"format": 99'))
-    with pytest.raises(StoreError, match=r"format 99, but .* reads formats 2 and 3"):
+    with pytest.raises(StoreError, match=r"format 99, but .* reads formats 2 to 4"):
         open_store(store.path)
 
 

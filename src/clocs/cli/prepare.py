@@ -36,6 +36,10 @@ def prepare(
         int | None,
         typer.Option(help="Number of reading processes (default: one per core).", min=1),
     ] = None,
+    shards: Annotated[
+        int | None,
+        typer.Option(help="Make so many stores, by patient, that open as one.", min=1),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be read, and write no store.")
     ] = False,
@@ -66,14 +70,21 @@ def prepare(
         raise SettingError("`save` goes with `dry_run` and the dataset folder; give them too")
     filters = Filters(_frequencies(band_pass), notch, baseline)
     if dry_run:
-        given = {"band_pass": band_pass, "notch": notch}
+        given = {"band_pass": band_pass, "notch": notch, "shards": shards}
         words = [f"--{k.replace('_', '-')}={v}" for k, v in given.items() if v is not None]
         words += ["--baseline"] if baseline else []
         _show(name, source, store, workers, options, words, save=save, as_json=as_json)
         return
     with progress.bar(err, f"Preparing {name}", "recordings") as tick:
         made = clocs.prepare(
-            name, source, out=store, workers=workers, progress=tick, filters=filters, **options
+            name,
+            source,
+            out=store,
+            workers=workers,
+            progress=tick,
+            filters=filters,
+            shards=shards,
+            **options,
         )
     from clocs.cli.info import store_facts
     from clocs.cli.tables.stores import store_tables

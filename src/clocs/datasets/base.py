@@ -47,6 +47,8 @@ class Listing:
         fingerprint: Changes when the source does; guards resuming.
         files: How many files there are of each kind, where kinds differ.
         notices: What the user should know, one sentence each.
+        patients_by_reading: Whether files may name other patients than their entries do, unless
+            the entry's info has the 'patient'.
     """
 
     entries: tuple[Entry, ...]
@@ -55,6 +57,7 @@ class Listing:
     fingerprint: str = ""
     files: Mapping[str, int] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
+    patients_by_reading: bool = False
 
 
 class Dataset(Protocol):

@@ -132,6 +132,8 @@ class Folder:
             rows_without_recording=tuple(sorted(set(labelled.unmatched))),
             files=files.counts,
             notices=tuple(notices),
+            patients_by_reading=self._rule.from_header
+            and any("patient" not in entry.info for entry in made.entries),
         )
 
     def _patient(self, unit: Unit, path: str, in_table: str) -> str:

@@ -108,7 +108,8 @@ class PhysioNet2021(PublishedDataset):
                 "leave out `databases` or give another source"
             )
         missed = [one for one in lost if _of_name(one.id) in (*wanted, "")]
-        return listing.complete(chosen, missed, fingerprint=self.source.fingerprint)
+        made = listing.complete(chosen, missed, fingerprint=self.source.fingerprint)
+        return replace(made, patients_by_reading=True)
 
     def read(self, entry: Entry) -> Recording:
         recording = read_wfdb(self.source, entry.path)

@@ -30,16 +30,15 @@ from clocs.recording import Filters
 from clocs.store import chunks
 from clocs.store.journal import PROGRESS, Done, Job, Journal, parquet, progress_of, remove_journal
 from clocs.store.manifest import FORMAT, MANIFEST, FileHash, Manifest
-from clocs.store.store import (
+from clocs.store.store import Store, open_store
+from clocs.store.store_files import (
     QUARANTINE,
     QUARANTINE_SCHEMA,
     SIGNALS,
     TABLE,
     TABLE_SCHEMA,
     UNMATCHED,
-    Store,
     content_hash,
-    open_store,
 )
 from clocs.store.workers import ReadResult, Workers, read_all
 
@@ -83,21 +82,24 @@ def _refuse_foreign(out: Path) -> None:
 
 def _already(dataset: Dataset, listing: Listing, out: Path, filters: Filters) -> Store:
     store = open_store(out)
-    made = store.manifest
-    same = {
-        "dataset": made.dataset == dataset.name,
-        "settings": dict(made.settings) == dict(dataset.settings),
-        "source": made.fingerprint == listing.fingerprint,
-        "filters": made.frame.filters == filters,
-    }
-    if not all(same.values()):
-        different = ", ".join(name for name, equal in same.items() if not equal)
+    if different := differences(store.manifest, dataset, listing.fingerprint, filters):
         raise StoreError(
             f"{out} is already a complete store of something else (another {different}); delete it "
             "or give another folder as `out`"
         )
     remove_journal(out)  # left by an interruption after the very last step
     return store
+
+
+def differences(made: Manifest, dataset: Dataset, fingerprint: str, filters: Filters) -> str:
+    """What of a store is another than it would be if it were made now, in words."""
+    same = {
+        "dataset": made.dataset == dataset.name,
+        "settings": dict(made.settings) == dict(dataset.settings),
+        "source": made.fingerprint == fingerprint,
+        "filters": made.frame.filters == filters,
+    }
+    return ", ".join(name for name, equal in same.items() if not equal)
 
 
 def _write(
@@ -143,7 +145,7 @@ def _complete(
     """Turn a journal whose every entry is done into a store."""
     table = journal.rows()
     quarantined += journal.quarantined()
-    if table.is_empty():
+    if table.is_empty() and not getattr(dataset, "may_be_empty", False):
         _remove(out)
         reasons = Counter(one.reason for one in quarantined).most_common()
         counts = ", ".join(f"{reason}: {count}" for reason, count in reasons) or "it is empty"
@@ -167,7 +169,7 @@ def _complete(
     names = (*contents, f"{SIGNALS}/zarr.json")
     Manifest(
         dataset=dataset.name,
-        source=_source_name(dataset),
+        source=source_name(dataset),
         settings=dict(dataset.settings),
         fingerprint=listing.fingerprint,
         labels=dataset.labels,
@@ -192,7 +194,7 @@ def _complete(
     remove_journal(out)
 
 
-def _source_name(dataset: Dataset) -> str:
+def source_name(dataset: Dataset) -> str:
     """What was read, without its place on this machine; empty for datasets without a source."""
     source = getattr(dataset, "source", None)
     path = getattr(source, "path", source)

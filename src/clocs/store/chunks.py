@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from clocs.errors import StoreError
 from clocs.files import file_error, write_atomic
+from clocs.store.manifest import again
 
 CHUNK_SAMPLES = 1 << 20  # 2 MiB
 CHUNKS_PER_PART = 16  # between two commits: an interruption costs at most 32 MiB of samples
@@ -115,7 +116,7 @@ class ChunkReader:
             raise file_error(error, path, doing="read") from error
         except (OSError, ValueError) as error:
             raise StoreError(
-                f"{path} is damaged ({error}); delete the store and run `clocs prepare` again"
+                f"{path} is damaged ({error}); {again(self._folder.parent)}"
             ) from error
         self._last = (index, decoded)
         return decoded

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +16,28 @@ from clocs.recording import FrameSpec
 from clocs.sealed import own_hash
 
 FORMAT = 3
-_READABLE = (2, FORMAT)  # format 2 has no columns for gaps and folds
+JOINED = 4  # the format of a store in shards, each of which is a store of format 3
+_READABLE = (2, FORMAT, JOINED)  # format 2 has no columns for gaps and folds
 MANIFEST = "manifest.json"
+
+
+def shard_name(number: int, count: int) -> str:
+    """The folder of one of `count` shards, from 0."""
+    return f"shard-{number:04d}-of-{count:04d}"
+
+
+def shards_in(folder: Path) -> list[tuple[Path, int]]:
+    """The folders of shards, finished or not, and how many there should be."""
+    found = []
+    for path in sorted(folder.glob("shard-*")):
+        if name := re.fullmatch(r"shard-\d{4,}-of-(\d{4,})", path.name):
+            found.append((path, int(name[1])))
+    return found
+
+
+def again(folder: Path) -> str:
+    """The remedy of damage; of a store in shards, only the damaged one is made again."""
+    return f"delete {folder} and run `clocs prepare` again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +50,14 @@ class FileHash:
     @classmethod
     def of(cls, path: Path) -> FileHash:
         return cls(path.stat().st_size, sha256_of(path))
+
+
+@dataclass(frozen=True, slots=True)
+class ShardHash:
+    """One shard of a store: a folder in the store's own, which is a store itself."""
+
+    folder: str
+    content_hash: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +79,15 @@ class Manifest:
         signal_bytes: Of all chunks on disk.
         files: Size and hash of each other file.
         content_hash: Of all recordings: samples, labels and everything else in the table, in
-            order; independent of how and by how many workers the store was made.
+            order; independent of how and by how many workers the store was made. That of a store in
+            shards is the hash of theirs.
         clocs: The version that wrote the store.
         skip_flat: Whether frames that are flat in a lead are absent there; the table's column
             `flat` lists the stretches.
         keep_unlabelled: Whether frames outside of a recording's labelled episodes are kept, without
             a label: for pre-training.
+        shards: Of a store in shards, in the order of its recordings; it has no files of its own.
+        leads: Of a store in shards, in the order in which the source's listing has them.
         format: Of the store's layout.
     """
 
@@ -81,6 +113,8 @@ class Manifest:
     clocs: str
     skip_flat: bool = False
     keep_unlabelled: bool = False
+    shards: tuple[ShardHash, ...] = ()
+    leads: tuple[str, ...] = ()
     format: int = FORMAT
 
     @property
@@ -91,6 +125,8 @@ class Manifest:
         """Write the manifest, with a hash of itself, atomically."""
         fields = dataclasses.asdict(self)
         fields |= {name: getattr(self, name).facts() for name in ("frame", "segment_frame")}
+        if not self.shards:
+            del fields["shards"], fields["leads"]
         fields["sha256"] = own_hash(fields)
         write_atomic(folder / MANIFEST, json.dumps(fields, indent=2, ensure_ascii=False).encode())
 
@@ -98,30 +134,34 @@ class Manifest:
     def read(cls, folder: Path) -> Manifest:
         """Read and check the manifest of a complete store."""
         path = folder / MANIFEST
-        again = "delete the store and run `clocs prepare` again"
+        remedy = again(path if shards_in(folder) else folder)  # joining again is quick
         try:
             fields: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
             version = fields["format"]
         except OSError as error:
             raise file_error(error, path, doing="read") from error
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise StoreError(f"{path} is damaged (it is no manifest); {again}") from error
+            raise StoreError(f"{path} is damaged (it is no manifest); {remedy}") from error
         if version not in _READABLE and "dataset" in fields:  # and so a store
             raise StoreError(
                 f"{folder} is a store of format {version}, but this version of clocs reads formats "
-                f"{' and '.join(map(str, _READABLE))}; {again} with this version"
+                f"{_READABLE[0]} to {_READABLE[-1]}; {remedy} with this version"
             )
         if fields.pop("sha256", None) != own_hash(fields):
-            raise StoreError(f"{path} is damaged (it differs from its own hash); {again}")
+            raise StoreError(f"{path} is damaged (it differs from its own hash); {remedy}")
         try:
             for name in ("frame", "segment_frame"):
                 fields[name] = FrameSpec.of(fields[name])
             fields["labels"] = tuple(fields["labels"])
             fields["files"] = {name: FileHash(**file) for name, file in fields["files"].items()}
+            fields["shards"] = tuple(ShardHash(**one) for one in fields.get("shards", ()))
+            fields["leads"] = tuple(fields.get("leads", ()))
             made = cls(**fields)
-            _expect_types(made)
-            for file in made.files.values():
-                _expect_types(file)
+            _expect_types(made, *made.files.values(), *made.shards)
+            if any(Path(one.folder).name != one.folder for one in made.shards):
+                raise ValueError("a shard lies elsewhere")
+            if bool(made.shards) != (made.format == JOINED):
+                raise ValueError(f"{len(made.shards)} shards in format {made.format}")
             if made.chunk < 1 or made.samples < 0:
                 raise ValueError(f"{made.samples} samples in chunks of {made.chunk}")
             return made
@@ -131,10 +171,11 @@ class Manifest:
             ) from error
 
 
-def _expect_types(made: Manifest | FileHash) -> None:
+def _expect_types(*several: Manifest | FileHash | ShardHash) -> None:
     """TypeError where a field is not of its type: the fields come from a file."""
-    for field in dataclasses.fields(made):
-        kind = {"str": str, "int": int, "bool": bool}.get(str(field.type), object)
-        value = getattr(made, field.name)
-        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            raise TypeError(f"{field.name} is {value!r}")
+    for made in several:
+        for field in dataclasses.fields(made):
+            kind = {"str": str, "int": int, "bool": bool}.get(str(field.type), object)
+            value = getattr(made, field.name)
+            if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+                raise TypeError(f"{field.name} is {value!r}")

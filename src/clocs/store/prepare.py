@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 # Their threads do not survive a fork, and locks held by these would stay locked.
 _NOT_TO_FORK = ("polars", "torch")
+MOST_SHARDS = 9999
 
 
 def prepare(
@@ -36,6 +37,7 @@ def prepare(
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
     filters: Filters | None = None,
+    shards: int | None = None,
     **options: Any,
 ) -> Store:
     """Read a dataset's published files, or a folder of one's own, into a store.
@@ -49,6 +51,8 @@ def prepare(
         progress: Called with (recordings done, recordings in total).
         filters: What to filter recordings by, in training and wherever the encoder is used; the
             store keeps the samples as they are.
+        shards: Make as many stores, each with its share of the patients, that are joined and open
+            as one (docs/archives.md).
         options: The dataset's own: `reference="v3"` for physionet2017; `patient`, `labels` and
             others for folder (docs/own-ecgs.md); `patients`, `seed`, `recordings`, `seconds`,
             `rate` for synthetic.
@@ -61,7 +65,14 @@ def prepare(
     else:
         given = ", ".join(f"`{one}`" for one in (*["source"][: source is not None], *options))
         raise SettingError(f"a dataset of your own has its source and options; leave out {given}")
-    return prepare_dataset(dataset, Path(out), workers=workers, progress=progress, filters=filters)
+    return prepare_dataset(
+        dataset,
+        Path(out),
+        workers=workers,
+        progress=progress,
+        filters=filters,
+        shards=shards,
+    )
 
 
 def _refuse_inside(out: Path, source: Path | str | None) -> None:
@@ -80,6 +91,7 @@ def prepare_dataset(
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
     filters: Filters | None = None,
+    shards: int | None = None,
 ) -> Store:
     """Read a whole dataset into a store.
 
@@ -90,10 +102,19 @@ def prepare_dataset(
     Raises:
         StoreError: `out` holds something else, or no recording at all is usable.
     """
+    if shards is not None and not 1 <= shards <= MOST_SHARDS:
+        raise SettingError(f"`shards` is {shards}; give a number from 1 to {MOST_SHARDS:,}")
     with closing(start_workers(dataset, workers)) as readers:
-        from clocs.store.assembly import assemble  # imports polars, after which nobody may fork
+        # These import polars, after which nobody may fork.
+        if shards is None:
+            from clocs.store.assembly import assemble
 
-        return assemble(dataset, Path(out), readers, progress, filters)
+            return assemble(dataset, Path(out), readers, progress, filters)
+        from clocs.store import shards as sharding
+
+        made = filters or Filters()
+        make = sharding.one_after_another(dataset, readers, progress, made)
+        return sharding.prepare_shards(dataset, Path(out), shards, readers, make, made)
 
 
 def start_workers(dataset: Dataset, workers: int | None = None) -> Workers:

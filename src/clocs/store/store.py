@@ -1,66 +1,40 @@
 """Store: prepared recordings on disk, read and checked.
 
-A store is a folder:
-
-    signals/                     one flat int16 array in the zarr v3 layout: recordings one after
-                                 another, each lead by lead
-    table.parquet                one row per recording: where its samples are and all else about it
-    quarantine.parquet           recordings that could not be used, and why
-    rows_without_recording.json  rows of label tables that have no recording
-    manifest.json                what the store is; written last
+A store is a folder (`store_files` says what is in it), or several, its shards, in a folder with a
+manifest that joins them. Then recordings and samples are numbered through, shard after shard.
 """
 
 from __future__ import annotations
 
-import hashlib
-import io
-import json
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from clocs.errors import SettingError, StoreError
-from clocs.files import digest, file_error
+from clocs.files import digest
 from clocs.recording import PAPER_LEADS, Recording, canonical_lead
-from clocs.store.chunks import ChunkReader, bytes_on_disk
-from clocs.store.columns import (
-    SINCE_FORMAT_3,
-    is_sound,
-    recording_of,
-    table_schema,
-    with_every_column,
-    without_unused,
-)
+from clocs.store.chunks import ChunkReader
+from clocs.store.columns import recording_of
 from clocs.store.journal import progress_of
-from clocs.store.manifest import MANIFEST, Manifest
-
-SIGNALS = "signals"
-TABLE = "table.parquet"
-QUARANTINE = "quarantine.parquet"
-UNMATCHED = "rows_without_recording.json"
-_FILES = {TABLE, QUARANTINE, UNMATCHED, f"{SIGNALS}/zarr.json"}  # in every manifest
-
-TABLE_SCHEMA = table_schema()
-QUARANTINE_SCHEMA = {"id": pl.String, "reason": pl.String, "detail": pl.String}
-
-_AGAIN = "delete the store and run `clocs prepare` again"
-
-
-def content_hash(table: pl.DataFrame) -> str:
-    """The sha256 of everything that the table says, digests of the samples included, in order.
-
-    That of recordings without gaps and folds is the same in every format of stores.
-    """
-    total = hashlib.sha256()
-    for rows in without_unused(table).iter_slices(10_000):
-        text = io.BytesIO()
-        rows.write_ndjson(text)
-        total.update(text.getbuffer())
-    return total.hexdigest()
+from clocs.store.manifest import MANIFEST, Manifest, again, shards_in
+from clocs.store.store_files import (
+    SIGNALS,
+    TABLE,
+    check_sizes,
+    content_hash,
+    no_content,
+    read_file,
+    read_quarantine,
+    read_table,
+    read_unmatched,
+)
 
 
 class Store:
@@ -69,17 +43,40 @@ class Store:
     Attributes:
         path: The folder.
         manifest: What the store says about itself.
-        table: One row per recording, in the order of the source's listing (see `TABLE_SCHEMA`).
+        shards: The stores that it consists of; none where it is in one piece.
+        table: One row per recording, in the order of the source's listing, or of each shard's part
+            of it (see `TABLE_SCHEMA`). That of a store in shards is read when first asked for.
     """
 
-    def __init__(self, path: Path, manifest: Manifest, table: pl.DataFrame) -> None:
+    def __init__(
+        self,
+        path: Path,
+        manifest: Manifest,
+        table: pl.DataFrame | None = None,
+        shards: Iterable[Store] = (),
+    ) -> None:
         self.path = path
         self.manifest = manifest
-        self.table = table
+        self.shards = tuple(shards)
+        if table is not None:
+            self.table = table
+        ends = accumulate((one.manifest.samples for one in self.shards), initial=0)
+        self._starts = list(ends)[:-1]  # of each shard among all samples
         self._rows: dict[str, int] | None = None
 
+    @cached_property
+    def table(self) -> pl.DataFrame:
+        tables = []
+        for one in self._pieces:
+            check_sizes(one.path, one.manifest)
+            tables.append(read_table(one.path, one.manifest))
+        if not self.shards:
+            return tables[0]
+        pairs = zip(tables, self._starts, strict=True)
+        return pl.concat(table.with_columns(pl.col("offset") + start) for table, start in pairs)
+
     def __len__(self) -> int:
-        return self.table.height
+        return self.manifest.recordings if self.shards else self.table.height
 
     def __repr__(self) -> str:
         return f"Store({str(self.path)!r}, {self.manifest.dataset}, {len(self)} recordings)"
@@ -87,20 +84,19 @@ class Store:
     @property
     def quarantine(self) -> pl.DataFrame:
         """Recordings that could not be used: id, reason, detail."""
-        return _read_parquet(self.path, self.manifest, QUARANTINE, QUARANTINE_SCHEMA)
+        return pl.concat(read_quarantine(one.path, one.manifest) for one in self._pieces)
 
     @property
     def rows_without_recording(self) -> tuple[str, ...]:
         """Ids in label tables that have no recording."""
-        content = _read_file(self.path, self.manifest, UNMATCHED)
-        try:
-            return tuple(map(str, json.loads(content)))
-        except (ValueError, TypeError, RecursionError) as error:
-            raise _no_content(self.path / UNMATCHED) from error
+        found = (read_unmatched(one.path, one.manifest) for one in self._pieces)
+        return tuple(name for names in found for name in names)
 
     @property
     def leads(self) -> tuple[str, ...]:
         """Every lead that some recording has, in order of appearance."""
+        if self.shards:
+            return self.manifest.leads
         kinds = self.table["leads"].unique(maintain_order=True).to_list()
         return tuple(dict.fromkeys(lead for leads in kinds for lead in leads))
 
@@ -109,7 +105,16 @@ class Store:
         """Size on disk."""
         files = sum(file.bytes for file in self.manifest.files.values())
         manifest = (self.path / MANIFEST).stat().st_size
-        return files + manifest + self.manifest.signal_bytes
+        return (
+            files
+            + manifest
+            + (sum(one.bytes for one in self.shards) if self.shards else self.manifest.signal_bytes)
+        )
+
+    @property
+    def _pieces(self) -> tuple[Store, ...]:
+        """The folders that hold recordings."""
+        return self.shards or (self,)
 
     def choose_leads(self, leads: Sequence[str] | None = None) -> tuple[str, ...]:
         """The leads to use: those given, else the paper's four, else all.
@@ -176,7 +181,7 @@ class Store:
             name, offset, samples, own, expected = places.row(row)
             flat = reader.read(offset, offset + samples * len(own))
             if digest(flat) != expected:
-                raise self._damaged(name)
+                raise self._damaged(name, offset)
             digital = flat.reshape(len(own), samples)
             if leads is not None:
                 key = tuple(own)
@@ -198,37 +203,68 @@ class Store:
 
         Opening and reading check what they read in the same way; this reads all the rest, too.
         """
-        for name in self.manifest.files:
-            _read_file(self.path, self.manifest, name)
-        if content_hash(self.table) != self.manifest.content_hash:
-            raise StoreError(f"{self.path / TABLE} is damaged (other content); {_AGAIN}")
+        for one in self._pieces:
+            for name in one.manifest.files:
+                read_file(one.path, one.manifest, name)
+            table = self.table if one is self else read_table(one.path, one.manifest)
+            if content_hash(table) != one.manifest.content_hash:
+                raise StoreError(
+                    f"{one.path / TABLE} is damaged (other content); {again(one.path)}"
+                )
         for row, _ in self.iter_signals():
             if progress is not None:
                 progress(row + 1, len(self))
 
-    def _read(self, reader: ChunkReader, row: dict[str, Any]) -> Recording:
+    def _read(self, reader: _Reader, row: dict[str, Any]) -> Recording:
         """The recording of a row, its samples compared with their digest."""
         flat = reader.read(row["offset"], row["offset"] + row["samples"] * len(row["leads"]))
         if digest(flat) != row["digest"]:
-            raise self._damaged(row["id"])
+            raise self._damaged(row["id"], row["offset"])
         try:
             return recording_of(row, flat)
         except (ValueError, TypeError, RecursionError) as error:
-            raise _no_content(self.path / TABLE) from error
+            raise no_content(self._piece(row["offset"]).path / TABLE) from error
 
-    def _damaged(self, name: str) -> StoreError:
+    def _damaged(self, name: str, offset: int) -> StoreError:
+        path = self._piece(offset).path
         return StoreError(
-            f"{self.path} is damaged (the samples of recording {name} have changed); {_AGAIN}"
+            f"{path} is damaged (the samples of recording {name} have changed); {again(path)}"
         )
 
-    def _reader(self) -> ChunkReader:
+    def _piece(self, offset: int) -> Store:
+        """The folder that holds this sample."""
+        return self.shards[bisect_right(self._starts, offset) - 1] if self.shards else self
+
+    def _reader(self) -> _Reader:
+        if self.shards:
+            return _ShardReader(self.shards, self._starts)
         manifest = self.manifest
         return ChunkReader(self.path / SIGNALS, samples=manifest.samples, chunk=manifest.chunk)
+
+
+class _Reader(Protocol):
+    def read(self, start: int, stop: int) -> NDArray[np.int16]: ...
+
+
+class _ShardReader:
+    """Reads stretches of one shard each, and holds a chunk of the last one."""
+
+    def __init__(self, shards: Sequence[Store], starts: Sequence[int]) -> None:
+        self._shards, self._starts = shards, starts
+        self._last: tuple[int, _Reader] | None = None
+
+    def read(self, start: int, stop: int) -> NDArray[np.int16]:
+        which = bisect_right(self._starts, start) - 1
+        if self._last is None or self._last[0] != which:
+            self._last = (which, self._shards[which]._reader())
+        first = self._starts[which]
+        return self._last[1].read(start - first, stop - first)
 
 
 def open_store(path: Path | str) -> Store:
     """Open a complete store and check its manifest, its files' sizes and its table.
 
+    Of a store in shards, the manifests are compared here, the rest when its table is first used.
     Samples are compared with their recording's digest whenever they are read; `Store.verify` reads
     everything.
 
@@ -239,84 +275,55 @@ def open_store(path: Path | str) -> Store:
     if not (path / MANIFEST).is_file():
         raise StoreError(_why_not(path))
     manifest = Manifest.read(path)
-    if set(manifest.files) != _FILES:
-        raise _no_content(path / MANIFEST)
-    for name, file in manifest.files.items():
-        _expect_size(path / name, file.bytes)
-    try:
-        size = bytes_on_disk(path / SIGNALS, manifest.chunks)
-    except OSError as error:
-        raise StoreError(f"{error.filename} is missing from the store; {_AGAIN}") from error
-    if size != manifest.signal_bytes:
-        raise StoreError(
-            f"{path / SIGNALS} is damaged ({size} bytes instead of {manifest.signal_bytes}); "
-            f"{_AGAIN}"
-        )
-    old = manifest.format < 3
-    kinds = {n: kind for n, kind in TABLE_SCHEMA.items() if not old or n not in SINCE_FORMAT_3}
-    table = _read_parquet(path, manifest, TABLE, kinds)
-    table = with_every_column(table) if old else table
-    if table.height != manifest.recordings or not is_sound(table):
-        raise _no_content(path / TABLE)
-    covered = int((table["samples"] * table["leads"].list.len()).sum())
-    if covered != manifest.samples:
-        raise StoreError(
-            f"{path} is damaged (its table covers {covered} samples, its signals hold "
-            f"{manifest.samples}); {_AGAIN}"
-        )
-    return Store(path, manifest, table)
+    if manifest.shards:
+        return Store(path, manifest, shards=_shards(path, manifest))
+    opened = Store(path, manifest)
+    _ = opened.table
+    return opened
+
+
+def _shards(path: Path, manifest: Manifest) -> Iterator[Store]:
+    """The shards that a manifest names, unless one is missing or another than was joined."""
+    for known in manifest.shards:
+        folder = path / known.folder
+        if not (folder / MANIFEST).is_file():
+            left = progress_of(folder)
+            what = "is missing" if left is None else f"is incomplete ({left[0]} of {left[1]})"
+            raise StoreError(
+                f"the shard {folder} {what}; run the same `clocs prepare` again to make it"
+            )
+        own = Manifest.read(folder)
+        same = {
+            "content": own.content_hash == known.content_hash,
+            "dataset": own.dataset == manifest.dataset,
+            "settings": own.settings == manifest.settings,
+            "filters": own.frame.filters == manifest.frame.filters,
+        }
+        if not all(same.values()):
+            different = ", ".join(name for name, equal in same.items() if not equal)
+            raise StoreError(
+                f"the shard {folder} is not the one that was joined (another {different}); "
+                f"{again(folder)}"
+            )
+        yield Store(folder, own)
 
 
 def _why_not(path: Path) -> str:
     if not path.exists():
         return f"{path} does not exist; make a store with `clocs prepare`"
-    progress = progress_of(path)
+    progress, what = progress_of(path), "recordings"
+    if progress is None and (shards := shards_in(path)):
+        done = sum((folder / MANIFEST).is_file() for folder, _ in shards)
+        progress, what = (done, shards[0][1]), "shards"
     if progress is None:
         return (
             f"{path} is not a store (it has no {MANIFEST}); give a folder made by `clocs prepare`"
         )
     done, total = progress
     return (
-        f"{path} is incomplete: {done} of {total} recordings; run the same `clocs prepare` again "
+        f"{path} is incomplete: {done} of {total} {what}; run the same `clocs prepare` again "
         "to finish"
     )
-
-
-def _expect_size(path: Path, expected: int) -> None:
-    try:
-        size = path.stat().st_size
-    except OSError as error:
-        raise StoreError(f"{path} is missing from the store; {_AGAIN}") from error
-    if size != expected:
-        raise StoreError(f"{path} is damaged ({size} bytes instead of {expected}); {_AGAIN}")
-
-
-def _read_file(folder: Path, manifest: Manifest, name: str) -> bytes:
-    """The content of one of the files in the manifest, compared with its hash there."""
-    path = folder / name
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise file_error(error, path, doing="read") from error
-    if hashlib.sha256(content).hexdigest() != manifest.files[name].sha256:
-        raise StoreError(f"{path} is damaged (it differs from its hash); {_AGAIN}")
-    return content
-
-
-def _read_parquet(folder: Path, manifest: Manifest, name: str, schema: Any) -> pl.DataFrame:
-    content = _read_file(folder, manifest, name)
-    try:
-        table = pl.read_parquet(content)
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        raise _no_content(folder / name) from error
-    if dict(table.schema) != schema:
-        raise _no_content(folder / name)
-    return table
-
-
-def _no_content(path: Path) -> StoreError:
-    """Of a file that is as its manifest says, but not as `prepare` writes it."""
-    return StoreError(f"{path} does not hold what it should; {_AGAIN}")
 
 
 def as_store(store: Store | Path | str) -> Store:
@@ -325,11 +332,13 @@ def as_store(store: Store | Path | str) -> Store:
 
 
 def expect_different_stores(stores: Sequence[Store]) -> None:
-    """Refuse a store that is given twice, also under another path."""
+    """Refuse a store that is given twice, also under another path or as a shard of another."""
     seen: dict[str, Store] = {}
     for store in stores:
-        first = seen.get(store.manifest.content_hash)
-        if first is not None:
-            same = "" if first.path == store.path else f", which equals {first.path},"
+        own = [one.manifest.content_hash for one in store.shards if one.manifest.recordings]
+        contents = (store.manifest.content_hash, *own)
+        twice = next((seen[content] for content in contents if content in seen), None)
+        if twice is not None:
+            same = "" if twice.path == store.path else f", which equals {twice.path},"
             raise SettingError(f"the store {store.path}{same} is given twice; give it once")
-        seen[store.manifest.content_hash] = store
+        seen |= dict.fromkeys(contents, store)
