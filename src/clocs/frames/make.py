@@ -23,7 +23,8 @@ from clocs.parallel import ahead, alike
 from clocs.recording import UNNAMED_LEAD, FrameSpec, canonical_lead, unnamed_lead
 from clocs.store.store import Store
 
-_Decoded: TypeAlias = tuple[int, NDArray[np.int16]]
+# recording, (own leads, samples) steps, (own leads,) gain and baseline
+_Decoded: TypeAlias = tuple[int, NDArray[np.int16], NDArray[np.float64], NDArray[np.int64]]
 _AHEAD = 16  # groups of recordings decoded ahead of the workers that resample them
 
 
@@ -64,37 +65,39 @@ class FramePlan:
         some in ascending order. A few hundred are in memory at a time.
         """
         chosen = np.arange(len(self.rows)) if recordings is None else recordings
-        gains, baselines = _columns(self.table[chosen], self.leads)
         gaps = gaps_of(self.table, self.leads)
         rate, samples = (self.table[name].to_numpy() for name in ("rate", "samples"))
-        decoded = self.store.iter_signals(self.leads, self.rows[chosen].tolist())
+        decoded = self.store.iter_signals(self.leads, map(int, self.rows[chosen]))
+        scales = _scales(self.table.select("leads", "gain", "baseline")[chosen], self.leads)
 
-        def shape(item: tuple[int, _Decoded]) -> tuple[float, int, int, bytes]:
-            i = chosen[item[0]]
-            alone = item[0] if samples[i] > LONG else 0
+        def shape(item: _Decoded) -> tuple[float, int, int, bytes]:
+            i = item[0]
+            alone = i if samples[i] > LONG else -1
             return float(rate[i]), int(samples[i]), alone, self.has[i].tobytes()
 
-        def whole(place: int, digital: NDArray[np.int16]) -> NDArray[np.int16]:
-            i = int(chosen[place])
+        def whole(i: int, digital: NDArray[np.int16]) -> NDArray[np.int16]:
             if i not in gaps:
                 return digital
             own = [lead for lead, has in zip(self.leads, self.has[i], strict=True) if has]
             return bridged(digital, own, gaps[i])
 
-        def several(items: list[tuple[int, _Decoded]]) -> list[tuple[int, CutWindows]]:
-            places = [place for place, _ in items]
+        def several(items: list[_Decoded]) -> list[tuple[int, CutWindows]]:
             values, steps = cut_windows(
-                np.stack([whole(place, digital) for place, (_, digital) in items]),
-                np.stack([gains[place] for place in places]),
-                np.stack([baselines[place] for place in places]),
+                np.stack([whole(i, digital) for i, digital, _, _ in items]),
+                np.stack([gain for _, _, gain, _ in items]),
+                np.stack([baseline for _, _, _, baseline in items]),
                 shape(items[0])[0],
-                int(self.counts[chosen[places[0]]]),
+                int(self.counts[items[0][0]]),
                 self.spec,
                 self.store.manifest.resample,
             )
-            return [(int(chosen[p]), (values[n], steps[n])) for n, p in enumerate(places)]
+            return [(one[0], (values[n], steps[n])) for n, one in enumerate(items)]
 
-        for made in ahead(several, alike(enumerate(decoded), shape, TOGETHER), _AHEAD):
+        items = (
+            (int(i), digital, gain, baseline)
+            for i, (_, digital), (gain, baseline) in zip(chosen, decoded, scales, strict=True)
+        )
+        for made in ahead(several, alike(items, shape, TOGETHER), _AHEAD):
             for i, windows in made:
                 yield i, *windows
 
@@ -138,7 +141,7 @@ def possible_frames(
     spec = spec or manifest.frame
     leads = store.choose_leads(leads)
     rows = np.flatnonzero(has_leads(store.table, leads).any(axis=1))
-    table = store.table[rows]
+    table = store.table if len(rows) == len(store) else store.table[rows]
     samples, rate = table["samples"].to_numpy(), table["rate"].to_numpy()
     cuts = cut(samples, rate, spec)
     labelled = label_frames(table, cuts, manifest.labels, keep_unlabelled=manifest.keep_unlabelled)
@@ -296,13 +299,10 @@ def _days(taken: pl.Series) -> NDArray[np.float64]:
     return (microseconds / 86_400e6).fill_null(np.nan).to_numpy()
 
 
-def _columns(
+def _scales(
     table: pl.DataFrame, leads: Sequence[str]
-) -> tuple[list[NDArray[np.float64]], list[NDArray[np.int64]]]:
-    """Gain and baseline of those of the leads that each recording has."""
-    gains, baselines = [], []
-    for own, gain, baseline in table.select("leads", "gain", "baseline").iter_rows():
+) -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64]]]:
+    """Gain and baseline of those of the leads that each recording has, one by one."""
+    for own, gain, baseline in table.iter_rows():
         places = [own.index(lead) for lead in leads if lead in own]
-        gains.append(np.array(gain, np.float64)[places])
-        baselines.append(np.array(baseline, np.int64)[places])
-    return gains, baselines
+        yield np.array(gain, np.float64)[places], np.array(baseline, np.int64)[places]

@@ -23,7 +23,7 @@ from clocs.patients.encode import (
     leads_of,
     placed,
 )
-from clocs.patients.unit_vectors import UnitMeans, normalised
+from clocs.patients.unit_vectors import UnitMeans
 from clocs.recording import FrameSpec, Recording
 from clocs.training.checkpoint import Checkpoint
 
@@ -67,13 +67,11 @@ def embed_each(
     checkpoint, frame = _fitted(checkpoint, spec)
     usable = [windows for windows in made if not isinstance(windows, ClocsError)]
     counts = [len(one[0] if isinstance(one, tuple) else one) for one in usable]
-    means = UnitMeans(len(usable), checkpoint.encoder.embedding_dim)
-    owner, start = np.repeat(np.arange(len(usable)), counts), 0
+    owner = np.repeat(np.arange(len(usable)), counts)
+    means = UnitMeans(owner, len(usable), checkpoint.encoder.embedding_dim)
     for part in encoded(checkpoint, usable, frame.samples):
-        means.add(owner[start : start + len(part)], part)
-        start += len(part)
-    vectors, nonzero = normalised(means.sums)
-    found = iter(zip(vectors, nonzero, strict=True))
+        means.add(part)
+    found = iter(zip(means.vectors, means.nonzero, strict=True))
     results: list[NDArray[np.float32] | ClocsError] = []
     for windows in made:
         if isinstance(windows, ClocsError):

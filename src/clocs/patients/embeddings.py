@@ -29,7 +29,7 @@ from clocs.patients.rows import (
     make_rows,
     write_rows,
 )
-from clocs.patients.unit_vectors import UnitMeans, lengths, normalised
+from clocs.patients.unit_vectors import UnitMeans, lengths
 from clocs.sealed import footer_of, is_sealed
 
 FORMAT = 2
@@ -104,8 +104,8 @@ class Embeddings:
                 "over frames; embed at the level 'frame' first"
             )
         group, rows = group_rows(self.rows, level)
-        means = UnitMeans(rows.height, self.dim)
-        means.add(group, self.vectors)
+        means = UnitMeans(group, rows.height, self.dim)
+        means.add(self.vectors)
         return from_means(means, rows, replace(self, level=level))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -210,11 +210,11 @@ def expect_replaceable(path: Path) -> None:
 
 def from_means(means: UnitMeans, rows: pl.DataFrame, like: Embeddings) -> Embeddings:
     """Embeddings of groups; facts other than vectors and rows are taken from `like`."""
-    vectors, nonzero = normalised(means.sums)
+    nonzero = means.nonzero
     without = rows.filter(pl.Series(~nonzero)).select("dataset", "patient", "recording")
     return replace(
         like,
-        vectors=vectors[nonzero],
+        vectors=means.vectors if nonzero.all() else means.vectors[nonzero],
         rows=rows.with_columns(pl.Series("views", means.views)).filter(pl.Series(nonzero)),
         only_zeros=tuple((d, p, r or "") for d, p, r in without.iter_rows()),
         zero_vectors=means.zeros,

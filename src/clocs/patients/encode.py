@@ -232,13 +232,15 @@ def collect(
     """Vectors of frames, in the order of their rows `frames` -> embeddings of each level."""
     dim = checkpoint.encoder.embedding_dim
     grouped = {level: group_rows(frames, level) for level in levels if level != "frame"}
-    means = {level: UnitMeans(rows.height, dim) for level, (_, rows) in grouped.items()}
-    single = np.empty((frames.height if "frame" in levels else 0, dim), np.float32)
+    means = {level: UnitMeans(group, rows.height, dim) for level, (group, rows) in grouped.items()}
+    if "frame" not in levels:
+        frames = frames[:0]  # of many recordings, their rows are larger than their vectors
+    single = np.empty((frames.height, dim), np.float32)
     start = 0
     for part in vectors:
         some = slice(start, start + len(part))
-        for level, (group, _) in grouped.items():
-            means[level].add(group[some], part)
+        for one in means.values():
+            one.add(part)
         if "frame" in levels:
             single[some] = part
         start += len(part)
@@ -246,7 +248,7 @@ def collect(
     views = pl.Series("views", nonzero.astype(np.int32))
     by_frame = Embeddings(
         vectors=single,
-        rows=frames.with_columns(views) if "frame" in levels else frames[:0],
+        rows=frames.with_columns(views),
         level="frame",
         encoder=checkpoint.fingerprint,
         zero_vectors=int((~nonzero).sum()),

@@ -13,19 +13,46 @@ _AT_ONCE = 65_536  # vectors processed together
 
 
 class UnitMeans:
-    """Running sums of unit vectors, one per group; zero vectors are counted and left out."""
+    """Means of unit vectors, one per group; zero vectors are counted and left out.
 
-    def __init__(self, groups: int, dim: int) -> None:
-        self.sums = np.zeros((groups, dim))
-        self.views = np.zeros(groups, np.int32)  # unit vectors added
+    Sums are kept of groups that still have rows to come: one recording's where rows are in order.
+
+    Attributes:
+        vectors: (groups, dim) unit vectors, once all rows are added.
+        nonzero: (groups,) which of them are not zero.
+        views: (groups,) unit vectors added.
+        zeros: How many zero vectors there were.
+    """
+
+    def __init__(self, group: NDArray[np.int64], groups: int, dim: int) -> None:
+        """group: (n,) of each row that will be added, in order."""
+        self.vectors = np.zeros((groups, dim), np.float32)
+        self.nonzero = np.zeros(groups, bool)
+        self.views = np.zeros(groups, np.int32)
         self.zeros = 0
+        self._group, self._added = group, 0
+        self._last = np.zeros(groups, np.int64)  # row of each group
+        self._last[group] = np.arange(len(group))
+        self._open, self._sums = np.zeros(0, np.int64), np.zeros((0, dim))
 
-    def add(self, group: NDArray[np.int64], vectors: NDArray[np.float32]) -> None:
-        """group: (n,); vectors: (n, dim)."""
+    def add(self, vectors: NDArray[np.float32]) -> None:
+        """vectors: (m, dim) of the next rows."""
+        for start in range(0, len(vectors), _AT_ONCE):
+            self._add(vectors[start : start + _AT_ONCE])
+
+    def _add(self, vectors: NDArray[np.float32]) -> None:
+        group = self._group[self._added : self._added + len(vectors)]
+        self._added += len(vectors)
         unit, nonzero = _unit(vectors)
         self.zeros += int((~nonzero).sum())
-        np.add.at(self.sums, group[nonzero], unit[nonzero])
         np.add.at(self.views, group[nonzero], 1)
+        here = np.union1d(self._open, group)
+        sums = np.zeros((len(here), vectors.shape[1]))
+        sums[np.searchsorted(here, self._open)] = self._sums
+        np.add.at(sums, np.searchsorted(here, group[nonzero]), unit[nonzero])
+        ended = self._last[here] < self._added
+        self.vectors[here[ended]], self.nonzero[here[ended]] = _unit(sums[ended])
+        self._open, self._sums = here[~ended], sums[~ended]
 
 
 def _unit(vectors: NDArray[np.floating]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
