@@ -84,11 +84,12 @@ class Drawn(DatasetDefaults):
 def drawn(recordings: int) -> Drawn:
     """The dataset; its simulated patients take some seconds."""
     patients = [draw_patient(stream(1, i)) for i in range(min(SIMULATED, recordings))]
-    signals = [
-        sum(simulate(p, stream(2, i), seconds=20, rate=RATE))[LEAD] for i, p in enumerate(patients)
-    ]
+    signals = np.zeros((len(patients), int(20 * RATE)), np.float32)
+    for i, patient in enumerate(patients):
+        heart, noise = simulate(patient, stream(2, i), seconds=20, rate=RATE)
+        signals[i] = heart[LEAD] + noise[LEAD]
     rhythm = np.array([RHYTHMS.index(p.rhythm) for p in patients])
-    return Drawn(recordings, np.stack(signals).astype(np.float32), rhythm)
+    return Drawn(recordings, signals, rhythm)
 
 
 @dataclass(frozen=True)
@@ -166,13 +167,14 @@ class Step:
         return [sys.executable, "-m", "clocs", *self.arguments]
 
 
-def steps_in(work: Path, recordings: int) -> dict[str, Step]:
-    store, run, index = (str(work / name) for name in ("store", "run", "index"))
+def steps_in(work: Path, recordings: int, encoder: Path | None) -> dict[str, Step]:
+    store, own, index = (str(work / name) for name in ("store", "run", "index"))
+    run = own if encoder is None else str(encoder)
     table = str(work / "patients.parquet")
     return {
         "prepare": Step((), "store"),
         "info": Step(("info", store)),
-        "pretrain": Step(("pretrain", store, "--epochs", "1", "--out", run), "run"),
+        "pretrain": Step(("pretrain", store, "--epochs", "1", "--out", own), "run"),
         "embed": Step(("embed", run, store, "--out", table), "patients.parquet"),
         "index": Step(("index", run, store, "--out", index), "index"),
         "similar": Step(("similar", index, "--patient", f"P{recordings // 2:07d}")),
@@ -191,7 +193,7 @@ def bytes_in(path: Path) -> int:
     return sum(file.stat().st_size for file in files)
 
 
-def run_step(name: str, step: Step, work: Path, recordings: int) -> Result:
+def run_step(name: str, step: Step, work: Path, recordings: int, *, final_map: bool) -> Result:
     """Run a step to its end; RuntimeError where it fails."""
     command = step.command
     if name == "prepare":
@@ -199,10 +201,13 @@ def run_step(name: str, step: Step, work: Path, recordings: int) -> Result:
         command += ["--work", str(work)]
     began = time.perf_counter()
     with (work / f"{name}.log").open("wb") as log:
-        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, cwd=work)
+        limit = {"CLOCS_MEMORY_GIB": str(LIMIT)}  # signals beyond half of it are mapped from files
+        child = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=log, cwd=work, env=os.environ | limit
+        )
         with watched(child.pid) as peak:
-            notes = looked_at(child) if name == "explore" else ""
-            if name != "explore":
+            notes = looked_at(child, final_map) if name == "explore" else ""
+            if name != "explore" and child.stdout is not None:
                 shutil.copyfileobj(child.stdout, log)
             _, status, used = os.wait4(child.pid, 0)
             child.returncode = os.waitstatus_to_exitcode(status)
@@ -221,10 +226,11 @@ def run_step(name: str, step: Step, work: Path, recordings: int) -> Result:
     )
 
 
-def looked_at(server: subprocess.Popen[bytes]) -> str:
-    """Ask an explorer for its map and a patient, wait for the final map, and stop it."""
+def looked_at(server: subprocess.Popen[bytes], final_map: bool) -> str:
+    """Ask an explorer for its map and a patient, perhaps wait for the final map, and stop it."""
     try:
         began = time.perf_counter()
+        assert server.stdout is not None
         url = json.loads(server.stdout.readline())["url"]
         times = {"address": time.perf_counter() - began}
 
@@ -242,16 +248,14 @@ def looked_at(server: subprocess.Popen[bytes]) -> str:
         get("neighbours", f"patients/{code}/neighbours")
         get("signal", f"patients/{code}/recordings/0")
         get("patient", f"patients/{code}")
-        while True:
-            asked = time.perf_counter()
+        listed = ", ".join(f"{name} {spent:.2f} s" for name, spent in times.items())
+        while final_map:
             state = json.loads(get("state", "projection"))
             if state["state"] != "working":
+                listed += f"; {state['description']} after {time.perf_counter() - began:.0f} s"
                 break
             time.sleep(0.5)
-        times["final map"] = time.perf_counter() - began
-        times["state"] = time.perf_counter() - asked
-        listed = ", ".join(f"{name} {spent:.2f} s" for name, spent in times.items())
-        return f"{listed}; {state['description']}"
+        return listed
     finally:
         server.terminate()
 
@@ -287,6 +291,10 @@ def main() -> None:
     parser.add_argument("--recordings", type=int, default=1_000_000)
     parser.add_argument("--work", type=Path, required=True, help="folder for everything")
     parser.add_argument("--steps", help="only these, such as embed,index; they are run again")
+    parser.add_argument("--encoder", type=Path, help="instead of the one that pretrain makes")
+    parser.add_argument(
+        "--final-map", action="store_true", help="wait for UMAP before stopping the explorer"
+    )
     parser.add_argument("--prepare", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     work: Path = given.work.absolute()
@@ -294,13 +302,16 @@ def main() -> None:
         clocs.prepare(drawn(given.recordings), out=work / "store")
         return
     work.mkdir(parents=True, exist_ok=True)
-    steps = steps_in(work, given.recordings)
+    steps = steps_in(work, given.recordings, given.encoder)
     results = read_results(work)
     for name in given.steps.split(",") if given.steps else [n for n in steps if n not in results]:
         if steps[name].out:
             old = work / steps[name].out
             shutil.rmtree(old) if old.is_dir() else old.unlink(missing_ok=True)
-        results[name] = run_step(name, steps[name], work, given.recordings)
+        results[name] = run_step(
+            name, steps[name], work, given.recordings, final_map=given.final_map
+        )
+        results |= {one: r for one, r in read_results(work).items() if one != name}
         saved = {one: asdict(results[one]) for one in steps if one in results}
         (work / RESULTS).write_text(json.dumps(saved, indent=2))
         print(table_of({name: results[name]}), flush=True)

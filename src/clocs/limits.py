@@ -82,11 +82,12 @@ def reading_limits() -> ReadingLimits:
     Raises:
         SettingError: One of them is no number, or too small.
     """
-    memory = _from_environment("CLOCS_READ_GIB", 8.0)
-    return ReadingLimits(int(memory * 2**30), _from_environment("CLOCS_READ_SECONDS", 120.0))
+    memory = from_environment("CLOCS_READ_GIB", 8.0)
+    return ReadingLimits(int(memory * 2**30), from_environment("CLOCS_READ_SECONDS", 120.0))
 
 
-def _from_environment(name: str, default: float) -> float:
+def from_environment(name: str, default: float) -> float:
+    """A number in the environment, or the default; SettingError where it is none or too small."""
     text = os.environ.get(name, "")
     try:
         value = float(text) if text else default

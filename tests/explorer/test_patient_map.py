@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clocs.explorer import patient_map
+from clocs.explorer import patient_map, umap_worker
 from clocs.explorer.session import Session
 from damage import flipped
 
@@ -47,6 +47,38 @@ def test_a_failed_map_is_reported_and_pca_remains(
     made._compute()
     assert made.now()[1].state == "failed"
     assert "PCA" in made.now()[1].description
+
+
+def test_of_many_patients_a_sample_is_laid_out_and_the_others_are_placed_among_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = np.random.default_rng(0)
+    cluster = generator.integers(0, 2, 300)
+    vectors = generator.normal(size=(2, 8))[cluster] + 0.1 * generator.normal(size=(300, 8))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    np.save(tmp_path / "vectors.npy", vectors.astype(np.float32))
+    seen = []
+
+    def layout(some: np.ndarray, settings: dict[str, object]) -> np.ndarray:
+        seen.append(len(some))
+        return np.stack([10.0 * cluster[: len(some)], generator.normal(size=len(some))], axis=1)
+
+    monkeypatch.setattr(umap_worker, "_layout", layout)
+    umap_worker.main(tmp_path / "vectors.npy", {"most": 100})
+    places = patient_map.MAP.read(tmp_path / "positions.safetensors")[1]["positions"]
+    assert seen == [100] and places.shape == (300, 2)
+    centres = np.stack([places[:100][cluster[:100] == c].mean(axis=0) for c in (0, 1)])
+    nearest = np.linalg.norm(places[:, None] - centres, axis=2).argmin(axis=1)
+    assert np.array_equal(nearest, cluster)
+
+
+def test_the_size_of_the_sample_matters_only_where_there_is_one(tmp_path: Path) -> None:
+    vectors = np.random.default_rng(0).normal(size=(30, 8)).astype(np.float32)
+    files = [
+        patient_map.Projection(vectors, tmp_path, patient_map.UmapSettings(most=most)).file
+        for most in (10, 30, 100_000)
+    ]
+    assert files[0] != files[1] == files[2]
 
 
 def worker(folder: Path, *lines: str) -> str:

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from clocs.explorer.predictors import fit_predictor
 from clocs.patients.embeddings import Embeddings
 
 
-def test_a_predictor_learns_linear_classes_and_is_tested_on_other_patients() -> None:
+def test_a_predictor_learns_linear_classes_and_is_tested_on_other_patients(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     generator = np.random.default_rng(0)
     code = generator.integers(0, 3, 600)
     vectors = np.eye(3, 8, dtype=np.float32)[code] + 0.3 * generator.normal(size=(600, 8))
@@ -28,3 +31,6 @@ def test_a_predictor_learns_linear_classes_and_is_tested_on_other_patients() -> 
     np.testing.assert_allclose(p.sum(axis=1), 1)
     assert (p.argmax(axis=1) == code).mean() > 0.9
     assert fit_predictor(embeddings, "another", ("a",), multilabel=False) is None
+    monkeypatch.setattr("clocs.explorer.predictors._MOST", 100)
+    sample = fit_predictor(embeddings, "d", ("a", "b", "c"), multilabel=False)
+    assert sample is not None and (sample.trained_on, sample.tested_on) == (100, 100)

@@ -22,6 +22,7 @@ from clocs.patients.embed import embed_levels
 from clocs.patients.embeddings import Embeddings, expect_replaceable, joined
 from clocs.patients.encode import encoded
 from clocs.patients.index import PatientIndex
+from clocs.patients.unit_vectors import UnitMeans, normalised
 from clocs.recording import FrameSpec
 from clocs.training.embed import AT_ONCE, embed_instances
 from damage import read_damaged
@@ -99,6 +100,26 @@ def test_zero_vectors_count_in_no_mean_and_patients_without_others_are_listed() 
     assert made.rows["views"].to_list() == [1, 1]
     assert made.only_zeros == (("d", "b", ""),)
     assert made.zero_vectors == 3
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_means_do_not_depend_on_batches_or_on_the_order_of_groups(in_order: bool) -> None:
+    generator = np.random.default_rng(0)
+    group = generator.integers(0, 20, 200)
+    group = np.sort(group) if in_order else group
+    vectors = generator.normal(size=(200, 6)).astype(np.float32)
+    vectors[::7] = 0
+    means = UnitMeans(group, 20, 6)
+    for part in np.split(vectors, [1, 2, 50, 120]):
+        means.add(part)
+    wide = vectors.astype(np.float64)
+    length = np.sqrt(np.einsum("nd,nd->n", wide, wide))[:, None]
+    sums = np.zeros((20, 6))
+    for own, one in zip(group, wide / np.where(length > 0, length, 1), strict=True):
+        sums[own] += one
+    assert np.array_equal(means.vectors, normalised(sums)[0]) and means.nonzero.all()
+    assert np.array_equal(means.views, np.bincount(group[vectors.any(axis=1)], minlength=20))
+    assert means.zeros == len(vectors[::7])
 
 
 def test_an_encoder_of_zeros_lists_all_patients(checkpoint: Checkpoint, small_store: Store) -> None:

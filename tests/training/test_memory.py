@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from clocs.encoders.make import ENCODERS, make_encoder, sees_many_leads
 from clocs.errors import CheckpointError, SettingError
 from clocs.frames.frames import Frames
+from clocs.frames.signal_memory import allocate_signals, memory_for_signals
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain_frames import pretrain_frames
 from clocs.training.fleet import Fleet
@@ -40,6 +42,19 @@ def test_a_usual_encoder_fits() -> None:
     encoder = make_encoder("cnn", embedding_dim=320, samples=2500)
     require_memory_to_encode(encoder, members=5, batch=256, device=CPU)
     assert free_memory(CPU) > 1e6
+
+
+def test_a_limit_in_the_environment_maps_larger_signals_from_a_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CLOCS_MEMORY_GIB", "0.1")
+    assert memory_for_signals() == int(0.1 * 2**30) // 2
+    assert free_memory(CPU) == int(0.1 * 2**30)
+    assert isinstance(allocate_signals(27_000_000), np.memmap)
+    assert not isinstance(allocate_signals(26_000_000), np.memmap)
+    monkeypatch.setenv("CLOCS_MEMORY_GIB", "plenty")
+    with pytest.raises(SettingError, match="CLOCS_MEMORY_GIB is 'plenty' in the environment"):
+        memory_for_signals()
 
 
 def test_a_state_that_may_not_be_read_is_not_called_damaged(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """The map: patients' embeddings in two dimensions, and the columns it is coloured and filtered by.
 
 UMAP runs once, in a process of its own (it compiles for seconds, which would block the pages), and
-is cached under a hash of the vectors and the settings; the map shows PCA until it has finished.
+is cached under a hash of the vectors and the settings; the map shows PCA until it has finished. Of
+many patients, UMAP lays out a random sample and the others are placed among them.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class UmapSettings:
     neighbours: int = 15
     min_dist: float = 0.1
     seed: int = 0
+    most: int = 100_000  # patients; the others are placed among these, as uploads are
 
 
 @dataclass(frozen=True)
@@ -177,7 +179,10 @@ def _messages(process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
 
 def _key(vectors: NDArray[np.float32], settings: UmapSettings) -> str:
     # sha256 because processors have instructions for it
-    key = hashlib.sha256(json.dumps(asdict(settings)).encode())
+    known = asdict(settings)
+    if len(vectors) <= settings.most:
+        del known["most"]  # which makes no difference
+    key = hashlib.sha256(json.dumps(known).encode())
     key.update(str(vectors.shape).encode())
     key.update(np.ascontiguousarray(vectors, "<f4").data)
     return key.hexdigest()[:24]

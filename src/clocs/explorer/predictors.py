@@ -18,9 +18,12 @@ from clocs.patients.embeddings import Embeddings
 from clocs.store.store import Store
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from clocs.evaluation.logistic import LogisticRegression
 
 _FEWEST = 20  # labelled training patients
+_MOST = 50_000  # of each part; in the order of pseudonyms, so that they are a random sample
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,7 @@ def fit_predictor(
         target[row, [code[name] for name in names if name in code]] = 1
     split = embeddings.rows["split"].to_numpy()
     train, validation, test = (
-        np.flatnonzero(target.any(axis=1) & (split == name))
+        np.flatnonzero(target.any(axis=1) & (split == name))[:_MOST]
         for name in ("train", "validation", "test")
     )
     if len(train) < _FEWEST or len(classes) < 2:
@@ -112,12 +115,17 @@ def fit_predictor(
     held_out = validation if len(validation) else train
     # A patient with several labels in a single-label dataset counts in part for each.
     share = target if multilabel else target / np.maximum(target.sum(axis=1, keepdims=True), 1)
-    x, y = torch.tensor(embeddings.vectors), torch.tensor(share, dtype=torch.float32)
+
+    def both(rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        y = torch.tensor(share[rows], dtype=torch.float32)
+        return torch.tensor(embeddings.vectors[rows]), y
+
+    (x, y), (x_held_out, y_held_out) = both(train), both(held_out)
     model = fit_logistic(
-        x[None, train],
-        y[None, train],
-        x[None, held_out],
-        y[held_out],
+        x[None],
+        y[None],
+        x_held_out[None],
+        y_held_out,
         multilabel=multilabel,
         l2_strengths=(1e-1, 1e-2, 1e-3, 1e-4),
     )

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import os
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clocs.files import writing
+from clocs.limits import from_environment
+
+_CONTAINER = ("memory.max", "memory/memory.limit_in_bytes")  # under /sys/fs/cgroup
+_NO_LIMIT = 1e5  # GiB
 
 
 def memory_for_signals() -> int:
-    """Bytes of signals that may be in memory at once: half of the machine's memory."""
-    return physical_memory() // 2
+    """Bytes of signals that may be in memory at once: half of what this process may take."""
+    return min(physical_memory(), *memory_limits()) // 2
 
 
 def physical_memory() -> int:
@@ -23,6 +28,15 @@ def physical_memory() -> int:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):  # Windows
         return 1 << 62
+
+
+def memory_limits() -> list[int]:
+    """Bytes that this process may take: `CLOCS_MEMORY_GIB` in the environment, its container's."""
+    limits = [int(from_environment("CLOCS_MEMORY_GIB", _NO_LIMIT) * 2**30)]
+    for name in _CONTAINER:
+        with suppress(OSError, ValueError):  # no container, or one without a limit
+            limits.append(int((Path("/sys/fs/cgroup") / name).read_text()))
+    return limits
 
 
 def allocate_signals(

@@ -9,11 +9,10 @@ import torch
 
 from clocs.encoders.base import Encoder, Weights
 from clocs.errors import SettingError
-from clocs.frames.signal_memory import physical_memory
+from clocs.frames.signal_memory import memory_limits, physical_memory
 
 TRAINED = 5  # weights, their gradient, Adam's two moments and the best weights so far
 _NUMBER = 4  # bytes
-_CONTAINER = ("memory.max", "memory/memory.limit_in_bytes")  # under /sys/fs/cgroup
 
 
 def require_memory_to_encode(
@@ -65,13 +64,7 @@ def free_memory(device: torch.device) -> int:
     if device.type == "cuda":
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + cached
-    limits = [_available()]
-    for name in _CONTAINER:
-        try:
-            limits.append(int((Path("/sys/fs/cgroup") / name).read_text()))
-        except (OSError, ValueError):  # no container, or one without a limit
-            continue
-    return min(limits)
+    return min(_available(), *memory_limits())
 
 
 def _available() -> int:
