@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from clocs.evaluation.evaluate import evaluate, evaluate_many
     from clocs.experiments.report import report
     from clocs.experiments.reproduce import reproduce
+    from clocs.experiments.sweep.sweep import sweep
     from clocs.explorer.run import explore
     from clocs.formats.read import read
     from clocs.frames.frames import Frames
@@ -65,6 +66,7 @@ _WHERE = {
     "similar": ("clocs.patients.similar", "similar"),
     "evaluate_many": ("clocs.evaluation.evaluate", "evaluate_many"),
     "reproduce": ("clocs.experiments.reproduce", "reproduce"),
+    "sweep": ("clocs.experiments.sweep.sweep", "sweep"),
     "report": ("clocs.experiments.report", "report"),
     "torch_dataset": ("clocs.models.frame_dataset", "torch_dataset"),
     "huggingface_dataset": ("clocs.models.huggingface", "huggingface_dataset"),
@@ -115,6 +117,7 @@ __all__ = [
     "retrieval",
     "serve",
     "similar",
+    "sweep",
     "torch_dataset",
 ]
 

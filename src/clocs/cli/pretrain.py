@@ -55,6 +55,10 @@ def pretrain(
         int | None,
         typer.Option(help="Dimension of the embeddings; 128 by default, 640 for multilead.", min=1),
     ] = None,
+    dropout: Annotated[
+        float | None,
+        typer.Option(help="Probability of dropout; 0.1 by default, 0 for multilead.", min=0),
+    ] = None,
     leads: Annotated[
         str | None,
         typer.Option(
@@ -150,6 +154,7 @@ def pretrain(
             rate=rate,
             encoder=encoder,
             embedding_dim=embedding_dim,
+            dropout=dropout,
             perturb=perturb[0] if perturb and len(perturb) == 1 else perturb,
             instances_per_patient=instances_per_patient,
             init=init,

@@ -215,16 +215,19 @@ def frames_for(
 
 
 def _frame_of_encoders(groups: Sequence[Sequence[Checkpoint]], store: Store) -> FrameSpec:
-    """The store's frame; for encoders of many leads, the one that they see."""
-    filters = _filters_of_encoders(groups, store)
+    """The store's frame; for encoders of many leads, or of another length, the one they see."""
+    filters, usual = _filters_of_encoders(groups, store), store.manifest.frame.samples
     cards = [checkpoint.card for group in groups for checkpoint in group]
-    found = {card.frame if "leads" in card.encoder else None for card in cards}
+    found = {
+        card.frame if "leads" in card.encoder or card.encoder["samples"] != usual else None
+        for card in cards
+    }
     frames = [frame for frame in found if frame is not None]
     if len(frames) < len(found):
         if frames:
             raise SettingError(
-                "encoders of one lead and of many leads see different frames of a store; evaluate "
-                "them one after the other"
+                "some of these encoders see other frames than the store's, as those of many leads "
+                "do; evaluate them one after the other"
             )
         return replace(store.manifest.frame, filters=filters)
     if len({(one.seconds, one.samples) for one in frames}) > 1:

@@ -1,0 +1,1 @@
+"""Many pre-trainings that differ in some options, scored on validation patients."""
