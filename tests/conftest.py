@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ import clocs
 from clocs.files import cache_folder
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, BrowserContext, Page
 
     from clocs import Checkpoint, Frames, Store
 
@@ -27,6 +27,7 @@ with suppress(ImportError):  # a machine with a GPU may have torch and pytest al
     hypothesis.settings.load_profile("clocs")
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+PATIENCE = 180_000  # ms that a test waits for a page: a busy machine is slow to draw
 
 
 # Files that take longest, the longest first. They are started first, so that at the end no worker
@@ -138,12 +139,28 @@ def browser() -> Iterator[Browser]:
     if found is None:
         missing = f"needs a browser ({', '.join(BROWSERS)}); on Debian: apt-get install chromium"
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(missing)
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
     root = hasattr(os, "geteuid") and os.geteuid() == 0  # Chromium's sandbox refuses root
+    expect.set_options(timeout=PATIENCE)
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(
-            executable_path=found, args=["--no-sandbox"] if root else []
+            executable_path=found, args=["--no-sandbox"] if root else [], timeout=PATIENCE
         )
         yield started
         started.close()
+
+
+@pytest.fixture
+def new_page(browser: Browser) -> Iterator[Callable[..., Page]]:
+    """Opens a page in a context of its own; takes the options of `Browser.new_context`."""
+    made: list[BrowserContext] = []
+
+    def open_page(**options: Any) -> Page:
+        made.append(browser.new_context(**options))
+        made[-1].set_default_timeout(PATIENCE)
+        return made[-1].new_page()
+
+    yield open_page
+    for context in made:
+        context.close()

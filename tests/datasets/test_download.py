@@ -277,7 +277,7 @@ def test_retry_after_is_waited_for_but_not_for_ever(
     web.faults[ARCHIVE] += [status(429, Retry_After="86400")]
     before = time.monotonic()
     get_zip(web, tmp_path)
-    assert time.monotonic() - before < 60
+    assert time.monotonic() - before < 3600  # of 86,400
 
 
 @pytest.mark.parametrize("code", [404, 403, 410])
@@ -395,7 +395,7 @@ def test_files_are_fetched_in_parallel(web: Web, tmp_path: Path) -> None:
     together = threading.Barrier(3)
 
     def meet(handler: Handler) -> None:
-        together.wait(30)
+        together.wait(600)
         handler.serve()
 
     for number in range(3):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Page
 
 from clocs.experiments import demo
 from clocs.training.loop import Settings
@@ -27,10 +27,9 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def page(browser: Browser, index: Path) -> Iterator[Page]:
+def page(new_page: Callable[..., Page], index: Path) -> Iterator[Page]:
     """The page, opened; whatever it asks for or complains about fails the test."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
-    opened = context.new_page()
+    opened = new_page(viewport={"width": 1280, "height": 900})
     asked: list[str] = []
     complaints: list[str] = []
     opened.on("request", lambda request: asked.append(request.url))
@@ -38,7 +37,7 @@ def page(browser: Browser, index: Path) -> Iterator[Page]:
     opened.on("pageerror", lambda error: complaints.append(str(error)))
     opened.goto(index.as_uri(), wait_until="networkidle")
     yield opened
-    context.close()
+    opened.context.close()
     assert complaints == []
     assert asked[0] == index.as_uri()
     assert [url[:60] for url in asked[1:] if not url.startswith("data:")] == []
@@ -65,7 +64,7 @@ def test_every_picture_is_drawn_and_has_a_text_alternative(page: Page) -> None:
     assert pictures.count() == 6
     for i in range(6):
         picture = pictures.nth(i)
-        assert picture.evaluate("image => image.complete && image.naturalWidth") > 300
+        assert picture.evaluate("image => image.decode().then(() => image.naturalWidth)") > 300
         assert picture.get_attribute("alt")
         box = picture.bounding_box()
         assert box is not None
@@ -75,12 +74,15 @@ def test_every_picture_is_drawn_and_has_a_text_alternative(page: Page) -> None:
 @pytest.mark.parametrize("width", [390, 820, 1280])
 def test_nothing_is_cut_off_on_a_narrow_screen(page: Page, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 900})
+    page.wait_for_function("width => innerWidth === width", arg=width)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_has_contrast_in_light_and_dark_mode(page: Page, scheme: str) -> None:
     page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+    asked = f"(prefers-color-scheme: {scheme})"
+    page.wait_for_function("asked => matchMedia(asked).matches", arg=asked)
     ink, paper = page.evaluate(
         "() => { const s = getComputedStyle(document.body); "
         "return [s.color, s.backgroundColor].map(c => c.match(/\\d+/g).slice(0, 3).map(Number)) }"

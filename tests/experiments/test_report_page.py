@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Page, expect
 
 from clocs.experiments import report_figures
 from clocs.experiments.exports import open_results
@@ -31,28 +32,25 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("width", [400, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_but_tables_and_figures_scrolls_sideways(
-    browser: Browser, folder: Path, width: int, scheme: str
+    new_page: Callable[..., Page], folder: Path, width: int, scheme: str
 ) -> None:
-    context = browser.new_context(
-        viewport={"width": width, "height": 900},
-        color_scheme="dark" if scheme == "dark" else "light",
-    )
-    page = context.new_page()
+    page = new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page.goto((folder / "report" / "index.html").as_uri())
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     first = page.locator("h2").first
-    assert first.inner_text() == "Findings" and first.bounding_box() is not None
+    expect(first).to_have_text("Findings")
+    expect(first).to_be_visible()
     claims = page.locator("#claims ~ .wide").first
     assert claims.evaluate("e => e.scrollWidth <= e.clientWidth")  # stacked where it is narrow
-    context.close()
 
 
-def test_all_columns_of_table_2_fit_a_usual_screen(browser: Browser, folder: Path) -> None:
-    page = browser.new_page(viewport={"width": 1280, "height": 900})
+def test_all_columns_of_table_2_fit_a_usual_screen(
+    new_page: Callable[..., Page], folder: Path
+) -> None:
+    page = new_page(viewport={"width": 1280, "height": 900})
     page.goto((folder / "report" / "index.html").as_uri())
     table = page.locator("#table-2 ~ .wide").first
     assert table.evaluate("e => e.scrollWidth <= e.clientWidth")
-    page.close()
 
 
 def test_the_panels_of_distances_share_their_axes(folder: Path) -> None:

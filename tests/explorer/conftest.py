@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +28,7 @@ from clocs.web.listening import listen
 from clocs.web.shield import Shield
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Page
 
 
 @pytest.fixture(scope="session")
@@ -93,7 +93,7 @@ def serving(
         connections = cast("type[Connection]", server.config.http).everyone
         yield Served(f"http://127.0.0.1:{port}", session, port, connections, token)
         server.should_exit = True
-        thread.join(10)
+        thread.join(600)
 
 
 @pytest.fixture(scope="session")
@@ -111,11 +111,9 @@ def guarded(session: Session) -> Iterator[Served]:
 
 
 @pytest.fixture
-def page(browser: Browser, guarded: Served) -> Iterator[Page]:
+def page(new_page: Callable[..., Page], guarded: Served) -> Iterator[Page]:
     """The explorer, opened with its token; any error in the page fails the test."""
-    context = browser.new_context(viewport={"width": 1280, "height": 800}, accept_downloads=True)
-    page = context.new_page()
-    page.set_default_timeout(60_000)
+    page = new_page(viewport={"width": 1280, "height": 800}, accept_downloads=True)
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.on(
@@ -125,5 +123,5 @@ def page(browser: Browser, guarded: Served) -> Iterator[Page]:
     page.goto(guarded.address)
     page.wait_for_selector("html[data-ready=all]")
     yield page
-    context.close()
+    page.context.close()
     assert [p for p in problems if "status of 4" not in p] == []

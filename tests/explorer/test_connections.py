@@ -15,6 +15,7 @@ import httpx
 import psutil
 import pytest
 
+import unhurried
 from clocs.errors import SourceError
 from clocs.explorer import uploads
 from clocs.explorer.session import Session
@@ -34,7 +35,7 @@ def half_sent(served: Served, count: int) -> Iterator[list[socket.socket]]:
     with contextlib.ExitStack() as stack:
         made = []
         for _ in range(count):
-            one = stack.enter_context(socket.create_connection(("127.0.0.1", served.port), 60))
+            one = stack.enter_context(socket.create_connection(("127.0.0.1", served.port), 600))
             with contextlib.suppress(OSError):
                 one.sendall(HALF)
             made.append(one)
@@ -42,8 +43,8 @@ def half_sent(served: Served, count: int) -> Iterator[list[socket.socket]]:
 
 
 def eventually(holds: Callable[[], bool]) -> bool:
-    """Whether it holds, at the latest in a minute: a busy machine is slow."""
-    until = time.monotonic() + 60
+    """Whether it holds, at the latest in ten minutes: a busy machine is slow."""
+    until = time.monotonic() + 600
     while not holds() and time.monotonic() < until:
         time.sleep(0.02)
     return holds()
@@ -68,7 +69,7 @@ def test_half_sent_headers_neither_lock_the_server_nor_fill_the_log(
         half_sent(served, 300) as slow,
     ):
         for _ in range(20):  # each on a connection of its own
-            assert httpx.get(f"{served.url}/api/session", timeout=60).status_code == 200
+            assert unhurried.get(f"{served.url}/api/session").status_code == 200
         assert len(served.connections) <= 32
         assert eventually(lambda: sum(is_closed(one, 0.01) for one in slow) >= 300 - 32)
     assert len(caplog.records) <= 2
@@ -79,13 +80,13 @@ def test_a_header_that_takes_too_long_ends_the_connection(session: Session) -> N
         serving(session, limits=ConnectionLimits(header_seconds=0.3)) as served,
         half_sent(served, 1) as (slow,),
     ):
-        assert is_closed(slow, 60)
+        assert is_closed(slow, 600)
         with socket.create_connection(("127.0.0.1", served.port)) as silent:
-            assert is_closed(silent, 60)
+            assert is_closed(silent, 600)
         answered = b""
         while not answered:  # nothing if this machine took too long to send it
             with (
-                socket.create_connection(("127.0.0.1", served.port), 60) as second,
+                socket.create_connection(("127.0.0.1", served.port), 600) as second,
                 contextlib.suppress(ConnectionError),
             ):
                 second.sendall(HALF + b"no\r\n\r\n")
@@ -97,19 +98,22 @@ def test_a_header_that_takes_too_long_ends_the_connection(session: Session) -> N
 
 
 def test_a_body_after_its_response_is_not_received_for_ever(session: Session) -> None:
-    with (
-        serving(session, limits=ConnectionLimits(header_seconds=1.0)) as served,
-        socket.create_connection(("127.0.0.1", served.port), 60) as endless,
-        contextlib.suppress(OSError),
-    ):
-        endless.sendall(b"POST /api/session HTTP/1.1\r\nHost: 127.0.0.1\r\n")
-        endless.sendall(b"Transfer-Encoding: chunked\r\n\r\n")
-        assert endless.recv(12) == b"HTTP/1.1 405"
-        until = time.monotonic() + 60
-        while time.monotonic() < until:
-            endless.sendall(b"1\r\nx\r\n")
-            time.sleep(0.01)
-        pytest.fail("the server still receives")
+    start = b"POST /api/session HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+    answered = b""
+    with serving(session, limits=ConnectionLimits(header_seconds=1.0)) as served:
+        while not answered:  # nothing if this machine took too long to send it
+            with (
+                socket.create_connection(("127.0.0.1", served.port), 600) as endless,
+                contextlib.suppress(OSError),
+            ):
+                endless.sendall(start)
+                answered = endless.recv(12)
+                until = time.monotonic() + 600
+                while time.monotonic() < until:
+                    endless.sendall(b"1\r\nx\r\n")
+                    time.sleep(0.01)
+                pytest.fail("the server still receives")
+    assert answered == b"HTTP/1.1 405"
 
 
 def test_a_visitor_who_does_not_read_is_dropped(session: Session) -> None:
@@ -122,9 +126,9 @@ def test_a_visitor_who_does_not_read_is_dropped(session: Session) -> None:
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         deaf.connect(("127.0.0.1", served.port))
         with contextlib.suppress(OSError):
-            for _ in range(40):
+            for _ in range(400):  # more than any buffer holds
                 deaf.sendall(ask.encode())
-        deaf.settimeout(60)
+        deaf.settimeout(600)
         assert deaf.recv(12) == b"HTTP/1.1 200"  # it was opened; then it is dropped
         assert eventually(lambda: not served.connections)
 
@@ -141,15 +145,18 @@ def test_visitors_beyond_the_limit_are_told_to_come_back_if_all_others_are_busy(
         for _ in range(3):  # busy: their bodies are awaited
             one = stack.enter_context(socket.create_connection(("127.0.0.1", served.port)))
             one.sendall(start)
-        assert eventually(lambda: sum(not one.is_idle for one in served.connections) == 3)
-        answer = httpx.get(f"{served.url}/api/session", timeout=60)
+        assert eventually(lambda: sum(not one.is_idle for one in list(served.connections)) == 3)
+        answer = unhurried.get(f"{served.url}/api/session")
         assert answer.status_code == 503
         assert int(answer.headers["retry-after"]) > 0
         assert "try again" in answer.json()["message"]
 
 
 def test_connections_are_without_delay(session: Session) -> None:
-    with serving(session) as served, httpx.Client(base_url=served.url) as client:
+    with (
+        serving(session) as served,
+        httpx.Client(base_url=served.url, timeout=unhurried.SECONDS) as client,
+    ):
         assert client.get("/api/projection").status_code == 200
         (one,) = served.connections
         own: socket.socket = one.transport.get_extra_info("socket")
@@ -162,7 +169,7 @@ def test_many_uploads_at_once_are_queued_within_memory_while_the_page_answers(
     go = threading.Event()
 
     def waiting(*given: object) -> Recording:
-        go.wait(300)
+        go.wait(600)
         raise SourceError("it is damaged; give another file")
 
     monkeypatch.setattr(upload_reader, "read_in_worker", waiting)
@@ -179,14 +186,14 @@ def test_many_uploads_at_once_are_queued_within_memory_while_the_page_answers(
         yield end
 
     def upload(_: int) -> httpx.Response:
-        return httpx.post(f"{served.url}/api/uploads", content=body(), headers=headers, timeout=600)
+        return unhurried.post(f"{served.url}/api/uploads", content=body(), headers=headers)
 
     process = psutil.Process()
     before = peak = process.memory_info().rss
     with ThreadPoolExecutor(40) as pool:
         sent = [pool.submit(upload, i) for i in range(40)]
         while not all(one.done() for one in sent):
-            assert httpx.get(f"{served.url}/api/session", timeout=60).status_code == 200
+            assert unhurried.get(f"{served.url}/api/session").status_code == 200
             peak = max(peak, process.memory_info().rss)
             time.sleep(0.05)
             if sum(one.done() for one in sent) == 40 - AT_ONCE:  # all others were refused
@@ -197,7 +204,7 @@ def test_many_uploads_at_once_are_queued_within_memory_while_the_page_answers(
     assert all(int(one.headers["retry-after"]) > 0 for one in refused)
     assert all(json.loads(one.text)["message"] for one in answers)
     assert peak - before < 40 * 8 * MB
-    assert httpx.get(f"{served.url}/api/session").status_code == 200
+    assert unhurried.get(f"{served.url}/api/session").status_code == 200
 
 
 def test_uploads_kept_are_bounded_by_bytes(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
+import unhurried
 from clocs.cli.main import app as command_line
 from clocs.errors import SettingError
 from clocs.explorer import run
@@ -51,7 +52,7 @@ def test_a_token_is_required_by_default_and_no_program_is_started_with_it(
     def serve(session: Session, listening: socket.socket, host: str, token: str | None) -> None:
         tokens.append(token)
         listening.close()
-        assert opened.wait(30) or token is None
+        assert opened.wait(600) or token is None
 
     monkeypatch.setattr(webbrowser, "open", browse)
     monkeypatch.setattr("clocs.explorer.open.open_session", lambda **given: session)
@@ -96,7 +97,7 @@ def test_an_explorer_that_is_terminated_leaves_no_temporary_files(
     (port,) = set(re.findall(r"127\.0\.0\.1:(\d+)", page))
     while running.poll() is None:  # until it serves
         with contextlib.suppress(httpx.ConnectError):
-            httpx.get(f"http://127.0.0.1:{port}/", timeout=60)
+            unhurried.get(f"http://127.0.0.1:{port}/")
             break
     running.terminate()
     assert running.wait(600) == 128 + signal.SIGTERM

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from clocs import Store
 from clocs.explorer.run import opening_file
 from explorer.conftest import Served
 from upload_files import wfdb_files
-
-expect.set_options(timeout=60_000)  # a busy machine is slow to draw
 
 # How many pixels of a canvas differ from its most common colour, and how many colours it has.
 INK = """canvas => {
@@ -60,6 +60,24 @@ def ink(canvas: Locator) -> int:
     return int(canvas.evaluate(INK)["ink"])
 
 
+def expect_in_url(page: Page, words: str) -> None:
+    """The address bar holds these words, now or soon: the page writes it, the browser tells it."""
+    expect(page).to_have_url(re.compile(re.escape(words)))
+
+
+def expect_drawn_anew(page: Page, before: str) -> str:
+    """Wait until the paper has another picture than before, and return it."""
+    page.wait_for_function(
+        "before => document.getElementById('ecg').toDataURL() !== before", arg=before
+    )
+    return str(page.locator("#ecg").evaluate("c => c.toDataURL()"))
+
+
+def expect_compared(page: Page) -> None:
+    """Wait until both ECGs are drawn."""
+    expect(page.locator("canvas.side[data-drawn=yes]")).to_have_count(2)
+
+
 def test_the_map_is_drawn_and_filtered_by_its_legend(page: Page, served: Served) -> None:
     all_ink = page.evaluate(MAP_INK)
     assert all_ink > 40 * 10
@@ -67,25 +85,25 @@ def test_the_map_is_drawn_and_filtered_by_its_legend(page: Page, served: Served)
     name, count = first.get_attribute("data-value"), int(first.locator("small").inner_text())
     first.click()
     expect(first).to_have_attribute("aria-pressed", "false")
-    shown = "() => clocs.look.filter((v, i) => i % 4 === 3 && v).length"
-    assert page.evaluate(shown) == len(served.session.embeddings) - count
+    shown = "count => clocs.look.filter((v, i) => i % 4 === 3 && v).length === count"
+    page.wait_for_function(shown, arg=len(served.session.embeddings) - count)
     assert page.evaluate(MAP_INK) < all_ink
-    assert f"hide=labels%3A{name}" in page.url
+    expect_in_url(page, f"hide=labels%3A{name}")
     page.click("#show-all")
-    assert page.evaluate(shown) == len(served.session.embeddings)
-    assert not page.locator("#colour-by [data-value=split]").count()  # see test_pseudonyms.py
+    page.wait_for_function(shown, arg=len(served.session.embeddings))
+    expect(page.locator("#colour-by [data-value=split]")).to_have_count(0)  # test_pseudonyms.py
     for field in ("age", "sex"):
         page.click(f"#colour-by [data-value={field}]")
+        expect_in_url(page, f"colour={field}")
         assert page.evaluate(MAP_INK) > 40 * 10
-        assert f"colour={field}" in page.url
 
 
 def test_with_ids_the_split_is_shown_and_the_list_is_sorted_by_id(
-    browser: Browser, served: Served
+    new_page: Callable[..., Page], served: Served
 ) -> None:
     served.session.show_ids = True
-    page = browser.new_page()
     try:
+        page = new_page()
         page.goto(served.url)
         page.wait_for_selector("html[data-ready=all]")
         page.click("#colour-by [data-value=split]")
@@ -95,14 +113,14 @@ def test_with_ids_the_split_is_shown_and_the_list_is_sorted_by_id(
         expect(names).to_have_text(sorted(served.session.embeddings.rows["patient"]))
     finally:
         served.session.show_ids = False
-        page.close()
 
 
 def test_hovering_shows_the_patient(page: Page) -> None:
+    settle(page)
     at = page.evaluate("clocs.map.scatter.toScreen(...clocs.columns.positions.slice(0, 2))")
     page.locator("#map").hover(position={"x": at[0], "y": at[1]})
-    page.wait_for_selector("#tip:not([hidden])")
-    assert "Patient " in page.locator("#tip").inner_text()
+    expect(page.locator("#tip")).to_be_visible()
+    expect(page.locator("#tip")).to_contain_text("Patient ")
 
 
 def test_a_click_shows_the_ecg_and_the_neighbours(page: Page, served: Served) -> None:
@@ -123,26 +141,16 @@ def test_a_click_shows_the_ecg_and_the_neighbours(page: Page, served: Served) ->
 
 def test_layouts_zoom_and_pan_change_the_paper(page: Page) -> None:
     choose(page, 1)
-    paper = page.locator("#ecg")
-    shot = "c => c.toDataURL()"
-    clinical = paper.evaluate(shot)
+    clinical = expect_drawn_anew(page, "")
     page.click("#detail [data-value=stacked]")
-    page.wait_for_function(
-        "before => document.getElementById('ecg').toDataURL() !== before", arg=clinical
-    )
-    assert "layout=stacked" in page.url
-    stacked = paper.evaluate(shot)
-    paper.focus()
+    stacked = expect_drawn_anew(page, clinical)
+    expect_in_url(page, "layout=stacked")
+    page.locator("#ecg").focus()
     page.keyboard.press("+")
-    page.wait_for_function(
-        "before => document.getElementById('ecg').toDataURL() !== before", arg=stacked
-    )
-    larger = paper.evaluate(shot)
+    larger = expect_drawn_anew(page, stacked)
     page.keyboard.press("ArrowRight")
-    page.wait_for_function(
-        "before => document.getElementById('ecg').toDataURL() !== before", arg=larger
-    )
-    assert "10 mm/mV" in page.locator(".scale").inner_text()
+    expect_drawn_anew(page, larger)
+    expect(page.locator(".scale")).to_contain_text("10 mm/mV")
 
 
 def test_true_size_is_ten_millimetres_per_millivolt(page: Page) -> None:
@@ -174,7 +182,6 @@ def test_true_size_is_ten_millimetres_per_millivolt(page: Page) -> None:
 def test_the_ecg_canvas_is_not_scaled(page: Page) -> None:
     """A canvas scaled by the browser, even by half a pixel, is blurred."""
     choose(page, 1)
-    page.wait_for_selector("#ecg[data-drawn=yes]")
     shown = page.locator("#ecg").evaluate(
         "c => { const box = c.getBoundingClientRect(), r = devicePixelRatio; "
         "return [box.width * r - c.width, box.height * r - c.height]; }"
@@ -186,10 +193,9 @@ def test_a_neighbour_is_compared_side_by_side_and_escape_goes_back(page: Page) -
     choose(page, 7)
     other = page.locator("#neighbours .open").first.get_attribute("data-code")
     page.locator("#neighbours .open").first.click()
-    page.wait_for_selector("canvas.side[data-drawn=yes] >> nth=1")
-    assert f"with={other}" in page.url
+    expect_compared(page)
+    expect_in_url(page, f"with={other}")
     sides = page.locator("canvas.side")
-    assert sides.count() == 2
     assert all(ink(sides.nth(i)) > 5000 for i in (0, 1))
     boxes = [sides.nth(i).bounding_box() for i in (0, 1)]
     assert boxes[0] is not None and boxes[1] is not None
@@ -211,12 +217,11 @@ def test_a_lasso_counts_a_group(page: Page) -> None:
     for place in places[1:]:
         page.mouse.move(*place, steps=5)
     page.mouse.up()
-    page.wait_for_selector("table.counts")
     expect(page.locator("#detail h2")).to_have_text("40 patients")
     counts = page.locator("table.counts").first.locator("tbody tr td:nth-child(2)")
     assert sum(int(text) for text in counts.all_inner_texts()) == 40
-    again = page.url
-    page.goto(again)
+    expect_in_url(page, "lasso=")
+    page.goto(page.url)
     page.wait_for_selector("html[data-ready=all]")
     expect(page.locator("#detail h2")).to_have_text("40 patients")
 
@@ -230,28 +235,32 @@ def test_everything_can_be_done_by_keyboard(page: Page) -> None:
     page.keyboard.type(page.evaluate("clocs.codeOf(9)")[:6])
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
+    chosen = page.evaluate("clocs.codeOf(9)")
+    page.wait_for_function("code => clocs.state.patient === code", arg=chosen)
     page.wait_for_selector("#ecg[data-drawn=yes]")
-    assert page.evaluate("clocs.state.patient") == page.evaluate("clocs.codeOf(9)")
     expect(page.locator("#neighbours .open")).to_have_count(10)
     page.keyboard.press("n")
     page.keyboard.press("ArrowDown")
     second = page.locator("#neighbours .open").nth(1).get_attribute("data-code")
-    assert page.evaluate("document.activeElement.dataset.code") == second
+    expect(page.locator("#neighbours .open").nth(1)).to_be_focused()
     page.keyboard.press("g")
-    page.wait_for_function("code => clocs.state.patient === code", arg=second)
+    expect(page.locator("#detail h2")).to_have_text(f"Patient {second}")  # not the one before
     page.wait_for_selector("#ecg[data-drawn=yes]")
-    expect(page.locator("#neighbours .open")).to_have_count(10)
+    expect(page.locator("#neighbours .open").first).to_be_focused()
     page.keyboard.press("n")
     page.keyboard.press("Enter")
-    page.wait_for_selector("canvas.side[data-drawn=yes] >> nth=1")
+    expect_compared(page)
     page.keyboard.press("Escape")
+    expect(page.locator("#compare")).to_be_hidden()
     page.keyboard.press("Escape")
-    assert page.evaluate("clocs.state.patient") is None
+    page.wait_for_function("clocs.state.patient === null")
     page.keyboard.press("m")
+    expect(page.locator("#map")).to_be_focused()
     before = page.evaluate("clocs.map.scatter.centre")
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("+")
-    assert page.evaluate("clocs.map.scatter.centre") != before
+    moved = "before => clocs.map.scatter.centre.some((v, i) => v !== before[i])"
+    page.wait_for_function(moved, arg=before)
 
 
 def test_a_shared_link_restores_the_view(page: Page, guarded: Served) -> None:
@@ -259,59 +268,57 @@ def test_a_shared_link_restores_the_view(page: Page, guarded: Served) -> None:
     page.click("#colour-by [data-value=sex]")
     page.locator("#legend button").first.click()
     page.locator("#neighbours .open").nth(2).click()
-    page.wait_for_selector("canvas.side[data-drawn=yes] >> nth=1")
+    expect_compared(page)
+    expect_in_url(page, "with=")
     before = page.evaluate(
         "[clocs.state.patient, clocs.state.other, clocs.state.colour, clocs.shown]"
     )
     patient = guarded.session.embeddings.rows["patient"][11]
     assert patient not in page.url.partition("?")[2]
     page.goto(page.url)
-    page.wait_for_selector("canvas.side[data-drawn=yes] >> nth=1")
+    expect_compared(page)
     after = page.evaluate(
         "[clocs.state.patient, clocs.state.other, clocs.state.colour, clocs.shown]"
     )
     assert before == after
     page.go_back()
     page.goto(f"{guarded.url}/?patient=0000000000&colour=nothing&lasso=x&recording=-5&with=..")
-    page.wait_for_selector("#detail .error")
     expect(page.locator("#detail .error")).to_contain_text("no patient")
 
 
 def test_the_token_leaves_the_address_and_links_work_without_it(
     page: Page, guarded: Served, served: Served, tmp_path: Path
 ) -> None:
-    assert page.url == f"{guarded.url}/"
+    expect(page).to_have_url(f"{guarded.url}/")
     page.reload()
     page.wait_for_selector("html[data-ready=all]")
     assert page.evaluate("document.cookie") == ""  # scripts cannot read it
     page.evaluate("navigator.clipboard.writeText = text => { clocs.copied = text; }")
     choose(page, 2)
     page.click("#copy-link")
-    copied = page.evaluate("clocs.copied")
+    copied = page.wait_for_function("clocs.copied").json_value()
     assert "patient=" in copied and "token" not in copied
     # From another site, whose links browsers follow without the cookie.
     other = page.context.new_page()
     other.goto(served.url.replace("127.0.0.1", "localhost"))
     other.evaluate("address => { location = address; }", copied)
-    other.wait_for_selector("#ecg[data-drawn=yes]", timeout=60_000)
-    assert other.url == copied
+    other.wait_for_selector("#ecg[data-drawn=yes]")
+    expect(other).to_have_url(copied)
 
 
 def test_the_file_that_the_browser_is_started_with_leads_to_the_page(
-    browser: Browser, guarded: Served
+    new_page: Callable[..., Page], guarded: Served
 ) -> None:
     with opening_file(guarded.address) as file:
         assert file.stat().st_mode & 0o077 == 0 or file.parent.stat().st_mode & 0o077 == 0
-        page = browser.new_page()
+        page = new_page()
         page.goto(file.as_uri())
-        page.wait_for_selector("html[data-ready=all]", timeout=60_000)
-        assert page.url == f"{guarded.url}/"
-        page.close()
-    stranger = browser.new_page()  # without the token, and without a loop
+        page.wait_for_selector("html[data-ready=all]")
+        expect(page).to_have_url(f"{guarded.url}/")
+    stranger = new_page()  # without the token, and without a loop
     stranger.goto(served_link := f"{guarded.url}/?patient=0123456789")
-    assert "requires a token" in stranger.inner_text("body")
-    assert stranger.url == served_link
-    stranger.close()
+    expect(stranger.locator("body")).to_contain_text("requires a token")
+    expect(stranger).to_have_url(served_link)
 
 
 def test_a_bad_file_is_refused_and_a_good_one_is_shown(
@@ -322,19 +329,20 @@ def test_a_bad_file_is_refused_and_a_good_one_is_shown(
     (tmp_path / "letter.txt").write_text("Dear colleague", encoding="utf-8")
     page.keyboard.press("u")
     page.set_input_files("#files", tmp_path / "letter.txt")
-    page.wait_for_selector("#upload-error:not([hidden])")
+    expect(page.locator("#upload-error")).to_be_visible()
     expect(page.locator("#upload-error")).to_contain_text("Cannot read letter.txt as a recording")
     page.set_input_files("#files", [tmp_path / "own.hea", tmp_path / "own.dat"])
-    page.wait_for_selector("#ecg[data-drawn=yes]", timeout=60_000)
+    page.wait_for_selector("#ecg[data-drawn=yes]")
     expect(page.locator("#upload")).to_be_hidden()
     assert ink(page.locator("#ecg")) > 5000
     expect(page.locator("#neighbours li")).to_have_count(10)
     expect(page.locator("#predictions")).to_be_visible()
-    assert page.evaluate("clocs.map.visitor.every(Number.isFinite)")
+    page.wait_for_function("clocs.map.visitor?.every(Number.isFinite)")
+    expect_in_url(page, "upload=")
     page.goto(page.url)
     page.wait_for_selector("#ecg[data-drawn=yes]")
     page.locator("#neighbours .open").first.click()
-    page.wait_for_selector("canvas.side[data-drawn=yes] >> nth=1")
+    expect_compared(page)
 
 
 def test_map_ecg_and_neighbours_can_be_saved(page: Page) -> None:
@@ -355,7 +363,7 @@ def test_map_ecg_and_neighbours_can_be_saved(page: Page) -> None:
 def test_the_report_is_shown_in_a_sandbox(page: Page) -> None:
     page.click("#open-report")
     frame = page.frame_locator("#report-frame")
-    assert frame.locator("h1").inner_text() == "Results of a run"
+    expect(frame.locator("h1")).to_have_text("Results of a run")
     assert page.evaluate("document.getElementById('report-frame').contentDocument") is None
     page.keyboard.press("Escape")
     expect(page.locator("#explore")).to_be_visible()
@@ -365,17 +373,15 @@ def test_the_report_is_shown_in_a_sandbox(page: Page) -> None:
     ("size", "theme"), [((1280, 800), "light"), ((1024, 1366), "dark"), ((800, 1100), "dark")]
 )
 def test_nothing_overflows_on_a_laptop_or_a_tablet(
-    browser: Browser, served: Served, size: tuple[int, int], theme: Any
+    new_page: Callable[..., Page], served: Served, size: tuple[int, int], theme: str
 ) -> None:
-    context = browser.new_context(
-        viewport={"width": size[0], "height": size[1]}, color_scheme=theme
-    )
-    page = context.new_page()
+    page = new_page(viewport={"width": size[0], "height": size[1]}, color_scheme=theme)
     page.goto(f"{served.url}/?patient={served.session.codes[5]}")
     page.wait_for_selector("#ecg[data-drawn=yes]")
-    assert page.evaluate("document.documentElement.dataset.theme") == theme
+    page.wait_for_selector("html[data-ready=all]")
+    expect(page.locator("html")).to_have_attribute("data-theme", theme)
+    settle(page)  # a canvas is drawn anew where its box has another width
     assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
     for selector in ("#detail", "#map-panel", "header"):
         wide = page.locator(selector).evaluate("e => e.scrollWidth - e.clientWidth")
         assert wide <= 0, selector
-    context.close()

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 import clocs
+import unhurried
 from clocs import Store
 from clocs.errors import CheckpointError
 from clocs.explorer.open import open_session
@@ -24,8 +24,6 @@ from clocs.web.packing import unpack
 from explorer.conftest import Served, serving
 from some_classifier import some_classifier
 from upload_files import wfdb_files
-
-expect.set_options(timeout=20_000)  # a busy machine is slow to draw
 
 # Whether a canvas has a saturated orange and a saturated blue somewhere.
 COLOURS = """canvas => {
@@ -68,9 +66,12 @@ def test_saved_classifiers_predict_recordings_in_place_of_fitted_ones(
     predicting: Served, classifier: Classifier
 ) -> None:
     place, recording = first(predicting)
-    assert httpx.get(f"{predicting.url}/api/session").json()["models"] == ["rhythm-test", "foreign"]
-    assert httpx.get(place.rpartition("/recordings")[0]).json()["predictions"] == []
-    one, foreign = httpx.get(f"{place}/predictions").json()
+    assert unhurried.get(f"{predicting.url}/api/session").json()["models"] == [
+        "rhythm-test",
+        "foreign",
+    ]
+    assert unhurried.get(place.rpartition("/recordings")[0]).json()["predictions"] == []
+    one, foreign = unhurried.get(f"{place}/predictions").json()
     expected = clocs.explain(classifier, recording).probabilities
     assert {c["label"]: c["probability"] for c in one["classes"]} == pytest.approx(expected)
     assert [c["predicted"] for c in one["classes"]] == [True, False, False]
@@ -96,20 +97,20 @@ def test_an_explanation_is_sent_by_lead_and_sample(
     predicting: Served, classifier: Classifier
 ) -> None:
     place, recording = first(predicting)
-    answer = httpx.get(f"{place}/explanation", params={"label": "AF"}).raise_for_status()
+    answer = unhurried.get(f"{place}/explanation", params={"label": "AF"}).raise_for_status()
     facts, arrays = unpack(answer.content)
     expected = clocs.explain(classifier, recording, "AF")
     assert facts["label"] == "AF" and tuple(facts["leads"]) == expected.leads
     np.testing.assert_allclose(arrays["attribution"], expected.attribution, atol=1e-6)
     for query, said in (({"label": "X"}, "knows no label"), ({"model": 7}, "no classifier 7")):
-        refused = httpx.get(f"{place}/explanation", params=query)
+        refused = unhurried.get(f"{place}/explanation", params=query)
         assert refused.status_code == 422 and said in refused.json()["message"]
 
 
 def test_without_a_classifier_there_is_nothing_to_explain(served: Served) -> None:
     place, _ = first(served)
     for name in ("predictions", "explanation"):
-        refused = httpx.get(f"{place}/{name}")
+        refused = unhurried.get(f"{place}/{name}")
         assert refused.status_code == 422 and "no classifier is loaded" in refused.json()["message"]
 
 
@@ -122,15 +123,14 @@ def test_a_file_that_is_no_classifier_is_refused_at_the_start(
 
 
 @pytest.fixture
-def page(browser: Browser, predicting: Served) -> Iterator[Page]:
-    page = browser.new_page(viewport={"width": 1280, "height": 900})
-    page.set_default_timeout(20_000)
+def page(new_page: Callable[..., Page], predicting: Served) -> Iterator[Page]:
+    page = new_page(viewport={"width": 1280, "height": 900})
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.goto(f"{predicting.url}/?patient={predicting.session.codes[4]}")
     page.wait_for_selector("#ecg[data-drawn=yes]")
     yield page
-    page.close()
+    page.context.close()
     assert problems == []
 
 

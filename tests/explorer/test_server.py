@@ -10,6 +10,7 @@ import httpx
 import pytest
 from hypothesis import HealthCheck, settings
 
+import unhurried
 from clocs.explorer import server
 from clocs.explorer.session import Session
 from clocs.web.packing import unpack
@@ -72,14 +73,14 @@ def test_errors_are_json_with_a_message(served: Served) -> None:
         ("/api/uploads/0000000000000000", 404),
         ("/api/nothing", 404),
     ):
-        answer = httpx.get(served.url + path)
+        answer = unhurried.get(served.url + path)
         assert answer.status_code == status, path
         assert answer.json()["message"]
-    assert httpx.put(f"{served.url}/api/session").status_code == 405
+    assert httpx.put(f"{served.url}/api/session", timeout=unhurried.SECONDS).status_code == 405
 
 
 def test_the_map_contains_every_patient_once(served: Served) -> None:
-    facts, arrays = unpack(httpx.get(f"{served.url}/api/map").content)
+    facts, arrays = unpack(unhurried.get(f"{served.url}/api/map").content)
     n = len(served.session.embeddings)
     assert arrays["positions"].shape == (n, 2)
     assert {bytes(code).hex() for code in arrays["codes"]} == set(served.session.codes)
@@ -90,10 +91,10 @@ def test_the_map_contains_every_patient_once(served: Served) -> None:
 def test_neighbours_are_filtered_in_json_and_csv(served: Served) -> None:
     session = served.session
     code = session.codes[2]
-    near = httpx.get(f"{served.url}/api/patients/{code}/neighbours?k=5&sex=female").json()
+    near = unhurried.get(f"{served.url}/api/patients/{code}/neighbours?k=5&sex=female").json()
     assert near["neighbours"]
     assert {n["sex"] for n in near["neighbours"]} == {"female"}
-    answer = httpx.get(f"{served.url}/api/patients/{code}/neighbours.csv?k=5&sex=female")
+    answer = unhurried.get(f"{served.url}/api/patients/{code}/neighbours.csv?k=5&sex=female")
     assert "attachment" in answer.headers["content-disposition"]
     rows = list(csv.DictReader(io.StringIO(answer.text)))
     assert [row["code"] for row in rows] == [n["code"] for n in near["neighbours"]]
@@ -106,7 +107,7 @@ def test_csv_values_are_never_formulas() -> None:
 
 
 def test_the_histogram_integrates_to_one(served: Served) -> None:
-    h = httpx.get(f"{served.url}/api/distances").json()
+    h = unhurried.get(f"{served.url}/api/distances").json()
     width = h["edges"][1] - h["edges"][0]
     for kind in ("intra", "inter"):
         assert sum(h[kind]) * width == pytest.approx(1, abs=1e-2)

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
+import unhurried
 from clocs.explorer.server import make_api
 from clocs.explorer.session import Session
 from clocs.web.shield import Shield
@@ -193,7 +194,7 @@ def test_a_slow_body_is_refused(session: Session) -> None:
 
 
 def test_responses_reveal_nothing_about_the_server(served: Served) -> None:
-    headers = httpx.get(f"{served.url}/").headers
+    headers = unhurried.get(f"{served.url}/").headers
     assert "no-cache" in headers["cache-control"]
-    assert httpx.get(f"{served.url}/api/map").headers["cache-control"] == "no-store"
+    assert unhurried.get(f"{served.url}/api/map").headers["cache-control"] == "no-store"
     assert "x-powered-by" not in headers

@@ -16,6 +16,7 @@ import polars as pl
 import psutil
 import pytest
 
+import unhurried
 from clocs import FrameSpec, Recording, Store
 from clocs.errors import SettingError, SourceError
 from clocs.explorer.embedding_cache import embed_stores
@@ -37,7 +38,7 @@ def recording(small_store: Store) -> Recording:
 
 def post(served: Served, files: dict[str, bytes], **fields: str) -> httpx.Response:
     listed = [("files", (name, data)) for name, data in files.items()]
-    return httpx.post(f"{served.url}/api/uploads", files=listed, data=fields, timeout=60)
+    return unhurried.post(f"{served.url}/api/uploads", files=listed, data=fields)
 
 
 @pytest.mark.parametrize("kind", ["pair", "zip", "csv", "ecg"])
@@ -100,7 +101,7 @@ def test_duplicate_names_and_too_many_bytes_are_refused(
     with pytest.raises(SourceError, match=r"two files are called own\.dat"):
         read_upload({"a.zip": zipped(pair), "own.dat": pair["own.dat"]})
     listed = [("files", ("own.csv", b"1,2\n")) for _ in range(2)]
-    answer = httpx.post(f"{served.url}/api/uploads", files=listed)
+    answer = unhurried.post(f"{served.url}/api/uploads", files=listed)
     assert answer.status_code == 422 and "two files are called own.csv" in answer.json()["message"]
     monkeypatch.setattr(upload_worker, "MOST_BYTES", len(pair["own.dat"]) + 10)
     with pytest.raises(SourceError, match="uncompressed; upload one recording"):
@@ -122,9 +123,9 @@ def test_an_upload_finds_its_own_patient(served: Served, recording: Recording) -
     patients = served.session.embeddings.rows["patient"]
     nearest = [patients[n["row"]] for n in made["neighbours"][:3]]
     assert recording.patient in nearest  # one of its patient's two recordings
-    again = httpx.get(f"{served.url}/api/uploads/{made['code']}").json()
+    again = unhurried.get(f"{served.url}/api/uploads/{made['code']}").json()
     assert again == made
-    signal = httpx.get(f"{served.url}/api/uploads/{made['code']}/signal?lead=II&seconds=1")
+    signal = unhurried.get(f"{served.url}/api/uploads/{made['code']}/signal?lead=II&seconds=1")
     assert signal.status_code == 200
     assert served.session.codes[0] not in made["name"]
 
@@ -185,9 +186,7 @@ def test_a_gigabyte_is_refused_without_using_memory(served: Served, chunked: boo
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
-        answer = httpx.post(
-            f"{served.url}/api/uploads", content=body(), headers=headers, timeout=60
-        )
+        answer = unhurried.post(f"{served.url}/api/uploads", content=body(), headers=headers)
         status = answer.status_code
     except (httpx.WriteError, httpx.ReadError, httpx.RemoteProtocolError):
         status = 413  # the server closed the connection before the whole body was sent
@@ -196,7 +195,7 @@ def test_a_gigabyte_is_refused_without_using_memory(served: Served, chunked: boo
         watcher.join()
     assert status == 413
     assert peak - before < 120 * MB
-    assert httpx.get(f"{served.url}/api/projection").status_code == 200
+    assert unhurried.get(f"{served.url}/api/projection").status_code == 200
 
 
 def test_an_upload_is_cut_into_the_frame_of_the_map(

@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 import clocs
+import unhurried
 from clocs import Checkpoint, Recording, Store
 
 pytest.importorskip("fastapi", reason="the service needs the extra `serve`")
@@ -41,7 +42,7 @@ class Served:
     server: Server
 
     def post(self, path: str, **given: Any) -> httpx.Response:
-        return httpx.post(f"{self.url}{path}", timeout=60, **given)
+        return unhurried.post(f"{self.url}{path}", **given)
 
     def embedding(self, body: object) -> httpx.Response:
         return self.post("/models/plain/embedding", json=body)
@@ -68,17 +69,16 @@ def serving(
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
         yield Served(url, service, server)
         server.should_exit = True
-        thread.join(30)
+        thread.join(600)
         service.batcher.close()
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    """Until it holds; a minute at most."""
-    for _ in range(6000):
-        if condition():
-            return
+    """Until it holds; ten minutes at most."""
+    until = time.monotonic() + 600
+    while not condition():
+        assert time.monotonic() < until, "it never became so"
         time.sleep(0.01)
-    pytest.fail("it never became so")
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ Doubler = Batcher[str, int, int]
 
 def run(work: Coroutine[Any, Any, T]) -> T:
     with ThreadPoolExecutor(1) as another:  # playwright may have left an event loop in this thread
-        return another.submit(asyncio.run, work).result(60)
+        return another.submit(asyncio.run, work).result(600)
 
 
 class Gate:
@@ -34,14 +34,14 @@ class Gate:
     def compute(self, task: str, items: list[int]) -> list[int]:
         self.batches.append((task, items))
         self.entered.set()
-        assert self.open.wait(60)
+        assert self.open.wait(600)
         if 13 in items:
             raise ValueError("thirteen")
         return [2 * item for item in items]
 
 
 async def entered(gate: Gate) -> None:
-    assert await asyncio.to_thread(gate.entered.wait, 60)
+    assert await asyncio.to_thread(gate.entered.wait, 600)
 
 
 def test_what_arrives_while_a_batch_is_computed_is_computed_together() -> None:
@@ -50,10 +50,10 @@ def test_what_arrives_while_a_batch_is_computed_is_computed_together() -> None:
 
     async def work() -> list[list[int]]:
         batcher.start()
-        first = asyncio.create_task(batcher.run("a", [1], 1, 60))
+        first = asyncio.create_task(batcher.run("a", [1], 1, 600))
         await entered(gate)
         given = [("a", [2]), ("b", [3]), ("a", [4, 5]), ("a", [6]), ("a", [7, 8])]
-        rest = [asyncio.create_task(batcher.run(t, n, len(n), 60)) for t, n in given]
+        rest = [asyncio.create_task(batcher.run(t, n, len(n), 600)) for t, n in given]
         await asyncio.sleep(0)  # all of them wait now
         gate.open.set()
         return [await first, *(await asyncio.gather(*rest))]
@@ -70,14 +70,14 @@ def test_a_full_queue_refuses_with_429_and_recovers() -> None:
 
     async def work() -> None:
         batcher.start()
-        large = asyncio.create_task(batcher.run("a", [1] * 50, 50, 60))  # an empty queue takes all
+        large = asyncio.create_task(batcher.run("a", [1] * 50, 50, 600))  # an empty queue takes all
         await entered(gate)
         with pytest.raises(TooMuchError) as refused:
-            await batcher.run("a", [2], 1, 60)
+            await batcher.run("a", [2], 1, 600)
         assert (refused.value.status, refused.value.headers) == (429, {"retry-after": "1"})
         gate.open.set()
         assert len(await large) == 50
-        assert await batcher.run("a", [2], 1, 60) == [4]
+        assert await batcher.run("a", [2], 1, 600) == [4]
         assert batcher.size == 0
 
     run(work())
@@ -90,9 +90,9 @@ def test_an_error_fails_its_own_request_alone() -> None:
 
     async def work() -> list[Any]:
         batcher.start()
-        first = asyncio.create_task(batcher.run("a", [1], 1, 60))
+        first = asyncio.create_task(batcher.run("a", [1], 1, 600))
         await entered(gate)
-        rest = [asyncio.create_task(batcher.run("a", [n], 1, 60)) for n in (2, 13, 3)]
+        rest = [asyncio.create_task(batcher.run("a", [n], 1, 600)) for n in (2, 13, 3)]
         await asyncio.sleep(0)
         gate.open.set()
         return await asyncio.gather(first, *rest, return_exceptions=True)
@@ -109,14 +109,14 @@ def test_a_request_that_waits_too_long_gets_503_and_is_not_computed() -> None:
 
     async def work() -> None:
         batcher.start()
-        first = asyncio.create_task(batcher.run("a", [1], 1, 60))
+        first = asyncio.create_task(batcher.run("a", [1], 1, 600))
         await entered(gate)
         with pytest.raises(TooMuchError) as refused:
             await batcher.run("a", [2], 1, 0.01)
         assert refused.value.status == 503
         gate.open.set()
         await first
-        assert await batcher.run("a", [3], 1, 60) == [6]
+        assert await batcher.run("a", [3], 1, 600) == [6]
 
     run(work())
     batcher.close()
@@ -129,9 +129,9 @@ def test_what_waits_is_computed_before_the_end() -> None:
 
     async def work() -> list[list[int]]:
         batcher.start()
-        first = asyncio.create_task(batcher.run("a", [1], 1, 60))
+        first = asyncio.create_task(batcher.run("a", [1], 1, 600))
         await entered(gate)
-        second = asyncio.create_task(batcher.run("a", [2], 1, 60))
+        second = asyncio.create_task(batcher.run("a", [2], 1, 600))
         await asyncio.sleep(0)
         closing = asyncio.create_task(asyncio.to_thread(batcher.close))
         gate.open.set()

@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
 import clocs
+import unhurried
 from clocs import Checkpoint, Recording
 from clocs.models.classifier import Classifier
 from clocs.patients.embed_files import embed_recordings
@@ -48,7 +48,7 @@ def test_no_request_makes_the_service_fail(
 
 
 def test_every_endpoint_is_described_with_examples(served: Served) -> None:
-    described = httpx.get(f"{served.url}/openapi.json").json()
+    described = unhurried.get(f"{served.url}/openapi.json").json()
     posts = ("/models/{name}/embedding", "/models/{name}/prediction", "/neighbours")
     gets = ("/health", "/ready", "/metrics", "/models")
     assert set(described["paths"]) == {*posts, *gets}
@@ -124,7 +124,7 @@ def test_requests_computed_together_get_what_they_get_alone(
     alone = [served.embedding(body).json() for body in bodies]
 
     def batches() -> float:
-        text = httpx.get(f"{served.url}/metrics").text
+        text = unhurried.get(f"{served.url}/metrics").text
         (line,) = [n for n in text.splitlines() if n.startswith("clocs_batch_recordings_count")]
         return float(line.split()[1])
 
@@ -196,7 +196,7 @@ def test_ids_of_neighbours_are_shown_on_request(index: Path, recordings: list[Re
 
 
 def test_models_come_with_their_cards(served: Served, checkpoint: Checkpoint) -> None:
-    plain, rhythm = httpx.get(f"{served.url}/models").json()["models"]
+    plain, rhythm = unhurried.get(f"{served.url}/models").json()["models"]
     assert (plain["name"], plain["kind"]) == ("plain", "encoder")
     assert plain["card"]["weights_sha256"] and plain["leads"] == ["II", "V2", "aVL", "aVR"]
     assert (rhythm["name"], rhythm["labels"]) == ("rhythm", ["AF", "N", "O"])
@@ -301,9 +301,9 @@ def test_bodies_recordings_and_seconds_are_limited(files: list[str]) -> None:
 def test_nothing_but_probes_is_answered_without_the_token(files: list[str]) -> None:
     with serving(lambda service: service.load(files), token=TOKEN) as served:
         for path in ("/health", "/ready"):
-            assert httpx.get(served.url + path).status_code == 200
+            assert unhurried.get(served.url + path).status_code == 200
         for path in ("/models", "/metrics", "/openapi.json", f"/models?token={TOKEN}"):
-            refused = httpx.get(served.url + path)
+            refused = unhurried.get(served.url + path)
             assert refused.status_code == 401
             assert "Authorization: Bearer" in refused.json()["message"]
         assert served.embedding(ECG).status_code == 401
@@ -314,8 +314,8 @@ def test_nothing_but_probes_is_answered_without_the_token(files: list[str]) -> N
 def test_metrics_count_requests_recordings_and_batches(served: Served) -> None:
     served.embedding(ECG)
     served.embedding({**ECG, "leads": ["V9"]})
-    httpx.get(f"{served.url}/made/up")
-    text = httpx.get(f"{served.url}/metrics").text
+    unhurried.get(f"{served.url}/made/up")
+    text = unhurried.get(f"{served.url}/metrics").text
     for line in (
         'clocs_requests_total{endpoint="/models/{name}/embedding",status="200"}',
         'clocs_requests_total{endpoint="/models/{name}/embedding",status="422"}',

@@ -1,0 +1,12 @@
+"""HTTP requests that wait for as long as a busy machine needs."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import httpx
+
+SECONDS = 300.0
+
+get = partial(httpx.get, timeout=SECONDS)
+post = partial(httpx.post, timeout=SECONDS)
