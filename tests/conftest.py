@@ -70,7 +70,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def one_reader() -> Iterator[None]:
     """Where a test names no number of reading processes, it is one: each takes a second."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("clocs.store.prepare.default_processes", lambda: 1)
+        patch.setattr("clocs.store.workers.default_processes", lambda: 1)
         yield
 
 

@@ -40,6 +40,10 @@ def prepare(
         int | None,
         typer.Option(help="Make so many stores, by patient, that open as one.", min=1),
     ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(help="Make each shard on a Ray cluster: auto, or its HOST:PORT."),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be read, and write no store.")
     ] = False,
@@ -70,7 +74,7 @@ def prepare(
         raise SettingError("`save` goes with `dry_run` and the dataset folder; give them too")
     filters = Filters(_frequencies(band_pass), notch, baseline)
     if dry_run:
-        given = {"band_pass": band_pass, "notch": notch, "shards": shards}
+        given = {"band_pass": band_pass, "notch": notch, "shards": shards, "ray": ray}
         words = [f"--{k.replace('_', '-')}={v}" for k, v in given.items() if v is not None]
         words += ["--baseline"] if baseline else []
         _show(name, source, store, workers, options, words, save=save, as_json=as_json)
@@ -84,6 +88,7 @@ def prepare(
             progress=tick,
             filters=filters,
             shards=shards,
+            ray=ray,
             **options,
         )
     from clocs.cli.info import store_facts

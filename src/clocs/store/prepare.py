@@ -7,25 +7,20 @@ content depends neither on the workers nor on interruptions.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clocs.datasets.base import Dataset
 from clocs.datasets.table import open_dataset
 from clocs.errors import SettingError
-from clocs.limits import default_processes
 from clocs.recording import Filters
-from clocs.store.workers import ProcessWorkers, ThreadWorkers, Workers
-from clocs.worker_messages import UnsendableError
+from clocs.store.workers import start_workers
 
 if TYPE_CHECKING:
     from clocs.store.store import Store
 
-# Their threads do not survive a fork, and locks held by these would stay locked.
-_NOT_TO_FORK = ("polars", "torch")
 MOST_SHARDS = 9999
 
 
@@ -38,6 +33,7 @@ def prepare(
     progress: Callable[[int, int], None] | None = None,
     filters: Filters | None = None,
     shards: int | None = None,
+    ray: str | None = None,
     **options: Any,
 ) -> Store:
     """Read a dataset's published files, or a folder of one's own, into a store.
@@ -53,6 +49,9 @@ def prepare(
             store keeps the samples as they are.
         shards: Make as many stores, each with its share of the patients, that are joined and open
             as one (docs/archives.md).
+        ray: Make each shard on a Ray cluster: its HOST:PORT, or 'auto' for the one of this machine.
+            All nodes must see the source and `out` under the same paths. A task has one reading
+            process, or `workers`.
         options: The dataset's own: `reference="v3"` for physionet2017; `patient`, `labels` and
             others for folder (docs/own-ecgs.md); `patients`, `seed`, `recordings`, `seconds`,
             `rate` for synthetic.
@@ -72,6 +71,7 @@ def prepare(
         progress=progress,
         filters=filters,
         shards=shards,
+        ray=ray,
     )
 
 
@@ -92,6 +92,7 @@ def prepare_dataset(
     progress: Callable[[int, int], None] | None = None,
     filters: Filters | None = None,
     shards: int | None = None,
+    ray: str | None = None,
 ) -> Store:
     """Read a whole dataset into a store.
 
@@ -102,34 +103,27 @@ def prepare_dataset(
     Raises:
         StoreError: `out` holds something else, or no recording at all is usable.
     """
+    if ray is not None and shards is None:
+        raise SettingError("`ray` makes one shard per task; say with `shards` how many")
     if shards is not None and not 1 <= shards <= MOST_SHARDS:
         raise SettingError(f"`shards` is {shards}; give a number from 1 to {MOST_SHARDS:,}")
-    with closing(start_workers(dataset, workers)) as readers:
-        # These import polars, after which nobody may fork.
+    with ExitStack() as opened:
+        local = workers if ray is None else None  # to list, and perhaps to read who is who
+        readers = opened.enter_context(closing(start_workers(dataset, local)))
+        # What is imported from here on has threads, after which nobody may fork.
         if shards is None:
             from clocs.store.assembly import assemble
 
             return assemble(dataset, Path(out), readers, progress, filters)
-        from clocs.store import shards as sharding
+        from clocs.store.shards import one_after_another, prepare_shards
 
-        made = filters or Filters()
-        make = sharding.one_after_another(dataset, readers, progress, made)
-        return sharding.prepare_shards(dataset, Path(out), shards, readers, make, made)
+        filters = filters or Filters()
+        if ray is None:
+            make = one_after_another(dataset, readers, progress, filters)
+        else:
+            from clocs.ray_cluster import connect
+            from clocs.store.ray_shards import on_cluster
 
-
-def start_workers(dataset: Dataset, workers: int | None = None) -> Workers:
-    """Workers that read from `dataset`; by default one per core, at most 16.
-
-    Processes share no interpreter lock, which half of reading a WFDB record holds, and can be
-    limited. They are forked where that is safe, on Linux and early: started afresh, each imports
-    everything again. Datasets without files, and those that cannot be sent to another process, are
-    then read in threads.
-    """
-    workers = workers or default_processes()
-    fork = sys.platform == "linux" and not any(name in sys.modules for name in _NOT_TO_FORK)
-    if fork or getattr(dataset, "source", None) is not None:
-        try:
-            return ProcessWorkers(dataset, workers, fork=fork)
-        except UnsendableError:
-            pass
-    return ThreadWorkers(dataset, workers)
+            opened.enter_context(connect(ray))
+            make = on_cluster(dataset, workers, progress, filters)
+        return prepare_shards(dataset, Path(out), shards, readers, make, filters)

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from clocs.datasets.base import Dataset, Listing, Quarantined
 from clocs.datasets.table import open_dataset
-from clocs.store.prepare import start_workers
-from clocs.store.workers import ReadRecording, read_all
+from clocs.store.workers import ReadRecording, read_all, start_workers
 
 if TYPE_CHECKING:
     import polars as pl

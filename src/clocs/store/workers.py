@@ -6,6 +6,7 @@ which a file that takes too much memory or time does no harm.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,14 +20,17 @@ from numpy.typing import NDArray
 from clocs.datasets.base import Dataset, Entry, Listing, Quarantined
 from clocs.errors import ClocsError, SourceError, StoreError, UnusableError
 from clocs.limited_workers import EndedError, LimitedWorkers
-from clocs.limits import reading_limits
+from clocs.limits import default_processes, reading_limits
 from clocs.recording import Recording, check_plausible
 from clocs.store.columns import row_of
 from clocs.store.flat import flat_stretches
+from clocs.worker_messages import UnsendableError
 
 _BATCH_BYTES = 2 << 20  # of samples, roughly, that one task reads
 _BATCH_ENTRIES = 16
 _LISTING = 10  # times as long as for one recording
+# Their threads do not survive a fork, and locks held by these would stay locked.
+_NOT_TO_FORK = ("polars", "torch", "ray")
 
 
 @dataclass(slots=True)
@@ -150,12 +154,13 @@ class ThreadWorkers:
 class ProcessWorkers:
     """Processes with limits on memory and time; see `clocs.limited_workers`."""
 
-    def __init__(self, dataset: Dataset, workers: int, *, fork: bool) -> None:
+    def __init__(self, dataset: Dataset, workers: int, *, fork: bool, to_list: bool = True) -> None:
         self._dataset = dataset
         limits = reading_limits()
         self._pool = LimitedWorkers(_Read(dataset), self._refused, workers, limits, fork=fork)
         self.most = self._pool.most
-        self._pool.submit([None], seconds=_LISTING * limits.seconds)
+        if to_list:
+            self._pool.submit([None], seconds=_LISTING * limits.seconds)
 
     def list(self) -> Listing:
         (listing,) = self._taken()
@@ -195,3 +200,26 @@ class _Read:
 
     def __call__(self, entry: Entry | None) -> ReadResult | Listing:
         return self.dataset.list() if entry is None else read_one(self.dataset, entry)
+
+
+def start_workers(dataset: Dataset, workers: int | None = None, *, to_list: bool = True) -> Workers:
+    """Workers that read from `dataset`; by default one per core, at most 16.
+
+    Processes share no interpreter lock, which half of reading a WFDB record holds, and can be
+    limited. They are forked where that is safe, on Linux and early: started afresh, each imports
+    everything again. Datasets without files, and those that cannot be sent to another process, are
+    then read in threads.
+
+    Args:
+        dataset: What to read.
+        workers: How many.
+        to_list: Whether processes begin to list the dataset at once; `Workers.list` waits for it.
+    """
+    workers = workers or default_processes()
+    fork = sys.platform == "linux" and not any(name in sys.modules for name in _NOT_TO_FORK)
+    if fork or getattr(dataset, "source", None) is not None:
+        try:
+            return ProcessWorkers(dataset, workers, fork=fork, to_list=to_list)
+        except UnsendableError:
+            pass
+    return ThreadWorkers(dataset, workers)
