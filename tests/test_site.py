@@ -1,0 +1,35 @@
+"""The documentation as a site: every page has its place, every link an end, nothing is fetched."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mkdocs", reason="mkdocs is not installed")
+ROOT = Path(__file__).resolve().parent.parent
+FETCHED = re.compile(r"""<(?:script|img|iframe|link)[^>]*?(?:src|href)=["']?(?:https?:)?//""")
+
+
+def test_the_site_is_built_without_a_warning_and_fetches_nothing(tmp_path: Path) -> None:
+    command = (sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path))
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    pages = {path.relative_to(tmp_path).as_posix(): path for path in tmp_path.rglob("*.html")}
+    assert {"index.html", "commands.html", "api.html", "models/rhythm-chapman.html"} <= set(pages)
+    for name, page in pages.items():
+        assert not FETCHED.search(page.read_text("utf-8").replace('rel="canonical"', "")), name
+    reference = pages["commands.html"].read_text("utf-8")
+    assert "clocs pretrain" in reference and "--temperature" in reference
+    assert "evaluate_many" in pages["api.html"].read_text("utf-8")
