@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
+import pickle
 import shlex
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,13 @@ import numpy as np
 import pytest
 
 import clocs
-from clocs import Store
+from clocs import Store, ray_cluster
 from clocs.errors import BusyError, CheckpointError, ClocsError, SettingError, TrainingError
 from clocs.experiments.sweep import trial_run
+from clocs.experiments.sweep.record import Trial
 from clocs.experiments.sweep.sweep import Sweep
 from clocs.locks import locked
+from clocs.ray_cluster import Needs, Node
 from clocs.training.loop import Epoch
 from command_line import clocs as command
 
@@ -100,9 +104,8 @@ def test_interrupted_in_a_trial_it_goes_on_there_and_ends_with_the_same_scores(
 
     def stopping(on: Callable[[Epoch], None], *given: Any, **options: Any) -> Any:
         begun.append(options["out"].name)
-        return clocs.pretrain(
-            *given, on_epoch=on if len(begun) == 2 else lambda epoch: None, **options
-        )
+        watch = on if len(begun) == 2 else lambda epoch: None
+        return clocs.pretrain(*given, on_epoch=watch, **options)
 
     def stop(epoch: Epoch) -> None:
         raise KeyboardInterrupt
@@ -247,3 +250,85 @@ def test_vary_without_a_name_or_values_is_a_sentence(text: str, small_store: Sto
     said = command("sweep", small_store.path, "--out", "x", "--vary", text, code=1).stderr
     assert "give each option once, with its values, such as lr=0.0001,0.001" in said
     assert "--vary" in said
+
+
+class TasksHere:
+    """Stands for `clocs.ray_cluster.Tasks`: runs tasks in this process, the newest first."""
+
+    most = 0
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[Any, Callable[[], Any]]] = []
+
+    def __class_getitem__(cls, kind: Any) -> type[TasksHere]:
+        return cls
+
+    def __enter__(self) -> TasksHere:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def start(self, key: Any, act: Any, *arguments: Any, needs: Needs) -> None:
+        assert needs == Needs(cpus=1, gpus=0)
+        assert pickle.dumps(act.__self__)  # it can be sent
+        self._waiting.append((key, lambda: act(*arguments)))
+        TasksHere.most = max(TasksHere.most, len(self))
+
+    def finished(self) -> list[tuple[Any, Callable[[], Any]]]:
+        return [self._waiting.pop()]
+
+
+def test_trials_on_a_cluster_end_in_any_order_and_this_process_records_them(
+    swept: Sweep, small_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_cluster, "connect", lambda address: nullcontext())
+    monkeypatch.setattr(ray_cluster, "Tasks", TasksHere)
+    monkeypatch.setattr(ray_cluster, "nodes", lambda: [Node(cpus=2, gpus=0, memory=0)])
+    monkeypatch.chdir(tmp_path)
+    ended: list[int] = []
+    found = clocs.sweep(
+        small_store,
+        out="sweep",
+        vary={"lr": VARY["lr"], "temperature": [0.1]},
+        seeds=2,
+        ray="auto",
+        on_trial=lambda trial, total: ended.append(trial.number),
+        **SMALL,
+    )
+    assert TasksHere.most == 2
+    assert ended == [1, 0]
+    whole = [trial for trial in swept.trials if trial.values["temperature"] == 0.1]
+    assert [t.per_seed for t in found.trials] == [t.per_seed for t in whole]
+    record = json.loads((tmp_path / "sweep" / "sweep.json").read_text())
+    assert [one["state"] for one in record["trials"]] == ["done", "done"]
+
+
+def test_a_cluster_that_writes_elsewhere_is_noticed(
+    small_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_cluster, "connect", lambda address: nullcontext())
+    monkeypatch.setattr(ray_cluster, "Tasks", TasksHere)
+    monkeypatch.setattr(ray_cluster, "nodes", lambda: [Node(cpus=1, gpus=0, memory=0)])
+    monkeypatch.setattr(trial_run.TrialRun, "__call__", lambda run, trial: trial)
+    with pytest.raises(SettingError, match="give a folder on a disk that all machines"):
+        clocs.sweep(small_store, out=tmp_path, vary={"lr": [1e-3]}, ray="auto", **SMALL)
+
+
+def test_a_trial_whose_lost_process_still_ends_is_tried_again(
+    swept: Sweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = trial_run.TrialRun((), swept.folder, {}, None)
+    busy = iter([True, True, False])
+
+    def once(self: trial_run.TrialRun, trial: Trial) -> Trial:
+        if next(busy):
+            raise BusyError
+        return trial
+
+    monkeypatch.setattr(trial_run.TrialRun, "__call__", once)
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    assert run.on_node(swept.best) is swept.best

@@ -6,6 +6,7 @@ import inspect
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
@@ -73,6 +74,12 @@ def sweep(
         Path | None,
         typer.Option(help="A labelled store to score on; needed where several are learned from."),
     ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            help="Run trials on a Ray cluster: auto for the one of this machine, or HOST:PORT."
+        ),
+    ] = None,
     as_json: Json = False,
     **options: Any,
 ) -> None:
@@ -85,11 +92,13 @@ def sweep(
     given = {name: value for name, value in options.items() if name in named}
     given |= {name: plain(given[name]) for name, plain in _PLAIN.items() if name in given}
     with progress.bar(err, "Sweeping", "trials") as advance:
+        done = count(1)
 
         def show(trial: Trial, total: int) -> None:
-            words = f"[{trial.number + 1}/{total}] {trial.words}: {_scored(trial)}"
+            number = next(done)
+            words = f"[{number}/{total}] {trial.words}: {_scored(trial)}"
             err.print(words, markup=False)
-            advance(trial.number + 1, total)
+            advance(number, total)
 
         found = clocs.sweep(
             stores,
@@ -100,6 +109,7 @@ def sweep(
             sampler_seed=sampler_seed,
             score=score,
             score_on=score_on,
+            ray=ray,
             on_trial=show,
             **given,
         )

@@ -23,6 +23,7 @@ from clocs.experiments.sweep.trial_run import (
     Score,
     TrialRun,
     choose_labelled,
+    ended_trials,
     expect_labels,
 )
 from clocs.locks import locked
@@ -94,6 +95,7 @@ def sweep(
     score: Score = "auc",
     score_on: Store | Path | str | None = None,
     device: str | None = None,
+    ray: str | None = None,
     on_trial: Callable[[Trial, int], None] = lambda trial, total: None,
     **options: Any,
 ) -> Sweep:
@@ -115,6 +117,8 @@ def sweep(
             'loss', the lowest of the pre-training, for stores without labels.
         score_on: The labelled store that 'auc' is of; needed where there are several.
         device: 'cpu', 'cuda' …; the best available by default.
+        ray: Run trials on a Ray cluster: 'auto' for the one of this machine, or HOST:PORT. Stores
+            and `out` are on a disk that all its machines share.
         on_trial: Called with every trial that has ended, and with the number of all.
         options: Of `clocs.pretrain`, for all trials.
 
@@ -158,16 +162,26 @@ def sweep(
     )
     with locked(folder):
         known = record.claim(folder, definition, space)
-        for number in range(total):
-            if number == len(known):
-                earlier = [Known(one.values, one.score, one.state == "failed") for one in known]
-                point = propose(space, sampler, sampler_seed, earlier, maximise=score == "auc")
-                known.append(Trial(number, point))
-                record.write(folder, definition, known)
-            if known[number].state == "running":
-                known[number] = run(known[number])
-                record.write(folder, definition, known)
-            on_trial(known[number], max(total, len(known)))
+        waiting = [trial for trial in known if trial.state == "running"]
+
+        def next_trial() -> Trial | None:
+            if waiting:
+                return waiting.pop(0)
+            if len(known) >= total:
+                return None
+            earlier = [Known(one.values, one.score, one.state == "failed") for one in known]
+            point = propose(space, sampler, sampler_seed, earlier, maximise=score == "auc")
+            known.append(Trial(len(known), point))
+            record.write(folder, definition, known)
+            return known[-1]
+
+        for trial in known:
+            if trial.state != "running":
+                on_trial(trial, max(total, len(known)))
+        for trial in ended_trials(run, next_trial, ray):
+            known[trial.number] = trial
+            record.write(folder, definition, known)
+            on_trial(trial, max(total, len(known)))
         found = Sweep(
             folder=folder,
             stores=run.stores,

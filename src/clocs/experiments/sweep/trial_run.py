@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from clocs.errors import SettingError, TrainingError
+from clocs.errors import BusyError, SettingError, TrainingError
 from clocs.evaluation.evaluate import frames_for
 from clocs.evaluation.validation_score import SEEN, validation_auc, validation_loss
 from clocs.experiments.sweep.record import TRIALS, Trial
@@ -22,6 +22,7 @@ from clocs.store.store import Store, as_store
 from clocs.training.device import pick_device
 
 Score: TypeAlias = Literal["auc", "loss"]
+_ENDING = 120.0  # seconds in which a process that is lost must have ended
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class TrialRun:
 
     stores: tuple[Path, ...]
     folder: Path  # of the sweep
-    options: Mapping[str, Any]  # of `clocs.pretrain`, the same for all trials
+    options: dict[str, Any]  # of `clocs.pretrain`, the same for all trials
     score_on: Path | None  # labelled; None where losses are compared
     device: str | None = None
     more: Mapping[str, Any] = field(default_factory=dict)  # what does not change what is learned
@@ -65,6 +66,64 @@ class TrialRun:
             per_seed=tuple(found.per_seed),
             seconds=_since(began),
         )
+
+    def absolute(self) -> TrialRun:
+        """The same for machines with another working directory."""
+        start = self.options.get("init")
+        return replace(
+            self,
+            stores=tuple(store.resolve() for store in self.stores),
+            folder=self.folder.resolve(),
+            score_on=None if self.score_on is None else self.score_on.resolve(),
+            options=self.options | ({"init": str(Path(start).resolve())} if start else {}),
+        )
+
+    def on_node(self, trial: Trial) -> Trial:
+        """As a task, which may run again while the process of a lost one is still ending."""
+        give_up = time.monotonic() + _ENDING
+        while True:
+            try:
+                return self(trial)
+            except BusyError:
+                if time.monotonic() > give_up:
+                    raise
+                time.sleep(1)
+
+
+def ended_trials(
+    run: TrialRun, next_trial: Callable[[], Trial | None], ray: str | None = None
+) -> Iterator[Trial]:
+    """Trials as they end: one after the other here, or as many at once as a cluster has room for.
+
+    Args:
+        run: What a trial does.
+        next_trial: The one to start; None where there is no further one.
+        ray: A Ray cluster, as for `clocs.ray_cluster.connect`.
+    """
+    if ray is None:
+        while (trial := next_trial()) is not None:
+            yield run(trial)
+        return
+    from clocs.ray_cluster import Needs, Tasks, check_fits, connect, nodes
+
+    with connect(ray), Tasks[Trial]() as tasks:
+        on_gpu = run.device != "cpu" and any(node.gpus for node in nodes())
+        needs, there = Needs(gpus=float(on_gpu)), run.absolute()
+        room = check_fits(needs)
+        while True:
+            while len(tasks) < room and (trial := next_trial()) is not None:
+                tasks.start(trial, there.on_node, trial, needs=needs)
+            if not len(tasks):
+                return
+            for trial, result in tasks.finished():
+                ended: Trial = result()
+                if not (run.folder / TRIALS / trial.name).is_dir():
+                    raise SettingError(
+                        f"trial {trial.name} was trained where this machine does not see it; give "
+                        "a folder on a disk that all machines of the cluster share as `out`"
+                    )
+                yield ended
+            room = max(1, sum(node.fits(needs) for node in nodes()))  # some come, some are lost
 
 
 def split_in(options: Mapping[str, Any]) -> tuple[Split, int]:
