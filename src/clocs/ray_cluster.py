@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -83,6 +84,7 @@ def connect(address: str) -> Iterator[None]:
         yield
         return
     where = _resolved(address)
+    _keep_standard_output()
     try:
         ray.init(address=where, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, RuntimeError, ValueError) as error:
@@ -91,6 +93,13 @@ def connect(address: str) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _keep_standard_output() -> None:
+    """Log what Ray says of lost workers and nodes: it would print it among our own output."""
+    worker: Any = sys.modules.get("ray._private.worker")
+    if hasattr(worker, "print_to_stdstream"):
+        worker.print_to_stdstream = lambda data, **_: logging.getLogger("clocs").info("%s", data)
 
 
 def _resolved(address: str) -> str:
@@ -144,7 +153,7 @@ class Tasks(Generic[T]):
 
     def __exit__(self, *_: object) -> None:
         for reference in self._keys:
-            self._ray.cancel(reference, force=True)
+            self._ray.cancel(reference)  # an interruption of its Python code
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -177,10 +186,16 @@ class Tasks(Generic[T]):
         try:
             return self._ray.get(reference)
         except errors.RayTaskError as error:  # of the task itself: as if it had run here
-            raise (error.cause if isinstance(error.cause, Exception) else error) from None
+            cause = error.cause if isinstance(error.cause, Exception) else error
+            if isinstance(cause, ModuleNotFoundError):
+                raise SettingError(
+                    f"a node lacks the module {cause.name}; install the same clocs, with "
+                    "the same extras, on every node"
+                ) from error
+            raise cause from None
         except errors.RayError as error:
             raise ClusterError(
-                f"a task was lost {RETRIES + 1} times ({_first_line(error)}); it may need more "
+                f"a task was lost each time it was tried ({_first_line(error)}); it may need more "
                 "memory than its machine has"
             ) from error
 

@@ -12,11 +12,12 @@ import pytest
 from typer.testing import CliRunner
 
 from clocs.cli.main import app
+from clocs.errors import SettingError
 from clocs.experiments.__main__ import main
 from clocs.experiments.dry_run import estimate
 from clocs.experiments.grid import Pretraining, grid
 from clocs.experiments.ledger import Ledger
-from clocs.experiments.pricing import Rates
+from clocs.experiments.pricing import Rates, Task, wall_seconds
 from clocs.experiments.steps import PAPER
 
 # what a machine with torch, numpy, scipy and safetensors alone does not have
@@ -111,6 +112,31 @@ def test_a_dry_run_of_everything_says_what_needs_twelve_leads(tmp_path: Path) ->
     assert found.cells == len(grid("all")) and not found.measured
     assert not (tmp_path / "none").exists()  # a dry run writes nothing
     assert found.json()["seconds"] > 3600
+
+
+def test_a_dry_run_prices_a_cluster_that_need_not_exist(tmp_path: Path) -> None:
+    names, none = ["table-1", "table-2"], tmp_path / "none"
+    one = estimate(names, out=none, device=None, cluster="1x1")
+    many = estimate(names, out=none, device=None, cluster="8x4")
+    assert one.cluster is not None and many.cluster is not None
+    assert one.device == "cuda" and one.cluster.seconds == pytest.approx(one.seconds)
+    assert (many.cluster.nodes, many.cluster.gpus, many.cluster.slots) == (8, 32, 32)
+    least = max(many.cluster.longest, many.seconds / 32)
+    assert least <= many.cluster.seconds < one.cluster.seconds
+    assert "on a cluster of 8 nodes with 32 GPUs" in many.lines()[-1]
+    assert many.json()["cluster"]["tasks"] == many.cluster.tasks > len(names)
+    cpus = estimate(names, out=none, device="cpu", cluster="2x8").cluster
+    assert cpus is not None and (cpus.gpus, cpus.slots) == (0, 16)
+    with pytest.raises(SettingError, match="`cluster` is '8 by 4'; give nodes x GPUs"):
+        estimate(names, out=none, cluster="8 by 4")
+
+
+def test_a_cluster_waits_for_what_a_task_needs_and_for_a_free_slot() -> None:
+    tasks = [Task("a", 4), Task("b", 2), Task("c", 3, ("b",)), Task("d", 1, ("a", "b"))]
+    assert wall_seconds(tasks, 1) == 10
+    assert wall_seconds(tasks, 2) == 5  # a then d, b then c
+    assert wall_seconds(tasks, 9) == 5
+    assert wall_seconds([Task("e", 1, ("done before",))], 1) == 1
 
 
 def test_simulated_datasets_are_estimated_as_small(tmp_path: Path) -> None:

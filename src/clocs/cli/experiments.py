@@ -63,8 +63,23 @@ def reproduce(
         typer.Option(help="Time limit in seconds; the same command resumes.", min=1),
     ] = None,
     parallel: Annotated[
-        int, typer.Option(help="Worker threads; 3 or 4 keep a large GPU busy.", min=1)
+        int,
+        typer.Option(
+            help="Worker threads; 3 or 4 keep a large GPU busy. With --ray: tasks on one GPU.",
+            min=1,
+        ),
     ] = 1,
+    ray: Annotated[
+        str | None,
+        typer.Option(help="Compute on a Ray cluster: auto, or its HOST:PORT."),
+    ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            help="With --dry-run: price a cluster of nodes x GPUs of each, such as 8x4.",
+            metavar="NODESxGPUS",
+        ),
+    ] = None,
     retry: Annotated[bool, typer.Option("--retry", help="Run again what failed.")] = False,
     device: Device = None,
     as_json: Json = False,
@@ -86,7 +101,10 @@ def reproduce(
             seeds=seeds,
             only=only or (),
             known=known or (),
-            device=device or pick_device(None),  # it need not be available
+            # it need not be available
+            device=device or (None if ray or cluster else pick_device(None)),
+            ray=ray,
+            cluster=cluster,
         )
         if as_json:
             print_json(found.json())
@@ -111,6 +129,7 @@ def reproduce(
             seconds=seconds,
             parallel=parallel,
             retry=retry,
+            ray=ray,
             on_progress=show,
         )
     if as_json:

@@ -44,17 +44,25 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--members", type=int, default=MEMBERS, help="most encoders to train downstream at once"
     )
-    parser.add_argument("--parallel", type=int, default=1, help="worker threads, for a GPU")
+    parser.add_argument(
+        "--parallel", type=int, default=1, help="worker threads; with --ray, tasks on one GPU"
+    )
     parser.add_argument("--retry", action="store_true", help="run again what failed")
+    parser.add_argument("--ray", help="compute on a Ray cluster: auto, or its HOST:PORT")
+    parser.add_argument(
+        "--cluster", help="with --dry-run: price a cluster of nodes x GPUs of each, such as 8x4"
+    )
     parser.add_argument("--dry-run", action="store_true", help="list what would run and how long")
     given = vars(parser.parse_args(arguments))
-    names, dry_run = given.pop("names"), given.pop("dry_run")
+    names, dry_run, cluster = (given.pop(key) for key in ("names", "dry_run", "cluster"))
     try:
         if dry_run:  # for a device that need not be available
-            asked = ("out", "stores", "dataset", "seeds", "only", "known")
+            asked = ("out", "stores", "dataset", "seeds", "only", "known", "members", "ray")
             common = {key: given[key] for key in asked}
-            device = given["device"] or pick_device(None)
-            _print("\n".join(estimate(names, device=device, **common).lines()))
+            here = None if given["ray"] or cluster else pick_device(None)
+            device = given["device"] or here
+            found = estimate(names, device=device, cluster=cluster, **common)
+            _print("\n".join(found.lines()))
             return 0
         status = reproduce(*names, on_progress=_show, **given)
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""Dry run: what a grid would run and how long it should take."""
+"""Dry run: what a grid would run and how long it should take, here or on a cluster."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from typing import Any
 
 import torch
 
+from clocs import ray_cluster
+from clocs.errors import SettingError
 from clocs.experiments.data import open_library
 from clocs.experiments.exports import not_known
 from clocs.experiments.grid import Cell, Pretraining, cells_of
 from clocs.experiments.ledger import FILE, Run, open_ledger
-from clocs.experiments.pricing import Rates, duration
-from clocs.experiments.runner import run_name, why_not
+from clocs.experiments.pricing import CPUS, Rates, Task, duration, wall_seconds
+from clocs.experiments.runner import MEMBERS, run_name, why_not
 from clocs.experiments.steps import PAPER, SIMULATED
 
 
@@ -31,6 +33,26 @@ class WorkUnit:
 
 
 @dataclass(frozen=True)
+class ClusterPrice:
+    """What a grid takes on a cluster: `slots` tasks run at once."""
+
+    nodes: int
+    gpus: int  # of all nodes
+    slots: int
+    tasks: int
+    seconds: float  # from the first task to the last
+    longest: float  # seconds of the longest task, which no cluster makes shorter
+
+    def __str__(self) -> str:
+        machines = "1 node" if self.nodes == 1 else f"{self.nodes} nodes"
+        return (
+            f"on a cluster of {machines} with {self.gpus} GPUs: {self.tasks} tasks, {self.slots} "
+            f"at once: about {duration(self.seconds)} from the first to the last; the longest task "
+            f"takes {duration(self.longest)}"
+        )
+
+
+@dataclass(frozen=True)
 class Estimate:
     """What a grid would run and how long it should take."""
 
@@ -40,6 +62,7 @@ class Estimate:
     cells_unavailable: int
     device: str
     measured: bool
+    cluster: ClusterPrice | None = None
 
     @property
     def seconds(self) -> float:
@@ -54,6 +77,7 @@ class Estimate:
             "cells_done": self.cells_done,
             "cells_unavailable": self.cells_unavailable,
             "units": [asdict(unit) for unit in self.units],
+            **({} if self.cluster is None else {"cluster": asdict(self.cluster)}),
         }
 
     def lines(self) -> list[str]:
@@ -75,6 +99,7 @@ class Estimate:
             f"{self.cells_unavailable:,} need data that is missing",
             f"{trainings} pre-trainings and {len(waiting) - trainings} fleets of evaluations to "
             f"do: about {duration(self.seconds)} on {self.device} ({basis})",
+            *([] if self.cluster is None else [str(self.cluster)]),
         ]
 
 
@@ -87,9 +112,30 @@ def estimate(
     seeds: int | None = None,
     only: Sequence[str] = (),
     known: Sequence[Path] = (),
-    device: torch.device | str = "cpu",
+    device: torch.device | str | None = "cpu",
+    members: int = MEMBERS,
+    ray: str | None = None,
+    cluster: str | None = None,
 ) -> Estimate:
-    """What `reproduce` would do, and how long it should take; writes nothing."""
+    """What `reproduce` would do, and how long it should take; writes nothing.
+
+    Args:
+        names: As those of `reproduce`, as are the other arguments.
+        out: The folder of runs, whose measured rates are used.
+        stores: The folder of stores.
+        dataset: 'synthetic' for small simulated datasets.
+        seeds: How many.
+        only: Filters.
+        known: Folders whose results are not computed again.
+        device: The kind that would compute; None: GPUs where the cluster has them.
+        members: The most encoders to train downstream at once.
+        ray: Price it for this cluster as well, which is asked what it has.
+        cluster: Price it for a cluster that need not exist, by its nodes and the GPUs of each
+            (without GPUs: the tasks on each at once), such as '8x4'.
+    """
+    sizes = _cluster_size(ray, cluster, None if device is None else torch.device(device).type)
+    if device is None:
+        device = "cuda" if sizes is None or sizes.gpus else "cpu"
     cells = not_known(cells_of(names, only), known)
     profile = SIMULATED if dataset else PAPER
     library = None if stores is None else open_library(stores)
@@ -110,16 +156,22 @@ def estimate(
         took = run.seconds if run is not None and run.state == "done" else None
         expected = rates.pretraining_seconds(encoder, seeds)
         units.append(WorkUnit("pretrain", encoder.name, 1, _state(run, need), took or expected))
+    tasks = [Task(unit.name, unit.seconds) for unit in units if unit.state == "to do"]
+    most = max(1, members // seeds)
     jobs: dict[tuple[str, str], list[Cell]] = {}
     done = 0
     for cell, need in needs.items():
         state = _state(runs.get(run_name(cell, seeds)), need)
         done += state == "done"
         jobs.setdefault((cell.job, state), []).append(cell)
-    for (job, state), members in jobs.items():
-        took = sum(runs[run_name(c, seeds)].seconds or 0 for c in members if state == "done")
-        seconds = took or rates.job_seconds(members, seeds)
-        units.append(WorkUnit("score", job, len(members), state, seconds))
+    for (job, state), listed in jobs.items():
+        took = sum(runs[run_name(c, seeds)].seconds or 0 for c in listed if state == "done")
+        seconds = took or rates.job_seconds(listed, seeds)
+        units.append(WorkUnit("score", job, len(listed), state, seconds))
+        if state == "to do":
+            fleets = [listed[start : start + most] for start in range(0, len(listed), most)]
+            after = tuple(cell.pretraining.name for cell in listed)
+            tasks += [Task(job, seconds * len(one) / len(listed), after) for one in fleets]
     return Estimate(
         units=units,
         cells=len(cells),
@@ -127,6 +179,43 @@ def estimate(
         cells_unavailable=sum(need is not None for need in needs.values()),
         device=rates.device,
         measured=rates.measured,
+        cluster=None if sizes is None else _price(sizes, tasks),
+    )
+
+
+@dataclass(frozen=True)
+class _Size:
+    nodes: int
+    gpus: int
+    slots: int
+
+
+def _cluster_size(ray: str | None, cluster: str | None, device: str | None) -> _Size | None:
+    """Of the cluster at an address, or of one that is given as '8x4'; None without either."""
+    if cluster is not None:
+        nodes, _, each = cluster.partition("x")
+        if not (nodes.isdecimal() and each.isdecimal() and int(nodes) and int(each)):
+            raise SettingError(
+                f"`cluster` is {cluster!r}; give nodes x GPUs of each, such as 8x4, with `device` "
+                "cpu nodes x tasks on each at once"
+            )
+        many = int(nodes) * int(each)
+        return _Size(int(nodes), 0 if device == "cpu" else many, many)
+    if ray is None:
+        return None
+    with ray_cluster.connect(ray):
+        found = ray_cluster.nodes()
+    gpus = 0 if device == "cpu" else int(sum(node.gpus for node in found))
+    cpus = sum(int(node.cpus) // max(1, min(CPUS, int(node.cpus))) for node in found)
+    return _Size(len(found), gpus, max(1, gpus or cpus))
+
+
+def _price(size: _Size, tasks: Sequence[Task]) -> ClusterPrice:
+    return ClusterPrice(
+        **asdict(size),
+        tasks=len(tasks),
+        seconds=wall_seconds(tasks, size.slots),
+        longest=max((task.seconds for task in tasks), default=0.0),
     )
 
 

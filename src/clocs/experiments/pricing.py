@@ -6,8 +6,9 @@ one device.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heapreplace
 from statistics import fmean
 
 from clocs.evaluation.baseline import UNTRAINED
@@ -15,6 +16,7 @@ from clocs.experiments.grid import Cell, Pretraining
 from clocs.experiments.ledger import Run
 from clocs.experiments.simulated import PATIENTS
 from clocs.experiments.steps import Profile
+from clocs.ray_cluster import Needs
 
 # instances of all splits in four leads, as `clocs info` prints them; 'lead': one frame of one lead
 INSTANCES = {
@@ -52,6 +54,10 @@ SMALL_BATCH = {"cardiology": 4.0}  # batches of 16 leave a GPU idle between them
 SLOWER = {"cuda": 1.0, "cpu": 150.0}  # than the H200; two cores: 110 for CMSC, 180 for SimCLR
 SET_UP = {"cuda": 4.0, "cpu": 0.3}  # seconds to compile kernels, capture graphs and load data
 SIMULATED = 4 * 2 * 2 * PATIENTS  # instances of any simulated dataset, in four leads
+CPUS = 2  # of a task without a GPU, as measured for `SLOWER`; one with a GPU needs one
+PROCESS = 3 * 2**30  # bytes that a process of a node takes before it has data
+FRAME = 2500 * 2  # bytes of one frame of one lead
+COPIES = 4  # of a dataset's frames, while they are cut and cut again for consecutive segments
 
 
 def duration(seconds: float) -> str:
@@ -159,3 +165,62 @@ class Rates:
         labelled = frames * TRAINED * fraction * seeds * len(cells)
         rate = DOWNSTREAM_RATES[first.task] / SMALL_BATCH.get(first.downstream, 1.0) / slower
         return self.set_up + epochs * labelled / rate
+
+
+def needs_of(
+    what: Pretraining | Sequence[Cell],
+    profile: Profile,
+    device: str,
+    *,
+    sharing: int,
+    most_cpus: int,
+) -> Needs:
+    """What a pre-training or a fleet asks of a cluster.
+
+    Args:
+        what: The encoder to train, or the cells to score.
+        profile: The paper's, or that of simulated data, which take no memory to speak of.
+        device: 'cuda' or 'cpu'.
+        sharing: How many tasks share one GPU.
+        most_cpus: Of one machine.
+    """
+    p, data = (what, what.dataset) if isinstance(what, Pretraining) else _first(what)
+    memory = PROCESS if profile.name != "simulated" else PROCESS // 3
+    if profile.name != "simulated":
+        memory += COPIES * round(INSTANCES[data]["lead"] * p.leads / 4) * FRAME
+    if device == "cpu":
+        return Needs(cpus=max(1, min(CPUS, most_cpus)), memory=memory)
+    return Needs(cpus=1, gpus=1 / sharing, memory=memory)
+
+
+def _first(cells: Sequence[Cell]) -> tuple[Pretraining, str]:
+    return cells[0].pretraining, cells[0].downstream
+
+
+@dataclass(frozen=True)
+class Task:
+    """A priced task of a cluster, which begins when those named in `after` have ended."""
+
+    name: str
+    seconds: float
+    after: tuple[str, ...] = ()
+
+
+def wall_seconds(tasks: Iterable[Task], slots: int) -> float:
+    """How long the tasks take where so many run at once: first those that wait for none.
+
+    The longest ones begin first. No number of slots makes it shorter than the longest chain.
+    """
+    free, ends = [0.0] * slots, dict[str, float]()
+    listed = sorted(tasks, key=lambda task: (bool(task.after), -task.seconds))
+    first = [task for task in listed if not task.after]
+    for task in first:
+        ends[task.name] = free[0] + task.seconds
+        heapreplace(free, ends[task.name])
+    for task in sorted(listed[len(first) :], key=lambda task: _ready(task, ends)):
+        heapreplace(free, max(free[0], _ready(task, ends)) + task.seconds)
+    return max(free)
+
+
+def _ready(task: Task, ends: Mapping[str, float]) -> float:
+    return max((ends.get(name, 0.0) for name in task.after), default=0.0)

@@ -8,17 +8,20 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import torch
 
 from clocs.errors import SettingError
-from clocs.experiments.data import Library, library_of, open_library
+from clocs.experiments.attempts import simulated_library
+from clocs.experiments.cluster_runner import ClusterRunner
+from clocs.experiments.data import Library, open_library
 from clocs.experiments.exports import not_known
 from clocs.experiments.grid import cells_of
 from clocs.experiments.ledger import open_ledger
 from clocs.experiments.runner import MEMBERS, GridProgress, GridStatus, Runner
-from clocs.experiments.simulated import simulated_datasets
 from clocs.experiments.steps import PAPER, SIMULATED, Profile
+from clocs.ray_cluster import connect, nodes
 from clocs.training.device import pick_device
 
 SIMULATED_NAME = "synthetic"
@@ -37,6 +40,7 @@ def reproduce(
     members: int = MEMBERS,
     parallel: int = 1,
     retry: bool = False,
+    ray: str | None = None,
     on_progress: Callable[[GridProgress], None] = lambda progress: None,
 ) -> GridStatus:
     """Run tables and figures of the paper, as far as they are not done.
@@ -53,35 +57,39 @@ def reproduce(
         seconds: Time limit: no new work begins after it, and the next call resumes.
         members: The most encoders to train downstream at once.
         parallel: Worker threads; on a GPU each has its own stream, because the small kernels of
-            one fleet leave room for another's.
+            one fleet leave room for another's. On a cluster, how many tasks share one GPU.
         retry: Run again what failed before.
+        ray: Compute on a Ray cluster, 'auto' or its address. Every node sees `stores` under the
+            same path; this process alone writes to `out`.
         on_progress: Called after each piece of work.
     """
     began = time.monotonic()
     folder = Path(out)
     cells = not_known(cells_of(names, only), [Path(one) for one in known])
-    library, profile = _open_data(None if stores is None else Path(stores), dataset)
-    chosen = pick_device(device)
+    place = None if stores is None else Path(stores)
+    library, profile = _open_data(place, dataset)
     if retry:
         with closing(open_ledger(folder)) as ledger:
             ledger.forget_failures()
-    stop = Event()
+    common: dict[str, Any] = {"seeds": seeds, "members": members, "on_progress": on_progress}
+
+    def left() -> float | None:
+        return None if seconds is None else seconds - (time.monotonic() - began)
+
+    if ray is not None:
+        with connect(ray), closing(open_ledger(folder)) as ledger:
+            kind = device or ("cuda" if any(node.gpus for node in nodes()) else "cpu")
+            options = common | {"device": kind, "seconds": left()}
+            owner = ClusterRunner(
+                ledger, library, profile, stores=place, sharing=parallel, **options
+            )
+            return owner.work(cells)
+    chosen, stop = pick_device(device), Event()
 
     def work() -> GridStatus:
-        left = None if seconds is None else seconds - (time.monotonic() - began)
         with closing(open_ledger(folder)) as ledger, _own_stream(chosen, parallel):
-            runner = Runner(
-                ledger,
-                library,
-                profile,
-                seeds=seeds,
-                device=chosen,
-                seconds=left,
-                members=members,
-                stop=stop,
-                on_progress=on_progress,
-            )
-            return runner.work(cells)
+            options = common | {"device": chosen, "seconds": left(), "stop": stop}
+            return Runner(ledger, library, profile, **options).work(cells)
 
     if parallel == 1:
         return work()
@@ -100,7 +108,7 @@ def _open_data(stores: Path | None, dataset: str | None) -> tuple[Library, Profi
             raise SettingError(
                 f"`dataset` is {dataset}; it can only be {SIMULATED_NAME}, and not with `stores`"
             )
-        return library_of(simulated_datasets()), SIMULATED
+        return simulated_library(), SIMULATED
     if stores is None:
         raise SettingError(
             f"give the folder of prepared stores as `stores`, or {SIMULATED_NAME} as `dataset`"

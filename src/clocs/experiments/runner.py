@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import time
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,20 +16,19 @@ from threading import Event
 
 import torch
 
-from clocs.errors import ClocsError
+from clocs.experiments.attempts import Attempt, counts_of, try_to_learn, try_to_score
 from clocs.experiments.data import Library
 from clocs.experiments.grid import Cell, Pretraining
-from clocs.experiments.ledger import Ledger, versions
+from clocs.experiments.ledger import Ledger
 from clocs.experiments.pricing import Rates, duration
-from clocs.experiments.steps import Profile, Throughput, learn, score
-from clocs.training.loop import Epoch
+from clocs.experiments.steps import Profile
 
 MEMBERS = 45  # trained downstream at once: nine groups of five seeds
-_POLL = 0.5  # seconds between checks of what other processes do
-_REMEDY = "give a new folder as `out`"
+POLL = 0.5  # seconds between checks of what other processes do
+REMEDY = "give a new folder as `out`"
 
 
-class TimeIsOver(Exception):  # noqa: N818 (it is no error)
+class TimeIsOver(BaseException):  # not an Exception: no step keeps it as an error
     """The time limit is reached; unfinished work goes back to the queue."""
 
 
@@ -118,7 +116,7 @@ class Runner:
 
     def work(self, cells: Sequence[Cell]) -> GridStatus:
         """Compute what these cells lack, and wait for what other processes are computing."""
-        self.ledger.settle("profile", {**asdict(self.profile), "seeds": None}, _REMEDY)
+        self.ledger.settle("profile", {**asdict(self.profile), "seeds": None}, REMEDY)
         able = [cell for cell in cells if why_not(self.library, cell) is None]
         runs = self.ledger.runs()
         rates = Rates.of(runs.values(), self.device.type, self.profile)
@@ -129,9 +127,9 @@ class Runner:
             key=lambda encoder: -rates.pretraining_seconds(encoder, self.seeds),
         )
         for name in sorted({e.dataset for e in encoders} | {cell.downstream for cell in able}):
-            self.ledger.settle(f"data of {name}", self.library.sources[name].content, _REMEDY)
+            self.ledger.settle(f"data of {name}", self.library.sources[name].content, REMEDY)
         for name, source in self.library.sources.items():
-            self.ledger.settle(f"leads of {name}", source.leads, _REMEDY)
+            self.ledger.settle(f"leads of {name}", source.leads, REMEDY)
         for encoder in encoders:
             settings = asdict(encoder)
             self.ledger.add(run_name(encoder, self.seeds), "pretrain", settings, self.seeds)
@@ -183,10 +181,14 @@ class Runner:
             if ready and not pending and self._evaluate(ready):
                 return True
         if waiting or unsettled:
-            self._check_time()
-            time.sleep(_POLL)
+            self._wait()
             return True
         return False
+
+    def _wait(self) -> None:
+        """For what others are doing."""
+        self._check_time()
+        time.sleep(POLL)
 
     def _open(self, states: Mapping[str, str], what: Pretraining | Cell) -> bool:
         return states[run_name(what, self.seeds)] in ("waiting", "running")
@@ -203,48 +205,46 @@ class Runner:
         with self.ledger.claim(name) as claimed:
             if not claimed:
                 return False
-            began, throughput = time.monotonic(), Throughput()
-            folder = Path("pretrained") / encoder.name / f"seeds{self.seeds}"
-
-            def on_epoch(epoch: Epoch) -> None:
-                throughput.add(epoch)
-                self._check_time()
-
+            began = time.monotonic()
             try:
-                result = learn(
+                attempt = try_to_learn(
                     encoder,
-                    self.ledger.folder / folder,
+                    self.ledger.folder / self._place(encoder),
                     self.library,
                     self.profile,
                     seeds=self.seeds,
                     device=self.device,
-                    on_epoch=on_epoch,
+                    on_epoch=lambda epoch: self._check_time(),
                 )
             except TimeIsOver:
                 self.ledger.put_back(name, seconds=time.monotonic() - began)
                 raise
-            except Exception as error:
-                self._fail(name, _text(error), time.monotonic() - began)
-            else:
-                seconds = time.monotonic() - began
-                self.ledger.finish(
-                    name,
-                    result | throughput.json(),
-                    seconds=seconds,
-                    versions=versions(self.device.type),
-                    checkpoint=str(folder),
-                )
-                self._report(f"trained {encoder.name} in {seconds:.1f} s{throughput}", 1)
+            self._record_encoder(encoder, attempt)
         self._tidy()
         return True
+
+    def _place(self, encoder: Pretraining) -> Path:
+        """Of an encoder's files, below the ledger's folder."""
+        return Path("pretrained") / encoder.name / f"seeds{self.seeds}"
+
+    def _record_encoder(self, encoder: Pretraining, attempt: Attempt) -> None:
+        name = run_name(encoder, self.seeds)
+        if attempt.error:
+            self._fail(name, attempt)
+            return
+        self.ledger.finish(
+            name,
+            attempt.results[0],
+            seconds=attempt.seconds,
+            versions=attempt.versions,
+            checkpoint=str(self._place(encoder)),
+        )
+        self._report(f"trained {encoder.name} in {attempt.seconds:.1f} s{attempt.speed}", 1)
 
     def _evaluate(self, cells: Sequence[Cell]) -> bool:
         """Score encoders on one downstream set; False if other processes are scoring them."""
         most = max(1, self.members // self.seeds)
-        rates = Rates.of(self.ledger.runs().values(), self.device.type, self.profile)
-        # do not begin what cannot end in time; but something may always begin
-        worked = time.monotonic() - self._began > 60
-        self._check_time(rates.job_seconds(cells[:most], self.seeds) if worked else 0.0)
+        self._check_time_to_score(cells[:most])
         by_name = {run_name(cell, self.seeds): cell for cell in cells}
         with self.ledger.claim(*by_name, limit=most) as claimed:
             if not claimed:
@@ -253,57 +253,56 @@ class Runner:
             self._score([by_name[name] for name in claimed])
         return True
 
+    def _check_time_to_score(self, cells: Sequence[Cell]) -> None:
+        """Do not begin what cannot end in time; but something may always begin."""
+        rates = Rates.of(self.ledger.runs().values(), self.device.type, self.profile)
+        worked = time.monotonic() - self._began > 60
+        self._check_time(rates.job_seconds(cells, self.seeds) if worked else 0.0)
+
     def _count(self, cell: Cell) -> None:
         """Record the size of a dataset, for the report."""
         name = f"counts of {cell.downstream}"
         if name not in self.ledger.facts():
-            frames = self.library.frames(cell.downstream, leads=cell.pretraining.leads)
-            counts = {
-                "recordings": len(frames.recording_ids),
-                "patients": len(frames.patient_ids),
-                "frames": len(frames),
-                "patients_by_part": [len(frames.patients_of(part)) for part in range(3)],
-            }
-            self.ledger.settle(name, counts, _REMEDY)
+            self.ledger.settle(name, counts_of(self.library, cell), REMEDY)
 
     def _score(self, cells: Sequence[Cell]) -> None:
-        """Score one fleet; if it fails, its halves, so that one bad run spoils no other."""
-        names = [run_name(cell, self.seeds) for cell in cells]
-        began, failure = time.monotonic(), ""
+        """Score one fleet."""
         try:
             folders = [self._folder(cell.pretraining) for cell in cells]
-            results = score(cells, folders, self.library, self.profile, device=self.device)
+            attempt = try_to_score(cells, folders, self.library, self.profile, device=self.device)
         except KeyboardInterrupt:
-            for name in names:
-                self.ledger.put_back(name, seconds=0.0)
+            for cell in cells:
+                self.ledger.put_back(run_name(cell, self.seeds), seconds=0.0)
             raise
-        except Exception as error:
-            failure = _text(error)  # keeps no reference to memory on the device
         self._tidy()
-        if failure and len(cells) == 1:
-            self._fail(names[0], failure, time.monotonic() - began)
+        self._record_scores(cells, attempt)
+
+    def _record_scores(self, cells: Sequence[Cell], attempt: Attempt) -> None:
+        """What came of a fleet; if it failed, its halves are tried: one bad run spoils no other."""
+        names = [run_name(cell, self.seeds) for cell in cells]
+        if attempt.error and len(cells) == 1:
+            self._fail(names[0], attempt)
             return
-        if failure:
+        if attempt.error:
             half = len(cells) // 2
             self._score(cells[:half])
             self._score(cells[half:])
             return
-        seconds = time.monotonic() - began
-        for name, result in zip(names, results, strict=True):
+        for name, result in zip(names, attempt.results, strict=True):
             self.ledger.finish(
-                name, result, seconds=seconds / len(cells), versions=versions(self.device.type)
+                name, result, seconds=attempt.seconds / len(cells), versions=attempt.versions
             )
         many = f"{len(cells)} encoders" if len(cells) > 1 else cells[0].pretraining.name
-        self._report(f"scored {many}: {cells[0].job} in {seconds:.1f} s", len(cells))
+        self._report(f"scored {many}: {cells[0].job} in {attempt.seconds:.1f} s", len(cells))
 
     def _folder(self, encoder: Pretraining) -> Path:
         run = self.ledger.run(run_name(encoder, self.seeds))
         assert run is not None and run.checkpoint is not None  # cells are ready only then
         return self.ledger.folder / run.checkpoint
 
-    def _fail(self, name: str, error: str, seconds: float) -> None:
-        self.ledger.fail(name, error, seconds=seconds)
-        self._report(f"failed {name}: {last_line(error)}", 1)
+    def _fail(self, name: str, attempt: Attempt) -> None:
+        self.ledger.fail(name, attempt.error, seconds=attempt.seconds)
+        self._report(f"failed {name}: {last_line(attempt.error)}", 1)
 
     def _tidy(self) -> None:
         """Free the memory of captured graphs, which they keep until collected."""
@@ -330,11 +329,6 @@ class Runner:
             left=len(able) - done - failed,
             seconds=time.monotonic() - self._began,
         )
-
-
-def _text(error: Exception) -> str:
-    """What the ledger keeps of an error: the message of our own, the traceback of others."""
-    return str(error) if isinstance(error, ClocsError) else traceback.format_exc()
 
 
 def last_line(text: str | None) -> str:

@@ -1,0 +1,189 @@
+"""A grid on a Ray cluster of two nodes, both on this machine; one of them is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import psutil
+import pytest
+
+from clocs.errors import SettingError
+from clocs.experiments import cluster_runner
+from clocs.experiments.attempts import Attempt, Files, Site, score_on_node
+from clocs.experiments.cells import Cell, Pretraining
+from clocs.experiments.ledger import open_ledger
+from clocs.experiments.reproduce import reproduce
+from clocs.experiments.runner import GridProgress
+from clocs.experiments.steps import SIMULATED
+from clocs.ray_cluster import ClusterError, Needs, Tasks, connect, nodes, run_all
+
+ray = pytest.importorskip("ray", reason="ray is not installed")
+NODE: dict[str, Any] = {
+    "num_cpus": 1,
+    "object_store_memory": 80 * 2**20,
+    "include_dashboard": False,
+}
+# a busy machine may answer late; one that refuses the connection is dead after ten tries
+PATIENT = {
+    "health_check_period_ms": 500,
+    "health_check_timeout_ms": 120_000,
+    "health_check_failure_threshold": 10,
+    "worker_register_timeout_seconds": 300,
+}
+GRID = partial(
+    reproduce, "table-1", dataset="synthetic", seeds=1, only=["random,cmsc", "downstream=chapman"]
+)
+LIMIT = 1200.0  # seconds after which a grid gives up, and its test fails
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """Two nodes; nothing of them is left afterwards."""
+    from ray import cluster_utils
+
+    make: Any = cluster_utils.Cluster  # without types
+    before = set(psutil.Process().children(recursive=True))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.delenv("RAY_ADDRESS", raising=False)
+        started = make(initialize_head=True, head_node_args=NODE | {"_system_config": PATIENT})
+        try:
+            started.add_node(**NODE)
+            with connect(started.address):  # by all tests, so that workers import torch once
+                yield started
+            assert not ray.is_initialized()
+        finally:
+            processes = set(psutil.Process().children(recursive=True)) - before
+            started.shutdown()
+            for one in psutil.wait_procs(processes, timeout=60)[1]:
+                one.kill()
+
+
+def scores(folder: Path) -> dict[str, Any]:
+    """What the runs of a folder found, without how long it took."""
+    with closing(open_ledger(folder, create=False)) as ledger:
+        runs, draws = ledger.runs(), ledger.draws()
+    assert {run.state for run in runs.values()} == {"done"}
+    kept = {
+        name: {k: v for k, v in (run.result or {}).items() if not k.startswith("measured")}
+        for name, run in runs.items()
+    }
+    return {"results": json.loads(json.dumps(kept)), "draws": draws}
+
+
+def test_a_cluster_says_what_it_has_and_runs_what_is_asked(cluster: Any, tmp_path: Path) -> None:
+    def square(number: int) -> int:
+        (tmp_path / str(number)).touch()
+        return number * number
+
+    assert [node.cpus for node in nodes()] == [1, 1]
+    taken = iter(range(6))
+    found = run_all(square, taken, needs=Needs(), outstanding=2)
+    first = next(found)
+    assert next(taken) <= 3  # no more than two are handed over at a time
+    rest = dict([first, *found])
+    assert rest.items() <= {n: n * n for n in range(6)}.items() and len(rest) == 5
+    with pytest.raises(SettingError, match=r"no machine .* \(64 CPUs\)"):
+        list(run_all(square, [1], needs=Needs(cpus=64)))
+
+
+def test_a_dying_worker_is_tried_again_and_an_error_raised_as_it_is(
+    cluster: Any, tmp_path: Path
+) -> None:
+    def dies_once(marker: Path) -> str:
+        if not marker.exists():
+            marker.touch()
+            os._exit(1)
+        return "lived"
+
+    def refuses(word: str) -> None:
+        raise SettingError(f"{word} is not welcome")
+
+    assert [r for _, r in run_all(dies_once, [tmp_path / "a"], needs=Needs())] == ["lived"]
+    with pytest.raises(SettingError, match="cmlc is not welcome"):
+        list(run_all(refuses, ["cmlc"], needs=Needs()))
+    with Tasks[str]() as tasks:
+        tasks.start("b", dies_once, tmp_path / "b", needs=Needs(), retries=0)
+        ((_, result),) = tasks.finished(LIMIT)
+        with pytest.raises(ClusterError, match="a task was lost"):
+            result()
+
+
+def test_a_fleet_that_fails_is_halved_so_that_one_bad_run_spoils_no_other(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def trains_nothing(site: Site, encoder: Pretraining) -> Attempt:
+        return Attempt(1.0, [{}], files={"seed-0.json": b"{}"})
+
+    def refuses_cmsc(site: Site, cells: Sequence[Cell], encoders: Sequence[Files]) -> Attempt:
+        assert all(files == {"seed-0.json": b"{}"} for files in encoders)
+        if any(cell.pretraining.method == "cmsc" for cell in cells):
+            return Attempt(error="cmsc is not welcome")
+        return Attempt(1.0, [{}] * len(cells))
+
+    monkeypatch.setattr(cluster_runner, "learn_on_node", trains_nothing)
+    monkeypatch.setattr(cluster_runner, "score_on_node", refuses_cmsc)
+    status = GRID(out=tmp_path, ray=cluster.address, seconds=LIMIT)
+    assert (status.done, status.failed, status.left) == (1, 1, 0)
+    with closing(open_ledger(tmp_path, create=False)) as ledger:
+        failed = [run for run in ledger.runs().values() if run.state == "failed"]
+    assert [(run.kind, run.error) for run in failed] == [("linear", "cmsc is not welcome")]
+
+
+def test_an_interrupted_driver_and_a_killed_node_cost_no_result_and_change_none(
+    cluster: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def interrupt(progress: GridProgress) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        GRID(out=tmp_path / "cluster", ray=cluster.address, seconds=LIMIT, on_progress=interrupt)
+    with closing(open_ledger(tmp_path / "cluster", create=False)) as ledger:
+        assert sorted(ledger.states().values()) == ["done", "waiting", "waiting", "waiting"]
+
+    (victim,) = cluster.worker_nodes
+    lost, markers = victim.node_id, tmp_path / "markers"
+    markers.mkdir()
+
+    def one_node_never_ends(
+        site: Site, cells: Sequence[Cell], encoders: Sequence[Files]
+    ) -> Attempt:
+        here = ray.get_runtime_context().get_node_id()
+        (markers / here).touch()
+        while here == lost or not (markers / lost).exists():
+            time.sleep(0.05)
+        return score_on_node(site, cells, encoders)
+
+    def kill() -> None:
+        while not (markers / lost).exists():
+            time.sleep(0.05)
+        cluster.remove_node(victim, allow_graceful=False)
+
+    monkeypatch.setattr(cluster_runner, "score_on_node", one_node_never_ends)
+    killer = Thread(target=kill, daemon=True)
+    killer.start()
+    # fleets of one, so that there are two of them
+    status = GRID(out=tmp_path / "cluster", ray=cluster.address, seconds=LIMIT, members=1)
+    assert not capsys.readouterr().out  # what Ray says of the node would be among our JSON
+    assert status.complete and status.done == 2
+    killer.join()
+    assert {path.name for path in markers.iterdir()} == {lost, cluster.head_node.node_id}
+    GRID(out=tmp_path / "here", device="cpu", members=1)
+    assert scores(tmp_path / "cluster") == scores(tmp_path / "here")
+
+
+def test_a_node_that_sees_other_data_is_refused() -> None:
+    site = Site(None, {"chapman": "another"}, SIMULATED, seeds=1, device="cpu")
+    with pytest.raises(SettingError, match="a node sees another version of chapman in"):
+        site.library("chapman")
