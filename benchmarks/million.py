@@ -7,7 +7,7 @@ patient. They are drawn from simulated patients: stretched in time, scaled, and 
 own, in some 50 µs each, so that preparing them is measured and not the simulator.
 
 Each step is a process of its own. Its peak memory is that of all its processes together, looked at
-twenty times a second: `memory` is what only they can give back, `mapped` the files beside it that
+ten times a second: `memory` is what only they can give back, `mapped` the files beside it that
 the system can drop whenever it needs the room. Finished steps are kept in results.json in the work
 folder, and are not run again.
 """
@@ -130,7 +130,7 @@ def watched(process: int) -> Iterator[Callable[[], Memory]]:
     peak, ended = [Memory()], threading.Event()
 
     def look() -> None:
-        while not ended.wait(0.05):
+        while not ended.wait(0.1):
             peak[0] = peak[0].most(memory_of(process))
 
     thread = threading.Thread(target=look)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from clocs.evaluation.logistic import LogisticRegression
 
 _FEWEST = 20  # labelled training patients
-_MOST = 50_000  # of each part; in the order of pseudonyms, so that they are a random sample
+_MOST = 20_000  # of each part; in the order of pseudonyms, so that they are a random sample
 
 
 @dataclass(frozen=True)
