@@ -281,10 +281,14 @@ def _targets(
     Labels are the recording's, or the label of the episode that covers the frame's first sample.
     """
     code = {label: i for i, label in enumerate(classes)}
-    whole = np.zeros((len(table), len(classes)), np.uint8)
-    for i, names in enumerate(table["labels"].to_list()):
-        whole[i, [code[name] for name in names if name in code]] = 1
-    target = whole[cuts.recording]
+    # There are few distinct sets of labels: look up each once.
+    sets = table["labels"].list.join("\0")
+    kinds = sets.unique()
+    whole = np.zeros((len(kinds), len(classes)), np.uint8)
+    for i, names in enumerate(kinds.to_list()):
+        whole[i, [code[name] for name in names.split("\0") if name in code]] = 1
+    kind = sets.replace_strict(kinds, np.arange(len(kinds)), return_dtype=pl.Int64).to_numpy()
+    target: NDArray[np.uint8] = whole[kind[cuts.recording]]
     target[labelled.by_episode] = 0
     rows = np.flatnonzero(labelled.label >= 0)
     target[rows, labelled.label[rows]] = 1

@@ -99,7 +99,7 @@ def frame_rows(
     kinds, kind = np.unique(plan.target[keep], axis=0, return_inverse=True)
     names = np.array(plan.store.manifest.labels)
     sets = pl.Series([names[row > 0].tolist() for row in kinds], dtype=pl.List(pl.String))
-    table = plan.table[recording]
+    table = plan.table.select("patient", "id", "age", "sex", "digest")[recording]
     return make_rows(
         {
             "dataset": pl.Series([plan.store.manifest.dataset]).new_from_index(0, table.height),
@@ -108,7 +108,7 @@ def frame_rows(
             "segment": plan.cuts.frame[keep].astype(np.int32),
             "lead": pl.Series(names_of_leads)[lead],
             "labels": sets[kind.ravel()],
-            "split": np.array(PARTS)[plan.split[plan.patient[recording]]],
+            "split": pl.Series(PARTS)[plan.split[plan.patient[recording]]],
             "age": table["age"],
             "sex": table["sex"],
             "digest": table["digest"],
