@@ -19,8 +19,8 @@ CALLED = {
 }
 COMES_WITH = {"triton": "torch", "starlette": "fastapi", "pydantic": "fastapi", "click": "typer"}
 FOR_TESTS = ("dev", "kernels-test")
-# imported by FastAPI to read uploads, and by polars to read Excel
-UNIMPORTED = {"fastexcel", "python-multipart"}
+# imported by FastAPI to read uploads, by polars to read Excel, and by fsspec to reach s3://
+UNIMPORTED = {"fastexcel", "python-multipart", "s3fs"}
 
 
 def imported() -> set[str]:

@@ -17,6 +17,7 @@ from clocs.cli.messages import in_options
 from clocs.cli.options import Json, with_options_of
 from clocs.datasets.table import DATASETS
 from clocs.errors import SettingError
+from clocs.formats.addresses import place_of
 from clocs.recording import Filters
 
 EXAMPLE = "Example: clocs prepare chapman ~/Downloads/ECGDataDenoised.zip --out chapman"
@@ -29,9 +30,13 @@ def prepare(
     name: Annotated[str, typer.Argument(help=f"Name of the dataset: {_NAMES}.")],
     source: Annotated[
         Path | None,
-        typer.Argument(help=f"Folder, or zip as downloaded; none for {_WITHOUT_SOURCE}."),
+        typer.Argument(
+            help=f"Folder, zip as downloaded, or address (s3://…); none for {_WITHOUT_SOURCE}."
+        ),
     ] = None,
-    store: Annotated[Path, typer.Option("--out", help="Folder of the store.")] = Path("store"),
+    store: Annotated[Path, typer.Option("--out", help="Folder of the store, or address.")] = Path(
+        "store"
+    ),
     workers: Annotated[
         int | None,
         typer.Option(help="Number of reading processes (default: one per core).", min=1),
@@ -99,7 +104,8 @@ def prepare(
         print_json(facts)
         return
     out.print(store_tables(facts))
-    out.print(f"\nThe store is {store}. Next: clocs pretrain {store} --method cmsc --out runs/cmsc")
+    where = place_of(store)
+    out.print(f"\nThe store is {where}. Next: clocs pretrain {where} --method cmsc --out runs/cmsc")
 
 
 def _frequencies(band_pass: str | None) -> tuple[float, float] | None:
@@ -127,7 +133,8 @@ def _show(
     as_json: bool,
 ) -> None:
     """What was understood, and the command that does it."""
-    words = ["clocs", "prepare", name, *([str(source)] if source else []), "--out", str(store)]
+    words = ["clocs", "prepare", name, *([str(place_of(source))] if source else [])]
+    words += ["--out", str(place_of(store))]
     facts = clocs.preview(name, source, workers=workers, **options)
     if save and source is not None:
         from clocs.datasets.folder import save_folder_options

@@ -12,6 +12,7 @@ from typing import Any
 from clocs.datasets.table_files import name_inside
 from clocs.errors import SettingError, UnusableError
 from clocs.files import write_atomic
+from clocs.formats.addresses import last_name
 from clocs.formats.source import OPTIONS_FILE, Source
 from clocs.limits import MOST_HEADER_BYTES
 from clocs.registry import Option, chosen_options
@@ -105,7 +106,7 @@ class FolderOptions:
         texts = {name: text_of(value) for name, value in self.given().items()}
         for name in ("labels", "codes"):
             if name in texts:
-                texts[name] = texts[name].replace("\\", "/").rpartition("/")[2]
+                texts[name] = last_name(texts[name])
         return texts
 
 
@@ -158,7 +159,9 @@ def save_options(options: FolderOptions, source: Source) -> Path:
             where = inside or str(Path(given).resolve())
             values: dict[str, Any] = {name: where}
             options = replace(options, **values)
-    folder = source.path if source.path.is_dir() else source.path.parent
+    if not isinstance(source.path, Path):
+        raise SettingError(f"`save` writes beside the data, but {source.path} is only read")
+    folder = source.path if source.is_folder else source.path.parent
     lines = [f"{name} = {_toml(value)}" for name, value in options.given().items()]
     text = "# Options of `clocs prepare folder`, which reads this file.\n" + "\n".join(lines)
     write_atomic(folder / OPTIONS_FILE, f"{text}\n".encode())

@@ -17,6 +17,7 @@ from clocs.datasets.label_table import (
 from clocs.datasets.recording_names import Names, PatientNames, RecordingNames
 from clocs.datasets.table_files import TABLES, find_table, read_table
 from clocs.errors import SettingError
+from clocs.formats.addresses import last_name
 from clocs.formats.read import known_suffixes
 from clocs.formats.source import Source
 
@@ -34,7 +35,7 @@ class FolderTables:
         self._table: bytes | None = None
         self.codes: dict[str, str] | None = None
         if options.labels is not None and options.labels.partition(":")[0] not in _NO_TABLE:
-            self.name = options.labels.replace("\\", "/").rpartition("/")[2]
+            self.name = last_name(options.labels)
             self._table = self._read(source, options.labels, "labels")
         if options.codes is not None:
             data = self._read(source, options.codes, "codes")

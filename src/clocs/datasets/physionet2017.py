@@ -89,7 +89,7 @@ def _tables(source: Source, names: tuple[str, ...]) -> list[bytes]:
         found = listing.tables(source, name)
         if found:
             return found
-    where = "into the folder" if source.path.is_dir() else "beside the zip"
+    where = "into the folder" if source.is_folder else "beside the zip"
     raise SourceError(
         f"{source.path} has no {names[-1]}, which holds the labels; put {names[-1]} {where}"
     )

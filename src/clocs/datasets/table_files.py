@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clocs.errors import SettingError, SourceError, UnusableError
+from clocs.formats.addresses import Address, place_of, remote_file
 from clocs.formats.source import Source
 from clocs.limits import MOST_TABLE_BYTES, check_size
 
@@ -38,13 +39,15 @@ def find_table(source: Source, given: str, *, option: str) -> tuple[str, bytes]:
     try:
         if inside:
             return inside, source.read(inside, MOST_TABLE_BYTES)
+        if isinstance(place := place_of(given), Address):
+            return "", remote_file(place).read(MOST_TABLE_BYTES)
         path = _on_disk(given)
         if path is not None:
             check_size(path.stat().st_size, packed=1 << 40, name=given, most=MOST_TABLE_BYTES)
             return "", path.read_bytes()
         beside = source.beside(given, MOST_TABLE_BYTES)
     except UnusableError as error:
-        raise SourceError(f"{given} cannot be read: {error.detail}") from None
+        raise SourceError(f"{place_of(given)} cannot be read: {error.detail}") from None
     except OSError as error:
         raise SourceError(f"{given} cannot be read ({error.strerror})") from None
     if beside is None:
@@ -69,8 +72,11 @@ def name_inside(source: Source, given: str) -> str:
     name = given.replace("\\", "/").removeprefix("./")
     if name in source:
         return name
+    if isinstance(place := place_of(given), Address):
+        own = place.inside(source.path) if isinstance(source.path, Address) else ""
+        return own if own in source else ""
     path = _on_disk(given)
-    if path is not None and source.path.is_dir():
+    if path is not None and isinstance(source.path, Path) and source.is_folder:
         root = source.path.resolve()
         resolved = path.resolve()
         if resolved.is_relative_to(root):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from clocs.errors import ClocsError, SettingError, SourceError, UnusableError, printable
 from clocs.files import file_error
+from clocs.formats.addresses import Address, place_of
 from clocs.formats.base import HEAD_BYTES, FileFormat, ReadOptions
 from clocs.formats.recognise import recognise, recording_files
 from clocs.formats.source import Source, open_files, open_source
@@ -39,7 +40,8 @@ def read(
 
     Args:
         path: A file of any format that clocs knows, recognised by its content: a WFDB header (.hea)
-            or its signal file with the header beside it, EDF, a table (.csv) and others.
+            or its signal file with the header beside it, EDF, a table (.csv) and others. Or its
+            address, such as 's3://bucket/a.dcm'.
         leads: Keep these, in this order.
         rate: Samples per second, in Hz, of a file that does not give it; without it, such a file
             must hold 10 s at 500 Hz.
@@ -54,14 +56,14 @@ def read(
         UnusableError: Its content cannot be used.
         SettingError: It has no such lead or part, or `rate` or `unit` is not valid.
     """
-    found = _find_file(Path(path))
+    found = _find_file(place_of(path))
     options = options_of(leads=leads, rate=rate, unit=unit, lead_names=lead_names)
     try:
         return _chosen(found, part, options).read(options)
     except OSError as error:
         raise file_error(error, path, doing="read") from error
     except MemoryError:
-        detail = f"{path} takes more memory to read than there is"
+        detail = f"{place_of(path)} takes more memory to read than there is"
         raise UnusableError("exceeds limits", detail) from None
 
 
@@ -128,7 +130,7 @@ class Found:
     Attributes:
         name: For messages: the path given, and the name inside a zip or folder.
         format: Of the file.
-        path: The file's name in `source`; where that is None, its path.
+        path: The file's name in `source`; where that is None, its path or address.
         source: The folder or zip that holds it; None for a file named by itself.
         part: Of a file that holds several recordings, the name of this one.
     """
@@ -160,7 +162,7 @@ class Found:
         """A source that holds the file and those it needs, and its name there."""
         if self.source is not None:
             return self.source, self.path
-        file = Path(self.path)
+        file = place_of(self.path)
         name = printable(file.name)
         if not self.format.companions:
             return open_files(file.parent, [file.name]), name
@@ -177,12 +179,12 @@ def find_recordings(
     Files are recognised by their content; one that holds several recordings is found several times.
 
     Args:
-        paths: Files, folders and zips.
+        paths: Files, folders and zips, here or at addresses.
         options: As they will be read with.
     """
     found: list[Found | tuple[str, ClocsError]] = []
     seen: set[str] = set()  # a header and its signal file are one recording
-    for given in map(Path, paths):
+    for given in map(place_of, paths):
         try:
             for one in _find(given):
                 if one.name not in seen:
@@ -191,7 +193,7 @@ def find_recordings(
         except ClocsError as error:
             found.append((printable(str(given)), error))
         except OSError as error:
-            found.append((printable(str(given)), file_error(error, given, doing="read")))
+            found.append((printable(str(given)), file_error(error, str(given), doing="read")))
     return found
 
 
@@ -270,8 +272,8 @@ def _parts(one: Found, options: ReadOptions) -> list[Found | tuple[str, ClocsErr
         return [(one.name, error)]
 
 
-def _find(given: Path) -> Iterator[Found]:
-    if given.is_dir() or given.suffix.lower() == ".zip":
+def _find(given: Path | Address) -> Iterator[Found]:
+    if given.suffix.lower() == ".zip" or given.is_dir():
         source = open_source(given)
         files = recordings_in(source)
         found = [Found(f"{given}/{name}", one, name, source) for name, one in files]
@@ -283,7 +285,7 @@ def _find(given: Path) -> Iterator[Found]:
     yield _find_file(given)
 
 
-def _find_file(given: Path) -> Found:
+def _find_file(given: Path | Address) -> Found:
     """The recording that a file represents or belongs to."""
     if not given.exists():
         for one in FORMATS.values():  # as wfdb names a record: without a suffix
@@ -311,5 +313,5 @@ def _named(name: str) -> FileFormat | None:
     return next((one for one in FORMATS.values() if low.endswith(one.suffixes)), None)
 
 
-def _found(path: Path, own: FileFormat) -> Found:
-    return Found(printable(str(path)), own, str(path))
+def _found(path: Path | Address, own: FileFormat) -> Found:
+    return Found(printable(str(path)), own, path.url if isinstance(path, Address) else str(path))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from clocs.errors import UnusableError
 from clocs.formats.base import HEAD_BYTES, FileFormat
 from clocs.formats.source import Source
 
@@ -43,17 +42,15 @@ def recording_files(
     }
     found: dict[str, FileFormat] = {}
     segments: set[str] = set()
-    for name in source.names:
-        low = name.lower()
-        if any(
+    alone = [
+        name
+        for name, low in ((name, name.lower()) for name in source.names)
+        if not any(
             low.endswith(one.companions) and low[: low.rfind(".")] in stems
             for one, stems in beside.items()
-        ):
-            continue
-        try:
-            head = source.head(name, HEAD_BYTES)
-        except UnusableError:  # a damaged member of a zip: reading says so
-            head = b""
+        )
+    ]
+    for name, head in source.heads(alone, HEAD_BYTES):
         if (own := recognise(name, head, formats)) is not None:
             found[name] = own
             segments |= own.segments(source, name, head)

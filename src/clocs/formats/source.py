@@ -1,4 +1,4 @@
-r"""Source: files by name, below a folder, in a zip, or in zips inside a folder.
+r"""Source: files by name, below a folder, in a zip, in zips inside a folder, or at an address.
 
 Reads without unpacking to disk, from many threads at once. Names are printable: bytes of a file
 name that are no UTF-8 appear as `\xe9`.
@@ -8,15 +8,27 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from stat import S_ISREG
+from typing import TypeAlias
 
-from clocs.errors import SourceError, printable
-from clocs.formats.zips import JUNK, Member, Zip
+from clocs.errors import SourceError, UnusableError, printable
+from clocs.formats.addresses import (
+    Address,
+    MissingError,
+    RemoteFile,
+    each,
+    files_at,
+    list_address,
+    place_of,
+    remote_file,
+)
+from clocs.formats.zips import JUNK, Member, Zip, is_junk
 from clocs.limits import MOST_BYTES, check_size
 
+_TOGETHER = 256  # heads of files at an address that are held at a time
 OPTIONS_FILE = "clocs.toml"  # holds options of reading; no part of the fingerprint
 
 
@@ -63,11 +75,14 @@ class _Held:
         return len(self.data)
 
 
+_AnyFile: TypeAlias = _File | Member | _Held | RemoteFile
+
+
 class Source:
     """Files by name; see `open_source`.
 
     Attributes:
-        path: The folder or zip that was opened.
+        path: The folder or zip that was opened, or its address.
         names: Sorted, with forward slashes; a member of a zip inside a folder is named
             `folder/archive.zip/member`.
         fingerprint: Changes when a file's name, size or time changes, or a zip's members do.
@@ -75,8 +90,8 @@ class Source:
 
     def __init__(
         self,
-        path: Path,
-        files: Mapping[str, _File | Member | _Held],
+        path: Path | Address,
+        files: Mapping[str, _AnyFile],
         zips: list[Zip],
         fingerprint: str,
     ) -> None:
@@ -123,6 +138,22 @@ class Source:
         """The first `count` bytes of a file, or all where it has fewer; as `piece`."""
         return self.piece(name, 0, count)
 
+    def heads(self, names: Sequence[str], count: int) -> Iterator[tuple[str, bytes]]:
+        """The first bytes of these files, in order; none of a damaged member of a zip."""
+
+        def head(name: str) -> bytes:
+            try:
+                return self.head(name, count)
+            except UnusableError:  # reading says so
+                return b""
+
+        if not isinstance(self.path, Address):
+            yield from ((name, head(name)) for name in names)
+            return
+        for start in range(0, len(names), _TOGETHER):
+            some = names[start : start + _TOGETHER]
+            yield from zip(some, each(some, head), strict=True)
+
     def piece(self, name: str, start: int, count: int) -> bytes:
         """A stretch of a file without reading all of it. Thread-safe.
 
@@ -154,11 +185,11 @@ class Source:
             raise self._gone(name, error) from None
 
     def on_disk(self, name: str) -> str | None:
-        """The path of a plain file; None for a member of a zip and for a file in memory."""
+        """The path of a plain file; None for one in a zip, in memory or at an address."""
         file = self._file(name)
         return file.path if isinstance(file, _File) else None
 
-    def _file(self, name: str) -> _File | Member | _Held:
+    def _file(self, name: str) -> _AnyFile:
         file = self._files.get(name)
         if file is None:
             raise SourceError(f"{self.path} holds no file {name}; check what was given")
@@ -176,36 +207,65 @@ class Source:
         Raises:
             UnusableError: It has more than `most` bytes.
         """
-        file = self.path.parent / name
-        if self.path.is_dir() or not file.is_file():
+        if self.is_folder:
             return None
-        return _File(str(file)).read(most)
+        file = self.path.parent / name
+        if isinstance(file, Address):
+            try:
+                return remote_file(file).read(most)
+            except MissingError:
+                return None
+        return _File(str(file)).read(most) if file.is_file() else None
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether a folder was opened, not a zip."""
+        if isinstance(self.path, Address):
+            return not (len(self._zips) == 1 and str(self._zips[0].path) == str(self.path))
+        return self.path.is_dir()
+
+    def check_unchanged(self) -> None:
+        """Compare the files at an address with those of when it was opened.
+
+        Raises:
+            SourceError: Some are others: what was read of them may be of no single moment.
+        """
+        if isinstance(self.path, Address) and open_source(self.path).fingerprint != (
+            self.fingerprint
+        ):
+            raise SourceError(
+                f"files of {self.path} have changed while they were read; wait until nobody writes "
+                "them, delete what was made and start again"
+            )
 
     def close(self) -> None:
         for archive in self._zips:
             archive.close()
 
 
-def open_source(path: str | os.PathLike[str]) -> Source:
-    """Open a folder, a zip, or a folder with zips in it.
+def open_source(path: str | os.PathLike[str] | Address) -> Source:
+    """Open a folder, a zip, or a folder with zips in it, here or at an address.
+
+    Args:
+        path: A path, or an address that fsspec knows, such as 's3://bucket/folder'.
 
     Raises:
         SourceError: The path is missing, or a zip is cut short, damaged or encrypted.
     """
-    root = Path(path)
-    if not root.exists():
+    root = place_of(path)
+    if isinstance(root, Path) and not root.exists():
         raise SourceError(f"{root} does not exist; give a folder or the zip as downloaded")
-    files: dict[str, _File | Member] = {}
+    files: dict[str, _AnyFile] = {}
     zips: list[Zip] = []
     marks = hashlib.sha256()
-    for name, found, stat in _walk(root):
+    walked = _walk_address(root) if isinstance(root, Address) else _walk(root)
+    for name, found, mark in walked:
         if name != OPTIONS_FILE:
-            mark = f"{name}\0{stat.st_size}\0{stat.st_mtime_ns}\n"
-            marks.update(mark.encode(errors="replace"))
+            marks.update(f"{name}\0{mark}\n".encode(errors="replace"))
         if name and not name.lower().endswith(".zip"):
-            files[name] = _File(found)
+            files[name] = found
             continue
-        archive = Zip(Path(found))
+        archive = Zip(Path(found.path) if isinstance(found, _File) else found)
         zips.append(archive)
         prefix = f"{name}/" if name else ""
         for member in archive.members():
@@ -214,9 +274,13 @@ def open_source(path: str | os.PathLike[str]) -> Source:
     return Source(root, files, zips, marks.hexdigest()[:32])
 
 
-def open_files(folder: str | os.PathLike[str], names: Iterable[str] | None = None) -> Source:
+def open_files(
+    folder: str | os.PathLike[str] | Address, names: Iterable[str] | None = None
+) -> Source:
     """Files directly in one folder (only `names`, if given), without opening zips among them."""
-    root = Path(folder)
+    root = place_of(folder)
+    if isinstance(root, Address):
+        return Source(root, files_at(root, names), [], "")
     wanted = os.listdir(root) if names is None else names  # noqa: PTH208 (names are all we need)
     files = {}
     for name in wanted:  # text: `Path` objects would take as long as reading the files
@@ -234,14 +298,25 @@ def hold_files(files: Mapping[str, bytes]) -> Source:
     return Source(Path(), {name: _Held(data) for name, data in files.items()}, [], "")
 
 
-def _walk(root: Path) -> Iterator[tuple[str, str, os.stat_result]]:
-    """Name, path and state of all files below a folder, by name; for a file, itself, nameless."""
-    if not root.is_dir():
-        yield "", str(root), root.stat()
-        return
+def _walk_address(root: Address) -> Iterator[tuple[str, RemoteFile, str]]:
+    """As `_walk`, at an address."""
+    found = list_address(root)
+    if not found:
+        raise SourceError(f"{root} holds no files; check its bucket or host, and its path")
+    for name, file in found:
+        if not is_junk(name):
+            yield name, file, f"{file.size}\0{file.mark}"
+
+
+def _walk(root: Path) -> Iterator[tuple[str, _File, str]]:
+    """Name, file and mark of all files below a folder, by name; for a file, itself, nameless."""
     found: list[tuple[str, str, os.stat_result]] = []
-    _collect(str(root), "", found, set())
-    yield from sorted(found)
+    if root.is_dir():
+        _collect(str(root), "", found, set())
+    else:
+        found.append(("", str(root), root.stat()))
+    for name, path, state in sorted(found):
+        yield name, _File(path), f"{state.st_size}\0{state.st_mtime_ns}"
 
 
 def _collect(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import struct
 import threading
@@ -10,9 +11,10 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, Any
 
 from clocs.errors import SourceError, UnusableError
+from clocs.formats.addresses import RemoteFile
 from clocs.limits import check_size
 
 JUNK = frozenset({"__MACOSX", "Thumbs.db", "desktop.ini"})  # of operating systems
@@ -137,27 +139,26 @@ class _Inflating:
 class Zip:
     """An open zip whose members can be read by offset from any thread."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | RemoteFile) -> None:
         self.path = path
         self._lock = threading.Lock()
         self._streams: dict[str, _Inflating] = {}
         self._owner = os.getpid()
         try:
-            self._file = path.open("rb", buffering=0)
+            self._file = _opened(path)
             self._archive = zipfile.ZipFile(self._file)
         except zipfile.BadZipFile:
             raise SourceError(_not_a_zip(path)) from None
         except (OSError, ValueError, LookupError, NotImplementedError, struct.error) as error:
             raise SourceError(f"{path} cannot be read as a zip: {error}; check the file") from None
-        self._fd = self._file.fileno()
-        self.size = path.stat().st_size
+        self.size = path.size if isinstance(path, RemoteFile) else path.stat().st_size
 
-    def __reduce__(self) -> tuple[type[Zip], tuple[Path]]:
+    def __reduce__(self) -> tuple[type[Zip], tuple[Path | RemoteFile]]:
         return Zip, (self.path,)  # another process opens its own
 
     def members(self) -> Iterator[Member]:
         for info in self._archive.infolist():
-            if not info.filename or info.is_dir() or _is_junk(info.filename):
+            if not info.filename or info.is_dir() or is_junk(info.filename):
                 continue
             if info.flag_bits & 1:
                 raise SourceError(
@@ -175,8 +176,10 @@ class Zip:
             )
 
     def pread(self, size: int, offset: int) -> bytes:
+        if isinstance(self.path, RemoteFile):
+            return self.path.piece(offset, size)
         if hasattr(os, "pread"):
-            return os.pread(self._fd, size, offset)
+            return os.pread(self._file.fileno(), size, offset)
         with self._lock:  # Windows has no pread
             self._file.seek(offset)
             return self._file.read(size)
@@ -199,13 +202,13 @@ class Zip:
         try:
             with self._lock:
                 if self._owner != os.getpid():  # forked processes share a file's position
-                    self._archive = zipfile.ZipFile(self.path)
+                    self._archive = zipfile.ZipFile(_opened(self.path))
                     self._owner = os.getpid()
                 with self._archive.open(name) as member:
                     for passed in range(0, start, _STEP):
                         member.read(min(_STEP, start - passed))
                     return _read_steps(member, size)
-        except (ImportError, MemoryError):
+        except (ImportError, MemoryError, SourceError):
             raise
         except Exception as error:  # each method raises errors of its own library
             detail = f"{name} in {self.path} cannot be unpacked: {error}"
@@ -225,12 +228,48 @@ def _read_steps(member: IO[bytes], size: int) -> bytes:
     return b"".join(parts)
 
 
-def _is_junk(name: str) -> bool:
+class _Pieces(io.RawIOBase):
+    """A file at an address, read piece by piece."""
+
+    def __init__(self, file: RemoteFile) -> None:
+        self._remote, self._at = file, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._remote.size}[whence]
+        if base + offset < 0:
+            raise OSError("before the beginning")
+        self._at = base + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._remote.piece(self._at, len(buffer))
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+
+def _opened(path: Path | RemoteFile) -> IO[bytes]:
+    if isinstance(path, Path):
+        return path.open("rb", buffering=0)
+    return io.BufferedReader(_Pieces(path), _BLOCK)
+
+
+def is_junk(name: str) -> bool:
+    """Whether a file is hidden, or one of an operating system's."""
     return any(part in JUNK or part.startswith(".") for part in PurePosixPath(name).parts)
 
 
-def _not_a_zip(path: Path) -> str:
-    with path.open("rb") as file:
+def _not_a_zip(path: Path | RemoteFile) -> str:
+    with _opened(path) as file:
         started_well = file.read(2) == b"PK"
     if started_well:
         return f"{path} is a zip that is cut short or damaged; download it again"

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from clocs.errors import ClocsWarning, SettingError
+from clocs.formats.addresses import Address, place_of
 from clocs.formats.read import options_of
 from clocs.frames.make import FramePlan, leads_of_those, plan_frames
 from clocs.frames.positions import frame_count
@@ -124,21 +125,26 @@ def embed(
     return joined(made)
 
 
-def stores_and_files(sources: Sequence[object]) -> tuple[list[Store], list[Path]]:
-    """Stores, and paths of everything else."""
+def stores_and_files(sources: Sequence[object]) -> tuple[list[Store], list[Path | str]]:
+    """Stores, and paths and addresses of everything else."""
     if not sources:
         raise SettingError("there is nothing to read; give at least one store or file")
-    stores, files = [], []
+    stores: list[Store] = []
+    files: list[Path | str] = []
     for source in sources:
         if not isinstance(source, Store | str | os.PathLike):
             raise SettingError(
                 "`sources` are stores, or the paths of files, folders and zips, not "
                 f"{type(source).__name__}; save a signal as a file (.csv, .hea) first"
             )
-        if isinstance(source, Store) or (Path(source) / MANIFEST).is_file():
-            stores.append(as_store(source if isinstance(source, Store) else Path(source)))
+        if isinstance(source, Store):
+            stores.append(source)
+            continue
+        place = place_of(source)
+        if (place / MANIFEST).is_file():
+            stores.append(as_store(place))
         else:
-            files.append(Path(source))
+            files.append(place.url if isinstance(place, Address) else place)
     return stores, files
 
 

@@ -25,6 +25,8 @@ from clocs.datasets.base import Dataset, Listing, Quarantined
 from clocs.datasets.listing import without_repeats
 from clocs.errors import ClocsWarning, StoreError, printable
 from clocs.files import file_error, leftovers, write_atomic
+from clocs.formats.addresses import Address
+from clocs.formats.source import Source
 from clocs.locks import LOCK, locked
 from clocs.recording import Filters
 from clocs.store import chunks
@@ -91,6 +93,12 @@ def _already(dataset: Dataset, listing: Listing, out: Path, filters: Filters) ->
     return store
 
 
+def check_source(dataset: Dataset) -> None:
+    """SourceError where files at an address have changed while they were read."""
+    if isinstance(source := getattr(dataset, "source", None), Source):
+        source.check_unchanged()
+
+
 def differences(made: Manifest, dataset: Dataset, fingerprint: str, filters: Filters) -> str:
     """What of a store is another than it would be if it were made now, in words."""
     same = {
@@ -131,6 +139,8 @@ def _write(
             done += len(batch)
             report(done, len(entries))
         writer.finish()
+    if not getattr(dataset, "may_be_empty", False):  # shards: once, when they are joined
+        check_source(dataset)
     _complete(dataset, listing, out, journal, [*listing.quarantined, *repeated], filters)
 
 
@@ -198,6 +208,8 @@ def source_name(dataset: Dataset) -> str:
     """What was read, without its place on this machine; empty for datasets without a source."""
     source = getattr(dataset, "source", None)
     path = getattr(source, "path", source)
+    if isinstance(path, Address):
+        return printable(path.name)
     return printable(Path(path).name) if isinstance(path, str | Path) else ""
 
 

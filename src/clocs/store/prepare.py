@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from clocs.datasets.base import Dataset
 from clocs.datasets.table import open_dataset
 from clocs.errors import SettingError
+from clocs.formats.addresses import Address, place_of
 from clocs.recording import Filters
-from clocs.store.workers import start_workers
+from clocs.store.workers import Workers, start_workers
 
 if TYPE_CHECKING:
     from clocs.store.store import Store
@@ -41,8 +42,9 @@ def prepare(
     Args:
         name: One of `clocs.datasets.table.DATASETS`: 'chapman', 'synthetic' …; or a dataset of
             your own, an object (docs/own-datasets.md).
-        source: A folder or the zip as downloaded; None for 'synthetic'.
-        out: The store's folder, made where it does not exist.
+        source: A folder or the zip as downloaded, or its address, such as 's3://bucket/folder'
+            (docs/archives.md); None for 'synthetic'.
+        out: The store's folder, made where it does not exist. Or an address to upload it to.
         workers: Number of reading processes; by default one per core, at most 16.
         progress: Called with (recordings done, recordings in total).
         filters: What to filter recordings by, in training and wherever the encoder is used; the
@@ -56,7 +58,9 @@ def prepare(
             others for folder (docs/own-ecgs.md); `patients`, `seed`, `recordings`, `seconds`,
             `rate` for synthetic.
     """
-    _refuse_inside(Path(out), source)
+    place = place_of(out)
+    if source is not None:
+        _refuse_inside(place, place_of(source))
     if isinstance(name, str):
         dataset = open_dataset(name, source, **options)
     elif source is None and not options:
@@ -66,7 +70,7 @@ def prepare(
         raise SettingError(f"a dataset of your own has its source and options; leave out {given}")
     return prepare_dataset(
         dataset,
-        Path(out),
+        place,
         workers=workers,
         progress=progress,
         filters=filters,
@@ -75,10 +79,14 @@ def prepare(
     )
 
 
-def _refuse_inside(out: Path, source: Path | str | None) -> None:
+def _refuse_inside(out: Path | Address, source: Path | Address) -> None:
     """A store among the files that are read would itself be read the next time."""
-    folder = None if source is None else Path(source).resolve()
-    if folder is not None and folder.is_dir() and out.resolve().is_relative_to(folder):
+    if isinstance(out, Address):
+        inside = isinstance(source, Address) and bool((out / "manifest.json").inside(source))
+    else:
+        folder = source.resolve() if isinstance(source, Path) else None
+        inside = folder is not None and folder.is_dir() and out.resolve().is_relative_to(folder)
+    if inside:
         raise SettingError(
             f"`out` is {out}, which lies in the source {source}; give a folder outside of it"
         )
@@ -86,7 +94,7 @@ def _refuse_inside(out: Path, source: Path | str | None) -> None:
 
 def prepare_dataset(
     dataset: Dataset,
-    out: Path,
+    out: Path | Address,
     *,
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -111,19 +119,27 @@ def prepare_dataset(
         local = workers if ray is None else None  # to list, and perhaps to read who is who
         readers = opened.enter_context(closing(start_workers(dataset, local)))
         # What is imported from here on has threads, after which nobody may fork.
-        if shards is None:
-            from clocs.store.assembly import assemble
-
-            return assemble(dataset, Path(out), readers, progress, filters)
-        from clocs.store.shards import one_after_another, prepare_shards
-
         filters = filters or Filters()
-        if ray is None:
-            make = one_after_another(dataset, readers, progress, filters)
-        else:
-            from clocs.ray_cluster import connect
-            from clocs.store.ray_shards import on_cluster
 
-            opened.enter_context(connect(ray))
-            make = on_cluster(dataset, workers, progress, filters)
-        return prepare_shards(dataset, Path(out), shards, readers, make, filters)
+        def make_in(out: Path, readers: Workers) -> Store:
+            if shards is None:
+                from clocs.store.assembly import assemble
+
+                return assemble(dataset, out, readers, progress, filters)
+            from clocs.store.shards import one_after_another, prepare_shards
+
+            if ray is None:
+                make = one_after_another(dataset, readers, progress, filters)
+            else:
+                from clocs.ray_cluster import connect
+                from clocs.store.ray_shards import on_cluster
+
+                opened.enter_context(connect(ray))
+                make = on_cluster(dataset, workers, progress, filters)
+            return prepare_shards(dataset, out, shards, readers, make, filters)
+
+        if isinstance(out, Address):
+            from clocs.store.upload import make_at
+
+            return make_at(dataset, out, readers, make_in, filters)
+        return make_in(out, readers)

@@ -30,7 +30,7 @@ from clocs.errors import ClocsWarning, StoreError
 from clocs.files import file_error, leftovers
 from clocs.locks import LOCK, locked
 from clocs.recording import Filters
-from clocs.store.assembly import assemble, differences, source_name
+from clocs.store.assembly import assemble, check_source, differences, source_name
 from clocs.store.manifest import JOINED, MANIFEST, Manifest, ShardHash, shard_name, shards_in
 from clocs.store.store import Store, open_store
 from clocs.store.workers import ReadRecording, ReadResult, Workers, read_all
@@ -96,6 +96,7 @@ def prepare_shards(
             listings = divided(listing, count, _patients(listing, readers))
             folders = [out / shard_name(k, count) for k in range(count)]
             make(folders, listings)
+            check_source(dataset)
             _join(dataset, listing, out, folders, filters)
     except OSError as error:
         raise file_error(error, out, doing="written") from error

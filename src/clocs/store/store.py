@@ -19,9 +19,11 @@ from numpy.typing import NDArray
 
 from clocs.errors import SettingError, StoreError
 from clocs.files import digest
+from clocs.formats.addresses import Address, place_of
 from clocs.recording import PAPER_LEADS, Recording, canonical_lead
 from clocs.store.chunks import ChunkReader
 from clocs.store.columns import recording_of
+from clocs.store.fetch import open_copy
 from clocs.store.journal import progress_of
 from clocs.store.manifest import MANIFEST, Manifest, again, shards_in
 from clocs.store.store_files import (
@@ -261,7 +263,7 @@ class _ShardReader:
         return self._last[1].read(start - first, stop - first)
 
 
-def open_store(path: Path | str) -> Store:
+def open_store(path: Path | Address | str) -> Store:
     """Open a complete store and check its manifest, its files' sizes and its table.
 
     Of a store in shards, the manifests are compared here, the rest when its table is first used.
@@ -269,9 +271,13 @@ def open_store(path: Path | str) -> Store:
     everything.
 
     Args:
-        path: A folder made by `clocs.prepare`.
+        path: A folder made by `clocs.prepare`; or its address, such as 's3://bucket/store', which
+            is copied once to the cache folder and compared with all its digests.
     """
-    path = Path(path)
+    place = place_of(path)
+    if isinstance(place, Address):
+        return open_copy(place, open_store)
+    path = place
     if not (path / MANIFEST).is_file():
         raise StoreError(_why_not(path))
     manifest = Manifest.read(path)
@@ -326,7 +332,7 @@ def _why_not(path: Path) -> str:
     )
 
 
-def as_store(store: Store | Path | str) -> Store:
+def as_store(store: Store | Path | Address | str) -> Store:
     """The store, opened where it is a path."""
     return store if isinstance(store, Store) else open_store(store)
 

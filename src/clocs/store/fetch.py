@@ -1,0 +1,227 @@
+"""Stores at an address: a copy of one here, and an upload from here.
+
+Whoever trains on a store reads all of it, several times, in chunks that are whole files. So it is
+copied once, to the cache folder, rather than read over the network each time. The copy is named by
+the hash of the manifest: a store that has changed is another copy. A store is uploaded with its
+manifest last, so that nobody opens half of one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path, PurePosixPath
+
+from clocs.errors import BusyError, ClocsWarning, SettingError, StoreError
+from clocs.files import cache_folder, private_cache, private_folder, write_atomic, writing
+from clocs.formats.addresses import (
+    Address,
+    MissingError,
+    RemoteFile,
+    each,
+    list_address,
+    reaching,
+    remote_file,
+)
+from clocs.limits import MOST_TABLE_BYTES
+from clocs.locks import locked
+from clocs.store.manifest import MANIFEST, Manifest
+
+_UPLOAD = "upload.json"  # there while a store is being uploaded: the hash of its manifest
+_READ_ONLY = ("http", "https")
+_BATCH = 1024  # files whose names are in memory
+_WAIT_S = 0.2
+
+
+def local_copy(address: Address, check: Callable[[Path], object]) -> Path:
+    """The folder of a copy of the store at an address, made where there is none yet.
+
+    Another process that asks for the same one waits for it.
+
+    Args:
+        address: Of the store.
+        check: Reads a copy and raises StoreError where it is damaged.
+
+    Raises:
+        StoreError: There is no complete store, or it is damaged or changes meanwhile.
+    """
+    content = _manifest_at(address)
+    folder = stores_folder() / _key(content)
+    work = folder.with_name(f"{folder.name}.new")
+    while not (folder / MANIFEST).is_file():
+        try:
+            with locked(work):
+                if not (folder / MANIFEST).is_file():  # not made by another process since
+                    _fetch(address, content, work / "store", check)
+                    shutil.rmtree(folder, ignore_errors=True)
+                    (work / "store").rename(folder)
+        except BusyError:
+            time.sleep(_WAIT_S)
+    with suppress(OSError):
+        work.rmdir()
+    return folder
+
+
+def stores_folder() -> Path:
+    """Where copies of stores are, and stores on their way to an address."""
+    cache = cache_folder()
+    private_cache(cache)
+    private_folder(cache / "stores")
+    return cache / "stores"
+
+
+def keep_as_copy(folder: Path) -> None:
+    """Let a folder, a store that was uploaded, be the copy that opening it would make."""
+    copy = stores_folder() / _key((folder / MANIFEST).read_bytes())
+    if not copy.exists():
+        folder.rename(copy)
+
+
+def _key(manifest: bytes) -> str:
+    return hashlib.sha256(manifest).hexdigest()[:32]
+
+
+def _manifest_at(address: Address) -> bytes:
+    try:
+        return remote_file(address / MANIFEST).read(MOST_TABLE_BYTES)
+    except MissingError:
+        raise StoreError(
+            f"{address} is no complete store (it has no {MANIFEST}); make one with `clocs prepare`"
+        ) from None
+
+
+def _fetch(address: Address, content: bytes, folder: Path, check: Callable[[Path], object]) -> None:
+    private_folder(folder)
+    write_atomic(folder / MANIFEST, content)
+    try:
+        manifest = Manifest.read(folder)
+        size = manifest.signal_bytes + sum(one.bytes for one in manifest.files.values())
+        notice = f"{address} ({size / 1e6:,.1f} MB) is copied to {folder.parents[1]}, once"
+        warnings.warn(notice, ClocsWarning, stacklevel=2)
+        for names in _batches(_names(folder, lambda name: _get(address, folder, name))):
+            each(names, lambda name: _get(address, folder, name))
+        check(folder)
+    except StoreError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise StoreError(str(error).replace(str(folder), str(address))) from None
+    if _manifest_at(address) != content:
+        raise StoreError(f"{address} has changed while it was copied; try again")
+
+
+def _names(folder: Path, fetch: Callable[[str], object] = lambda name: None) -> Iterator[str]:
+    """Every file of a store but its manifest, by what that says; before it, those of its shards."""
+    manifest = Manifest.read(folder)
+    for shard in getattr(manifest, "shards", ()):
+        own = shard.folder
+        fetch(f"{own}/{MANIFEST}")
+        yield from (f"{own}/{name}" for name in _names(folder / own))
+        yield f"{own}/{MANIFEST}"
+    for name in manifest.files:
+        if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+            raise StoreError(f"{folder / MANIFEST} names files outside of the store; do not use it")
+    yield from manifest.files
+    yield from (f"signals/c/{number}" for number in range(manifest.chunks))
+
+
+def _batches(names: Iterator[str]) -> Iterator[list[str]]:
+    while batch := list(islice(names, _BATCH)):
+        yield batch
+
+
+def _get(address: Address, folder: Path, name: str) -> None:
+    path = folder / name
+    if path.is_file():  # by an attempt that was interrupted
+        return
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f".{path.name}.partial")
+        try:
+            with reaching(address / name):
+                system, remote = (address / name).system()
+                system.get_file(remote, str(partial))
+        except MissingError:
+            raise StoreError(
+                f"{path} is missing from the store; delete the store and run `clocs prepare` again"
+            ) from None
+        partial.replace(path)
+
+
+def manifest_at(address: Address) -> Manifest | None:
+    """The manifest of the store that is at an address already.
+
+    Raises:
+        SettingError: Nothing can be written there.
+        StoreError: There are files that are no store.
+    """
+    _files_of_ours(address)
+    with suppress(MissingError), tempfile.TemporaryDirectory() as folder:
+        content = remote_file(address / MANIFEST).read(MOST_TABLE_BYTES)
+        Path(folder, MANIFEST).write_bytes(content)
+        return Manifest.read(Path(folder))
+    return None
+
+
+def _files_of_ours(address: Address) -> dict[str, RemoteFile]:
+    if address.scheme in _READ_ONLY:
+        raise SettingError(
+            f"`out` is {address}, which can only be read; give a folder, or an address such as "
+            "s3://bucket/store"
+        )
+    there = dict(list_address(address))
+    if there and not there.keys() & {MANIFEST, _UPLOAD}:
+        raise StoreError(f"{address} holds other files; give another address as `out`")
+    return there
+
+
+def upload(folder: Path, address: Address) -> None:
+    """Copy a store to an address, its manifest last; what an interrupted upload did is kept.
+
+    Raises:
+        StoreError: There is another store, or a part of one.
+    """
+    content = (folder / MANIFEST).read_bytes()
+    there = _files_of_ours(address)
+    if MANIFEST in there and there[MANIFEST].read(MOST_TABLE_BYTES) != content:
+        raise StoreError(
+            f"{address} is already a store of something else; delete it or give another address "
+            "as `out`"
+        )
+    if MANIFEST in there:
+        return
+    mark = _key(content).encode()
+    if _UPLOAD in there and there[_UPLOAD].read(MOST_TABLE_BYTES) != mark:
+        raise StoreError(
+            f"{address} holds a part of another store, whose upload was interrupted; finish that, "
+            "or delete it"
+        )
+    _put_bytes(address / _UPLOAD, mark)
+
+    def missing(names: Sequence[str]) -> list[str]:
+        sizes = {name: (folder / name).stat().st_size for name in names}
+        return [n for n in names if n not in there or there[n].size != sizes[n]]
+
+    for names in _batches(_names(folder)):
+        each(missing(names), lambda name: _put(folder / name, address / name))
+    _put_bytes(address / MANIFEST, content)
+    with reaching(address):
+        system, path = (address / _UPLOAD).system()
+        system.rm_file(path)
+
+
+def _put(path: Path, address: Address) -> None:
+    with reaching(address):
+        system, remote = address.system()
+        system.put_file(str(path), remote)
+
+
+def _put_bytes(address: Address, content: bytes) -> None:
+    with reaching(address):
+        system, remote = address.system()
+        system.makedirs(system._parent(remote), exist_ok=True)
+        system.pipe_file(remote, content)
