@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path, PurePosixPath
+from typing import Protocol, TypeVar
 
 from clocs.errors import BusyError, ClocsWarning, SettingError, StoreError
 from clocs.files import cache_folder, private_cache, private_folder, write_atomic, writing
@@ -39,18 +40,38 @@ _BATCH = 1024  # files whose names are in memory
 _WAIT_S = 0.2
 
 
-def local_copy(address: Address, check: Callable[[Path], object]) -> Path:
-    """The folder of a copy of the store at an address, made where there is none yet.
+class _Verified(Protocol):
+    def verify(self) -> None: ...
+
+
+S = TypeVar("S", bound=_Verified)
+
+
+def open_copy(address: Address, open_folder: Callable[[Path], S]) -> S:
+    """A copy of the store at an address, made where there is none yet, or a damaged one.
 
     Another process that asks for the same one waits for it.
 
     Args:
         address: Of the store.
-        check: Reads a copy and raises StoreError where it is damaged.
+        open_folder: Opens a store; raises StoreError where it is damaged.
 
     Raises:
         StoreError: There is no complete store, or it is damaged or changes meanwhile.
     """
+
+    def check(folder: Path) -> None:
+        open_folder(folder).verify()
+
+    folder = _local_copy(address, check)
+    try:
+        return open_folder(folder)
+    except StoreError:  # damaged since it was made
+        shutil.rmtree(folder)
+        return open_folder(_local_copy(address, check))
+
+
+def _local_copy(address: Address, check: Callable[[Path], None]) -> Path:
     content = _manifest_at(address)
     folder = stores_folder() / _key(content)
     work = folder.with_name(f"{folder.name}.new")
@@ -96,15 +117,19 @@ def _manifest_at(address: Address) -> bytes:
         ) from None
 
 
-def _fetch(address: Address, content: bytes, folder: Path, check: Callable[[Path], object]) -> None:
+def _fetch(address: Address, content: bytes, folder: Path, check: Callable[[Path], None]) -> None:
     private_folder(folder)
     write_atomic(folder / MANIFEST, content)
     try:
-        manifest = Manifest.read(folder)
-        size = manifest.signal_bytes + sum(one.bytes for one in manifest.files.values())
+        for shard in Manifest.read(folder).shards:
+            _get(address, folder, f"{shard.folder}/{MANIFEST}")
+        size = sum(
+            one.signal_bytes + sum(file.bytes for file in one.files.values())
+            for one in map(Manifest.read, _pieces(folder))
+        )
         notice = f"{address} ({size / 1e6:,.1f} MB) is copied to {folder.parents[1]}, once"
         warnings.warn(notice, ClocsWarning, stacklevel=2)
-        for names in _batches(_names(folder, lambda name: _get(address, folder, name))):
+        for names in _batches(_names(folder)):
             each(names, lambda name: _get(address, folder, name))
         check(folder)
     except StoreError as error:
@@ -114,19 +139,22 @@ def _fetch(address: Address, content: bytes, folder: Path, check: Callable[[Path
         raise StoreError(f"{address} has changed while it was copied; try again")
 
 
-def _names(folder: Path, fetch: Callable[[str], object] = lambda name: None) -> Iterator[str]:
-    """Every file of a store but its manifest, by what that says; before it, those of its shards."""
+def _pieces(folder: Path) -> list[Path]:
+    """The folders of a store's recordings: its own, or those of its shards."""
     manifest = Manifest.read(folder)
-    for shard in getattr(manifest, "shards", ()):
-        own = shard.folder
-        fetch(f"{own}/{MANIFEST}")
-        yield from (f"{own}/{name}" for name in _names(folder / own))
-        yield f"{own}/{MANIFEST}"
-    for name in manifest.files:
-        if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
-            raise StoreError(f"{folder / MANIFEST} names files outside of the store; do not use it")
-    yield from manifest.files
-    yield from (f"signals/c/{number}" for number in range(manifest.chunks))
+    return [folder / shard.folder for shard in manifest.shards] or [folder]
+
+
+def _names(folder: Path) -> Iterator[str]:
+    """Every file of a store but its manifest, by what that and those of its shards say."""
+    for piece in _pieces(folder):
+        manifest = Manifest.read(piece)
+        inner = "" if piece == folder else f"{piece.name}/"
+        names = [*manifest.files, *([MANIFEST] if inner else [])]
+        if any(".." in PurePosixPath(n).parts or PurePosixPath(n).is_absolute() for n in names):
+            raise StoreError(f"{piece / MANIFEST} names files outside of the store; do not use it")
+        yield from (inner + name for name in names)
+        yield from (f"{inner}signals/c/{number}" for number in range(manifest.chunks))
 
 
 def _batches(names: Iterator[str]) -> Iterator[list[str]]:
