@@ -30,7 +30,7 @@ _BATCH_BYTES = 2 << 20  # of samples, roughly, that one task reads
 _BATCH_ENTRIES = 16
 _LISTING = 10  # times as long as for one recording
 # Their threads do not survive a fork, and locks held by these would stay locked.
-_NOT_TO_FORK = ("polars", "torch", "ray")
+_NOT_TO_FORK = ("polars", "torch", "ray", "fsspec.asyn")
 
 
 @dataclass(slots=True)
