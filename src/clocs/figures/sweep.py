@@ -55,13 +55,14 @@ def sweep_figure(panels: Sequence[SweepPanel], ylabel: str) -> Figure:
     rows = -(-len(panels) // columns)
     figure = new_figure(3.4 * columns + 0.6, 3.0 * rows + 0.5)
     shared: Axes | None = None
+    joined = False
     for place, panel in enumerate(panels):
         axes = figure.add_subplot(rows, columns, place + 1, sharey=shared)
         shared = shared or axes
         hide_frame(axes)
         axes.grid(axis="y", color="#e6e8ec", linewidth=0.7)
         axes.set_axisbelow(True)
-        _draw(axes, panel)
+        joined = _draw(axes, panel) or joined
         axes.set_xlabel(panel.name, fontsize=10)
         if place % columns == 0:
             axes.set_ylabel(ylabel, fontsize=9)
@@ -69,11 +70,14 @@ def sweep_figure(panels: Sequence[SweepPanel], ylabel: str) -> Figure:
             axes.tick_params(labelleft=False)
     kinds = {"best trial": _BEST, "other trials": _OTHER}
     marks = [Line2D([], [], marker="o", color=colour, linewidth=0) for colour in kinds.values()]
-    figure.legend(marks, kinds, loc="outside upper right", ncols=2, frameon=False, fontsize=9)
+    names = [*kinds, "mean of each value"] if joined else [*kinds]
+    marks += [Line2D([], [], color=COLOURS["quiet"], linewidth=1)] if joined else []
+    figure.legend(marks, names, loc="outside upper right", ncols=3, frameon=False, fontsize=9)
     return figure
 
 
-def _draw(axes: Axes, panel: SweepPanel) -> None:
+def _draw(axes: Axes, panel: SweepPanel) -> bool:
+    """Draw a panel; whether it has a line of means."""
     names = list(dict.fromkeys(_words(value) for value in panel.values)) or sorted(
         {_words(trial.value) for trial in panel.trials}, key=float
     )
@@ -99,7 +103,8 @@ def _draw(axes: Axes, panel: SweepPanel) -> None:
             together[place(trial.value)].append(trial)
     places = sorted(together)
     gap = min((b - a for a, b in pairwise(places)), default=1.0)
-    if panel.values and max(map(len, together.values())) > 1:
+    joined = bool(panel.values) and max(map(len, together.values())) > 1
+    if joined:
         means = [fmean(trial.score or 0 for trial in together[one]) for one in places]
         axes.plot([at(one) for one in places], means, color=COLOURS["quiet"], linewidth=1, zorder=1)
     for one, trials in together.items():
@@ -117,6 +122,7 @@ def _draw(axes: Axes, panel: SweepPanel) -> None:
         axes.set_xlim(-0.5, len(names) - 0.5)
     else:
         axes.margins(x=0.1)
+    return joined
 
 
 def _dot(axes: Axes, x: float, trial: ScoredTrial) -> None:
