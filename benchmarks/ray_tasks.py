@@ -33,9 +33,8 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=200)
     given = parser.parse_args()
     if given.ray is None:
-        import_ray().init(
-            num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR"
-        )
+        quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+        import_ray().init(address="local", num_cpus=1, **quiet)
     with connect(given.ray or "auto"):
         at_once = check_fits(Needs())
         began = time.perf_counter()

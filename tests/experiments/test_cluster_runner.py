@@ -19,6 +19,7 @@ from clocs.errors import SettingError
 from clocs.experiments import cluster_runner
 from clocs.experiments.attempts import Attempt, Files, Site, score_on_node
 from clocs.experiments.cells import Cell, Pretraining
+from clocs.experiments.dry_run import estimate
 from clocs.experiments.ledger import open_ledger
 from clocs.experiments.reproduce import reproduce
 from clocs.experiments.runner import GridProgress
@@ -93,6 +94,13 @@ def test_a_cluster_says_what_it_has_and_runs_what_is_asked(cluster: Any, tmp_pat
     assert rest.items() <= {n: n * n for n in range(6)}.items() and len(rest) == 5
     with pytest.raises(SettingError, match=r"no machine .* \(64 CPUs\)"):
         list(run_all(square, [1], needs=Needs(cpus=64)))
+
+
+def test_a_dry_run_asks_the_cluster_what_it_has(cluster: Any, tmp_path: Path) -> None:
+    asked: dict[str, Any] = {"dataset": "synthetic", "device": None, "ray": cluster.address}
+    found = estimate(["table-1"], out=tmp_path / "none", **asked)
+    assert found.device == "cpu" and found.cluster is not None
+    assert (found.cluster.nodes, found.cluster.gpus, found.cluster.slots) == (2, 0, 2)
 
 
 def test_a_dying_worker_is_tried_again_and_an_error_raised_as_it_is(

@@ -131,6 +131,12 @@ def test_a_dry_run_prices_a_cluster_that_need_not_exist(tmp_path: Path) -> None:
         estimate(names, out=none, cluster="8 by 4")
 
 
+def test_a_cluster_to_be_priced_is_not_one_to_compute_on(tmp_path: Path) -> None:
+    given = ["reproduce", "table-1", "--dataset", "synthetic", "--out", str(tmp_path / "none")]
+    done = CliRunner().invoke(app, [*given, "--cluster", "8x4"])
+    assert isinstance(done.exception, SettingError) and "give `ray`" in str(done.exception)
+
+
 def test_a_cluster_waits_for_what_a_task_needs_and_for_a_free_slot() -> None:
     tasks = [Task("a", 4), Task("b", 2), Task("c", 3, ("b",)), Task("d", 1, ("a", "b"))]
     assert wall_seconds(tasks, 1) == 10

@@ -13,6 +13,7 @@ from clocs.cli.console import err, print_json
 from clocs.cli.console import out as console
 from clocs.cli.options import Device, Json, names_of
 from clocs.cli.progress import bar
+from clocs.errors import SettingError
 from clocs.experiments.grid import GRIDS
 
 if TYPE_CHECKING:
@@ -92,6 +93,8 @@ def reproduce(
     from clocs.experiments.reproduce import reproduce as run
     from clocs.training.device import pick_device
 
+    if cluster is not None and not dry_run:
+        raise SettingError("`cluster` is priced by `dry_run`; to compute on a cluster give `ray`")
     if dry_run:
         found = dry.estimate(
             names,
