@@ -153,7 +153,8 @@ class Tasks(Generic[T]):
 
     def __exit__(self, *_: object) -> None:
         for reference in self._keys:
-            self._ray.cancel(reference)  # an interruption of its Python code
+            # by ending its process: one interrupted amid an import would not do for other tasks
+            self._ray.cancel(reference, force=True)
 
     def __len__(self) -> int:
         return len(self._keys)

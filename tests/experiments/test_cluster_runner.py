@@ -42,7 +42,7 @@ PATIENT = {
 GRID = partial(
     reproduce, "table-1", dataset="synthetic", seeds=1, only=["random,cmsc", "downstream=chapman"]
 )
-LIMIT = 1200.0  # seconds after which a grid gives up, and its test fails
+LIMIT = 500.0  # seconds after which a grid gives up, and its test fails
 
 
 @pytest.fixture(scope="module")
