@@ -182,7 +182,7 @@ def test_models_are_loaded_and_used_from_the_wheel_alone_and_offline(
         f"from the wheel: {words}; in all {sum(times.values()):.1f} s, of processors "
         f"{processor_seconds() - before:.1f} s"
     )
-    assert sum(times.values()) < 10 * MINUTE
+    assert processor_seconds() - before < 10 * MINUTE
 
 
 def served(command: Path, folder: Path) -> Any:
@@ -209,11 +209,11 @@ def served(command: Path, folder: Path) -> Any:
         }
         url = f"{ready['url'].rstrip('/')}/models/rhythm-chapman/prediction"
         request = urllib.request.Request(url, body, headers)
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=600) as answer:
             return json.load(answer)
     finally:
         started.terminate()
-        started.wait(timeout=30)
+        started.wait(timeout=600)
 
 
 @pytest.fixture(scope="module")
@@ -248,8 +248,8 @@ def test_the_explorer_answers_from_the_installed_wheel(installed: Path, demo: Pa
         assert started.stdout is not None
         url = json.loads(started.stdout.readline())["url"]
         browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
-        with browser.open(url, timeout=60) as answer:  # the token becomes a cookie
+        with browser.open(url, timeout=600) as answer:  # the token becomes a cookie
             assert answer.status == 200 and b"<title>" in answer.read()
     finally:
         started.terminate()
-        started.wait(timeout=300)
+        started.wait(timeout=600)

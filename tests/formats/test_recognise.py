@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
@@ -160,7 +160,7 @@ def test_a_damaged_member_of_a_zip_is_found_and_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "z.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("a.hea", b"r 1 500\nr.dat 16\n" * 50)
     data = bytearray((tmp_path / "z.zip").read_bytes())
-    data[40:60] = os.urandom(20)
+    data[40:60] = Random(0).randbytes(20)
     (tmp_path / "z.zip").write_bytes(bytes(data))
     ((_, error),) = read_several(find_recordings([tmp_path]))  # type: ignore[misc]
     assert isinstance(error, UnusableError)

@@ -178,7 +178,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300, suppress_health_check=list(HealthCheck))
 @given(draw=st.data())
 def test_whatever_a_strangers_card_holds_it_is_a_sentence_or_an_encoder(
     saved: Path, draw: st.DataObject
