@@ -18,6 +18,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -213,7 +214,8 @@ def run_step(name: str, step: Step, work: Path, recordings: int, *, final_map: b
             child.returncode = os.waitstatus_to_exitcode(status)
             memory = peak()
     seconds = time.perf_counter() - began
-    if child.returncode not in (0, 143 if name == "explore" else 0):
+    stopped = (-signal.SIGTERM, 128 + signal.SIGTERM) if name == "explore" else ()
+    if child.returncode not in (0, *stopped):
         raise RuntimeError(f"{name} ended with {child.returncode}; see {work / name}.log")
     return Result(
         recordings,

@@ -63,6 +63,7 @@ SLOW = (
     "test_loop.py",
     "test_compiled.py",
     "test_explorer_run.py",
+    "test_million.py",
 )
 
 
