@@ -17,6 +17,7 @@ import pytest
 
 import clocs
 from clocs import Store, ray_cluster
+from clocs.cli.sweep import pretrain_command
 from clocs.errors import BusyError, CheckpointError, ClocsError, SettingError, TrainingError
 from clocs.experiments.sweep import trial_run
 from clocs.experiments.sweep.record import Trial
@@ -91,6 +92,15 @@ def test_the_command_line_repeats_nothing_and_prints_how_the_best_trial_was_made
     command(*words[1:-1], tmp_path / "again")
     for name in ("seed-0.safetensors", "seed-1.json"):
         assert (tmp_path / "again" / name).read_bytes() == (best / name).read_bytes()
+
+
+def test_options_are_typed_as_pretrain_takes_them() -> None:
+    options = {"recording_hashes": False, "leads": ("II", "V2"), "clip": None, "warm_up": 0.05}
+    typed = pretrain_command([Path("a b")], {**options, "perturb": "gaussian>sa_t"}, Path("out"))
+    assert typed == (
+        "clocs pretrain 'a b' --no-recording-hashes --leads II,V2 --warm-up 0.05 "
+        "--perturb 'gaussian>sa_t' --out out"
+    )
 
 
 def never(*given: Any, **options: Any) -> None:

@@ -149,9 +149,12 @@ def pretrain_command(stores: Sequence[Path], options: Mapping[str, Any], folder:
     """What one types to train with these options of `clocs.pretrain`."""
     words = ["clocs", "pretrain", *map(str, stores)]
     for name, value in options.items():
-        if value is not None:
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{flag}" if value else f"--no-{flag}")
+        elif value is not None:
             text = ",".join(value) if isinstance(value, tuple | list) else str(value)
-            words += [f"--{name.replace('_', '-')}", text]
+            words += [f"--{flag}", text]
     return shlex.join([*words, "--out", str(folder)])
 
 

@@ -30,7 +30,7 @@ from clocs.locks import locked
 from clocs.store.store import Store, as_store, expect_different_stores
 
 # of `clocs.pretrain`; no part of what a sweep is
-_AROUND = ("tensorboard", "recording_hashes", "save_every")
+_AROUND = ("tensorboard", "save_every")
 _NOT_TAKEN = ("resume", "settings", "frame", "on_step", "on_epoch")
 TITLES = {"auc": "AUC per recording", "loss": "validation loss"}
 
