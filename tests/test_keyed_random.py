@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from random import Random
+
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from clocs import keyed_random
 
@@ -50,3 +54,25 @@ def test_dropout_drops_its_share_and_keeps_the_mean() -> None:
     kept = y[y != 0]
     assert torch.allclose(kept, torch.tensor(1 / 0.9), rtol=1e-4)
     assert not torch.equal(y[0], y[1])
+
+
+@given(SEEDS, st.integers(1, 9), st.integers(1, 7), st.randoms())
+@settings(max_examples=25)
+def test_some_rows_draw_what_they_have_in_the_whole_batch(
+    seeds: list[int], rows: int, each: int, draw: Random
+) -> None:
+    keys, count = keyed_random.member_keys(seeds), rows * each
+    own = torch.tensor(draw.sample(range(rows), draw.randint(0, rows)), dtype=torch.int64)
+    whole = torch.ones(len(seeds), rows, each)
+    draws: dict[str, Callable[[int], Tensor]] = {
+        "bits": lambda n: keyed_random.bits(keys, n * each),
+        "uniform": lambda n: keyed_random.uniform(keys, n * each),
+        "lanes": lambda n: keyed_random.lanes(keys, n * each),
+        "pairs": lambda n: keyed_random.bits_in_groups(keys, n * each, 2)[0],
+        "dropout": lambda n: keyed_random.dropout(whole[:, :n], 0.5, keys).flatten(1),
+    }
+    for name, made in draws.items():
+        expected = made(rows).view(len(seeds), rows, each)[:, own]
+        with keyed_random.of_rows(own):
+            found = made(len(own))
+        assert torch.equal(found.view(len(seeds), len(own), each), expected), (name, count)

@@ -91,3 +91,7 @@ class SettingError(ClocsError):
 
 class TrainingError(ClocsError):
     """A training diverged."""
+
+
+class LostProcessError(ClocsError):
+    """Another process of a training on many GPUs has ended."""

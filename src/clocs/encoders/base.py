@@ -35,6 +35,9 @@ class Encoder(ABC):
     leads: tuple[str, ...] = ()  # those that it sees at once; empty: one at a time, whichever it is
 
     many_leads: ClassVar[bool] = False  # whether it sees many leads at once
+    # whether several processes can train it on one batch: its statistics are `collectives.moments`
+    # and what it draws at random is `keyed_random`'s
+    shares_batches: ClassVar[bool] = False
 
     @property
     def capturable(self) -> bool:

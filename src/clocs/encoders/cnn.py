@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,7 @@ from clocs.encoders.conv_block import conv_block, conv_block_eval
 from clocs.encoders.layers import batch_norm, put
 from clocs.encoders.linear import linear_relu
 from clocs.errors import SettingError
+from clocs.kernels import collectives
 from clocs.kernels.block_torch import KERNEL, POOL, STRIDE, convolved
 from clocs.kernels.triton_support import can_use_triton
 
@@ -29,6 +31,8 @@ class CNN(Encoder):
     """The paper's CNN: 45 thousand weights at 2,500 samples and E = 128."""
 
     name: str = "cnn"
+
+    shares_batches: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.pooled_length < 1:
@@ -82,7 +86,7 @@ class CNN(Encoder):
         layer_keys = keyed_random.fold(keys, layers[:, None])  # (layers, members)
         seen, unbiased = [], []
         for i in range(1, len(CHANNELS)):
-            steps = h.shape[1] * convolved(h.shape[2])
+            steps = collectives.rows_of_all(h.shape[1]) * convolved(h.shape[2])
             h, mean, variance = conv_block(h, *_layer(weights, i), layer_keys[i - 1], self.dropout)
             seen.append((mean, variance))
             unbiased.append(steps / max(steps - 1, 1))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from clocs import keyed_random
+from clocs.kernels import collectives
 from clocs.kernels.block_native import NativeBlock, can_use_native_block, native_block_eval
 from clocs.kernels.block_torch import EPSILON, KERNEL, TorchBlock, torch_block_eval
 from clocs.kernels.triton_support import can_use_triton
@@ -21,6 +22,8 @@ def conv_block(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """A block in training mode, normalised by the batch's own statistics.
 
+    Where processes share the batch, these are the statistics of all its rows, and torch runs it.
+
     Args:
         h: (members, n, length, c_in); activations may be of a lower precision than weights.
         weight: (members, 7·c_in, c_out), the kernel's samples before its channels.
@@ -32,12 +35,13 @@ def conv_block(
     Returns:
         (members, n, out // 2, c_out), and the batch's mean and (biased) variance, (members, c_out).
     """
-    if can_use_triton(h, h.dtype):
+    shared = collectives.is_shared()
+    if can_use_triton(h, h.dtype) and not shared:
         from clocs.kernels.block_triton import TritonBlock
 
         triton_block: _Block = TritonBlock.apply
         return triton_block(h, weight, gamma, beta, keys, dropout)
-    if can_use_native_block(h, weight):
+    if can_use_native_block(h, weight) and not shared:
         native_block: _Block = NativeBlock.apply
         return native_block(h, weight, gamma, beta, keys, dropout)
     torch_block: _Block = TorchBlock.apply
@@ -53,12 +57,12 @@ def conv_block_eval(
     """The same block normalised by given statistics, without dropout."""
     scale = gamma * (variance + EPSILON).rsqrt()
     shift = beta - mean * scale
-    if can_use_triton(h, h.dtype):
+    if can_use_triton(h, h.dtype) and h.numel():
         from clocs.kernels.block_triton import triton_block_eval
 
         return triton_block_eval(h, weight, scale, shift)
     learning = torch.is_grad_enabled() and any(x.requires_grad for x in (h, weight, scale, shift))
-    if not learning and can_use_native_block(h, weight):
+    if not learning and can_use_native_block(h, weight) and h.numel():
         return native_block_eval(h, weight, scale, shift)
     return torch_block_eval(h, weight, scale, shift)
 

@@ -31,6 +31,7 @@ from clocs.encoders.compiled import Compiled, is_compiled_for
 from clocs.encoders.many_lead_layers import ManyLeadLayers
 from clocs.encoders.many_lead_network import THERE, Conv, Network
 from clocs.errors import SettingError
+from clocs.kernels import collectives
 
 WIDTHS = (64, 128, 256)  # channels of the stages; of the last one, half of `embedding_dim`
 STEM_KERNEL, STEM_STRIDE = 15, 2
@@ -52,6 +53,7 @@ class ManyLeadEncoder(Encoder):
     dropout: float = 0.0  # where leads are missing at random, it is not needed
 
     many_leads: ClassVar[bool] = True
+    shares_batches: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.samples < SHORTEST:
@@ -116,7 +118,8 @@ class ManyLeadEncoder(Encoder):
         self, weights: Weights, buffers: Weights, x: Tensor, keys: Tensor, momentum: float = 0.1
     ) -> tuple[Tensor, Weights]:
         network, names = self.network, self.network.statistics()
-        forward = _forward(network, self.dropout, compiled=is_compiled_for(x))
+        compiled = is_compiled_for(x) and not collectives.is_shared()
+        forward = _forward(network, self.dropout, compiled=compiled)
         sizes = _dropped_sizes(network, x.shape[1], x.shape[3]) if self.dropout else ()
         z, seen = [], []
         for member, own in enumerate(x):
@@ -184,7 +187,18 @@ def _trained(
     statistics = {}
     dtype = weights[THERE].dtype
 
+    def normed_together(name: str, y: Tensor) -> Tensor:
+        mean, variance, count = collectives.moments(y, [0, 2, 3])
+        unbiased = variance * (count / (count - 1).clamp(min=1))
+        statistics[f"{name}.mean"] = mean.detach().to(dtype)
+        statistics[f"{name}.variance"] = unbiased.detach().to(dtype)
+        scale = weights[f"{name}.weight"] * (variance + EPSILON).rsqrt()
+        shift = weights[f"{name}.bias"] - mean * scale
+        return (y * scale[:, None, None] + shift[:, None, None]).to(y.dtype)
+
     def normed(name: str, y: Tensor) -> Tensor:
+        if collectives.is_shared():
+            return normed_together(name, y)
         mean, variance = (torch.zeros(y.shape[1], dtype=dtype, device=y.device) for _ in range(2))
         scale, shift = weights[f"{name}.weight"], weights[f"{name}.bias"]
         # momentum 1: what is written are the statistics of this batch, its variance unbiased

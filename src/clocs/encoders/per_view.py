@@ -13,6 +13,7 @@ from torch import Tensor
 
 from clocs import keyed_random
 from clocs.encoders.base import Encoder, Weights
+from clocs.kernels import collectives
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,10 +21,10 @@ class PerView(Encoder):
     """An encoder that trains on one view of the batch at a time; otherwise the encoder itself."""
 
     inner: Encoder
-    batch: int  # instances of a batch: the views of x are so many rows each
+    views: int  # of each instance of a batch
 
     @classmethod
-    def of(cls, encoder: Encoder, batch: int) -> PerView:
+    def of(cls, encoder: Encoder, views: int) -> PerView:
         return cls(
             embedding_dim=encoder.embedding_dim,
             samples=encoder.samples,
@@ -31,7 +32,7 @@ class PerView(Encoder):
             name=encoder.name,
             leads=encoder.leads,
             inner=encoder,
-            batch=batch,
+            views=views,
         )
 
     @property
@@ -55,10 +56,12 @@ class PerView(Encoder):
     ) -> tuple[Tensor, Weights]:
         """x: (members, views·batch, samples); the running statistics move once for each view."""
         parts = []
-        for number, view in enumerate(x.split(self.batch, dim=1)):
+        by_view = x.unflatten(1, (self.views, x.shape[1] // self.views))
+        for number, view in enumerate(by_view.unbind(1)):
             key = keyed_random.fold(keys, keyed_random.stream("view"), number)
-            z, buffers = self.inner.encode_training(
-                weights, buffers, view.contiguous(), key, momentum
-            )
+            with collectives.sharing_one_view():
+                z, buffers = self.inner.encode_training(
+                    weights, buffers, view.contiguous(), key, momentum
+                )
             parts.append(z)
         return torch.cat(parts, dim=1), buffers

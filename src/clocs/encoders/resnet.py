@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +22,7 @@ from clocs import keyed_random
 from clocs.encoders.base import Encoder, EncoderRow, Weights
 from clocs.encoders.layers import NormedConv, put
 from clocs.errors import SettingError
+from clocs.kernels import collectives
 
 STAGES = (16, 32, 64)  # channels
 BLOCKS = 2  # per stage
@@ -79,6 +81,8 @@ class ResNet(Encoder):
 
     name: str = "resnet"
 
+    shares_batches: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         if self.samples < SHORTEST:
             raise SettingError(
@@ -122,8 +126,11 @@ class ResNet(Encoder):
         updated = {}
 
         def norm(conv: _Conv, y: Tensor) -> Tensor:
-            name, steps = f"{conv.name}.norm", y.shape[1] * y.shape[2]
-            variance, mean = torch.var_mean(y, dim=(1, 2), correction=0)
+            name, steps = f"{conv.name}.norm", collectives.rows_of_all(y.shape[1]) * y.shape[2]
+            if collectives.is_shared():
+                mean, variance, _ = collectives.moments(y, [1, 2])
+            else:
+                variance, mean = torch.var_mean(y, dim=(1, 2), correction=0)
             seen = {"mean": mean, "variance": variance * (steps / max(steps - 1, 1))}
             for statistic, now in seen.items():
                 before = buffers[f"{name}.{statistic}"]

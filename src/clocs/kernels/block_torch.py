@@ -9,15 +9,20 @@ members. The gradient is written out because half of what autograd would do here
   elements.
 - The backward of a strided view scatters element by element; a kernel of 7 at stride 3 touches
   blocks of 3, 3 and 1 samples, so three shifted additions do.
+
+Within `collectives.sharing`, the batch's statistics are those of all processes.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from clocs.kernels import collectives
 
 KERNEL, STRIDE, POOL = 7, 3, 2
 EPSILON = 1e-5
@@ -31,7 +36,7 @@ def convolved(length: int) -> int:
 def torch_block_eval(h: Tensor, weight: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     """The block with a given scale and shift per channel, (members, c_out) each."""
     y = torch.bmm(_windows(h.to(weight.dtype)), weight * _sign(scale)[:, None])
-    y = _pool(y.view(*h.shape[:2], convolved(h.shape[2]), -1))[0]
+    y = _pool(y.view(*h.shape[:2], convolved(h.shape[2]), weight.shape[2]))[0]
     return torch.relu(y * scale.abs()[:, None, None] + shift[:, None, None]).to(h.dtype)
 
 
@@ -46,11 +51,16 @@ class TorchBlock(torch.autograd.Function):
         sign = _sign(gamma)
         windows = _windows(h)
         y = torch.bmm(windows, weight * sign[:, None])  # (members, n·out, c_out)
-        mean = y.mean(dim=1)
-        y -= mean[:, None]
-        variance = y.square().mean(dim=1)
+        ctx.shared, ctx.count = collectives.is_shared(), y.shape[1]
+        if ctx.shared:
+            mean, variance, ctx.count = collectives.moments(y, [1])
+            y -= mean[:, None]
+        else:
+            mean = y.mean(dim=1)
+            y -= mean[:, None]
+            variance = y.square().mean(dim=1)
         deviation = (variance + EPSILON).rsqrt()
-        pooled, first = _pool(y.view(members, n, convolved(length), -1))
+        pooled, first = _pool(y.view(members, n, convolved(length), y.shape[2]))
         scale = gamma.abs() * deviation
         out = torch.relu(pooled * scale[:, None, None] + beta[:, None, None])
         ctx.save_for_backward(windows, weight, gamma, y, deviation, pooled, first, out)
@@ -69,15 +79,18 @@ class TorchBlock(torch.autograd.Function):
         d_gamma = (g * pooled).sum(dim=(1, 2)) * deviation
         scale = gamma.abs() * deviation
         # batch norm: every element's gradient through the mean and the variance …
+        sums: Sequence[Tensor] = (d_beta, d_gamma)
+        if ctx.shared:  # … to which the others' elements contribute
+            sums = collectives.summed(torch.stack((d_beta, d_gamma))).unbind()
         d_y = torch.addcmul(
-            (-scale * d_beta / y.shape[1])[:, None],
+            (-scale * sums[0] / ctx.count)[:, None],
             y,
-            (-scale * deviation * d_gamma / y.shape[1])[:, None],
+            (-scale * deviation * sums[1] / ctx.count)[:, None],
         )
         # … and that of the larger of each two through the pooling
         g = g * scale[:, None, None]
         half = g.shape[2]
-        pairs = d_y.view(members, n, convolved(length), -1)[:, :, : half * POOL]
+        pairs = d_y.view(members, n, convolved(length), y.shape[2])[:, :, : half * POOL]
         pairs = pairs.unflatten(2, (half, POOL))
         to_first = g * first
         pairs[:, :, :, 0] += to_first
@@ -99,7 +112,7 @@ def _products(windows: Tensor, d_y: Tensor, n: int) -> Tensor:
 
     On a GPU a long, thin product leaves most of the chip idle, so it is split and summed.
     """
-    if not windows.is_cuda:
+    if not windows.is_cuda or not n:
         return torch.bmm(windows.transpose(1, 2), d_y)
     pieces = math.gcd(n, 64)
     k, c = windows.shape[2], d_y.shape[2]
@@ -124,12 +137,12 @@ def _windows(h: Tensor) -> Tensor:
 def _fold(windows: Tensor, n: int, length: int, channels: int) -> Tensor:
     """The transpose of `_windows`: every value added back to the sample it came from."""
     out, block = convolved(length), STRIDE * channels
-    windows = windows.view(-1, n, out, KERNEL * channels)
+    windows = windows.view(len(windows), n, out, KERNEL * channels)
     h = windows.new_zeros(len(windows), n, out + 2, block)
     h[:, :, :out] = windows[..., :block]
     h[:, :, 1:-1] += windows[..., block : 2 * block]
     h[:, :, 2:, :channels] += windows[..., 2 * block :]
-    h = h.view(len(windows), n, -1, channels)[:, :, :length]
+    h = h.view(len(windows), n, (out + 2) * STRIDE, channels)[:, :, :length]
     return torch.nn.functional.pad(h, (0, 0, 0, length - h.shape[2]))
 
 

@@ -2,11 +2,15 @@
 
 A key is made of (seed, stream, epoch, step, …); a draw is a function of (key, element). So a fleet
 equals its singles, a resumed run equals an uninterrupted one, and every device draws the same bits.
+A process that has some rows of a batch only draws, within `of_rows`, what these rows have in it.
 """
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from importlib.util import find_spec
 
@@ -16,6 +20,7 @@ from torch import Tensor
 _GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)  # as a signed 64-bit integer
 _M1 = 0xBF58476D1CE4E5B9 - (1 << 64)
 _M2 = 0x94D049BB133111EB - (1 << 64)
+_ROWS: ContextVar[Tensor | None] = ContextVar("rows", default=None)
 
 
 def _shift(x: Tensor, bits: int) -> Tensor:
@@ -51,8 +56,29 @@ def member_keys(seeds: list[int], device: torch.device | str = "cpu") -> Tensor:
     return fold(torch.tensor(seeds, dtype=torch.int64, device=device), stream("member"))
 
 
+@contextmanager
+def of_rows(rows: Tensor) -> Iterator[None]:
+    """Within this `with`, all draws are those of some rows of a batch: (own,) their numbers in it.
+
+    As many numbers are drawn for each row, and those of a row are next to one another.
+    """
+    before = _ROWS.set(rows)
+    try:
+        yield
+    finally:
+        _ROWS.reset(before)
+
+
+def has_some_rows() -> bool:
+    """Whether this is within `of_rows`."""
+    return _ROWS.get() is not None
+
+
 def bits(key: Tensor, count: int) -> Tensor:
     """key: (members,) -> (members, count) int64 of uniformly random bits."""
+    rows = _ROWS.get()
+    if rows is not None:
+        return mix(key[:, None] + (_elements(rows, count) + 1) * _GOLDEN)
     if _in_one_kernel(key):
         from clocs.keyed_random.in_triton import random_bits
 
@@ -61,9 +87,30 @@ def bits(key: Tensor, count: int) -> Tensor:
     return mix(key[:, None] + element * _GOLDEN)
 
 
+def bits_in_groups(key: Tensor, count: int, size: int) -> tuple[Tensor, Tensor]:
+    """Bits that `size` elements after one another have in common, for `count` of these.
+
+    key: (members,) -> (members, count) int64 as `bits` would draw for the groups, and (count,) the
+    place of each element in its group; a group may reach from one row into the next.
+    """
+    rows = _ROWS.get()
+    every = torch.arange(count, device=key.device)
+    element = every if rows is None else _elements(rows, count)
+    return mix(key[:, None] + (element // size + 1) * _GOLDEN), element % size
+
+
+def _elements(rows: Tensor, count: int) -> Tensor:
+    """(count,) the numbers that the elements of these rows have in the whole batch."""
+    each, rest = divmod(count, max(len(rows), 1))
+    if rest:
+        raise ValueError(f"{count} numbers cannot be drawn for {len(rows)} rows")
+    element: Tensor = rows[:, None] * each + torch.arange(each, device=rows.device)
+    return element.flatten()
+
+
 def uniform(key: Tensor, count: int, dtype: torch.dtype = torch.float64) -> Tensor:
     """key: (members,) -> (members, count) uniform in [0, 1)."""
-    if _in_one_kernel(key):
+    if _in_one_kernel(key) and not has_some_rows():
         from clocs.keyed_random.in_triton import random_uniform
 
         return random_uniform(key, count, dtype)
@@ -93,6 +140,10 @@ def dropout(x: Tensor, p: float, key: Tensor) -> Tensor:
 
 def lanes(key: Tensor, count: int) -> Tensor:
     """key: (members,) -> (members, count) int16, uniformly random, four to a draw."""
+    rows = _ROWS.get()
+    if rows is not None and count % (4 * max(len(rows), 1)):
+        draws, lane = bits_in_groups(key, count, 4)
+        return (draws >> 16 * lane).to(torch.int16)
     return bits(key, (count + 3) // 4).view(torch.int16)[:, :count]
 
 

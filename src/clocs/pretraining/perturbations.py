@@ -208,6 +208,10 @@ def _coins(x: Tensor, keys: Tensor) -> Tensor:
 
 def _noise(x: Tensor, keys: Tensor) -> Tensor:
     size = x.shape[1] * x.shape[2]
+    if keyed_random.has_some_rows():
+        draws, second = keyed_random.bits_in_groups(keys, size, 2)
+        both = normals(draws, x.dtype).view(len(keys), size, 2)
+        return both.gather(2, second.expand(len(keys), -1)[..., None]).view(x.shape)
     if can_use_triton(x, x.dtype) and x.dtype == torch.float32:
         from clocs.kernels.noise_triton import normal_noise
 
