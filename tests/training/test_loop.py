@@ -13,7 +13,7 @@ from clocs.errors import CheckpointError, SettingError
 from clocs.frames.frames import Frames
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.task import PretrainingTask
-from clocs.training import loop
+from clocs.training import engine
 from clocs.training.fleet import Fleet
 from clocs.training.loop import Epoch, Keep, Settings, Trained, fit
 from clocs.training.optimiser import Optimiser
@@ -207,7 +207,7 @@ def test_a_loss_that_is_not_finite_ends_its_member_alone() -> None:
 def test_a_fleet_that_diverged_stops_within_its_epoch(
     monkeypatch: pytest.MonkeyPatch, kernel: str
 ) -> None:
-    monkeypatch.setattr(loop, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(engine, "LOOK_EVERY", 0.0)
     monkeypatch.setenv("CLOCS_KERNEL", kernel)
     task = Hill([10.0, 10.0], broken_at=0.0095)
     task.counts = torch.full((2,), 400)  # 100 steps, in the tenth of which the loss is NaN

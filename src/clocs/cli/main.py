@@ -33,7 +33,7 @@ from clocs.cli import (
     show,
     sweep,
 )
-from clocs.cli.console import accept_all_characters, out
+from clocs.cli.console import accept_all_characters, err, out
 from clocs.cli.messages import in_one_sentence, running_command, show_warning
 
 # What the help lists together, in the order in which one does it.
@@ -104,6 +104,8 @@ def run() -> int:
     root = typer.main.get_command(app)
     command = running_command(root, sys.argv[1:])
     accept_all_characters()
+    if os.environ.get("RANK", "0") != "0":  # of several processes of one training the first speaks
+        out.quiet = err.quiet = True
     warnings.showwarning = partial(show_warning, command)
     try:
         with in_one_sentence(command):

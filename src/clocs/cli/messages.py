@@ -77,7 +77,8 @@ def in_one_sentence(command: click.Command) -> Iterator[None]:
     try:
         yield
     except ClocsError as error:
-        _say("red", in_options(str(error), command))
+        if _is_the_one_to_say_why():
+            _say("red", in_options(str(error), command))
         sys.exit(1)
     except BrokenPipeError:  # the reader of a pipe, such as `head`, has seen enough
         sys.exit(1)
@@ -89,6 +90,17 @@ def in_one_sentence(command: click.Command) -> Iterator[None]:
             err.print(f"clocs: interrupted; {_after_interruption(str(command.name))}", markup=False)
             sys.exit(INTERRUPTED)
         raise
+
+
+def _is_the_one_to_say_why() -> bool:
+    """Of several processes of one training the first that fails; else this one."""
+    if "WORLD_SIZE" not in os.environ:
+        return True
+    from clocs.training.ranks import may_say_why
+
+    says = may_say_why()
+    err.quiet = err.quiet and not says
+    return says
 
 
 def _after_interruption(command: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch import Tensor
 from clocs import keyed_random
 from clocs.frames.frames import ABSENT, Frames
 from clocs.frames.views import Instances, Views
+from clocs.kernels.collectives import Share
 from clocs.kernels.triton_support import can_use_triton
 from clocs.pretraining.fused_views import FusedViews
 from clocs.pretraining.perturbations import Chain, parse
@@ -81,6 +82,20 @@ class Batch:
     part: Part
     rows: Tensor  # (members, batch) of the part
     multilabel: bool
+    views: int  # of each instance
+    # where processes share a batch: which of its instances these are, and (members, all) the rows
+    # of all of them
+    share: Share | None = None
+    all_rows: Tensor | None = None
+
+    @property
+    def whole(self) -> Batch:
+        """What is known of the instances of all processes; without their views."""
+        return (
+            self
+            if self.all_rows is None
+            else replace(self, rows=self.all_rows, share=None, all_rows=None)
+        )
 
     @property
     def patients(self) -> Tensor:
@@ -104,7 +119,7 @@ class Batch:
 
     def by_view(self, z: Tensor) -> Tensor:
         """(members, views·batch, dim) -> (members, views, batch, dim)."""
-        return z.view(len(z), -1, self.rows.shape[1], z.shape[-1])
+        return z.view(len(z), self.views, self.rows.shape[1], z.shape[-1])
 
 
 Copies = tuple[Chain | None, ...]  # the chain of each copy of a window; None for none
@@ -138,11 +153,12 @@ class BatchMaker:
         *,
         multilabel: bool,
         in_mv: bool = False,
+        shared: bool = False,
     ) -> None:
         """Decide how the views are made.
 
         `perturb` is one chain per member, in place of those of the views; `in_mv` leaves views in
-        mV instead of normalising them.
+        mV instead of normalising them; `shared` says that other processes make the other rows.
         """
         self.signals, self.multilabel = signals, multilabel
         self.copies = len(views.copies)
@@ -152,7 +168,7 @@ class BatchMaker:
         self._normalised = self._offset is None and not in_mv  # after perturbing
         self._plain = self._normalised and not any(map(any, chains))
         self._fused: FusedViews | None = None
-        if can_use_triton(signals.flat, signals.dtype):
+        if can_use_triton(signals.flat, signals.dtype) and not shared:
             self._fused = FusedViews.of(chains, signals.samples, signals.flat.device)
         # the other members, those of the same chains together
         self._in_torch = [
@@ -163,11 +179,14 @@ class BatchMaker:
 
     def batch(self, part: Part, rows: Tensor, keys: Tensor) -> Batch:
         """rows: (members, batch) -> their views: every copy of every window."""
-        return Batch(self._views(part, rows, keys), part, rows, self.multilabel)
+        views = self.copies * part.windows.shape[1]
+        return Batch(self._views(part, rows, keys), part, rows, self.multilabel, views)
 
     def _views(self, part: Part, rows: Tensor, keys: Tensor) -> Tensor:
         """rows: (members, batch) -> (members, copies·windows·batch, samples)."""
         signals, starts, located = self.signals, part.windows, False
+        if not rows.numel():  # of a batch that processes share
+            return rows.new_empty(len(rows), 0, signals.samples, dtype=signals.dtype)
         if signals.streamed or self._in_torch or part.room is not None:
             starts, located = signals.located(part.starts(rows, keys)), True
         if self._plain and not self._fused:

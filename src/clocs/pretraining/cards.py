@@ -37,8 +37,12 @@ def make_card(
     trained: Trained | None = None,
     init: Checkpoint | None = None,
     recording_hashes: bool = True,
+    processes: int = 1,
+    shared: bool = False,
 ) -> Card:
     """The card of one member, to be used with `frame`; without `trained`, as far as it is known.
+
+    It was trained by so many `processes`, `shared` where these computed every batch together.
 
     Patients whom `init` has seen, from which its training started, this one has seen too.
     `recording_hashes` says whether it lists hashes of the recordings that it has seen.
@@ -78,7 +82,10 @@ def make_card(
             "device": device.type,
             "threads": torch.get_num_threads(),
             "machine": platform.machine(),
-            "kernel": block_implementation(device, getattr(torch, plan.precision)),
+            "kernel": "torch"
+            if shared
+            else block_implementation(device, getattr(torch, plan.precision)),
+            **({"processes": processes} if processes > 1 else {}),
         },
         normalisation=_normalisation(plan),
         recording_hashes=hashed,

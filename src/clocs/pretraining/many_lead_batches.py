@@ -63,13 +63,18 @@ class ManyLeadBatchMaker:
 
     def batch(self, part: Part, rows: Tensor, keys: Tensor) -> Batch:
         """rows: (members, batch) -> their views: every copy of every window."""
+        views = self.copies * part.windows.shape[1]
+        if not rows.numel():  # of a batch that processes share
+            shape = (len(rows), 0, part.windows.shape[2], self.signals.samples)
+            x = rows.new_empty(shape, dtype=self.signals.dtype)
+            return Batch(x, part, rows, self.multilabel, views)
         starts = self.signals.located(part.starts(rows, keys))
         scale = by_view(part.scale, rows)
         copies = [
             torch.cat([self._copy(starts, scale, keys, i, *run) for run in self._runs])
             for i in range(self.copies)
         ]
-        return Batch(torch.cat(copies, dim=1), part, rows, self.multilabel)
+        return Batch(torch.cat(copies, dim=1), part, rows, self.multilabel, views)
 
     def _copy(
         self,

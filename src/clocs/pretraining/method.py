@@ -38,6 +38,8 @@ class Objective:
 
     compares_views: ClassVar[bool] = True  # needs two views of an instance, and two instances
     compares_patients: ClassVar[bool] = False  # needs instances of two patients
+    # whether processes can share a batch, where it has its own `train_loss` or `validation_loss`
+    shares_batches: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         for each in self.options():
@@ -80,19 +82,32 @@ class Objective:
         """z: (members, views, batch, dim) -> (members,)."""
         raise NotImplementedError
 
+    def shared_loss(self, z: Tensor, batch: Batch, weights: Weights) -> Tensor:
+        """This process's part of `loss`, where processes share a batch: all parts add up to it.
+
+        z: (members, views, own, dim) of its own instances. Where a method does not say how to
+        divide the work, each process computes the loss of all and takes an equal part of it.
+        """
+        assert batch.share is not None
+        every = batch.share.everyone(z)
+        return self.loss(every, batch.whole, weights) / batch.share.world
+
+    def _loss(self, z: Tensor, batch: Batch, weights: Weights) -> Tensor:
+        return (self.loss if batch.share is None else self.shared_loss)(z, batch, weights)
+
     def train_loss(
         self, encoder: Encoder, weights: Weights, buffers: Weights, batch: Batch, keys: Tensor
     ) -> tuple[Tensor, Weights]:
         """(members,) losses in training mode, and the buffers after this batch."""
         z, buffers = encoder.encode_training(weights, buffers, batch.x, keys)
-        return self.loss(batch.by_view(z), batch, weights), buffers
+        return self._loss(batch.by_view(z), batch, weights), buffers
 
     def validation_loss(
         self, encoder: Encoder, weights: Weights, buffers: Weights, batch: Batch
     ) -> tuple[Tensor, Tensor]:
         """(members,) losses in evaluation mode, and the embeddings by view."""
         z = batch.by_view(encoder.encode(weights, buffers, batch.x))
-        return self.loss(z, batch, weights), z
+        return self._loss(z, batch, weights), z
 
     def after_step(self, weights: Weights, buffers: Weights) -> Weights | None:
         """The buffers after an optimiser step, where it changes them."""

@@ -20,8 +20,8 @@ from clocs.pretraining.pretrain_frames import pretrain_frames
 from clocs.recording import STANDARD_LEADS, FrameSpec
 from clocs.store.store import Store, as_store, expect_different_stores
 from clocs.training.checkpoint import Checkpoint, as_checkpoints
-from clocs.training.device import pick_device
 from clocs.training.loop import SAVE_EVERY, Epoch
+from clocs.training.ranks import joined, on_this_machine, own_device
 from clocs.training.settings import Keep, OptimiserName, Schedule, Settings
 
 MANY_LEADS_FRAME = FrameSpec(5.0, 500)  # of encoders of many leads, where nothing else is chosen
@@ -72,6 +72,9 @@ def pretrain(
     **options: Any,
 ) -> list[Checkpoint]:
     """Learn encoders without labels, one per seed; write them to `out` and return them.
+
+    Started by torchrun, all processes call this and learn together what one would; the first one
+    alone writes and calls back, and all return the checkpoints.
 
     Args:
         store: What to learn from; several are learned from together, with the first one's frame.
@@ -129,79 +132,91 @@ def pretrain(
         options: The method's own, such as `temperature` of cmsc or `tau_d` of byol; the modules of
             `clocs.pretraining.methods` declare them.
     """
-    given = [store] if isinstance(store, Store | Path | str) else list(store)
-    stores = [as_store(one) for one in given]
-    expect_different_stores(stores)
-    manifest = stores[0].manifest
-    plan = Plan(
-        method=method,
-        seeds=tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds),
-        encoder=encoder,
-        embedding_dim=usual_dimension(encoder) if embedding_dim is None else embedding_dim,
-        dropout=usual_dropout(encoder) if dropout is None else dropout,
-        options=options,
-        perturb=perturb if perturb is None or isinstance(perturb, str) else tuple(perturb),
-        instances_per_patient=instances_per_patient,
-        precision=precision,
-        batch_norm=batch_norm,
-        normalisation=normalisation,
-        settings=Settings.choose(
-            settings,
-            manifest.batch_size,
-            epochs=epochs,
-            patience=patience,
-            batch_size=batch_size,
-            lr=lr,
-            keep=keep,
-            optimiser=optimiser,
-            weight_decay=weight_decay,
-            schedule=schedule,
-            warm_up=warm_up,
-            clip=clip,
-            average=average,
-        ),
-    )
-    usual = frame_for(manifest, segments=plan.row.views.segments)
-    if plan.many_leads:
-        usual = replace(MANY_LEADS_FRAME, filters=usual.filters)
-    if seconds is not None or rate is not None:
-        if frame is not None:
-            raise SettingError("give `frame`, or `seconds` and `rate`, not both")
-        frame = _frame_of(
-            usual.seconds if seconds is None else seconds, usual.rate if rate is None else rate
+    place = own_device(device)
+    with joined(place) as ranks:
+        given = [store] if isinstance(store, Store | Path | str) else list(store)
+        stores = [as_store(one) for one in given]
+        expect_different_stores(stores)
+        manifest = stores[0].manifest
+        plan = Plan(
+            method=method,
+            seeds=tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds),
+            encoder=encoder,
+            embedding_dim=usual_dimension(encoder) if embedding_dim is None else embedding_dim,
+            dropout=usual_dropout(encoder) if dropout is None else dropout,
+            options=options,
+            perturb=perturb if perturb is None or isinstance(perturb, str) else tuple(perturb),
+            instances_per_patient=instances_per_patient,
+            precision=precision,
+            batch_norm=batch_norm,
+            normalisation=normalisation,
+            settings=Settings.choose(
+                settings,
+                manifest.batch_size,
+                epochs=epochs,
+                patience=patience,
+                batch_size=batch_size,
+                lr=lr,
+                keep=keep,
+                optimiser=optimiser,
+                weight_decay=weight_decay,
+                schedule=schedule,
+                warm_up=warm_up,
+                clip=clip,
+                average=average,
+            ),
         )
-    if frame is not None and not frame.filters:
-        frame = replace(frame, filters=manifest.frame.filters)
-    spec = frame or usual
-    if plan.many_leads:
-        chosen, frame = leads_of_any(stores, leads or STANDARD_LEADS), spec
-    else:
-        chosen = common_leads(stores, leads)
-    by = split_of(split, test_folds, validation_folds)
-    plan.check_leads(chosen, manifest.dataset)
-    # of several, half of the memory is for the parts and half for all of them joined
-    share = memory_for_signals() // (2 * len(stores)) if len(stores) > 1 else None
+        usual = frame_for(manifest, segments=plan.row.views.segments)
+        if plan.many_leads:
+            usual = replace(MANY_LEADS_FRAME, filters=usual.filters)
+        if seconds is not None or rate is not None:
+            if frame is not None:
+                raise SettingError("give `frame`, or `seconds` and `rate`, not both")
+            frame = _frame_of(
+                usual.seconds if seconds is None else seconds, usual.rate if rate is None else rate
+            )
+        if frame is not None and not frame.filters:
+            frame = replace(frame, filters=manifest.frame.filters)
+        spec = frame or usual
+        if plan.many_leads:
+            chosen, frame = leads_of_any(stores, leads or STANDARD_LEADS), spec
+        else:
+            chosen = common_leads(stores, leads)
+        by = split_of(split, test_folds, validation_folds)
+        plan.check_leads(chosen, manifest.dataset)
+        # of several, half of the memory is for the parts and half for all of them joined
+        parts = on_this_machine() * (2 * len(stores) if len(stores) > 1 else 1)
+        memory = memory_for_signals() // parts if parts > 1 else None
+        own_patients = ranks.owns if plan.objective and ranks.share(len(plan.members)) else None
 
-    def made(one: Store) -> Frames:
-        own = leads_of_those(one, chosen)
-        cut = make_frames(one, spec=spec, leads=own, split=by, split_seed=split_seed, memory=share)
-        return cut.for_leads(chosen)
+        def made(one: Store) -> Frames:
+            own = leads_of_those(one, chosen)
+            cut = make_frames(
+                one,
+                spec=spec,
+                leads=own,
+                split=by,
+                split_seed=split_seed,
+                memory=memory,
+                of_patients=own_patients,
+            )
+            return cut.for_leads(chosen)
 
-    frames = join([made(one) for one in stores], beside=stores[0].path.parent)
-    return pretrain_frames(
-        frames,
-        plan,
-        Path(out),
-        frame_to_use=frame or manifest.frame,
-        init=() if init is None else as_checkpoints(init),
-        device=pick_device(device),
-        resume=resume,
-        tensorboard=tensorboard,
-        recording_hashes=recording_hashes,
-        save_every=SAVE_EVERY if save_every is None else save_every,
-        on_step=on_step,
-        on_epoch=on_epoch,
-    )
+        frames = join([made(one) for one in stores], beside=stores[0].path.parent)
+        return pretrain_frames(
+            frames,
+            plan,
+            Path(out),
+            frame_to_use=frame or manifest.frame,
+            init=() if init is None else as_checkpoints(init),
+            device=place,
+            resume=resume,
+            tensorboard=tensorboard,
+            recording_hashes=recording_hashes,
+            save_every=SAVE_EVERY if save_every is None else save_every,
+            on_step=on_step if ranks.first else lambda step, steps: None,
+            on_epoch=on_epoch if ranks.first else lambda epoch: None,
+        )
 
 
 def _frame_of(seconds: float, rate: float) -> FrameSpec:

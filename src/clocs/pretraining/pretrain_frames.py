@@ -8,8 +8,11 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,6 +28,7 @@ from clocs.pretraining.cards import make_card, make_checkpoint
 from clocs.pretraining.epoch_log import logged, require_tensorboard
 from clocs.pretraining.methods import METHODS
 from clocs.pretraining.plan import Plan
+from clocs.pretraining.shared_task import SharedTask, check_shareable
 from clocs.pretraining.task import PretrainingTask, learnable_parts
 from clocs.recording import FrameSpec
 from clocs.training.card import expect_readable
@@ -34,6 +38,7 @@ from clocs.training.fleet import epochs_done, remove_state
 from clocs.training.leak_guard import check_parts
 from clocs.training.loop import SAVE_EVERY, Epoch, Trained, fit
 from clocs.training.memory import TRAINED, require_memory_to_encode
+from clocs.training.ranks import current
 from clocs.training.signals import Signals
 
 STATE, SETTINGS = "state.safetensors", "settings.json"
@@ -62,16 +67,16 @@ def pretrain_frames(
     signals are brought to the device batch by batch; None: if they are too large for it. The other
     arguments are those of `clocs.pretrain`.
 
+    In several processes (`clocs.training.ranks`), all call this; the first one alone touches `out`.
+
     Raises:
         TrainingError: Members diverged; the checkpoints of the others have been written.
     """
-    device = torch.device(device)
+    device, ranks = torch.device(device), current()
+    shared = plan.objective is not None and ranks.share(len(plan.members))
     encoder = plan.encoder_for(frames)
     origins, files = _origins(init, plan, encoder), plan.files(out)
-    if plan.normalisation == "none" and frames.unit != "mV":
-        raise SettingError(
-            f"signals of {frames.dataset} are in {frames.unit}, not mV; leave out `normalisation`"
-        )
+    _check(frames, plan, shared=shared)
     _warn_about_leads(frames, plan)
     if plan.objective:
         # refuses before the folder is touched, as do the next lines
@@ -90,50 +95,75 @@ def pretrain_frames(
     expect_readable(make_card(frames, plan, 0, frame=frame, device=device, init=first))
     if out.exists() and not out.is_dir():
         raise CheckpointError(f"{out} is a file; give a folder as `out`")
-    with locked(out):
-        _claim(out, plan, frames, init, resume=resume)
-        if all(file.with_suffix(".json").exists() for file in files):
-            remove_state(out / STATE)  # left by an interruption after the very last step
+    with locked(out) if ranks.first else nullcontext():
+        if ranks.first:
+            _claim(out, plan, frames, init, resume=resume)
+        if ranks.agreed(all(file.with_suffix(".json").exists() for file in files)):
+            if ranks.first:
+                remove_state(out / STATE)  # left by an interruption after the very last step
             return [load_checkpoint(file) for file in files]  # finished before
         if plan.objective is None:
             trained = _initial_weights(frames, plan, device)
         else:
             start = stack(origins) if origins else None
-            task = PretrainingTask(frames, plan, device=device, start=start, stream=stream)
-            done = epochs_done(out / STATE)
-            with logged(out, plan, on_epoch, epochs=done, tensorboard=tensorboard) as report:
-                try:
-                    trained = fit(
-                        task,
-                        [seed for _, seed in plan.members],
-                        plan.settings,
-                        device=device,
-                        state=out / STATE,
-                        save_every=save_every,
-                        on_step=on_step,
-                        on_epoch=report,
-                    )
-                except KeyboardInterrupt as stop:
-                    stop.add_note("run the same command with `resume` to continue this training")
-                    raise
-        checkpoints = []
-        for member, file in enumerate(files):
-            if not trained.diverged[member]:
-                checkpoint = make_checkpoint(
-                    frames,
-                    plan,
-                    trained,
-                    member,
-                    frame=frame,
-                    device=device,
-                    init=origins[member] if origins else None,
-                    recording_hashes=recording_hashes,
-                )
+            kind = partial(SharedTask, ranks=ranks) if shared else PretrainingTask
+            task = kind(frames, plan, device=device, start=start, stream=stream)
+            learn = partial(
+                fit,
+                task,
+                [seed for _, seed in plan.members],
+                plan.settings,
+                device=device,
+                save_every=save_every,
+                on_step=on_step,
+                ranks=ranks,
+            )
+            if ranks.first:
+                done = epochs_done(out / STATE)
+                with logged(out, plan, on_epoch, epochs=done, tensorboard=tensorboard) as report:
+                    trained = _resumable(learn, state=out / STATE, on_epoch=report)
+            else:
+                trained = learn(on_epoch=on_epoch)
+        checkpoints = {
+            file: make_checkpoint(
+                frames,
+                plan,
+                trained,
+                member,
+                frame=frame,
+                device=device,
+                init=origins[member] if origins else None,
+                recording_hashes=recording_hashes,
+                processes=ranks.size,
+                shared=shared,
+            )
+            for member, file in enumerate(files)
+            if not trained.diverged[member]
+        }
+        if ranks.first:
+            for file, checkpoint in checkpoints.items():
                 checkpoint.save(file)
-                checkpoints.append(checkpoint)
-        remove_state(out / STATE)
+            remove_state(out / STATE)
         _check_converged(trained, plan, out)
-    return checkpoints
+    return list(checkpoints.values())
+
+
+def _resumable(learn: Callable[..., Trained], **options: Any) -> Trained:
+    try:
+        return learn(**options)
+    except KeyboardInterrupt as stop:
+        stop.add_note("run the same command with `resume` to continue this training")
+        raise
+
+
+def _check(frames: Frames, plan: Plan, *, shared: bool) -> None:
+    """Refuse a plan that does not fit the frames, or the processes."""
+    if plan.normalisation == "none" and frames.unit != "mV":
+        raise SettingError(
+            f"signals of {frames.dataset} are in {frames.unit}, not mV; leave out `normalisation`"
+        )
+    if shared:
+        check_shareable(plan, frames)
 
 
 def _warn_about_leads(frames: Frames, plan: Plan) -> None:

@@ -69,8 +69,13 @@ def through_two_layers(z: Tensor, weights: Weights, name: str) -> Tensor:
     """z: (members, …, dim) -> (members, …, out), by the head of that name."""
     import torch
 
+    from clocs.kernels import collectives
+
     hidden = torch.bmm(z.flatten(1, -2), weights[f"{name}.1.weight"])
-    variance, mean = torch.var_mean(hidden, dim=1, correction=0, keepdim=True)
+    if collectives.is_shared():
+        mean, variance = (x[:, None] for x in collectives.moments(hidden, [1])[:2])
+    else:
+        variance, mean = torch.var_mean(hidden, dim=1, correction=0, keepdim=True)
     hidden = (hidden - mean) * (variance + EPSILON).rsqrt() + weights[f"{name}.1.bias"][:, None]
     hidden = torch.relu(hidden)
     made = torch.baddbmm(weights[f"{name}.2.bias"][:, None], hidden, weights[f"{name}.2.weight"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import copy
 
 import numpy as np
@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from clocs import keyed_random
-from clocs.encoders.base import Weights
+from clocs.encoders.base import Encoder, Weights
 from clocs.encoders.per_view import PerView
 from clocs.errors import SettingError
 from clocs.frames.frames import Frames
 from clocs.frames.views import Instances, instances
-from clocs.pretraining.batches import BatchMaker, Part, PatientLimit
+from clocs.pretraining.batches import Batch, BatchMaker, Part, PatientLimit
 from clocs.pretraining.many_lead_batches import ManyLeadBatchMaker
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.projection import head_inputs
@@ -35,11 +35,13 @@ class PretrainingTask(Task):
         dtype: torch.dtype | None = None,
         start: tuple[Weights, Weights] | None = None,
         stream: bool | None = None,
+        shared: bool = False,
     ) -> None:
         """Put the data where it is needed.
 
         `dtype` is that of signals and activations, the plan's precision by default; `start` are the
-        weights and buffers of the encoders to start from; `stream` is as for `Signals.of`.
+        weights and buffers of the encoders to start from; `stream` is as for `Signals.of`; `shared`
+        says that other processes compute the other rows of a batch.
         """
         if plan.objective is None:
             raise SettingError(f"{plan.method} has nothing to train")
@@ -64,7 +66,10 @@ class PretrainingTask(Task):
             if plan.many_leads:
                 return ManyLeadBatchMaker(*given, multilabel=frames.multilabel)
             return BatchMaker(
-                *given, multilabel=frames.multilabel, in_mv=plan.normalisation == "none"
+                *given,
+                multilabel=frames.multilabel,
+                in_mv=plan.normalisation == "none",
+                shared=shared,
             )
 
         self._make_batches = batches
@@ -124,8 +129,11 @@ class PretrainingTask(Task):
         self, weights: Weights, buffers: Weights, rows: Tensor, keys: Tensor
     ) -> tuple[Tensor, Weights]:
         batch = self.batches.batch(self.train, rows, keys)
-        encoder = PerView.of(self.encoder, rows.shape[1]) if self._per_view else self.encoder
-        return self.objective.train_loss(encoder, weights, buffers, batch, keys)
+        return self.objective.train_loss(self.trained(batch), weights, buffers, batch, keys)
+
+    def trained(self, batch: Batch) -> Encoder:
+        """The encoder as it trains on such batches."""
+        return PerView.of(self.encoder, batch.views) if self._per_view else self.encoder
 
     def after_step(self, weights: Weights, buffers: Weights) -> Weights | None:
         return self.objective.after_step(weights, buffers)
@@ -135,14 +143,8 @@ class PretrainingTask(Task):
 
         A contrastive loss depends on the batch's size and mix, so these must not change.
         """
-        keys = keyed_random.fold(keys, keyed_random.stream("validation"))
-        count = len(self.validation.windows)
-        size = min(self.batch_size, count)
-        steps = -(-count // size)
-        order = keyed_random.permutation(keys, count)
-        order = order[:, torch.arange(steps * size, device=order.device) % count]
-        parts = order.split(size, dim=1)
-        step_keys = [keyed_random.fold(keys, step) for step in range(steps)]
+        parts, step_keys = self.validation_batches(keys)
+        steps = len(parts)
         if self.streamed:
             each = zip(parts, step_keys, strict=True)
             staged = self.signals.staged(
@@ -159,6 +161,16 @@ class PretrainingTask(Task):
             for name, value in found.items():
                 sums[name] = sums.get(name, torch.zeros_like(value)) + value / steps
         return sums
+
+    def validation_batches(self, keys: Tensor) -> tuple[Sequence[Tensor], list[Tensor]]:
+        """(members, batch) rows of each batch to validate on, and its (members,) keys."""
+        keys = keyed_random.fold(keys, keyed_random.stream("validation"))
+        count = len(self.validation.windows)
+        size = min(self.batch_size, count)
+        steps = -(-count // size)
+        order = keyed_random.permutation(keys, count)
+        order = order[:, torch.arange(steps * size, device=order.device) % count]
+        return order.split(size, dim=1), [keyed_random.fold(keys, i) for i in range(steps)]
 
 
 def learnable_parts(frames: Frames, plan: Plan) -> list[Instances]:

@@ -16,19 +16,19 @@ from torch import Tensor
 
 from clocs import keyed_random
 from clocs.encoders.base import Weights
-from clocs.errors import CheckpointError, SettingError
-from clocs.kernels.triton_support import can_use_triton
+from clocs.errors import CheckpointError
+from clocs.kernels.collectives import summed
 from clocs.training.card import NOT_FINITE
-from clocs.training.cuda_graph import Captured
-from clocs.training.fleet import Fleet, Layout, Unpacked, is_saved
+from clocs.training.engine import Engine as Engine  # noqa: PLC0414 (passed on)
+from clocs.training.engine import unpack
+from clocs.training.fleet import Fleet, Layout, is_saved
 from clocs.training.memory import TRAINED, require_memory
-from clocs.training.optimiser import Optimiser
+from clocs.training.ranks import ALONE, Ranks
 from clocs.training.settings import Keep as Keep  # noqa: PLC0414 (passed on)
 from clocs.training.settings import Settings as Settings  # noqa: PLC0414
 from clocs.training.task import Task
 
 SAVE_EVERY = 5.0  # seconds
-LOOK_EVERY = 1.0  # seconds between two looks at who still trains; each waits for the device
 FEWER = 2 / 3  # share of the members that still train at which the others are left out
 
 
@@ -72,6 +72,7 @@ def fit(
     save_every: float = SAVE_EVERY,
     on_step: Callable[[int, int], None] = lambda step, steps: None,
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
+    ranks: Ranks = ALONE,
 ) -> Trained:
     """Train one member per seed, all at once, each until its own validation loss stops falling.
 
@@ -83,6 +84,10 @@ def fit(
     also written after the last epoch.
     `on_step` is called with the steps done and the steps in an epoch, `on_epoch` after each epoch,
     before the state is written. Weights and activations are of `dtype`.
+
+    With several processes in `ranks`, all call this; they make the steps of a task that is shared
+    together, and of another each trains some of the members. The first one reads and writes
+    `state`, which does not depend on their number; all return everything.
     """
     keys = keyed_random.member_keys(seeds, device)
     averaged = settings.average is not None
@@ -105,15 +110,21 @@ def fit(
             raise CheckpointError(f"{state} is of another training; delete it to start again")
     else:
         fleet = Fleet.start(theta, statistics, averaged=averaged)
-    crew = Crew(task, fleet, layouts, keys, settings)
+    ranks.put(fleet.state.values())
+    alone = ranks.size == 1 or task.shared  # what it knows is all that there is to know
+    kind = Crew if alone else SpreadCrew
+    crew = kind(task, fleet, layouts, keys, settings, ranks)
     saved, unsaved = time.perf_counter(), False
     try:
-        while int(crew.part.epoch) < settings.epochs and bool(crew.part.live.any()):
+        while int(crew.part.epoch) < settings.epochs and crew.trains():
             began = time.perf_counter()
             crew.leave_out_finished()
             on_epoch(crew.epoch(began, on_step))
-            if state is not None and time.perf_counter() - saved >= save_every:
-                crew.gather().save(state)
+            due = state is not None and time.perf_counter() - saved >= save_every
+            if due if alone else ranks.agreed(due):
+                whole = crew.gather()
+                if state is not None:
+                    whole.save(state)
                 saved, unsaved = time.perf_counter(), False
             else:
                 unsaved = True
@@ -122,7 +133,7 @@ def fit(
     fleet = crew.gather()
     if state is not None and unsaved:  # what follows may be interrupted, too
         fleet.save(state)
-    weights, buffers = _unpack(layouts, fleet.best_theta.detach(), fleet.best_buffers)
+    weights, buffers = unpack(layouts, fleet.best_theta.detach(), fleet.best_buffers)
     return Trained(
         weights=weights,
         buffers=buffers,
@@ -146,24 +157,34 @@ class Crew:
         layouts: tuple[Layout, Layout],
         keys: Tensor,
         settings: Settings,
+        ranks: Ranks,
     ) -> None:
         self.task, self.fleet, self.layouts = task, fleet, layouts
-        self.keys, self.settings = keys, settings
+        self.keys, self.settings, self.ranks = keys, settings, ranks
         self.members = list(range(len(keys)))  # of the fleet, that are in the part
         self.part = fleet
         self.engine = Engine(task, fleet, layouts, keys, settings)
         self._values: dict[str, list[float]] = {}  # of the last epoch of each member
 
+    def trains(self) -> bool:
+        """Whether any member still trains."""
+        return bool(self.part.live.any())
+
     def leave_out_finished(self) -> None:
         """Go on with those that still train, once they are few enough to pay for a new start."""
         live = self.part.live.tolist()
-        if sum(live) > FEWER * len(live):
+        if not any(live) or sum(live) > FEWER * len(live):
             return
-        members = [member for member, trains in zip(self.members, live, strict=True) if trains]
+        self._go_on_with(
+            [member for member, trains in zip(self.members, live, strict=True) if trains]
+        )
+
+    def _go_on_with(self, members: list[int]) -> None:
         task = self.task.of(members)
         if task is None:
             return
-        part = self.gather().of(members)
+        self.fleet.put(self.members, self.part)
+        part = self.fleet.of(members)
         self.engine.release()
         self.members, self.part = members, part
         self.engine = Engine(task, part, self.layouts, self.keys[members], self.settings)
@@ -199,12 +220,8 @@ class Crew:
         return self.fleet
 
 
-class Engine:
-    """The step and the validation of one fleet, captured once and replayed on a GPU.
-
-    Whatever changes from step to step (order, step, epoch, weights) is in tensors that stay in
-    place.
-    """
+class SpreadCrew(Crew):
+    """The same in several processes, each of which trains some of the members."""
 
     def __init__(
         self,
@@ -213,124 +230,39 @@ class Engine:
         layouts: tuple[Layout, Layout],
         keys: Tensor,
         settings: Settings,
+        ranks: Ranks,
     ) -> None:
-        self.task, self.fleet, self.layouts, self.keys = task, fleet, layouts, keys
-        self.size, self.steps = _batches(task.counts, settings.batch_size)
-        self.optimiser = Optimiser.of(
-            settings, layouts[0].shapes, self.steps, task.lr_factor, fleet.theta.dtype
+        super().__init__(task, fleet, layouts, keys, settings, ranks)
+        self._of_each = ranks.members(len(keys))
+        self._go_on_with(self._of_each[ranks.rank])
+
+    def trains(self) -> bool:
+        return bool(summed(self.part.live.sum()))
+
+    def epoch(self, began: float, on_step: Callable[[int, int], None]) -> Epoch:
+        if super().trains():
+            own = super().epoch(began, on_step)
+        else:  # wait for the others
+            self.part.epoch += 1
+            none = [0.0] * len(self.keys)
+            values = self._values or dict.fromkeys(self.engine.validate(), none)
+            own = Epoch(int(self.part.epoch), 0.0, 0, none, values, [False] * len(self.keys))
+        names = list(own.validation)
+        rows = [own.train_loss, own.live, *(own.validation[name] for name in names)]
+        made = summed(torch.tensor(rows, dtype=torch.float64, device=self.keys.device)).tolist()
+        return Epoch(
+            number=own.number,
+            seconds=time.perf_counter() - began,
+            instances=int(summed(torch.tensor(own.instances, device=self.keys.device))),
+            train_loss=made[0],
+            validation=dict(zip(names, made[2:], strict=True)),
+            live=[bool(trains) for trains in made[1]],
         )
-        self.longest = int(self.steps.max())
-        self.order = torch.zeros(
-            (len(keys), int(task.counts.max())), dtype=torch.int64, device=keys.device
-        )
-        self.step_keys = keys.new_zeros(self.longest, len(keys))
-        self.place = torch.arange(self.size, device=keys.device)
-        self.number = torch.zeros((), dtype=torch.int64, device=keys.device)  # of the step
-        self.epoch = torch.zeros((), dtype=torch.int64, device=keys.device)
-        self.total = torch.zeros_like(fleet.best_loss)
-        self.weights = Unpacked(layouts[0], fleet.theta)
-        captured = keys.device.type == "cuda" and task.capturable
-        self._step = Captured(self._one_step, fleet) if captured else self._one_step
-        captured = captured and not task.streamed  # what waits for the host cannot be captured
-        self.validate = Captured(self._validation, fleet) if captured else self._validation
 
-    def release(self) -> None:
-        """Free what was captured; the engine is not used any more."""
-        for one in (self._step, self.validate):
-            if isinstance(one, Captured):
-                one.release()
-
-    def instances(self, live: list[bool]) -> int:
-        """Instances that the live members see per epoch."""
-        return self.size * int(self.steps.cpu()[torch.tensor(live)].sum())
-
-    def train_epoch(self, on_step: Callable[[int, int], None]) -> Tensor:
-        """One epoch of all live members; returns the mean training loss of each."""
-        if isinstance(self._step, Captured):
-            self._step.ready()
-        self.epoch.fill_(int(self.fleet.epoch))
-        self.number.zero_()
-        self.total.zero_()
-        key = keyed_random.fold(self.keys, keyed_random.stream("order"), self.epoch)
-        self.order.copy_(self.task.epoch_order(key))
-        every = torch.arange(self.longest, device=self.keys.device)[:, None]
-        self.step_keys.copy_(
-            keyed_random.fold(self.keys, keyed_random.stream("step"), self.epoch, every)
-        )
-        looked = time.perf_counter()
-        staged = self.task.stage(self.order, self.size, self.longest, self.step_keys)
-        for step, _ in enumerate(staged):
-            self._step()
-            on_step(step + 1, self.longest)
-            if time.perf_counter() - looked >= LOOK_EVERY:
-                if not bool(self.fleet.live.any()):  # all diverged: the rest would change nothing
-                    break
-                looked = time.perf_counter()
-        return self.total / self.steps
-
-    def _one_step(self) -> dict[str, Tensor]:
-        fleet = self.fleet
-        rows, keys, on = self._inputs()
-        weights, before = self.weights(fleet.theta), self.layouts[1].unpack(fleet.buffers)
-        losses, after = self.task.train_loss(weights, before, rows, keys)
-        leaves = list(weights.values())
-        ones = torch.ones_like(losses)
-        slopes = torch.autograd.grad(losses, leaves, ones, materialize_grads=True)
-        losses = losses.detach()
-        gradient = self.layouts[0].pack(dict(zip(weights, slopes, strict=True)))
-        moved = fleet.step(
-            gradient, self.layouts[1].pack(after, fleet.buffers), losses, self.optimiser, on
-        )
-        with torch.no_grad():
-            weights, before = _unpack(self.layouts, fleet.theta, fleet.buffers)
-            later = self.task.after_step(weights, before)
-            if later is not None:
-                fleet.buffers.copy_(torch.where(moved, self.layouts[1].pack(later), fleet.buffers))
-            fleet.take_average(self.optimiser, moved)
-        self._count(on, losses)
-        return {}
-
-    def _inputs(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Rows and keys of this step, and which members have it."""
-        live, size = self.fleet.live, self.size
-        if can_use_triton(self.keys, torch.float32):
-            from clocs.kernels.step_triton import step_inputs
-
-            return step_inputs(self.order, self.step_keys, self.number, size, live, self.steps)
-        number = self.number % self.longest  # in range also while warming up
-        rows = self.order.index_select(1, number * size + self.place)
-        keys = self.step_keys.index_select(0, number.view(1))[0]
-        return rows, keys, live & (self.number < self.steps)
-
-    def _count(self, on: Tensor, losses: Tensor) -> None:
-        """Add up the losses, and the step."""
-        if self.fleet.in_kernels(losses):
-            from clocs.kernels.step_triton import count_step
-
-            count_step(self.total, self.number, on, losses)
-        else:
-            self.total += torch.where(on, losses, 0)
-            self.number += 1
-
-    @torch.no_grad()
-    def _validation(self) -> dict[str, Tensor]:
-        """The task's metrics of the weights as they are, or of their average."""
-        weights, buffers = _unpack(self.layouts, *self.fleet.kept)
-        return self.task.validate(weights, buffers, self.keys)
-
-
-def _batches(counts: Tensor, batch_size: int) -> tuple[int, Tensor]:
-    """The batch size, and the steps in an epoch of each member.
-
-    The last partial batch is dropped; a set smaller than a batch is one batch.
-    """
-    if int(counts.min()) < 1:
-        raise SettingError("there is nothing to train on: the training part has no instances")
-    size = min(batch_size, int(counts.max()))
-    return size, (counts // size).clamp(min=1)
-
-
-def _unpack(
-    layouts: tuple[Layout, Layout], theta: Tensor, buffers: Tensor
-) -> tuple[Weights, Weights]:
-    return layouts[0].unpack(theta), layouts[1].unpack(buffers)
+    def gather(self) -> Fleet:
+        whole = super().gather()
+        for rank, members in enumerate(self._of_each):
+            rows = slice(members[0], members[-1] + 1)
+            of_rank = (t[rows] for name, t in whole.state.items() if name != "epoch")
+            self.ranks.put(of_rank, rank)
+        return whole

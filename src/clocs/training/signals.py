@@ -118,6 +118,7 @@ class StreamedSignals(Signals):
         flat = torch.zeros(SLOTS * windows * samples, dtype=torch.int16, device=device)
         super().__init__(flat, samples, dtype)
         self.host, self.windows = host, windows
+        self.first = 0  # windows of the batch before those that are located next
         self.slot = torch.zeros((), dtype=torch.int64, device=device)
         self._on_gpu = device.type == "cuda"
         self._buffers = [
@@ -133,7 +134,7 @@ class StreamedSignals(Signals):
     def located(self, starts: Tensor) -> Tensor:
         """Where the windows of the current batch are in `flat`, wherever they are in `host`."""
         number = torch.arange(starts.numel(), device=self.flat.device).view(starts.shape)
-        places = (number + self.slot * self.windows) * self.samples
+        places = (number + self.first + self.slot * self.windows) * self.samples
         return torch.where(starts.to(places.device) == ABSENT, ABSENT, places)
 
     def staged(self, batches: Iterable[Tensor]) -> Iterator[Tensor]:

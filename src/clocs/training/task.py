@@ -63,6 +63,15 @@ class Task(ABC):
         return range(steps)
 
     @property
+    def shared(self) -> bool:
+        """Whether other processes make the same steps, each with a part of the loss."""
+        return False
+
+    def summed(self, part: Tensor) -> Tensor:
+        """What all processes have found together, where this one has found a part of it."""
+        return part
+
+    @property
     def streamed(self) -> bool:
         """Whether validation waits for data from the host."""
         return False

@@ -18,16 +18,18 @@ if TYPE_CHECKING:
 TARGET, PREDICTOR = "target.", "predictor"
 
 
-def byol_loss(predicted: Tensor, target: Tensor) -> Tensor:
+def byol_loss(predicted: Tensor, target: Tensor, of: int | None = None) -> Tensor:
     """predicted, target: (members, 2, batch, dim) -> (members,); the target gets no gradient.
 
     Squared distances between the unit vectors of each view's prediction and of the target's
-    embedding of the other view, summed over both directions, mean over the batch.
+    embedding of the other view, summed over both directions, mean over the batch; where these are
+    some of its instances, `of` is the number of all.
     """
     from clocs.pretraining.losses import unit
 
     apart = unit(predicted) - unit(target.detach().flip(1))
-    return apart.square().sum(dim=(1, 3)).mean(dim=1)
+    each = apart.square().sum(dim=(1, 3))
+    return each.mean(dim=1) if of is None else each.sum(dim=1) / of
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,8 @@ class BYOL(Projecting):
     The predictor is the encoder's last layer repeated (Linear(E, E) and ReLU); the embedding is
     taken before it. With a projection, which the target network has, too, it is a head like that.
     """
+
+    shares_batches = True
 
     tau_d: float = option(
         0.9, "Share of the target network that is kept at each step.", minimum=0, maximum=1
@@ -65,8 +69,8 @@ class BYOL(Projecting):
             theirs = _target(encoder, buffers)
             target, _ = encoder.encode_training(*theirs, batch.x, key, 0.0)
             target = self.projected(target, theirs[0])
-        loss = byol_loss(batch.by_view(self._predicted(z, weights)), batch.by_view(target))
-        return loss, buffers | updated
+        predicted = batch.by_view(self._predicted(z, weights))
+        return self._distance(predicted, batch.by_view(target), batch), buffers | updated
 
     def validation_loss(
         self, encoder: Encoder, weights: Weights, buffers: Weights, batch: Batch
@@ -75,7 +79,10 @@ class BYOL(Projecting):
         theirs = _target(encoder, buffers)
         target = batch.by_view(self.projected(encoder.encode(*theirs, batch.x), theirs[0]))
         predicted = batch.by_view(self._predicted(z, weights))
-        return byol_loss(predicted, target), batch.by_view(z)
+        return self._distance(predicted, target, batch), batch.by_view(z)
+
+    def _distance(self, predicted: Tensor, target: Tensor, batch: Batch) -> Tensor:
+        return byol_loss(predicted, target, batch.share.batch if batch.share else None)
 
     def _predicted(self, z: Tensor, weights: Weights) -> Tensor:
         """z: (members, n, dim) -> (members, n, dim of the target's vectors)."""

@@ -27,6 +27,7 @@ class PatientNCE(Projecting):
     """CLOCS: views of one patient belong together, unless recorded too far apart."""
 
     compares_patients = True
+    shares_batches = True
 
     temperature: float = option(0.1, "Temperature τ of the contrastive loss.", above=0)
     positives: str = option(
@@ -67,6 +68,13 @@ class PatientNCE(Projecting):
             return same_patient_nce(z, batch.patients, self.temperature)
         return patient_nce(z, *self.pairs(batch), self.temperature)
 
+    def shared_loss(self, z: Tensor, batch: Batch, weights: Weights) -> Tensor:
+        from clocs.pretraining.shared_losses import patient_nce_of_rows
+
+        assert batch.share is not None
+        z, pairs = self.projected(z, weights), self.pairs(batch.whole)
+        return patient_nce_of_rows(z, batch.share, *pairs, temperature=self.temperature)
+
     def extra_buffers(self, weights: Weights, buffers: Weights, *, dim: int) -> Weights:
         if not self.queue:
             return {}
@@ -86,15 +94,24 @@ class PatientNCE(Projecting):
         import torch
 
         from clocs.pretraining.losses import queued_patient_nce, unit
+        from clocs.pretraining.shared_losses import patient_nce_of_rows
 
         z, updated = encoder.encode_training(weights, buffers, batch.x, keys)
         z = self.projected(batch.by_view(z), weights)
         past, whose = buffers[PAST], buffers[WHOSE]
+        share, batch = batch.share, batch.whole
         patients = batch.patients.to(whose.dtype)
         own = patients[:, :, None] == whose[:, None]
         if self.positives == "instance":
             own = torch.zeros_like(own)
-        loss = queued_patient_nce(z, self.pairs(batch)[0], past, own, whose >= 0, self.temperature)
+        positives, queue = self.pairs(batch)[0], (past, own, whose >= 0)
+        if share is None:
+            loss = queued_patient_nce(z, positives, *queue, self.temperature)
+        else:
+            loss = patient_nce_of_rows(
+                z, share, positives, queue=queue, temperature=self.temperature
+            )
+            z = share.everyone(z.detach())
         newest = unit(z.detach()).flatten(1, 2)
         kept = {
             PAST: torch.cat([newest, past], dim=1)[:, : self.queue],
@@ -186,6 +203,12 @@ class NTXent(Projecting):
         from clocs.pretraining.losses import nt_xent
 
         return nt_xent(self.projected(z, weights), self.temperature)
+
+    def shared_loss(self, z: Tensor, batch: Batch, weights: Weights) -> Tensor:
+        from clocs.pretraining.shared_losses import nt_xent_of_rows
+
+        assert batch.share is not None
+        return nt_xent_of_rows(self.projected(z, weights), batch.share, self.temperature)
 
 
 cmsc = Method("cmsc", of="lead", views=segments(2), objective=SegmentsNCE)
