@@ -448,6 +448,7 @@ def test_another_index_is_not_overwritten(tmp_path: Path) -> None:
 
 def test_the_kind_depends_on_the_size_and_wrong_arguments_are_refused() -> None:
     sizes = {10: "exact", 1_000_000: "exact", 1_000_001: "hnsw", 10_000_000: "ivf"}
+    sizes[10_000_001] = "ivfpq"
     assert {n: engines_module.pick_kind("auto", n) for n in sizes} == sizes
     index = PatientIndex.build(random_embeddings(10))
     for act in (

@@ -26,7 +26,7 @@ Level = Literal["frame", "recording", "patient"]
 IndexedLevel = Literal["patient", "recording"]
 Part = Literal["train", "validation", "test", "all"]
 Metric = Literal["euclidean", "cosine"]
-Kind = Literal["auto", "exact", "hnsw", "ivf"]
+Kind = Literal["auto", "exact", "hnsw", "ivf", "ivfpq"]
 Sex = Literal["female", "male"]
 
 CheckpointPath = Annotated[

@@ -61,7 +61,7 @@ def index(
         out: Folder of the index.
         add: Add to an existing index.
         replace: Replace patients that are in the index already, with all their recordings.
-        kind: 'auto', 'exact', 'hnsw' or 'ivf'; for a new index.
+        kind: 'auto', 'exact', 'hnsw', 'ivf' or 'ivfpq'; for a new index.
         frame: Seconds of a frame; the checkpoint's, or that of the index added to, by default.
         leads: Leads by name; those that the encoder was trained on, or those of the index added
             to, by default.

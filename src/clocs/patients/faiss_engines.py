@@ -1,8 +1,9 @@
 """Ways to find candidates among unit vectors with FAISS.
 
 'exact' scans the vectors themselves; 'hnsw' walks a graph; 'ivf' searches the nearest of many lists
-of vectors stored with 8 bits per dimension. Candidates of the last two are ranked again by exact
-distances: they may miss a neighbour, but every distance is exact.
+of vectors stored with 8 bits per dimension; 'ivfpq' does so on disk, with 2 bits, see
+`on_disk_engine`. Candidates are ranked again by exact distances: they may miss a neighbour, but
+every distance is exact.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ from numpy.typing import NDArray
 
 from clocs.errors import SettingError, StoreError
 
-Kind = Literal["exact", "hnsw", "ivf"]
-KindOrAuto = Literal["auto", "exact", "hnsw", "ivf"]
+Kind = Literal["exact", "hnsw", "ivf", "ivfpq"]
+KindOrAuto = Literal["auto", "exact", "hnsw", "ivf", "ivfpq"]
 Vectors = NDArray[np.float32]
 Rows = NDArray[np.int64]
 
 EXACT_UP_TO = 1_000_000
 HNSW_UP_TO = 4_000_000  # its graph and vectors must be in memory: 0.65 kB each at 128 dimensions
+IVF_UP_TO = 10_000_000  # its codes must be in memory: 0.14 kB each
+FEWEST_CODED = 10_000  # vectors of 'ivfpq': with fewer there is nothing to learn its codes from
 _LINKS, _BUILD_EFFORT, _EFFORT = 16, 64, 128  # of HNSW
 _PROBES = 64  # lists of IVF that a query searches
 _TRAINING = 64  # vectors per list, from which IVF's lists are learned
@@ -71,19 +74,7 @@ class Approximate:
     @classmethod
     def read(cls, path: Path, kind: Kind, shape: tuple[int, int]) -> Approximate:
         """The engine for vectors of this shape (n, dim)."""
-        faiss = load_faiss()
-        try:
-            index = faiss.read_index(str(path))
-        except (RuntimeError, MemoryError) as error:
-            raise StoreError(
-                f"{path} is damaged (FAISS cannot read it); run `clocs index` again"
-            ) from error
-        if (index.ntotal, index.d) != shape:
-            held, wanted = (f"{n} vectors of {dim}" for n, dim in ((index.ntotal, index.d), shape))
-            raise StoreError(
-                f"{path} holds {held} dimensions instead of {wanted}; run `clocs index` again"
-            )
-        return cls(index, kind)
+        return cls(read_faiss(path, shape), kind)
 
     def add(self, vectors: Vectors) -> None:
         """Append (n, dim) unit vectors."""
@@ -107,21 +98,47 @@ class Approximate:
 
     def write(self, path: Path) -> None:
         """Write FAISS's own file; OSError where the system refuses it."""
-        try:
-            self._faiss.write_index(self._index, str(path))
-        except RuntimeError as error:
-            code = errno.ENOSPC if os.strerror(errno.ENOSPC) in str(error) else errno.EIO
-            raise OSError(code, os.strerror(code), str(path)) from error
+        write_faiss(self._index, path)
+
+
+def read_faiss(path: Path, shape: tuple[int, int] | None, flags: int = 0) -> Any:
+    """FAISS's own file; StoreError where it is damaged, or not of vectors of a shape (n, dim)."""
+    try:
+        index = load_faiss().read_index(str(path), flags)
+    except (RuntimeError, MemoryError) as error:
+        raise StoreError(
+            f"{path} is damaged (FAISS cannot read it); run `clocs index` again"
+        ) from error
+    if shape is not None and (index.ntotal, index.d) != shape:
+        held, wanted = (f"{n} vectors of {dim}" for n, dim in ((index.ntotal, index.d), shape))
+        raise StoreError(
+            f"{path} holds {held} dimensions instead of {wanted}; run `clocs index` again"
+        )
+    return index
+
+
+def write_faiss(index: Any, path: Path) -> None:
+    """Write FAISS's own file; OSError where the system refuses it."""
+    try:
+        load_faiss().write_index(index, str(path))
+    except RuntimeError as error:
+        code = errno.ENOSPC if os.strerror(errno.ENOSPC) in str(error) else errno.EIO
+        raise OSError(code, os.strerror(code), str(path)) from error
 
 
 def pick_kind(kind: KindOrAuto, count: int) -> Kind:
     """The kind given, or for 'auto' the one that suits this many vectors."""
     kinds: tuple[Kind, ...] = get_args(Kind)
     if kind == "auto":
-        return kinds[int(count > EXACT_UP_TO) + int(count > HNSW_UP_TO)]
+        return kinds[sum(count > most for most in (EXACT_UP_TO, HNSW_UP_TO, IVF_UP_TO))]
     if kind not in kinds:
         choices = ", ".join(get_args(KindOrAuto))
         raise SettingError(f"there is no `kind` {kind!r} of index; choose one of {choices}")
+    if kind == "ivfpq" and count < FEWEST_CODED:
+        raise SettingError(
+            f"the `kind` 'ivfpq' needs at least {FEWEST_CODED:,} vectors, and there are {count:,}; "
+            "choose 'auto'"
+        )
     return kind
 
 

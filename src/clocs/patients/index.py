@@ -22,6 +22,7 @@ from clocs.patients.embeddings import Embeddings, expect_distinct
 from clocs.patients.faiss_engines import EXACT_UP_TO, Approximate, KindOrAuto, pick_kind, scan
 from clocs.patients.filters import Where
 from clocs.patients.index_files import IndexContents, load_index, save_index
+from clocs.patients.on_disk_engine import SCANNED_UP_TO, OnDisk
 from clocs.patients.rows import ID_COLUMNS
 from clocs.patients.unit_vectors import as_units
 
@@ -65,7 +66,10 @@ class PatientIndex(IndexContents):
 
     @classmethod
     def build(cls, embeddings: Embeddings, kind: KindOrAuto = "auto") -> PatientIndex:
-        """Index embeddings; 'auto' is 'exact' up to a million vectors, then 'hnsw', then 'ivf'."""
+        """Index embeddings; 'auto' is 'exact', 'hnsw', 'ivf' or 'ivfpq', depending on their number.
+
+        One of the kind 'ivfpq' is built on disk when it is saved; before that, search is exact.
+        """
         embeddings = embeddings.nonzero()
         if not len(embeddings):
             raise SettingError("an index needs at least one embedding that is not zero")
@@ -81,7 +85,7 @@ class PatientIndex(IndexContents):
             frame=embeddings.frame,
             leads=embeddings.leads,
             kind=chosen,
-            engine=None if chosen == "exact" else Approximate.build(vectors, chosen),
+            engine=Approximate.build(vectors, chosen) if chosen in ("hnsw", "ivf") else None,
         )
 
     def patients(self) -> pl.DataFrame:
@@ -118,7 +122,7 @@ class PatientIndex(IndexContents):
             )
         self.live[numbers[known]] = False
         fresh = as_units(embeddings.vectors)
-        if self.engine is not None:
+        if isinstance(self.engine, Approximate):  # one on disk is built when it is saved
             self.engine.add(fresh)
         self.parts.append(fresh)
         self.rows = pl.concat([self.rows, embeddings.rows])
@@ -140,7 +144,7 @@ class PatientIndex(IndexContents):
             vectors: (queries, dim), or embeddings, which are checked to be comparable.
             k: Number of neighbours.
             where: Rows that may be returned: a filter, or a mask (n,). Results are exact with up
-                to a million passing rows, whatever the kind.
+                to a million passing rows; 50,000 of the kind 'ivfpq'.
             exclude: One per query: the (dataset, patient) never to be returned; for `Embeddings`,
                 their own patients by default.
         """
@@ -219,9 +223,12 @@ class PatientIndex(IndexContents):
             save_index(self, Path(folder))
 
     @classmethod
-    def load(cls, folder: Path | str) -> PatientIndex:
-        """Open a folder; vectors stay on disk, memory-mapped."""
-        return cls(**vars(load_index(Path(folder))))
+    def load(cls, folder: Path | str, *, verify: bool = False) -> PatientIndex:
+        """Open a folder; vectors stay on disk, memory-mapped.
+
+        Every file is compared with its hash; of the kind 'ivfpq' the large ones only to `verify`.
+        """
+        return cls(**vars(load_index(Path(folder), verify=verify)))
 
     def _nearest(
         self, queries: NDArray[np.float32], k: int, allowed: NDArray[np.bool_] | None
@@ -229,10 +236,15 @@ class PatientIndex(IndexContents):
         """(queries, k) rows and cosines, -1 and -inf where there are fewer."""
         passing = len(self.vectors) if allowed is None else int(allowed.sum())
         engine = self.engine
-        if engine is None or (allowed is not None and passing <= EXACT_UP_TO):
+        few = SCANNED_UP_TO if isinstance(engine, OnDisk) else EXACT_UP_TO
+        if engine is None or (allowed is not None and passing <= few):
             some = None if allowed is None else np.flatnonzero(allowed)
             return scan(self.vectors, queries, k, some)
         found = engine.candidates(queries, k, allowed)
+        if isinstance(engine, OnDisk) and engine.count < len(self.live):  # added, not yet saved
+            fresh = np.arange(engine.count, len(self.live))
+            fresh = fresh if allowed is None else fresh[allowed[fresh]]
+            found = np.concatenate([found, np.tile(fresh, (len(queries), 1))], axis=1)
         rows = np.full((len(queries), k), -1, np.int64)
         cosine = np.full((len(queries), k), -np.inf, np.float32)
         for query, candidates in enumerate(found):

@@ -2,10 +2,12 @@
 
     vectors.f32         (n, dim) unit vectors, little-endian float32; only ever appended to
     rows-N.parquet      one row per vector, and which were replaced
-    engine-N.faiss      for the kinds 'hnsw' and 'ivf'
+    engine-N.faiss      for the kinds 'hnsw', 'ivf' and 'ivfpq'
+    codes-N.ivf         for the kind 'ivfpq', whose rows are in rows-N.arrow, to be memory-mapped
     manifest.json       what the index is, with the size and hash of each file; written last
 
-Opening compares all of it with these hashes.
+Opening compares all of it with these hashes; of the kind 'ivfpq', which is not read as a whole, the
+manifest, the engine and all sizes, unless it is asked to verify.
 
 Saving writes files with the next number N, then the manifest that names them, then deletes the old
 ones: if it is interrupted, the folder opens as the old index or as the new one. Vectors beyond the
@@ -20,7 +22,7 @@ import mmap
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +35,13 @@ from clocs._version import __version__
 from clocs.errors import SettingError, StoreError
 from clocs.files import private_folder, replacing, sync_folder, write_atomic
 from clocs.patients.faiss_engines import Approximate, Kind
+from clocs.patients.on_disk_engine import Effort, OnDisk, build, digest_of, file_names
 from clocs.patients.rows import ROW_SCHEMA, Level, write_rows
 from clocs.sealed import own_hash
 from clocs.store.manifest import MANIFEST
 
-FORMAT = 4
-_READABLE = (3, FORMAT)  # format 3 has sha256 in place of XXH3, which is 20 times as fast
+FORMAT, ON_DISK_FORMAT = 4, 5  # the latter for the kind 'ivfpq' alone
+_READABLE = (3, FORMAT, ON_DISK_FORMAT)  # format 3 has sha256 in place of XXH3
 VECTORS = "vectors.f32"
 _REBUILD = "delete the folder and run `clocs index` again"
 _BLOCK = 65_536  # vectors written at a time
@@ -51,7 +54,7 @@ class IndexContents:
     Attributes:
         parts: (n, dim) unit vectors in one or more pieces, perhaps memory-mapped.
         live: (n,) False where a row was replaced by a later one.
-        engine: The FAISS index; None for the kind 'exact'.
+        engine: The FAISS index; None for the kind 'exact', and for 'ivfpq' before it is saved.
         saved_as: The hash of the manifest that it was loaded from or saved with; '' before that.
     """
 
@@ -63,7 +66,7 @@ class IndexContents:
     frame: float | None
     leads: tuple[str, ...] | None
     kind: Kind
-    engine: Approximate | None = None
+    engine: Approximate | OnDisk | None = None
     saved_as: str = ""
 
     @property
@@ -84,14 +87,24 @@ def save_index(index: IndexContents, folder: Path) -> None:
     parts: list[dict[str, Any]] = [] if before is None else before["vectors"]
     written = sum(part["bytes"] for part in parts) // (4 * index.dim)
     part = _append(folder / VECTORS, index, written)
-    files = {"rows": f"rows-{number}.parquet"}
-    write_rows(index.rows.with_columns(pl.Series("live", index.live)), folder / files["rows"])
-    if index.engine is not None:
+    on_disk = index.kind == "ivfpq"
+    files = {"rows": f"rows-{number}.{'arrow' if on_disk else 'parquet'}"}
+    rows = index.rows.with_columns(pl.Series("live", index.live))
+    if on_disk:
+        with replacing(folder / files["rows"]) as temporary:
+            rows.write_ipc(temporary, compression="uncompressed")
+        index.parts = [_map_vectors(folder, len(index.live), index.dim)]
+        previous = None if before is None else folder / before["files"]["engine"]["name"]
+        index.engine = build(folder, number, index.parts[0], previous)
+        files |= file_names(number)
+    else:
+        write_rows(rows, folder / files["rows"])
+    if isinstance(index.engine, Approximate):
         files["engine"] = f"engine-{number}.faiss"
         with replacing(folder / files["engine"]) as temporary:
             index.engine.write(temporary)
     manifest = {
-        "format": FORMAT,
+        "format": ON_DISK_FORMAT if on_disk else FORMAT,
         "number": number,
         "level": index.level,
         "encoder": index.encoder,
@@ -107,12 +120,14 @@ def save_index(index: IndexContents, folder: Path) -> None:
             role: {
                 "name": name,
                 "bytes": (folder / name).stat().st_size,
-                "xxh3": xxhash.xxh3_128_hexdigest(_mapped(folder / name)),
+                "xxh3": digest_of(folder / name),
             }
             for role, name in files.items()
         },
         "clocs": __version__,
     }
+    if isinstance(index.engine, OnDisk):
+        manifest["effort"] = asdict(index.engine.effort)
     manifest["sha256"] = own_hash(manifest)
     write_atomic(folder / MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False).encode())
     index.saved_as = str(manifest["sha256"])
@@ -121,43 +136,50 @@ def save_index(index: IndexContents, folder: Path) -> None:
             (folder / file["name"]).unlink(missing_ok=True)
 
 
-def load_index(folder: Path) -> IndexContents:
-    """Open an index and compare all its files with the hashes in its manifest.
+def load_index(folder: Path, *, verify: bool = False) -> IndexContents:
+    """Open an index and compare its files with the hashes in its manifest.
 
-    If another process adds to it meanwhile and replaces files, the new ones are read.
+    Those of the kind 'ivfpq' that are not read as a whole are compared only to `verify` them. If
+    another process adds to the index meanwhile and replaces files, the new ones are read.
     """
     while True:
         manifest = _read_manifest(folder)
         try:
-            return _load(folder, manifest)
+            return _load(folder, manifest, verify=verify)
         except StoreError:
             if _read_manifest(folder)["sha256"] == manifest["sha256"]:
                 raise
 
 
-def _load(folder: Path, manifest: dict[str, Any]) -> IndexContents:
-    count, dim = manifest["count"], manifest["dim"]
+def _load(folder: Path, manifest: dict[str, Any], *, verify: bool) -> IndexContents:
+    count, dim, on_disk = manifest["count"], manifest["dim"], manifest["kind"] == "ivfpq"
     for file in manifest["files"].values():
         _expect(folder / file["name"], file["bytes"], at_least=False)
     _expect(folder / VECTORS, 4 * count * dim, at_least=True)
-    vectors = np.memmap(folder / VECTORS, "<f4", mode="r", shape=(count, dim))
+    vectors = _map_vectors(folder, count, dim)
+    compared = [] if on_disk and not verify else manifest["vectors"]
     with ThreadPoolExecutor(1) as pool:  # the vectors meanwhile: hashing them releases the GIL
         content = vectors.data.cast("B")
-        compared = pool.submit(_compare_vectors, folder / VECTORS, content, manifest["vectors"])
-        for file in manifest["files"].values():
-            _compare(folder / file["name"], memoryview(_mapped(folder / file["name"])), file)
+        done = pool.submit(_compare_vectors, folder / VECTORS, content, compared)
+        for role, file in manifest["files"].items():
+            if compared or role == "engine":
+                _compare(folder / file["name"], memoryview(_mapped(folder / file["name"])), file)
         try:
-            table = pl.read_parquet(folder / manifest["files"]["rows"]["name"])
+            read = pl.read_ipc if on_disk else pl.read_parquet
+            table = read(folder / manifest["files"]["rows"]["name"])
             rows, live = table.drop("live"), table["live"].to_numpy().copy()
         except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
             raise StoreError(f"the rows of {folder} are damaged; {_REBUILD}") from error
-        compared.result()
+        done.result()
     if dict(rows.schema) != ROW_SCHEMA or rows.height != count:
         raise StoreError(f"the rows of {folder} do not match its manifest; {_REBUILD}")
-    engine = None
+    engine: Approximate | OnDisk | None = None
     if "engine" in manifest["files"]:
-        path = folder / manifest["files"]["engine"]["name"]
-        engine = Approximate.read(path, manifest["kind"], (count, dim))
+        path, shape = folder / manifest["files"]["engine"]["name"], (count, dim)
+        if on_disk:
+            engine = OnDisk.read(path, Effort(**manifest["effort"]), shape)
+        else:
+            engine = Approximate.read(path, manifest["kind"], shape)
     return IndexContents(
         parts=[vectors],
         rows=rows,
@@ -172,14 +194,18 @@ def _load(folder: Path, manifest: dict[str, Any]) -> IndexContents:
     )
 
 
+def _map_vectors(folder: Path, count: int, dim: int) -> NDArray[np.float32]:
+    return np.memmap(folder / VECTORS, "<f4", mode="r", shape=(count, dim))
+
+
 def _mapped(path: Path) -> mmap.mmap:
     with path.open("rb") as file:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def _compare_vectors(path: Path, content: memoryview, parts: list[dict[str, Any]]) -> None:
-    """Compare the vectors, part after part, as they were added."""
-    start = 0
+    """Compare the vectors, part after part, as they were added; without parts, none."""
+    start = 0 if parts else len(content)
     for part in parts:
         _compare(path, content[start : start + part["bytes"]], part)
         start += part["bytes"]
@@ -230,6 +256,11 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         raise StoreError(f"{path} is damaged (not a manifest); {_REBUILD}") from error
     if not sound:
         raise StoreError(f"{path} is damaged (it differs from its own hash); {_REBUILD}")
+    if isinstance(version, int) and version > ON_DISK_FORMAT:
+        raise StoreError(
+            f"{folder} is an index of format {version}, which a newer version of clocs wrote; "
+            "update clocs to open it"
+        )
     if version not in _READABLE or manifest.get("metric") != "cosine":
         raise StoreError(
             f"{folder} is an index of format {version}, and this version reads format {FORMAT}, "

@@ -39,12 +39,12 @@ def _encoder_file(folder: Path) -> Path:
     return folder / ENCODER
 
 
-def open_index(folder: Path, level: Level = "patient") -> PatientIndex:
+def open_index(folder: Path, level: Level = "patient", *, verify: bool = False) -> PatientIndex:
     """One level of an index folder; its vectors are checked to come from its encoder."""
     if level not in INDEXED:
         raise SettingError(f"an index has the levels {' and '.join(INDEXED)}, not {level!r}")
     encoder = sha256_of(_encoder_file(folder))  # a checkpoint's fingerprint
-    index = PatientIndex.load(folder / level)
+    index = PatientIndex.load(folder / level, verify=verify)
     if index.encoder != encoder:
         raise CheckpointError(f"the encoder in {folder} is not the one that made its vectors")
     return index
@@ -56,10 +56,10 @@ def is_index_folder(folder: Path) -> bool:
 
 
 def index_facts(folder: Path, *, verify: bool = False) -> dict[str, Any]:
-    """What is in an index, by level; `verify` says that opening compared all with its hashes."""
+    """What is in an index, by level; with `verify`, everything is compared with its hashes."""
     facts: dict[str, Any] = {"index": str(folder)}
     for level in INDEXED:
-        index = open_index(folder, level)
+        index = open_index(folder, level, verify=verify)
         facts |= {name: getattr(index, name) for name in ("encoder", "frame", "leads", "dim")}
         found = index.rows.filter(pl.Series(index.live))
         counts = found["dataset"].value_counts(sort=True)
