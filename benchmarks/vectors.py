@@ -28,6 +28,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from clocs.patients.embeddings import Embeddings
@@ -89,18 +90,19 @@ def build(n: int, dim: int, work: Path, like: Path | None) -> dict[str, float]:
             file.write(block.data)
     vectors = np.memmap(work / "made.f32", np.float32, mode="r", shape=(n, dim))
     draw = np.random.default_rng(3).random(n)
-    labels = [[name for name, share in SHARES.items() if one < share] for one in draw]
+    names = list(SHARES)
+    sets = pl.Series([names[:count] for count in range(len(names) + 1)], dtype=pl.List(pl.String))
     rows = Embeddings.make_rows(
         {
-            "dataset": ["made"] * n,
-            "patient": [f"p{i}" for i in range(n)],
-            "labels": labels,
+            "dataset": pl.Series(["made"]).new_from_index(0, n),
+            "patient": pl.select("p" + pl.int_range(n).cast(pl.String)).to_series(),
+            "labels": sets[sum((draw < share).astype(np.int64) for share in SHARES.values())],
             "age": np.floor(draw * 2**20 % 100),
-            "sex": np.where(draw * 2**10 % 1 < 0.5, "male", "female"),
+            "sex": pl.Series(["male", "female"])[(draw * 2**10 % 1 < 0.5).astype(np.int64)],
         },
         n,
     )
-    del labels, draw
+    del draw
     before = memory_mb()["own"]
     start, used = time.perf_counter(), time.process_time()
     index = PatientIndex.build(Embeddings(vectors, rows, "patient", "e" * 64), "ivfpq")

@@ -165,10 +165,14 @@ def _load(folder: Path, manifest: dict[str, Any], *, verify: bool) -> IndexConte
             if compared or role == "engine":
                 _compare(folder / file["name"], memoryview(_mapped(folder / file["name"])), file)
         try:
-            read = pl.read_ipc if on_disk else pl.read_parquet
-            table = read(folder / manifest["files"]["rows"]["name"])
+            table = _read_rows(folder / manifest["files"]["rows"]["name"], mapped=on_disk)
             rows, live = table.drop("live"), table["live"].to_numpy().copy()
-        except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        except (
+            OSError,
+            ValueError,
+            pl.exceptions.PolarsError,
+            pl.exceptions.PanicException,
+        ) as error:
             raise StoreError(f"the rows of {folder} are damaged; {_REBUILD}") from error
         done.result()
     if dict(rows.schema) != ROW_SCHEMA or rows.height != count:
@@ -196,6 +200,21 @@ def _load(folder: Path, manifest: dict[str, Any], *, verify: bool) -> IndexConte
 
 def _map_vectors(folder: Path, count: int, dim: int) -> NDArray[np.float32]:
     return np.memmap(folder / VECTORS, "<f4", mode="r", shape=(count, dim))
+
+
+def _read_rows(path: Path, *, mapped: bool) -> pl.DataFrame:
+    """The table of rows; memory-mapped, it takes memory only for what is read of it."""
+    if not mapped:
+        return pl.read_parquet(path)
+    try:
+        import pyarrow as pa
+    except ImportError as error:
+        raise SettingError(
+            "this index needs pyarrow, which is not installed; pip install 'clocs[search]'"
+        ) from error
+    table = pl.from_arrow(pa.ipc.open_file(pa.memory_map(str(path))).read_all(), rechunk=False)
+    assert isinstance(table, pl.DataFrame)
+    return table
 
 
 def _mapped(path: Path) -> mmap.mmap:
