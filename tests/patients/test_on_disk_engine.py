@@ -27,8 +27,8 @@ from clocs.sealed import own_hash
 from clocs.store.manifest import MANIFEST
 from embedding_parts import random_embeddings
 
-N = 20_000
-MADE = random_embeddings(N + 200)
+N, DIM = 20_000, 8
+MADE = random_embeddings(N + 200, dim=DIM)
 INDEXED = MADE.where(np.arange(len(MADE)) < N)
 QUERIES = MADE.vectors[N:]
 
@@ -38,8 +38,8 @@ faiss = pytest.importorskip("faiss")
 @pytest.fixture(scope="module", autouse=True)
 def quick_training() -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(on_disk_engine, "_CODEBOOK", 16)
-        patch.setattr(on_disk_engine, "_ROUNDS", 4)
+        patch.setattr(on_disk_engine, "_CODEBOOK", 8)
+        patch.setattr(on_disk_engine, "_ROUNDS", 3)
         yield
 
 
@@ -124,7 +124,7 @@ def test_more_neighbours_than_rows_are_all_rows(folder: Path) -> None:
 
 def test_additions_are_found_before_and_after_saving_and_replaced_rows_never(copy: Path) -> None:
     index = PatientIndex.load(copy)
-    fresh = random_embeddings(50, seed=1, start=N)
+    fresh = random_embeddings(50, dim=DIM, seed=1, start=N)
     moved = Embeddings(-INDEXED.vectors[:3], INDEXED.rows[:3], "patient", INDEXED.encoder)
     assert index.add(fresh) == 50 and index.add(moved, replace=True) == 3
     for stage in ("added", "saved", "opened"):
@@ -178,7 +178,7 @@ from pathlib import Path
 import numpy as np
 from clocs.patients import on_disk_engine as engine
 
-engine._CODEBOOK, engine._ROUNDS, engine.SHARD = 16, 4, 4000
+engine._CODEBOOK, engine._ROUNDS, engine.SHARD = 8, 3, 4000
 kept = engine._kept
 
 def until_the_third_shard(path, make):
@@ -223,7 +223,7 @@ def test_an_index_can_be_moved_and_nothing_is_printed(
     moved = copy.rename(copy.with_name("moved"))
     assert len(PatientIndex.load(moved).search(QUERIES[:2], 3).rows) == 2
     index = PatientIndex.load(moved)
-    index.add(random_embeddings(5, seed=1, start=N))
+    index.add(random_embeddings(5, dim=DIM, seed=1, start=N))
     index.save(moved)
     assert capfd.readouterr() == ("", "")
 

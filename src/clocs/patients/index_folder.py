@@ -16,6 +16,7 @@ import polars as pl
 from clocs.errors import CheckpointError, SettingError, StoreError
 from clocs.files import sha256_of
 from clocs.patients.index import PatientIndex
+from clocs.patients.on_disk_engine import OnDisk
 from clocs.patients.rows import Level
 from clocs.store.manifest import MANIFEST
 
@@ -69,4 +70,6 @@ def index_facts(folder: Path, *, verify: bool = False) -> dict[str, Any]:
             "kind": index.kind,
             "datasets": dict(counts.iter_rows()),
         }
+        if isinstance(index.engine, OnDisk):
+            facts[level]["effort"] = vars(index.engine.effort)
     return facts | ({"verified": True} if verify else {})

@@ -38,7 +38,8 @@ def index_table(facts: Mapping[str, Any]) -> Table:
     for level in ("patient", "recording"):
         own = facts[level]
         replaced = f", {own['replaced']:,} replaced" if own["replaced"] else ""
-        rows.append((f"{level}s", f"{own['vectors']:,}, {own['kind']}{replaced}"))
+        finds = f", recall {own['effort']['recall']:.3f}" if "effort" in own else ""
+        rows.append((f"{level}s", f"{own['vectors']:,}, {own['kind']}{finds}{replaced}"))
         rows += [(f"  {escape(name)}", f"{count:,}") for name, count in own["datasets"].items()]
     rows += [
         ("frame", "unknown" if facts["frame"] is None else f"{facts['frame']:g} s"),
