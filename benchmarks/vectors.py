@@ -139,7 +139,8 @@ def search(n: int, dim: int, work: Path, like: Path | None, rounds: int) -> dict
     engine = index.engine
     assert isinstance(engine, OnDisk)
     asked = queries(n, dim, like)
-    facts: dict[str, object] = {"open_s": opened, "lists": engine.lists, **vars(engine.effort)}
+    facts: dict[str, object] = {"open_s": opened, "lists": engine.lists}
+    facts |= {f"effort_{one.depth}": vars(one) for one in engine.efforts}
     facts["disk_mb"] = {
         file.name: round(file.stat().st_size / 2**20, 1) for file in (work / "index").iterdir()
     }

@@ -127,7 +127,7 @@ def save_index(index: IndexContents, folder: Path) -> None:
         "clocs": __version__,
     }
     if isinstance(index.engine, OnDisk):
-        manifest["effort"] = asdict(index.engine.effort)
+        manifest["efforts"] = [asdict(effort) for effort in index.engine.efforts]
     manifest["sha256"] = own_hash(manifest)
     write_atomic(folder / MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False).encode())
     index.saved_as = str(manifest["sha256"])
@@ -181,7 +181,7 @@ def _load(folder: Path, manifest: dict[str, Any], *, verify: bool) -> IndexConte
     if "engine" in manifest["files"]:
         path, shape = folder / manifest["files"]["engine"]["name"], (count, dim)
         if on_disk:
-            engine = OnDisk.read(path, Effort(**manifest["effort"]), shape)
+            engine = OnDisk.read(path, [Effort(**one) for one in manifest["efforts"]], shape)
         else:
             engine = Approximate.read(path, manifest["kind"], shape)
     return IndexContents(

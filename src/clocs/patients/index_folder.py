@@ -71,5 +71,5 @@ def index_facts(folder: Path, *, verify: bool = False) -> dict[str, Any]:
             "datasets": dict(counts.iter_rows()),
         }
         if isinstance(index.engine, OnDisk):
-            facts[level]["effort"] = vars(index.engine.effort)
+            facts[level]["efforts"] = [vars(effort) for effort in index.engine.efforts]
     return facts | ({"verified": True} if verify else {})

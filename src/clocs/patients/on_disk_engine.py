@@ -3,7 +3,8 @@
 A vector is a code of two bits per dimension in the list of the nearest of many centres. A query
 reads a few lists, and the best of their codes are candidates, whose distances are then computed
 from the vectors themselves. How many lists and candidates that takes is measured on vectors of the
-index after each change (`Effort`).
+index after each change (`Effort`). The ten nearest of the tenth of the rows that pass a filter are
+among about the hundred nearest of all, so a filter takes the effort for a hundred.
 
     building/trained-KEY.faiss      centres and codebook, learned from a sample
     building/shard-KEY.faiss        codes of a million vectors or more
@@ -33,9 +34,10 @@ from clocs.patients.faiss_engines import Rows, Vectors, load_faiss, read_faiss, 
 
 SCANNED_UP_TO = 50_000  # rows that pass a filter: comparing all of them is faster than lists
 SHARD = 1_000_000  # vectors, at least: a billion are a hundred shards
-RECALL = 0.95  # of the ten nearest, to be found by the measured effort
-_K, _QUERIES = 10, 256  # neighbours and queries with which it is measured
+RECALL = 0.95  # of the nearest, to be found by the measured effort
+_DEPTHS, _QUERIES = (10, 40, 160), 256  # neighbours and queries with which it is measured
 _FACTORS = (5, 10, 20, 40)  # candidates per neighbour
+_MOST_CANDIDATES = 4_000
 _LISTS, _TRAINING = 2, 32  # lists per √n, and vectors per list from which they are learned
 _MOST_TRAINING = 4_000_000  # vectors
 _CODEBOOK = 64  # vectors per codeword from which it is learned
@@ -46,14 +48,16 @@ _BLOCK = 65_536  # vectors encoded at a time
 
 @dataclass(frozen=True)
 class Effort:
-    """How a query is answered, and how well that was found to do.
+    """How a query for so many neighbours is answered, and how well that was found to do.
 
     Attributes:
+        depth: Neighbours.
         probes: Lists that a query reads.
         factor: Candidates per neighbour.
-        recall: Share of the ten nearest that a sample of the vectors found.
+        recall: Share of the nearest that a sample of the vectors found.
     """
 
+    depth: int
     probes: int
     factor: int
     recall: float
@@ -62,29 +66,30 @@ class Effort:
 class OnDisk:
     """A memory-mapped IVF-PQ index; `count` vectors."""
 
-    def __init__(self, index: Any, effort: Effort) -> None:
-        self._faiss, self._index, self.effort = load_faiss(), index, effort
+    def __init__(self, index: Any, efforts: Sequence[Effort]) -> None:
+        self._faiss, self._index, self.efforts = load_faiss(), index, tuple(efforts)
         self.count, self.lists = int(index.ntotal), int(index.nlist)
 
     @classmethod
-    def read(cls, path: Path, effort: Effort, shape: tuple[int, int]) -> OnDisk:
+    def read(cls, path: Path, efforts: Sequence[Effort], shape: tuple[int, int]) -> OnDisk:
         """The engine for vectors of this shape (n, dim); its codes are in the same folder."""
-        return cls(_opened(path, shape), effort)
+        return cls(_opened(path, shape), efforts)
 
     def candidates(self, queries: Vectors, k: int, allowed: NDArray[np.bool_] | None) -> Rows:
         """(queries, a multiple of k) allowed rows that may be nearest; -1 for none.
 
         The fewer rows pass, the more lists are read, and more again until they hold enough of them.
         """
-        faiss, lists = self._faiss, self.lists
-        most, probes = self.count, self.effort.probes
+        faiss, lists, most = self._faiss, self.lists, self.count
         chosen: dict[str, Any] = {}
         if allowed is not None:
             bits = np.packbits(allowed[: self.count], bitorder="little")
             chosen["sel"] = faiss.IDSelectorBitmap(bits)
             most = int(np.count_nonzero(allowed[: self.count]))
-            probes = math.ceil(probes * math.sqrt(self.count / max(1, most)))
-        wanted = min(max(k, _K) * self.effort.factor, most)
+        depth = k * self.count / max(1, most)
+        effort = next((one for one in self.efforts if one.depth >= depth), self.efforts[-1])
+        probes = math.ceil(effort.probes * max(1, depth / effort.depth))
+        wanted = min(max(k, self.efforts[0].depth) * effort.factor, most)
         found: Rows = np.full((len(queries), wanted), -1, np.int64)
         left = np.arange(len(queries))
         while wanted and len(left):
@@ -275,30 +280,41 @@ def _shard(work: Path, trained: Path, vectors: Vectors, start: int, end: int) ->
     return _kept(work / f"shard-{start}-{key.hexdigest()}.faiss", make)
 
 
-def _measured(index: Any, vectors: Vectors) -> Effort:
-    """The least effort that finds `RECALL` of the nearest of a sample, with 95 % confidence.
+def _measured(index: Any, vectors: Vectors) -> list[Effort]:
+    """For each depth, the least effort that finds `RECALL` of the nearest, with 95 % confidence.
 
     Where none does, all lists and the most candidates.
     """
-    n, lists = len(vectors), int(index.nlist)
-    own = np.unique(np.linspace(0, n - 1, _QUERIES).astype(np.int64))
+    own = np.unique(np.linspace(0, len(vectors) - 1, _QUERIES).astype(np.int64))
     queries = np.ascontiguousarray(vectors[own])
-    k = min(_K, n - 1)
-    near, cosine = scan(vectors, queries, k + 1, None)
+    near, cosine = scan(vectors, queries, _DEPTHS[-1] + 1, None)
     cosine[near == own[:, None]] = -np.inf  # a vector is not its own neighbour
-    bound = np.sort(cosine, axis=1)[:, 1:2] - 1e-6  # of the k-th; equal vectors count as found
-    effort, probes = None, 1
-    while effort is None or effort.probes < lists:
-        how = load_faiss().SearchParametersIVF(nprobe=probes)
-        found = index.search(queries, min(n, _FACTORS[-1] * _K), params=how)[1]
-        hits = np.zeros(found.shape)
-        for query, rows in enumerate(found):
-            cosines = vectors[np.maximum(rows, 0)] @ queries[query]
-            hits[query] = (cosines >= bound[query]) & (rows >= 0) & (rows != own[query])
-        for factor in _FACTORS:
-            share = np.minimum(hits[:, : factor * _K].sum(axis=1), k) / k
-            effort = Effort(probes, factor, float(share.mean()))
-            if share.mean() - 1.64 * share.std() / math.sqrt(len(share)) >= RECALL:
-                return effort
-        probes = min(2 * probes, lists)
-    return effort
+    cosine = -np.sort(-cosine, axis=1)
+    found: list[Effort] = []
+    for depth in _DEPTHS:
+        bound = cosine[:, depth - 1] - 1e-6  # equal vectors count as found
+        probes = found[-1].probes if found else 1
+        while (effort := _tried(index, vectors, own, bound, depth, probes)) is None:
+            probes = min(2 * probes, int(index.nlist))
+        found.append(effort)
+    return found
+
+
+def _tried(
+    index: Any, vectors: Vectors, own: Rows, bound: Vectors, depth: int, probes: int
+) -> Effort | None:
+    """The fewest candidates with which this many lists do; the most where these are all lists."""
+    queries = np.ascontiguousarray(vectors[own])
+    factors = [one for one in _FACTORS if one * depth <= _MOST_CANDIDATES]
+    how = load_faiss().SearchParametersIVF(nprobe=probes)
+    found = index.search(queries, min(factors[-1] * depth, len(vectors)), params=how)[1]
+    hits = np.zeros(found.shape, bool)
+    for query, rows in enumerate(found):
+        cosines = vectors[np.maximum(rows, 0)] @ queries[query]
+        hits[query] = (cosines >= bound[query]) & (rows >= 0) & (rows != own[query])
+    for factor in factors:
+        share = np.minimum(hits[:, : factor * depth].sum(axis=1), depth) / depth
+        effort = Effort(depth, probes, factor, float(share.mean()))
+        if share.mean() - 1.64 * share.std() / math.sqrt(len(share)) >= RECALL:
+            return effort
+    return effort if probes == index.nlist else None
