@@ -42,8 +42,8 @@ BLOCK = 100_000
 SHARES = {"half": 0.5, "twentieth": 0.05, "two-hundredth": 0.005}  # labels, by the share of rows
 
 
-def unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+def unit(vectors: NDArray[np.floating]) -> NDArray[np.float32]:
+    return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True), np.float32)
 
 
 def spread(centres: NDArray[np.float32], draw: np.random.Generator) -> NDArray[np.float32]:

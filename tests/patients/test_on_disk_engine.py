@@ -16,6 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 from clocs.errors import StoreError
+from clocs.files import replacing
 from clocs.patients import on_disk_engine
 from clocs.patients.embeddings import Embeddings
 from clocs.patients.filters import Where
@@ -203,7 +204,7 @@ def test_a_killed_build_goes_on_with_the_shards_that_are_whole(
     content = bytearray(shards[1].read_bytes())
     content[-5] ^= 1
     shards[1].write_bytes(content)
-    made, replacing = [], on_disk_engine.replacing
+    made = []
 
     def noted(path: Path) -> Any:
         made.append(path.name)

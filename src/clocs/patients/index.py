@@ -144,7 +144,7 @@ class PatientIndex(IndexContents):
             vectors: (queries, dim), or embeddings, which are checked to be comparable.
             k: Number of neighbours.
             where: Rows that may be returned: a filter, or a mask (n,). Results are exact with up
-                to a million passing rows; 50,000 of the kind 'ivfpq'.
+                to a million passing rows; 20,000 of the kind 'ivfpq'.
             exclude: One per query: the (dataset, patient) never to be returned; for `Embeddings`,
                 their own patients by default.
         """

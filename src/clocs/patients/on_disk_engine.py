@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from clocs.files import PRIVATE, private_folder, replacing, sync_folder, write_atomic
 from clocs.patients.faiss_engines import Rows, Vectors, load_faiss, read_faiss, scan, write_faiss
 
-SCANNED_UP_TO = 50_000  # rows that pass a filter: comparing all of them is faster than lists
+SCANNED_UP_TO = 20_000  # rows that pass a filter: comparing all of them is as fast as lists
 SHARD = 1_000_000  # vectors, at least: a billion are a hundred shards
 RECALL = 0.95  # of the nearest, to be found by the measured effort
 _DEPTHS, _QUERIES = (10, 40, 160), 256  # neighbours and queries with which it is measured
@@ -110,16 +110,17 @@ def build(folder: Path, number: int, vectors: Vectors, previous: Path | None) ->
     """
     work = folder / "building"
     private_folder(work)
-    before = None if previous is None else _opened(previous, None)
-    if before is None:
+    before, done = None, 0
+    if previous is None:
         trained = _trained(work, vectors)
     else:
-        trained = work / "trained.faiss"
+        before, trained = _opened(previous, None), work / "trained.faiss"
+        done = int(before.ntotal)
         write_faiss(_emptied(_opened(previous, None)), trained)
     size = max(SHARD, math.ceil(len(vectors) / 100))
     shards = [
         _shard(work, trained, vectors, start, min(start + size, len(vectors)))
-        for start in range(0 if before is None else int(before.ntotal), len(vectors), size)
+        for start in range(done, len(vectors), size)
     ]
     codes, engine = (folder / name for name in file_names(number).values())
     _merge(trained, before, shards, codes, engine)
