@@ -72,6 +72,7 @@ def store_info(
         "settings": dict(manifest.settings),
         "version": manifest.clocs,
         "format": manifest.format,
+        "shards": len(manifest.shards),
         "content_hash": manifest.content_hash,
         "bytes": store.bytes,
         "recordings": len(store),

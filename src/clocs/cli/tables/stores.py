@@ -31,6 +31,7 @@ def _facts(info: Mapping[str, Any]) -> Table:
         return ", ".join(map(str, value)) if isinstance(value, list) else f"{value}"
 
     settings = ", ".join(f"{name}={value}" for name, value in info["settings"].items())
+    shards = f" in {info['shards']:,} shards" if info["shards"] else ""
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold")
     table.add_column()
@@ -42,7 +43,7 @@ def _facts(info: Mapping[str, Any]) -> Table:
         ("frames × leads", f"{info['frames']:,} of {info['frame']['seconds']:.4g} s"),
         ("unit", several(info["unit"])),
         ("filters", info["filters"]),
-        ("on disk", f"{info['bytes'] / 1e6:,.1f} MB"),
+        ("on disk", f"{info['bytes'] / 1e6:,.1f} MB{shards}"),
         ("content", f"{info['content_hash'][:16]} (clocs {info['version']})"),
     ):
         table.add_row(name, value)
