@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
-from clocs.errors import LostProcessError
+from clocs.errors import ClocsError, LostProcessError
 from clocs.kernels.collectives import talking
 from clocs.training.device import pick_device
 
@@ -149,6 +150,9 @@ def may_say_why() -> bool:
 
 
 def _ended(number: int, frame: FrameType | None) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough
+    if isinstance(sys.exception(), ClocsError):  # which the user is being told
+        return
     raise LostProcessError(
         "this training was ended from outside, as torchrun does when one of its processes has "
         "ended; run the same command with `resume` to continue, with any number of processes"
