@@ -25,6 +25,7 @@ from clocs.experiments.reproduce import reproduce
 from clocs.experiments.runner import GridProgress
 from clocs.experiments.steps import SIMULATED
 from clocs.ray_cluster import ClusterError, Needs, Tasks, connect, nodes, run_all
+from ray_nodes import start_head
 
 ray = pytest.importorskip("ray", reason="ray is not installed")
 NODE: dict[str, Any] = {
@@ -48,14 +49,11 @@ LIMIT = 500.0  # seconds after which a grid gives up, and its test fails
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     """Two nodes; nothing of them is left afterwards."""
-    from ray import cluster_utils
-
-    make: Any = cluster_utils.Cluster  # without types
     before = set(psutil.Process().children(recursive=True))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.delenv("RAY_ADDRESS", raising=False)
-        started = make(initialize_head=True, head_node_args=NODE | {"_system_config": PATIENT})
+        started = start_head(**NODE, _system_config=PATIENT)
         try:
             started.add_node(**NODE)
             with connect(started.address):  # by all tests, so that workers import torch once

@@ -30,6 +30,7 @@ from clocs.store.ray_shards import files_of_shards
 from clocs.store.shards import shard_of
 from clocs.store.store import Store
 from fake_dataset import FakeDataset
+from ray_nodes import start_head
 
 ray = pytest.importorskip("ray", reason="ray is not installed")
 LIMIT = 240.0  # seconds, for a machine that is busy with much else
@@ -77,15 +78,18 @@ def wait_for(condition: Callable[[], bool]) -> None:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     from ray import cloudpickle
-    from ray.cluster_utils import Cluster
 
     folder = tempfile.mkdtemp(prefix="clocs-ray-", dir="/tmp")  # sockets need a short path
-    node = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}
+    node: dict[str, Any] = {
+        "num_cpus": 1,
+        "object_store_memory": 80 << 20,
+        "include_dashboard": False,
+    }
     pickling: Any = cloudpickle
     modules = (fake_dataset, sys.modules[__name__])  # nodes cannot import them
     for module in modules:
         pickling.register_pickle_by_value(module)
-    made: Any = Cluster(initialize_head=True, head_node_args={**node, "temp_dir": folder})
+    made = start_head(**node, temp_dir=folder)
     try:
         ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
         yield made
