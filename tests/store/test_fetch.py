@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import clocs
@@ -108,6 +109,17 @@ def test_a_store_goes_to_s3_and_is_opened_from_there(own_copies: Path) -> None:
     assert clocs.prepare("synthetic", out=address("made"), patients=4).manifest == made.manifest
     with pytest.raises(StoreError, match=r"s3://ward/made is already .*\(another settings"):
         clocs.prepare("synthetic", out=address("made"), patients=5)
+
+
+def test_stores_and_files_at_addresses_are_embedded_as_those_here(ward: Path, small: Store) -> None:
+    upload(small.path, at("small"))
+    files = [address("ward/night.edf"), ward / "night.edf"]
+    made = clocs.embed(
+        "cmsc-chapman", *files, address("small"), level="recording", frame=5.0, leads=["II"]
+    )
+    *rest, there, here = made.vectors  # files come after stores
+    np.testing.assert_array_equal(there, here)
+    assert len(rest) == len(small)
 
 
 @pytest.fixture(scope="module")
