@@ -113,7 +113,7 @@ def test_a_store_goes_to_s3_and_is_opened_from_there(own_copies: Path) -> None:
 
 def test_stores_and_files_at_addresses_are_embedded_as_those_here(ward: Path, small: Store) -> None:
     upload(small.path, at("small"))
-    files = [address("ward/night.edf"), ward / "night.edf"]
+    files: list[Path | str] = [address("ward/night.edf"), ward / "night.edf"]
     made = clocs.embed(
         "cmsc-chapman", *files, address("small"), level="recording", frame=5.0, leads=["II"]
     )
