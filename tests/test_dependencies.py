@@ -18,7 +18,7 @@ CALLED = {
     "umap": "umap-learn",
 }
 COMES_WITH = {"triton": "torch", "starlette": "fastapi", "pydantic": "fastapi", "click": "typer"}
-FOR_TESTS = ("dev", "kernels-test")
+FOR_TESTS = ("dev", "docs", "kernels-test")
 # imported by FastAPI to read uploads, by polars to read Excel, and by fsspec to reach s3://
 UNIMPORTED = {"fastexcel", "python-multipart", "s3fs"}
 
