@@ -41,6 +41,7 @@ class Case:
     epochs: int
     batch: int = 8
     members: int = 1
+    steps: int = 1  # at least so many are made
     stream: bool = False
     leads: int = 4
     sizes: tuple[int, ...] = (2, 4)  # numbers of processes
@@ -63,20 +64,31 @@ class Case:
             else PretrainingTask(frames, plan, **options)
         )
         seeds = list(plan.seeds)
-        return fit(task, seeds, settings, device=CPU, dtype=torch.float64, ranks=ranks)
+        made: list[int] = []
+        trained = fit(
+            task,
+            seeds,
+            settings,
+            device=CPU,
+            dtype=torch.float64,
+            ranks=ranks,
+            on_step=lambda step, steps: made.append(step),
+        )
+        assert len(made) >= self.steps
+        return trained
 
 
 CASES = {
-    "cmsc": Case("cmsc", 3),
-    "cmlc": Case("cmlc", 3),
-    "cmsmlc": Case("cmsmlc", 5),
-    "simclr": Case("simclr", 2, 16),
-    "byol": Case("byol", 2, 16),
-    "mtssl": Case("mtssl", 1, 16, leads=1),
-    "supervised": Case("supervised", 1, 16, leads=1),
-    "a queue": Case("cmsc", 1, 16, more={"options": {"queue": 24}}),
-    "dates": Case("cmsc", 1, 16, more={"options": {"positives_within": 30}}),
-    "a projection": Case("simclr", 1, 16, leads=1, more={"options": {"projection": 8}}),
+    "cmsc": Case("cmsc", 3, steps=20),
+    "cmlc": Case("cmlc", 6, steps=20),
+    "cmsmlc": Case("cmsmlc", 10, steps=20),
+    "simclr": Case("simclr", 3, 16, steps=20),
+    "byol": Case("byol", 3, 16, steps=20),
+    "mtssl": Case("mtssl", 1, 16, leads=1, sizes=(2,)),
+    "supervised": Case("supervised", 1, 16, leads=1, sizes=(2,)),
+    "a queue": Case("cmsc", 1, 16, sizes=(2,), more={"options": {"queue": 24}}),
+    "dates": Case("cmsc", 1, 16, sizes=(2,), more={"options": {"positives_within": 30}}),
+    "a projection": Case("simclr", 1, 16, leads=1, sizes=(2,), more={"options": {"projection": 8}}),
     "a norm per view": Case("cmlc", 1, more={"batch_norm": "view"}),
     "streamed random crops": Case(
         "cmsc", 1, 16, stream=True, more={"options": {"crops": "random"}}
@@ -90,7 +102,7 @@ CASES = {
             "perturb": "gaussian>flip_y>flip_x>sa_t>sa_f>permutation>time_warp>stretch>noise_snr"
         },
     ),
-    "resnet": Case("cmsc", 1, 16, leads=2, more={"encoder": "resnet"}),
+    "resnet": Case("cmsc", 1, 16, leads=2, sizes=(2,), more={"encoder": "resnet"}),
     "many leads": Case(
         "cmlc", 1, 16, leads=2, sizes=(2,), more={"encoder": "multilead", "dropout": 0.1}
     ),
