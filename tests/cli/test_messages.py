@@ -53,7 +53,7 @@ def test_parameters_in_backticks_become_options_of_the_command(library: str, pri
 
 def test_no_message_of_the_library_names_an_option() -> None:
     flag = re.compile(r"(^| )--[a-z]")
-    command = re.compile(r"(`|^ *|Next: )clocs [^`]*")  # to be typed as it is
+    command = re.compile(r"(`|^ *|Next: )(clocs|ray) [^`]*")  # to be typed as it is
     found = []
     for path in Path(clocs.__file__).parent.rglob("*.py"):
         if "cli" in path.parts or path.name == "__main__.py":

@@ -184,7 +184,7 @@ def evaluate(classifiers: Sequence[Path], store: Path, *, as_json: bool, **optio
 
     if len(classifiers) > 1:
         raise SettingError("a classifier is evaluated alone; give one, and the store")
-    given = typed() - {"checkpoints", "store", "as_json"}
+    given = typed() - {"paths", "as_json"}
     if foreign := sorted(given - options.keys()):
         names = ", ".join(f"`{name}`" for name in foreign)
         raise SettingError(f"a saved classifier is scored as it is; leave out {names}")

@@ -118,8 +118,10 @@ class ManyLeadEncoder(Encoder):
         self, weights: Weights, buffers: Weights, x: Tensor, keys: Tensor, momentum: float = 0.1
     ) -> tuple[Tensor, Weights]:
         network, names = self.network, self.network.statistics()
-        compiled = is_compiled_for(x) and not collectives.is_shared()
-        forward = _forward(network, self.dropout, compiled=compiled)
+        shared = collectives.is_shared()  # asked here: the compiler cannot
+        forward = _forward(
+            network, self.dropout, compiled=is_compiled_for(x) and not shared, shared=shared
+        )
         sizes = _dropped_sizes(network, x.shape[1], x.shape[3]) if self.dropout else ()
         z, seen = [], []
         for member, own in enumerate(x):
@@ -148,9 +150,9 @@ Forward = Callable[[Weights, Tensor, list[Tensor]], tuple[Tensor, Weights]]
 
 
 @cache
-def _forward(network: Network, dropout: float, *, compiled: bool) -> Forward:
+def _forward(network: Network, dropout: float, *, compiled: bool, shared: bool = False) -> Forward:
     def forward(weights: Weights, x: Tensor, draws: list[Tensor]) -> tuple[Tensor, Weights]:
-        return _trained(network, dropout, weights, x, draws)
+        return _trained(network, dropout, weights, x, draws, shared=shared)
 
     return Compiled(forward) if compiled else forward
 
@@ -178,11 +180,18 @@ def _dropped_sizes(network: Network, n: int, samples: int) -> tuple[int, ...]:
 
 
 def _trained(
-    network: Network, dropout: float, weights: Weights, x: Tensor, draws: list[Tensor]
+    network: Network,
+    dropout: float,
+    weights: Weights,
+    x: Tensor,
+    draws: list[Tensor],
+    *,
+    shared: bool,
 ) -> tuple[Tensor, Weights]:
     """x: (n, leads, samples) -> (n, embedding_dim), and the statistics of this batch.
 
     draws: of each block, the random numbers that decide what is dropped; none without dropout.
+    shared: whether several processes have rows of the batch.
     """
     statistics = {}
     dtype = weights[THERE].dtype
@@ -197,7 +206,7 @@ def _trained(
         return (y * scale[:, None, None] + shift[:, None, None]).to(y.dtype)
 
     def normed(name: str, y: Tensor) -> Tensor:
-        if collectives.is_shared():
+        if shared:
             return normed_together(name, y)
         mean, variance = (torch.zeros(y.shape[1], dtype=dtype, device=y.device) for _ in range(2))
         scale, shift = weights[f"{name}.weight"], weights[f"{name}.bias"]

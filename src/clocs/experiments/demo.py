@@ -65,9 +65,8 @@ class Demo:
             return "clocs explore"
         encoders = demo_data.encoder_folder(self.folder, self.patients, "cmsc")
         store = demo_data.store_folder(self.folder, self.patients)
-        return shlex.join(
-            ("clocs", "explore", "--checkpoint", str(encoders), "--store", str(store))
-        )
+        places = (shlex.quote(str(place)) for place in (encoders, store))
+        return "clocs explore --checkpoint {} --store {}".format(*places)
 
     def json(self) -> dict[str, Any]:
         return {
