@@ -183,7 +183,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--vectors", type=int, default=100_000)
     parser.add_argument("--dim", type=int, default=128)
-    parser.add_argument("--work", type=Path, required=True, help="scratch folder: 1.2 kB per vector")
+    parser.add_argument(
+        "--work", type=Path, required=True, help="scratch folder: 1.2 kB per vector"
+    )
     parser.add_argument("--like", type=Path, help="embeddings to imitate")
     parser.add_argument("--threads", type=int, help="of FAISS")
     parser.add_argument("--rounds", type=int, default=3)

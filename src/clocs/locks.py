@@ -11,13 +11,18 @@ that holds them, and adding both takes the lines below.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 from clocs.errors import BusyError
 
+T = TypeVar("T")
 LOCK = ".lock"
+_ENDING = 300.0  # seconds in which a process that was lost must have ended
+_AGAIN = 0.2  # seconds between two attempts
 
 
 @contextmanager
@@ -37,6 +42,22 @@ def locked(folder: Path) -> Iterator[None]:
     finally:
         path.unlink(missing_ok=True)  # first: nobody may take a lock on a file without a name
         os.close(handle)
+
+
+def once_free(act: Callable[[], T]) -> T:
+    """`act()`, tried again while the process of a lost worker, still ending, holds the folder.
+
+    Raises:
+        BusyError: It is still held after five minutes.
+    """
+    give_up = time.monotonic() + _ENDING
+    while True:
+        try:
+            return act()
+        except BusyError:
+            if time.monotonic() > give_up:
+                raise
+        time.sleep(_AGAIN)
 
 
 def _take(path: Path) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import closing
@@ -11,15 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from clocs.datasets.base import Dataset, Listing
-from clocs.errors import BusyError
 from clocs.formats.source import Source, stem
+from clocs.locks import once_free
 from clocs.ray_cluster import Needs, Tasks, check_fits
 from clocs.recording import Filters
 from clocs.store.journal import roughly_done
 from clocs.store.shards import MakeShards, Progress, make_shard
 from clocs.store.workers import start_workers
 
-_LOST = 300.0  # seconds in which the process of a lost worker ends at last
 _LOOK = 2.0  # seconds between two looks at the journals
 
 
@@ -69,15 +67,8 @@ def _make_shard(
     dataset: Dataset, folder: Path, listing: Listing, workers: int, filters: Filters
 ) -> None:
     """Runs on a node. The process that was lost may hold the folder for a moment."""
-    ends = time.monotonic() + _LOST
     with closing(start_workers(dataset, workers, to_list=False)) as readers:
-        while True:
-            try:
-                return make_shard(dataset, folder, listing, readers, None, filters)
-            except BusyError:
-                if time.monotonic() > ends:
-                    raise
-            time.sleep(0.2)
+        once_free(lambda: make_shard(dataset, folder, listing, readers, None, filters))
 
 
 def files_of_shards(source: Source, listings: Sequence[Listing]) -> list[list[str]]:

@@ -10,19 +10,19 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from clocs.errors import BusyError, SettingError, TrainingError
+from clocs.errors import SettingError, TrainingError
 from clocs.evaluation.evaluate import frames_for
 from clocs.evaluation.validation_score import SEEN, validation_auc, validation_loss
 from clocs.experiments.sweep.record import TRIALS, Trial
 from clocs.frames.folds import Split, split_of
 from clocs.frames.make import plan_frames
 from clocs.frames.splits import PARTS
+from clocs.locks import once_free
 from clocs.pretraining.pretrain import pretrain
 from clocs.store.store import Store, as_store
 from clocs.training.device import pick_device
 
 Score: TypeAlias = Literal["auc", "loss"]
-_ENDING = 120.0  # seconds in which a process that is lost must have ended
 
 
 @dataclass(frozen=True)
@@ -80,14 +80,7 @@ class TrialRun:
 
     def on_node(self, trial: Trial) -> Trial:
         """As a task, which may run again while the process of a lost one is still ending."""
-        give_up = time.monotonic() + _ENDING
-        while True:
-            try:
-                return self(trial)
-            except BusyError:
-                if time.monotonic() > give_up:
-                    raise
-                time.sleep(1)
+        return once_free(lambda: self(trial))
 
 
 def ended_trials(
