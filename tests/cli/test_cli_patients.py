@@ -358,3 +358,23 @@ def test_distances_and_retrieval_print_their_numbers(
     assert score["patients_seen"] == 0 and score["halves"]["top1"] > score["halves"]["chance"]
     shown = clocs("retrieval", run, small_store.path).stdout
     assert "chance" in shown and "random-bn" in shown
+
+
+def test_embed_and_similar_take_the_file_of_a_cohort(
+    run: Path, small_store: Store, tmp_path: Path
+) -> None:
+    names = small_store.table["patient"].unique().sort().to_list()[:3]
+    file = tmp_path / "three.txt"
+    file.write_text("\n".join(names), encoding="utf-8")
+    out = tmp_path / "some.parquet"
+    made = as_json("embed", run, small_store.path, "--cohort", file, "--out", out)
+    assert made["patients"] == 3
+    clocs("index", run, small_store.path, "--out", tmp_path / "index")
+    found = as_json("similar", tmp_path / "index", "--patient", names[0], "--cohort", file)
+    assert sorted(one["patient"] for one in found["neighbours"]) == names[1:]
+    file.write_text("nobody", encoding="utf-8")
+    for words in (
+        ("embed", run, small_store.path, "--out", out),
+        ("similar", tmp_path / "index", "--patient", names[0]),
+    ):
+        assert "'nobody'" in clocs(*words, "--cohort", file, code=1).stderr

@@ -111,6 +111,9 @@ def test_files_are_predicted_like_the_store_and_unusable_ones_are_rows_with_the_
     made = clocs.predict(classifier, tmp_path, rate=rate, unit="mV")
     usable = made.filter(pl.col("problem").is_null())
     stored = clocs.predict(classifier, small_store).head(3)
+    one = stored["patient"][0]
+    alone = clocs.predict(classifier, small_store, cohort=[one])
+    assert set(alone["patient"]) == {one} and alone["recording"][0] == stored["recording"][0]
     assert sorted(usable["recording"]) == sorted(path.stem for path in files)
     for row in usable.iter_rows(named=True):
         (twin,) = stored.filter(pl.col("recording") == row["recording"]).to_dicts()

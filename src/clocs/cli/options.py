@@ -43,6 +43,14 @@ ValidationFolds = Annotated[
     str | None,
     typer.Option(help="Folds to validate on, such as 9; of numbers, by default the next."),
 ]
+CohortFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--cohort",
+        metavar="FILE",
+        help="Only these patients of stores: a CSV with a column patient, or one ID per line.",
+    ),
+]
 Device = Annotated[
     str | None,
     typer.Option(help="Device to compute on: cpu, cuda, cuda:1, …; the best one by default."),

@@ -11,7 +11,7 @@ import clocs
 from clocs.cli.console import err, print_json
 from clocs.cli.console import out as console
 from clocs.cli.messages import print_problems
-from clocs.cli.options import Device, Json, SplitSeed, figure_name, names_of, pairs_of
+from clocs.cli.options import CohortFile, Device, Json, SplitSeed, figure_name, names_of, pairs_of
 from clocs.cli.progress import bar
 from clocs.errors import SettingError
 
@@ -79,6 +79,7 @@ def embed(
             help="Patients of the files: a CSV or parquet table with the columns file and patient.",
         ),
     ] = None,
+    cohort: CohortFile = None,
     device: Device = None,
     as_json: Json = False,
 ) -> None:
@@ -104,6 +105,7 @@ def embed(
             unit=unit,
             lead_names=pairs_of(lead_names),
             patients=patients,
+            cohort=cohort,
             device=device,
             progress=progress,
         )
@@ -197,6 +199,7 @@ def index(
         float | None, typer.Option(help="Seconds of a frame; the checkpoint's by default.")
     ] = None,
     leads: Leads = None,
+    cohort: CohortFile = None,
     split_seed: SplitSeed = 0,
     device: Device = None,
     as_json: Json = False,
@@ -212,6 +215,7 @@ def index(
             kind=kind,
             frame=frame,
             leads=names_of(leads),
+            cohort=cohort,
             split_seed=split_seed,
             device=device,
             progress=progress,
@@ -248,6 +252,7 @@ def similar(
         Sex | None, typer.Option(help="Return only this sex; unknown does not pass.")
     ] = None,
     dataset: Annotated[str | None, typer.Option(help="Return only those of this dataset.")] = None,
+    cohort: CohortFile = None,
     leads: Annotated[
         str | None, typer.Option(help="Leads of the file; must be those of the index.")
     ] = None,
@@ -257,21 +262,17 @@ def similar(
     as_json: Json = False,
 ) -> None:
     """Find the most similar patients or recordings; the query itself is never returned."""
+    from clocs.patients.cohort import read_cohort
     from clocs.patients.filters import Where
 
+    group = None if cohort is None else read_cohort(cohort)
     found = clocs.similar(
         folder,
         patient=patient,
         file=file,
         k=k,
         level=level,
-        where=Where(
-            label=label,
-            min_age=min_age,
-            max_age=max_age,
-            sex=sex,
-            dataset=dataset,
-        ),
+        where=Where(label, min_age, max_age, sex, dataset, cohort=group),
         leads=names_of(leads),
         rate=rate,
         unit=unit,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import torch
+from numpy.typing import NDArray
 
 from clocs.errors import SettingError
 from clocs.formats.read import options_of
@@ -20,6 +21,7 @@ from clocs.frames.splits import PARTS
 from clocs.models.classifier import Classifier, as_classifier
 from clocs.models.prediction_table import check_table, prediction_table, write_table
 from clocs.models.row_means import Item, Means, mean_vectors
+from clocs.patients.cohort import Cohort, of_cohort
 from clocs.patients.embed import store_windows, stores_and_files
 from clocs.patients.embed_files import RecordingOrError, file_windows, read_files
 from clocs.patients.encode import known_leads, leads_of
@@ -42,6 +44,7 @@ def predict(
     unit: str | None = None,
     lead_names: Mapping[str, str] | None = None,
     patients: Mapping[str, str] | Path | str | None = None,
+    cohort: Cohort | Path | str | Iterable[str] | None = None,
     device: str | None = None,
     progress: Progress = lambda done, total: None,
 ) -> pl.DataFrame:
@@ -62,6 +65,7 @@ def predict(
         unit: Unit of the samples of such files, such as 'mV'.
         lead_names: Standard leads by the unusual names that files give them: `{"ECG1": "II"}`.
         patients: The patient of each file, as for `clocs.embed`.
+        cohort: Only these patients of stores, as for `clocs.embed`.
         device: 'cpu', 'cuda', …; the best available by default.
         progress: Called with (recordings done, recordings in total), source by source.
 
@@ -75,6 +79,7 @@ def predict(
         raise SettingError("`patients` is for files, and stores know theirs; leave it out")
     if split is not None and not stores:
         raise SettingError("files belong to no split; leave out `split`")
+    chosen = of_cohort(cohort, stores, files)
     if over_time is not None and not 0 <= over_time < math.inf:
         raise SettingError(f"`over_time` is {over_time:g}; give the seconds of a stretch, or 0")
     if out is not None:
@@ -82,7 +87,10 @@ def predict(
     classifier = as_classifier(model)
     options = options_of(rate=rate, unit=unit, lead_names=lead_names)
     how = _How(classifier, leads, pick_device(device), _frames_together(classifier, over_time))
-    means = [how.means(_of_store(how, one, split, split_seed, progress)) for one in stores]
+    means = [
+        how.means(_of_store(how, one, split, only, split_seed, progress))
+        for one, only in zip(stores, chosen, strict=True)
+    ]
     if files:
         names, recordings = read_files(files, options, patients=patients)
         means.append(how.means(_of_files(how, names, recordings, progress)))
@@ -118,13 +126,18 @@ def _frames_together(classifier: Classifier, over_time: float | None) -> int | N
 
 
 def _of_store(
-    how: _How, store: Store, split: str | None, split_seed: int, progress: Progress
+    how: _How,
+    store: Store,
+    split: str | None,
+    only: NDArray[np.bool_] | None,
+    split_seed: int,
+    progress: Progress,
 ) -> Iterator[Item]:
     """Recordings of a store, and then those without a frame."""
     first = how.classifier.encoders[0]
     frame, table = first.card.frame, store.table
     found = store_windows(
-        first, store, spec=frame, leads=how.leads, split=split, split_seed=split_seed
+        first, store, spec=frame, leads=how.leads, split=split, only=only, split_seed=split_seed
     )
     counts = frame_count(table["samples"].to_numpy(), table["rate"].to_numpy(), frame)
 
@@ -143,6 +156,8 @@ def _of_store(
         yield replace(item(int(found.plan.rows[i])), windows=windows, frame_of=frames)
     left = np.ones(len(table), np.bool_)
     left[found.plan.rows[found.chosen]] = False
+    if only is not None:
+        left &= only
     if split is not None:
         everyone = split_patients(store, split_seed=split_seed)
         left &= everyone.part[everyone.recording] == PARTS.index(split)

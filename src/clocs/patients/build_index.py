@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ import polars as pl
 
 from clocs.errors import CheckpointError, SettingError, StoreError
 from clocs.locks import LOCK, locked
+from clocs.patients.cohort import Cohort, of_cohort
 from clocs.patients.embed import embed_levels, store_leads
 from clocs.patients.embeddings import Embeddings, joined
 from clocs.patients.encode import frame_of, leads_of
@@ -46,6 +47,7 @@ def index(
     kind: KindOrAuto = "auto",
     frame: float | None = None,
     leads: Sequence[str] | None = None,
+    cohort: Cohort | Path | str | Iterable[str] | None = None,
     split_seed: int = 0,
     device: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
@@ -65,6 +67,7 @@ def index(
         frame: Seconds of a frame; the checkpoint's, or that of the index added to, by default.
         leads: Leads by name; those that the encoder was trained on, or those of the index added
             to, by default.
+        cohort: Only these patients; see `clocs.embed`.
         split_seed: Random seed for the patient split.
         device: 'cpu', 'cuda', …; the best available by default.
         progress: Called with (recordings done, recordings in total), store by store.
@@ -76,6 +79,7 @@ def index(
     if replace and not add:
         raise SettingError("`replace` is for an existing index; give it with `add`")
     expect_different_stores(opened)
+    chosen = of_cohort(cohort, opened)
     _expect_place(folder, add=add)
     fresh = not folder.exists()
     try:
@@ -95,11 +99,12 @@ def index(
                     levels=INDEXED,
                     spec=spec,
                     leads=leads,
+                    only=only,
                     split_seed=split_seed,
                     device=where,
                     progress=progress,
                 )
-                for store in opened
+                for store, only in zip(opened, chosen, strict=True)
             ]
             found = {level: joined([one[level] for one in made]) for level in INDEXED}
             if add:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from clocs.frames.make import FramePlan, leads_of_those, plan_frames
 from clocs.frames.positions import frame_count
 from clocs.frames.splits import PARTS
 from clocs.frames.views import ALL_LEADS
+from clocs.patients.cohort import Cohort, of_cohort
 from clocs.patients.embed_files import embed_recordings, read_files
 from clocs.patients.embeddings import Embeddings, joined
 from clocs.patients.encode import (
@@ -52,6 +53,7 @@ def embed(
     unit: str | None = None,
     lead_names: Mapping[str, str] | None = None,
     patients: Mapping[str, str] | Path | str | None = None,
+    cohort: Cohort | Path | str | Iterable[str] | None = None,
     device: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Embeddings:
@@ -76,6 +78,8 @@ def embed(
         patients: The patient of each file, as a mapping or as a CSV or parquet table with the
             columns `file` and `patient`; without it, each file counts as one patient. Files are
             matched by path or by name, with or without their suffix.
+        cohort: Only these patients of stores: IDs (or 'dataset:ID'), or a file of them, a CSV table
+            with a column `patient` or one ID per line; the explorer saves such files.
         device: 'cpu', 'cuda', …; the best available by default.
         progress: Called with (recordings done, recordings in total), store by store.
     """
@@ -85,6 +89,7 @@ def embed(
     if split is not None and not stores:
         raise SettingError("files belong to no split; leave out `split`")
     expect_different_stores(stores)
+    chosen = of_cohort(cohort, stores, files)
     encoder, where = as_checkpoint(checkpoint), pick_device(device)
     spec = None if frame is None else frame_of(encoder, frame)
     options = options_of(rate=rate, unit=unit, lead_names=lead_names)
@@ -104,11 +109,12 @@ def embed(
             spec=spec,
             leads=leads,
             split=split,
+            only=only,
             split_seed=split_seed,
             device=where,
             progress=progress,
         )[level]
-        for store in stores
+        for store, only in zip(stores, chosen, strict=True)
     ]
     if files:
         made.append(

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from clocs.errors import SettingError
 from clocs.frames.splits import PARTS
+from clocs.patients.cohort import Cohort
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Where:
     sex: str | None = None  # 'male' or 'female'
     dataset: str | None = None
     split: str | None = None  # 'train', 'validation' or 'test'
+    cohort: Cohort | None = None  # only its patients
 
     def __post_init__(self) -> None:
         for name, choices in (("sex", ("male", "female")), ("split", PARTS)):
@@ -38,7 +40,7 @@ class Where:
             )
 
     def expect_known(self, rows: pl.DataFrame) -> None:
-        """SettingError for a label or dataset that no row has, most likely a typing error."""
+        """SettingError for a label, dataset or patient that no row has, most likely a mistake."""
         for name, known in (("label", rows["labels"].explode()), ("dataset", rows["dataset"])):
             wanted = getattr(self, name)
             if wanted is not None and wanted not in known:
@@ -46,6 +48,8 @@ class Where:
                 raise SettingError(
                     f"no patient has the {name} {wanted!r}; choose one of {choices or 'none'}"
                 )
+        if self.cohort is not None:
+            self.cohort.expect_known(rows, "the index")
 
     def mask(self, rows: pl.DataFrame) -> NDArray[np.bool_] | None:
         """(n,) which rows pass; None where no condition is given."""
@@ -60,7 +64,9 @@ class Where:
         for name in ("sex", "dataset", "split"):
             if (value := getattr(self, name)) is not None:
                 conditions.append(pl.col(name) == value)
-        if not conditions:
+        if not conditions and self.cohort is None:
             return None
-        passes = rows.select(pl.all_horizontal(conditions).fill_null(value=False).alias("passes"))
-        return np.asarray(passes["passes"].to_numpy(), np.bool_)
+        all_of = pl.all_horizontal(pl.lit(value=True), *conditions)
+        passes = rows.with_columns(all_of.fill_null(value=False).alias("passes"))
+        mask = np.asarray(passes["passes"].to_numpy(), np.bool_)
+        return mask if self.cohort is None else mask & self.cohort.mask(rows)
