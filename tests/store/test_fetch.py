@@ -17,9 +17,9 @@ import edf_files
 from clocs.errors import ClocsWarning, SettingError, SourceError, StoreError
 from clocs.formats.addresses import Address, place_of
 from clocs.formats.source import open_source
-from clocs.store.fetch import upload
 from clocs.store.manifest import MANIFEST
 from clocs.store.store import Store, open_store
+from clocs.store.upload import upload
 from own_files import record
 from s3_server import BUCKET, SECRET, point_to, s3_server
 

@@ -1,32 +1,28 @@
-"""Stores at an address: a copy of one here, and an upload from here.
+"""Stores at an address, used here: a copy of one.
 
 Whoever trains on a store reads all of it, several times, in chunks that are whole files. So it is
 copied once, to the cache folder, rather than read over the network each time. The copy is named by
-the hash of the manifest: a store that has changed is another copy. A store is uploaded with its
-manifest last, so that nobody opens half of one.
+the hash of the manifest: a store that has changed is another copy.
 """
 
 from __future__ import annotations
 
 import hashlib
 import shutil
-import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Protocol, TypeVar
 
-from clocs.errors import BusyError, ClocsWarning, SettingError, StoreError
+from clocs.errors import BusyError, ClocsWarning, StoreError
 from clocs.files import cache_folder, private_cache, private_folder, write_atomic, writing
 from clocs.formats.addresses import (
     Address,
     MissingError,
-    RemoteFile,
     each,
-    list_address,
     reaching,
     remote_file,
 )
@@ -34,8 +30,6 @@ from clocs.limits import MOST_TABLE_BYTES
 from clocs.locks import locked
 from clocs.store.manifest import MANIFEST, Manifest
 
-_UPLOAD = "upload.json"  # there while a store is being uploaded: the hash of its manifest
-_READ_ONLY = ("http", "https")
 _BATCH = 1024  # files whose names are in memory
 _WAIT_S = 0.2
 
@@ -73,7 +67,7 @@ def open_copy(address: Address, open_folder: Callable[[Path], S]) -> S:
 
 def _local_copy(address: Address, check: Callable[[Path], None]) -> Path:
     content = _manifest_at(address)
-    folder = stores_folder() / _key(content)
+    folder = stores_folder() / manifest_key(content)
     work = folder.with_name(f"{folder.name}.new")
     while not (folder / MANIFEST).is_file():
         try:
@@ -99,12 +93,12 @@ def stores_folder() -> Path:
 
 def keep_as_copy(folder: Path) -> None:
     """Let a folder, a store that was uploaded, be the copy that opening it would make."""
-    copy = stores_folder() / _key((folder / MANIFEST).read_bytes())
+    copy = stores_folder() / manifest_key((folder / MANIFEST).read_bytes())
     if not copy.exists():
         folder.rename(copy)
 
 
-def _key(manifest: bytes) -> str:
+def manifest_key(manifest: bytes) -> str:
     return hashlib.sha256(manifest).hexdigest()[:32]
 
 
@@ -129,7 +123,7 @@ def _fetch(address: Address, content: bytes, folder: Path, check: Callable[[Path
         )
         notice = f"{address} ({size / 1e6:,.1f} MB) is copied to {folder.parents[1]}, once"
         warnings.warn(notice, ClocsWarning, stacklevel=2)
-        for names in _batches(_names(folder)):
+        for names in batches(file_names(folder)):
             each(names, lambda name: _get(address, folder, name))
         check(folder)
     except StoreError as error:
@@ -145,7 +139,7 @@ def _pieces(folder: Path) -> list[Path]:
     return [folder / shard.folder for shard in manifest.shards] or [folder]
 
 
-def _names(folder: Path) -> Iterator[str]:
+def file_names(folder: Path) -> Iterator[str]:
     """Every file of a store but its manifest, by what that and those of its shards say."""
     for piece in _pieces(folder):
         manifest = Manifest.read(piece)
@@ -157,7 +151,7 @@ def _names(folder: Path) -> Iterator[str]:
         yield from (f"{inner}signals/c/{number}" for number in range(manifest.chunks))
 
 
-def _batches(names: Iterator[str]) -> Iterator[list[str]]:
+def batches(names: Iterator[str]) -> Iterator[list[str]]:
     while batch := list(islice(names, _BATCH)):
         yield batch
 
@@ -178,78 +172,3 @@ def _get(address: Address, folder: Path, name: str) -> None:
                 f"{path} is missing from the store; delete the store and run `clocs prepare` again"
             ) from None
         partial.replace(path)
-
-
-def manifest_at(address: Address) -> Manifest | None:
-    """The manifest of the store that is at an address already.
-
-    Raises:
-        SettingError: Nothing can be written there.
-        StoreError: There are files that are no store.
-    """
-    _files_of_ours(address)
-    with suppress(MissingError), tempfile.TemporaryDirectory() as folder:
-        content = remote_file(address / MANIFEST).read(MOST_TABLE_BYTES)
-        Path(folder, MANIFEST).write_bytes(content)
-        return Manifest.read(Path(folder))
-    return None
-
-
-def _files_of_ours(address: Address) -> dict[str, RemoteFile]:
-    if address.scheme in _READ_ONLY:
-        raise SettingError(
-            f"`out` is {address}, which can only be read; give a folder, or an address such as "
-            "s3://bucket/store"
-        )
-    there = dict(list_address(address))
-    if there and not there.keys() & {MANIFEST, _UPLOAD}:
-        raise StoreError(f"{address} holds other files; give another address as `out`")
-    return there
-
-
-def upload(folder: Path, address: Address) -> None:
-    """Copy a store to an address, its manifest last; what an interrupted upload did is kept.
-
-    Raises:
-        StoreError: There is another store, or a part of one.
-    """
-    content = (folder / MANIFEST).read_bytes()
-    there = _files_of_ours(address)
-    if MANIFEST in there and there[MANIFEST].read(MOST_TABLE_BYTES) != content:
-        raise StoreError(
-            f"{address} is already a store of something else; delete it or give another address "
-            "as `out`"
-        )
-    if MANIFEST in there:
-        return
-    mark = _key(content).encode()
-    if _UPLOAD in there and there[_UPLOAD].read(MOST_TABLE_BYTES) != mark:
-        raise StoreError(
-            f"{address} holds a part of another store, whose upload was interrupted; finish that, "
-            "or delete it"
-        )
-    _put_bytes(address / _UPLOAD, mark)
-
-    def missing(names: Sequence[str]) -> list[str]:
-        sizes = {name: (folder / name).stat().st_size for name in names}
-        return [n for n in names if n not in there or there[n].size != sizes[n]]
-
-    for names in _batches(_names(folder)):
-        each(missing(names), lambda name: _put(folder / name, address / name))
-    _put_bytes(address / MANIFEST, content)
-    with reaching(address):
-        system, path = (address / _UPLOAD).system()
-        system.rm_file(path)
-
-
-def _put(path: Path, address: Address) -> None:
-    with reaching(address):
-        system, remote = address.system()
-        system.put_file(str(path), remote)
-
-
-def _put_bytes(address: Address, content: bytes) -> None:
-    with reaching(address):
-        system, remote = address.system()
-        system.makedirs(system._parent(remote), exist_ok=True)
-        system.pipe_file(remote, content)

@@ -139,7 +139,7 @@ def prepare_dataset(
             return prepare_shards(dataset, out, shards, readers, make, filters)
 
         if isinstance(out, Address):
-            from clocs.store.upload import make_at
+            from clocs.store.prepare_at import make_at
 
             return make_at(dataset, out, readers, make_in, filters)
         return make_in(out, readers)

@@ -1,86 +1,100 @@
-"""prepare to an address: a store is made in the cache folder, then uploaded."""
+"""Stores from here to an address: the manifest goes last, so that nobody opens half of one."""
 
 from __future__ import annotations
 
-import hashlib
-import warnings
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from clocs.datasets.base import Dataset, Entry, Listing
-from clocs.errors import ClocsWarning, StoreError
-from clocs.formats.addresses import Address
-from clocs.recording import Filters
-from clocs.store.assembly import differences
-from clocs.store.fetch import keep_as_copy, manifest_at, stores_folder, upload
-from clocs.store.store import Store, open_store
-from clocs.store.workers import ReadResult, Workers
+from clocs.errors import SettingError, StoreError
+from clocs.formats.addresses import (
+    Address,
+    MissingError,
+    RemoteFile,
+    each,
+    list_address,
+    reaching,
+    remote_file,
+)
+from clocs.limits import MOST_TABLE_BYTES
+from clocs.store.fetch import batches, file_names, manifest_key
+from clocs.store.manifest import MANIFEST, Manifest
+
+_UPLOAD = "upload.json"  # there while a store is being uploaded: the hash of its manifest
+_READ_ONLY = ("http", "https")
 
 
-class _ThereError(Exception):
-    """The store to be made is there already."""
-
-
-class _Comparing:
-    """Workers that hand out the listing only after it was compared."""
-
-    def __init__(self, workers: Workers, compare: Callable[[Listing], None]) -> None:
-        self._workers, self._compare = workers, compare
-        self.most = workers.most
-
-    def list(self) -> Listing:
-        listing = self._workers.list()
-        self._compare(listing)
-        return listing
-
-    def submit(self, entries: Sequence[Entry]) -> None:
-        self._workers.submit(entries)
-
-    def take(self) -> Sequence[ReadResult]:
-        return self._workers.take()
-
-    def close(self) -> None:
-        self._workers.close()
-
-
-def make_at(
-    dataset: Dataset,
-    address: Address,
-    workers: Workers,
-    make: Callable[[Path, Workers], Store],
-    filters: Filters,
-) -> Store:
-    """Make a store in a folder named by the address, so that it resumes, and upload it.
-
-    Args:
-        dataset: To be read.
-        address: Of the store.
-        workers: That read.
-        make: Makes a store in a folder.
-        filters: Of the store.
+def manifest_at(address: Address) -> Manifest | None:
+    """The manifest of the store that is at an address already.
 
     Raises:
-        StoreError: Something else is at the address.
+        SettingError: Nothing can be written there.
+        StoreError: There are files that are no store.
     """
-    there = manifest_at(address)
-    place = hashlib.sha256(f"{address.scheme}://{address.rest}".encode()).hexdigest()[:16]
-    work = stores_folder() / f"upload-{place}"
+    _files_of_ours(address)
+    with suppress(MissingError), tempfile.TemporaryDirectory() as folder:
+        content = remote_file(address / MANIFEST).read(MOST_TABLE_BYTES)
+        Path(folder, MANIFEST).write_bytes(content)
+        return Manifest.read(Path(folder))
+    return None
 
-    def compare(listing: Listing) -> None:
-        if there is None:
-            return
-        if different := differences(there, dataset, listing.fingerprint, filters):
-            raise StoreError(
-                f"{address} is already a complete store of something else (another {different}); "
-                "delete it or give another address as `out`"
-            )
-        raise _ThereError
 
-    try:
-        made = make(work, _Comparing(workers, compare))
-    except _ThereError:
-        return open_store(address)
-    warnings.warn(f"{made.bytes / 1e6:,.1f} MB go to {address}", ClocsWarning, stacklevel=2)
-    upload(work, address)
-    keep_as_copy(work)
-    return open_store(address)
+def _files_of_ours(address: Address) -> dict[str, RemoteFile]:
+    if address.scheme in _READ_ONLY:
+        raise SettingError(
+            f"`out` is {address}, which can only be read; give a folder, or an address such as "
+            "s3://bucket/store"
+        )
+    there = dict(list_address(address))
+    if there and not there.keys() & {MANIFEST, _UPLOAD}:
+        raise StoreError(f"{address} holds other files; give another address as `out`")
+    return there
+
+
+def upload(folder: Path, address: Address) -> None:
+    """Copy a store to an address, its manifest last; what an interrupted upload did is kept.
+
+    Raises:
+        StoreError: There is another store, or a part of one.
+    """
+    content = (folder / MANIFEST).read_bytes()
+    there = _files_of_ours(address)
+    if MANIFEST in there and there[MANIFEST].read(MOST_TABLE_BYTES) != content:
+        raise StoreError(
+            f"{address} is already a store of something else; delete it or give another address "
+            "as `out`"
+        )
+    if MANIFEST in there:
+        return
+    mark = manifest_key(content).encode()
+    if _UPLOAD in there and there[_UPLOAD].read(MOST_TABLE_BYTES) != mark:
+        raise StoreError(
+            f"{address} holds a part of another store, whose upload was interrupted; finish that, "
+            "or delete it"
+        )
+    _put_bytes(address / _UPLOAD, mark)
+
+    def missing(names: Sequence[str]) -> list[str]:
+        sizes = {name: (folder / name).stat().st_size for name in names}
+        return [n for n in names if n not in there or there[n].size != sizes[n]]
+
+    for names in batches(file_names(folder)):
+        each(missing(names), lambda name: _put(folder / name, address / name))
+    _put_bytes(address / MANIFEST, content)
+    with reaching(address):
+        system, path = (address / _UPLOAD).system()
+        system.rm_file(path)
+
+
+def _put(path: Path, address: Address) -> None:
+    with reaching(address):
+        system, remote = address.system()
+        system.put_file(str(path), remote)
+
+
+def _put_bytes(address: Address, content: bytes) -> None:
+    with reaching(address):
+        system, remote = address.system()
+        system.makedirs(system._parent(remote), exist_ok=True)
+        system.pipe_file(remote, content)
