@@ -89,6 +89,7 @@ class Summary(BaseModel):
     split: str | None
     age: float | None
     sex: str | None
+    heart_rate: float | None  # beats per minute
 
 
 class Patient(Summary):

@@ -52,6 +52,7 @@ class Session:
     distances: ReferenceDistances
     stores: Mapping[str, Store]  # by dataset, for the signals; possibly not of every dataset
     key: bytes  # of the pseudonyms
+    heart_rates: NDArray[np.float32]  # (patients,) beats per minute; NaN where unknown
     checkpoint: Path | None = None  # for uploads
     models: SavedClassifiers | None = None  # which predict; where None, fitted ones do
     report: Path | None = None  # a page with results
@@ -80,7 +81,8 @@ class Session:
     @cached_property
     def columns(self) -> dict[str, NDArray[Any]]:
         """One value per patient: what the map is coloured and filtered by."""
-        return map_columns(self.embeddings.rows, self.labels, self.datasets)
+        rows = self.embeddings.rows
+        return map_columns(rows, self.labels, self.datasets, self.heart_rates)
 
     @cached_property
     def datasets(self) -> tuple[str, ...]:
@@ -157,6 +159,8 @@ class Session:
         facts = self._shown.row(row, named=True)
         if facts["age"] is not None and not np.isfinite(facts["age"]):
             facts["age"] = None
+        rate = self.heart_rates[row]
+        facts["heart_rate"] = None if np.isnan(rate) else float(rate)
         facts["labels"] = sorted(facts["labels"])  # else in the order of the recordings' IDs
         if not self.show_ids:
             facts["split"] = None

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from clocs.datasets.synthetic import RHYTHMS, Synthetic
+from clocs.patients.heart_rate import heart_rate, qrs_complexes
+from clocs.recording import Gap
+
+
+def test_heart_rates_are_those_of_the_simulated_rhythms() -> None:
+    dataset = Synthetic(patients=20, recordings=1)
+    ranges = {rhythm.label: (rhythm.slowest, rhythm.fastest) for rhythm in RHYTHMS}
+    for entry in dataset.list().entries:
+        recording = dataset.read(entry)
+        slowest, fastest = ranges[recording.labels[0]]
+        found = heart_rate(recording)
+        assert found is not None and 0.98 * slowest < found < 1.02 * fastest, recording.labels
+
+
+def test_a_beat_is_found_where_it_is_in_any_unit_and_at_any_rate() -> None:
+    for rate in (100.0, 250.0, 1000.0):
+        at = np.arange(0.5, 9.5, 0.8)
+        times = np.arange(round(10 * rate)) / rate
+        bumps = np.exp(-0.5 * ((times - at[:, None]) / 0.012) ** 2).sum(axis=0)
+        found = qrs_complexes(2000 * bumps[None], rate) / rate
+        np.testing.assert_allclose(found, at, atol=0.03)
+
+
+def test_where_no_beats_are_there_is_no_heart_rate() -> None:
+    dataset = Synthetic(patients=1, recordings=1)
+    recording = dataset.read(dataset.list().entries[0])
+    flat = replace(recording, digital=np.zeros_like(recording.digital))
+    assert heart_rate(flat) is None
+    assert heart_rate(recording.between(0, round(recording.rate))) is None
+    gap = tuple(Gap(0, 1500, lead) for lead in recording.leads)
+    assert heart_rate(replace(recording, gaps=gap)) == pytest.approx(heart_rate(recording), rel=0.1)
