@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page
 
+from accessibility import violations
 from clocs.experiments import demo
 from clocs.training.loop import Settings
 
@@ -89,6 +90,15 @@ def test_text_has_contrast_in_light_and_dark_mode(page: Page, scheme: str) -> No
     )
     assert (sum(ink) < sum(paper)) == (scheme == "light")
     assert contrast(ink, paper) > 7  # WCAG's AAA
+    white = page.locator("figure img").first.evaluate("i => getComputedStyle(i).filter === 'none'")
+    assert white == (scheme == "light")  # drawn on white paper, which is darkened here
+    assert violations(page) == []
+
+
+def test_the_page_leads_to_the_explorer(page: Page) -> None:
+    page.get_by_role("link", name="explorer").click()
+    page.wait_for_function("location.hash === '#explorer'")
+    assert "clocs explore --checkpoint" in page.locator("#explorer ~ pre").first.inner_text()
 
 
 def contrast(one: list[int], other: list[int]) -> float:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from accessibility import violations
 from clocs.experiments import report_figures
 from clocs.experiments.exports import open_results
 from clocs.experiments.grid import grid
@@ -29,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.mark.parametrize("width", [400, 1280])
+@pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_but_tables_and_figures_scrolls_sideways(
     new_page: Callable[..., Page], folder: Path, width: int, scheme: str
@@ -42,6 +43,25 @@ def test_nothing_but_tables_and_figures_scrolls_sideways(
     expect(first).to_be_visible()
     claims = page.locator("#claims ~ .wide").first
     assert claims.evaluate("e => e.scrollWidth <= e.clientWidth")  # stacked where it is narrow
+    assert violations(page) == []
+
+
+def test_what_scrolls_can_be_scrolled_by_keyboard_and_what_does_not_is_no_stop(
+    new_page: Callable[..., Page], folder: Path
+) -> None:
+    page = new_page(viewport={"width": 390, "height": 844})
+    page.goto((folder / "report" / "index.html").as_uri())
+    agree = """areas => areas.length > 5 && areas.every(
+      area => area.hasAttribute("tabindex") === area.scrollWidth > area.clientWidth
+        && area.getAttribute("aria-label").length > 3)"""
+    page.wait_for_function(f"({agree})([...document.querySelectorAll('main > .wide')])")
+    table = page.locator("#table-1 ~ .wide").first
+    table.focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("document.activeElement.scrollLeft > 0")
+    page.set_viewport_size({"width": 1280, "height": 800})
+    page.wait_for_function(f"({agree})([...document.querySelectorAll('main > .wide')])")
+    expect(table).not_to_have_attribute("tabindex", "0")
 
 
 def test_all_columns_of_table_2_fit_a_usual_screen(
