@@ -58,6 +58,12 @@ def test_the_description_lists_every_endpoint(session: Session) -> None:
         "/api/uploads/{code}/signal",
         "/api/uploads/{code}/predictions",
         "/api/uploads/{code}/explanation",
+        "/api/cohorts",
+        "/api/cohorts/{name}",
+        "/api/groups/comparison",
+        "/api/groups/beats",
+        "/api/groups/table",
+        "/api/groups/ids",
     } == set(paths)
 
 

@@ -34,6 +34,10 @@ def explore(
         typer.Option(help="Classifier that predicts and explains what is shown; may be repeated."),
     ] = None,
     runs: Annotated[Path | None, typer.Option(help="Folder with a report to show.")] = None,
+    cohorts: Annotated[
+        Path | None,
+        typer.Option(help="Folder of saved groups; `cohorts` beside the first store by default."),
+    ] = None,
     port: Annotated[
         int, typer.Option(help="Port to listen on; 0 picks a free one.", min=0, max=65535)
     ] = 0,
@@ -89,6 +93,7 @@ def explore(
             embeddings=embeddings,
             model=model or (),
             runs=runs,
+            cohorts=cohorts,
             cache=cache,
             show_ids=show_ids,
             split_seed=split_seed,

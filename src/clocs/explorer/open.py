@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clocs.errors import CheckpointError, SettingError
 from clocs.experiments.demo_data import DEMO, demo_store_and_encoder, finished_demo
+from clocs.explorer.cohorts import CohortFolder
 from clocs.explorer.embedding_cache import embed_stores
 from clocs.explorer.heart_rate_cache import heart_rates_of
 from clocs.explorer.patient_map import Projection
@@ -31,6 +32,7 @@ def open_session(
     embeddings: Path | None = None,
     models: Sequence[Classifier | Path | str] = (),
     runs: Path | None = None,
+    cohorts: Path | None = None,
     cache: Path | None = None,
     show_ids: bool = False,
     split_seed: int = 0,
@@ -90,10 +92,17 @@ def open_session(
         heart_rates=heart_rates_of(patients.rows, opened, cache, progress),
         checkpoint=file,
         models=saved,
+        cohorts=CohortFolder(cohorts or _beside(opened, embeddings)),
         report=report,
         show_ids=show_ids,
         title=title or ", ".join(opened) or (embeddings.stem if embeddings else ""),
     )
+
+
+def _beside(stores: Mapping[str, Store], embeddings: Path | None) -> Path:
+    """The folder for cohorts: beside the first store, or else beside the embeddings."""
+    first = next((store.path for store in stores.values()), embeddings)
+    return (first.parent if first is not None else Path()) / "cohorts"
 
 
 def find_report(runs: Path) -> Path:

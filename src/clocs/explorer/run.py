@@ -30,6 +30,7 @@ def explore(
     embeddings: Path | str | None = None,
     model: Classifier | Path | str | Sequence[Classifier | Path | str] = (),
     runs: Path | str | None = None,
+    cohorts: Path | str | None = None,
     cache: Path | str | None = None,
     show_ids: bool = False,
     split_seed: int = 0,
@@ -51,6 +52,8 @@ def explore(
             and uploads that are shown, and explain it; without any, a logistic regression is
             fitted to the embeddings of each labelled dataset.
         runs: A folder with a report to show.
+        cohorts: Folder where groups of patients are saved, each as a CSV file of IDs; `cohorts`
+            beside the first store, or beside the embeddings, by default.
         cache: Folder for computed embeddings and maps; the system's cache folder by default.
         show_ids: Show patients' own IDs instead of pseudonyms.
         split_seed: Random seed for the patient split.
@@ -82,6 +85,7 @@ def explore(
         embeddings=Path(embeddings) if embeddings else None,
         models=model if isinstance(model, Sequence) and not isinstance(model, str) else [model],
         runs=Path(runs) if runs else None,
+        cohorts=Path(cohorts) if cohorts else None,
         cache=Path(cache) if cache else None,
         show_ids=show_ids,
         split_seed=split_seed,

@@ -5,8 +5,6 @@ Static files are read once, at the start: no part of a URL ever reaches the file
 
 from __future__ import annotations
 
-import csv
-import io
 import mimetypes
 from importlib.resources import files
 from typing import Annotated, Any, Literal
@@ -15,6 +13,9 @@ from fastapi import Depends, FastAPI, HTTPException, Path, Query, Request, Respo
 
 from clocs._version import __version__
 from clocs.explorer import responses
+from clocs.explorer.cohort_api import add_cohorts
+from clocs.explorer.cohorts import NameTakenError, UnknownCohortError
+from clocs.explorer.csv_text import csv_text
 from clocs.explorer.patient_map import ProjectionState
 from clocs.explorer.session import (
     LONGEST,
@@ -65,7 +66,7 @@ _BINARY: dict[int | str, dict[str, Any]] = {
     }
 }
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {"model": Problem} for status in (400, 404, 405, 408, 413, 422, 503)
+    status: {"model": Problem} for status in (400, 404, 405, 408, 409, 413, 422, 503)
 }
 _UPLOAD = {"requestBody": {"required": True, "content": {"multipart/form-data": FORM}}}
 
@@ -80,11 +81,12 @@ def make_api(session: Session) -> FastAPI:
         openapi_url="/api/openapi.json",
         responses=_PROBLEMS,
     )
-    add_problems(app, not_found=UnknownPatientError)
+    add_problems(app, not_found=(UnknownPatientError, UnknownCohortError), conflict=NameTakenError)
     _add_pages(app, session)
     _add_session(app, session)
     _add_patients(app, session)
     _add_uploads(app, session, Uploads(session))
+    add_cohorts(app, session)
     return app
 
 
@@ -239,13 +241,6 @@ def _binary(content: bytes) -> Response:
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
-    """CSV; text that a spreadsheet would read as a formula is prefixed with an apostrophe."""
-    text = io.StringIO()
     columns = ("code", "name", "dataset", "labels", "split", "age", "sex", "cosine", "distance")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("rank", *columns))
-    for rank, row in enumerate(rows, 1):
-        values = [";".join(row[c]) if c == "labels" else row[c] for c in columns]
-        safe = [f"'{v}" if isinstance(v, str) and v[:1] in tuple("=+-@\t\r") else v for v in values]
-        writer.writerow((rank, *("" if v is None else v for v in safe)))
-    return text.getvalue()
+    ranked = [one | {"rank": rank} for rank, one in enumerate(rows, 1)]
+    return csv_text(("rank", *columns), ranked)

@@ -19,6 +19,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from clocs.errors import ClocsError, SettingError
+from clocs.explorer.cohorts import CohortFolder
 from clocs.explorer.patient_map import UNKNOWN_AGE, Projection, label_names, map_columns
 from clocs.explorer.predictors import Predictors
 from clocs.explorer.pseudonyms import pseudonyms
@@ -55,6 +56,7 @@ class Session:
     heart_rates: NDArray[np.float32]  # (patients,) beats per minute; NaN where unknown
     checkpoint: Path | None = None  # for uploads
     models: SavedClassifiers | None = None  # which predict; where None, fitted ones do
+    cohorts: CohortFolder | None = None  # where groups of patients are saved
     report: Path | None = None  # a page with results
     show_ids: bool = False
     title: str = "clocs"

@@ -21,13 +21,22 @@ class Problem(BaseModel):
     message: str  # one sentence, in the response to every error
 
 
-def add_problems(app: FastAPI, *, not_found: type[ClocsError] | tuple[()] = ()) -> None:
-    """Answer errors with a `Problem`: 422 for a `ClocsError`, 404 if it is one of `not_found`."""
+Kinds = type[ClocsError] | tuple[type[ClocsError], ...]
+
+
+def add_problems(app: FastAPI, *, not_found: Kinds = (), conflict: Kinds = ()) -> None:
+    """Answer errors with a `Problem`: 422 for a `ClocsError`.
+
+    It is 404 for those of `not_found`, and 409 for those of `conflict`.
+    """
 
     async def problem(request: Request, error: Exception) -> JSONResponse:
         status, message, headers = 500, "internal error; see the terminal for details", None
         if isinstance(error, ClocsError):
-            status, message = 404 if isinstance(error, not_found) else 422, str(error)
+            status = (
+                404 if isinstance(error, not_found) else 409 if isinstance(error, conflict) else 422
+            )
+            message = str(error)
         elif isinstance(error, HTTPException):
             status, message, headers = error.status_code, str(error.detail), error.headers
         elif isinstance(error, RequestValidationError):

@@ -1,0 +1,181 @@
+"""Saved cohorts: groups of patients as files in a folder, one CSV table of IDs each.
+
+The folder is beside the stores, for who has these may know the IDs; what leaves the server is
+pseudonyms. `clocs embed --cohort` and others take the files as they are.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import unicodedata
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from clocs.errors import ClocsError, SettingError
+from clocs.files import private_folder, write_atomic, writing
+from clocs.patients.cohort import Cohort, cohort_text, read_cohort
+
+if TYPE_CHECKING:
+    from clocs.explorer.session import Session
+
+LONGEST_NAME = 60
+MOST = 1000  # cohorts in a folder
+_NAME = re.compile(r"\w([\w .,()+=-]*[\w)+])?")
+
+
+class UnknownCohortError(ClocsError):
+    """There is no such cohort."""
+
+
+class NameTakenError(ClocsError):
+    """A cohort has this name already."""
+
+
+@dataclass(frozen=True)
+class CohortFolder:
+    """Cohorts by name: `folder/NAME.csv`."""
+
+    path: Path
+
+    def files(self) -> dict[str, Path]:
+        """The files by the names of their cohorts, in alphabetical order."""
+        found = [one for one in self.path.glob("[!.]*.csv") if one.is_file()]
+        named = {unicodedata.normalize("NFC", one.stem): one for one in found}
+        return dict(sorted(named.items(), key=lambda item: item[0].casefold()))
+
+    def read(self, name: str) -> Cohort:
+        """The cohort of this name."""
+        return read_cohort(self._file(name))
+
+    def _file(self, name: str) -> Path:
+        file = self.files().get(unicodedata.normalize("NFC", name))
+        if file is None:
+            raise UnknownCohortError(f"there is no cohort {name[:LONGEST_NAME]!r}")
+        return file
+
+    def save(
+        self, name: str, patients: Iterable[tuple[str, str]], *, replace: bool = False
+    ) -> None:
+        """Write the (dataset, ID)s of a cohort; an existing one is changed only to `replace` it.
+
+        Raises:
+            NameTakenError: There is a cohort of this name, or of one that differs in case alone.
+        """
+        name = checked_name(name)
+        content = cohort_text(patients).encode()
+        files = self.files()
+        taken = {one.casefold(): one for one in files}.get(name.casefold())
+        if taken is not None and replace:
+            write_atomic(files[taken], content)
+            return
+        if taken is not None:
+            raise NameTakenError(f"there is a cohort {taken!r} already; give another name")
+        if len(files) >= MOST:
+            raise SettingError(f"{MOST:,} cohorts are saved already; delete some of their files")
+        with writing(self.path):
+            private_folder(self.path)
+        _write_new(self.path / f"{name}.csv", content)
+
+
+def checked_name(name: str) -> str:
+    """A name that is a good name of a file, too.
+
+    Raises:
+        SettingError: It is not.
+    """
+    name = unicodedata.normalize("NFC", " ".join(name.split()))
+    if not _NAME.fullmatch(name) or len(name) > LONGEST_NAME:
+        raise SettingError(
+            f"a name of a cohort has up to {LONGEST_NAME} letters, digits, spaces and .,()+=-_ and "
+            "begins with a letter or a digit"
+        )
+    return name
+
+
+def _write_new(path: Path, content: bytes) -> None:
+    """Write a file that does not exist, whole or not at all, even where two do so at once."""
+    draft = path.with_name(f".{secrets.token_hex(8)}.csv")
+    try:
+        write_atomic(draft, content)
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            raise NameTakenError(
+                f"there is a cohort {path.stem!r} already; give another name"
+            ) from None
+        except OSError:  # a file system without hard links
+            with writing(path):
+                draft.replace(path)
+    finally:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+
+
+# As one session shows them
+
+
+def listed(session: Session) -> list[dict[str, Any]]:
+    """The saved cohorts, those that cannot be read with the reason."""
+    if session.cohorts is None:
+        return []
+    found = []
+    for name, file in session.cohorts.files().items():
+        facts = {"name": name, "patients": 0, "elsewhere": 0, "saved": None, "problem": None}
+        try:
+            facts["saved"] = datetime.fromtimestamp(file.stat().st_mtime, UTC).isoformat()
+            rows, facts["elsewhere"] = _rows_of(session, read_cohort(file))
+            facts["patients"] = len(rows)
+        except (ClocsError, OSError) as error:
+            facts["problem"] = str(error) if session.show_ids else "its file cannot be read"
+        found.append(facts)
+    return found
+
+
+def saved_cohort(session: Session, name: str) -> dict[str, Any]:
+    """The pseudonyms of a saved cohort."""
+    folder = _folder(session)
+    try:
+        rows, elsewhere = _rows_of(session, folder.read(name))
+    except SettingError:  # it names the folder
+        raise SettingError(f"the file of the cohort {name!r} cannot be read as one") from None
+    codes = [session.codes[row] for row in rows]
+    return {"name": name, "codes": codes, "elsewhere": elsewhere, "file": file_of(session, name)}
+
+
+def save(session: Session, name: str, codes: list[str], *, replace: bool) -> dict[str, Any]:
+    """Save patients under a name; their pseudonyms, as `saved_cohort` has them."""
+    named = ids_of(session, codes)
+    _folder(session).save(name, named, replace=replace)
+    return saved_cohort(session, checked_name(name))
+
+
+def ids_of(session: Session, codes: Iterable[str]) -> list[tuple[str, str]]:
+    """(dataset, ID) of each pseudonym, for files; never for the page unless it shows IDs."""
+    ids = session.embeddings.rows.select("dataset", "patient")
+    return [ids.row(session.row(code)) for code in codes]
+
+
+def file_of(session: Session, name: str) -> str:
+    """Where a cohort lies: the whole path where IDs are shown, else its end."""
+    path = _folder(session).path / f"{name}.csv"
+    return str(path if session.show_ids else Path(path.parent.name, path.name))
+
+
+def _rows_of(session: Session, cohort: Cohort) -> tuple[list[int], int]:
+    """Rows of its patients, in the order of the pseudonyms, and how many are not in the session."""
+    rows = np.flatnonzero(cohort.mask(session.embeddings.rows)).tolist()
+    return rows, max(0, len(cohort.ids) - len(rows))
+
+
+def _folder(session: Session) -> CohortFolder:
+    if session.cohorts is None:
+        raise SettingError("no folder for cohorts is known; start the explorer with `cohorts`")
+    return session.cohorts
