@@ -97,10 +97,14 @@ class Patient(Summary):
     predictions: list[DatasetPrediction]
 
 
-class Neighbour(Summary):
+class Distance(BaseModel):
     cosine: float  # distance
     distance: float  # Euclidean, between unit vectors
     closer_pairs: float | None  # share of pairs of different patients that are closer to each other
+
+
+class Neighbour(Summary, Distance):
+    pass
 
 
 class Neighbours(BaseModel):

@@ -13,6 +13,7 @@ from fastapi import Depends, FastAPI, HTTPException, Path, Query, Request, Respo
 
 from clocs._version import __version__
 from clocs.explorer import responses
+from clocs.explorer.beats import packed_beats
 from clocs.explorer.cohort_api import add_cohorts
 from clocs.explorer.cohorts import NameTakenError, UnknownCohortError
 from clocs.explorer.csv_text import csv_text
@@ -137,6 +138,15 @@ def _add_patients(app: FastAPI, session: Session) -> None:
         """Samples of a recording, packed: int16 with gain and baseline."""
         return _binary(packed_signal(session.recording(code, number), start, seconds, lead))
 
+    @app.get(
+        "/api/patients/{code}/recordings/{number}/beats",
+        responses=_BINARY,
+        response_class=Response,
+    )
+    def beats(code: Code, number: Number) -> Response:
+        """Heart rate, R peaks and the average beat of a recording, packed."""
+        return _binary(packed_beats(session.recording(code, number)))
+
     @app.get("/api/patients/{code}/recordings/{number}/predictions")
     def predictions(code: Code, number: Number) -> list[responses.ModelPrediction]:
         """What the saved classifiers predict for a recording."""
@@ -153,6 +163,11 @@ def _add_patients(app: FastAPI, session: Session) -> None:
         """How much each moment of each lead speaks for a label, packed."""
         recording = session.recording(code, number)
         return _binary(session.predictor().explain(model, recording, label))
+
+    @app.get("/api/patients/{code}/distances/{other}")
+    def apart(code: Code, other: Code) -> responses.Distance:
+        """How far apart any two patients are."""
+        return responses.Distance.model_validate(session.apart(code, other))
 
     @app.get("/api/patients/{code}/neighbours")
     def neighbours(code: Code, where: Conditions, k: K = NEIGHBOURS) -> responses.Neighbours:
@@ -187,6 +202,11 @@ def _add_uploads(app: FastAPI, session: Session, uploads: Uploads) -> None:
     ) -> Response:
         """Samples of an upload, packed."""
         return _binary(packed_signal(uploads.recording(code), start, seconds, lead))
+
+    @app.get("/api/uploads/{code}/beats", responses=_BINARY, response_class=Response)
+    def upload_beats(code: UploadCode) -> Response:
+        """Heart rate, R peaks and the average beat of an upload, packed."""
+        return _binary(packed_beats(uploads.recording(code)))
 
     @app.get("/api/uploads/{code}/predictions")
     def upload_predictions(code: UploadCode) -> list[responses.ModelPrediction]:

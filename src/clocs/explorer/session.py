@@ -260,19 +260,25 @@ class Session:
     ) -> list[dict[str, Any]]:
         """The patients nearest to a vector, with their distances."""
         hits = self.index.search(vector[None], k, where=where, exclude=exclude)
-        inter = self.sorted_inter
         listed = []
         for row, cosine, distance in zip(
             hits.rows[0], hits.cosine[0], hits.euclidean[0], strict=True
         ):
             if row < 0:
                 break
-            share = float(np.searchsorted(inter, distance) / len(inter)) if len(inter) else None
-            listed.append(
-                self.summary(int(row))
-                | {"cosine": float(cosine), "distance": float(distance), "closer_pairs": share}
-            )
+            listed.append(self.summary(int(row)) | self._distance(float(cosine), float(distance)))
         return listed
+
+    def apart(self, code: str, other: str) -> dict[str, Any]:
+        """How far apart two patients are."""
+        vectors = self.embeddings.vectors[[self.row(code), self.row(other)]].astype(np.float64)
+        one, two = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        return self._distance(1 - float(one @ two), float(np.linalg.norm(one - two)))
+
+    def _distance(self, cosine: float, distance: float) -> dict[str, Any]:
+        inter = self.sorted_inter
+        share = float(np.searchsorted(inter, distance) / len(inter)) if len(inter) else None
+        return {"cosine": cosine, "distance": distance, "closer_pairs": share}
 
     @cached_property
     def sorted_inter(self) -> NDArray[np.float32]:

@@ -3,12 +3,14 @@
 export function read() {
   const query = new URLSearchParams(location.search);
   const code = (name, digits) => (new RegExp(`^[0-9a-f]{${digits}}$`).test(query.get(name) ?? "") ? query.get(name) : null);
+  const one = (name, known) => (known.includes(query.get(name)) ? query.get(name) : known[0]); // the first by default
   const lasso = (query.get("lasso") ?? "").split(";").map((pair) => pair.split(",").map(Number)).filter((p) => p.length === 2 && p.every(Number.isFinite));
   const hidden = query.getAll("hide").map((word) => [word.slice(0, word.indexOf(":")), word.slice(word.indexOf(":") + 1)]);
   return {
     patient: code("patient", 10), upload: code("upload", 16), other: code("with", 10),
     number: Math.max(0, Math.min(99999, Number.parseInt(query.get("recording") ?? "0", 10) || 0)),
-    layout: query.get("layout") === "stacked" ? "stacked" : "clinical",
+    layout: one("layout", ["clinical", "stacked", "beat"]), gain: Number(one("gain", ["10", "5", "20"])), speed: Number(one("speed", ["25", "50"])),
+    overlay: query.has("overlay"),
     colour: query.get("colour") ?? "labels", lasso: lasso.length > 2 ? lasso : null, hidden, report: query.has("report"),
   };
 }
@@ -19,7 +21,10 @@ export function write(state, off, push) {
   if (state.upload) query.set("upload", state.upload);
   if (state.other) query.set("with", state.other);
   if (state.number) query.set("recording", state.number);
-  if (state.layout === "stacked") query.set("layout", "stacked");
+  if (state.overlay) query.set("overlay", "");
+  if (state.layout !== "clinical") query.set("layout", state.layout);
+  if (state.gain !== 10) query.set("gain", state.gain);
+  if (state.speed !== 25) query.set("speed", state.speed);
   if (state.colour !== "labels") query.set("colour", state.colour);
   if (state.lasso) query.set("lasso", state.lasso.map((p) => p.join(",")).join(";"));
   if (state.report) query.set("report", "");

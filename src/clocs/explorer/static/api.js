@@ -28,6 +28,7 @@ export const distances = () => json("/api/distances");
 export const names = () => json("/api/names");
 export const patient = (code, options) => json(`/api/patients/${code}`, options);
 export const neighbours = (code, options) => json(`/api/patients/${code}/neighbours`, options);
+export const apart = (code, other, options) => json(`/api/patients/${code}/distances/${other}`, options);
 export const csvOf = (code) => `/api/patients/${code}/neighbours.csv`;
 export const uploaded = (code, options) => json(`/api/uploads/${code}`, options);
 
@@ -42,6 +43,16 @@ export function upload(files, rate, unit) {
 const placeOf = (source) => (source.upload ? `/api/uploads/${source.upload}` : `/api/patients/${source.patient}/recordings/${source.number}`);
 
 export const predictions = (source, options) => json(`${placeOf(source)}/predictions`, options);
+
+// Where the heart beats, how often, and its average beat as a signal about the R peak, or null.
+export async function beats(source, options) {
+  const { facts, arrays } = await binary(`${placeOf(source)}/beats`, options);
+  const { leads, rate, before, unit, ...rest } = facts;
+  const samples = arrays.mean.shape[1], row = (values, i) => values.subarray(i * samples, (i + 1) * samples);
+  const map = (values) => new Map(leads.map((lead, i) => [lead, row(values, i)]));
+  const beat = samples && { leads, rate, unit, samples, start: -before, seconds: samples / rate, count: arrays.peaks.length, traces: map(arrays.mean), spread: map(arrays.spread) };
+  return { ...rest, peaks: arrays.peaks, beat: beat || null };
+}
 
 // How much each moment of each lead speaks for a label, as a share of what speaks most.
 export async function explanation(source, { model, label }, options) {

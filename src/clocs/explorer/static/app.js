@@ -8,6 +8,7 @@ import { Fields, symbol } from "./fields.js";
 import { List } from "./list.js";
 import { PatientMap } from "./map.js";
 import { Detail } from "./patient.js";
+import { Picking } from "./pick.js";
 import * as upload from "./upload.js";
 
 const THEME = "clocs-theme";
@@ -17,6 +18,7 @@ class App {
     this.state = address.read();
     this.detail = new Detail(this);
     this.comparison = new Compare(this);
+    this.picking = new Picking();
     this.map = new PatientMap($("map"), $("points"), $("marks"), $("tip"));
     this.list = new List(this);
   }
@@ -75,9 +77,10 @@ class App {
 
   // The selection
 
-  choose(code, { focus = false } = {}) {
+  choose(code, { focus = false, reveal = false } = {}) {
+    if (this.picking.opener) { this.compare(code); return; }
     Object.assign(this.state, { patient: code, upload: null, other: null, number: 0, lasso: null, report: false });
-    this.show({ push: true, focus });
+    this.show({ push: true, focus, reveal });
   }
 
   showUpload(code) {
@@ -86,6 +89,7 @@ class App {
   }
 
   compare(code) {
+    if (code) this.opener = this.picking.stop() ?? document.activeElement;
     this.state.other = code;
     this.show({ push: true });
   }
@@ -96,6 +100,7 @@ class App {
   }
 
   clear() {
+    if (this.detail.box.contains(document.activeElement)) $("map").focus();
     Object.assign(this.state, { patient: null, upload: null, other: null, number: 0, lasso: null, report: false });
     this.show({ push: true });
   }
@@ -105,8 +110,9 @@ class App {
     this.show();
   }
 
-  setLayout(layout) {
-    this.state.layout = layout;
+  // Layout, gain, speed or overlay of the ECG paper.
+  setPaper(change) {
+    Object.assign(this.state, change);
     address.write(this.state, this.fields.off, false);
   }
 
@@ -115,8 +121,8 @@ class App {
     this.show({ push: true });
   }
 
-  async show({ push = false, focus = false } = {}) {
-    const { state } = this;
+  async show({ push = false, focus = false, reveal = false } = {}) {
+    const { state } = this, compared = !$("compare").hidden;
     address.write(state, this.fields.off, push);
     const comparing = Boolean(state.other && (state.patient || state.upload));
     $("report").hidden = !state.report;
@@ -132,8 +138,9 @@ class App {
     }
     if (comparing && state.other) {
       const left = state.upload ? { upload: state.upload } : { patient: state.patient, number: state.number };
-      await this.comparison.show(left, { patient: state.other, number: 0 }, this.near?.find((n) => n.code === state.other), state.layout);
-    }
+      await this.comparison.show(left, { patient: state.other, number: 0 }, this.near?.find((n) => n.code === state.other));
+    } else if (compared) (this.opener?.isConnected ? this.opener : this.detail.box).focus();
+    if (reveal) this.detail.reveal();
     if (focus) this.detail.box.querySelector(".neighbours .open")?.focus();
   }
 
@@ -146,13 +153,13 @@ class App {
       this.detail.showGroup(this.map.scatter.inside(state.lasso));
     } else if (state.upload) {
       this.map.mark(clean);
-      const found = await this.detail.showUpload(state.upload, state.layout);
+      const found = await this.detail.showUpload(state.upload);
       if (found) this.#mark({ ...clean, visitor: found.position }, found.neighbours);
     } else if (state.patient) {
       const row = this.rowOf(state.patient);
       this.map.mark({ ...clean, selected: row });
       if (row >= 0) this.map.reveal(row);
-      const found = await this.detail.showPatient(state.patient, state.number, state.layout);
+      const found = await this.detail.showPatient(state.patient, state.number);
       if (found) this.#mark({ ...clean, selected: row }, found.near);
     } else {
       this.map.mark(clean);
@@ -230,7 +237,7 @@ class App {
   #listen() {
     const { map } = this;
     map.addEventListener("choose", (event) => {
-      if (event.detail >= 0) this.choose(this.codeOf(event.detail));
+      if (event.detail >= 0) this.choose(this.codeOf(event.detail), { reveal: true });
     });
     map.addEventListener("group", (event) => { map.setLasso(false); this.group(event.detail); });
     map.addEventListener("mode", (event) => $("lasso").setAttribute("aria-pressed", String(event.detail)));
@@ -292,8 +299,10 @@ class App {
       l: () => this.map.setLasso(!this.map.lassoing),
       u: () => this.session?.uploads && $("open-upload").click(),
       t: () => this.toggleTheme(),
+      c: () => (this.state.other ? this.comparison : this.detail).view?.measure(),
       Escape: () => {
-        if (this.map.lassoing) this.map.setLasso(false);
+        if (this.picking.opener) this.picking.stop().focus();
+        else if (this.map.lassoing) this.map.setLasso(false);
         else if (this.state.report) this.setReport(false);
         else if (this.state.other) this.compare(null);
         else this.clear();

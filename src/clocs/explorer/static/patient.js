@@ -1,12 +1,14 @@
 // The panel on the right: a patient, an uploaded ECG, a group, or the introduction.
 
 import * as api from "./api.js";
-import { $, factsOf, make, save, segments, sentence, toast } from "./dom.js";
+import { $, factsOf, make, save, sentence, toast } from "./dom.js";
 import { closeness, distanceKey, distancePlot } from "./distances.js";
 import { View, Viewer } from "./ecg.js";
+import { EcgTools } from "./ecg_tools.js";
 import { symbol } from "./fields.js";
 import { SavedPredictions } from "./predictions.js";
-import { drawThumbnail, hasClinical } from "./paper.js";
+import { drawThumbnail, layoutsOf } from "./paper.js";
+import { comparePicker } from "./pick.js";
 
 const THUMBNAIL_LEADS = ["II", "ECG", "I", "V2"];
 
@@ -19,7 +21,15 @@ export class Detail {
   #begin() {
     this.stop?.abort();
     this.stop = new AbortController();
+    this.view = null;
     return this.stop.signal;
+  }
+
+  // On a small screen the panel is below the map: go there.
+  reveal() {
+    if (this.box.getBoundingClientRect().top < 0.5 * window.innerHeight) return;
+    this.box.focus({ preventScroll: true });
+    this.box.scrollIntoView({ block: "start", behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
   }
 
   chip(label) {
@@ -42,7 +52,7 @@ export class Detail {
     );
   }
 
-  async showPatient(code, number, layout) {
+  async showPatient(code, number) {
     const stop = this.#begin();
     try {
       const [patient, near] = await Promise.all([api.patient(code, { signal: stop }), api.neighbours(code, { signal: stop })]);
@@ -54,7 +64,7 @@ export class Detail {
         ecg,
         ...this.#neighbours(near.neighbours, { code }, this.#predictions(patient.predictions, patient.labels)),
       );
-      if (patient.recordings.length) this.#ecg(ecg, patient, number, layout, stop);
+      if (patient.recordings.length) this.#ecg(ecg, patient, number, stop);
       else ecg.append(make("p", { class: "quiet" }, "This patient's recordings are not loaded. Start the explorer with --store to see them."));
       return { patient, near: near.neighbours };
     } catch (error) {
@@ -63,7 +73,7 @@ export class Detail {
     }
   }
 
-  async showUpload(code, layout) {
+  async showUpload(code) {
     const stop = this.#begin();
     try {
       const upload = await api.uploaded(code, { signal: stop });
@@ -76,7 +86,7 @@ export class Detail {
         ...(upload.neighbours.length ? this.#neighbours(upload.neighbours, { upload: code }, this.#predictions(upload.predictions, [])) : []),
       );
       const recording = { ...upload.recording, number: 0, name: upload.name, labels: [], episodes: [] };
-      this.#ecg(ecg, { name: upload.name, labels: [], recordings: [recording], upload: code }, 0, layout, stop);
+      this.#ecg(ecg, { name: upload.name, labels: [], recordings: [recording], upload: code }, 0, stop);
       return upload;
     } catch (error) {
       this.#failed(error, stop);
@@ -106,54 +116,51 @@ export class Detail {
   }
 
   #who(name, labels, facts) {
-    return make("div", { class: "who" }, make("h2", {}, name), ...labels.map((label) => this.chip(label)), this.#close(), make("p", { class: "quiet" }, facts));
+    const picker = comparePicker(this.app);
+    return make("div", { class: "who" }, make("h2", {}, name), ...labels.map((label) => this.chip(label)), this.#close(picker.button), make("p", { class: "quiet" }, facts), picker.form);
   }
 
-  #close() {
-    return make("span", { class: "end" }, make("button", { type: "button", class: "icon", "aria-label": "Close", title: "Close (Esc)", onclick: () => this.app.clear() }, "×"));
+  #close(...before) {
+    return make("span", { class: "end" }, ...before, make("button", { type: "button", class: "icon", "aria-label": "Close", title: "Close (Esc)", onclick: () => this.app.clear() }, "×"));
   }
 
-  async #ecg(box, patient, number, layout, stop) {
+  async #ecg(box, patient, number, stop) {
     const recording = patient.recordings[number];
     const source = patient.upload ? { upload: patient.upload } : { patient: patient.code, number };
     const canvas = make("canvas", { id: "ecg" });
-    const kinds = make("div", { class: "segments", role: "radiogroup", "aria-label": "Layout" });
-    const scale = make("p", { class: "scale" });
+    const scale = make("p", { class: "scale" }), rate = make("span", { class: "rate" });
     const own = new Set(recording.labels.length ? recording.labels : recording.episodes);
     const differ = patient.recordings.length > 1 && own.size;
     const choose = patient.recordings.length > 1 && make("select", { "aria-label": "Recording", onchange: (event) => this.app.setRecording(Number(event.target.value)) },
       ...patient.recordings.map((one) => make("option", { value: one.number, selected: one.number === number },
         `${one.name}: ${one.seconds.toFixed(0)} s${one.labels.length ? `, ${one.labels.join(", ")}` : ""}`)));
-    const head = make("div", { class: "section-head" }, make("h3", {}, "ECG"), choose,
-      make("span", { class: "spring" }), kinds,
-      ...[["−", "Zoom out", 0.8], ["+", "Zoom in", 1.25]].map(([sign, title, factor]) => make("button", { type: "button", class: "icon", "aria-label": title, title, onclick: () => view.zoom(factor) }, sign)),
-      make("button", { type: "button", onclick: () => view.set({ scale: "fit", start: 0 }) }, "Fit"),
-      make("button", { type: "button", title: "Actual size (25 mm/s, 10 mm/mV)", onclick: () => view.set({ scale: 1 }) }, "1:1"),
-      make("button", { type: "button", title: "Save the ECG as an image", onclick: async () => save(`ecg-${patient.code ?? patient.name}.png`, await viewer.picture(patient.name)) }, "PNG"));
+    const head = make("div", { class: "section-head" }, make("h3", {}, "ECG"), rate, choose, make("span", { class: "spring" }));
     const saved = this.app.session.models.length ? new SavedPredictions(source, (label) => this.chip(label), stop) : null;
-    if (saved) kinds.before(saved.button);
-    box.replaceChildren(head, make("div", { class: "ecg" }, canvas), scale, ...(saved ? [saved.box] : []));
-    let signal;
+    if (saved) head.append(saved.button);
+    const paper = make("div", { class: "ecg" }, canvas);
+    box.replaceChildren(head, paper, scale, ...(saved ? [saved.box] : []));
+    let signal, beats;
     try {
-      signal = await api.signal(source, { seconds: 600, abort: stop });
+      [signal, beats] = await Promise.all([api.signal(source, { seconds: 600, abort: stop }), api.beats(source, { signal: stop })]);
     } catch (error) {
       if (!stop.aborted) box.replaceChildren(head, make("p", { class: "error" }, sentence(error.message)));
       return;
     }
     if (stop.aborted) return;
-    const clinical = hasClinical(signal);
-    const view = new View({ layout: clinical ? layout : "stacked" });
-    const viewer = new Viewer(canvas, signal, view);
-    const draw = () => {
-      segments(kinds, clinical ? [["stacked", "Stacked"], ["clinical", "3 × 4"]] : [["stacked", "Stacked"]], view.layout, (value) => {
-        view.set({ layout: value });
-        this.app.setLayout(value);
-      });
-      const scaleText = view.description();
+    rate.textContent = beats.heart_rate ? `${Math.round(beats.heart_rate)} bpm` : "";
+    const layouts = layoutsOf([signal], [beats.beat]), { layout, gain, speed } = this.app.state;
+    const view = new View({ layout: layouts.includes(layout) ? layout : layouts[0], gain, speed });
+    const viewer = new Viewer(canvas, { signal, beat: beats.beat }, view);
+    const tools = new EcgTools(view, {
+      layouts, remember: (change) => this.app.setPaper(change),
+      picture: async () => save(`ecg-${patient.code ?? patient.name}.png`, await viewer.picture(patient.name)),
+    });
+    head.append(tools.kinds);
+    paper.before(tools.paper, tools.measured);
+    view.addEventListener("change", () => {
       const cut = signal.samples / signal.rate < signal.seconds - 0.01 ? [`first ${(signal.samples / signal.rate).toFixed(0)} s`] : [];
-      scale.replaceChildren(...[...scaleText, ...cut, differ ? `labels: ${[...own].join(", ")}` : null].filter(Boolean).map((text) => make("span", {}, text)));
-    };
-    view.addEventListener("change", draw);
+      scale.replaceChildren(...[...view.description(), ...cut, differ ? `labels: ${[...own].join(", ")}` : null].filter(Boolean).map((text) => make("span", {}, text)));
+    });
     view.set({});
     this.view = view;
     saved?.show(viewer, recording.labels.length ? recording.labels : patient.labels);

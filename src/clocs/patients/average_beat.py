@@ -1,0 +1,95 @@
+"""Average beats: the beats of a recording laid on top of each other, their mean and spread."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clocs.patients.heart_rate import qrs_complexes
+from clocs.recording import Recording
+
+_SECONDS = 60.0  # of a long recording
+_BEFORE, _AFTER = 0.35, 0.6  # of the interval between beats, on either side of the R peak
+_LONGEST = 0.85  # s: beats further apart than this have a pause between them
+_QRS = 0.08  # s on either side that beats are aligned by
+_OFF = 0.05  # s by which the middle of a QRS complex may miss that of another beat
+
+
+@dataclass(frozen=True)
+class AverageBeat:
+    """The average beat of a recording.
+
+    Attributes:
+        leads: One per row.
+        rate: In Hz.
+        peaks: (beats,) samples of the R peaks; no beat that is cut off by an end of the recording.
+        before: Samples before the R peak.
+        mean: (leads, samples) in the recording's unit, about each beat's median; nan where every
+            beat has a gap.
+        spread: (leads, samples) standard deviation of the beats.
+    """
+
+    leads: tuple[str, ...]
+    rate: float
+    peaks: NDArray[np.int64]
+    before: int
+    mean: NDArray[np.float64]
+    spread: NDArray[np.float64]
+
+
+def average_beat(recording: Recording) -> AverageBeat | None:
+    """The mean of the beats in the first minute; None where fewer than two are found."""
+    rate = recording.rate
+    part = recording.between(0, min(recording.samples, round(_SECONDS * rate)))
+    signal = part.signal
+    filled = np.nan_to_num(signal)
+    if part.seconds < 1 or len(found := qrs_complexes(filled, rate)) < 2:
+        return None
+    interval = min(float(np.median(np.diff(found))) / rate, _LONGEST)
+    before, after = round(_BEFORE * interval * rate), round(_AFTER * interval * rate)
+    peaks = _aligned(filled, found, rate)
+    peaks = peaks[(peaks >= before) & (peaks + after < part.samples)]
+    if len(peaks) < 2:
+        return None
+    beats = _cut(signal, peaks, before, after)  # (beats, leads, samples)
+    known = ~np.isnan(beats)
+    middle = np.nan_to_num(np.nanmedian(np.where(known.any(2, keepdims=True), beats, 0), axis=2))
+    beats = np.where(known, beats - middle[:, :, None], 0)
+    count = known.sum(axis=0)
+    mean = np.divide(beats.sum(axis=0), count, out=np.full(count.shape, np.nan), where=count > 0)
+    apart = np.where(known, beats - np.nan_to_num(mean), 0)
+    spread = np.sqrt((apart**2).sum(axis=0) / np.maximum(count, 1))
+    return AverageBeat(part.leads, rate, peaks, before, mean, spread)
+
+
+def _aligned(
+    signal: NDArray[np.float64], found: NDArray[np.int64], rate: float
+) -> NDArray[np.int64]:
+    """R peaks: QRS complexes moved to where they resemble their mean most, and to its summit."""
+    half, off = max(2, round(_QRS * rate)), max(1, round(_OFF * rate))
+    whole = (found >= half + off) & (found + half + off < signal.shape[1])
+    inside: NDArray[np.int64] = found[whole]
+    if not len(inside):
+        return inside
+    around = _cut(signal, inside, half + off, half + off)
+    around = around - around.mean(axis=2, keepdims=True)
+    scale = np.sqrt((around**2).mean(axis=(0, 2)))
+    around /= np.where(scale > 0, scale, 1)[None, :, None]  # every lead counts alike
+    moves = np.zeros(len(inside), np.int64)
+    windows = np.lib.stride_tricks.sliding_window_view(around, 2 * half + 1, axis=2)
+    beat = np.arange(len(inside))
+    for _ in range(2):
+        template = windows[beat, :, off + moves].mean(axis=0)
+        moves = np.einsum("blsw,lw->bs", windows, template).argmax(axis=1) - off
+    template = windows[beat, :, off + moves].mean(axis=0)
+    summit = int((template**2).sum(axis=0).argmax()) - half
+    return np.asarray(inside + moves + summit, np.int64)
+
+
+def _cut(
+    signal: NDArray[np.float64], at: NDArray[np.int64], before: int, after: int
+) -> NDArray[np.float64]:
+    """(beats, leads, samples) around each sample."""
+    return np.stack([signal[:, i - before : i + after + 1] for i in at])
