@@ -14,7 +14,7 @@ from clocs.ray_cluster import ClusterError, Needs, Node, connect
 
 def test_without_ray_one_sentence_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(SettingError, match=r"pip install 'clocs\[cluster\]'"), connect("auto"):
+    with pytest.raises(SettingError, match=r"pip install '\.\[cluster\]'"), connect("auto"):
         pass
 
 

@@ -17,6 +17,11 @@ def printable(text: str) -> str:
         return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
+def with_extra(name: str) -> str:
+    """How to install what an extra of this package adds; clocs itself is on no index."""
+    return f"run pip install '.[{name}]' in the folder of clocs"
+
+
 class ClocsError(Exception):
     """Base of everything that clocs raises on purpose."""
 

@@ -1,6 +1,6 @@
 """Ray: connect to a cluster, ask what it has, and run tasks on it.
 
-Ray is imported only where it is asked for (`pip install 'clocs[cluster]'`). A task is a function of
+Ray is imported only where it is asked for (the extra `cluster`). A task is a function of
 an installed module and its arguments, so every node needs the same version of clocs.
 """
 
@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from clocs._version import __version__
-from clocs.errors import ClocsError, SettingError
+from clocs.errors import ClocsError, SettingError, with_extra
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -67,7 +67,7 @@ def import_ray() -> ModuleType:
         import ray
     except ImportError as error:
         raise SettingError(
-            "`ray` needs the package ray, which is not installed; pip install 'clocs[cluster]'"
+            f"`ray` needs the package ray, which is not installed; {with_extra('cluster')}"
         ) from error
     return ray
 

@@ -112,6 +112,7 @@ def test_a_dry_run_of_everything_says_what_needs_twelve_leads(tmp_path: Path) ->
     assert found.cells == len(grid("all")) and not found.measured
     assert not (tmp_path / "none").exists()  # a dry run writes nothing
     assert found.json()["seconds"] > 3600
+    assert max(map(len, found.lines())) <= 80  # no row is wrapped by a terminal
 
 
 def test_a_dry_run_prices_a_cluster_that_need_not_exist(tmp_path: Path) -> None:
@@ -123,7 +124,7 @@ def test_a_dry_run_prices_a_cluster_that_need_not_exist(tmp_path: Path) -> None:
     assert (many.cluster.nodes, many.cluster.gpus, many.cluster.slots) == (8, 32, 32)
     least = max(many.cluster.longest, many.seconds / 32)
     assert least <= many.cluster.seconds < one.cluster.seconds
-    assert "on a cluster of 8 nodes with 32 GPUs" in many.lines()[-1]
+    assert "on a cluster of 8 nodes with 32 GPUs" in " ".join(many.lines())
     assert many.json()["cluster"]["tasks"] == many.cluster.tasks > len(names)
     cpus = estimate(names, out=none, device="cpu", cluster="2x8").cluster
     assert cpus is not None and (cpus.gpus, cpus.slots) == (0, 16)

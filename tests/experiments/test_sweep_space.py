@@ -180,5 +180,5 @@ def test_optuna_proposes_the_same_after_a_resumption_also_with_trials_under_way(
 
 def test_without_optuna_a_sentence_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(SettingError, match=r"needs Optuna.*pip install 'clocs\[sweep\]'"):
+    with pytest.raises(SettingError, match=r"needs Optuna.*pip install '\.\[sweep\]'"):
         number_of_trials(SPACE, "optuna", 3)

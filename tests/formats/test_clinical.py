@@ -126,7 +126,7 @@ def test_a_missing_package_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(builtins, "__import__", absent)
     monkeypatch.setitem(sys.modules, "ecgdatakit", None)
-    with pytest.raises(SettingError, match=r"pip install 'clocs\[formats\]'"):
+    with pytest.raises(SettingError, match=r"pip install '\.\[formats\]'"):
         read(MUSE, SAMPLES["GE MUSE"])
     assert read(ISHNE, SAMPLES["ISHNE"]).leads == LEADS
 

@@ -200,4 +200,4 @@ def test_without_scikit_learn_a_sentence_says_how_to_install_it() -> None:
         "except clocs.ClocsError as error:\n    print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "pip install 'clocs[sklearn]'" in done.stdout
+    assert "pip install '.[sklearn]'" in done.stdout

@@ -151,7 +151,7 @@ def test_a_missing_package_is_named(
     monkeypatch.setitem(sys.modules, package, None)
     to = "hub" if package == "huggingface_hub" else "onnx"
     with pytest.raises(
-        SettingError, match=rf"pip install 'clocs\[{'onnx' if to == 'onnx' else 'huggingface'}\]"
+        SettingError, match=rf"pip install '\.\[{'onnx' if to == 'onnx' else 'huggingface'}\]"
     ):
         clocs.export(small, to=to, out=tmp_path / ("x.onnx" if to == "onnx" else "x"))
     assert not list(tmp_path.iterdir())

@@ -84,4 +84,4 @@ def test_without_the_package_a_sentence_says_how_to_install_it(small_store: Stor
         [sys.executable, "-c", code, str(small_store.path)],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    assert "pip install 'clocs[huggingface]'" in done.stdout
+    assert "pip install '.[huggingface]'" in done.stdout

@@ -465,7 +465,7 @@ def test_the_kind_depends_on_the_size_and_wrong_arguments_are_refused() -> None:
 
 def test_without_faiss_a_sentence_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(SettingError, match=r"pip install 'clocs\[search\]'"):
+    with pytest.raises(SettingError, match=r"pip install '\.\[search\]'"):
         PatientIndex.build(random_embeddings(10)).search(random_embeddings(1).vectors)
 
 

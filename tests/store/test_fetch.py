@@ -197,7 +197,7 @@ def test_what_is_wrong_with_an_address_is_one_sentence(
     with pytest.raises(SettingError, match="nosuch:// is no kind of address"):
         open_store("nosuch://x/y")
     monkeypatch.setitem(sys.modules, "s3fs", None)
-    with pytest.raises(SettingError, match=r"s3:// addresses need s3fs; .* 'clocs\[s3\]'"):
+    with pytest.raises(SettingError, match=r"s3:// addresses need s3fs; .* '\.\[s3\]'"):
         _without_instances(lambda: open_store(address("ward")))
 
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from textwrap import wrap
+from typing import Any, Final
 
 import torch
 
@@ -19,6 +20,8 @@ from clocs.experiments.ledger import FILE, Run, open_ledger
 from clocs.experiments.pricing import CPUS, Rates, Task, duration, wall_seconds
 from clocs.experiments.runner import MEMBERS, run_name, why_not
 from clocs.experiments.steps import PAPER, SIMULATED
+
+_COLUMNS: Final = 80  # of a terminal
 
 
 @dataclass(frozen=True)
@@ -81,26 +84,38 @@ class Estimate:
         }
 
     def lines(self) -> list[str]:
-        """Plain text: one line per unit, then the totals."""
-        lines = []
+        """Plain text of at most 80 columns: the units by kind and state, then the totals."""
+        groups: dict[tuple[str, str], list[WorkUnit]] = {}
         for unit in self.units:
-            one = unit.kind == "pretrain"
-            what = unit.name if one else f"{unit.name}: {unit.encoders} encoders"
-            time = duration(unit.seconds) if unit.state in ("to do", "done") else "–"
-            lines.append(f"{unit.kind:<9}{what:<64}{time:>8}  {unit.state}")
+            groups.setdefault((unit.kind, unit.state), []).append(unit)
+        lines = []
+        for (kind, state), units in groups.items():
+            scored = kind == "score"
+            title = f"{'evaluations' if scored else 'pre-trainings'}: {state}"
+            timed = state in ("to do", "done")
+            lines.append(_row(title, "encoders" if scored else "", "time" if timed else ""))
+            for unit in units:
+                time = duration(unit.seconds) if timed else ""
+                lines.append(_row(f"  {unit.name}", str(unit.encoders) if scored else "", time))
+            lines.append("")
         waiting = [unit for unit in self.units if unit.state == "to do"]
         trainings = sum(unit.kind == "pretrain" for unit in waiting)
         basis = "rates measured in this folder" if self.measured else "assumed rates and epochs"
         to_do = self.cells - self.cells_done - self.cells_unavailable
-        return [
-            *lines,
-            "",
+        totals = [
             f"{self.cells:,} results: {self.cells_done:,} done, {to_do:,} to do, "
             f"{self.cells_unavailable:,} need data that is missing",
             f"{trainings} pre-trainings and {len(waiting) - trainings} fleets of evaluations to "
             f"do: about {duration(self.seconds)} on {self.device} ({basis})",
             *([] if self.cluster is None else [str(self.cluster)]),
         ]
+        return [*lines, *(line for total in totals for line in wrap(total, _COLUMNS))]
+
+
+def _row(name: str, encoders: str, time: str) -> str:
+    """One line of a terminal; a long name takes the space of the number beside it."""
+    number = f"{encoders:>{max(1, _COLUMNS - 9 - len(name))}}"
+    return f"{name}{number}{time:>9}".rstrip()
 
 
 def estimate(

@@ -25,7 +25,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from clocs.errors import ClocsError, FileError
+from clocs.errors import ClocsError, FileError, with_extra
 from clocs.files import private_cache
 from clocs.frames.frames import SEXES
 from clocs.frames.splits import PARTS
@@ -113,7 +113,7 @@ class Projection:
         if self.state.state != "working" or self._process is not None:
             return
         if importlib.util.find_spec("umap") is None:
-            problem = "The map shows PCA: UMAP needs pip install 'clocs[web]'"
+            problem = f"The map shows PCA: UMAP is not installed; {with_extra('web')}"
             self._set(self.positions, ProjectionState("pca", "failed", 0.0, problem))
             return
         self._thread = threading.Thread(target=self._compute, name="projection", daemon=True)

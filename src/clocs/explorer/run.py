@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clocs.errors import SettingError
+from clocs.errors import SettingError, with_extra
 from clocs.web.listening import address_of, checked_token, listen, names_of
 
 if TYPE_CHECKING:
@@ -70,8 +70,8 @@ def explore(
     missing = [name for name in ("fastapi", "uvicorn", "multipart") if find_spec(name) is None]
     if missing:
         raise SettingError(
-            f"`clocs explore` needs {', '.join(missing)}; install the extra with "
-            "pip install 'clocs[web]'"
+            f"`clocs explore` needs {', '.join(missing)}, which is not installed; "
+            + with_extra("web")
         )
     token = checked_token(host, token)
     listening = listen(host, port)

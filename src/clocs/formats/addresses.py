@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
-from clocs.errors import ClocsError, SettingError, SourceError, UnusableError, printable
+from clocs.errors import ClocsError, SettingError, SourceError, UnusableError, printable, with_extra
 from clocs.limits import check_size
 
 T = TypeVar("T")
@@ -29,11 +29,11 @@ R = TypeVar("R")
 _ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+):/{1,3}(?=[^/])", re.IGNORECASE)
 _WEB = ("http", "https")
 _PACKAGES = {
-    "s3": "s3fs; install it with: pip install 'clocs[s3]'",
-    "s3a": "s3fs; install it with: pip install 'clocs[s3]'",
-    **dict.fromkeys(_WEB, "aiohttp; install it with: pip install 'clocs[s3]'"),
-    **dict.fromkeys(("gs", "gcs"), "gcsfs; install it with: pip install gcsfs"),
-    **dict.fromkeys(("az", "abfs", "abfss"), "adlfs; install it with: pip install adlfs"),
+    "s3": f"s3fs; {with_extra('s3')}",
+    "s3a": f"s3fs; {with_extra('s3')}",
+    **dict.fromkeys(_WEB, f"aiohttp; {with_extra('s3')}"),
+    **dict.fromkeys(("gs", "gcs"), "gcsfs; run pip install gcsfs"),
+    **dict.fromkeys(("az", "abfs", "abfss"), "adlfs; run pip install adlfs"),
 }
 # What changes with a file, in the words of different servers.
 _MARKS = (

@@ -1,7 +1,7 @@
 """Files of electrocardiographs and their archives, read through ecgdatakit.
 
 SCP-ECG, HL7 aECG, GE MUSE XML, Philips Sierra XML and MFER. The package is an extra:
-`pip install 'clocs[formats]'`.
+`formats`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clocs.errors import SettingError, UnusableError
+from clocs.errors import SettingError, UnusableError, with_extra
 from clocs.files import writing
 from clocs.formats.base import FileFormat, ReadOptions
 from clocs.formats.samples import (
@@ -48,7 +48,7 @@ def _parsed(parser: str, source: Source, path: str, what: str) -> Any:
         found = getattr(import_module(f"{ecgdatakit.__name__}.parsing.parsers.{module}"), kind)
     except ImportError:
         raise SettingError(
-            f"{what} files need ecgdatakit; install it with: pip install 'clocs[formats]'"
+            f"{what} files need ecgdatakit, which is not installed; {with_extra('formats')}"
         ) from None
     size = source.size(path)
     check_size(size, packed=size, name=stem(path), most=_MOST_BYTES)

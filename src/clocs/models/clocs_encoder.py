@@ -13,7 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clocs.datasets.arrays import UNKNOWN_UNIT, Arrays, check_arrays
-from clocs.errors import CheckpointError, ClocsError, ClocsWarning, SettingError, UnusableError
+from clocs.errors import (
+    CheckpointError,
+    ClocsError,
+    ClocsWarning,
+    SettingError,
+    UnusableError,
+    with_extra,
+)
 from clocs.files import file_error, private_folder, seed_files, write_atomic
 from clocs.frames.splits import assign, keys_of
 from clocs.patients.embed_files import RecordingOrError, embed_recordings
@@ -30,8 +37,8 @@ try:
     from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError as error:
     raise SettingError(
-        "ClocsEncoder needs scikit-learn 1.6 or later, which is not installed; pip install "
-        "'clocs[sklearn]'"
+        "ClocsEncoder needs scikit-learn 1.6 or later, which is not installed; "
+        + with_extra("sklearn")
     ) from error
 
 SETTINGS = "scikit-learn.json"

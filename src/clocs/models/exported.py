@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from clocs.errors import SettingError
+from clocs.errors import SettingError, with_extra
 from clocs.models.hub_page import hub_package
 
 EXTRA_FILE = "clocs.json"  # the facts in a program of torch
@@ -26,7 +26,7 @@ def onnx_packages() -> tuple[Any, Any]:
         import onnxscript  # noqa: F401  # which torch needs to write ONNX
     except ImportError as error:
         raise SettingError(
-            "ONNX needs the packages onnx, onnxscript and onnxruntime; pip install 'clocs[onnx]'"
+            f"ONNX needs the packages onnx, onnxscript and onnxruntime; {with_extra('onnx')}"
         ) from error
     return onnx, onnxruntime
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from clocs.errors import SettingError
+from clocs.errors import SettingError, with_extra
 from clocs.models.classifier import Classifier
 from clocs.models.export_facts import export_facts
 from clocs.models.model_card import first_card, model_card, publications_of
@@ -28,7 +28,7 @@ def hub_package() -> Any:
         import huggingface_hub
     except ImportError as error:
         raise SettingError(
-            "a model for a hub needs the package huggingface_hub; pip install 'clocs[huggingface]'"
+            f"a model for a hub needs the package huggingface_hub; {with_extra('huggingface')}"
         ) from error
     return huggingface_hub
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from clocs.errors import SettingError
+from clocs.errors import SettingError, with_extra
 from clocs.frames.patient_split import split_patients
 from clocs.frames.splits import PARTS
 from clocs.store.store import Store, as_store
@@ -46,8 +46,8 @@ def huggingface_dataset(
         import datasets as library
     except ImportError as error:
         raise SettingError(
-            "a view for Hugging Face needs the package datasets, which is not installed; pip "
-            "install 'clocs[huggingface]'"
+            "a view for Hugging Face needs the package datasets, which is not installed; "
+            + with_extra("huggingface")
         ) from error
     datasets: Any = library
     opened = as_store(store)

@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from clocs.errors import SettingError, StoreError
+from clocs.errors import SettingError, StoreError, with_extra
 
 Kind = Literal["exact", "hnsw", "ivf", "ivfpq"]
 KindOrAuto = Literal["auto", "exact", "hnsw", "ivf", "ivfpq"]
@@ -41,7 +41,7 @@ def load_faiss() -> Any:
         import faiss
     except ImportError as error:
         raise SettingError(
-            "search needs faiss, which is not installed; pip install 'clocs[search]'"
+            f"search needs faiss, which is not installed; {with_extra('search')}"
         ) from error
     return faiss
 

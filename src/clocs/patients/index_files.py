@@ -32,7 +32,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from clocs._version import __version__
-from clocs.errors import SettingError, StoreError
+from clocs.errors import SettingError, StoreError, with_extra
 from clocs.files import private_folder, replacing, sync_folder, write_atomic
 from clocs.patients.faiss_engines import Approximate, Kind
 from clocs.patients.on_disk_engine import Effort, OnDisk, build, digest_of, file_names
@@ -210,7 +210,7 @@ def _read_rows(path: Path, *, mapped: bool) -> pl.DataFrame:
         import pyarrow as pa
     except ImportError as error:
         raise SettingError(
-            "this index needs pyarrow, which is not installed; pip install 'clocs[search]'"
+            f"this index needs pyarrow, which is not installed; {with_extra('search')}"
         ) from error
     table = pl.from_arrow(pa.ipc.open_file(pa.memory_map(str(path))).read_all(), rechunk=False)
     assert isinstance(table, pl.DataFrame)

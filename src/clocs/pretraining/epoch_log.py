@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from clocs.errors import ClocsWarning, SettingError
+from clocs.errors import ClocsWarning, SettingError, with_extra
 from clocs.files import write_atomic, writing
 from clocs.pretraining.cards import finite
 from clocs.pretraining.plan import Plan
@@ -101,7 +101,7 @@ def require_tensorboard() -> None:
     if find_spec("tensorboard") is None:
         raise SettingError(
             "event files need the package tensorboard, which is not installed; "
-            "add it with: pip install 'clocs[tensorboard]'"
+            + with_extra("tensorboard")
         )
 
 

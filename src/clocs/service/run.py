@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clocs.errors import SettingError
+from clocs.errors import SettingError, with_extra
 from clocs.web.listening import address_of, checked_token, listen, names_of
 
 if TYPE_CHECKING:
@@ -66,8 +66,8 @@ def serve(
     missing = [name for module, name in _NEEDED.items() if find_spec(module) is None]
     if missing:
         raise SettingError(
-            f"`clocs serve` needs {', '.join(missing)}; install the extra with "
-            "pip install 'clocs[serve]'"
+            f"`clocs serve` needs {', '.join(missing)}, which is not installed; "
+            + with_extra("serve")
         )
     if not models and index is None:
         raise SettingError("there is nothing to serve; give `models`, an `index` or both")

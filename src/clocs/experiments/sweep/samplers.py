@@ -14,7 +14,7 @@ from itertools import count, islice
 from math import prod
 from typing import Any, Literal, TypeAlias, get_args
 
-from clocs.errors import SettingError
+from clocs.errors import SettingError, with_extra
 from clocs.experiments.sweep.space import Point, Range, Varied, combinations
 
 SamplerName: TypeAlias = Literal["grid", "random", "optuna"]
@@ -141,7 +141,7 @@ def _optuna() -> Any:
         import optuna
     except ModuleNotFoundError:
         raise SettingError(
-            "the sampler optuna needs Optuna, which is not installed; pip install 'clocs[sweep]', "
+            f"the sampler optuna needs Optuna, which is not installed; {with_extra('sweep')}, "
             "or choose `sampler=random`"
         ) from None
     return optuna
