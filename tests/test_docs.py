@@ -19,6 +19,7 @@ import typer
 
 import clocs
 from clocs.cli.main import app
+from clocs.datasets.downloads.publications import PUBLICATIONS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -150,3 +151,21 @@ def test_links_and_pictures_lead_somewhere(page: Path) -> None:
             titles = re.findall(r"^#+ (.+)$", found.read_text(encoding="utf-8"), re.MULTILINE)
             slugs = {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
             assert heading in slugs, target
+
+
+def test_the_page_of_datasets_says_where_each_is_published_and_under_which_licence() -> None:
+    page = (ROOT / "docs/datasets.md").read_text(encoding="utf-8")
+    plain = " ".join(page.replace("*", "").split())
+    for one in PUBLICATIONS.values():
+        rows = re.findall(rf"^\| `{one.name}` .*$", page, re.MULTILINE)
+        assert any(one.page in row and one.version in row for row in rows), one.name
+        assert any((one.licence or "none named") in row for row in rows), one.name
+        section = page.partition(f"\n## {one.name}\n")[2].partition("\n## ")[0]
+        assert "**Quarantined**" in section, one.name
+        assert one.citation.split(",")[0] in plain, one.name
+
+
+def test_no_message_and_no_page_installs_clocs_from_an_index() -> None:
+    files = [*PAGES, *(ROOT / "src").rglob("*.py"), *(ROOT / "src").rglob("*.js")]
+    named = re.compile(r"pip install ['\"]?clocs\b")
+    assert not [file for file in files if named.search(file.read_text(encoding="utf-8"))]

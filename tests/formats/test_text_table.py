@@ -96,6 +96,14 @@ def test_columns_numbered_by_a_library_are_no_sample() -> None:
     check(written(pd.DataFrame(SIGNAL.T), index=True))
 
 
+@pytest.mark.parametrize("column", ["Zeit", "Zeit [s]", "Time", "t [s]", "Laufzeit"])
+def test_times_of_a_german_spreadsheet_give_the_rate(column: str) -> None:
+    """Semicolons, decimal commas, and a first column that rises by equal steps, however named."""
+    table = WIDE.copy()
+    table.insert(0, column, np.arange(1000) / RATE)
+    check(written(table, sep=";", decimal=","), rate=None)
+
+
 def test_a_counter_is_no_lead() -> None:
     check(written(WIDE, index=True))
     check(written(WIDE, index=True, index_label="sample"))

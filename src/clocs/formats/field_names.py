@@ -24,7 +24,7 @@ _NAMES = {
     "lead": "lead channel lead_name derivation",
     "value": "value values amplitude voltage signal mv uv ecg",
     "sample": "sample samples index sample_number sample_index",
-    "time": "time t seconds sec s ms timestamp elapsed_time time_s time_ms times",
+    "time": "time t seconds sec s ms timestamp elapsed_time time_s time_ms times zeit",
 }
 _MEANINGS = {name: meaning for meaning, names in _NAMES.items() for name in names.split()}
 _IN_BRACKETS = re.compile(r"([^(\[]*)[(\[]([^)\]]*)[)\]]\Z")

@@ -209,8 +209,8 @@ def _wide(
     meanings = [meaning_of(one) for one in names]
     notices = list(said.notices)
     clock = next((i for i, meaning in enumerate(meanings) if meaning == "time"), None)
-    counter = layout.names is None or not names[0] or meanings[0] == "sample"
-    if clock is None and counter and layout.columns > 1 and counts(table["0"].to_numpy()):
+    # No lead rises by equal steps throughout, whatever the name of its column.
+    if clock is None and layout.columns > 1 and counts(table["0"].to_numpy()):
         clock = 0
     skipped = {i for i, meaning in enumerate(meanings) if meaning in _NO_LEADS or i in layout.text}
     skipped |= {i for i, meaning in enumerate(meanings) if meaning == "sample" or i == clock}
