@@ -157,7 +157,9 @@ def test_true_size_is_ten_millimetres_per_millivolt(page: Page) -> None:
     choose(page, 1)
     page.click("#detail [data-value=stacked]")
     page.get_by_role("button", name="1:1").click()
-    page.wait_for_function("/mV *actual size/.test(document.querySelector('.scale').textContent)")
+    page.wait_for_function(
+        "() => /mV *actual size/.test(document.querySelector('.scale').textContent)"
+    )
     settle(page)
     # A calibration pulse is 10 mm high: find the longest dark vertical run in its columns.
     run = page.locator("#ecg").evaluate(
@@ -253,7 +255,7 @@ def test_everything_can_be_done_by_keyboard(page: Page) -> None:
     page.keyboard.press("Escape")
     expect(page.locator("#compare")).to_be_hidden()
     page.keyboard.press("Escape")
-    page.wait_for_function("clocs.state.patient === null")
+    page.wait_for_function("() => clocs.state.patient === null")
     page.keyboard.press("m")
     expect(page.locator("#map")).to_be_focused()
     before = page.evaluate("clocs.map.scatter.centre")
@@ -296,7 +298,7 @@ def test_the_token_leaves_the_address_and_links_work_without_it(
     page.evaluate("navigator.clipboard.writeText = text => { clocs.copied = text; }")
     choose(page, 2)
     page.click("#copy-link")
-    copied = page.wait_for_function("clocs.copied").json_value()
+    copied = page.wait_for_function("() => clocs.copied").json_value()
     assert "patient=" in copied and "token" not in copied
     # From another site, whose links browsers follow without the cookie.
     other = page.context.new_page()
@@ -337,7 +339,7 @@ def test_a_bad_file_is_refused_and_a_good_one_is_shown(
     assert ink(page.locator("#ecg")) > 5000
     expect(page.locator("#neighbours li")).to_have_count(10)
     expect(page.locator("#predictions")).to_be_visible()
-    page.wait_for_function("clocs.map.visitor?.every(Number.isFinite)")
+    page.wait_for_function("() => clocs.map.visitor?.every(Number.isFinite)")
     expect_in_url(page, "upload=")
     page.goto(page.url)
     page.wait_for_selector("#ecg[data-drawn=yes]")

@@ -3,7 +3,7 @@
 
 import { colour, make } from "./dom.js";
 
-const NEAR = 22; // CSS pixels around an end in which a finger takes hold of it
+const NEAR = { touch: 22, mouse: 10, pen: 10 }; // CSS pixels around an end in which a pointer takes hold of it
 const SMALL = { time: 0.004, mm: 0.1 }, LARGE = { time: 0.04, mm: 1 }; // steps of the arrow keys: a tenth of a small square, and one
 
 export class Calipers {
@@ -54,7 +54,7 @@ export class Calipers {
     ];
     const at = where(event);
     const far = this.#place ? this.ends.map((end) => Math.hypot(...this.#at(end).map((v, i) => v - at[i]))) : [];
-    if (Math.min(...far) <= NEAR) this.active = far[0] < far[1] ? 0 : 1;
+    if (Math.min(...far) <= NEAR[event.pointerType]) this.active = far[0] < far[1] ? 0 : 1;
     else {
       const place = nearest(this.viewer.places, at);
       Object.assign(this, { lead: place.lead, row: place.row, active: 1 });
