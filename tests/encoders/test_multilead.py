@@ -301,18 +301,30 @@ def test_a_step_is_one_graph_that_computes_the_same(monkeypatch: pytest.MonkeyPa
 def test_a_compiled_and_captured_step_equals_a_plain_one(
     precision: torch.dtype, members: int, monkeypatch: pytest.MonkeyPatch, recwarn: Any
 ) -> None:
+    """Neither is exact: what they differ by is compared with how far the plain one is off.
+
+    A gradient of this network depends on which values are above zero and which are the greatest,
+    so that rounding changes it more than its digits: by 0.5 % in float32. Convolutions of TF32,
+    which torch uses unless told otherwise, change it by 10 %; they are left out.
+    """
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     encoder = MultiLead(embedding_dim=32, samples=500, dropout=0.1, leads=LEADS)
-    keys = keyed_random.member_keys(list(range(members)), "cuda")
-    weights = {k: v.cuda().requires_grad_() for k, v in encoder.parameters(keys).items()}
-    buffers = {k: v.cuda() for k, v in encoder.buffers(members).items()}
-    x = torch.randn(members, 64, 12, 500, device="cuda")
+    keys = keyed_random.member_keys(list(range(members)))
+    x = torch.randn(members, 64, 12, 500)
     x[:, ::2, 3:] = torch.nan
+
+    def on(device: str, dtype: torch.dtype) -> tuple[Tensors, Tensors]:
+        own = encoder.parameters(keys), encoder.buffers(members)
+        weights, buffers = ({k: v.to(device, dtype) for k, v in one.items()} for one in own)
+        return {k: v.requires_grad_() for k, v in weights.items()}, buffers
+
+    exact = step(encoder, *on("cpu", torch.float64), x.double(), keys)
+    weights, buffers = on("cuda", torch.float32)
+    x, keys = x.to("cuda", precision), keys.cuda()
     monkeypatch.setenv("CLOCS_COMPILE", "0")
-    exact = step(encoder, weights, buffers, x, keys)
-    plain = step(encoder, weights, buffers, x.to(precision), keys)
+    plain = step(encoder, weights, buffers, x, keys)
     monkeypatch.delenv("CLOCS_COMPILE")
     side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
-    x = x.to(precision)
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(3):
@@ -324,5 +336,5 @@ def test_a_compiled_and_captured_step_equals_a_plain_one(
     assert not [one for one in recwarn if "torch.compile failed" in str(one.message)]
     for found, eager, true in zip(captured, plain, exact, strict=True):
         assert found.dtype == torch.float32
-        rounding = float((eager - true).norm())  # of bfloat16; of float32, the last digits
-        assert float((found - true).norm()) <= 2 * rounding + 2e-3 * float(true.norm()) + 1e-6
+        off, rounding = (float((one.cpu() - true).norm()) for one in (found, eager))
+        assert off <= 2 * rounding + 2e-2 * float(true.norm()) + 1e-6

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,11 @@ import torch
 from clocs.errors import SettingError
 from clocs.evaluation import score_groups
 from clocs.evaluation.groups import GroupResult
+from clocs.experiments.simulated import simulated_frames
 from clocs.frames.frames import Frames
-from clocs.frames.make import make_frames
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain_frames import untrained
 from clocs.recording import FrameSpec
-from clocs.store.store import Store
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.loop import Settings
 from tiny_leads import many_lead_checkpoints, tiny_leads
@@ -27,13 +27,21 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
 @pytest.fixture(scope="module")
-def one_lead(small_frames: Frames) -> list[Checkpoint]:
-    return untrained(small_frames, Plan("random-bn", (0, 1), embedding_dim=8))
+def frames() -> Frames:
+    """Made without a store, which a machine with a GPU may not be able to read."""
+    return simulated_frames("chapman", seed=3, patients=40).with_leads(("II", "V2", "aVL", "aVR"))
 
 
 @pytest.fixture(scope="module")
-def few_leads(small_store: Store) -> Frames:
-    return make_frames(small_store, spec=FrameSpec(2.5, 500), leads=("I", "II", "V2"))
+def one_lead(frames: Frames) -> list[Checkpoint]:
+    return untrained(frames, Plan("random-bn", (0, 1), embedding_dim=8))
+
+
+@pytest.fixture(scope="module")
+def few_leads(frames: Frames) -> Frames:
+    """The first 500 samples of each frame."""
+    short = FrameSpec(500 / frames.spec.rate, 500)
+    return replace(frames, spec=short).with_leads(("II", "V2", "aVL"))
 
 
 @pytest.fixture(scope="module")
@@ -65,10 +73,10 @@ def assert_same(one: GroupResult, other: GroupResult) -> None:
     ids=["rows", "crops", "few"],
 )
 def test_streamed_signals_give_the_same_weights_and_predictions(
-    one_lead: list[Checkpoint], small_frames: Frames, how: dict[str, Any], device: str
+    one_lead: list[Checkpoint], frames: Frames, how: dict[str, Any], device: str
 ) -> None:
     whole, streamed = (
-        trained(one_lead, small_frames, stream=stream, device=device, **how)
+        trained(one_lead, frames, stream=stream, device=device, **how)
         for stream in (False, True)
     )
     assert_same(whole, streamed)
@@ -86,14 +94,14 @@ def test_many_leads_are_streamed_through_random_subsets_and_crops(
 
 
 def test_a_piece_of_validation_is_smaller_than_what_streams(
-    one_lead: list[Checkpoint], small_frames: Frames, monkeypatch: pytest.MonkeyPatch
+    one_lead: list[Checkpoint], frames: Frames, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One of two members stops early: the other goes on alone with larger pieces."""
     monkeypatch.setattr("clocs.evaluation.finetune_task._AT_ONCE", {"cpu": 30})
     how: dict[str, Any] = {"settings": Settings(epochs=6, batch_size=16, lr=0.03, patience=1)}
     assert_same(
-        trained(one_lead, small_frames, stream=False, **how),
-        trained(one_lead, small_frames, stream=True, **how),
+        trained(one_lead, frames, stream=False, **how),
+        trained(one_lead, frames, stream=True, **how),
     )
 
 

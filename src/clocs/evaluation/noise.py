@@ -179,7 +179,7 @@ def _baseline_wander(keys: Tensor, samples: int, rate: float, dtype: torch.dtype
     draws = uniform(keys, 3 * _SINES).view(-1, 3, _SINES)
     low, high = map(math.log, WANDER_HZ)
     hertz = (low + (high - low) * draws[:, 0]).exp()
-    time = torch.arange(samples, device=keys.device) / rate
+    time = _seconds(samples, rate, keys.device)
     total = torch.zeros(len(keys), samples, dtype=dtype, device=keys.device)
     for n in range(_SINES):
         angle = 2 * math.pi * (hertz[:, n, None] * time + draws[:, 1, n, None])
@@ -192,7 +192,7 @@ def _muscle(keys: Tensor, samples: int, rate: float, dtype: torch.dtype) -> Tens
     seconds = samples / rate
     bursts = max(1, round(seconds / 2))
     draws = uniform(fold(keys, stream("bursts")), 3 * bursts, dtype).view(-1, 3, bursts)
-    time = torch.arange(samples, device=keys.device) / rate
+    time = _seconds(samples, rate, keys.device)
     tension = torch.full((len(keys), samples), 0.3, dtype=dtype, device=keys.device)
     for n in range(bursts):
         centre, width, height = (draws[:, i, n, None] for i in range(3))
@@ -206,7 +206,7 @@ def _electrode_motion(keys: Tensor, samples: int, rate: float, dtype: torch.dtyp
     seconds = samples / rate
     jumps = 1 + round(seconds / 2)
     draws = uniform(fold(keys, stream("jumps")), 3 * jumps, dtype).view(-1, 3, jumps)
-    time = torch.arange(samples, device=keys.device) / rate
+    time = _seconds(samples, rate, keys.device)
     total = torch.zeros(len(keys), samples, dtype=dtype, device=keys.device)
     for n in range(jumps):
         when, height, fade = (draws[:, i, n, None] for i in range(3))
@@ -219,7 +219,7 @@ def _electrode_motion(keys: Tensor, samples: int, rate: float, dtype: torch.dtyp
 def _mains(hertz: float) -> Make:
     def hum(keys: Tensor, samples: int, rate: float, dtype: torch.dtype) -> Tensor:
         draws = uniform(keys, 2 + len(_HARMONICS))
-        time = torch.arange(samples, device=keys.device) / rate
+        time = _seconds(samples, rate, keys.device)
         exact = hertz + 0.2 * (draws[:, :1] - 0.5)  # the grid's own deviation
         total = torch.zeros(len(keys), samples, dtype=dtype, device=keys.device)
         for n, (multiple, height) in enumerate(_HARMONICS.items()):
@@ -232,6 +232,15 @@ def _mains(hertz: float) -> Make:
     return hum
 
 
+def _seconds(samples: int, rate: float, device: torch.device) -> Tensor:
+    """(samples,) when each sample is, in float32.
+
+    Computed on the CPU, because a GPU multiplies by the reciprocal of a number instead of dividing
+    by it: its last digit differs, and with it the phase of a hum at 50 Hz by 1e-4.
+    """
+    return (torch.arange(samples) / rate).to(device)
+
+
 def _white(keys: Tensor, samples: int, dtype: torch.dtype) -> Tensor:
     draws = bits(fold(keys, stream("white")), (samples + 1) // 2)
     return normals(draws, dtype)[:, :samples]
@@ -240,7 +249,7 @@ def _white(keys: Tensor, samples: int, dtype: torch.dtype) -> Tensor:
 def _band(x: Tensor, rate: float, low: float, high: float) -> Tensor:
     """x: (…, samples) without what lies outside of the band."""
     samples = x.shape[-1]
-    hertz = torch.fft.rfftfreq(samples, 1 / rate, device=x.device)
+    hertz = torch.fft.rfftfreq(samples, 1 / rate).to(x.device)  # on the CPU, as `_seconds`
     kept = (hertz >= low) & (hertz <= min(high, _PASSED * rate))
     if not bool(kept.any()):
         raise SettingError(
