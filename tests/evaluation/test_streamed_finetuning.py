@@ -76,8 +76,7 @@ def test_streamed_signals_give_the_same_weights_and_predictions(
     one_lead: list[Checkpoint], frames: Frames, how: dict[str, Any], device: str
 ) -> None:
     whole, streamed = (
-        trained(one_lead, frames, stream=stream, device=device, **how)
-        for stream in (False, True)
+        trained(one_lead, frames, stream=stream, device=device, **how) for stream in (False, True)
     )
     assert_same(whole, streamed)
 
