@@ -14,7 +14,7 @@ from clocs.errors import CheckpointError
 from clocs.models.classifier import Classifier, is_classifier, load_classifier
 from clocs.models.classifier_card import ClassifierCard
 from clocs.models.reference import fit_reference
-from clocs.training.checkpoint import Checkpoint
+from clocs.training.checkpoint import Checkpoint, load_checkpoint
 
 LABELS = ("AF", "N", "O")
 
@@ -133,3 +133,41 @@ def test_the_recordings_of_all_members_are_remembered(
     replace(classifier, encoders=(first, other)).save(tmp_path / "two.safetensors")
     found = load_classifier(tmp_path / "two.safetensors").encoders[0].recordings
     assert set(found.tolist()) == {1, 2, *first.recordings.tolist()}
+
+
+def on_shipped(classifier: Classifier, name: str) -> Classifier:
+    """The same layers on an encoder of the package."""
+    encoder = load_checkpoint(name)
+    dim = encoder.encoder.embedding_dim
+    head = {"weight": torch.randn(2, dim, 3), "bias": classifier.head["bias"]}
+    card = replace(classifier.card, encoders=(encoder.card, encoder.card))
+    return Classifier(card, (encoder, encoder), head, {})
+
+
+def test_an_encoder_of_the_package_is_named_rather_than_copied(
+    classifier: Classifier, tmp_path: Path
+) -> None:
+    classifier = on_shipped(classifier, "cmsmlc-one-lead")  # of float16
+    small, large = tmp_path / "small.safetensors", tmp_path / "large.safetensors"
+    classifier.save(small, shared=True)
+    classifier.save(large)
+    assert small.stat().st_size < large.stat().st_size / 50
+    found = load_classifier(small)
+    assert as_json(found) == as_json(classifier)
+    for one, other in zip(found.encoders, load_classifier(large).encoders, strict=True):
+        assert all(torch.equal(one.weights[k], v) for k, v in other.weights.items())
+        assert all(torch.equal(one.buffers[k], v) for k, v in other.buffers.items())
+        assert np.array_equal(one.recordings, other.recordings)
+
+
+def test_an_encoder_that_is_not_in_the_package_is_not_shared(
+    classifier: Classifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "rhythm.safetensors"
+    with pytest.raises(CheckpointError, match="not one of the package"):
+        classifier.save(file, shared=True)
+    assert not file.exists()
+    on_shipped(classifier, "cmsc-chapman").save(file, shared=True)
+    monkeypatch.setattr("clocs.models.classifier._shipped_encoders", dict)  # another version
+    with pytest.raises(CheckpointError, match="this version of clocs does not have"):
+        load_classifier(file)

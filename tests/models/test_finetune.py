@@ -193,6 +193,15 @@ def test_a_choice_that_does_not_exist_is_named(
         clocs.finetune(encoders[0], small_store, crops=True)
 
 
+def test_only_unchanged_encoders_of_the_package_are_shared(
+    encoders: list[Checkpoint], small_store: Store
+) -> None:
+    with pytest.raises(SettingError, match="cannot be shared"):
+        clocs.finetune(encoders[0], small_store, head="whole", shared=True)
+    with pytest.raises(CheckpointError, match="not one of the package"):
+        clocs.finetune(encoders[0], small_store, shared=True)
+
+
 def test_rare_classes_count_more_with_class_weights(
     linear: Classifier, encoders: list[Checkpoint], small_store: Store
 ) -> None:

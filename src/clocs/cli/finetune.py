@@ -100,6 +100,14 @@ def finetune(
         bool,
         typer.Option("--half", help="Round weights to float16, for a file of half the size."),
     ] = False,
+    shared: Annotated[
+        bool,
+        typer.Option(
+            "--shared",
+            help="Name the encoder, one of those in the package, rather than copy it: a small file "
+            "for everyone who has clocs. With --head linear.",
+        ),
+    ] = False,
     recording_hashes: Annotated[
         bool,
         typer.Option(
@@ -153,6 +161,7 @@ def finetune(
             validation_folds=folds_of(validation_folds),
             split_seed=split_seed,
             half=half,
+            shared=shared,
             recording_hashes=recording_hashes,
             name=name,
             resamples=resamples,

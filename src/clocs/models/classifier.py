@@ -1,12 +1,14 @@
 """Classifier: encoders with linear layers on top, from recordings to probabilities.
 
-One safetensors file holds everything, its card in the file's metadata. No pickle: a classifier from
-a stranger can be wrong, never harmful.
+One safetensors file holds everything, its card in the file's metadata; only an encoder inside the
+package may be named there rather than copied. No pickle: a classifier from a stranger can be wrong,
+never harmful.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +20,10 @@ from clocs.errors import CheckpointError, StoreError
 from clocs.files import private_folder
 from clocs.models.classifier_card import ClassifierCard
 from clocs.models.classifier_module import ClassifierModule
+from clocs.training.card import Card, read_card
 from clocs.training.checkpoint import CLASSIFIER as FILE
 from clocs.training.checkpoint import HALF, STORED_AS, Checkpoint, load_checkpoint
-from clocs.training.shipped import named_path, weights_path
+from clocs.training.shipped import SHIPPED, named_path, weights_path
 
 
 @dataclass(frozen=True)
@@ -76,32 +79,36 @@ class Classifier:
         )
         return replace(self, encoders=rounded)
 
-    def save(self, path: Path | str, *, half: bool = False) -> None:
+    def save(self, path: Path | str, *, half: bool = False, shared: bool = False) -> None:
         """Write one file, whole or not at all.
 
         Args:
             path: The file, ….safetensors.
             half: Whether the encoders' weights are rounded to float16, in half the size.
+            shared: Whether the encoders, which must be in the package, are left out: the file is
+                small, and is read where the package has them.
+
+        Raises:
+            CheckpointError: An encoder to share is not in the package.
         """
         path = Path(path)
         if path.suffix != ".safetensors":
             raise CheckpointError(f"{path} does not end in .safetensors, as a classifier does")
-        about = {STORED_AS: HALF} if half else {}
-        cards = tuple(
-            replace(
-                card,
-                environment={k: v for k, v in card.environment.items() if k != STORED_AS} | about,
-            )
-            for card in (one.card for one in self.encoders)
-        )
         tensors = {f"head.{k}": v for k, v in self.head.items()}
         tensors |= {f"reference.{k}": v for k, v in self.reference.items()}
+        cards = []
         for number, one in enumerate(self.encoders):
+            if shared:
+                check_shared(one)
+                cards.append(one.card)
+                continue
+            about = {k: v for k, v in one.card.environment.items() if k != STORED_AS}
+            cards.append(replace(one.card, environment=about | ({STORED_AS: HALF} if half else {})))
             tensors |= {f"{number}.{k}": v for k, v in one.tensors(half=half).items()}
         arrays = {k: v.detach().cpu().numpy() for k, v in tensors.items()}
         arrays["recordings"] = np.unique(np.concatenate([e.recordings for e in self.encoders]))
         private_folder(path.parent)
-        FILE.write(path, replace(self.card, encoders=cards).facts(), arrays)
+        FILE.write(path, replace(self.card, encoders=tuple(cards)).facts(), arrays)
 
 
 def is_classifier(path: Path | str) -> bool:
@@ -131,7 +138,7 @@ def load_classifier(path: Path | str) -> Classifier:
             raise ValueError("it does not list the recordings that it has seen")
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
         encoders = tuple(
-            Checkpoint.of(one, _of(tensors, f"{number}."), recordings, path)
+            Checkpoint.of(one, _of(tensors, f"{number}.") or _shared(one), recordings, path)
             for number, one in enumerate(card.encoders)
         )
         if len({one.encoder.embedding_dim for one in encoders}) > 1:
@@ -148,6 +155,45 @@ def load_classifier(path: Path | str) -> Classifier:
     except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
         raise CheckpointError(f"{path} is not {FILE.what} ({error}); {FILE.remedy}") from error
     return Classifier(card, encoders, head, reference)
+
+
+def check_shared(encoder: Checkpoint) -> None:
+    """Refuse to name an encoder, rather than copy it, that is not in the package.
+
+    Raises:
+        CheckpointError: It is not there, or its weights were changed.
+    """
+    if shipped_as(encoder.card.weights_sha256) is None:
+        raise CheckpointError(
+            "this encoder is not one of the package, whose weights a file may leave out; "
+            f"use one of {', '.join(_shipped_encoders())}, or leave out `shared`"
+        )
+
+
+def _shared(card: Card) -> Weights:
+    """The tensors of an encoder that a classifier names but does not hold."""
+    name = shipped_as(card.weights_sha256)
+    if name is None:
+        raise ValueError(
+            f"it holds no encoder and needs one, {card.weights_sha256[:12] or 'of no name'}, that "
+            "this version of clocs does not have"
+        )
+    return load_checkpoint(name).tensors(half=STORED_AS in card.environment)
+
+
+@cache
+def _shipped_encoders() -> dict[str, str]:
+    """The sha256 of the weights of each encoder inside the package, by its name."""
+    rows = [row for row in SHIPPED.values() if row.kind == "encoder"]
+    return {row.name: read_card(row.file.with_suffix(".json")).weights_sha256 for row in rows}
+
+
+def shipped_as(weights_sha256: str) -> str | None:
+    """The name of the encoder inside the package that has these weights."""
+    for name, known in _shipped_encoders().items():
+        if known == weights_sha256:
+            return name
+    return None
 
 
 def _check_reference(reference: Weights, members: int, dim: int) -> None:

@@ -16,7 +16,7 @@ from clocs.evaluation.protocols import find_protocol
 from clocs.evaluation.training_options import PROTOCOL_OF_HEAD
 from clocs.frames.folds import split_of
 from clocs.models.assembled import assembled, calibrated
-from clocs.models.classifier import Classifier, is_classifier, load_classifier
+from clocs.models.classifier import Classifier, check_shared, is_classifier, load_classifier
 from clocs.models.classifier_card import INTENDED_USE
 from clocs.models.classifier_scores import scores_on_test
 from clocs.models.finetune_folder import Work
@@ -62,6 +62,7 @@ def finetune(
     validation_folds: Sequence[str] | None = None,
     split_seed: int = 0,
     half: bool = False,
+    shared: bool = False,
     recording_hashes: bool = True,
     name: str | None = None,
     licence: str | None = None,
@@ -113,6 +114,8 @@ def finetune(
         split_seed: Random seed for the patient split.
         half: Round the encoders' weights to float16, for a file of half the size; temperature,
             thresholds and scores are then those of the rounded weights.
+        shared: Name the encoders, which must be in the package, in the file rather than copy them:
+            it is small, and is read by every clocs that has them. Only for a 'linear' head.
         recording_hashes: Whether the file lists salted hashes of the recordings it has seen.
         name: Of the classifier; that of the file by default.
         licence: Of the data, and so of the weights; known for published datasets.
@@ -137,6 +140,8 @@ def finetune(
             raise SettingError(f"`{what}` is {' or '.join(get_args(choices))}, not {given!r:.50}")
     if resamples < 0:
         raise SettingError(f"`resamples` is {resamples}; give 0 or more")
+    if shared and (half or head == "whole"):
+        raise SettingError("weights that change cannot be shared; leave out `shared`")
     row = find_protocol(PROTOCOL_OF_HEAD[head])
     options = chosen_options(row, options)
     encoders = _encoders(checkpoint, seeds, alike=not row.trains and fraction == 1 and not labels)
@@ -145,6 +150,8 @@ def finetune(
             "this encoder takes signals in mV, which prediction does not give it; use one that was "
             "trained on normalised frames"
         )
+    for one in encoders if shared else ():
+        check_shared(one)
     by_folds = split_of(split, test_folds, validation_folds)
     frames = frames_for(
         [encoders], as_store(store), leads=leads, split=by_folds, split_seed=split_seed
@@ -219,7 +226,7 @@ def finetune(
         made = replace(made, card=replace(made.card, scores=scores))
         if work.out is None:
             return made
-        made.save(work.out, half=half)
+        made.save(work.out, half=half, shared=shared)
         return load_classifier(work.out)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from clocs.models.classifier import Classifier, load
 from clocs.models.model_card import first_card, publications_of, table
+from clocs.recording import STANDARD_LEADS
 from clocs.training.shipped import SHIPPED, Shipped
 
 
@@ -71,7 +72,7 @@ def cells_of(one: Listed) -> list[str]:
         one.name,
         one.kind,
         ", ".join(one.data),
-        ", ".join(one.leads),
+        "twelve" if one.leads == list(STANDARD_LEADS) else ", ".join(one.leads),
         f"{one.seconds:.3g} s at {one.rate:g} Hz",
         f"{one.size / 1e3:,.0f} kB",
         "–" if one.auc is None else f"{one.auc:.3f}{interval}",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from clocs.datasets.downloads.publications import PUBLICATIONS, Publication
-from clocs.models.classifier import Classifier, first_encoder, load
+from clocs.models.classifier import Classifier, first_encoder, load, shipped_as
 from clocs.training.card import Card
 from clocs.training.checkpoint import STORED_AS, Checkpoint
 from clocs.training.shipped import SHIPPED, Shipped
@@ -45,7 +45,7 @@ def model_card(
     card = first_card(model)
     classifier = model if isinstance(model, Classifier) else None
     if scores is None:
-        scores = _classifier_scores(classifier, row) if classifier else _scores(row)
+        scores = _classifier_scores(classifier, row) if classifier else _scores(row, card)
     sections = [
         f"# {name}",
         _summary(model),
@@ -139,6 +139,7 @@ def _facts(model: Checkpoint | Classifier) -> list[list[str]]:
     checkpoint = first_encoder(model)
     card, training = checkpoint.card, checkpoint.card.training
     weights = sum(tensor.numel() for tensor in checkpoint.weights.values())
+    shared = isinstance(model, Classifier) and shipped_as(card.weights_sha256)
     trained = [
         ["seed", str(card.seed)],
         ["epochs", f"{card.metrics['epochs']:,}"],
@@ -147,6 +148,7 @@ def _facts(model: Checkpoint | Classifier) -> list[list[str]]:
     ]
     facts = [
         ["method" if isinstance(model, Checkpoint) else "pre-trained by", f"`{card.method}`"],
+        *([["encoder", f"`{shared}`, in the package"]] if shared else []),
         ["network", f"`{card.encoder['name']}`, {weights:,} weights"],
         ["leads", ", ".join(card.encoder.get("leads") or card.leads)],
         ["frame", f"{card.frame.seconds:.3g} s at {card.frame.rate:g} Hz"],
@@ -190,19 +192,20 @@ def _use(model: Checkpoint | Classifier, call: str) -> str:
     return "\n\n".join(["## Use", call, words])
 
 
-def _scores(row: Shipped | None) -> str:
+def _scores(row: Shipped | None, card: Card) -> str:
     if row is None or not row.scores:
         return ""
+    each = "recording" if card.encoder.get("leads") else "frame and lead"
     lines = [
         [
             one.dataset,
             f"{one.auc:.3f} ({one.low:.3f}–{one.high:.3f})",
-            f"`clocs evaluate {row.name} stores/{one.dataset}`",
+            f"`{one.command(row.name)}`",
         ]
         for one in row.scores
     ]
     intro = (
-        "Macro AUROC per frame and lead on test patients, with 95 % intervals: a linear layer on "
+        f"Macro AUROC per {each} on test patients, with 95 % intervals: a linear layer on "
         f"the frozen encoder, learned from all training patients of the dataset. {_SPLIT}"
     )
     return "\n\n".join(["## Scores", intro, table(["dataset", "AUC", "command"], lines)])
