@@ -12,15 +12,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from clocs import errors
 from clocs.datasets.arrays import UNKNOWN_UNIT, Arrays, check_arrays
-from clocs.errors import (
-    CheckpointError,
-    ClocsError,
-    ClocsWarning,
-    SettingError,
-    UnusableError,
-    with_extra,
-)
+from clocs.errors import CheckpointError, ClocsError, ClocsWarning, SettingError, UnusableError
 from clocs.files import file_error, private_folder, seed_files, write_atomic
 from clocs.frames.splits import assign, keys_of
 from clocs.patients.embed_files import RecordingOrError, embed_recordings
@@ -38,7 +32,7 @@ try:
 except ImportError as error:
     raise SettingError(
         "ClocsEncoder needs scikit-learn 1.6 or later, which is not installed; "
-        + with_extra("sklearn")
+        + errors.with_extra("sklearn")
     ) from error
 
 SETTINGS = "scikit-learn.json"
