@@ -78,7 +78,8 @@ def test_a_name_that_is_taken_is_refused_and_replaced_only_when_asked(
         assert answer.status_code == 409
         assert "'AF' already" in answer.json()["message"]
     assert len(client.get("/api/cohorts/AF").json()["codes"]) == 3
-    assert save(client, "AF", list(own.codes[5:9]), replace=True).status_code == 201
+    replaced = save(client, "af", list(own.codes[5:9]), replace=True)
+    assert replaced.status_code == 201 and replaced.json()["name"] == "AF"
     assert client.get("/api/cohorts/AF").json()["codes"] == list(own.codes[5:9])
     assert [one["name"] for one in client.get("/api/cohorts").json()] == ["AF"]
 

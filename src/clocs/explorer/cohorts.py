@@ -61,10 +61,10 @@ class CohortFolder:
             raise UnknownCohortError(f"there is no cohort {name[:LONGEST_NAME]!r}")
         return file
 
-    def save(
-        self, name: str, patients: Iterable[tuple[str, str]], *, replace: bool = False
-    ) -> None:
+    def save(self, name: str, patients: Iterable[tuple[str, str]], *, replace: bool = False) -> str:
         """Write the (dataset, ID)s of a cohort; an existing one is changed only to `replace` it.
+
+        Returns its name: that of the one that is replaced, or as `checked_name` makes it.
 
         Raises:
             NameTakenError: There is a cohort of this name, or of one that differs in case alone.
@@ -75,7 +75,7 @@ class CohortFolder:
         taken = {one.casefold(): one for one in files}.get(name.casefold())
         if taken is not None and replace:
             write_atomic(files[taken], content)
-            return
+            return taken
         if taken is not None:
             raise NameTakenError(f"there is a cohort {taken!r} already; give another name")
         if len(files) >= MOST:
@@ -83,6 +83,7 @@ class CohortFolder:
         with writing(self.path):
             private_folder(self.path)
         _write_new(self.path / f"{name}.csv", content)
+        return name
 
 
 def checked_name(name: str) -> str:
@@ -153,8 +154,7 @@ def saved_cohort(session: Session, name: str) -> dict[str, Any]:
 def save(session: Session, name: str, codes: list[str], *, replace: bool) -> dict[str, Any]:
     """Save patients under a name; their pseudonyms, as `saved_cohort` has them."""
     named = ids_of(session, codes)
-    _folder(session).save(name, named, replace=replace)
-    return saved_cohort(session, checked_name(name))
+    return saved_cohort(session, _folder(session).save(name, named, replace=replace))
 
 
 def ids_of(session: Session, codes: Iterable[str]) -> list[tuple[str, str]]:

@@ -40,6 +40,17 @@ export function upload(files, rate, unit) {
   return json("/api/uploads", { method: "POST", body });
 }
 
+// Groups of patients and saved cohorts
+
+const post = (path, body, options) => request(path, { ...options, method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
+
+export const cohorts = () => json("/api/cohorts");
+export const cohort = (name, options) => json(`/api/cohorts/${encodeURIComponent(name)}`, options);
+export const saveCohort = async (name, codes, replace) => (await post("/api/cohorts", { name, codes, replace })).json();
+export const comparison = async ([first, second], options) => (await post("/api/groups/comparison", { first, second }, options)).json();
+export const groupBeats = async (codes, options) => (await post("/api/groups/beats", { codes }, options)).json();
+export const groupFile = async (kind, codes) => (await post(`/api/groups/${kind}`, { codes })).blob();
+
 const placeOf = (source) => (source.upload ? `/api/uploads/${source.upload}` : `/api/patients/${source.patient}/recordings/${source.number}`);
 
 export const predictions = (source, options) => json(`${placeOf(source)}/predictions`, options);

@@ -5,6 +5,7 @@ import * as api from "./api.js";
 import { Compare } from "./compare.js";
 import { $, make, save, segments, sentence, toast } from "./dom.js";
 import { Fields, symbol } from "./fields.js";
+import { Groups } from "./groups.js";
 import { List } from "./list.js";
 import { PatientMap } from "./map.js";
 import { Detail } from "./patient.js";
@@ -21,6 +22,7 @@ class App {
     this.picking = new Picking();
     this.map = new PatientMap($("map"), $("points"), $("marks"), $("tip"));
     this.list = new List(this);
+    this.groups = new Groups(this);
   }
 
   async start() {
@@ -84,7 +86,7 @@ class App {
   }
 
   showUpload(code) {
-    Object.assign(this.state, { patient: null, upload: code, other: null, number: 0, lasso: null, report: false });
+    Object.assign(this.state, { patient: null, upload: code, other: null, number: 0, lasso: null, report: false, cohort: null });
     this.show({ push: true });
   }
 
@@ -95,13 +97,13 @@ class App {
   }
 
   group(polygon) {
-    Object.assign(this.state, { patient: null, upload: null, other: null, lasso: polygon });
+    Object.assign(this.state, { patient: null, upload: null, other: null, lasso: polygon, cohort: null });
     this.show({ push: true });
   }
 
   clear() {
     if (this.detail.box.contains(document.activeElement)) $("map").focus();
-    Object.assign(this.state, { patient: null, upload: null, other: null, number: 0, lasso: null, report: false });
+    Object.assign(this.state, { patient: null, upload: null, other: null, number: 0, lasso: null, report: false, cohort: null });
     this.show({ push: true });
   }
 
@@ -131,10 +133,11 @@ class App {
     if (state.report && !$("report-frame").src) $("report-frame").src = "/report";
     if (!comparing) this.comparison.close();
     this.list.mark();
-    const key = JSON.stringify([state.patient, state.upload, state.number, state.lasso]);
+    const key = JSON.stringify([state.patient, state.upload, state.number, state.lasso, state.cohort]);
     if (key !== this.shownKey || !this.near) {
       this.shownKey = key;
       await this.#detail();
+      await this.groups.update();
     }
     if (comparing && state.other) {
       const left = state.upload ? { upload: state.upload } : { patient: state.patient, number: state.number };
@@ -161,6 +164,9 @@ class App {
       if (row >= 0) this.map.reveal(row);
       const found = await this.detail.showPatient(state.patient, state.number);
       if (found) this.#mark({ ...clean, selected: row }, found.near);
+    } else if (state.cohort) {
+      this.map.mark(clean);
+      await this.groups.showCohort(state.cohort);
     } else {
       this.map.mark(clean);
       this.detail.showIntro();
@@ -171,6 +177,9 @@ class App {
     this.near = near;
     this.map.mark({ ...marks, near: near.map((n) => n.row) });
   }
+
+  // The rows of patients who are not hidden.
+  shownRows() { return Array.from({ length: this.session.patients }, (_, row) => row).filter((row) => this.look[4 * row + 3]); }
 
   // The map's colours and the legend
 
@@ -305,7 +314,7 @@ class App {
         else if (this.map.lassoing) this.map.setLasso(false);
         else if (this.state.report) this.setReport(false);
         else if (this.state.other) this.compare(null);
-        else this.clear();
+        else if (!this.groups.leave()) this.clear();
       },
     };
     if (!actions[event.key] || !this.session) return;

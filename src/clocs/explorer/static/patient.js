@@ -6,6 +6,7 @@ import { closeness, distanceKey, distancePlot } from "./distances.js";
 import { View, Viewer } from "./ecg.js";
 import { EcgTools } from "./ecg_tools.js";
 import { symbol } from "./fields.js";
+import { percent } from "./groups.js";
 import { SavedPredictions } from "./predictions.js";
 import { drawThumbnail, layoutsOf } from "./paper.js";
 import { comparePicker } from "./pick.js";
@@ -18,7 +19,7 @@ export class Detail {
     this.box = $("detail");
   }
 
-  #begin() {
+  begin() {
     this.stop?.abort();
     this.stop = new AbortController();
     this.view = null;
@@ -38,7 +39,7 @@ export class Detail {
   }
 
   showIntro() {
-    this.#begin();
+    this.begin();
     const { session, histogram } = this.app;
     this.box.replaceChildren(
       make("div", { class: "intro" },
@@ -53,7 +54,7 @@ export class Detail {
   }
 
   async showPatient(code, number) {
-    const stop = this.#begin();
+    const stop = this.begin();
     try {
       const [patient, near] = await Promise.all([api.patient(code, { signal: stop }), api.neighbours(code, { signal: stop })]);
       if (stop.aborted) return null;
@@ -74,7 +75,7 @@ export class Detail {
   }
 
   async showUpload(code) {
-    const stop = this.#begin();
+    const stop = this.begin();
     try {
       const upload = await api.uploaded(code, { signal: stop });
       if (stop.aborted) return null;
@@ -95,24 +96,8 @@ export class Detail {
   }
 
   showGroup(rows) {
-    this.#begin();
-    const { fields, session } = this.app;
-    const table = (name) => {
-      const field = fields.all[name], counts = fields.countOf(name, rows);
-      const listed = field.values.map((value, i) => ({ value, here: counts[i], all: field.counts[i] })).filter((row) => row.here)
-        .sort((a, b) => (name === "labels" ? b.here - a.here : 0));
-      return make("section", {}, make("h3", {}, field.title),
-        make("table", { class: "counts" },
-          make("thead", {}, make("tr", {}, ...["", "Patients", "Share of group", "Share of all"].map((text) => make("th", { scope: "col" }, text)))),
-          make("tbody", {}, ...listed.map(({ value, here, all }) => make("tr", { "data-label": value.value },
-            make("td", {}, symbol(value.shape, fields.paint(value)), value.value), make("td", {}, here.toLocaleString()),
-            make("td", {}, percent(here / rows.length)), make("td", { class: "quiet" }, percent(all / session.patients)))))));
-    };
-    this.box.replaceChildren(
-      make("div", { class: "who" }, make("h2", {}, `${rows.length.toLocaleString()} ${rows.length === 1 ? "patient" : "patients"}`), this.#close(),
-        make("p", { class: "quiet" }, "Visible patients inside the lasso")),
-      ...(rows.length ? fields.names.map(table) : [make("p", {}, "There are no patients inside the lasso. Draw around some points.")]),
-      make("p", { class: "fine" }, "Patients with several labels are counted once per label."));
+    this.begin();
+    this.app.groups.showLasso(rows);
   }
 
   #who(name, labels, facts) {
@@ -252,11 +237,11 @@ export class Detail {
 
   #failed(error, stop) {
     if (stop.aborted || error.name === "AbortError") return;
+    this.showProblem(error);
+  }
+
+  showProblem(error) {
     this.box.replaceChildren(make("p", { class: "error" }, sentence(error.message)));
     toast(sentence(error.message));
   }
-}
-
-export function percent(share) {
-  return share > 0 && share < 0.01 ? "< 1 %" : `${Math.round(100 * share)} %`;
 }

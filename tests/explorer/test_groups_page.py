@@ -1,0 +1,136 @@
+"""Groups of patients on the page, in headless Chromium."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from accessibility import violations
+from clocs.explorer.cohorts import CohortFolder
+from clocs.explorer.session import Session
+from clocs.patients.cohort import read_cohort
+from explorer.conftest import Served, serving
+
+HALF = "clocs.group([[-99, -99], [0, -99], [0, 99], [-99, 99]])"  # of the map
+
+
+@pytest.fixture(scope="module")
+def own(session: Session, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """With a folder of its own for cohorts; IDs are shown."""
+    folder = CohortFolder(tmp_path_factory.mktemp("groups") / "cohorts")
+    with serving(replace(session, cohorts=folder, show_ids=True)) as made:
+        yield made
+
+
+def opened(new_page: Callable[..., Page], own: Served, width: int, height: int) -> Page:
+    page = new_page(viewport={"width": width, "height": height}, accept_downloads=True)
+    page.goto(own.url)
+    page.wait_for_selector("html[data-ready=all]")
+    return page
+
+
+def expect_sound(page: Page, width: int) -> None:
+    """Nothing is wider than the screen, and axe-core finds nothing."""
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert violations(page) == []
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
+def test_a_lassoed_group_is_listed_browsed_saved_compared_and_exported(
+    new_page: Callable[..., Page], own: Served, width: int, height: int, tmp_path: Path
+) -> None:
+    page = opened(new_page, own, width, height)
+    page.evaluate(HALF)
+    expect(page.locator("#browse-group")).to_be_visible()
+    rows: list[int] = page.evaluate("[...clocs.groups.current.rows]")
+    assert 3 < len(rows) < 40
+    expect(page.locator("#detail h2")).to_have_text(f"{len(rows)} patients")
+    codes = [own.session.codes[row] for row in rows]
+    listed = page.locator("#detail .people button")
+    first = listed.evaluate_all("all => all.map(one => one.dataset.code)")
+    assert first == codes[:20]
+    expect_sound(page, width)
+
+    # One ECG after another, by key and by button, and back
+    listed.nth(1).click()
+    expect(page.locator("#browse")).to_contain_text(f"2 of {len(rows)}")
+    page.wait_for_selector("#ecg[data-drawn=yes]")
+    page.keyboard.press("j")
+    expect(page.locator("#browse")).to_contain_text(f"3 of {len(rows)}")
+    page.wait_for_function("code => clocs.state.patient === code", arg=codes[2])
+    page.wait_for_selector("#ecg[data-drawn=yes]")
+    page.keyboard.press("k")
+    expect(page.locator("#browse")).to_contain_text(f"2 of {len(rows)}")
+    page.get_by_role("button", name="Next patient", exact=True).click()
+    expect(page.locator("#browse")).to_contain_text(f"3 of {len(rows)}")
+    expect(page.get_by_role("button", name="Next patient", exact=True)).to_be_focused()
+    page.wait_for_selector("#ecg[data-drawn=yes]")
+    page.wait_for_selector("#neighbours li:last-child canvas[data-drawn=yes]", state="attached")
+    expect_sound(page, width)
+    page.keyboard.press("Escape")
+    expect(page.locator("#detail h2")).to_have_text(f"{len(rows)} patients")
+
+    # Exports
+    ids = {f"{own.session.datasets[0]}:{own.session.name(row)}" for row in rows}
+    for button in ("#group-csv", "#group-ids"):
+        with page.expect_download() as saved:
+            page.click(button)
+        file = tmp_path / "group.csv"
+        saved.value.save_as(file)
+        assert read_cohort(file).ids == ids
+
+    # Saved under a name, which another browser sees
+    page.click("#save-group")
+    name = f"Left half {width}"
+    page.fill("#cohort-name", "a/b")
+    page.keyboard.press("Enter")
+    expect(page.locator("#cohort-dialog .error")).to_contain_text("letters, digits")
+    expect_sound(page, width)
+    page.fill("#cohort-name", name)
+    page.keyboard.press("Enter")
+    expect(page.locator("#detail h2")).to_have_text(name)
+    assert own.session.cohorts is not None
+    assert own.session.cohorts.read(name).ids == ids
+    link = page.url
+    other = opened(new_page, own, width, height)
+    other.click("#open-cohorts")
+    other.locator("#cohort-dialog .people button").filter(has_text=name).click()
+    expect(other.locator("#detail h2")).to_have_text(name)
+    expect(other.locator("#detail code")).to_contain_text(f"{name}.csv")
+    expect(other).to_have_url(link)
+
+    # Compared with everybody else
+    other.locator("#compare-with").select_option(label="all other patients")
+    beats = len(own.session.stores[own.session.datasets[0]].leads)
+    expect(other.locator(".beat")).to_have_count(beats)
+    for value in ("female", "60–100"):
+        cells = other.locator(f"table.compared tr[data-value='{value}'] td small")
+        expect(cells).to_have_count(2)
+        expect(cells.first).to_contain_text("–")
+    expect(other.locator("#detail .keys-row")).to_contain_text(f"All others: {40 - len(rows)}")
+    expect_sound(other, width)
+    other.keyboard.press("Escape")
+    expect(other.locator("#detail h2")).to_have_text(name)
+
+
+def test_a_taken_name_is_replaced_only_on_request_and_a_found_group_is_one_too(
+    new_page: Callable[..., Page], own: Served
+) -> None:
+    assert own.session.cohorts is not None
+    own.session.cohorts.save("taken", [("elsewhere", "1")])
+    page = opened(new_page, own, 1280, 800)
+    page.click("#list-box summary")
+    page.click("#open-group")
+    expect(page.locator("#detail h2")).to_have_text("40 patients")
+    page.click("#save-group")
+    page.fill("#cohort-name", "Taken")
+    page.keyboard.press("Enter")
+    expect(page.locator("#cohort-dialog .error")).to_contain_text("'taken' already")
+    assert own.session.cohorts.read("taken").ids == {"elsewhere:1"}
+    page.click("text=Replace it")
+    expect(page.locator("#cohort-dialog")).to_have_count(0)
+    assert len(own.session.cohorts.read("taken").ids) == 40
