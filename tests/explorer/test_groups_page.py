@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +28,11 @@ def own(session: Session, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def opened(new_page: Callable[..., Page], own: Served, width: int, height: int) -> Page:
-    page = new_page(viewport={"width": width, "height": height}, accept_downloads=True)
+    page = new_page(
+        viewport={"width": width, "height": height},
+        reduced_motion="reduce",
+        accept_downloads=True,
+    )
     page.goto(own.url)
     page.wait_for_selector("html[data-ready=all]")
     return page
@@ -61,7 +66,7 @@ def test_a_lassoed_group_is_listed_browsed_saved_compared_and_exported(
     page.wait_for_selector("#ecg[data-drawn=yes]")
     page.keyboard.press("j")
     expect(page.locator("#browse")).to_contain_text(f"3 of {len(rows)}")
-    page.wait_for_function("code => clocs.state.patient === code", arg=codes[2])
+    expect(page).to_have_url(re.compile(codes[2]))
     page.wait_for_selector("#ecg[data-drawn=yes]")
     page.keyboard.press("k")
     expect(page.locator("#browse")).to_contain_text(f"2 of {len(rows)}")

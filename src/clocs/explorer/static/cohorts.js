@@ -12,7 +12,8 @@ function open(title, ...content) {
   return dialog;
 }
 
-const cancel = (text = "Cancel") => make("button", { value: "close", formnovalidate: true }, text);
+// No submit button, or Enter would press it.
+const cancel = (text = "Cancel") => make("button", { type: "button", onclick: (event) => event.target.closest("dialog").close() }, text);
 
 // Ask for a name until the group is saved. A name that is taken is replaced only when asked to.
 export function askForName(group, codes, done) {
@@ -41,7 +42,6 @@ export function askForName(group, codes, done) {
     }
   };
   dialog.querySelector("form").addEventListener("submit", (event) => {
-    if (event.submitter?.value === "close") return;
     event.preventDefault();
     send(false);
   });
