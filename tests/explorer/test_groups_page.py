@@ -75,7 +75,7 @@ def test_a_lassoed_group_is_listed_browsed_saved_compared_and_exported(
     expect(page.get_by_role("button", name="Next patient", exact=True)).to_be_focused()
     page.wait_for_selector("#ecg[data-drawn=yes]")
     page.wait_for_selector("#neighbours li:last-child canvas[data-drawn=yes]", state="attached")
-    expect_sound(page, width)
+    assert violations(page) == []
     page.keyboard.press("Escape")
     expect(page.locator("#detail h2")).to_have_text(f"{len(rows)} patients")
 
