@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 
 from clocs.errors import ClocsError
 from clocs.explorer.average_beats import beats_of
-from clocs.explorer.cohorts import CohortFolder, NameTakenError
+from clocs.explorer.cohort_folder import CohortFolder, NameTakenError
 from clocs.explorer.group_comparison import Z, wilson
 from clocs.explorer.server import make_api
 from clocs.explorer.session import Session

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from accessibility import violations
-from clocs.explorer.cohorts import CohortFolder
+from clocs.explorer.cohort_folder import CohortFolder
 from clocs.explorer.session import Session
 from clocs.patients.cohort import read_cohort
 from explorer.conftest import Served, serving

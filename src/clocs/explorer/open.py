@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from clocs.errors import CheckpointError, SettingError
 from clocs.experiments.demo_data import DEMO, demo_store_and_encoder, finished_demo
-from clocs.explorer.cohorts import CohortFolder
+from clocs.explorer.cohort_folder import CohortFolder
 from clocs.explorer.embedding_cache import embed_stores
 from clocs.explorer.heart_rate_cache import heart_rates_of
 from clocs.explorer.patient_map import Projection

@@ -15,7 +15,7 @@ from clocs._version import __version__
 from clocs.explorer import responses
 from clocs.explorer.beats import packed_beats
 from clocs.explorer.cohort_api import add_cohorts
-from clocs.explorer.cohorts import NameTakenError, UnknownCohortError
+from clocs.explorer.cohort_folder import NameTakenError, UnknownCohortError
 from clocs.explorer.csv_text import csv_text
 from clocs.explorer.patient_map import ProjectionState
 from clocs.explorer.session import (

@@ -19,7 +19,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from clocs.errors import ClocsError, SettingError
-from clocs.explorer.cohorts import CohortFolder
+from clocs.explorer.cohort_folder import CohortFolder
 from clocs.explorer.patient_map import UNKNOWN_AGE, Projection, label_names, map_columns
 from clocs.explorer.predictors import Predictors
 from clocs.explorer.pseudonyms import pseudonyms
