@@ -222,8 +222,13 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_read(
         clocs.predict(classifier, tmp_path, split="test")
 
 
-def test_the_only_lead_is_read_by_a_model_of_a_lead_without_a_name(small_store: Store) -> None:
-    model = load_classifier("rhythm-physionet2017")
+def test_the_only_lead_is_read_by_a_model_of_a_lead_without_a_name(
+    classifier: Classifier, small_store: Store
+) -> None:
+    encoders = tuple(
+        replace(one, card=replace(one.card, leads=(UNNAMED_LEAD,))) for one in classifier.encoders
+    )
+    model = replace(classifier, encoders=encoders)
     named = small_store.recording(0).select(["II"])
     unnamed = replace(named, leads=(UNNAMED_LEAD,))
     with pytest.warns(ClocsWarning, match="the only lead of a recording, II"):
