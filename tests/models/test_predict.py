@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 import clocs
 from clocs import Checkpoint, Store
 from clocs.errors import ClocsWarning, SettingError
-from clocs.models.classifier import Classifier, load_classifier
+from clocs.models.classifier import Classifier
 from clocs.models.classifier_card import ClassifierCard
 from clocs.models.predict import predict_recordings
 from clocs.models.prediction_table import HASH, MODEL, fingerprint
