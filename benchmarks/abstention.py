@@ -152,8 +152,10 @@ def print_others(model: Classifier, stores: list[Path]) -> None:
     print("\n| test patients of another dataset | recordings | too noisy | too far | either |")
     print("| --- " * 5 + "|")
     for path in stores:
-        leads = list(set(clocs.open_store(path).leads) & set(model.encoders[0].card.leads))
-        own = leads or clocs.open_store(path).leads
+        card, own = model.encoders[0].card, None
+        if not card.encoder.get("leads"):  # one lead at a time: those of the store if need be
+            there = clocs.open_store(path).leads
+            own = [lead for lead in there if lead in card.leads] or there
         table = clocs.predict(model, path, leads=own, split="test")
         table = table.filter(table["quality"].is_not_null())
         bad = table["quality"].to_numpy() < limits["quality"]
@@ -169,7 +171,7 @@ def plot(made: dict[str, list[tuple[float, float]]], path: Path, title: str) -> 
     from clocs.figures.canvas import hide_frame, new_figure, save
     from clocs.files import PUBLIC
 
-    figure = new_figure(7.6, 3.2)
+    figure = new_figure(8.6, 3.2)
     for which, name in enumerate(("macro AUC", "accuracy")):
         axes = figure.add_subplot(1, 2, which + 1)
         hide_frame(axes)
@@ -180,7 +182,7 @@ def plot(made: dict[str, list[tuple[float, float]]], path: Path, title: str) -> 
         axes.set_xlabel("recordings kept, %")
         axes.set_ylabel(name)
         axes.invert_xaxis()
-    axes.legend(fontsize=8, frameon=False)
+    axes.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.02, 0.5))
     figure.suptitle(title, fontsize=10)
     save(figure, path, mode=PUBLIC)
 
