@@ -2,6 +2,8 @@
 
     python benchmarks/explain.py MODEL STORE [--recordings 40] [--seed 0]
 
+For classifiers on encoders of one lead; explain_many_leads.py is for the others.
+
 Of recordings of test patients, the most probable label is explained. Then a few of all tenths of a
 second, over all leads, are replaced by straight lines: those that `clocs.explain` says speak most
 for the label, those of integrated gradients (from a flat line at the median of each lead, 64

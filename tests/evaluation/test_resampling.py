@@ -7,8 +7,13 @@ import pytest
 import torch
 from scipy.stats import t as student
 
-from clocs.evaluation import resampling
+import clocs
+from clocs.errors import SettingError
+from clocs.evaluation import resampling, score_groups
+from clocs.evaluation.label_mapping import other_hospital
+from clocs.evaluation.noise_scores import noise_robustness
 from clocs.evaluation.resampling import Resampling, mean_weights, patient_weights
+from clocs.frames.frames import Frames
 
 NAMES = [f"p{number}" for number in range(50)]
 
@@ -73,3 +78,17 @@ def test_the_weights_of_seeds_add_up_to_one_and_a_single_seed_has_all() -> None:
     assert np.array_equal(mean_weights("seed", [7], 4), np.ones((1, 4)))
     own = Resampling.of("chapman", NAMES, [0, 1], resamples=10)
     assert (own.resamples, own.seeds.shape) == (10, (2, 10))
+
+
+def test_less_than_no_draws_are_refused_before_anything_is_computed(small_frames: Frames) -> None:
+    asked = (
+        lambda: Resampling.of("chapman", NAMES, [0], resamples=-1),
+        lambda: score_groups([], small_frames, resamples=-1),
+        lambda: noise_robustness([], small_frames, resamples=-1),
+        lambda: other_hospital([], small_frames, small_frames, resamples=-1),
+        lambda: clocs.finetune("nowhere", "nowhere", resamples=-1),
+        lambda: clocs.evaluate_classifier("nowhere", "nowhere", resamples=-1),
+    )
+    for call in asked:
+        with pytest.raises(SettingError, match=r"`resamples` is -1; give 0 or more"):
+            call()

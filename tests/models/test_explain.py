@@ -14,8 +14,9 @@ import clocs
 from clocs.errors import ClocsError, SettingError
 from clocs.frames.frames import Frames
 from clocs.models.classifier import Classifier
-from clocs.models.explain import CELL, Explainer
+from clocs.models.explain import Explainer
 from clocs.models.module_input import module_input
+from clocs.models.occlusion import CELL, REACH
 from clocs.recording import Gap, Recording
 from clocs.store.store import Store
 from clocs.training.checkpoint import Checkpoint
@@ -58,7 +59,7 @@ def test_the_effect_of_a_tenth_of_a_second_is_the_fall_of_the_logit_without_it(
     explainer = Explainer(request.getfixturevalue(which))
     x = module_input(explainer.checkpoint, recording)
     with torch.no_grad():
-        effects = explainer.effects(torch.tensor(x), 1)
+        effects = explainer.effects_of_cells(torch.tensor(x), 1)
     width, before = round(CELL * explainer.module.rate), logit(explainer, x, 1)
     assert effects.shape == (len(x), -(-x.shape[1] // width))
     for lead, cell in ((0, 0), (1, 7), (len(x) - 1, effects.shape[1] - 1)):
@@ -67,6 +68,35 @@ def test_the_effect_of_a_tenth_of_a_second_is_the_fall_of_the_logit_without_it(
         changed[lead, own] = np.interp(np.arange(x.shape[1])[own], rest, x[lead, rest])
         fall = before - logit(explainer, changed, 1)
         assert effects[lead, cell] == pytest.approx(fall, abs=1e-5)
+
+
+def test_of_many_leads_a_stretch_of_all_counts_and_in_each_as_much_as_the_lead(
+    twelve: Classifier, recording: Recording
+) -> None:
+    explainer = Explainer(twelve)
+    x = module_input(explainer.checkpoint, recording)
+    with torch.no_grad():
+        effects = explainer.effects(torch.tensor(x), 1)
+        by_lead = explainer.effects_of_leads(torch.tensor(x), 1)
+    rate, before = explainer.module.rate, logit(explainer, x, 1)
+    for lead in range(len(x)):
+        without = x.copy()
+        without[lead] = np.nan
+        assert by_lead[lead] == pytest.approx(before - logit(explainer, without, 1), abs=1e-5)
+    weight = by_lead.clip(min=0) / by_lead.max()
+    for cell in (0, 7, effects.shape[1] - 1):
+        start, stop = (
+            round(end * rate) for end in (cell * CELL - REACH, (cell + 1) * CELL + REACH)
+        )
+        at, changed = np.arange(x.shape[1]), x.copy()
+        gone = (at >= start) & (at < stop)
+        for signal in changed:
+            signal[gone] = np.interp(at[gone], at[~gone], signal[~gone])
+        fall = before - logit(explainer, changed, 1)
+        assert effects[:, cell] == pytest.approx(weight * fall, abs=1e-5)
+    left = explainer.deleted(torch.tensor(x), effects, 0.1).numpy()
+    changed = (left != x).any(axis=0)  # the same stretches in every lead
+    assert ((left != x).mean(axis=1) > 0.8 * changed.mean()).all() and changed.mean() < 0.15
 
 
 def test_the_most_probable_label_is_explained_unless_another_is_named(

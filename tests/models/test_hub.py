@@ -96,6 +96,15 @@ def test_the_page_is_a_model_card_of_the_hub(model: Model, tmp_path: Path) -> No
         assert "AF, N, O" in page.text and "0.900" in page.text
 
 
+def test_the_page_of_an_older_model_in_the_folder_is_written_anew(
+    model: Model, tmp_path: Path
+) -> None:
+    (tmp_path / "README.md").write_text("# Another model")
+    clocs.export(model, to="hub", out=tmp_path)
+    assert "# Another model" not in (tmp_path / "README.md").read_text()
+    assert ModelCard.load(tmp_path / "README.md").data.library_name == "clocs"
+
+
 def test_a_model_is_pushed_to_a_hub_and_loaded_from_it(
     model: Model, hub: Hub, tmp_path: Path
 ) -> None:

@@ -49,6 +49,18 @@ def test_unused_directions_and_few_recordings_give_finite_distances() -> None:
         fit_reference(train[:, :1])
 
 
+@pytest.mark.parametrize(("recordings", "dim"), [(90, 50), (40, 50)])
+def test_axes_and_variances_are_those_of_the_singular_values(recordings: int, dim: int) -> None:
+    train = gaussian(recordings, dim, seed=0)
+    away = (train - train.mean(dim=1, keepdim=True)).double()
+    _, spread, axes = torch.linalg.svd(away, full_matrices=False)
+    found, variance = fit_reference(train), spread.square() / (recordings - 1)
+    assert torch.allclose(found["variance"].double(), variance[:, :32], rtol=1e-5)
+    assert torch.allclose(found["rest"].double(), variance[:, 32:].sum(dim=1) / (dim - 32))
+    cosine = (found["axes"].double() * axes[:, :32]).sum(dim=2).abs()
+    assert torch.allclose(cosine, torch.ones_like(cosine), atol=1e-5)
+
+
 def test_each_limit_leaves_out_two_percent_of_validation_recordings() -> None:
     quality, away = torch.rand(5000), torch.rand(5000) + 1
     limits = choose_limits(quality, away)

@@ -17,6 +17,7 @@ from clocs.evaluation.comparison import ALPHA, Comparison, correct, enough, pair
 from clocs.evaluation.cross_validation import NumberOfFolds, divided, pooled
 from clocs.evaluation.groups import GroupResult, score_groups
 from clocs.evaluation.protocols import find_protocol
+from clocs.evaluation.resampling import check_resamples
 from clocs.evaluation.result import distinct
 from clocs.frames.frames import Frames
 from clocs.pretraining.plan import Plan
@@ -43,6 +44,7 @@ def score_against_untrained(
     `folds`, every patient that no encoder was trained on is tested on once. Returns one result per
     group, in order, then those of the untrained encoders that were added.
     """
+    check_resamples(resamples)
     row = find_protocol(protocol)
     pairs = list(combinations(range(len(groups)), 2))
     draws = resamples

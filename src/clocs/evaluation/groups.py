@@ -35,6 +35,7 @@ from clocs.evaluation.labelled_rows import (
 from clocs.evaluation.predictions import Predictions, numbered
 from clocs.evaluation.protocol_data import ProtocolInput, ProtocolOutput
 from clocs.evaluation.protocols import find_protocol
+from clocs.evaluation.resampling import check_resamples
 from clocs.evaluation.result import Evaluation
 from clocs.evaluation.scores import overall_scores, scores_by_sex_and_age
 from clocs.frames.frames import Frames
@@ -123,6 +124,7 @@ def score_groups(
     brings signals to the device batch by batch, by default where they are too large for it; the
     other arguments are those of `clocs.evaluate`.
     """
+    check_resamples(resamples)
     row = find_protocol(protocol)
     options = chosen_options(row, options)
     if class_weights and not row.class_weights:

@@ -28,7 +28,7 @@ from clocs.evaluation.frame_vectors import (
     probabilities,
 )
 from clocs.evaluation.metrics import auc
-from clocs.evaluation.resampling import Resampling
+from clocs.evaluation.resampling import Resampling, check_resamples
 from clocs.evaluation.scores import clipped_interval
 from clocs.frames.frames import Frames
 from clocs.training import leak_guard
@@ -180,6 +180,7 @@ def other_hospital(
     Returns:
         Scores by concept within the dataset (`same`) and on the other (`other`), and settings.
     """
+    check_resamples(resamples)
     if trained.spec.samples != tested.spec.samples or trained.spec.seconds != tested.spec.seconds:
         raise SettingError(
             f"frames of {trained.dataset} have {trained.spec.seconds:g} s and those of "

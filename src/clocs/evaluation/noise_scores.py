@@ -19,6 +19,7 @@ from clocs.evaluation.frame_vectors import (
     with_interval,
 )
 from clocs.evaluation.noise import check_noise, kinds_at, with_noise
+from clocs.evaluation.resampling import check_resamples
 from clocs.frames.frames import Frames
 from clocs.training import leak_guard
 from clocs.training.checkpoint import Checkpoint
@@ -53,6 +54,7 @@ def noise_robustness(
     Returns:
         `clean` and `noisy` scores, and settings.
     """
+    check_resamples(resamples)
     kinds = kinds_at(frames.spec.rate) if kinds is None else kinds
     conditions = [(kind, float(db)) for kind in kinds for db in snr_db]
     for condition in conditions:

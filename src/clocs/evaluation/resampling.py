@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from scipy.special import chdtri, ndtri
 from torch import Tensor
 
+from clocs.errors import SettingError
 from clocs.frames.splits import keys_of
 from clocs.keyed_random import fold, stream, uniform
 
@@ -49,12 +50,19 @@ class Resampling:
         device: torch.device | str = "cpu",
     ) -> Resampling:
         """The plan for these patients and seeds; more `resamples` leave the first as they are."""
+        check_resamples(resamples)
         weights = mean_weights("seed", seeds, resamples)
         return cls(patient_weights(dataset, patient_ids, resamples, device), weights)
 
     @property
     def resamples(self) -> int:
         return int(self.seeds.shape[1])
+
+
+def check_resamples(resamples: int) -> None:
+    """SettingError where there cannot be as many draws; asked before anything is computed."""
+    if resamples < 0:
+        raise SettingError(f"`resamples` is {resamples}; give 0 or more")
 
 
 def patient_weights(

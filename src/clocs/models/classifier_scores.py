@@ -16,6 +16,7 @@ from clocs.errors import ClocsWarning, LeakError, SettingError
 from clocs.evaluation import metrics
 from clocs.evaluation.comparison import draws_of, plan_of
 from clocs.evaluation.predictions import Predictions, numbered
+from clocs.evaluation.resampling import check_resamples
 from clocs.evaluation.result import plain
 from clocs.evaluation.scores import clipped_interval, scores_by_sex_and_age
 from clocs.frames.folds import split_of
@@ -71,6 +72,7 @@ def evaluate_classifier(
         SettingError: The labels of the store are others.
         LeakError: A test patient was trained on.
     """
+    check_resamples(resamples)
     classifier, store = as_classifier(classifier), as_store(store)
     card, encoder = classifier.card, classifier.encoders[0].card
     _expect_labels(card, store, label_names or {})

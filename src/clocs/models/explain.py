@@ -1,9 +1,4 @@
-"""Explanations: which part of an ECG drove a classifier's prediction.
-
-Occlusion: a straight line takes the place of a tenth of a second of one lead, and what the label's
-logit falls by is what that tenth of a second speaks for the label. `python benchmarks/explain.py`
-compares it with integrated gradients.
-"""
+"""Explanations: which part of an ECG drove a classifier's prediction, found by `occlusion.py`."""
 
 from __future__ import annotations
 
@@ -22,6 +17,7 @@ from clocs.formats.read import read
 from clocs.models.classifier import Classifier, as_classifier
 from clocs.models.explanation import Explanation
 from clocs.models.module_input import module_input
+from clocs.models.occlusion import Occlusion
 from clocs.patients.encode import known_leads, leads_of, placed
 from clocs.recording import Recording
 from clocs.store.manifest import MANIFEST
@@ -29,9 +25,6 @@ from clocs.store.store import open_store
 
 SHOWN = 10.0  # seconds that are explained of a longer recording
 LONGEST = 600.0  # seconds that can be explained at once
-CELL = 0.1  # seconds that a straight line replaces at a time
-DELETED = 0.05  # share of all cells, those that speak most for the label, of `logit_without`
-_AT_ONCE = 512  # windows of a lead encoded at a time
 
 
 def explain(
@@ -76,7 +69,7 @@ def explain(
     return Explainer(classifier)(one, label, start=start, seconds=seconds)
 
 
-class Explainer:
+class Explainer(Occlusion):
     """A classifier that explains its predictions."""
 
     def __init__(self, classifier: Classifier) -> None:
@@ -85,7 +78,7 @@ class Explainer:
         self.checkpoint = classifier.encoders[0]
         with warnings.catch_warnings():  # of filters: what it is given here is filtered
             warnings.simplefilter("ignore")
-            self.module = classifier.to_module()
+            super().__init__(classifier.to_module(), multilabel=classifier.card.multilabel)
 
     @torch.no_grad()
     def __call__(
@@ -145,79 +138,6 @@ class Explainer:
         """(classes,) calibrated probabilities."""
         mean = sums.sum(dim=0, keepdim=True) / counts.sum()
         return self.classifier.probabilities(mean)[0]
-
-    def logit_of(self, k: int, logits: Tensor) -> Tensor:
-        """(n, classes) -> (n,): that of class k; what all exclusive classes share says nothing."""
-        return logits[:, k] if self.card.multilabel else logits[:, k] - logits.mean(dim=1)
-
-    def frame_logits(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """(leads, any) in mV -> (frames, classes) sums of the rows' logits, (frames,) rows."""
-        samples = self.module.samples
-        sums, counts = [], []
-        for part in x.split(max(1, _AT_ONCE // len(x)) * samples, dim=1):
-            frames = part.shape[1] // samples
-            rows, there = (one[0] for one in self.module.rows(part[None]))
-            rows = torch.where(there[:, None], rows, 0).view(-1, frames, rows.shape[-1])
-            sums.append(rows.sum(dim=0))
-            counts.append(there.view(-1, frames).sum(dim=0))
-        return torch.cat(sums), torch.cat(counts)
-
-    def mean_logit(self, x: Tensor, k: int) -> float:
-        """Of class k, by (leads, any) in mV."""
-        sums, counts = self.frame_logits(x)
-        return float(self.logit_of(k, sums).sum() / counts.sum())
-
-    @property
-    def edges(self) -> list[int]:
-        """Samples of a frame at which its cells begin, and where the last one ends."""
-        samples, width = self.module.samples, max(1, round(CELL * self.module.rate))
-        return [*range(0, samples, width), samples]
-
-    def effects(self, x: Tensor, k: int) -> NDArray[np.float32]:
-        """(leads, any) in mV -> (leads, frames · cells): what the mean logit falls by without each.
-
-        nan where there is no signal.
-        """
-        frames = x.view(len(x), -1, self.module.samples)
-        cells = len(self.edges) - 1
-        made = x.new_full((*frames.shape[:2], cells), torch.nan)
-        there = ~frames.isnan().any(dim=-1)
-        count = int((there.any(dim=0) if self.module.leads else there).sum())
-        for lead, number in there.nonzero().tolist():
-            seen = frames[:, number] if self.module.leads else frames[lead, number][None]
-            own = self._without_each(seen, lead if self.module.leads else 0)
-            logits = torch.cat(
-                [self.module.logits(some) for some in own.split(max(1, _AT_ONCE // len(seen)))]
-            )
-            values = self.logit_of(k, logits)
-            made[lead, number] = (values[0] - values[1:]) / count
-        return made.flatten(1).numpy()
-
-    def deleted(self, x: Tensor, effects: NDArray[np.float32], share: float = DELETED) -> Tensor:
-        """(leads, any) in mV with straight lines in the cells with the greatest effects."""
-        order = np.argsort(-np.nan_to_num(effects, nan=-np.inf), axis=None, kind="stable")
-        some = order[: max(1, round(share * int(np.isfinite(effects).sum())))]
-        cells = len(self.edges) - 1
-        marked = np.zeros(effects.size, np.bool_)
-        marked[some] = True
-        widths = np.tile(np.diff(self.edges), effects.shape[1] // cells)
-        made = x.clone().numpy()
-        for signal, own in zip(made, marked.reshape(effects.shape), strict=True):
-            gone = np.repeat(own, widths)
-            at = np.arange(len(signal))
-            if gone.any() and not gone.all():
-                signal[gone] = np.interp(at[gone], at[~gone], signal[~gone])
-        return torch.from_numpy(made)
-
-    def _without_each(self, seen: Tensor, lead: int) -> Tensor:
-        """(leads, samples) -> (1 + cells, leads, samples): as it is, and without each cell."""
-        made = seen.repeat(len(self.edges), 1, 1)
-        signal, samples = seen[lead], seen.shape[1]
-        for number, (start, stop) in enumerate(zip(self.edges, self.edges[1:], strict=False), 1):
-            before, after = start - 1 if start else stop, stop if stop < samples else start - 1
-            steps = torch.arange(1, stop - start + 1) / (stop - start + 1)
-            made[number, lead, start:stop] = torch.lerp(signal[before], signal[after], steps)
-        return made
 
     def _at(
         self, effects: NDArray[np.float32], seconds: NDArray[np.float64]

@@ -25,7 +25,9 @@ class Explanation:
         start: Second of the recording at which the explained stretch begins.
         attribution: (leads, samples) at the recording's rate: by how much the logit falls where
             0.1 s around a sample are a straight line, between such stretches interpolated; negative
-            where it rises, nan where the classifier saw nothing.
+            where it rises, nan where the classifier saw nothing. Of an encoder of many leads, 0.1 s
+            of all leads at once, times the weight of the lead: 1 for the one without which the
+            logit falls most, 0 for those without which it does not.
         logit: Of the label, by the frames of the stretch; of exclusive classes, minus the mean of
             all.
         logit_without: The same where the twentieth of the stretch that speaks most for the label is

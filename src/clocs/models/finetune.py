@@ -13,6 +13,7 @@ from clocs.evaluation.evaluate import frames_for
 from clocs.evaluation.groups import score_groups
 from clocs.evaluation.labelled_rows import By
 from clocs.evaluation.protocols import find_protocol
+from clocs.evaluation.resampling import check_resamples
 from clocs.evaluation.training_options import PROTOCOL_OF_HEAD
 from clocs.frames.folds import split_of
 from clocs.models.assembled import assembled, calibrated
@@ -138,8 +139,7 @@ def finetune(
     for what, given, choices in (("head", head, Head), ("members", members, Members)):
         if given not in get_args(choices):
             raise SettingError(f"`{what}` is {' or '.join(get_args(choices))}, not {given!r:.50}")
-    if resamples < 0:
-        raise SettingError(f"`resamples` is {resamples}; give 0 or more")
+    check_resamples(resamples)
     if shared and (half or head == "whole"):
         raise SettingError("weights that change cannot be shared; leave out `shared`")
     row = find_protocol(PROTOCOL_OF_HEAD[head])

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from huggingface_hub import ModelCard, PyTorchModelHubMixin, hf_hub_download
-from huggingface_hub.constants import CONFIG_NAME, SAFETENSORS_SINGLE_FILE
+from huggingface_hub.constants import CONFIG_NAME, REPOCARD_NAME, SAFETENSORS_SINGLE_FILE
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
@@ -67,6 +67,9 @@ class HubModel(nn.Module, PyTorchModelHubMixin):
         content = save(state, metadata={"format": "pt"})
         write_atomic(save_directory / SAFETENSORS_SINGLE_FILE, content, mode=PUBLIC)
         write_atomic(save_directory / CONFIG_NAME, text.encode(), mode=PUBLIC)
+        # here, because `save_pretrained` leaves a card that it finds, though it may be of another
+        page = str(self.generate_model_card()).encode()
+        write_atomic(save_directory / REPOCARD_NAME, page, mode=PUBLIC)
 
     @classmethod
     def _from_pretrained(

@@ -35,9 +35,15 @@ def fit_reference(vectors: Tensor) -> Weights:
         raise SettingError(f"a reference needs at least two training recordings, not {count}")
     exact = vectors.double()
     mean = exact.mean(dim=1, keepdim=True)
-    _, spread, axes = torch.linalg.svd(exact - mean, full_matrices=False)
-    variance = spread.square() / (count - 1)
+    # of the covariance, or of the products of recordings, which have the same: whichever is smaller
+    away = exact - mean
+    small = count < dim
+    squared, found = torch.linalg.eigh(away @ away.mT if small else away.mT @ away)
+    variance, found = squared.flip(1).clamp(min=0) / (count - 1), found.flip(2).mT
     kept = min(AXES, dim - 1, len(variance[0]))
+    axes = found[:, :kept]
+    if small:
+        axes = torch.nn.functional.normalize(axes @ away, dim=-1)
     others = variance[:, kept:].sum(dim=1) / (dim - kept)
     # a network may have directions that it never uses: no distance along them is infinite
     least = 1e-6 * variance.sum(dim=1) / dim + torch.finfo(torch.float32).tiny

@@ -25,6 +25,7 @@ from clocs.evaluation.frame_vectors import (
     with_interval,
     without_copies,
 )
+from clocs.evaluation.resampling import check_resamples
 from clocs.frames.frames import Frames
 from clocs.frames.splits import PARTS
 from clocs.patients.directions import (
@@ -65,6 +66,7 @@ def identity_and_disease(
     Returns:
         Rows with what was removed, how many directions, and the scores; and settings.
     """
+    check_resamples(resamples)
     leak_guard.check_no_leak(checkpoint, frames)
     found = without_copies(embed_frames(checkpoint, frames, device=device), frames)
     return {
@@ -89,6 +91,7 @@ def identity_and_disease_of_vectors(
     progress: Callable[[str], None] = lambda done: None,
 ) -> dict[str, Any]:
     """As `identity_and_disease`, of vectors of frames of all three parts."""
+    check_resamples(resamples)
     (found,) = standardised_by(found.part("train"), found)
     means = _Means.of(found)
     identity = identity_directions(*means.learned)
