@@ -21,7 +21,6 @@ of those that are there, the most important half is missing.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -147,13 +146,13 @@ def main() -> None:
                 found.setdefault(("deleted", name, share), []).append(gone)
                 kept = left(explainer.deleted(x, -values[None], 1 - share))
                 found.setdefault(("inserted", name, share), []).append(kept)
-        leads: dict[str, Callable[[], Values]] = {
-            "each lead missing (clocs.explain)": lambda x=x, k=k: explainer.effects_of_leads(x, k),
-            "integrated gradients": lambda x=x, k=k: gradients(explainer, x, k).sum(axis=1),
-            "random": lambda x=x: rng.random(len(x), np.float32),
+        leads = {
+            "each lead missing (clocs.explain)": explainer.effects_of_leads(x, k),
+            "integrated gradients": gradients(explainer, x, k).sum(axis=1),
+            "random": rng.random(len(x), np.float32),
         }
         for name, by_lead in leads.items():
-            found.setdefault(("leads", name, 0.5), []).append(left(without_leads(x, by_lead())))
+            found.setdefault(("leads", name, 0.5), []).append(left(without_leads(x, by_lead)))
         print(f"{len(whole)} …", end="\r", flush=True)
     print(f"{len(whole)} recordings, mean probability {np.mean(whole):.3f}; REACH is {REACH:g} s")
     print("            probability after deleting   after keeping alone   greater fall than")
@@ -163,9 +162,9 @@ def main() -> None:
         more = np.array(found["deleted", name, 0.1]) < np.array(found["deleted", "random", 0.1])
         print(f"{name:28}" + "".join(f"  {value:.3f}" for value in row) + f"  {more.mean():.0%}")
     print("probability without half of the leads")
-    for (what, name, _), values in found.items():
+    for (what, name, _), own in found.items():
         if what == "leads":
-            print(f"{name:36} {np.mean(values):.3f}")
+            print(f"{name:36} {np.mean(own):.3f}")
 
 
 if __name__ == "__main__":
