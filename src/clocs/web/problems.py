@@ -12,13 +12,21 @@ from starlette.requests import ClientDisconnect
 
 from clocs.errors import ClocsError
 from clocs.web.shield import TooMuchError
+from clocs.web.upload_unit import UnitQuestion
 
 if TYPE_CHECKING:
     from fastapi import FastAPI, Request
 
 
+class AskedUnit(BaseModel):
+    name: str  # of the recording
+    span: float  # of its leads, in the numbers of the file
+    mv: float | None  # the same as it was read; None where it was not
+
+
 class Problem(BaseModel):
     message: str  # one sentence, in the response to every error
+    unit_question: AskedUnit | None = None  # of an upload whose unit has to be given
 
 
 Kinds = type[ClocsError] | tuple[type[ClocsError], ...]
@@ -32,6 +40,7 @@ def add_problems(app: FastAPI, *, not_found: Kinds = (), conflict: Kinds = ()) -
 
     async def problem(request: Request, error: Exception) -> JSONResponse:
         status, message, headers = 500, "internal error; see the terminal for details", None
+        asked = {"unit_question": error.facts} if isinstance(error, UnitQuestion) else {}
         if isinstance(error, ClocsError):
             status = (
                 404 if isinstance(error, not_found) else 409 if isinstance(error, conflict) else 422
@@ -47,7 +56,7 @@ def add_problems(app: FastAPI, *, not_found: Kinds = (), conflict: Kinds = ()) -
             status, message = 400, "the request ended early"
         elif isinstance(error, TooMuchError):
             status, message, headers = error.status, str(error), error.headers
-        return JSONResponse({"message": message}, status, headers=headers)
+        return JSONResponse({"message": message} | asked, status, headers=headers)
 
     known = (ClocsError, HTTPException, RequestValidationError, ClientDisconnect, TooMuchError)
     for kind in (*known, Exception):

@@ -18,6 +18,7 @@ from clocs.recording import Recording
 from clocs.web.packing import pack, unpack
 from clocs.web.shield import TooMuchError
 from clocs.web.upload_form import SentFiles, upload_form
+from clocs.web.upload_unit import SaidUnit, UnitQuestion, facts_of
 from clocs.web.upload_worker import unpacked_recording
 
 if TYPE_CHECKING:
@@ -33,13 +34,14 @@ T = TypeVar("T")
 def read_in_worker(
     files: Mapping[str, bytes],
     rate: float | None = None,
-    unit: str | None = None,
+    unit: SaidUnit | None = None,
     seconds: float = SECONDS,
 ) -> Recording:
     """As `read_upload`, in a process with limits on memory and time."""
     names = {f"file{i}": name for i, name in enumerate(files)}
     data = {f"file{i}": np.frombuffer(data, np.uint8) for i, data in enumerate(files.values())}
-    request = pack({"names": names, "rate": rate, "unit": unit}, data)
+    said = facts_of(unit or SaidUnit())
+    request = pack({"names": names, "rate": rate, "unit": said}, data)
     try:
         done = subprocess.run(
             # -P: import nothing from the current folder
@@ -71,6 +73,8 @@ def read_in_worker(
             "the files could not be read within the memory and time limits; "
             "upload a shorter recording"
         ) from None
+    if asked := facts.get("question"):
+        raise UnitQuestion(**asked)
     raise SourceError(str(facts["error"]))
 
 

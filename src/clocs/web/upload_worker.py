@@ -14,16 +14,19 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import PurePosixPath
 
 import numpy as np
 
 from clocs.errors import ClocsError, SourceError
+from clocs.formats.base import FileFormat, ReadOptions
 from clocs.formats.read import FORMATS, format_beside, options_of, recordings_in
-from clocs.formats.source import hold_files
+from clocs.formats.source import Source, hold_files
 from clocs.limits import end_after, limit_process
 from clocs.recording import Gap, Recording
 from clocs.web.packing import pack, unpack
+from clocs.web.upload_unit import SaidUnit, UnitQuestion, in_said_unit
 
 MOST_FILES = 64  # in a zip
 MOST_BYTES = 64 << 20  # of all files, uncompressed
@@ -35,17 +38,20 @@ _MOST_NOTICE = 300  # characters
 
 
 def read_upload(
-    files: Mapping[str, bytes], rate: float | None = None, unit: str | None = None
+    files: Mapping[str, bytes], rate: float | None = None, unit: SaidUnit | None = None
 ) -> Recording:
     """The one recording in these files, or a ClocsError with a sentence for the visitor.
 
     Args:
         files: By name: those of one recording, in any format that clocs knows, or a zip of them.
         rate: Sampling rate of a CSV in Hz; without it, a CSV must hold 10 s at 500 Hz.
-        unit: Unit of a CSV, 'mV' or 'µV'; without it, µV, if that gives the amplitudes of an ECG.
+        unit: What the visitor says about the unit of its numbers.
+
+    Raises:
+        UnitQuestion: Its amplitudes are those of no ECG, and the visitor was not asked yet.
     """
     found = _unpacked(files)
-    source, options = hold_files(found), options_of(rate=rate, unit=unit)
+    source, options = hold_files(found), options_of(rate=rate)
     recordings = [
         (name, own, part.name)
         for name, own in recordings_in(source)
@@ -56,7 +62,8 @@ def read_upload(
         raise SourceError(f"found {len(recordings)} recordings ({names}); upload one at a time")
     if recordings:
         name, own, part = recordings[0]
-        recording = own.read(source, name, replace(options, part=part))
+        read = partial(_read_as, own, source, name, replace(options, part=part))
+        recording = in_said_unit(read, unit or SaidUnit())
     elif incomplete := next(filter(None, map(format_beside, found)), None):
         raise SourceError(
             f"a {incomplete.name} signal file needs its header; upload the {incomplete.suffix} "
@@ -72,6 +79,12 @@ def read_upload(
             f"of {known}, or a zip of it"
         )
     return _checked(recording)
+
+
+def _read_as(
+    own: FileFormat, source: Source, name: str, options: ReadOptions, unit: str | None
+) -> Recording:
+    return own.read(source, name, replace(options, unit=unit))
 
 
 def _unpacked(files: Mapping[str, bytes]) -> dict[str, bytes]:
@@ -182,7 +195,10 @@ def main() -> None:
     facts, arrays = unpack(sys.stdin.buffer.read())
     files = {name: arrays[key].tobytes() for key, name in facts["names"].items()}
     try:
-        answer = packed_recording(read_upload(files, facts["rate"], facts["unit"]))
+        said = SaidUnit(**facts["unit"])
+        answer = packed_recording(read_upload(files, facts["rate"], said))
+    except UnitQuestion as question:
+        answer = pack({"error": str(question), "question": question.facts}, {})
     except ClocsError as error:
         answer = pack({"error": str(error)}, {})
     except MemoryError:

@@ -12,7 +12,7 @@ async function request(path, options = {}) {
   }
   if (!response.ok) {
     const problem = await response.json().catch(() => ({}));
-    throw Object.assign(new Error(problem.message || `The explorer responded with status ${response.status}.`), { status: response.status });
+    throw Object.assign(new Error(problem.message || `The explorer responded with status ${response.status}.`), { status: response.status, unitQuestion: problem.unit_question });
   }
   return response;
 }
@@ -32,11 +32,13 @@ export const apart = (code, other, options) => json(`/api/patients/${code}/dista
 export const csvOf = (code) => `/api/patients/${code}/neighbours.csv`;
 export const uploaded = (code, options) => json(`/api/uploads/${code}`, options);
 
-export function upload(files, rate, unit) {
+export function upload(files, rate, { unit, gain, confirmed }) {
   const body = new FormData();
   for (const file of files) body.append("files", file, file.name);
   if (rate) body.append("rate", rate);
   if (unit) body.append("unit", unit);
+  if (gain) body.append("gain", gain);
+  if (confirmed) body.append("confirmed", "true");
   return json("/api/uploads", { method: "POST", body });
 }
 

@@ -2,6 +2,7 @@
 
 import * as api from "./api.js";
 import { $, sentence } from "./dom.js";
+import { ask } from "./unit_question.js";
 
 const LIMIT = 32 * 2 ** 20;
 
@@ -28,21 +29,27 @@ export function listen(app) {
 
 function open(dialog) {
   if (dialog.open) return;
+  $("unit-question").hidden = true;
   $("upload-error").hidden = true;
   dialog.showModal();
 }
 
-async function send(app, dialog, files) {
+async function send(app, dialog, files, said = { unit: $("unit").value }) {
   if (!files.length) return;
+  $("unit-question").hidden = true;
   const problem = $("upload-error"), busy = $("upload-busy");
   problem.hidden = true;
   busy.hidden = false;
   try {
     if (files.reduce((sum, file) => sum + file.size, 0) > LIMIT) throw new Error("The files are larger than 32 MiB. Upload one recording at a time.");
-    const made = await api.upload(files, $("rate").value, $("unit").value);
+    const made = await api.upload(files, $("rate").value, said);
     dialog.close();
     app.showUpload(made.code);
   } catch (error) {
+    if (error.unitQuestion) {
+      ask($("unit-question"), error.unitQuestion, (answer) => send(app, dialog, files, { ...answer, confirmed: true }));
+      return;
+    }
     problem.textContent = sentence(error.message);
     problem.hidden = false;
   } finally {
