@@ -7,7 +7,7 @@ import pytest
 
 from clocs import Recording, Store
 from clocs.web.upload_reader import read_in_worker
-from clocs.web.upload_unit import SaidUnit, UnitQuestion, span_mv
+from clocs.web.upload_unit import SaidUnit, UnitQuestionError, span_mv
 from clocs.web.upload_worker import read_upload
 from upload_files import wfdb_files
 
@@ -37,7 +37,7 @@ def test_amplitudes_of_no_ecg_are_a_question_and_its_answer_counts(
     recording: Recording, per_mv: float, said: SaidUnit
 ) -> None:
     files = table(recording, per_mv)
-    with pytest.raises(UnitQuestion, match="say in which unit its numbers are") as asked:
+    with pytest.raises(UnitQuestionError, match="say in which unit its numbers are") as asked:
         read_upload(files, recording.rate, said)
     assert asked.value.facts["name"] == "own"
     assert asked.value.facts["span"] == pytest.approx(per_mv * span_mv(recording), rel=0.02)
@@ -53,7 +53,7 @@ def test_a_wrong_gain_in_a_header_is_a_question_too(recording: Recording) -> Non
     gain = f"{recording.gain[0]:.10g}("
     wrong = {"own.hea": pair["own.hea"].replace(gain.encode(), b"900000("), "own.dat": b""}
     wrong["own.dat"] = pair["own.dat"]
-    with pytest.raises(UnitQuestion) as asked:
+    with pytest.raises(UnitQuestionError) as asked:
         read_in_worker(wrong)
     assert asked.value.facts["mv"] == asked.value.facts["span"] < 0.03
     read = read_in_worker(wrong, unit=SaidUnit("steps", float(recording.gain[0]), confirmed=True))

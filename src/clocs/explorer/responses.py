@@ -46,6 +46,7 @@ class DatasetPrediction(BaseModel):
     trained_on: int
     tested_on: int
     auc: float | None
+    notice: str | None  # that it has seen this patient in training
     classes: list[Prediction]
 
 
@@ -63,6 +64,7 @@ class ModelPrediction(BaseModel):
     multilabel: bool
     problem: str | None  # why there is no prediction
     abstained: str | None  # why no label is predicted, though there are probabilities
+    notice: str | None  # that it has seen this patient, or these samples, in training
     classes: list[LabelPrediction]  # by descending probability
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clocs.errors import SettingError
+from clocs.explorer.seen import Source, part_seen, seen_sentence
 from clocs.recording import Recording
 from clocs.web.packing import pack
 
@@ -36,9 +37,17 @@ class SavedClassifiers:
         """Of the classifiers."""
         return [one.card.name for one in self._explainers]
 
-    def predict(self, recording: Recording) -> list[dict[str, Any]]:
-        """What each of them predicts, or why it does not; classes by descending probability."""
-        return [self._predicted(number, recording) for number in range(len(self._explainers))]
+    def predict(self, source: Source, *, show_ids: bool = False) -> list[dict[str, Any]]:
+        """What each of them predicts, or why it does not; classes by descending probability.
+
+        With a notice where it has seen the patient in training.
+        """
+        made = []
+        for number, one in enumerate(self._explainers):
+            seen = part_seen(one.classifier.encoders, source)
+            notice = {"notice": seen_sentence(seen, show_ids=show_ids)}
+            made.append(self._predicted(number, source.recording) | notice)
+        return made
 
     def _predicted(self, number: int, recording: Recording) -> dict[str, Any]:
         from clocs.models.predict import predict_recordings

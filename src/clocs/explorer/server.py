@@ -18,6 +18,7 @@ from clocs.explorer.cohort_api import add_cohorts
 from clocs.explorer.cohort_folder import NameTakenError, UnknownCohortError
 from clocs.explorer.csv_text import csv_text
 from clocs.explorer.patient_map import ProjectionState
+from clocs.explorer.seen import Source
 from clocs.explorer.session import (
     LONGEST,
     NEIGHBOURS,
@@ -27,7 +28,6 @@ from clocs.explorer.session import (
 )
 from clocs.explorer.uploads import Uploads
 from clocs.patients.filters import Where
-from clocs.recording import Recording
 from clocs.web import shield
 from clocs.web.problems import Problem, add_problems
 from clocs.web.upload_form import FORM
@@ -150,7 +150,7 @@ def _add_patients(app: FastAPI, session: Session) -> None:
     @app.get("/api/patients/{code}/recordings/{number}/predictions")
     def predictions(code: Code, number: Number) -> list[responses.ModelPrediction]:
         """What the saved classifiers predict for a recording."""
-        return _predicted(session, session.recording(code, number))
+        return _predicted(session, session.source(code, number))
 
     @app.get(
         "/api/patients/{code}/recordings/{number}/explanation",
@@ -211,7 +211,7 @@ def _add_uploads(app: FastAPI, session: Session, uploads: Uploads) -> None:
     @app.get("/api/uploads/{code}/predictions")
     def upload_predictions(code: UploadCode) -> list[responses.ModelPrediction]:
         """What the saved classifiers predict for an upload."""
-        return _predicted(session, uploads.recording(code))
+        return _predicted(session, Source(uploads.recording(code)))
 
     @app.get("/api/uploads/{code}/explanation", responses=_BINARY, response_class=Response)
     def upload_explanation(code: UploadCode, model: Model = 0, label: Explained = None) -> Response:
@@ -251,8 +251,8 @@ def _add_pages(app: FastAPI, session: Session) -> None:
         return Response(session.report.read_bytes(), media_type="text/html", headers=headers)
 
 
-def _predicted(session: Session, recording: Recording) -> list[responses.ModelPrediction]:
-    made = session.predictor().predict(recording)
+def _predicted(session: Session, source: Source) -> list[responses.ModelPrediction]:
+    made = session.predictor().predict(source, show_ids=session.show_ids)
     return [responses.ModelPrediction.model_validate(one) for one in made]
 
 

@@ -25,6 +25,7 @@ from clocs.explorer.predictors import Predictors
 from clocs.explorer.pseudonyms import pseudonyms
 from clocs.explorer.reference_distances import ReferenceDistances
 from clocs.explorer.saved_classifiers import SavedClassifiers
+from clocs.explorer.seen import Source, seen_sentence
 from clocs.frames.frames import SEXES
 from clocs.frames.splits import PARTS
 from clocs.patients.embeddings import Embeddings
@@ -184,13 +185,16 @@ class Session:
         ]
         facts = self.summary(row)
         vector, dataset = self.embeddings.vectors[row], facts["dataset"]
-        return facts | {"recordings": listed, "predictions": self.fitted(vector, [dataset])}
+        seen = seen_sentence(self.embeddings.rows["split"][row], show_ids=self.show_ids)
+        fitted = [one | {"notice": seen} for one in self.fitted(vector, [dataset])]
+        return facts | {"recordings": listed, "predictions": fitted}
 
     def fitted(
         self, vector: NDArray[np.float32], datasets: Sequence[str] | None = None
     ) -> list[dict[str, Any]]:
         """Predictions of fitted classifiers; none where saved ones predict."""
-        return [] if self.models is not None else self.predictors.predict(vector, datasets)
+        made = [] if self.models is not None else self.predictors.predict(vector, datasets)
+        return [one | {"notice": None} for one in made]
 
     def predictor(self) -> SavedClassifiers:
         """The saved classifiers."""
@@ -213,6 +217,11 @@ class Session:
                 f"recording {number + 1} of {self.name(row)} cannot be read; see the terminal"
             ) from None
         return replace(recording, id=f"{number + 1} of {self.name(row)}")
+
+    def source(self, code: str, number: int) -> Source:
+        """The same with whose it is, which is for no visitor."""
+        dataset, patient = self._ids.row(self.row(code))
+        return Source(self.recording(code, number), dataset, patient)
 
     def _recordings(self, row: int) -> pl.DataFrame | None:
         """In the store's order if IDs are shown, else in the order of their pseudonyms."""

@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect
 
 from clocs.errors import ClocsError
 from clocs.web.shield import TooMuchError
-from clocs.web.upload_unit import UnitQuestion
+from clocs.web.upload_unit import UnitQuestionError
 
 if TYPE_CHECKING:
     from fastapi import FastAPI, Request
@@ -40,7 +40,7 @@ def add_problems(app: FastAPI, *, not_found: Kinds = (), conflict: Kinds = ()) -
 
     async def problem(request: Request, error: Exception) -> JSONResponse:
         status, message, headers = 500, "internal error; see the terminal for details", None
-        asked = {"unit_question": error.facts} if isinstance(error, UnitQuestion) else {}
+        asked = {"unit_question": error.facts} if isinstance(error, UnitQuestionError) else {}
         if isinstance(error, ClocsError):
             status = (
                 404 if isinstance(error, not_found) else 409 if isinstance(error, conflict) else 422

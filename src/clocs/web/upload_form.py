@@ -56,7 +56,7 @@ class SentFiles:
 
 @asynccontextmanager
 async def upload_form(request: Request) -> AsyncIterator[SentFiles]:
-    """The files, sampling rate and unit of a form, and the unit's gain; anything else in it is refused.
+    """The files, sampling rate and unit of a form; anything else in it is refused.
 
     Files of more than 1 MiB are kept in nameless files of the system, not in memory.
     """

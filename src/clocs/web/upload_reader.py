@@ -18,7 +18,7 @@ from clocs.recording import Recording
 from clocs.web.packing import pack, unpack
 from clocs.web.shield import TooMuchError
 from clocs.web.upload_form import SentFiles, upload_form
-from clocs.web.upload_unit import SaidUnit, UnitQuestion, facts_of
+from clocs.web.upload_unit import SaidUnit, UnitQuestionError, facts_of
 from clocs.web.upload_worker import unpacked_recording
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def read_in_worker(
             "upload a shorter recording"
         ) from None
     if asked := facts.get("question"):
-        raise UnitQuestion(**asked)
+        raise UnitQuestionError(**asked)
     raise SourceError(str(facts["error"]))
 
 

@@ -1,4 +1,4 @@
-"""The unit of an upload: amplitudes that no ECG has are a question to the visitor, never a guess."""
+"""The unit of an upload: amplitudes that no ECG has are a question, never a guess."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SaidUnit:
     confirmed: bool = False
 
 
-class UnitQuestion(SourceError):
+class UnitQuestionError(SourceError):
     """A recording with the amplitudes of no ECG: its unit has to be given.
 
     Attributes:
@@ -55,7 +55,7 @@ def in_said_unit(read: Callable[[str | None], Recording], said: SaidUnit) -> Rec
     """The recording that `read` gives for a unit, scaled as the visitor says.
 
     Raises:
-        UnitQuestion: Its amplitudes are those of no ECG, and the visitor was not asked yet.
+        UnitQuestionError: Its amplitudes are those of no ECG, and the visitor was not asked yet.
     """
     if said.unit == STEPS:
         recording = _in_steps(read, said.gain or 1.0)
@@ -69,7 +69,7 @@ def in_said_unit(read: Callable[[str | None], Recording], said: SaidUnit) -> Rec
             name = held[0].id
             if said.confirmed:
                 raise
-            raise UnitQuestion(name, span_mv(held[0]) * held[1], None) from None
+            raise UnitQuestionError(name, span_mv(held[0]) * held[1], None) from None
         if said.confirmed and said.unit is not None and _says_its_unit(read):
             # the file's own unit is wrong: what it calls mV are these
             scale = UNITS_PER_MV[said.unit.lower()]
@@ -80,7 +80,7 @@ def in_said_unit(read: Callable[[str | None], Recording], said: SaidUnit) -> Rec
     if not said.confirmed:
         held = None if _says_its_unit(read) else _numbers(read)
         span = mv if held is None else span_mv(held[0]) * held[1]
-        raise UnitQuestion(recording.id, span, mv)
+        raise UnitQuestionError(recording.id, span, mv)
     notice = f"its leads span {mv:.3g} mV in the unit that was given, which is no ECG's amplitude"
     notices = [one for one in (recording.extra.get("notice"), notice) if one]
     return replace(recording, extra=recording.extra | {"notice": "; ".join(notices)})

@@ -26,7 +26,7 @@ from clocs.formats.source import Source, hold_files
 from clocs.limits import end_after, limit_process
 from clocs.recording import Gap, Recording
 from clocs.web.packing import pack, unpack
-from clocs.web.upload_unit import SaidUnit, UnitQuestion, in_said_unit
+from clocs.web.upload_unit import SaidUnit, UnitQuestionError, in_said_unit
 
 MOST_FILES = 64  # in a zip
 MOST_BYTES = 64 << 20  # of all files, uncompressed
@@ -48,7 +48,7 @@ def read_upload(
         unit: What the visitor says about the unit of its numbers.
 
     Raises:
-        UnitQuestion: Its amplitudes are those of no ECG, and the visitor was not asked yet.
+        UnitQuestionError: Its amplitudes are those of no ECG, and the visitor was not asked yet.
     """
     found = _unpacked(files)
     source, options = hold_files(found), options_of(rate=rate)
@@ -197,7 +197,7 @@ def main() -> None:
     try:
         said = SaidUnit(**facts["unit"])
         answer = packed_recording(read_upload(files, facts["rate"], said))
-    except UnitQuestion as question:
+    except UnitQuestionError as question:
         answer = pack({"error": str(question), "question": question.facts}, {})
     except ClocsError as error:
         answer = pack({"error": str(error)}, {})

@@ -157,6 +157,7 @@ export class Detail {
       const known = one.classes.filter((c) => c.probability >= 0.01 || labels.includes(c.label)).slice(0, 6);
       return make("div", {},
         make("div", { class: "section-head" }, make("h3", {}, predictions.length > 1 ? `Predicted probability, ${one.dataset}` : "Predicted probability")),
+        one.notice && make("p", { class: "notice seen" }, one.notice),
         make("div", { class: "bars" }, ...known.flatMap((c) => {
           const fill = make("i");
           fill.style.width = `${100 * c.probability}%`;

@@ -36,6 +36,7 @@ export class SavedPredictions {
     return make("div", {},
       make("div", { class: "section-head" }, make("h3", {}, `Predicted probability, ${one.name}`)),
       one.problem && make("p", { class: "notice" }, sentence(one.problem)),
+      one.notice && make("p", { class: "notice seen" }, one.notice),
       one.abstained && make("p", { class: "notice" }, `No prediction: ${one.abstained}.`),
       make("div", { class: "bars saved" }, ...shown.flatMap((c) => this.#label(one, c))),
       one.classes.length ? make("p", { class: "fine" }, `${one.multilabel ? "A line marks the probability from which on a label is predicted. " : ""}Click a label to see which part of the ECG speaks for it. Not a diagnosis.`) : "");
