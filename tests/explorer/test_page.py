@@ -363,7 +363,7 @@ def test_map_ecg_and_neighbours_can_be_saved(page: Page) -> None:
 
 
 def test_the_report_is_shown_in_a_sandbox(page: Page) -> None:
-    page.click("#open-report")
+    page.click("#rooms [data-room=results]")
     frame = page.frame_locator("#report-frame")
     expect(frame.locator("h1")).to_have_text("Results of a run")
     assert page.evaluate("document.getElementById('report-frame').contentDocument") is None

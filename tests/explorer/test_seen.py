@@ -44,7 +44,7 @@ def test_training_and_validation_patients_are_known_and_test_patients_are_not(
         upload = Source(session.recording(code, 0))  # known by its samples alone
         assert part_seen([trained], upload) == (None if expected == "test" else "copy")
     assert set(rows["split"]) == {"train", "validation", "test"}
-    other = replace(session.recording(session.codes[0], 0))
+    other = session.recording(session.codes[0], 0)
     flipped = replace(other, digital=np.ascontiguousarray(other.digital[:, ::-1]))
     assert part_seen([trained], Source(flipped, "another", "P00001")) is None
 
@@ -63,7 +63,8 @@ def test_the_notice_is_shown_with_the_prediction(
     models = SavedClassifiers.load([some_classifier(trained)]) if saved else None
     splits = session.embeddings.rows["split"].to_list()
     with serving(replace(session, models=models)) as served:
-        page = new_page(viewport={"width": 390, "height": 844} if saved else None)
+        width, height = (390, 844) if saved else (1280, 800)
+        page = new_page(viewport={"width": width, "height": height})
         for part in ("train", "validation", "test"):
             page.goto(f"{served.url}/?patient={session.codes[splits.index(part)]}")
             expect(page.locator("#predictions .bars")).to_be_visible()

@@ -33,7 +33,9 @@ def explore(
         list[Path] | None,
         typer.Option(help="Classifier that predicts and explains what is shown; may be repeated."),
     ] = None,
-    runs: Annotated[Path | None, typer.Option(help="Folder with a report to show.")] = None,
+    runs: Annotated[
+        Path | None, typer.Option(help="Folder with trainings or a report to show.")
+    ] = None,
     cohorts: Annotated[
         Path | None,
         typer.Option(help="Folder of saved groups; `cohorts` beside the first store by default."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from clocs.explorer.pseudonyms import in_order_of_pseudonyms, key_of
 from clocs.explorer.reference_distances import distances_between_patients
 from clocs.explorer.saved_classifiers import SavedClassifiers
 from clocs.explorer.session import Session
+from clocs.explorer.training_runs import run_folders
 from clocs.files import cache_folder, private_cache, seed_files, sha256_of
 from clocs.patients.embeddings import Embeddings, expect_distinct
 from clocs.store.store import Store, as_store
@@ -23,6 +25,8 @@ from clocs.training.shipped import weights_path
 
 if TYPE_CHECKING:
     from clocs.models.classifier import Classifier
+
+_ABOVE = 4  # folders in which an encoder's report is looked for
 
 
 def open_session(
@@ -93,7 +97,8 @@ def open_session(
         checkpoint=file,
         models=saved,
         cohorts=CohortFolder(cohorts or _beside(opened, embeddings)),
-        report=report,
+        report=report if report is not None else report_beside(file),
+        runs=next(filter(_has_runs, (runs, file and file.parent)), None),
         show_ids=show_ids,
         title=title or ", ".join(opened) or (embeddings.stem if embeddings else ""),
     )
@@ -105,11 +110,29 @@ def _beside(stores: Mapping[str, Store], embeddings: Path | None) -> Path:
     return (first.parent if first is not None else Path()) / "cohorts"
 
 
-def find_report(runs: Path) -> Path:
-    """The page that `clocs report` wrote into a folder of runs."""
+def find_report(runs: Path) -> Path | None:
+    """The page that `clocs report` wrote into a folder of runs; None where it holds trainings."""
     if runs.is_file() and runs.suffix == ".html":
         return runs
     for name in ("report/index.html", "index.html"):  # in a folder of runs, or a report's own
         if (runs / name).is_file():
             return runs / name
-    raise SettingError(f"{runs} contains no report; create one with `clocs report {runs}`")
+    if run_folders(runs):
+        return None
+    raise SettingError(
+        f"{runs} contains neither a training nor a report; create one with `clocs report {runs}`"
+    )
+
+
+def _has_runs(place: Path | None) -> bool:
+    return place is not None and bool(run_folders(place))
+
+
+def report_beside(checkpoint: Path | None) -> Path | None:
+    """The report of the runs that an encoder is one of, or the demo's page; None without one."""
+    for folder in [] if checkpoint is None else list(checkpoint.resolve().parents)[:_ABOVE]:
+        for page in (folder / "report" / "index.html", folder / "index.html"):
+            with suppress(OSError), page.open("rb") as file:
+                if b"<title>clocs: the " in file.read(1000):
+                    return page
+    return None

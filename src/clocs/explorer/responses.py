@@ -19,7 +19,7 @@ class SessionFacts(BaseModel):
     signals: bool
     uploads: bool
     models: list[str]  # names of saved classifiers
-    report: bool
+    rooms: list[str]  # beside that of the patients: quality, training, results
     projection: ProjectionState
     not_embedded: int
     notes: list[str]

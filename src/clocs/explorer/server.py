@@ -18,6 +18,7 @@ from clocs.explorer.cohort_api import add_cohorts
 from clocs.explorer.cohort_folder import NameTakenError, UnknownCohortError
 from clocs.explorer.csv_text import csv_text
 from clocs.explorer.patient_map import ProjectionState
+from clocs.explorer.rooms import add_rooms
 from clocs.explorer.seen import Source
 from clocs.explorer.session import (
     LONGEST,
@@ -88,6 +89,7 @@ def make_api(session: Session) -> FastAPI:
     _add_patients(app, session)
     _add_uploads(app, session, Uploads(session))
     add_cohorts(app, session)
+    add_rooms(app, session, _BINARY)
     return app
 
 

@@ -59,6 +59,7 @@ class Session:
     models: SavedClassifiers | None = None  # which predict; where None, fitted ones do
     cohorts: CohortFolder | None = None  # where groups of patients are saved
     report: Path | None = None  # a page with results
+    runs: Path | None = None  # a folder of trainings
     show_ids: bool = False
     title: str = "clocs"
 
@@ -106,11 +107,16 @@ class Session:
             "signals": bool(self.stores),
             "uploads": self.checkpoint is not None,
             "models": [] if self.models is None else self.models.names,
-            "report": self.report is not None,
+            "rooms": self._rooms(),
             "projection": state,
             "not_embedded": len(self.embeddings.only_zeros),
             "notes": self._notes(),
         }
+
+    def _rooms(self) -> list[str]:
+        """Rooms beside that of the patients."""
+        there = {"quality": self.stores, "training": self.runs, "results": self.report}
+        return [name for name, what in there.items() if what]
 
     def _notes(self) -> list[str]:
         """About datasets; files that could not be embedded are counted, for their names are IDs."""

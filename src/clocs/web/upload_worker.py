@@ -195,7 +195,7 @@ def main() -> None:
     facts, arrays = unpack(sys.stdin.buffer.read())
     files = {name: arrays[key].tobytes() for key, name in facts["names"].items()}
     try:
-        said = SaidUnit(**facts["unit"])
+        said = SaidUnit(**(facts["unit"] or {}))
         answer = packed_recording(read_upload(files, facts["rate"], said))
     except UnitQuestionError as question:
         answer = pack({"error": str(question), "question": question.facts}, {})

@@ -11,7 +11,7 @@ export function read() {
     number: Math.max(0, Math.min(99999, Number.parseInt(query.get("recording") ?? "0", 10) || 0)),
     layout: one("layout", ["clinical", "stacked", "beat"]), gain: Number(one("gain", ["10", "5", "20"])), speed: Number(one("speed", ["25", "50"])),
     overlay: query.has("overlay"),
-    colour: query.get("colour") ?? "labels", lasso: lasso.length > 2 ? lasso : null, hidden, report: query.has("report"), cohort: query.get("cohort")?.slice(0, 60) || null,
+    colour: query.get("colour") ?? "labels", lasso: lasso.length > 2 ? lasso : null, hidden, room: query.get("room") ?? (query.has("report") ? "results" : null), cohort: query.get("cohort")?.slice(0, 60) || null,
   };
 }
 
@@ -27,7 +27,7 @@ export function write(state, off, push) {
   if (state.speed !== 25) query.set("speed", state.speed);
   if (state.colour !== "labels") query.set("colour", state.colour);
   if (state.lasso) query.set("lasso", state.lasso.map((p) => p.join(",")).join(";"));
-  if (state.report) query.set("report", "");
+  if (state.room) query.set("room", state.room);
   if (state.cohort) query.set("cohort", state.cohort);
   for (const [field, values] of Object.entries(off)) for (const value of values) query.append("hide", `${field}:${value}`);
   const text = query.toString(), address = text ? `/?${text}` : "/";

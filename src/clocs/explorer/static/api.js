@@ -80,6 +80,19 @@ export async function explanation(source, { model, label }, options) {
   return { ...facts, samples, shares };
 }
 
+export const runs = () => json("/api/runs");
+export const runLog = (name, start, version) => json(`/api/runs/log?${new URLSearchParams({ name, start, version })}`);
+export const quality = () => json("/api/quality");
+
+// A recording with its gaps, flat and clipped parts; no value within a gap.
+export async function qualitySignal(code) {
+  const { facts, arrays } = await binary(`/api/quality/${code}`);
+  const samples = arrays.digital.shape[1], traces = new Map();
+  facts.leads.forEach((lead, i) => traces.set(lead, Float32Array.from(arrays.digital.subarray(i * samples, (i + 1) * samples), (v) => (v - facts.baseline[i]) / facts.gain[i])));
+  for (const { lead, kind, start, stop } of facts.parts) if (kind === "gap") traces.get(lead).fill(NaN, Math.round(start * facts.rate), Math.round(stop * facts.rate));
+  return { ...facts, samples, traces };
+}
+
 // A signal: one trace per lead, in mV, or in adu if the gain is unknown.
 export async function signal(source, { lead, seconds = 60, abort } = {}) {
   const place = source.upload ? `${placeOf(source)}/signal` : placeOf(source);

@@ -10,6 +10,7 @@ import { List } from "./list.js";
 import { PatientMap } from "./map.js";
 import { Detail } from "./patient.js";
 import { Picking } from "./pick.js";
+import { Rooms } from "./rooms.js";
 import * as upload from "./upload.js";
 
 const THEME = "clocs-theme";
@@ -38,7 +39,7 @@ class App {
     for (const [field, value] of this.state.hidden) this.fields.off[field]?.add(value);
     $("summary").textContent = [session.title, `${session.patients.toLocaleString()} patients`].filter(Boolean).join(" · ");
     $("open-upload").hidden = !session.uploads;
-    $("open-report").hidden = !session.report;
+    this.rooms = new Rooms(this, session.rooms);
     this.map.describe = (row) => [this.nameOf(row), this.labelsOf(row).join(", ") || "no label", this.factsAt(row)];
     this.map.setPlaces(this.columns.positions);
     this.recolour();
@@ -81,12 +82,12 @@ class App {
 
   choose(code, { focus = false, reveal = false } = {}) {
     if (this.picking.opener) { this.compare(code); return; }
-    Object.assign(this.state, { patient: code, upload: null, other: null, number: 0, lasso: null, report: false });
+    Object.assign(this.state, { patient: code, upload: null, other: null, number: 0, lasso: null, room: null });
     this.show({ push: true, focus, reveal });
   }
 
   showUpload(code) {
-    Object.assign(this.state, { patient: null, upload: code, other: null, number: 0, lasso: null, report: false, cohort: null });
+    Object.assign(this.state, { patient: null, upload: code, other: null, number: 0, lasso: null, room: null, cohort: null });
     this.show({ push: true });
   }
 
@@ -103,7 +104,7 @@ class App {
 
   clear() {
     if (this.detail.box.contains(document.activeElement)) $("map").focus();
-    Object.assign(this.state, { patient: null, upload: null, other: null, number: 0, lasso: null, report: false, cohort: null });
+    Object.assign(this.state, { patient: null, upload: null, other: null, number: 0, lasso: null, room: null, cohort: null });
     this.show({ push: true });
   }
 
@@ -118,8 +119,8 @@ class App {
     address.write(this.state, this.fields.off, false);
   }
 
-  setReport(on) {
-    this.state.report = on;
+  enter(room) {
+    this.state.room = room;
     this.show({ push: true });
   }
 
@@ -127,10 +128,9 @@ class App {
     const { state } = this, compared = !$("compare").hidden;
     address.write(state, this.fields.off, push);
     const comparing = Boolean(state.other && (state.patient || state.upload));
-    $("report").hidden = !state.report;
-    $("compare").hidden = state.report || !comparing;
-    $("explore").hidden = state.report || comparing;
-    if (state.report && !$("report-frame").src) $("report-frame").src = "/report";
+    const room = this.rooms.show(state.room);
+    $("compare").hidden = room || !comparing;
+    $("explore").hidden = room || comparing;
     if (!comparing) this.comparison.close();
     this.list.mark();
     const key = JSON.stringify([state.patient, state.upload, state.number, state.lasso, state.cohort]);
@@ -261,8 +261,6 @@ class App {
     });
     $("theme").addEventListener("click", () => this.toggleTheme());
     $("open-keys").addEventListener("click", () => $("keys").showModal());
-    $("open-report").addEventListener("click", () => this.setReport(true));
-    $("close-report").addEventListener("click", () => this.setReport(false));
     $("copy-link").addEventListener("click", async () => {
       try {
         await navigator.clipboard.writeText(location.href);
@@ -312,7 +310,7 @@ class App {
       Escape: () => {
         if (this.picking.opener) this.picking.stop().focus();
         else if (this.map.lassoing) this.map.setLasso(false);
-        else if (this.state.report) this.setReport(false);
+        else if (this.state.room) this.enter(null);
         else if (this.state.other) this.compare(null);
         else if (!this.groups.leave()) this.clear();
       },
