@@ -35,7 +35,8 @@ def part_seen(encoders: Iterable[Checkpoint], source: Source) -> str | None:
     """The part that the patient was in when these were trained; None where they never saw them."""
     from clocs.training.leak_guard import seen_by
 
-    keyed, found = [f"{source.dataset}:{source.patient}"], set()
+    keyed = [f"{source.dataset}:{source.patient}"]
+    found: set[str] = set()
     digests = np.array([digest_of(np.ascontiguousarray(source.recording.digital))], np.uint64)
     fold = source.recording.fold
     for encoder in encoders:
