@@ -50,7 +50,10 @@ def run(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def with_rooms(session: Session, run: Path) -> Iterator[Served]:
+def with_rooms(session: Session, run: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    """With a part at the limit in every recording: the simulated ones have none of their own."""
+    part = Gap(100, 200, session.recording(session.codes[0], 0).leads[0])
+    monkeypatch.setattr("clocs.explorer.quality.clipped_stretches", lambda recording: [part])
     with serving(replace(session, runs=run.parent)) as made:
         yield made
 
@@ -128,14 +131,14 @@ def test_the_quality_room_counts_reasons_and_draws_what_is_to_blame(
     page.goto(f"{with_rooms.url}/?room=quality")
     section = page.locator(".quality")
     expect(section).to_contain_text("80 recordings in the store")
-    expect(section.locator(".reasons button")).to_have_count(len(facts["reasons"]))
-    if facts["reasons"]:
-        first = section.locator(".left-out button").first
-        first.click()
-        expect(section.locator(".drawing")).to_have_attribute(
-            "data-drawn", first.get_attribute("data-code") or ""
-        )
-        assert section.locator(".strips .part").count() > 0
+    assert {one["reason"]: one["count"] for one in facts["reasons"]} == {"clipped part": 80}
+    expect(section.locator(".reasons button")).to_have_text("clipped part")
+    first = section.locator(".left-out button").first
+    first.click()
+    expect(section.locator(".drawing")).to_have_attribute(
+        "data-drawn", first.get_attribute("data-code") or ""
+    )
+    expect(section.locator(".strips .part")).to_have_count(1)
     page.wait_for_selector("html[data-ready=all]")
     assert violations(page) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
@@ -150,7 +153,7 @@ def test_a_listed_recording_is_sent_with_its_parts(with_rooms: Served) -> None:
     refused = unhurried.get(f"{with_rooms.url}/api/quality/0123456789")
     assert refused.status_code == 404 and "no samples" in refused.json()["message"]
     listed = unhurried.get(f"{with_rooms.url}/api/quality").json()[0]["recordings_listed"]
-    for item in [one for one in listed if one["drawn"]][:1]:
-        answer = unhurried.get(f"{with_rooms.url}/api/quality/{item['code']}")
-        facts, arrays = unpack(answer.content)
-        assert arrays["digital"].shape[0] == len(facts["leads"])
+    answer = unhurried.get(f"{with_rooms.url}/api/quality/{listed[0]['code']}")
+    facts, arrays = unpack(answer.content)
+    assert arrays["digital"].shape[0] == len(facts["leads"])
+    assert [(one["lead"], one["kind"]) for one in facts["parts"]] == [("I", "clipped")]

@@ -3,7 +3,7 @@
 import * as api from "./api.js";
 import { $, make, sentence, svg } from "./dom.js";
 
-const WIDE = 900, STRIP = 74, COLUMNS = 900, PAGE = 50;
+const STRIP = 74, COLUMNS = 900, PAGE = 50;
 const KINDS = { gap: "no values", flat: "flat", clipped: "clipped" };
 
 export class QualityRoom {
@@ -24,7 +24,7 @@ export class QualityRoom {
   }
 
   #dataset(one) {
-    const list = make("ul", { class: "left-out", "aria-label": `Recordings of ${one.dataset}` });
+    const list = make("ul", { class: "left-out", tabindex: 0, "aria-label": `Recordings of ${one.dataset}` });
     const drawing = make("div", { class: "drawing", "aria-live": "polite" });
     const most = Math.max(1, ...one.reasons.map((reason) => reason.count));
     const choose = (reason, button) => {
@@ -67,7 +67,7 @@ export class QualityRoom {
         make("div", { class: "tools" }, make("strong", {}, item.name), make("span", { class: "quiet" }, `${item.detail}; ${signal.seconds.toFixed(1)} s${shown.length < signal.leads.length ? `, ${shown.length} of ${signal.leads.length} leads` : ""}`),
           item.patient && make("button", { type: "button", onclick: () => this.app.choose(item.patient) }, "Open the patient")),
         make("p", { class: "keys-row" }, ...[...kinds].map((kind) => make("span", { class: `key part-${kind}` }, make("i"), KINDS[kind]))),
-        strips(signal, shown, item));
+        strips(signal, shown, item, Math.max(300, drawing.clientWidth)));
       drawing.dataset.drawn = item.code;
     } catch (error) {
       drawing.replaceChildren(make("p", { class: "error", role: "alert" }, sentence(error.message)));
@@ -76,10 +76,10 @@ export class QualityRoom {
 }
 
 // One strip per lead: the trace, and behind it the parts.
-function strips(signal, leads, item) {
-  const picture = svg("svg", { class: "strips", viewBox: `0 0 ${WIDE} ${STRIP * leads.length}`, role: "img", "aria-label": `${item.name}: ${leads.join(", ")}; ${signal.parts.length} marked parts` });
+function strips(signal, leads, item, wide) {
+  const picture = svg("svg", { class: "strips", viewBox: `0 0 ${wide} ${STRIP * leads.length}`, role: "img", "aria-label": `${item.name}: ${leads.join(", ")}; ${signal.parts.length} marked parts` });
   leads.forEach((lead, i) => {
-    const trace = signal.traces.get(lead), x = (seconds) => 40 + seconds / signal.seconds * (WIDE - 44);
+    const trace = signal.traces.get(lead), x = (seconds) => 40 + seconds / signal.seconds * (wide - 44);
     let low = Infinity, high = -Infinity;
     for (const value of trace) if (value < low) low = value; // NaN is neither
     for (const value of trace) if (value > high) high = value;

@@ -28,7 +28,7 @@ export function ask(box, { name, span, mv }, answer) {
   });
   box.replaceChildren(
     make("legend", {}, "In which unit are its numbers?"),
-    make("p", {}, `The leads of ${name} span ${number(span)}${mv === null ? "" : `, which was read as ${number(mv)} mV`}. An ECG’s span ${LEAST} to ${MOST} mV, mostly 0.5 to 3 mV.`),
+    make("p", {}, `The leads of ${name} span ${number(span)}${mv === null ? "" : `, which was read as ${number(mv)} mV`}. That is far from what is usual for ECGs.`),
     choice("mV", "mV"), choice("µV", "µV"),
     choice("steps", "ADC steps,", gain, "per mV"),
     make("div", { class: "end" }, go));
