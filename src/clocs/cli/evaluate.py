@@ -13,6 +13,7 @@ import typer
 import clocs
 from clocs.cli import finetune, progress
 from clocs.cli.console import err, out, print_json
+from clocs.cli.figure_options import with_figure_style
 from clocs.cli.options import (
     Average,
     BatchSize,
@@ -43,6 +44,7 @@ from clocs.cli.options import (
 )
 from clocs.errors import SettingError
 from clocs.evaluation.protocols import PROTOCOLS, find_protocol
+from clocs.figures.style import FigureStyle
 from clocs.files import private_folder
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ EXAMPLE = "Example: clocs evaluate runs/chapman-cmsc runs/chapman-simclr chapman
 _PROTOCOLS = "; ".join(f"{name}: {row.help}" for name, row in PROTOCOLS.items()) + "."
 
 
+@with_figure_style
 def evaluate(
     paths: Annotated[
         list[Path],
@@ -136,6 +139,8 @@ def evaluate(
         Path | None, typer.Option(help="Folder for all test predictions (safetensors).")
     ] = None,
     as_json: Json = False,
+    *,
+    style: FigureStyle | None,
     **options: Any,
 ) -> None:
     """Score encoders on test patients, with a classifier trained on few labels.
@@ -209,7 +214,7 @@ def evaluate(
         private_folder(predictions)
         for name, one in _named(scored).items():
             one.predictions.save(predictions / f"{name}.safetensors")
-    written = [] if plots is None else _draw(scored[: len(checkpoints)], plots, plot_format)
+    written = [] if plots is None else _draw(scored[: len(checkpoints)], plots, plot_format, style)
     if as_json:
         found = [result.json() for result in results]
         print_json(found[0] if len(checkpoints) == 1 else found)
@@ -231,7 +236,9 @@ def command() -> Callable[..., None]:
     return with_options_of(PROTOCOLS.values(), evaluate, panel="Options of some protocols")
 
 
-def _draw(scored: list[GroupResult], folder: Path, form: str) -> list[str]:
+def _draw(
+    scored: list[GroupResult], folder: Path, form: str, style: FigureStyle | None
+) -> list[str]:
     from clocs.figures import scores
     from clocs.figures.canvas import save
 
@@ -240,7 +247,7 @@ def _draw(scored: list[GroupResult], folder: Path, form: str) -> list[str]:
     for name, one in _named(scored).items():
         for kind, draw in scores.FIGURES.items():
             written.append(f"{name}-{kind}.{form}")
-            save(draw(one.predictions), folder / written[-1])
+            save(draw(one.predictions), folder / written[-1], style=style)
     return written
 
 

@@ -11,9 +11,11 @@ import typer
 import clocs
 from clocs.cli.console import err, print_json
 from clocs.cli.console import out as console
+from clocs.cli.figure_options import with_figure_style
 from clocs.cli.options import FIGURES, Json, pairs_of
 from clocs.cli.patients import LeadNames, Rate, Unit
 from clocs.errors import SettingError
+from clocs.figures.style import FigureStyle
 
 EXAMPLE = "Example: clocs explain rhythm.safetensors ecg.hea --out explanation.png"
 _SUFFIXES = (*FIGURES, ".json")
@@ -25,6 +27,7 @@ def _known(path: Path) -> Path:
     return path
 
 
+@with_figure_style
 def explain(
     model: Annotated[
         Path,
@@ -50,6 +53,8 @@ def explain(
     unit: Unit = None,
     lead_names: LeadNames = None,
     as_json: Json = False,
+    *,
+    style: FigureStyle | None,
 ) -> None:
     """Show which part of an ECG drove a prediction, on ECG paper.
 
@@ -77,7 +82,7 @@ def explain(
         from clocs.figures.canvas import save
         from clocs.figures.explanation import explanation_paper
 
-        save(explanation_paper(made), out)
+        save(explanation_paper(made), out, style=style)
     facts = {k: v for k, v in made.facts().items() if k != "attribution"}
     if as_json:
         print_json({"file": str(out)} | facts)

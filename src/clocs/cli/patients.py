@@ -10,10 +10,12 @@ import typer
 import clocs
 from clocs.cli.console import err, print_json
 from clocs.cli.console import out as console
+from clocs.cli.figure_options import with_figure_style
 from clocs.cli.messages import print_problems
 from clocs.cli.options import CohortFile, Device, Json, SplitSeed, figure_name, names_of, pairs_of
 from clocs.cli.progress import bar
 from clocs.errors import SettingError
+from clocs.figures.style import FigureStyle
 
 if TYPE_CHECKING:
     from clocs.patients.build_index import Indexed
@@ -135,6 +137,7 @@ def embed(
 
 
 @app.command(epilog="Example: clocs distances runs/chapman-cmsc physionet2020 --plot distances.png")
+@with_figure_style
 def distances(
     checkpoint: CheckpointPath,
     store: Annotated[Path, typer.Argument(help="Store made by `clocs prepare`.")],
@@ -150,6 +153,8 @@ def distances(
     ] = None,
     device: Device = None,
     as_json: Json = False,
+    *,
+    style: FigureStyle | None,
 ) -> None:
     """Compare distances between frames of one patient and of different patients (figure 6)."""
     if plot is not None:
@@ -172,7 +177,7 @@ def distances(
         title = f"{found.method} on {found.store}, {found.split} patients"
         name = "Euclidean" if metric == "euclidean" else "cosine"
         panels = {"": (found.distances.intra, found.distances.inter)}
-        save(distance_histograms(panels, title=title, metric=name), plot)
+        save(distance_histograms(panels, title=title, metric=name), plot, style=style)
     if as_json:
         print_json(found.json() | {"plot": None if plot is None else str(plot)})
         return

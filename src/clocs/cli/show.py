@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clocs.cli import console
+from clocs.cli.figure_options import with_figure_style
 from clocs.cli.options import Json, Leads, SplitSeed, figure_name, names_of
 from clocs.errors import SettingError
+from clocs.figures.style import FigureStyle
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,6 +39,7 @@ RecordingId = Annotated[
 
 
 @app.command(epilog="Example: clocs show perturbations chapman --out perturbations.png")
+@with_figure_style
 def perturbations(
     store: StorePath,
     out: Out = Path("perturbations.png"),
@@ -52,6 +55,8 @@ def perturbations(
     ] = None,
     seed: Annotated[int, typer.Option(help="Random seed for the perturbations.", min=0)] = 68,
     as_json: Json = False,
+    *,
+    style: FigureStyle | None,
 ) -> None:
     """Draw a frame, each perturbation of it and their spectrograms (the paper's appendix B)."""
     from clocs.figures.perturbations import APPENDIX_B, first_frame, show_perturbations
@@ -69,16 +74,19 @@ def perturbations(
         title=f"Recording {chosen.id}, lead {name}",
         seed=seed,
     )
-    _finish(figure, out, as_json, recording=chosen.id, lead=name, seed=seed)
+    _finish(figure, out, as_json, style, recording=chosen.id, lead=name, seed=seed)
 
 
 @app.command(epilog="Example: clocs show views chapman --out views.png")
+@with_figure_style
 def views(
     store: StorePath,
     out: Out = Path("views.png"),
     recording: RecordingId = None,
     leads: Leads = None,
     as_json: Json = False,
+    *,
+    style: FigureStyle | None,
 ) -> None:
     """Draw how CMSC, CMLC and CMSMLC take views of one recording (the paper's figure 1)."""
     from clocs.figures.views import show_views
@@ -90,12 +98,13 @@ def views(
     seconds = max(n * frame_for(opened.manifest, segments=n).seconds for n in (1, 2))
     chosen = _recording(opened, recording, names, seconds)
     figure = show_views(chosen, dataset=opened.manifest, leads=names)
-    _finish(figure, out, as_json, recording=chosen.id, leads=list(names))
+    _finish(figure, out, as_json, style, recording=chosen.id, leads=list(names))
 
 
 @app.command(
     epilog="Example: clocs show similarity chapman --checkpoint runs/chapman-cmsc --out batch.png"
 )
+@with_figure_style
 def similarity(
     store: StorePath,
     checkpoint: Annotated[
@@ -109,6 +118,8 @@ def similarity(
     seed: Annotated[int, typer.Option(help="Random seed for the batch.", min=0)] = 0,
     split_seed: SplitSeed = 0,
     as_json: Json = False,
+    *,
+    style: FigureStyle | None,
 ) -> None:
     """Draw the similarities of a batch of test patients (the paper's figure 2)."""
     from clocs.figures.similarity import show_similarity
@@ -128,7 +139,7 @@ def similarity(
         frames = make_frames(opened, spec=spec, leads=leads, split_seed=split_seed)
     figure = show_similarity(loaded, frames, method=name, batch=batch, seed=seed)
     facts = {"method": name, "batch": batch, "seed": seed, "leads": list(frames.leads)}
-    _finish(figure, out, as_json, **facts)
+    _finish(figure, out, as_json, style, **facts)
 
 
 def _recording(store: Store, which: str | None, leads: Sequence[str], seconds: float) -> Recording:
@@ -145,11 +156,13 @@ def _recording(store: Store, which: str | None, leads: Sequence[str], seconds: f
     )
 
 
-def _finish(figure: Figure, out: Path, as_json: bool, **facts: Any) -> None:
+def _finish(
+    figure: Figure, out: Path, as_json: bool, style: FigureStyle | None, **facts: Any
+) -> None:
     from clocs.figures.canvas import save
 
     out.parent.mkdir(parents=True, exist_ok=True)
-    save(figure, out)
+    save(figure, out, style=style)
     if as_json:
         console.print_json({"file": str(out), **facts})
     else:

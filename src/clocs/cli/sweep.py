@@ -15,8 +15,10 @@ import typer
 import clocs
 from clocs.cli import pretrain, progress
 from clocs.cli.console import err, out, print_json
+from clocs.cli.figure_options import with_figure_style
 from clocs.cli.options import Json, folds_of, names_of, typed
 from clocs.errors import SettingError
+from clocs.figures.style import FigureStyle
 
 if TYPE_CHECKING:
     from clocs.experiments.sweep.record import Trial
@@ -36,6 +38,7 @@ _PLAIN: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@with_figure_style
 def sweep(
     stores: Annotated[
         list[Path],
@@ -81,6 +84,8 @@ def sweep(
         ),
     ] = None,
     as_json: Json = False,
+    *,
+    style: FigureStyle | None,
     **options: Any,
 ) -> None:
     """Pre-train with many settings, score each on validation patients, and compare them.
@@ -110,6 +115,7 @@ def sweep(
             score=score,
             score_on=score_on,
             ray=ray,
+            style=style,
             on_trial=show,
             **given,
         )

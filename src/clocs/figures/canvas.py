@@ -17,6 +17,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from clocs.errors import SettingError
+from clocs.figures.style import FigureStyle
 from clocs.files import PRIVATE, write_atomic
 
 DPI: Final = 150
@@ -57,18 +58,26 @@ def hide_frame(axes: Axes) -> None:
     axes.tick_params(labelsize=9)
 
 
-def save(figure: Figure, path: str | os.PathLike[str], *, mode: int = PRIVATE) -> None:
+def save(
+    figure: Figure,
+    path: str | os.PathLike[str],
+    *,
+    mode: int = PRIVATE,
+    style: FigureStyle | None = None,
+) -> None:
     """Write a figure as PNG at 150 dpi, as SVG or as PDF, by the suffix of its name.
 
     On any interruption the old file stays. Figures may show patients: only their owner can read
-    them, unless `mode` says more.
+    them, unless `mode` says more. `style` changes size and font.
 
     Raises:
-        SettingError: If the name has another suffix.
+        SettingError: If the name has another suffix, or a font is not installed.
     """
     suffix = Path(path).suffix.lower()
     if suffix not in _METADATA:
         raise SettingError(f"{path} is no figure; give a name that ends in {', '.join(SUFFIXES)}")
+    if style is not None:
+        style.apply(figure)
     buffer = io.BytesIO()
     # Text in a PDF stays text (TrueType), which journals ask for.
     with matplotlib.rc_context({"svg.hashsalt": "clocs", "pdf.fonttype": 42}):

@@ -26,6 +26,7 @@ from clocs.experiments.sweep.trial_run import (
     ended_trials,
     expect_labels,
 )
+from clocs.figures.style import FigureStyle
 from clocs.locks import locked
 from clocs.store.store import Store, as_store, expect_different_stores
 
@@ -96,6 +97,7 @@ def sweep(
     score_on: Store | Path | str | None = None,
     device: str | None = None,
     ray: str | None = None,
+    style: FigureStyle | None = None,
     on_trial: Callable[[Trial, int], None] = lambda trial, total: None,
     **options: Any,
 ) -> Sweep:
@@ -119,6 +121,7 @@ def sweep(
         device: 'cpu', 'cuda' …; the best available by default.
         ray: Run trials on a Ray cluster: 'auto' for the one of this machine, or HOST:PORT. Stores
             and `out` are on a disk that all its machines share.
+        style: Size and font of the figure.
         on_trial: Called with every trial that has ended, and with the number of all.
         options: Of `clocs.pretrain`, for all trials.
 
@@ -194,7 +197,7 @@ def sweep(
         record.write_table(folder, found.trials)
         if found.best.score is None:
             raise TrainingError(f"all {len(known)} trials failed; the first: {known[0].error}")
-        _draw(found)
+        _draw(found, style)
     return found
 
 
@@ -222,7 +225,7 @@ def _rank(trial: Trial, score: Score) -> tuple[bool, float, int]:
     return trial.score is None, -value if score == "auc" else value, trial.number
 
 
-def _draw(found: Sweep) -> None:
+def _draw(found: Sweep, style: FigureStyle | None) -> None:
     from clocs.figures.canvas import save
     from clocs.figures.sweep import ScoredTrial, SweepPanel, sweep_figure
 
@@ -238,6 +241,6 @@ def _draw(found: Sweep) -> None:
         )
         for one in found.space
     ]
-    figure = sweep_figure(panels, f"{TITLES[found.score]}, validation patients")
     for name in FIGURES:
-        save(figure, found.folder / name)
+        figure = sweep_figure(panels, f"{TITLES[found.score]}, validation patients")
+        save(figure, found.folder / name, style=style)
