@@ -6,20 +6,24 @@ import struct
 from pathlib import Path
 
 import click
+import numpy as np
 import pytest
 import typer
+from matplotlib.text import Text
 
 from clocs.cli.main import app
 from clocs.errors import ClocsWarning, SettingError
 from clocs.figures.canvas import hide_frame, new_figure, save
+from clocs.figures.ecg_paper import ecg_paper
 from clocs.figures.style import FigureStyle
+from clocs.recording import Recording
 
 DRAWING = ("show views", "show similarity", "show perturbations", "distances", "explain",
            "evaluate", "sweep")  # fmt: skip
 
 
 def pixels(path: Path) -> tuple[int, int]:
-    return struct.unpack(">II", path.read_bytes()[16:24])  # type: ignore[return-value]
+    return struct.unpack(">II", path.read_bytes()[16:24])
 
 
 @pytest.mark.parametrize(
@@ -49,11 +53,11 @@ def test_a_saved_figure_has_the_size_and_the_text_that_were_asked_for(tmp_path: 
     width, height = pixels(tmp_path / "one.png")
     assert abs(width - 89 / 25.4 * 150) <= 1 and abs(height - width / 2) <= 1
     label = axes.get_xticklabels()[0]
-    assert axes.xaxis.label.get_size() == label.get_size() == pytest.approx(6)
-    assert axes.title.get_size() == pytest.approx(8)
+    assert axes.xaxis.label.get_fontsize() == label.get_fontsize() == pytest.approx(6)
+    assert axes.title.get_fontsize() == pytest.approx(8)
     legend = axes.get_legend()
-    assert legend is not None and legend.get_texts()[0].get_size() == pytest.approx(6)
-    assert axes.title.get_family() == label.get_family() == ["DejaVu Serif"]
+    assert legend is not None and legend.get_texts()[0].get_fontsize() == pytest.approx(6)
+    assert axes.title.get_fontfamily() == label.get_fontfamily() == ["DejaVu Serif"]
 
 
 def test_text_that_does_not_fit_is_told(tmp_path: Path) -> None:
@@ -78,3 +82,26 @@ def test_every_command_that_draws_takes_size_and_font(name: str) -> None:
         command = command.commands[word]
     known = {option for parameter in command.params for option in parameter.opts}
     assert {"--size", "--font", "--font-size"} <= known
+
+
+def test_small_paper_has_a_footer_of_two_lines_and_the_squares_that_can_be_seen() -> None:
+    recording = Recording(
+        id="one", patient="one", leads=("II",), rate=100, digital=np.zeros((1, 1000), np.int16),
+        gain=np.ones(1), baseline=np.zeros(1, np.int32), unit="mV",
+    )  # fmt: skip
+    figure = ecg_paper(recording, note="Orange speaks for AFIB, blue against it. Not a diagnosis.")
+    FigureStyle("89mm").apply(figure)
+    foot = {one.get_gid(): one for one in figure.findobj(Text) if isinstance(one, Text)}
+    scale, note = foot["scale"], foot["note"]
+    assert scale.get_text() == "squares: 200 ms and 0.5 mV"
+    assert 0 <= note.get_window_extent().y0 < note.get_window_extent().y1
+    assert not note.get_window_extent().overlaps(scale.get_window_extent())
+
+
+def test_titles_that_run_into_each_other_are_told() -> None:
+    figure = new_figure(6, 3)
+    for axes in figure.subplots(1, 2):
+        axes.set_title("half of the width of it", loc="left")
+    FigureStyle().apply(figure)
+    with pytest.warns(ClocsWarning, match="does not fit"):
+        FigureStyle("60mm", font_size=9).apply(figure)

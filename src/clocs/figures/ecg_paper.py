@@ -107,7 +107,7 @@ def ecg_paper(
             axes.plot(pulse, height, color=COLOURS["trace"], linewidth=0.75, gid="calibration")
     scale = "25 mm/s    10 mm/mV" if physical else "25 mm/s    arbitrary units"
     _write(axes, _MARGIN, _FOOT / 2, scale, va="center", size=8, gid="scale")
-    _write(axes, width - _MARGIN, _FOOT / 2, note, va="center", ha="right", size=8)
+    _write(axes, width - _MARGIN, _FOOT / 2, note, va="center", ha="right", size=8, gid="note")
     heading = recording.id if title is None else title
     _write(axes, _MARGIN, _FOOT + paper + _HEAD / 2, heading, va="center", size=10, weight="bold")
     return figure
