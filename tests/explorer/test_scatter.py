@@ -9,7 +9,7 @@ BOTH = """async () => {
     const scatter = new Scatter(document.createElement("canvas"), kind);
     scatter.resize(500, 400);
     const place = i => [Math.sin(i) * (i % 70), Math.cos(i * 7) * (i % 50)];
-    const ink = i => i % 4 === 3 ? (i >> 2) % 6 : (i * 37) % 256;
+    const ink = i => i % 4 === 3 ? [0, 1, 2, 3, 4, 5, 8][(i >> 2) % 7] : (i * 37) % 256;
     scatter.setPlaces(Float32Array.from(Array.from({length: 3000}, (_, i) => place(i)).flat()));
     scatter.setLook(Uint8Array.from({length: 12000}, (_, i) => ink(i)));
     scatter.fit();

@@ -7,11 +7,20 @@ from pydantic import BaseModel
 from clocs.explorer.patient_map import ProjectionState
 
 
+class LabelName(BaseModel):
+    label: str
+    name: str  # in words
+    synonyms: list[str]
+    code: str  # SNOMED CT; '' where there is none
+    datasets: list[str]  # that use it
+
+
 class SessionFacts(BaseModel):
     title: str
     patients: int
     datasets: list[str]
     labels: list[str]
+    label_names: list[LabelName]  # of the labels, in their order
     splits: list[str]
     sexes: list[str]
     unknown_age: int

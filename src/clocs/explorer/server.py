@@ -48,6 +48,7 @@ Explained = Annotated[
 Label = Annotated[str | None, Query(max_length=100, description="Only patients with this label.")]
 Age = Annotated[float | None, Query(ge=0, le=150, allow_inf_nan=False, description="Years.")]
 Sex = Annotated[Literal["female", "male"] | None, Query(description="Only this sex.")]
+Kind = Annotated[Literal["pca", "umap"] | None, Query(description="Projection.")]
 Part = Annotated[Literal["train", "validation", "test"] | None, Query(description="Only it.")]
 
 
@@ -105,9 +106,9 @@ def _add_session(app: FastAPI, session: Session) -> None:
         return _binary(session.map())
 
     @app.get("/api/positions", responses=_BINARY, response_class=Response)
-    def positions() -> Response:
-        """Positions only, packed."""
-        return _binary(session.positions())
+    def positions(kind: Kind = None) -> Response:
+        """Positions only, packed; on request of the other projection than the map's."""
+        return _binary(session.positions(kind))
 
     @app.get("/api/projection")
     def projection() -> ProjectionState:

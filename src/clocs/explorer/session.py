@@ -18,9 +18,16 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from clocs.datasets.label_names import label_name
 from clocs.errors import ClocsError, SettingError
 from clocs.explorer.cohort_folder import CohortFolder
-from clocs.explorer.patient_map import UNKNOWN_AGE, Projection, label_names, map_columns
+from clocs.explorer.patient_map import (
+    UNKNOWN_AGE,
+    Projection,
+    label_names,
+    map_columns,
+    pca,
+)
 from clocs.explorer.predictors import Predictors
 from clocs.explorer.pseudonyms import pseudonyms
 from clocs.explorer.reference_distances import ReferenceDistances
@@ -83,6 +90,17 @@ class Session:
         return label_names(self.embeddings.rows, first)
 
     @cached_property
+    def label_names(self) -> list[dict[str, Any]]:
+        """What each label means, and in which datasets it is used."""
+        rows = self.embeddings.rows.select("dataset", "labels")
+        pairs = set(rows.explode("labels").drop_nulls().unique().iter_rows())
+        used = {label: sorted(d for d, own in pairs if own == label) for label in self.labels}
+        return [
+            vars(label_name(label, datasets[0] if datasets else "")) | {"datasets": datasets}
+            for label, datasets in used.items()
+        ]
+
+    @cached_property
     def columns(self) -> dict[str, NDArray[Any]]:
         """One value per patient: what the map is coloured and filtered by."""
         rows = self.embeddings.rows
@@ -100,6 +118,7 @@ class Session:
             "patients": len(self.embeddings),
             "datasets": self.datasets,
             "labels": self.labels,
+            "label_names": self.label_names,
             "splits": [*PARTS, "unknown"] if self.show_ids else [],
             "sexes": SEXES,
             "unknown_age": UNKNOWN_AGE,
@@ -136,9 +155,13 @@ class Session:
         shown = {k: v for k, v in self.columns.items() if k != "split" or self.show_ids}
         return pack({"projection": vars(state)}, arrays | shown)
 
-    def positions(self) -> bytes:
-        """Positions only, packed, for when UMAP has finished."""
+    def positions(self, kind: str | None = None) -> bytes:
+        """Positions only, packed: of this projection, or of the map's, once UMAP has finished."""
         positions, state = self.projection.now()
+        if kind == "pca" and state.kind != "pca":
+            positions = pca(self.embeddings.vectors)
+        elif kind is not None and kind != state.kind:
+            raise SettingError("UMAP has not finished; the map shows PCA until then")
         return pack({"projection": vars(state)}, {"positions": positions})
 
     # One patient

@@ -12,6 +12,8 @@ export function read() {
     layout: one("layout", ["clinical", "stacked", "beat"]), gain: Number(one("gain", ["10", "5", "20"])), speed: Number(one("speed", ["25", "50"])),
     overlay: query.has("overlay"),
     colour: query.get("colour") ?? "labels", lasso: lasso.length > 2 ? lasso : null, hidden, room: query.get("room") ?? (query.has("report") ? "results" : null), cohort: query.get("cohort")?.slice(0, 60) || null,
+    on: ["pca", "umap"].includes(query.get("on")) ? query.get("on") : null, // the projection that the lasso was drawn on
+    search: (query.get("find") ?? "").slice(0, 500), bars: query.has("histograms"), contours: query.has("contours"), naming: query.has("names") ? query.get("names") !== "off" : null,
   };
 }
 
@@ -27,8 +29,13 @@ export function write(state, off, push) {
   if (state.speed !== 25) query.set("speed", state.speed);
   if (state.colour !== "labels") query.set("colour", state.colour);
   if (state.lasso) query.set("lasso", state.lasso.map((p) => p.join(",")).join(";"));
+  if (state.lasso && state.on) query.set("on", state.on);
   if (state.room) query.set("room", state.room);
   if (state.cohort) query.set("cohort", state.cohort);
+  if (state.search) query.set("find", state.search);
+  if (state.bars) query.set("histograms", "");
+  if (state.contours) query.set("contours", "");
+  if (state.naming !== null) query.set("names", state.naming ? "on" : "off");
   for (const [field, values] of Object.entries(off)) for (const value of values) query.append("hide", `${field}:${value}`);
   const text = query.toString(), address = text ? `/?${text}` : "/";
   if (address === location.pathname + location.search) return;

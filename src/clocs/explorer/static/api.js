@@ -22,7 +22,7 @@ const binary = async (path, options) => unpack(await (await request(path, option
 
 export const session = () => json("/api/session");
 export const map = () => binary("/api/map");
-export const positions = () => binary("/api/positions");
+export const positions = (kind) => binary(`/api/positions${kind ? `?kind=${kind}` : ""}`);
 export const projection = () => json("/api/projection");
 export const distances = () => json("/api/distances");
 export const names = () => json("/api/names");

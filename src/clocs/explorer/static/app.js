@@ -3,14 +3,20 @@
 import * as address from "./address.js";
 import * as api from "./api.js";
 import { Compare } from "./compare.js";
-import { $, make, save, segments, sentence, toast } from "./dom.js";
-import { Fields, symbol } from "./fields.js";
+import { $, make, save, sentence, toast } from "./dom.js";
+import { Fields } from "./fields.js";
+import { Filter } from "./filter.js";
 import { Groups } from "./groups.js";
+import { Histograms } from "./histograms.js";
+import { press } from "./keys.js";
+import { Legend } from "./legend.js";
 import { List } from "./list.js";
 import { PatientMap } from "./map.js";
+import { caption, overlay } from "./overlay.js";
 import { Detail } from "./patient.js";
 import { Picking } from "./pick.js";
 import { Rooms } from "./rooms.js";
+import { Search } from "./search.js";
 import * as upload from "./upload.js";
 
 const THEME = "clocs-theme";
@@ -24,6 +30,11 @@ class App {
     this.map = new PatientMap($("map"), $("points"), $("marks"), $("tip"));
     this.list = new List(this);
     this.groups = new Groups(this);
+    this.filter = new Filter(this);
+    this.legend = new Legend(this);
+    this.search = new Search(this);
+    this.histograms = new Histograms(this);
+    $("histograms-box").open = this.state.bars;
   }
 
   async start() {
@@ -34,7 +45,10 @@ class App {
     this.columns = everyone.arrays;
     this.digits = this.columns.codes.shape[1];
     this.rows = null;
+    this.kind = everyone.facts.projection.kind;
     this.fields = new Fields(session, this.columns);
+    $("search").value = this.state.search;
+    this.filter.setText(this.state.search);
     if (!this.fields.all[this.state.colour]) this.state.colour = "labels";
     for (const [field, value] of this.state.hidden) this.fields.off[field]?.add(value);
     $("summary").textContent = [session.title, `${session.patients.toLocaleString()} patients`].filter(Boolean).join(" · ");
@@ -46,9 +60,9 @@ class App {
     await this.map.drawn();
     document.documentElement.dataset.ready = "map";
     [this.histogram, this.names] = await Promise.all([api.distances(), session.show_ids ? api.names() : null]);
+    if (this.names && this.filter.clauses.some((one) => one.field === "patient")) this.recolour();
     await this.show();
     document.documentElement.dataset.ready = "all";
-    this.kind = everyone.facts.projection.kind;
     this.#follow(everyone.facts.projection);
   }
 
@@ -97,8 +111,8 @@ class App {
     this.show({ push: true });
   }
 
-  group(polygon) {
-    Object.assign(this.state, { patient: null, upload: null, other: null, lasso: polygon, cohort: null });
+  group(polygon, on = this.kind) {
+    Object.assign(this.state, { patient: null, upload: null, other: null, lasso: polygon, on, cohort: null });
     this.show({ push: true });
   }
 
@@ -116,7 +130,7 @@ class App {
   // Layout, gain, speed or overlay of the ECG paper.
   setPaper(change) {
     Object.assign(this.state, change);
-    address.write(this.state, this.fields.off, false);
+    this.writeAddress();
   }
 
   enter(room) {
@@ -151,9 +165,11 @@ class App {
     const { state } = this;
     const clean = { selected: -1, near: [], visitor: null, polygon: null };
     this.near = [];
+    const greyed = this.lassoed?.only;
+    this.lassoed = null; // {rows, only}
+    if (greyed) this.recolour();
     if (state.lasso) {
-      this.map.mark({ ...clean, polygon: state.lasso });
-      this.detail.showGroup(this.map.scatter.inside(state.lasso));
+      await this.#showGroup(clean);
     } else if (state.upload) {
       this.map.mark(clean);
       const found = await this.detail.showUpload(state.upload);
@@ -178,47 +194,58 @@ class App {
     this.map.mark({ ...marks, near: near.map((n) => n.row) });
   }
 
-  // The rows of patients who are not hidden.
-  shownRows() { return Array.from({ length: this.session.patients }, (_, row) => row).filter((row) => this.look[4 * row + 3]); }
-
-  // The map's colours and the legend
-
-  recolour() {
-    const { look, shown } = this.fields.look(this.state.colour);
-    this.look = look;
-    this.map.setLook(look);
-    this.shown = shown;
-    this.#legend();
-    this.list.update();
-    address.write(this.state, this.fields.off, false);
-    if (this.state.lasso && this.shownKey) this.detail.showGroup(this.map.scatter.inside(this.state.lasso));
+  // A lasso finds the same patients on whichever projection the map shows; on another than its own they
+  // alone have colours.
+  async #showGroup(clean) {
+    const { lasso, on } = this.state, own = !on || on === this.kind;
+    this.map.mark({ ...clean, polygon: own ? lasso : null });
+    try {
+      const places = own ? undefined : (await api.positions(on)).arrays.positions;
+      if (lasso !== this.state.lasso) return;
+      const rows = this.map.scatter.inside(lasso, places), only = own ? null : new Uint8Array(this.session.patients);
+      if (only) for (const row of rows) only[row] = 1;
+      this.lassoed = { rows, only };
+      this.recolour();
+    } catch (error) {
+      this.detail.showProblem(error);
+    }
   }
 
-  #legend() {
-    const { fields, state } = this, field = fields.all[state.colour], off = fields.off[state.colour];
-    segments($("colour-by"), fields.names.map((name) => [name, fields.all[name].title]), state.colour, (name) => {
-      state.colour = name;
-      this.recolour();
-    });
-    const listed = field.values.map((value, i) => ({ value, count: field.counts[i] })).filter(({ count }) => count);
-    const before = document.activeElement?.closest("#legend") && document.activeElement.dataset.value;
-    $("legend").replaceChildren(...listed.map(({ value, count }) => make("button", {
-      type: "button", "data-value": value.value, "aria-pressed": String(!off.has(value.value)), title: "Click to show or hide. Double-click to show only this.",
-      onclick: (event) => {
-        if (event.detail === 2) { // double click: show only this value, or all again
-          const others = listed.map((one) => one.value.value).filter((name) => name !== value.value);
-          const alone = others.every((name) => off.has(name));
-          off.clear();
-          if (!alone) others.forEach((name) => off.add(name));
-        } else if (!off.delete(value.value)) off.add(value.value);
-        this.recolour();
-      },
-    }, symbol(value.shape, fields.paint(value)), value.value, make("small", {}, count.toLocaleString()))),
-    ...(Object.values(fields.off).some((set) => set.size) ? [make("button", { type: "button", id: "show-all", onclick: () => {
-      for (const set of Object.values(fields.off)) set.clear();
-      this.recolour();
-    } }, `Show all (now ${this.shown.toLocaleString()} of ${this.session.patients.toLocaleString()})`)] : []));
-    if (before) $("legend").querySelector(`[data-value="${CSS.escape(before)}"]`)?.focus();
+  // The patients inside the lasso who are not filtered out.
+  lassoRows() { return this.lassoed.rows.filter((row) => !this.filter.failed[row]); }
+
+  // The map's colours and everything else that depends on who is filtered out
+
+  // The rows of those who are not, in this order.
+  shownRows(order) {
+    const { failed } = this.filter, rows = [];
+    for (let k = 0; k < failed.length; k++) {
+      const i = order ? order[k] : k;
+      if (!failed[i]) rows.push(i);
+    }
+    return rows;
+  }
+
+  colourBy(name) {
+    this.state.colour = name;
+    this.recolour();
+  }
+
+  writeAddress() { address.write(this.state, this.fields.off, false); }
+
+  recolour() {
+    const { state, filter, fields } = this;
+    filter.apply();
+    this.shown = filter.shown;
+    this.look = fields.look(state.colour, filter.failed, filter.wanted, this.lassoed?.only);
+    this.map.setLook(this.look);
+    this.map.setOverlay(overlay(this));
+    this.legend.update();
+    this.histograms.update();
+    this.search.update();
+    this.list.update();
+    this.writeAddress();
+    if (state.lasso && this.lassoed) this.detail.showGroup(this.lassoRows());
   }
 
   // Switch to UMAP when it is ready
@@ -240,6 +267,7 @@ class App {
     this.columns.positions = arrays.positions;
     this.map.touched = false;
     this.map.setPlaces(arrays.positions);
+    this.recolour();
     if (this.state.upload || this.state.lasso) { this.shownKey = null; this.show(); }
   }
 
@@ -254,10 +282,14 @@ class App {
     $("map-in").addEventListener("click", () => map.zoom(1.5));
     $("map-out").addEventListener("click", () => map.zoom(1 / 1.5));
     $("map-fit").addEventListener("click", () => map.fit());
-    $("map-png").addEventListener("click", async () => {
-      const field = this.fields.all[this.state.colour], off = this.fields.off[this.state.colour];
-      const legend = field.values.filter((value, i) => field.counts[i] && !off.has(value.value)).map((value) => [value.value, this.fields.paint(value)]);
-      save("map.png", await map.picture(`${$("summary").textContent} · ${field.title.toLowerCase()}`, legend));
+    $("map-png").addEventListener("click", async () => save("map.png", await map.picture(...caption(this))));
+    $("show-names").addEventListener("click", () => {
+      this.state.naming = $("show-names").getAttribute("aria-pressed") !== "true";
+      this.recolour();
+    });
+    $("show-contours").addEventListener("click", () => {
+      this.state.contours = !this.state.contours;
+      this.recolour();
     });
     $("theme").addEventListener("click", () => this.toggleTheme());
     $("open-keys").addEventListener("click", () => $("keys").showModal());
@@ -275,10 +307,11 @@ class App {
       if (!this.fields.all[this.state.colour]) this.state.colour = "labels";
       for (const set of Object.values(this.fields.off)) set.clear();
       for (const [field, value] of this.state.hidden) this.fields.off[field]?.add(value);
-      this.recolour();
+      $("histograms-box").open = this.state.bars;
+      this.search.set(this.state.search);
       this.show();
     });
-    document.addEventListener("keydown", (event) => this.#key(event));
+    document.addEventListener("keydown", (event) => press(this, event));
     upload.listen(this);
   }
 
@@ -292,32 +325,6 @@ class App {
     this.comparison.view?.draw();
     this.shownKey = null;
     this.show();
-  }
-
-  #key(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
-    if (/^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName) && event.key !== "Escape") return;
-    const actions = {
-      "?": () => $("keys").showModal(),
-      "/": () => this.list.open(),
-      m: () => $("map").focus(),
-      e: () => (document.querySelector("#compare:not([hidden]) canvas") ?? $("ecg"))?.focus(),
-      n: () => this.detail.box.querySelector(".neighbours .open")?.focus(),
-      l: () => this.map.setLasso(!this.map.lassoing),
-      u: () => this.session?.uploads && $("open-upload").click(),
-      t: () => this.toggleTheme(),
-      c: () => (this.state.other ? this.comparison : this.detail).view?.measure(),
-      Escape: () => {
-        if (this.picking.opener) this.picking.stop().focus();
-        else if (this.map.lassoing) this.map.setLasso(false);
-        else if (this.state.room) this.enter(null);
-        else if (this.state.other) this.compare(null);
-        else if (!this.groups.leave()) this.clear();
-      },
-    };
-    if (!actions[event.key] || !this.session) return;
-    event.preventDefault();
-    actions[event.key]();
   }
 }
 

@@ -34,8 +34,8 @@ export function distanceKey(histogram) {
   const key = (kind, text) => make("span", { class: `key ${kind}` }, make("i"), text);
   const mean = (kind) => (histogram[`${kind}_mean`] === null ? "" : ` (mean ${histogram[`${kind}_mean`].toFixed(2)})`);
   return make("div", { class: "keys-row" },
-    histogram.intra.length && key("intra", `Same patient${mean("intra")}`),
-    histogram.inter.length && key("inter", `Different patients${mean("inter")}`),
+    histogram.intra.length > 0 && key("intra", `Same patient${mean("intra")}`),
+    histogram.inter.length > 0 && key("inter", `Different patients${mean("inter")}`),
     histogram.separability !== null && make("span", {}, `Same patient closer in ${(100 * histogram.separability).toFixed(0)} % of comparisons`));
 }
 

@@ -2,43 +2,48 @@
 
 import { colour, svg } from "./dom.js";
 
-const AGES = [[0, 20], [20, 30], [30, 40], [40, 50], [50, 60], [60, 70], [70, 80], [80, 255]];
+export const AGES = [[0, 20], [20, 30], [30, 40], [40, 50], [50, 60], [60, 70], [70, 80], [80, 255]];
+export const RATES = [[1, 40], [40, 50], [50, 60], [60, 70], [70, 80], [80, 90], [90, 100], [100, 120], [120, 150], [150, 512]];
 // Viridis, which is safe for colour blindness; without its pale end, and lighter on dark backgrounds.
 const RAMP = ["#440154", "#472f7d", "#39568c", "#2a788e", "#1f988b", "#35b779", "#73d055", "#b5cc18"];
 const DARK_RAMP = ["#9a72e0", "#7585d8", "#4f97cf", "#35a9c0", "#2fbda2", "#4fcf83", "#8ade5c", "#d4e93a"];
 const SHAPES = ["disc", "diamond", "square", "triangle", "ring"];
 export const NONE = "unknown";
+export const UNLABELLED = "no label";
+export const GREY = 8; // the kind of a point that is filtered out: below all others, a disc
+
+const dark = () => document.documentElement.dataset.theme === "dark";
+const ramp = () => (dark() ? DARK_RAMP : RAMP);
 
 export class Fields {
   constructor(session, columns) {
     this.session = session;
     this.columns = columns;
     this.off = {}; // field -> set of hidden values
-    const dark = () => document.documentElement.dataset.theme === "dark";
-    const pick = (i) => ({ ink: `c${i % 7}`, shape: Math.floor(i / 7) % SHAPES.length });
+    // The first fourteen differ in colour, and those of the same hue in shape.
+    const pick = (i) => ({ ink: `${Math.floor(i / 7) % 2 ? "d" : "c"}${i % 7}`, shape: Math.floor(i / 7) % SHAPES.length });
     const none = { value: NONE, ink: "none", shape: 0 };
-    const known = (list, extra) => [...list, extra];
+    const bands = (edges, last) => [...edges.map(([low, high], i) => ({
+      value: high === last ? `${low} and over` : i ? `${low}–${high - 1}` : `under ${high}`, low, high: high - 1,
+      get paint() { return mixed((i + 0.5) / edges.length); }, shape: 0,
+    })), none];
     this.all = {
       labels: {
         title: "Diagnosis",
-        values: known(session.labels.map((value, i) => ({ value, ...pick(i) })), { ...none, value: "no label" }),
+        values: [...session.labels.map((value, i) => ({ value, ...pick(i), ...session.label_names[i] })), { ...none, value: UNLABELLED }],
       },
       ...session.splits.length && { split: { title: "Split", values: session.splits.map((value, i) => (value === NONE ? none : { value, ink: ["c5", "c1", "c3"][i], shape: 0 })) } },
-      age: {
-        title: "Age",
-        values: known(AGES.map(([low, high], i) => ({
-          value: high === 255 ? `${low} and over` : low ? `${low}–${high - 1}` : `under ${high}`,
-          get paint() { return (dark() ? DARK_RAMP : RAMP)[i]; }, shape: 0,
-        })), none),
-      },
+      age: { title: "Age", unit: "years", values: bands(AGES, 255), numbers: columns.age, unknown: session.unknown_age },
+      heart_rate: { title: "Heart rate", unit: "bpm", values: bands(RATES, 512), numbers: columns.heart_rate, unknown: 0 },
       sex: { title: "Sex", values: session.sexes.map((value) => (value === NONE ? none : { value, ink: value === "female" ? "c4" : "c0", shape: 0 })) },
     };
     if (session.datasets.length > 1) {
       this.all.dataset = { title: "Dataset", values: session.datasets.map((value, i) => ({ value, ...pick(i) })) };
     }
     for (const [name, field] of Object.entries(this.all)) {
-      field.codes = this.#codes(name);
+      field.codes = this.#codes(name, field);
       field.counts = this.countOf(name);
+      if (field.numbers) Object.assign(field, extent(field));
       this.off[name] = new Set();
     }
   }
@@ -48,53 +53,93 @@ export class Fields {
       || this.all[name].counts[this.all[name].values.length - 1] < this.columns.age.length);
   }
 
-  #codes(name) {
+  #codes(name, { numbers, unknown, values }) {
     if (name === "labels") return null; // several per patient: bits
-    if (name !== "age") return this.columns[name];
-    const unknown = this.session.unknown_age;
-    const band = Array.from({ length: 256 }, (_, age) => (age === unknown ? AGES.length : AGES.findIndex(([low, high]) => age >= low && age < high)));
-    return this.columns.age.map((age) => band[age]);
+    if (!numbers) return this.columns[name];
+    const last = values.length - 1, band = new Uint8Array(512);
+    for (let v = 0; v < 512; v++) band[v] = v === unknown ? last : values.findIndex(({ low, high }) => v >= low && v <= high);
+    return Uint8Array.from(numbers, (v) => band[Math.min(v, 511)]);
   }
 
   // The number of the given rows, or of all, with each value of a field.
   countOf(name, rows) {
     const field = this.all[name], counts = new Uint32Array(field.values.length);
     const length = rows?.length ?? this.columns.age.length;
-    for (let k = 0; k < length; k++) {
-      const i = rows ? rows[k] : k;
-      if (field.codes) { counts[field.codes[i]]++; continue; }
-      const mask = this.columns.labels[i];
-      if (!mask) counts[field.values.length - 1]++;
-      for (let bits = mask; bits; bits &= bits - 1) counts[31 - Math.clz32(bits & -bits)]++;
-    }
+    for (let k = 0; k < length; k++) this.#count(counts, field, rows ? rows[k] : k);
     return counts;
+  }
+
+  // The same of the patients that no other field than this one filters out.
+  countWhere(name, failed, bit) {
+    const field = this.all[name], counts = new Uint32Array(field.values.length);
+    for (let i = 0; i < failed.length; i++) if (!(failed[i] & ~bit)) this.#count(counts, field, i);
+    return counts;
+  }
+
+  #count(counts, field, i) {
+    if (field.codes) { counts[field.codes[i]]++; return; }
+    const mask = this.columns.labels[i];
+    if (!mask) counts[field.values.length - 1]++;
+    for (let bits = mask; bits; bits &= bits - 1) counts[31 - Math.clz32(bits & -bits)]++;
   }
 
   paint(value) { return value.paint ?? colour(value.ink); }
 
-  // (4n) bytes for the scatter plot, and the number of patients shown. A patient with several labels
-  // is shown if any of them is, in the colour of the first that is.
-  look(by) {
-    const n = this.columns.age.length, look = new Uint8Array(4 * n);
-    const field = this.all[by], last = field.values.length - 1;
-    const paints = field.values.map((value) => [...bytes(this.paint(value)), value.shape + 1]);
-    const hidden = Object.entries(this.all).filter(([name, f]) => f.codes && this.off[name].size)
-      .map(([name, f]) => [f.codes, f.values.map((value) => this.off[name].has(value.value))]);
-    const labels = this.all.labels.values;
-    let on = 0;
-    labels.slice(0, -1).forEach((value, i) => { if (!this.off.labels.has(value.value)) on |= 1 << i; });
-    const unlabelled = !this.off.labels.has(labels.at(-1).value);
-    let shown = 0;
+  // (4n) bytes for the scatter plot. `failed`: (n) what each patient is filtered out by. A patient with
+  // several labels has the colour of the first in `wanted`, a mask. `only`: (n) 1 for those in a group.
+  look(by, failed, wanted, only = null) {
+    const n = this.columns.age.length, look = new Uint32Array(n), field = this.all[by], last = field.values.length - 1;
+    const grey = word(colour("faded"), GREY), { labels } = this.columns;
+    const paints = Uint32Array.from(field.values, (value) => word(this.paint(value), value.shape + 1));
+    const scale = field.numbers && this.#scale(field);
     for (let i = 0; i < n; i++) {
-      const mask = this.columns.labels[i] & on;
-      if (this.columns.labels[i] ? !mask : !unlabelled) continue;
-      if (hidden.some(([codes, off]) => off[codes[i]])) continue;
-      const code = field.codes ? field.codes[i] : mask ? 31 - Math.clz32(mask & -mask) : last;
-      look.set(paints[code], 4 * i);
-      shown++;
+      if (failed[i] || (only && !only[i])) look[i] = grey;
+      else if (scale) look[i] = scale[Math.min(field.numbers[i], 511)];
+      else if (field.codes) look[i] = paints[field.codes[i]];
+      else {
+        const mask = labels[i] & wanted;
+        look[i] = paints[mask ? 31 - Math.clz32(mask & -mask) : last];
+      }
     }
-    return { look, shown };
+    return new Uint8Array(look.buffer);
   }
+
+  // The colour of every number of a continuous field.
+  #scale({ low, high, unknown }) {
+    return Uint32Array.from({ length: 512 }, (_, v) => word(v === unknown ? colour("none") : mixed((v - low) / (high - low)), 1));
+  }
+}
+
+// From the 1st to the 99th percentile, so that few extreme values do not use up the colours.
+function extent({ numbers, unknown }) {
+  const counts = new Uint32Array(512);
+  let known = 0;
+  for (const v of numbers) if (v !== unknown) { counts[Math.min(v, 511)]++; known++; }
+  const at = (share) => {
+    let sum = 0;
+    return counts.findIndex((count) => (sum += count) > share * known);
+  };
+  const low = Math.max(0, at(0.01));
+  return { low, high: Math.max(low + 1, at(0.99)) };
+}
+
+// A colour of the ramp, 0 … 1.
+export function mixed(share) {
+  const stops = ramp(), at = Math.min(1, Math.max(0, share)) * (stops.length - 1), i = Math.min(stops.length - 2, Math.floor(at));
+  const [a, b] = [bytes(stops[i]), bytes(stops[i + 1])];
+  return `#${a.map((v, k) => Math.round(v + (b[k] - v) * (at - i)).toString(16).padStart(2, "0")).join("")}`;
+}
+
+export const gradient = () => `linear-gradient(to right, ${ramp().join(", ")})`;
+
+// What a label means, in one line: "First-degree atrioventricular block · SNOMED CT 270492004".
+export function meaning(value, all = []) {
+  if (!value.name) return "";
+  const same = all.filter((one) => one !== value && value.code && one.code === value.code).map((one) => one.value);
+  return [
+    value.name === value.value ? null : value.name, value.datasets?.length ? `in ${value.datasets.join(", ")}` : null,
+    same.length ? `same as ${same.join(", ")}` : null, value.code ? `SNOMED CT ${value.code}` : null,
+  ].filter(Boolean).join(" · ");
 }
 
 export function symbol(shape, paint) {
@@ -112,7 +157,27 @@ export function symbol(shape, paint) {
   return box;
 }
 
+// The same on a canvas.
+export function drawSymbol(pen, shape, paint, x, y, r) {
+  pen.beginPath();
+  if (SHAPES[shape] === "ring") {
+    pen.arc(x, y, 0.7 * r, 0, 7);
+    pen.strokeStyle = paint;
+    pen.lineWidth = 0.5 * r;
+    pen.stroke();
+    return;
+  }
+  const corners = { diamond: [[0, -1], [1, 0], [0, 1], [-1, 0]], square: [[-0.82, -0.82], [0.82, -0.82], [0.82, 0.82], [-0.82, 0.82]], triangle: [[0, -1], [1, 0.85], [-1, 0.85]] }[SHAPES[shape]];
+  if (corners) corners.forEach(([dx, dy], i) => pen[i ? "lineTo" : "moveTo"](x + r * dx, y + r * dy));
+  else pen.arc(x, y, 0.95 * r, 0, 7);
+  pen.fillStyle = paint;
+  pen.fill();
+}
+
 function bytes(hex) {
   const value = parseInt(hex.slice(1), 16);
   return [value >> 16, (value >> 8) & 255, value & 255];
 }
+
+// Red, green, blue and the kind of a point as one number.
+const word = (hex, kind) => new Uint32Array(Uint8Array.of(...bytes(hex), kind).buffer)[0];

@@ -1,12 +1,15 @@
 // Draws points with WebGL2, on machines with a graphics card.
 
+import { GREY } from "./fields.js";
+
 const VERTEX = `#version 300 es
 in vec2 place; in vec3 rgb; in float kind;
-uniform vec2 centre, scale; uniform float size;
+uniform vec2 centre, scale; uniform float size; uniform bool grey;
 out vec3 ink; flat out int shape;
 void main() {
-  ink = rgb; shape = int(kind) - 1;
-  gl_Position = kind < 0.5 ? vec4(2.0, 2.0, 2.0, 1.0) : vec4((place - centre) * scale, 0.0, 1.0);
+  bool other = (kind > ${GREY - 0.5}) != grey;
+  ink = rgb; shape = grey ? 0 : int(kind) - 1;
+  gl_Position = kind < 0.5 || other ? vec4(2.0, 2.0, 2.0, 1.0) : vec4((place - centre) * scale, 0.0, 1.0);
   gl_PointSize = size;
 }`;
 // Shapes: 0 disc, 1 diamond, 2 square, 3 triangle, 4 ring; the same in pixels.js.
@@ -62,7 +65,7 @@ export class GlPainter {
     gl.useProgram(program);
     gl.enable(gl.BLEND);
     gl.blendFunc(gl.ONE, gl.ONE_MINUS_SRC_ALPHA);
-    this.uniform = Object.fromEntries(["centre", "scale", "size", "opacity"].map((n) => [n, gl.getUniformLocation(program, n)]));
+    this.uniform = Object.fromEntries(["centre", "scale", "size", "opacity", "grey"].map((n) => [n, gl.getUniformLocation(program, n)]));
     this.buffers = { place: gl.createBuffer(), look: gl.createBuffer() };
     const attribute = (name, buffer, size, type, normal, stride, offset) => {
       const at = gl.getAttribLocation(program, name);
@@ -81,13 +84,14 @@ export class GlPainter {
     if (places) this.fill(places, looks);
   }
 
-  // places: (2n) floats; looks: (n) 32-bit numbers of red, green, blue, and 0 for hidden or 1 + shape.
+  // places: (2n) floats; looks: (n) 32-bit numbers of red, green, blue, and 0 for hidden, 1 + shape, or GREY.
   fill(places, looks) {
     const { gl } = this;
     gl.bindBuffer(gl.ARRAY_BUFFER, this.buffers.place);
     gl.bufferData(gl.ARRAY_BUFFER, places, gl.STATIC_DRAW);
     gl.bindBuffer(gl.ARRAY_BUFFER, this.buffers.look);
     gl.bufferData(gl.ARRAY_BUFFER, looks, gl.DYNAMIC_DRAW);
+    this.grey = new Uint8Array(looks.buffer).some((byte, at) => at % 4 === 3 && byte === GREY);
   }
 
   // The first `count` points. size: of a point, in canvas pixels.
@@ -101,6 +105,9 @@ export class GlPainter {
     gl.uniform2f(uniform.scale, (2 * zoom) / width, (2 * zoom) / height);
     gl.uniform1f(uniform.size, size);
     gl.uniform1f(uniform.opacity, opacity);
-    gl.drawArrays(gl.POINTS, 0, count);
+    for (const grey of this.grey ? [1, 0] : [0]) { // grey ones below all others
+      gl.uniform1i(uniform.grey, grey);
+      gl.drawArrays(gl.POINTS, 0, count);
+    }
   }
 }

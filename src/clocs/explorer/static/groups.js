@@ -38,7 +38,7 @@ export class Groups {
 
   showLasso(rows) {
     const { lasso, on } = this.app.state;
-    this.#show({ rows: [...rows], title: patients(rows.length), about: "Patients inside the lasso", lasso, on });
+    this.#show({ rows: [...rows], title: patients(rows.length), about: "Patients inside the lasso who are not filtered out", lasso, on });
   }
 
   // Everybody who is not filtered out.
@@ -166,7 +166,7 @@ export class Groups {
     current.browsing = false;
     if (this.comparing) this.draw();
     else if (current.cohort) this.open(current.cohort);
-    else if (current.lasso) { app.state.on = current.on; app.group(current.lasso, current.on); }
+    else if (current.lasso) app.group(current.lasso, current.on);
     else {
       const rows = current;
       app.clear();

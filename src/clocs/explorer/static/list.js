@@ -10,23 +10,17 @@ export class List {
     this.app = app;
     this.page = 0;
     this.rows = [];
-    $("list-search").addEventListener("input", () => this.update());
     $("list-back").addEventListener("click", () => this.turn(-1));
     $("list-next").addEventListener("click", () => this.turn(1));
     $("list-box").addEventListener("toggle", () => this.update());
     $("list").addEventListener("keydown", (event) => this.#walk(event));
-    $("list-search").addEventListener("keydown", (event) => {
-      if (event.key !== "ArrowDown") return;
-      event.preventDefault();
-      $("list").querySelector("button")?.focus();
-    });
   }
 
-  open() {
+  // From the search box into the list.
+  enter() {
     $("list-box").open = true;
     this.update();
-    $("list-search").focus();
-    $("list-search").scrollIntoView({ block: "nearest" });
+    $("list").querySelector("button")?.focus();
   }
 
   turn(step) {
@@ -34,16 +28,16 @@ export class List {
     this.#draw();
   }
 
-  // The patients shown on the map that match the search.
+  // The patients that are not filtered out.
   update() {
-    if (!$("list-box").open || !this.app.look) return;
-    const { app } = this, query = $("list-search").value.trim().toLowerCase();
-    this.rows = [];
-    for (let i = 0; i < app.session.patients; i++) {
-      if (!app.look[4 * i + 3]) continue;
-      if (!query || app.nameOf(i).toLowerCase().includes(query) || app.labelsOf(i).some((label) => label.toLowerCase().startsWith(query))) this.rows.push(i);
+    const { app } = this;
+    $("list-count").textContent = "";
+    if (!$("list-box").open || !app.filter.failed) return;
+    if (app.names && this.sorted?.of !== app.names) { // else by pseudonym
+      const order = Uint32Array.from(app.names, (_, i) => i).sort((a, b) => BY_NAME.compare(app.names[a], app.names[b]));
+      this.sorted = { of: app.names, order };
     }
-    if (app.names) this.rows.sort((a, b) => BY_NAME.compare(app.names[a], app.names[b])); // else by pseudonym
+    this.rows = app.shownRows(this.sorted?.order);
     this.page = 0;
     this.#draw();
   }
@@ -67,7 +61,7 @@ export class List {
     if (!step) return;
     event.preventDefault();
     const all = [...$("list").querySelectorAll("button")], at = all.indexOf(document.activeElement) + step;
-    if (at < 0) $("list-search").focus();
+    if (at < 0) $("search").focus();
     else all[Math.min(at, all.length - 1)]?.focus();
   }
 }

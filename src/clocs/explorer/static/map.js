@@ -2,6 +2,8 @@
 
 import { Scatter } from "./scatter.js";
 import { colour } from "./dom.js";
+import { drawSymbol } from "./fields.js";
+import { drawContours, drawNames } from "./overlay.js";
 
 const STEP = 60; // pixels that an arrow key moves
 const LATE = 34; // ms: longer frames are noticeable
@@ -21,6 +23,8 @@ export class PatientMap extends EventTarget {
     this.visitor = null; // position of an upload
     this.hovered = -1;
     this.polygon = null;
+    this.contours = []; // as contours.js makes them
+    this.names = []; // [{text, at: [x, y], paint, shape}]
     this.lassoing = false;
     this.touched = false; // whether the user has moved the map
     this.pointers = new Map();
@@ -43,6 +47,11 @@ export class PatientMap extends EventTarget {
 
   mark({ selected = this.selected, near = this.near, visitor = this.visitor, polygon = this.polygon }) {
     Object.assign(this, { selected, near, visitor, polygon });
+    this.redraw();
+  }
+
+  setOverlay({ contours, names }) {
+    Object.assign(this, { contours, names });
     this.redraw();
   }
 
@@ -108,12 +117,12 @@ export class PatientMap extends EventTarget {
     this.redraw();
   }
 
-  // The map as an image with its legend: [[text, paint], …].
+  // The map as an image with its legend: [{text, paint, shape}, …].
   async picture(title, legend) {
     const { scatter } = this, ratio = window.devicePixelRatio || 1;
     const side = 190, canvas = document.createElement("canvas"), pen = canvas.getContext("2d");
     canvas.width = (scatter.width + side) * ratio;
-    canvas.height = (scatter.height + 40) * ratio;
+    canvas.height = Math.max(scatter.height + 40, 60 + 20 * legend.length) * ratio;
     pen.fillStyle = colour("panel");
     pen.fillRect(0, 0, canvas.width, canvas.height);
     scatter.draw(); // a drawing buffer is cleared after its frame
@@ -122,13 +131,10 @@ export class PatientMap extends EventTarget {
     pen.scale(ratio, ratio);
     pen.fillStyle = colour("ink");
     pen.font = "600 14px system-ui, sans-serif";
-    pen.fillText(title, 16, 26);
+    pen.fillText(title, 16, 26, scatter.width + side - 32);
     pen.font = "12px system-ui, sans-serif";
-    legend.forEach(([text, paint], i) => {
-      pen.fillStyle = paint;
-      pen.beginPath();
-      pen.arc(scatter.width + 12, 56 + 20 * i, 5, 0, 7);
-      pen.fill();
+    legend.forEach(({ text, paint, shape }, i) => {
+      drawSymbol(pen, shape, paint, scatter.width + 12, 56 + 20 * i, 5.5);
       pen.fillStyle = colour("ink");
       pen.fillText(text, scatter.width + 24, 60 + 20 * i, side - 30);
     });
@@ -161,6 +167,8 @@ export class PatientMap extends EventTarget {
         pen.stroke();
       }
     };
+    drawContours(pen, scatter, this.contours, ground, colour("ink"));
+    drawNames(pen, scatter, this.names, ground, colour("ink"));
     const from = this.visitor ? scatter.toScreen(...this.visitor) : this.selected >= 0 ? at(this.selected) : null;
     if (from && this.near.length) {
       pen.strokeStyle = ink;

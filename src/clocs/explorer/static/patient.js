@@ -5,7 +5,7 @@ import { $, factsOf, make, save, sentence, toast } from "./dom.js";
 import { closeness, distanceKey, distancePlot } from "./distances.js";
 import { View, Viewer } from "./ecg.js";
 import { EcgTools } from "./ecg_tools.js";
-import { symbol } from "./fields.js";
+import { meaning, symbol } from "./fields.js";
 import { percent } from "./groups.js";
 import { SavedPredictions } from "./predictions.js";
 import { drawThumbnail, layoutsOf } from "./paper.js";
@@ -35,7 +35,7 @@ export class Detail {
 
   chip(label) {
     const value = this.app.fields.all.labels.values.find((one) => one.value === label);
-    return make("span", { class: "chip" }, value && symbol(value.shape, this.app.fields.paint(value)), label);
+    return make("span", { class: "chip", title: value && meaning(value) }, value && symbol(value.shape, this.app.fields.paint(value)), label);
   }
 
   showIntro() {
@@ -45,7 +45,7 @@ export class Detail {
       make("div", { class: "intro" },
         make("h2", {}, "Explore patients by their ECGs"),
         make("p", {}, "Each point is a patient. Patients with similar ECGs are close together, according to an encoder trained without labels."),
-        make("p", { class: "quiet" }, "Click a point to see the ECG and the ten nearest patients. Use the lasso to summarise a group. Click a legend entry to hide it; double-click to show only that one."),
+        make("p", { class: "quiet" }, "Click a point to see the ECG and the ten nearest patients. Use the lasso to summarise a group. Search for a diagnosis, an age or a sex; click a legend entry to filter it out, double-click for that one alone."),
         session.uploads && make("p", {}, make("button", { type: "button", onclick: () => $("open-upload").click() }, "Upload your own ECG"))),
       this.#distances(histogram, []),
       ...session.notes.map((note) => make("p", { class: "notice" }, note)),
@@ -237,8 +237,7 @@ export class Detail {
   }
 
   #failed(error, stop) {
-    if (stop.aborted || error.name === "AbortError") return;
-    this.showProblem(error);
+    if (!stop.aborted && error.name !== "AbortError") this.showProblem(error);
   }
 
   showProblem(error) {

@@ -1,5 +1,7 @@
 // Draws points without a graphics card: blends small stamps of each shape into an image.
 
+import { GREY } from "./fields.js";
+
 const STEPS = 4; // stamps per shape and axis, for positions between pixels
 const LITTLE = new Uint8Array(new Uint32Array([1]).buffer)[0] === 1;
 
@@ -10,15 +12,18 @@ export class PixelPainter {
     this.pen = canvas.getContext("2d");
   }
 
-  // places: (2n) floats; looks: (n) 32-bit numbers of red, green, blue, and 0 for hidden or 1 + shape.
+  // places: (2n) floats; looks: (n) 32-bit numbers of red, green, blue, and 0 for hidden, 1 + shape, or GREY.
   fill(places, looks) {
     this.places = places;
     this.kinds = new Uint8Array(looks.length);
     this.inks = new Uint32Array(looks.length);
-    looks.forEach((word, k) => {
-      this.kinds[k] = LITTLE ? word >>> 24 : word & 255;
+    this.grey = false;
+    for (let k = 0; k < looks.length; k++) {
+      const word = looks[k], kind = LITTLE ? word >>> 24 : word & 255;
+      this.kinds[k] = kind;
       this.inks[k] = LITTLE ? word | 0xff000000 : word | 255;
-    });
+      this.grey ||= kind === GREY;
+    }
   }
 
   // The first `count` points. size: of a point, in canvas pixels.
@@ -29,15 +34,24 @@ export class PixelPainter {
       this.image = new ImageData(across, down);
       this.pixels = new Uint32Array(this.image.data.buffer);
     }
-    const { pixels, places, kinds, inks } = this;
-    pixels.fill(0);
+    this.pixels.fill(0);
     if (count) this.#cut(size, opacity, across);
+    if (this.grey) this.#stamp(count, true, { centre, zoom, width, margin, across, down });
+    this.#stamp(count, false, { centre, zoom, width, margin, across, down });
+    this.#divide();
+    pen.clearRect(0, 0, canvas.width, canvas.height);
+    pen.putImageData(this.image, -margin, -margin);
+  }
+
+  // The grey points, or all others.
+  #stamp(count, grey, { centre, zoom, width, margin, across, down }) {
+    const { canvas, pixels, places, kinds, inks } = this;
     const ratio = canvas.width / width, unit = zoom * ratio;
     const left = margin + canvas.width / 2 - centre[0] * unit, top = margin + canvas.height / 2 + centre[1] * unit;
     const low = margin / 2, right = across - low, bottom = down - low;
     for (let k = 0; k < count; k++) {
-      const kind = kinds[k];
-      if (!kind) continue;
+      if (!kinds[k] || (kinds[k] === GREY) !== grey) continue;
+      const kind = grey ? 1 : kinds[k];
       const x = left + places[2 * k] * unit, y = top - places[2 * k + 1] * unit;
       if (!(x >= low && y >= low && x < right && y < bottom)) continue;
       const column = Math.floor(x), row = Math.floor(y);
@@ -50,9 +64,6 @@ export class PixelPainter {
         pixels[place] = ((a + (Math.imul(even - a, weight) >>> 8)) & 0xff00ff) | (((b + (Math.imul(odd - b, weight) >>> 8)) & 0xff00ff) << 8);
       }
     }
-    this.#divide();
-    pen.clearRect(0, 0, canvas.width, canvas.height);
-    pen.putImageData(this.image, -margin, -margin);
   }
 
   // Blending yields colours multiplied by opacity; an image needs them unmultiplied.

@@ -1,5 +1,6 @@
 // A scatter plot: the visible part of the plane, and finding points; a painter draws them.
 
+import { GREY } from "./fields.js";
 import { GlPainter } from "./gl.js";
 import { PixelPainter } from "./pixels.js";
 
@@ -29,26 +30,33 @@ export class Scatter {
     this.#fill();
   }
 
-  // look: (4n) bytes: red, green, blue, and 0 for hidden or 1 + shape.
+  // look: (4n) bytes: red, green, blue, and 0 for hidden, 1 + shape, or GREY for those below all others.
   setLook(look) {
     this.look = look;
     this.#fill();
+  }
+
+  #stands(row) { // whether a point is neither hidden nor grey
+    const kind = this.look[4 * row + 3];
+    return kind > 0 && kind < GREY;
   }
 
   #fill() {
     if (!this.places || !this.look) return;
     const { order } = this, n = this.count;
     // In random order, so that any first part of the points is a fair sample of all.
-    const places = new Float32Array(2 * n), looks = new Uint32Array(n);
-    const paints = new Uint32Array(this.look.slice().buffer); // four bytes as one number
-    for (let k = 0; k < n; k++) {
-      const i = order[k];
-      places[2 * k] = this.places[2 * i];
-      places[2 * k + 1] = this.places[2 * i + 1];
-      looks[k] = paints[i];
+    const looks = new Uint32Array(n), paints = new Uint32Array(this.look.slice().buffer); // four bytes as one number
+    if (this.spread !== this.places) {
+      this.spread = this.places;
+      this.shuffled = [new Float32Array(2 * n)];
+      for (let k = 0; k < n; k++) {
+        this.shuffled[0][2 * k] = this.places[2 * order[k]];
+        this.shuffled[0][2 * k + 1] = this.places[2 * order[k] + 1];
+      }
     }
-    this.shuffled = [places, looks];
-    this.painter.fill(places, looks);
+    for (let k = 0; k < n; k++) looks[k] = paints[order[k]];
+    this.shuffled[1] = looks;
+    this.painter.fill(this.shuffled[0], looks);
   }
 
   resize(width, height) {
@@ -143,7 +151,7 @@ export class Scatter {
       const first = starts[row * side + at(px - r, 0)], last = starts[row * side + at(px + r, 0) + 1];
       for (let k = first; k < last; k++) {
         const i = order[k];
-        if (!this.look[4 * i + 3]) continue;
+        if (!this.#stands(i)) continue;
         const d = (this.places[2 * i] - px) ** 2 + (this.places[2 * i + 1] - py) ** 2;
         if (d <= least) { least = d; best = i; }
       }
@@ -151,14 +159,14 @@ export class Scatter {
     return best;
   }
 
-  // All visible points inside a polygon [[x, y], …].
-  inside(polygon) {
+  // All points inside a polygon [[x, y], …], also grey ones; `places` may be of another projection.
+  inside(polygon, places = this.places) {
     const found = [];
     const xs = polygon.map((p) => p[0]), ys = polygon.map((p) => p[1]);
     const [x0, x1, y0, y1] = [Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys)];
     for (let i = 0; i < this.count; i++) {
-      const x = this.places[2 * i], y = this.places[2 * i + 1];
-      if (x < x0 || x > x1 || y < y0 || y > y1 || !this.look[4 * i + 3]) continue;
+      const x = places[2 * i], y = places[2 * i + 1];
+      if (x < x0 || x > x1 || y < y0 || y > y1) continue;
       let within = false;
       for (let a = 0, b = polygon.length - 1; a < polygon.length; b = a++) {
         const [ax, ay] = polygon[a], [bx, by] = polygon[b];

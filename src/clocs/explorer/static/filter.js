@@ -1,0 +1,152 @@
+// Who is filtered out: the words in the search box, and the legend's hidden values.
+
+import { NONE, UNLABELLED } from "./fields.js";
+
+export const BITS = { labels: 1, age: 2, heart_rate: 4, sex: 8, dataset: 16, split: 32, patient: 64 };
+const SEXES = { female: /^(fem|femal|females?|wom[ae]n)$/, male: /^(mal|males?|m[ae]n)$/ };
+const NOISE = /^(and|or|of|with|in|the|years?|bpm|patients?|age|aged|heart|rate|hr)$/;
+const SPAN = "(>=?|<=?|over|under|above|below)?\\s*(\\d{1,3})(?:\\s*(?:-|–|to)\\s*(\\d{1,3})|(\\+|\\s*(?:and|or) over))?";
+const RANGE = new RegExp(`\\b(age|aged|heart rate|rate|hr)\\s*[:=]?\\s*(?:(${NONE})\\b|${SPAN})(?:\\s*(?:years?|bpm)\\b)?|\\b(\\d{1,3})\\s*(?:-|–|to)\\s*(\\d{1,3})\\s*(years?|bpm)\\b`, "i");
+const TOKEN = /"([^"]*)"?|[^\s,;"]+/;
+
+export class Filter {
+  constructor(app) {
+    this.app = app;
+    this.clauses = [];
+    this.failed = null; // (n) bits of the fields that filter a patient out
+  }
+
+  // The words are read anew: [{field, text, words, …}], each with the text that it was made from.
+  setText(text) {
+    const { fields } = this.app;
+    this.text = text;
+    this.clauses = [];
+    let rest = text, mergeable = false;
+    while (rest.trim()) {
+      const range = RANGE.exec(rest), token = TOKEN.exec(rest);
+      if (!token) break;
+      const own = range && range.index <= token.index ? range : token;
+      const clause = own === range ? this.#range(range) : this.#word(token);
+      rest = rest.slice(own.index + own[0].length);
+      if (!clause) continue; // a word such as "and"
+      const last = this.clauses.at(-1), common = mergeable && clause.loose ? last.mask & clause.mask : 0;
+      if (common) { // "atrial fibrillation" is one label, "AF PVC" are two
+        Object.assign(last, { mask: common, text: `${last.text} ${clause.text}` });
+      } else this.clauses.push(clause);
+      mergeable = Boolean(clause.loose);
+    }
+    for (const clause of this.clauses) if (clause.field === "labels") clause.words = this.#named(clause.mask, clause.none);
+    this.clauses = this.clauses.filter((one) => fields.all[one.field] || one.field === "patient");
+  }
+
+  #range([text, word, unknown, sign, from, to, plus, a, b, unit]) {
+    const field = (word ? /^age/i.test(word) : /^y/i.test(unit)) ? "age" : "heart_rate";
+    const title = field === "age" ? "age" : "heart rate";
+    if (unknown) return { field, text, unknown: true, words: `${title} ${NONE}` };
+    let low = Number(from ?? a), high = Number(to ?? b ?? low);
+    if (plus || /^(>|over|above)/i.test(sign ?? "")) { low += /^(>|over|above)$/i.test(sign ?? "") ? 1 : 0; high = 999; }
+    else if (/^(<|under|below)/i.test(sign ?? "")) { high = /^(<|under|below)$/i.test(sign) ? low - 1 : low; low = 0; }
+    if (high < low) [low, high] = [high, low];
+    const words = high === 999 ? `${low} and over` : low === 0 ? `under ${high + 1}` : low === high ? low : `${low}–${high}`;
+    return { field, text, low, high, words: `${title} ${words}` };
+  }
+
+  #word([text, quoted]) {
+    const { fields, session } = this.app, labels = fields.all.labels.values, word = (quoted ?? text).toLowerCase().trim();
+    if (!word || (quoted === undefined && NOISE.test(word))) return null;
+    if (word === UNLABELLED) return { field: "labels", text, mask: 0, none: true };
+    const same = this.#masked(labels, (one) => exact(one, word));
+    if (same) return { field: "labels", text, mask: quoted === undefined ? this.#linked(labels, same) : same };
+    for (const [value, pattern] of Object.entries(SEXES)) if (pattern.test(word)) return { field: "sex", text, value, words: value };
+    for (const [field, least] of [["dataset", 3], ["split", 4]]) {
+      const value = word.length >= least && fields.all[field]?.values.find((one) => one.value.toLowerCase().startsWith(word))?.value;
+      if (value) return { field, text, value, words: value };
+    }
+    if (session.datasets.length === 1 && word.length > 2 && session.datasets[0].toLowerCase().startsWith(word)) return null; // everybody
+    const mask = this.#masked(labels, (one) => prefixed(one, word));
+    if (mask) return { field: "labels", text, mask, loose: true };
+    return { field: "patient", text, word, words: `“${quoted ?? text}”` };
+  }
+
+  #masked(labels, match) { return labels.slice(0, -1).reduce((mask, one, i) => (match(one) ? mask | (1 << i) : mask), 0); }
+
+  // With the labels of other datasets that have the same code.
+  #linked(labels, mask) {
+    const codes = new Set(labels.filter((one, i) => one.code && mask & (1 << i)).map((one) => one.code));
+    return mask | this.#masked(labels, (one) => codes.has(one.code));
+  }
+
+  // "Atrial fibrillation (AF, AFIB)", or the labels alone where they mean different things.
+  #named(mask, none) {
+    if (none) return UNLABELLED;
+    const found = this.app.fields.all.labels.values.filter((_, i) => mask & (1 << i)), names = new Set(found.map((one) => one.name));
+    const listed = found.slice(0, 4).map((one) => one.value).join(", ") + (found.length > 4 ? ` and ${found.length - 4} more` : "");
+    return names.size === 1 && found[0].name !== found[0].value ? `${found[0].name} (${listed})` : listed;
+  }
+
+  remove(clause) { return tidy(this.clauses.filter((one) => one !== clause).map((one) => one.text).join(" ")); }
+
+  // The search's text with or without one value of a field, as a click on its bar asks for.
+  toggled(field, value) {
+    const own = this.clauses.filter((one) => one.field === field && this.holds(one, value));
+    if (own.length) return tidy(this.clauses.filter((one) => !own.includes(one)).map((one) => one.text).join(" "));
+    const title = { age: "age", heart_rate: "rate" }[field];
+    const word = !title ? `"${value.value}"` : value.value === NONE ? `${title} ${NONE}`
+      : value.high >= 254 ? `${title} ${value.low}+` : value.low <= 1 ? `${title} <${value.high + 1}` : `${title} ${value.low}-${value.high}`;
+    return tidy(`${this.text} ${field === "sex" ? value.value : word}`);
+  }
+
+  // Whether a clause asks for a value.
+  holds(clause, value) {
+    const { fields } = this.app;
+    if (clause.field === "labels") return value.value === UNLABELLED ? Boolean(clause.none) : Boolean(clause.mask & (1 << fields.session.labels.indexOf(value.value)));
+    if (fields.all[clause.field].numbers) return value.value === NONE ? Boolean(clause.unknown) : clause.low <= value.low && value.high <= clause.high;
+    return clause.value === value.value;
+  }
+
+  // Fills `failed`; within a field one clause is enough, and all fields must agree.
+  apply() {
+    const { app } = this, { fields, columns } = app, n = columns.age.length;
+    const failed = this.failed?.fill(0) ?? new Uint8Array(n);
+    this.failed = failed;
+    this.shown = n;
+    const of = (field) => this.clauses.filter((one) => one.field === field);
+    const labels = fields.all.labels.values, asked = of("labels"), off = fields.off.labels;
+    let wanted = this.#masked(labels, (one) => !off.has(one.value)), unlabelled = !off.has(UNLABELLED);
+    if (asked.length) {
+      wanted &= asked.reduce((mask, one) => mask | one.mask, 0);
+      unlabelled &&= asked.some((one) => one.none);
+    }
+    this.wanted = wanted;
+    if (asked.length || off.size) for (let i = 0; i < n; i++) if (columns.labels[i] ? !(columns.labels[i] & wanted) : !unlabelled) failed[i] |= BITS.labels;
+    for (const [name, field] of Object.entries(fields.all)) {
+      const clauses = of(name), hidden = fields.off[name];
+      if (!field.codes || (!clauses.length && !hidden.size)) continue;
+      const out = field.values.map((value) => hidden.has(value.value) || (!field.numbers && clauses.length > 0 && !clauses.some((one) => one.value === value.value)));
+      const bad = new Uint8Array(512);
+      if (field.numbers && clauses.length) for (let v = 0; v < 512; v++) bad[v] = clauses.some((one) => (v === field.unknown ? one.unknown : v >= one.low && v <= one.high)) ? 0 : 1;
+      const { codes, numbers } = field, bit = BITS[name];
+      for (let i = 0; i < n; i++) if (out[codes[i]] || (numbers && bad[Math.min(numbers[i], 511)])) failed[i] |= bit;
+    }
+    const people = of("patient");
+    if (people.length) {
+      const tests = people.map(({ word }) => this.#test(word));
+      for (let i = 0; i < n; i++) if (!tests.some((test) => test(i))) failed[i] |= BITS.patient;
+    }
+    for (let i = 0; i < n; i++) if (failed[i]) this.shown--;
+  }
+
+  // Whether a row is the patient with this ID, or with a pseudonym that begins so.
+  #test(word) {
+    const { names, columns: { codes }, digits } = this.app;
+    const nibbles = /^[0-9a-f]{2,}$/.test(word) && word.length <= 2 * digits ? Array.from(word, (c) => parseInt(c, 16)) : null;
+    if (names && this.names?.of !== names) this.names = { of: names, lower: names.map((name) => name.toLowerCase()) };
+    const lower = names && this.names.lower;
+    return (row) => (nibbles?.every((v, k) => (codes[row * digits + (k >> 1)] >> (k & 1 ? 0 : 4) & 15) === v) ?? false) || (lower?.[row].includes(word) ?? false);
+  }
+}
+
+const tidy = (text) => text.replace(/\s+/g, " ").trim();
+const wordsOf = (label) => (label.parts ??= [label.value, label.name ?? "", ...(label.synonyms ?? [])].flatMap((text) => [text.toLowerCase(), ...text.toLowerCase().split(/[^\p{L}\p{N}~]+/u)]).filter(Boolean));
+const prefixed = (label, word) => wordsOf(label).some((part) => part.startsWith(word));
+const exact = (label, word) => label.value.toLowerCase() === word || (label.synonyms ?? []).some((one) => !one.includes(" ") && one.toLowerCase() === word);

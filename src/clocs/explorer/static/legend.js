@@ -1,0 +1,64 @@
+// The legend: which colour is what and how many there are; a click filters a value out, two isolate it.
+
+import { $, make, segments } from "./dom.js";
+import { BITS } from "./filter.js";
+import { gradient, meaning, NONE, symbol } from "./fields.js";
+
+export class Legend {
+  constructor(app) {
+    this.app = app;
+    this.pressed = null; // where a double click began: the legend may have moved since
+  }
+
+  update() {
+    const { fields, state, filter } = this.app, field = fields.all[state.colour];
+    const theme = document.documentElement.dataset.theme, key = `${state.colour} ${theme}`;
+    if (key !== this.key) {
+      this.key = key;
+      segments($("colour-by"), fields.names.map((name) => [name, fields.all[name].title]), state.colour, (name) => this.app.colourBy(name));
+      $("legend").replaceChildren(...(field.numbers ? this.#scale(field) : this.#entries(field)));
+    }
+    const counts = fields.countWhere(state.colour, filter.failed, BITS[state.colour]), off = fields.off[state.colour];
+    for (const entry of $("legend").querySelectorAll("[data-value]")) {
+      const i = field.values.findIndex((one) => one.value === entry.dataset.value);
+      entry.setAttribute("aria-pressed", String(!off.has(entry.dataset.value)));
+      entry.querySelector("small").textContent = counts[i].toLocaleString();
+    }
+  }
+
+  #entries(field) { return field.values.filter((_, i) => field.counts[i]).map((value) => this.#entry(value, field)); }
+
+  #entry(value, field) {
+    const { fields } = this.app, words = meaning(value, field.values);
+    return make("button", {
+      type: "button", "data-value": value.value, title: `${words ? `${words}\n` : ""}Click to filter out, double-click for this one alone.`,
+      onclick: (event) => {
+        if (event.detail < 2) this.pressed = value.value;
+        this.#click(event.detail < 2 ? value.value : this.pressed, event.detail === 2);
+      },
+    }, symbol(value.shape, fields.paint(value)), value.value, make("small"));
+  }
+
+  // A second click shows one value alone, or all again.
+  #click(value, twice) {
+    const { fields, state } = this.app, field = fields.all[state.colour], off = fields.off[state.colour];
+    if (twice) {
+      const others = field.values.filter((one, i) => field.counts[i] && one.value !== value).map((one) => one.value);
+      const alone = others.length > 0 && others.every((name) => off.has(name));
+      off.clear();
+      if (!alone) others.forEach((name) => off.add(name));
+    } else if (!off.delete(value)) off.add(value);
+    this.app.recolour();
+  }
+
+  #scale(field) {
+    const bar = make("i", { class: "ramp" });
+    bar.style.backgroundImage = gradient();
+    const middle = Math.round((field.low + field.high) / 2), unknown = field.values.find((one) => one.value === NONE);
+    return [
+      make("div", { class: "scale-bar", role: "img", "aria-label": `${field.title} from ${field.low} to ${field.high} ${field.unit}, from dark to light` },
+        bar, ...[`≤ ${field.low}`, middle, `≥ ${field.high} ${field.unit}`].map((text) => make("span", {}, text))),
+      field.counts.at(-1) > 0 && this.#entry(unknown, field),
+    ].filter(Boolean);
+  }
+}
