@@ -138,7 +138,7 @@ def test_words_are_understood_as_diagnoses_ages_rates_datasets_and_names(
         "atrial fib": ["Atrial fibrillation (AFIB, AF)"],
         "first-degree AV block": ["First-degree atrioventricular block (I-AVB)"],
         "PVC STD": ["Premature ventricular contraction (PVC)", "ST depression (STD)"],
-        "women over 70": ["female", "“over”", "“70”"],
+        "women over 70": ["female", "age 71 and over"],
         "aged >70, 100-120 bpm": ["age 71 and over", "heart rate 100–120"],
         "chapman and age <30": ["chapman", "age under 30"],
         code[:7]: [f"“{code[:7]}”"],

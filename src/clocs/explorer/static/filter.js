@@ -6,8 +6,8 @@ export const BITS = { labels: 1, age: 2, heart_rate: 4, sex: 8, dataset: 16, spl
 const SEXES = { female: /^(fem|femal|females?|wom[ae]n)$/, male: /^(mal|males?|m[ae]n)$/ };
 const NOISE = /^(and|or|of|with|in|the|years?|bpm|patients?|age|aged|heart|rate|hr)$/;
 const SPAN = "(>=?|<=?|over|under|above|below)?\\s*(\\d{1,3})(?:\\s*(?:-|–|to)\\s*(\\d{1,3})|(\\+|\\s*(?:and|or) over))?";
-const RANGE = new RegExp(`\\b(age|aged|heart rate|rate|hr)\\s*[:=]?\\s*(?:(${NONE})\\b|${SPAN})(?:\\s*(?:years?|bpm)\\b)?|\\b(\\d{1,3})\\s*(?:-|–|to)\\s*(\\d{1,3})\\s*(years?|bpm)\\b`, "i");
-const TOKEN = /"([^"]*)"?|[^\s,;"]+/;
+const RANGE = new RegExp(`\\b(age|aged|heart rate|rate|hr)\\s*[:=]?\\s*(?:(${NONE})\\b|${SPAN})(?:\\s*(?:years?|bpm)\\b)?|\\b(\\d{1,3})\\s*(?:-|–|to)\\s*(\\d{1,3})\\s*(years?|bpm)\\b|\\b(over|under)\\s+(\\d{1,3})\\b`, "i");
+const TOKEN = /"([^"]*)"?|no label\b|[^\s,;"]+/i;
 
 export class Filter {
   constructor(app) {
@@ -39,7 +39,8 @@ export class Filter {
     this.clauses = this.clauses.filter((one) => fields.all[one.field] || one.field === "patient");
   }
 
-  #range([text, word, unknown, sign, from, to, plus, a, b, unit]) {
+  #range([text, word, unknown, sign, from, to, plus, a, b, unit, alone, years]) {
+    if (alone) return this.#range([text, "age", undefined, alone, years]);
     const field = (word ? /^age/i.test(word) : /^y/i.test(unit)) ? "age" : "heart_rate";
     const title = field === "age" ? "age" : "heart rate";
     if (unknown) return { field, text, unknown: true, words: `${title} ${NONE}` };
@@ -55,7 +56,7 @@ export class Filter {
     const { fields, session } = this.app, labels = fields.all.labels.values, word = (quoted ?? text).toLowerCase().trim();
     if (!word || (quoted === undefined && NOISE.test(word))) return null;
     if (word === UNLABELLED) return { field: "labels", text, mask: 0, none: true };
-    const same = this.#masked(labels, (one) => exact(one, word));
+    const same = this.#masked(labels, (one) => (quoted === undefined ? exact(one, word) : one.value.toLowerCase() === word));
     if (same) return { field: "labels", text, mask: quoted === undefined ? this.#linked(labels, same) : same };
     for (const [value, pattern] of Object.entries(SEXES)) if (pattern.test(word)) return { field: "sex", text, value, words: value };
     for (const [field, least] of [["dataset", 3], ["split", 4]]) {
