@@ -101,7 +101,7 @@ def test_one_box_drives_map_list_histograms_and_legend_and_is_in_the_link(
     page.keyboard.type("af female")
     count = expected(many, {"AF", "AFIB"}, "female")
     expect(page.locator("#found")).to_have_text(f"{count} of {N} patients")
-    expect(page.locator(".condition").first).to_contain_text("Atrial fibrillation (AFIB, AF)")
+    expect(page.locator(".condition").first).to_contain_text("Atrial fibrillation (AF, AFIB)")
     assert page.evaluate(IN_COLOUR) == count
     legend = page.locator("#legend [data-value=AFIB] small")
     expect(legend).to_have_text(str(expected(many, {"AFIB"}, "female")))
@@ -134,8 +134,8 @@ def test_words_are_understood_as_diagnoses_ages_rates_datasets_and_names(
     code = many.session.codes[5]
     rates = many.session.columns["heart_rate"]
     found = {
-        "atrial": ["AFIB, GSVT, AF, PAC"],
-        "atrial fib": ["Atrial fibrillation (AFIB, AF)"],
+        "atrial": ["AF, AFIB, GSVT, PAC"],
+        "atrial fib": ["Atrial fibrillation (AF, AFIB)"],
         "first-degree AV block": ["First-degree atrioventricular block (I-AVB)"],
         "PVC STD": ["Premature ventricular contraction (PVC)", "ST depression (STD)"],
         "women over 70": ["female", "age 71 and over"],
@@ -204,4 +204,4 @@ def test_a_lasso_drawn_on_the_first_projection_finds_the_same_patients_on_the_se
     expect(page.locator("#detail h2")).to_have_text(f"{count} patients")
     assert page.evaluate(IN_COLOUR) == count  # the polygon is of the other map
     page.keyboard.press("Escape")
-    page.wait_for_function("clocs.look.filter((v, i) => i % 4 === 3 && v < 8).length === 390")
+    page.wait_for_function("() => clocs.look.filter((v, i) => i % 4 === 3 && v < 8).length === 390")

@@ -18,9 +18,10 @@ export class List {
 
   // From the search box into the list.
   enter() {
-    $("list-box").open = true;
-    this.update();
-    $("list").querySelector("button")?.focus();
+    const box = $("list-box"), focus = () => $("list").querySelector("button")?.focus();
+    if (box.open) { focus(); return; }
+    box.addEventListener("toggle", focus, { once: true }); // after the list is drawn
+    box.open = true;
   }
 
   turn(step) {
