@@ -49,7 +49,7 @@ export class Histograms {
       return { name, field, bars };
     });
     $("histograms").replaceChildren(...made.map(({ name, field, bars }) => make("section", { class: field.numbers ? "columns-plot" : "rows-plot", "data-field": name },
-      make("h3", {}, field.title, field.unit && make("small", {}, ` ${field.unit}`)), make("div", { role: "group", "aria-label": field.title }, ...bars.map(({ button }) => button)))));
+      make("h2", {}, field.title, field.unit && make("small", {}, ` ${field.unit}`)), make("div", { role: "group", "aria-label": field.title }, ...bars.map(({ button }) => button)))));
     return made;
   }
 }

@@ -12,16 +12,20 @@ export class List {
     this.rows = [];
     $("list-back").addEventListener("click", () => this.turn(-1));
     $("list-next").addEventListener("click", () => this.turn(1));
-    $("list-box").addEventListener("toggle", () => this.update());
+    $("list-box").addEventListener("toggle", () => {
+      if (!this.entered) this.update();
+      this.entered = false;
+    });
     $("list").addEventListener("keydown", (event) => this.#walk(event));
   }
 
   // From the search box into the list.
   enter() {
-    const box = $("list-box"), focus = () => $("list").querySelector("button")?.focus();
-    if (box.open) { focus(); return; }
-    box.addEventListener("toggle", focus, { once: true }); // after the list is drawn
-    box.open = true;
+    if (!$("list-box").open) {
+      this.entered = $("list-box").open = true; // "toggle" comes later, and must not draw again: that would lose the focus
+      this.update();
+    }
+    $("list").querySelector("button")?.focus();
   }
 
   turn(step) {
