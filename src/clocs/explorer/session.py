@@ -21,13 +21,7 @@ from numpy.typing import NDArray
 from clocs.datasets.label_names import label_name
 from clocs.errors import ClocsError, SettingError
 from clocs.explorer.cohort_folder import CohortFolder
-from clocs.explorer.patient_map import (
-    UNKNOWN_AGE,
-    Projection,
-    label_names,
-    map_columns,
-    pca,
-)
+from clocs.explorer.patient_map import UNKNOWN_AGE, Projection, label_names, map_columns, pca
 from clocs.explorer.predictors import Predictors
 from clocs.explorer.pseudonyms import pseudonyms
 from clocs.explorer.reference_distances import ReferenceDistances
