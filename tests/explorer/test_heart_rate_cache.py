@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from clocs import Store
-from clocs.errors import StoreError
+from clocs.errors import ClocsWarning, StoreError
 from clocs.explorer import heart_rate_cache
 from clocs.explorer.session import Session
 from clocs.patients.heart_rate import heart_rate
@@ -43,3 +43,12 @@ def test_heart_rates_are_measured_once_and_nothing_is_kept_of_a_damaged_store(
     np.testing.assert_array_equal(first, second)
     np.testing.assert_array_equal(first, session.heart_rates)
     assert np.isnan(heart_rate_cache.heart_rates_of(rows, {}, tmp_path)).all()
+
+
+def test_a_large_store_is_shown_without_heart_rates_and_says_so(
+    session: Session, small_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, stores = session.embeddings.rows, {small_store.manifest.dataset: small_store}
+    monkeypatch.setattr(heart_rate_cache, "MOST", 3)
+    with pytest.warns(ClocsWarning, match="more than 3 recordings; its patients are shown without"):
+        assert np.isnan(heart_rate_cache.heart_rates_of(rows, stores, tmp_path)).all()

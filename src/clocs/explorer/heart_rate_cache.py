@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -12,12 +13,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from clocs.errors import ClocsError
+from clocs.errors import ClocsError, ClocsWarning
 from clocs.files import private_cache
 from clocs.patients.heart_rate import heart_rates
 from clocs.sealed import ArrayFile
 from clocs.store.store import Store
 
+MOST = 20_000  # recordings of a store: measuring more would keep its map waiting for minutes
 _RATES = ArrayFile("cached heart rates", key="clocs.rates", format=1, remedy="delete it")
 
 
@@ -54,6 +56,14 @@ def _cached(
             return rates
     except (ClocsError, KeyError):
         pass
+    if len(store) > MOST:
+        warnings.warn(
+            f"heart rates of {store.manifest.dataset} are not measured, because it has more than "
+            f"{MOST:,} recordings; its patients are shown without them",
+            ClocsWarning,
+            stacklevel=2,
+        )
+        return np.full(len(store), np.nan, np.float32)
     try:
         tick = partial(progress, f"Measuring heart rates of {store.manifest.dataset}")
         rates = heart_rates(store, tick)
