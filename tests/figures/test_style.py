@@ -98,7 +98,7 @@ def test_small_paper_has_a_footer_of_two_lines_and_the_squares_that_can_be_seen(
     assert not note.get_window_extent().overlaps(scale.get_window_extent())
 
 
-def test_titles_that_run_into_each_other_are_told() -> None:
+def test_titles_that_run_into_each_other_give_a_warning() -> None:
     figure = new_figure(6, 3)
     for axes in figure.subplots(1, 2):
         axes.set_title("half of the width of it", loc="left")

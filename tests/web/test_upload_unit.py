@@ -7,7 +7,7 @@ import pytest
 
 from clocs import Recording, Store
 from clocs.web.upload_reader import read_in_worker
-from clocs.web.upload_unit import SaidUnit, UnitQuestionError, span_mv
+from clocs.web.upload_unit import GivenUnit, UnitQuestionError, span_mv
 from clocs.web.upload_worker import read_upload
 from upload_files import wfdb_files
 
@@ -26,22 +26,22 @@ def table(recording: Recording, per_mv: float) -> dict[str, bytes]:
 @pytest.mark.parametrize(
     ("per_mv", "said"),
     [
-        (1.0, SaidUnit("µV")),  # drawn flat, if it were believed
-        (1000.0, SaidUnit("mV")),
-        (40.0, SaidUnit()),  # a size that tells no unit
-        (5e5, SaidUnit()),
-        (1.0, SaidUnit("steps", 2000.0)),
+        (1.0, GivenUnit("µV")),  # drawn flat, if it were believed
+        (1000.0, GivenUnit("mV")),
+        (40.0, GivenUnit()),  # a size that tells no unit
+        (5e5, GivenUnit()),
+        (1.0, GivenUnit("steps", 2000.0)),
     ],
 )
 def test_amplitudes_of_no_ecg_are_a_question_and_its_answer_counts(
-    recording: Recording, per_mv: float, said: SaidUnit
+    recording: Recording, per_mv: float, said: GivenUnit
 ) -> None:
     files = table(recording, per_mv)
     with pytest.raises(UnitQuestionError, match="say in which unit its numbers are") as asked:
         read_upload(files, recording.rate, said)
     assert asked.value.facts["name"] == "own"
     assert asked.value.facts["span"] == pytest.approx(per_mv * span_mv(recording), rel=0.02)
-    answer = SaidUnit("steps", per_mv, confirmed=True)
+    answer = GivenUnit("steps", per_mv, confirmed=True)
     read = read_upload(files, recording.rate, answer)
     np.testing.assert_allclose(read.signal, recording.signal, atol=2e-3)
     assert "no ECG" not in read.extra.get("notice", "")
@@ -56,10 +56,10 @@ def test_a_wrong_gain_in_a_header_is_a_question_too(recording: Recording) -> Non
     with pytest.raises(UnitQuestionError) as asked:
         read_in_worker(wrong)
     assert asked.value.facts["mv"] == asked.value.facts["span"] < 0.03
-    read = read_in_worker(wrong, unit=SaidUnit("steps", float(recording.gain[0]), confirmed=True))
+    read = read_in_worker(wrong, unit=GivenUnit("steps", float(recording.gain[0]), confirmed=True))
     np.testing.assert_allclose(read.signal, recording.signal, atol=1e-9)
 
 
 def test_an_unlikely_answer_is_taken_and_noted(recording: Recording) -> None:
-    read = read_upload(table(recording, 1.0), recording.rate, SaidUnit("µV", confirmed=True))
+    read = read_upload(table(recording, 1.0), recording.rate, GivenUnit("µV", confirmed=True))
     assert span_mv(read) < 0.03 and "which is no ECG's amplitude" in read.extra["notice"]

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from clocs.cli.options import presented
+
 _FIGURES_PANEL = "Figures for papers"
 Size = Annotated[
     str | None,
@@ -46,8 +48,4 @@ def with_figure_style(command: Callable[..., None]) -> Callable[..., None]:
     ]
     varied = [one for one in own if one.kind is one.VAR_KEYWORD]
     plain = [one for one in own if one.kind is not one.VAR_KEYWORD]
-    run.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        parameters=[*plain, *more, *varied]
-    )
-    run.__name__, run.__doc__ = command.__name__, command.__doc__
-    return run
+    return presented(run, command, [*plain, *more, *varied])

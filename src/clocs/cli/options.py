@@ -199,7 +199,15 @@ def with_options_of(
             for name, by in takers.items()
         )
     ]
-    run.__signature__ = signature.replace(parameters=[*common, *own])  # type: ignore[attr-defined]
+    return presented(run, command, [*common, *own])
+
+
+def presented(
+    run: Callable[..., None], command: Callable[..., None], parameters: list[inspect.Parameter]
+) -> Callable[..., None]:
+    """`run` as typer sees it: with the command's name and help, and these parameters."""
+    signature = inspect.Signature(parameters)
+    run.__signature__ = signature  # type: ignore[attr-defined]
     run.__name__, run.__doc__ = command.__name__, command.__doc__
     return run
 

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from clocs.errors import ClocsError
 from clocs.explorer.group_comparison import Z
-from clocs.patients.heart_rate import qrs_complexes
+from clocs.patients.average_beat import average_beat
 from clocs.recording import STANDARD_LEADS, Recording
 
 if TYPE_CHECKING:
     from clocs.explorer.session import Session
 
 MOST = 100  # patients: the first by pseudonym, which is a random order
-BEFORE, AFTER = 0.25, 0.45  # s around the middle of a QRS complex
+BEFORE, AFTER = 0.25, 0.45  # s around the R peak
 RATE = 250  # Hz
 _SECONDS = 30  # of a long recording
 _TIMES = np.arange(-round(BEFORE * RATE), round(AFTER * RATE) + 1) / RATE
@@ -60,11 +60,11 @@ def beats_of(recording: Recording) -> dict[str, NDArray[np.float64]]:
     """(samples,) the mean beat of each lead, its own median at zero; none without two beats."""
     rate = recording.rate
     part = recording.between(0, min(recording.samples, round(_SECONDS * rate)))
-    if part.seconds < 2:
+    own = average_beat(part)
+    if own is None:
         return {}
-    signal = part.signal
-    middles = qrs_complexes(np.nan_to_num(signal), rate) / rate
-    whole = middles[(middles > BEFORE) & (middles < part.seconds - AFTER)]
+    signal, peaks = part.signal, own.peaks / rate
+    whole = peaks[(peaks > BEFORE) & (peaks < part.seconds - AFTER)]
     if len(whole) < 2:
         return {}
     at, moments = whole[:, None] + _TIMES, np.arange(part.samples) / rate

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from clocs.explorer.pseudonyms import pseudonyms
-from clocs.explorer.session import Session, UnknownPatientError
+from clocs.explorer.session import NotFoundError, Session
 from clocs.recording import Gap, Recording
 from clocs.store.flat import flat_stretches
 from clocs.store.store import Store
@@ -51,6 +51,12 @@ class Quality:
         """One entry per dataset."""
         return [self._of(name, store) for name, store in self._session.stores.items()]
 
+    @cached_property
+    def _patients(self) -> dict[tuple[Any, ...], str]:
+        """Pseudonyms by dataset and ID."""
+        everyone = self._session.embeddings.rows.select("dataset", "patient").iter_rows()
+        return dict(zip(everyone, self._session.codes, strict=True))
+
     def _of(self, dataset: str, store: Store) -> dict[str, Any]:
         quarantine, table, found = store.quarantine, store.table, self._in_store(dataset, store)
         shown = self._session.show_ids
@@ -70,8 +76,6 @@ class Quality:
                         "patient": None,
                     }
                 )
-        everyone = self._session.embeddings.rows.select("dataset", "patient").iter_rows()
-        patients = dict(zip(everyone, self._session.codes, strict=True))
         for reason, rows in found.items():
             for row in rows[:MOST_LISTED]:
                 name, patient = table["id"][row], table["patient"][row]
@@ -84,7 +88,7 @@ class Quality:
                         "name": name if shown else f"Recording {code}",
                         "detail": WHY[reason],
                         "drawn": True,
-                        "patient": patients.get((dataset, patient)),
+                        "patient": self._patients.get((dataset, patient)),
                     }
                 )
         reasons = [(reason, count, False) for reason, count in counts.items()]
@@ -106,11 +110,10 @@ class Quality:
         """Rows of the store by what is the matter with them."""
         table = store.table.with_row_index("row")
         frame = store.manifest.frame.seconds
-        first = pl.col("row") != pl.col("row").min().over("digest")
         conditions = {
             "gap": pl.col("gaps").list.len() > 0,
             "short": pl.col("samples") / pl.col("rate") < frame,
-            "copy": first,
+            "copy": pl.col("row") != pl.col("row").min().over("digest"),
         }
         found = {
             reason: table.filter(condition)["row"].to_list()
@@ -133,7 +136,7 @@ class Quality:
         """The start of a listed recording, with the parts that are to blame, packed."""
         _ = self.datasets
         if code not in self._rows:
-            raise UnknownPatientError("the store holds no samples of this recording")
+            raise NotFoundError("the store holds no samples of this recording")
         store, row = self._rows[code]
         recording = store.recording(row)
         recording = recording.between(0, min(recording.samples, round(SECONDS * recording.rate)))

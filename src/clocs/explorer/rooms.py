@@ -8,7 +8,7 @@ from fastapi import FastAPI, Path, Query, Response
 from pydantic import BaseModel
 
 from clocs.explorer.quality import Quality
-from clocs.explorer.session import Session, UnknownPatientError
+from clocs.explorer.session import NotFoundError, Session
 from clocs.explorer.training_runs import log_lines, run_facts, run_folders
 
 Name = Annotated[str, Query(max_length=400, description="A run, as listed.")]
@@ -73,7 +73,7 @@ def add_rooms(app: FastAPI, session: Session, binary: dict[int | str, dict[str, 
         """Metrics of every epoch of a training, or those since the last answer."""
         folder = None if session.runs is None else run_folders(session.runs).get(name)
         if folder is None:
-            raise UnknownPatientError("there is no such run; start the explorer with `runs`")
+            raise NotFoundError("there is no such run; start the explorer with `runs`")
         return Log.model_validate(log_lines(folder, start, version))
 
     @app.get("/api/quality")

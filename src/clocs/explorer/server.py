@@ -23,8 +23,8 @@ from clocs.explorer.seen import Source
 from clocs.explorer.session import (
     LONGEST,
     NEIGHBOURS,
+    NotFoundError,
     Session,
-    UnknownPatientError,
     packed_signal,
 )
 from clocs.explorer.uploads import Uploads
@@ -84,7 +84,7 @@ def make_api(session: Session) -> FastAPI:
         openapi_url="/api/openapi.json",
         responses=_PROBLEMS,
     )
-    add_problems(app, not_found=(UnknownPatientError, UnknownCohortError), conflict=NameTakenError)
+    add_problems(app, not_found=(NotFoundError, UnknownCohortError), conflict=NameTakenError)
     _add_pages(app, session)
     _add_session(app, session)
     _add_patients(app, session)

@@ -41,7 +41,7 @@ LONGEST = 600.0  # seconds of signal in one response
 NO_VALUE = -32768  # in a gap; `static/api.js` draws nothing there
 
 
-class UnknownPatientError(ClocsError):
+class NotFoundError(ClocsError):
     """This session has no such patient, recording or upload."""
 
 
@@ -163,7 +163,7 @@ class Session:
     def row(self, code: str) -> int:
         """The row of a pseudonym."""
         if code not in self._rows:
-            raise UnknownPatientError(f"there is no patient {code[:40]}")
+            raise NotFoundError(f"there is no patient {code[:40]}")
         return self._rows[code]
 
     def name(self, row: int) -> str:
@@ -230,7 +230,7 @@ class Session:
         row = self.row(code)
         table = self._recordings(row)
         if table is None or number >= table.height:
-            raise UnknownPatientError(f"{self.name(row)} has no recording {number + 1}")
+            raise NotFoundError(f"{self.name(row)} has no recording {number + 1}")
         store = self.stores[self.embeddings.rows["dataset"][row]]
         try:
             recording = store.recording(int(table["row"][number]))

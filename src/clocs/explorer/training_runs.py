@@ -47,9 +47,13 @@ def run_facts(name: str, folder: Path) -> dict[str, Any]:
 
 def _state(folder: Path) -> str:
     """'training' while its process lives, 'finished' with its weights, else 'stopped'."""
-    with suppress(OSError, ValueError):
+    try:
         os.kill(int((folder / LOCK).read_text(encoding="utf-8")), 0)
         return "training"
+    except PermissionError:  # of another user, and alive
+        return "training"
+    except (OSError, ValueError):
+        pass
     return "finished" if next(folder.rglob("seed-*.safetensors"), None) else "stopped"
 
 

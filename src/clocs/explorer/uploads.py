@@ -16,8 +16,8 @@ from clocs.errors import ClocsError, SettingError
 from clocs.explorer.patient_map import position_among
 from clocs.explorer.session import (
     NEIGHBOURS,
+    NotFoundError,
     Session,
-    UnknownPatientError,
     recording_facts,
 )
 from clocs.recording import Recording
@@ -140,7 +140,7 @@ class Uploads:
         with self._lock:
             upload = self._held.get(code)
         if upload is None:
-            raise UnknownPatientError("this upload is no longer in memory; upload the file again")
+            raise NotFoundError("this upload is no longer in memory; upload the file again")
         return upload
 
     def _embedded(self, recording: Recording) -> Upload:

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException
 
 from clocs.recording import PLAUSIBLE_STEPS_PER_MV
-from clocs.web.upload_unit import STEPS, UNITS, SaidUnit
+from clocs.web.upload_unit import STEPS, UNITS, GivenUnit
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -51,7 +51,7 @@ class SentFiles:
 
     files: Mapping[str, BinaryIO]
     rate: float | None = None
-    unit: SaidUnit = field(default_factory=SaidUnit)
+    unit: GivenUnit = field(default_factory=GivenUnit)
 
 
 @asynccontextmanager
@@ -82,7 +82,7 @@ async def upload_form(request: Request) -> AsyncIterator[SentFiles]:
         raise HTTPException(422, getattr(error, "detail", None) or str(error)) from None
 
 
-def _rate_and_unit(form: FormData) -> tuple[float | None, SaidUnit]:
+def _rate_and_unit(form: FormData) -> tuple[float | None, GivenUnit]:
     rate, unit, gain = _number(form, "rate"), form.get("unit") or None, _number(form, "gain")
     if rate is not None and not 10 <= rate <= 10_000:
         raise HTTPException(422, "the sampling rate must be between 10 and 10,000 Hz")
@@ -91,7 +91,7 @@ def _rate_and_unit(form: FormData) -> tuple[float | None, SaidUnit]:
     low, high = PLAUSIBLE_STEPS_PER_MV
     if unit == STEPS and (gain is None or not low <= gain <= high):
         raise HTTPException(422, f"steps need a gain of {low:g} to {high:,.0f} of them per mV")
-    return rate, SaidUnit(unit, gain if unit == STEPS else None, form.get("confirmed") == "true")
+    return rate, GivenUnit(unit, gain if unit == STEPS else None, form.get("confirmed") == "true")
 
 
 def _number(form: FormData, name: str) -> float | None:

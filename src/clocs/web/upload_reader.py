@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
@@ -18,7 +19,7 @@ from clocs.recording import Recording
 from clocs.web.packing import pack, unpack
 from clocs.web.shield import TooMuchError
 from clocs.web.upload_form import SentFiles, upload_form
-from clocs.web.upload_unit import SaidUnit, UnitQuestionError, facts_of
+from clocs.web.upload_unit import GivenUnit, UnitQuestionError
 from clocs.web.upload_worker import unpacked_recording
 
 if TYPE_CHECKING:
@@ -34,14 +35,14 @@ T = TypeVar("T")
 def read_in_worker(
     files: Mapping[str, bytes],
     rate: float | None = None,
-    unit: SaidUnit | None = None,
+    unit: GivenUnit | None = None,
     seconds: float = SECONDS,
 ) -> Recording:
     """As `read_upload`, in a process with limits on memory and time."""
     names = {f"file{i}": name for i, name in enumerate(files)}
     data = {f"file{i}": np.frombuffer(data, np.uint8) for i, data in enumerate(files.values())}
-    said = facts_of(unit or SaidUnit())
-    request = pack({"names": names, "rate": rate, "unit": said}, data)
+    given = asdict(unit or GivenUnit())
+    request = pack({"names": names, "rate": rate, "unit": given}, data)
     try:
         done = subprocess.run(
             # -P: import nothing from the current folder

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,12 @@ from clocs.recording import UNITS_PER_MV, Recording
 
 STEPS = "steps"  # of a converter, so many of them per mV
 UNITS = ("mV", "µV", STEPS)
-# What the middle 99 % of an ECG's leads span, their median, in mV; of those published 0.2 to 8.
+# What the middle 99 % of an ECG's leads span, their median, in mV: wider than any real ECG needs.
 PLAUSIBLE_MV = (0.03, 50.0)
 
 
 @dataclass(frozen=True)
-class SaidUnit:
+class GivenUnit:
     """What the visitor says about a recording's numbers.
 
     Attributes:
@@ -51,33 +51,33 @@ class UnitQuestionError(SourceError):
         self.facts: dict[str, Any] = {"name": name, "span": span, "mv": mv}
 
 
-def in_said_unit(read: Callable[[str | None], Recording], said: SaidUnit) -> Recording:
+def in_given_unit(read: Callable[[str | None], Recording], given: GivenUnit) -> Recording:
     """The recording that `read` gives for a unit, scaled as the visitor says.
 
     Raises:
         UnitQuestionError: Its amplitudes are those of no ECG, and the visitor was not asked yet.
     """
-    if said.unit == STEPS:
-        recording = _in_steps(read, said.gain or 1.0)
+    if given.unit == STEPS:
+        recording = _in_steps(read, given.gain or 1.0)
     else:
         try:
-            recording = read(said.unit)
+            recording = read(given.unit)
         except UnusableError as error:
             unclear = error.reason == "implausible" or "tells no unit" in error.detail
             if not unclear or (held := _numbers(read)) is None:
                 raise
             name = held[0].id
-            if said.confirmed:
+            if given.confirmed:
                 raise
             raise UnitQuestionError(name, span_mv(held[0]) * held[1], None) from None
-        if said.confirmed and said.unit is not None and _says_its_unit(read):
+        if given.confirmed and given.unit is not None and _says_its_unit(read):
             # the file's own unit is wrong: what it calls mV are these
-            scale = UNITS_PER_MV[said.unit.lower()]
+            scale = UNITS_PER_MV[given.unit.lower()]
             recording = replace(recording, gain=recording.gain * scale)
     mv = span_mv(recording)
     if recording.unit != "mV" or not mv or PLAUSIBLE_MV[0] <= mv <= PLAUSIBLE_MV[1]:
         return recording
-    if not said.confirmed:
+    if not given.confirmed:
         held = None if _says_its_unit(read) else _numbers(read)
         span = mv if held is None else span_mv(held[0]) * held[1]
         raise UnitQuestionError(recording.id, span, mv)
@@ -125,8 +125,3 @@ def _in_steps(read: Callable[[str | None], Recording], gain: float) -> Recording
         return read(None)  # which says what is wrong
     recording, per_mv = held
     return replace(recording, gain=recording.gain * (gain / per_mv))
-
-
-def facts_of(said: SaidUnit) -> dict[str, Any]:
-    """As JSON has it."""
-    return asdict(said)

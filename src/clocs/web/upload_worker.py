@@ -26,7 +26,7 @@ from clocs.formats.source import Source, hold_files
 from clocs.limits import end_after, limit_process
 from clocs.recording import Gap, Recording
 from clocs.web.packing import pack, unpack
-from clocs.web.upload_unit import SaidUnit, UnitQuestionError, in_said_unit
+from clocs.web.upload_unit import GivenUnit, UnitQuestionError, in_given_unit
 
 MOST_FILES = 64  # in a zip
 MOST_BYTES = 64 << 20  # of all files, uncompressed
@@ -38,7 +38,7 @@ _MOST_NOTICE = 300  # characters
 
 
 def read_upload(
-    files: Mapping[str, bytes], rate: float | None = None, unit: SaidUnit | None = None
+    files: Mapping[str, bytes], rate: float | None = None, unit: GivenUnit | None = None
 ) -> Recording:
     """The one recording in these files, or a ClocsError with a sentence for the visitor.
 
@@ -63,7 +63,7 @@ def read_upload(
     if recordings:
         name, own, part = recordings[0]
         read = partial(_read_as, own, source, name, replace(options, part=part))
-        recording = in_said_unit(read, unit or SaidUnit())
+        recording = in_given_unit(read, unit or GivenUnit())
     elif incomplete := next(filter(None, map(format_beside, found)), None):
         raise SourceError(
             f"a {incomplete.name} signal file needs its header; upload the {incomplete.suffix} "
@@ -195,8 +195,8 @@ def main() -> None:
     facts, arrays = unpack(sys.stdin.buffer.read())
     files = {name: arrays[key].tobytes() for key, name in facts["names"].items()}
     try:
-        said = SaidUnit(**(facts["unit"] or {}))
-        answer = packed_recording(read_upload(files, facts["rate"], said))
+        given = GivenUnit(**(facts["unit"] or {}))
+        answer = packed_recording(read_upload(files, facts["rate"], given))
     except UnitQuestionError as question:
         answer = pack({"error": str(question), "question": question.facts}, {})
     except ClocsError as error:
