@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from clocs import keyed_random
 from clocs.encoders import many_lead
 from clocs.encoders.make import make_encoder, sees_many_leads
-from clocs.encoders.multilead import MultiLead
+from clocs.encoders.multilead import MultiLead, _pairs_averaged
 from clocs.errors import SettingError
 
 LEADS = ("I", "II", "III", "aVR", "aVL", "aVF", "V1", "V2", "V3", "V4", "V5", "V6")
@@ -293,6 +295,21 @@ def test_a_step_is_one_graph_that_computes_the_same(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(many_lead, "_forward", lambda *_, **__: traced)
     for found, expected in zip(step(encoder, weights, buffers, x, KEYS), plain, strict=True):
         assert torch.equal(found, expected)
+
+
+@pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler")
+@pytest.mark.filterwarnings("ignore")
+def test_the_compiled_gradient_of_a_shortcut_of_odd_length_is_right() -> None:
+    h = torch.randn(2, 3, 1, 7, requires_grad=True)
+    towards = torch.randn(2, 3, 1, 4)
+
+    def gradient(pooled: Tensor) -> Tensor:
+        return torch.autograd.grad(pooled, h, towards)[0]
+
+    expected = gradient(functional.avg_pool2d(h, (1, 2), ceil_mode=True))
+    assert torch.equal(gradient(_pairs_averaged(h)), expected)
+    compiled = torch.compile(_pairs_averaged, dynamic=False)
+    assert torch.equal(gradient(compiled(h)), expected)
 
 
 @pytest.mark.gpu

@@ -42,6 +42,9 @@ def main(arguments: list[str] | None = None) -> int:
         "--report", type=Path, action="append", help="folder of runs to report; --out is its folder"
     )
     parser.add_argument(
+        "--with", dest="earlier", type=Path, help="many-leads.json to which the runs are added"
+    )
+    parser.add_argument(
         "--fill", type=Path, action="append", default=[], help="page whose tables to update"
     )
     parser.add_argument(
@@ -55,6 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
             made = report(
                 given.report,
                 given.out,
+                earlier=given.earlier,
                 fill=given.fill,
                 shipped=dict(_pair(one) for one in given.ship),
                 weights=given.weights,

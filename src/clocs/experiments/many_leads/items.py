@@ -170,13 +170,12 @@ def _conditions() -> list[Item]:
 
 
 def _readouts() -> list[Item]:
-    made = _scored(Pretraining(WINNER), "attentive", *DATASETS[:2])
-    for method in (WINNER, SCRATCH):
-        made += _scored(Pretraining(method), "finetune", *DATASETS[1:])
-    for method in METHODS:
-        made += _scored(Pretraining(method), "attentive", "physionet2020")
-    for method in METHODS[:-1]:
-        made += _scored(Pretraining(method), "finetune", "physionet2020")
+    made: list[Item] = []
+    for datasets in (DATASETS[1:], DATASETS[:1]):
+        for method in (WINNER, SCRATCH, *METHODS[:-1]):
+            made += _scored(Pretraining(method), "finetune", *datasets)
+        for method in (WINNER, *METHODS):
+            made += _scored(Pretraining(method), "attentive", *datasets)
     return made
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from clocs.experiments.many_leads.model_card import ship
-from clocs.experiments.many_leads.results import read_runs, write
+from clocs.experiments.many_leads.results import added, read, read_runs, write
 from clocs.experiments.many_leads.tables import parts
 from clocs.experiments.marked import fill as fill_marked
 from clocs.training.checkpoint import load_checkpoint
@@ -16,6 +16,7 @@ def report(
     runs: Sequence[Path],
     out: Path,
     *,
+    earlier: Path | None = None,
     fill: Sequence[Path] = (),
     shipped: Mapping[str, Path] | None = None,
     weights: Path = Path("weights"),
@@ -26,6 +27,7 @@ def report(
     Args:
         runs: Folders of runs.
         out: The folder of the JSON file.
+        earlier: Such a file, to which the runs are added.
         fill: Markdown files whose parts between `<!-- clocs:NAME -->` and `<!-- /clocs -->` are
             replaced.
         shipped: Folders of encoders to write for others, by the names that they get.
@@ -36,6 +38,8 @@ def report(
         The JSON file, and what was written of the encoders.
     """
     results = read_runs(runs)
+    if earlier is not None:
+        results = added(read(earlier), results)
     written = [write(results, out)]
     for page in fill:
         fill_marked(page, parts(results))

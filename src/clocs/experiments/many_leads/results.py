@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,7 @@ class StudyResults:
     scores: Sequence[Row]
     analyses: Sequence[Row]
     differences: Sequence[Row]
+    again: Sequence[Row] = ()  # what a later run has computed once more, with encoders of its own
 
     def json(self) -> dict[str, Any]:
         return dict(vars(self))
@@ -82,6 +83,29 @@ def read_runs(folders: Iterable[Path]) -> StudyResults:
         scores=scores,
         analyses=[r for r in rows.values() if "auc_mean" not in r and r["kind"] != "pretrain"],
         differences=differences(scores, unpacked),
+    )
+
+
+def added(earlier: StudyResults, later: StudyResults) -> StudyResults:
+    """An earlier report, and what it lacks of a later one; what both have is kept in `again`."""
+    for what in ("recipe", "data"):
+        if getattr(earlier, what) != getattr(later, what):
+            raise SettingError(f"the runs and the report before them differ in their {what}")
+    joined: dict[str, list[Row]] = {}
+    again = list(earlier.again)
+    for field in ("pretrainings", "scores", "analyses"):
+        before = list(getattr(earlier, field))
+        known = {row["name"] for row in before}
+        joined[field] = before + [row for row in getattr(later, field) if row["name"] not in known]
+        again += [row for row in getattr(later, field) if row["name"] in known]
+    pairs = {(row["one"], row["other"]) for row in earlier.differences}
+    new = [row for row in later.differences if (row["one"], row["other"]) not in pairs]
+    return replace(
+        earlier,
+        versions=[*earlier.versions, *(v for v in later.versions if v not in earlier.versions)],
+        differences=[*earlier.differences, *new],
+        again=again,
+        **joined,
     )
 
 
