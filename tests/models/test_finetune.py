@@ -14,7 +14,7 @@ import torch
 import clocs
 from clocs import Checkpoint, Classifier, Frames, FrameSpec, Store
 from clocs.errors import CheckpointError, ClocsWarning, LeakError, SettingError
-from clocs.evaluation import score_groups
+from clocs.evaluation import recording_vectors, score_groups
 from clocs.frames.make import make_frames
 from clocs.models.classifier import load_classifier
 from clocs.models.classifier_scores import predictions_of
@@ -23,6 +23,7 @@ from clocs.models.scored_part import labelled_part, score_part
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain_frames import pretrain_frames
 from clocs.training import leak_guard
+from clocs.training.embed import embedded_pieces
 from clocs.training.settings import Settings
 from tiny_leads import many_lead_checkpoints, tiny_leads
 
@@ -80,6 +81,25 @@ def test_every_protocol_with_a_layer_returns_classifiers_that_predict_as_it_did(
         logits = score_part(one, labelled_part(one, small_frames, 2)).logits
         found = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
         assert np.allclose(found, expected, atol=1e-5)
+
+
+def test_a_frozen_encoder_embeds_every_recording_once(
+    encoders: list[Checkpoint],
+    small_store: Store,
+    small_frames: Frames,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[int] = []
+
+    def counted(checkpoints: Any, frames: Frames, rows: Any, device: Any) -> Any:
+        seen.extend(np.unique(frames.recording[rows.frame]))
+        return embedded_pieces(checkpoints, frames, rows, device)
+
+    monkeypatch.setattr(recording_vectors, "embedded_pieces", counted)
+    made = clocs.finetune(encoders, small_store, fraction=0.5, members="best", resamples=0)
+    assert sorted(seen) == np.unique(small_frames.recording[small_frames.has_label]).tolist()
+    again = clocs.evaluate_classifier(made, small_store, resamples=0)
+    assert again == made.card.scores
 
 
 def test_the_file_is_what_was_returned_and_its_card_can_be_read(

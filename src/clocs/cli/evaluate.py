@@ -15,33 +15,23 @@ from clocs.cli import finetune, progress
 from clocs.cli.console import err, out, print_json
 from clocs.cli.figure_options import with_figure_style
 from clocs.cli.options import (
-    Average,
-    BatchSize,
     ClassWeights,
-    Clip,
     Device,
     EncoderLeads,
-    Epochs,
     Fraction,
     Json,
-    Keep,
     Labels,
-    LearningRate,
-    Optimiser,
-    Patience,
     Resamples,
-    Schedule,
     Split,
     SplitSeed,
     TestFolds,
     ValidationFolds,
-    WarmUp,
-    WeightDecay,
     folds_of,
     names_of,
     pairs_of,
     with_options_of,
 )
+from clocs.cli.training_options import with_training_options
 from clocs.errors import SettingError
 from clocs.evaluation.protocols import PROTOCOLS, find_protocol
 from clocs.figures.style import FigureStyle
@@ -55,6 +45,7 @@ EXAMPLE = "Example: clocs evaluate runs/chapman-cmsc runs/chapman-simclr chapman
 _PROTOCOLS = "; ".join(f"{name}: {row.help}" for name, row in PROTOCOLS.items()) + "."
 
 
+@with_training_options
 @with_figure_style
 def evaluate(
     paths: Annotated[
@@ -98,17 +89,6 @@ def evaluate(
     ] = None,
     class_weights: ClassWeights = False,
     leads: EncoderLeads = None,
-    epochs: Epochs = 400,
-    patience: Patience = 15,
-    batch_size: BatchSize = None,
-    lr: LearningRate = 1e-4,
-    keep: Keep = "best",
-    optimiser: Optimiser = "adam",
-    weight_decay: WeightDecay = None,
-    schedule: Schedule = "constant",
-    warm_up: WarmUp = 0.0,
-    clip: Clip = None,
-    average: Average = None,
     split: Split = None,
     test_folds: TestFolds = None,
     validation_folds: ValidationFolds = None,
@@ -174,7 +154,7 @@ def evaluate(
         return
     if label_names is not None:
         raise SettingError("`label_names` is for classifiers; leave it out")
-    with _progress(find_protocol(protocol).trains, epochs) as on_epoch:
+    with _progress(find_protocol(protocol).trains, options["epochs"]) as on_epoch:
         scored = clocs.evaluate_many(
             checkpoints,
             store,
@@ -188,17 +168,6 @@ def evaluate(
             noise=noise,
             class_weights=class_weights,
             leads=names_of(leads),
-            epochs=epochs,
-            patience=patience,
-            batch_size=batch_size,
-            lr=lr,
-            keep=keep,
-            optimiser=optimiser,
-            weight_decay=weight_decay,
-            schedule=schedule,
-            warm_up=warm_up,
-            clip=clip,
-            average=average,
             split=split,
             test_folds=folds_of(test_folds),
             validation_folds=folds_of(validation_folds),

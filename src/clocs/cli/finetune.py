@@ -13,33 +13,23 @@ import clocs
 from clocs.cli import progress
 from clocs.cli.console import err, out, print_json
 from clocs.cli.options import (
-    Average,
-    BatchSize,
     ClassWeights,
-    Clip,
     Device,
     EncoderLeads,
-    Epochs,
     Fraction,
     Json,
-    Keep,
     Labels,
-    LearningRate,
-    Optimiser,
-    Patience,
     Resamples,
-    Schedule,
     Split,
     SplitSeed,
     TestFolds,
     ValidationFolds,
-    WarmUp,
-    WeightDecay,
     folds_of,
     names_of,
     typed,
     with_options_of,
 )
+from clocs.cli.training_options import with_training_options
 from clocs.errors import SettingError
 from clocs.evaluation.protocols import PROTOCOLS
 from clocs.evaluation.training_options import PROTOCOL_OF_HEAD
@@ -47,6 +37,7 @@ from clocs.evaluation.training_options import PROTOCOL_OF_HEAD
 EXAMPLE = "Example: clocs finetune runs/chapman-cmsc chapman --head whole --out rhythm.safetensors"
 
 
+@with_training_options
 def finetune(
     checkpoint: Annotated[
         Path, typer.Argument(help="An encoder's file, or a folder with all its seeds.")
@@ -81,17 +72,6 @@ def finetune(
     ] = "recording",
     labels: Labels = None,
     leads: EncoderLeads = None,
-    epochs: Epochs = 400,
-    patience: Patience = 15,
-    batch_size: BatchSize = None,
-    lr: LearningRate = 1e-4,
-    keep: Keep = "best",
-    optimiser: Optimiser = "adam",
-    weight_decay: WeightDecay = None,
-    schedule: Schedule = "constant",
-    warm_up: WarmUp = 0.0,
-    clip: Clip = None,
-    average: Average = None,
     split: Split = None,
     test_folds: TestFolds = None,
     validation_folds: ValidationFolds = None,
@@ -132,7 +112,7 @@ def finetune(
     Writes one file with the weights and a card: labels, temperature and thresholds chosen on
     validation patients, scores on test patients. An existing file is never overwritten.
     """
-    with progress.training(err, "Fine-tuning", epochs) as bar:
+    with progress.training(err, "Fine-tuning", options["epochs"]) as bar:
         made = clocs.finetune(
             checkpoint,
             store,
@@ -145,17 +125,6 @@ def finetune(
             by=by,
             labels=labels,
             leads=names_of(leads),
-            epochs=epochs,
-            patience=patience,
-            batch_size=batch_size,
-            lr=lr,
-            keep=keep,
-            optimiser=optimiser,
-            weight_decay=weight_decay,
-            schedule=schedule,
-            warm_up=warm_up,
-            clip=clip,
-            average=average,
             split=split,
             test_folds=folds_of(test_folds),
             validation_folds=folds_of(validation_folds),

@@ -55,55 +55,6 @@ Device = Annotated[
     str | None,
     typer.Option(help="Device to compute on: cpu, cuda, cuda:1, …; the best one by default."),
 ]
-Epochs = Annotated[int, typer.Option(help="Maximum number of epochs.", min=1)]
-Patience = Annotated[
-    int, typer.Option(help="Epochs without a lower validation loss before a seed stops.", min=1)
-]
-BatchSize = Annotated[
-    int | None,
-    typer.Option(help="Instances per batch; the paper's number for the dataset by default.", min=2),
-]
-LearningRate = Annotated[
-    float, typer.Option("--lr", help="Learning rate; with a schedule, the highest.")
-]
-Keep = Annotated[
-    Literal["best", "last"],
-    typer.Option(
-        help="Weights to keep: of the lowest validation loss, or after all epochs, without early "
-        "stopping."
-    ),
-]
-Optimiser = Annotated[
-    Literal["adam", "adamw"],
-    typer.Option(help="Adam as in the paper, or AdamW, whose weights decay."),
-]
-WeightDecay = Annotated[
-    float | None,
-    typer.Option(
-        help="How fast weights decay under AdamW, biases and scales of norms aside; 0.01 by "
-        "default.",
-        min=0,
-    ),
-]
-Schedule = Annotated[
-    Literal["constant", "cosine"],
-    typer.Option(help="Learning rate after the warm-up: constant, or falling to 0 at the end."),
-]
-WarmUp = Annotated[
-    float,
-    typer.Option(help="Share of all steps in which the learning rate rises, such as 0.05.", min=0),
-]
-Clip = Annotated[
-    float | None,
-    typer.Option(help="Clip gradients to this norm; off by default."),
-]
-Average = Annotated[
-    float | None,
-    typer.Option(
-        help="Validate and keep an exponential average of the weights with this decay per step, "
-        "such as 0.998; by default the weights themselves."
-    ),
-]
 ClassWeights = Annotated[
     bool,
     typer.Option("--class-weights", help="Let rare classes count as much as common ones."),

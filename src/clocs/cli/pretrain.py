@@ -13,32 +13,23 @@ import clocs
 from clocs.cli import progress
 from clocs.cli.console import err, out, print_json
 from clocs.cli.options import (
-    Average,
-    BatchSize,
-    Clip,
     Device,
-    Epochs,
     Json,
-    Keep,
-    LearningRate,
-    Optimiser,
-    Patience,
-    Schedule,
     Split,
     SplitSeed,
     TestFolds,
     ValidationFolds,
-    WarmUp,
-    WeightDecay,
     folds_of,
     names_of,
     with_options_of,
 )
+from clocs.cli.training_options import with_training_options
 from clocs.pretraining.methods import METHODS
 
 EXAMPLE = "Example: clocs pretrain chapman --method cmsc --seeds 5 --out runs/chapman-cmsc"
 
 
+@with_training_options
 def pretrain(
     stores: Annotated[
         list[Path],
@@ -104,17 +95,6 @@ def pretrain(
         Literal["min-max", "none"],
         typer.Option(help="Scale each frame to 0 … 1 (min-max), or leave it in mV (none)."),
     ] = "min-max",
-    epochs: Epochs = 400,
-    patience: Patience = 15,
-    batch_size: BatchSize = None,
-    lr: LearningRate = 1e-4,
-    keep: Keep = "best",
-    optimiser: Optimiser = "adam",
-    weight_decay: WeightDecay = None,
-    schedule: Schedule = "constant",
-    warm_up: WarmUp = 0.0,
-    clip: Clip = None,
-    average: Average = None,
     split: Split = None,
     test_folds: TestFolds = None,
     validation_folds: ValidationFolds = None,
@@ -143,7 +123,7 @@ def pretrain(
     Writes seed-0.safetensors, seed-0.json, … and log.jsonl with the metrics of every epoch.
     Interrupted, even killed, it ends with the same weights when resumed on the CPU.
     """
-    with progress.training(err, f"Pre-training {method}", epochs) as watch:
+    with progress.training(err, f"Pre-training {method}", options["epochs"]) as watch:
         checkpoints = clocs.pretrain(
             stores,
             method=method,
@@ -161,17 +141,6 @@ def pretrain(
             precision=precision,
             batch_norm=batch_norm,
             normalisation=normalisation,
-            epochs=epochs,
-            patience=patience,
-            batch_size=batch_size,
-            lr=lr,
-            keep=keep,
-            optimiser=optimiser,
-            weight_decay=weight_decay,
-            schedule=schedule,
-            warm_up=warm_up,
-            clip=clip,
-            average=average,
             split=split,
             test_folds=folds_of(test_folds),
             validation_folds=folds_of(validation_folds),

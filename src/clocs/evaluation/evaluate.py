@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,9 +22,10 @@ from clocs.store.store import Store, as_store
 from clocs.training.checkpoint import Checkpoint, as_checkpoints
 from clocs.training.device import pick_device
 from clocs.training.loop import Epoch
-from clocs.training.settings import Keep, OptimiserName, Schedule, Settings
+from clocs.training.settings import Settings, settings_in, takes_settings
 
 
+@takes_settings
 def evaluate(
     checkpoint: Checkpoint | Sequence[Checkpoint] | Path | str,
     store: Store | Path | str,
@@ -40,17 +41,6 @@ def evaluate(
     conditions: Sequence[AnyCondition] = (),
     class_weights: bool = False,
     leads: Sequence[str] | None = None,
-    epochs: int | None = None,
-    patience: int | None = None,
-    batch_size: int | None = None,
-    lr: float | None = None,
-    keep: Keep | None = None,
-    optimiser: OptimiserName | None = None,
-    weight_decay: float | None = None,
-    schedule: Schedule | None = None,
-    warm_up: float | None = None,
-    clip: float | None = None,
-    average: float | None = None,
     settings: Settings | None = None,
     split: Literal["hash", "folds"] | None = None,
     test_folds: Sequence[str] | None = None,
@@ -85,21 +75,10 @@ def evaluate(
         class_weights: Whether rare classes count as much as common ones.
         leads: By name; those that the encoder was trained on where None. A store that lacks some
             is evaluated on the others, and one that lacks all on its own leads, with a warning.
-        epochs: At most this many, for protocols that train; 400 by default.
-        patience: Epochs without a lower validation loss before a seed stops; 15 by default.
-        batch_size: Rows per step; the paper's for the dataset by default.
-        lr: Learning rate; 1e-4 by default.
-        keep: 'best', the weights of the lowest validation loss, or 'last', those after all
-            `epochs`, without early stopping; 'best' by default.
-        optimiser: 'adam', the paper's, or 'adamw', with weight decay; 'adam' by default.
-        weight_decay: Of AdamW; biases and scales of norms do not decay. 0.01 by default.
-        schedule: Of the learning rate: 'constant', or 'cosine', which falls to 0 at the end of all
-            `epochs`; 'constant' by default.
-        warm_up: The share of all steps in which the learning rate rises to `lr`; 0 by default.
-        clip: The greatest norm of a seed's gradient; longer ones are shortened. None by default.
-        average: Decay of an exponential average of the weights over steps, such as 0.998; the
-            averaged weights are validated and kept. None by default.
-        settings: All from `epochs` to here as one object, in place of them.
+        epochs, patience, batch_size, lr, keep: How long and how fast to train, and which weights to
+            keep; described by `clocs.training.settings.Settings`, with their defaults.
+        optimiser, weight_decay, schedule, warm_up, clip, average: The optimiser; described there.
+        settings: All of these as one object, in place of them.
         split: Whether the 'hash' of patients or official 'folds' decide who is trained and tested
             on; the folds by default where the store has some.
         test_folds: The folds to test on; where they are numbers, the last by default.
@@ -127,17 +106,6 @@ def evaluate(
         conditions=conditions,
         class_weights=class_weights,
         leads=leads,
-        epochs=epochs,
-        patience=patience,
-        batch_size=batch_size,
-        lr=lr,
-        keep=keep,
-        optimiser=optimiser,
-        weight_decay=weight_decay,
-        schedule=schedule,
-        warm_up=warm_up,
-        clip=clip,
-        average=average,
         settings=settings,
         split=split,
         test_folds=test_folds,
@@ -193,8 +161,8 @@ def evaluate_many(
             "`validation_folds`"
         )
     frames = frames_for(groups, as_store(store), leads=leads, split=by, split_seed=split_seed)
-    training = {f.name: options.pop(f.name, None) for f in fields(Settings)}
-    settings = Settings.choose(options.pop("settings", None), frames.batch_size, **training)
+    given = settings_in(options)
+    settings = Settings.choose(options.pop("settings", None), frames.batch_size, **given)
     return score_against_untrained(
         groups, frames, settings=settings, folds=folds, device=pick_device(device), **options
     )

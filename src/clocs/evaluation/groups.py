@@ -35,6 +35,7 @@ from clocs.evaluation.labelled_rows import (
 from clocs.evaluation.predictions import Predictions, numbered
 from clocs.evaluation.protocol_data import ProtocolInput, ProtocolOutput
 from clocs.evaluation.protocols import find_protocol
+from clocs.evaluation.recording_vectors import RecordingVectors
 from clocs.evaluation.resampling import check_resamples
 from clocs.evaluation.result import Evaluation
 from clocs.evaluation.scores import overall_scores, scores_by_sex_and_age
@@ -108,6 +109,7 @@ def score_groups(
     state: Path | None = None,
     save_every: float = SAVE_EVERY,
     stream: bool | None = None,
+    vectors: RecordingVectors | None = None,
     **options: Any,
 ) -> list[GroupResult]:
     """Score encoders on labelled frames, all groups trained as one fleet.
@@ -121,8 +123,9 @@ def score_groups(
     (name, leads or None, noise or None). `curve` records the validation AUC after every epoch;
     without `check_leaks`, the caller has made sure that no encoder has seen a test patient; `state`
     is a folder for what fine-tuning needs to resume, saved every so many seconds; with `stream` it
-    brings signals to the device batch by batch, by default where they are too large for it; the
-    other arguments are those of `clocs.evaluate`.
+    brings signals to the device batch by batch, by default where they are too large for it;
+    `vectors` keeps those of recordings, by the encoders of the only group and under no condition,
+    for use after this; the other arguments are those of `clocs.evaluate`.
     """
     check_resamples(resamples)
     row = find_protocol(protocol)
@@ -179,6 +182,7 @@ def score_groups(
             state=state,
             save_every=save_every,
             stream=stream,
+            vectors=vectors,
         )
         output = row.predict(given, **options)
         facts = {

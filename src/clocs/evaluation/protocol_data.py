@@ -16,6 +16,7 @@ from clocs.errors import TrainingError
 from clocs.evaluation.classifier_loss import class_weights
 from clocs.evaluation.finetune_task import FinetunedClassifier
 from clocs.evaluation.labelled_rows import LabelledPart
+from clocs.evaluation.recording_vectors import RecordingVectors
 from clocs.frames.frames import Frames
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.embed import embed_instances
@@ -47,6 +48,7 @@ class ProtocolInput:
     state: Path | None = None  # folder for what fine-tuning needs to resume
     save_every: float = SAVE_EVERY  # seconds
     stream: bool | None = None  # signals, batch by batch; None: where they are large for the device
+    vectors: RecordingVectors | None = None  # of recordings, to be used after the evaluation, too
 
     @property
     def frames(self) -> Frames:
@@ -69,8 +71,11 @@ class ProtocolInput:
 
     def embedded(self, part: LabelledPart) -> LabelledEmbeddings:
         """What is scored of a part, by the frozen encoders."""
-        features, average = self.encoded(part, embed_instances), part.averaging(self.device)
-        features = features if average is None else average(features)
+        if part.per == "row":
+            features = self.encoded(part, embed_instances)
+        else:
+            vectors = self.vectors or RecordingVectors(self.checkpoints, self.device)
+            features = vectors.of(part).float().to(self.device)
         return LabelledEmbeddings(features, self.targets(part), self.frames.multilabel)
 
     def encoded(self, part: LabelledPart, how: Callable[..., Tensor]) -> Tensor:

@@ -12,13 +12,14 @@ import torch
 from clocs.evaluation import metrics
 from clocs.evaluation.finetune_task import FinetunedClassifier
 from clocs.evaluation.groups import GroupResult
+from clocs.evaluation.recording_vectors import RecordingVectors
 from clocs.evaluation.result import plain
 from clocs.frames.frames import Frames
 from clocs.models.calibration import fit_temperature, probabilities
 from clocs.models.classifier import Classifier
 from clocs.models.classifier_card import ClassifierCard
 from clocs.models.reference import choose_limits, distance, fit_reference
-from clocs.models.scored_part import labelled_part, score_part, vectors_of
+from clocs.models.scored_part import labelled_part, score_part
 from clocs.pretraining.cards import TRAINED_ON, datasets_of, trained_on
 from clocs.training import leak_guard
 from clocs.training.checkpoint import Checkpoint
@@ -103,14 +104,17 @@ def _member(
 
 
 def calibrated(
-    classifier: Classifier, frames: Frames, *, device: torch.device | str = "cpu"
+    classifier: Classifier,
+    frames: Frames,
+    vectors: RecordingVectors,
+    *,
+    device: torch.device | str = "cpu",
 ) -> Classifier:
     """With temperature, thresholds and limits of abstention chosen on the validation patients."""
     card, multilabel = classifier.card, classifier.card.multilabel
     parts = {name: labelled_part(classifier, frames, split) for name, split in _PARTS.items()}
-    learned = vectors_of(classifier, parts["train"], device)
-    scored = score_part(classifier, parts["validation"], device)
-    reference = fit_reference(learned)
+    reference = fit_reference(vectors.of(parts["train"]))
+    scored = score_part(classifier, parts["validation"], device, vectors)
     limits = choose_limits(
         torch.from_numpy(scored.quality), distance(reference, torch.from_numpy(scored.vectors))
     )

@@ -16,6 +16,7 @@ from clocs.errors import ClocsWarning, LeakError, SettingError
 from clocs.evaluation import metrics
 from clocs.evaluation.comparison import draws_of, plan_of
 from clocs.evaluation.predictions import Predictions, numbered
+from clocs.evaluation.recording_vectors import RecordingVectors
 from clocs.evaluation.resampling import check_resamples
 from clocs.evaluation.result import plain
 from clocs.evaluation.scores import clipped_interval, scores_by_sex_and_age
@@ -141,6 +142,7 @@ def _with_labels(frames: Frames, card: ClassifierCard, names: Mapping[str, str])
 def scores_on_test(
     classifier: Classifier,
     frames: Frames,
+    vectors: RecordingVectors | None = None,
     *,
     resamples: int = 2000,
     device: torch.device | str = "cpu",
@@ -155,7 +157,7 @@ def scores_on_test(
         raise LeakError(
             f"every test recording of {frames.dataset} is a copy of one that was trained on"
         )
-    scored = score_part(classifier, test.where(kept), device)
+    scored = score_part(classifier, test.where(kept), device, vectors)
     made = scores_of(classifier.card, scored, resamples=resamples, device=device)
     made["left_out_copies"] = int((~kept).sum())
     made["abstention"] = _abstention(classifier, scored)

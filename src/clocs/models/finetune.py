@@ -13,6 +13,7 @@ from clocs.evaluation.evaluate import frames_for
 from clocs.evaluation.groups import score_groups
 from clocs.evaluation.labelled_rows import By
 from clocs.evaluation.protocols import find_protocol
+from clocs.evaluation.recording_vectors import RecordingVectors
 from clocs.evaluation.resampling import check_resamples
 from clocs.evaluation.training_options import PROTOCOL_OF_HEAD
 from clocs.frames.folds import split_of
@@ -27,12 +28,13 @@ from clocs.training import leak_guard
 from clocs.training.checkpoint import Checkpoint, as_checkpoints
 from clocs.training.device import pick_device
 from clocs.training.loop import SAVE_EVERY, Epoch
-from clocs.training.settings import Keep, OptimiserName, Schedule, Settings
+from clocs.training.settings import Settings, settings_in, takes_settings
 
 Head = Literal["linear", "whole"]
 Members = Literal["best", "ensemble"]
 
 
+@takes_settings
 def finetune(
     checkpoint: Checkpoint | Sequence[Checkpoint] | Path | str,
     store: Store | Path | str,
@@ -46,17 +48,6 @@ def finetune(
     by: By = "recording",
     labels: int | None = None,
     leads: Sequence[str] | None = None,
-    epochs: int | None = None,
-    patience: int | None = None,
-    batch_size: int | None = None,
-    lr: float | None = None,
-    keep: Keep | None = None,
-    optimiser: OptimiserName | None = None,
-    weight_decay: float | None = None,
-    schedule: Schedule | None = None,
-    warm_up: float | None = None,
-    clip: float | None = None,
-    average: float | None = None,
     settings: Settings | None = None,
     split: Literal["hash", "folds"] | None = None,
     test_folds: Sequence[str] | None = None,
@@ -96,19 +87,11 @@ def finetune(
         fraction: The labelled fraction of the training part.
         by: Whether `fraction` counts recordings or patients.
         labels: The number of labelled recordings, or of patients, instead of `fraction`.
-        leads: As for `clocs.evaluate`, like all options of training up to `settings`.
-        epochs: At most this many, for 'whole'; 400 by default.
-        patience: Epochs without a lower validation loss before a seed stops; 15 by default.
-        batch_size: Rows per step; the paper's for the dataset by default.
-        lr: Learning rate; 1e-4 by default.
-        keep: The weights of the 'best' or of the 'last' epoch.
-        optimiser: 'adam' or 'adamw'.
-        weight_decay: Of AdamW.
-        schedule: Of the learning rate: 'constant' or 'cosine'.
-        warm_up: The share of all steps in which the learning rate rises.
-        clip: The greatest norm of a gradient.
-        average: Decay of an exponential average of the weights.
-        settings: All from `epochs` to here as one object, in place of them.
+        leads: As for `clocs.evaluate`.
+        epochs, patience, batch_size, lr, keep: How long and how fast to train, and which weights to
+            keep; described by `clocs.training.settings.Settings`, with their defaults.
+        optimiser, weight_decay, schedule, warm_up, clip, average: The optimiser; described there.
+        settings: All of these as one object, in place of them.
         split: As for `clocs.evaluate`, like the next three.
         test_folds: The folds to test on.
         validation_folds: The folds to validate on.
@@ -142,7 +125,7 @@ def finetune(
     check_resamples(resamples)
     if shared and (half or head == "whole"):
         raise SettingError("weights that change cannot be shared; leave out `shared`")
-    row = find_protocol(PROTOCOL_OF_HEAD[head])
+    row, given = find_protocol(PROTOCOL_OF_HEAD[head]), settings_in(options)
     options = chosen_options(row, options)
     encoders = _encoders(checkpoint, seeds, alike=not row.trains and fraction == 1 and not labels)
     if any(one.card.in_mv for one in encoders):
@@ -157,21 +140,7 @@ def finetune(
         [encoders], as_store(store), leads=leads, split=by_folds, split_seed=split_seed
     )
     leak_guard.check_parts(frames)
-    training = Settings.choose(
-        settings,
-        frames.batch_size,
-        epochs=epochs,
-        patience=patience,
-        batch_size=batch_size,
-        lr=lr,
-        keep=keep,
-        optimiser=optimiser,
-        weight_decay=weight_decay,
-        schedule=schedule,
-        warm_up=warm_up,
-        clip=clip,
-        average=average,
-    )
+    training = Settings.choose(settings, frames.batch_size, **given)
     facts = {
         "head": head,
         "protocol": row.name,
@@ -203,6 +172,7 @@ def finetune(
     with Work.on(out, facts | about, resume=resume) as work:
         if work.finished and work.out is not None:
             return load_classifier(work.out)
+        vectors = RecordingVectors(encoders, on)
         (result,) = score_groups(
             [encoders],
             frames,
@@ -216,13 +186,18 @@ def finetune(
             resamples=0,
             device=on,
             on_epoch=on_epoch,
+            vectors=vectors,
             **work.options(save_every),
             **options,
         )
         made = assembled(encoders, result, frames, facts, about, recording_hashes)
         made = made.halved() if half else made
-        made = calibrated(made, frames, device=on)
-        scores = scores_on_test(made, frames, resamples=resamples, device=on)
+        if half or row.trains:  # its encoders are others than those given
+            vectors = RecordingVectors(made.encoders, on)
+        else:
+            vectors = vectors.of_members(made.card.training["kept"])
+        made = calibrated(made, frames, vectors, device=on)
+        scores = scores_on_test(made, frames, vectors, resamples=resamples, device=on)
         made = replace(made, card=replace(made.card, scores=scores))
         if work.out is None:
             return made

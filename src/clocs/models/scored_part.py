@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from clocs.evaluation.labelled_rows import LabelledPart, rows_with_label
+from clocs.evaluation.recording_vectors import RecordingVectors
 from clocs.frames.frames import ABSENT, Frames
 from clocs.models.classifier import Classifier
 from clocs.models.quality import signal_quality
-from clocs.training.embed import AT_ONCE, embedded_pieces, expect_finite
+from clocs.training.embed import AT_ONCE
 
 
 @dataclass(frozen=True)
@@ -54,29 +54,15 @@ def labelled_part(classifier: Classifier, frames: Frames, split: int) -> Labelle
 
 
 def score_part(
-    classifier: Classifier, part: LabelledPart, device: torch.device | str = "cpu"
+    classifier: Classifier,
+    part: LabelledPart,
+    device: torch.device | str = "cpu",
+    vectors: RecordingVectors | None = None,
 ) -> ScoredPart:
-    """What the classifier makes of a part."""
-    vectors = vectors_of(classifier, part, device)
-    logits = classifier.logits(vectors).numpy()
-    return ScoredPart(part, vectors.float().numpy(), logits, quality_of(part, device))
-
-
-@torch.no_grad()
-def vectors_of(
-    classifier: Classifier, part: LabelledPart, device: torch.device | str = "cpu"
-) -> Tensor:
-    """(members, recordings, dim) the mean over the rows of each, encoded some at a time."""
-    encoders = classifier.encoders
-    place, count = torch.from_numpy(part.place).to(device), len(part)
-    total, start = torch.zeros(0), 0
-    for z in embedded_pieces(encoders, part.frames, part.rows, device):
-        if not start:
-            total = z.new_zeros((len(encoders), count, z.shape[-1]), dtype=torch.float64)
-        total.index_add_(1, place[start : start + z.shape[1]], z.double())
-        start += z.shape[1]
-    rows = torch.bincount(place, minlength=count).double()
-    return expect_finite(total / rows[None, :, None]).cpu()
+    """What the classifier makes of a part; `vectors` are by its encoders, as far as known."""
+    found = (vectors or RecordingVectors(classifier.encoders, device)).of(part)
+    logits = classifier.logits(found).numpy()
+    return ScoredPart(part, found.float().numpy(), logits, quality_of(part, device))
 
 
 def quality_of(part: LabelledPart, device: torch.device | str = "cpu") -> NDArray[np.float64]:

@@ -22,11 +22,12 @@ from clocs.store.store import Store, as_store, expect_different_stores
 from clocs.training.checkpoint import Checkpoint, as_checkpoints
 from clocs.training.loop import SAVE_EVERY, Epoch
 from clocs.training.ranks import joined, on_this_machine, own_device
-from clocs.training.settings import Keep, OptimiserName, Schedule, Settings
+from clocs.training.settings import Settings, settings_in, takes_settings
 
 MANY_LEADS_FRAME = FrameSpec(5.0, 500)  # of encoders of many leads, where nothing else is chosen
 
 
+@takes_settings
 def pretrain(
     store: Store | Path | str | Sequence[Store | Path | str],
     *,
@@ -43,17 +44,6 @@ def pretrain(
     batch_norm: BatchNorm = "batch",
     normalisation: Normalisation = "min-max",
     init: Path | str | Sequence[Checkpoint] | None = None,
-    epochs: int | None = None,
-    patience: int | None = None,
-    batch_size: int | None = None,
-    lr: float | None = None,
-    keep: Keep | None = None,
-    optimiser: OptimiserName | None = None,
-    weight_decay: float | None = None,
-    schedule: Schedule | None = None,
-    warm_up: float | None = None,
-    clip: float | None = None,
-    average: float | None = None,
     settings: Settings | None = None,
     split: Literal["hash", "folds"] | None = None,
     test_folds: Sequence[str] | None = None,
@@ -96,21 +86,10 @@ def pretrain(
             itself ('view').
         normalisation: Of frames: 'min-max' to 0 … 1, or 'none' to leave them in mV.
         init: Encoders to start from: a checkpoint for all seeds, or a folder with one per seed.
-        epochs: At most this many; 400 by default.
-        patience: Epochs without a lower validation loss before a seed stops; 15 by default.
-        batch_size: Instances per step; the paper's for the dataset by default.
-        lr: Learning rate; 1e-4 by default.
-        keep: 'best', the weights of the lowest validation loss, or 'last', those after all
-            `epochs`, without early stopping; 'best' by default.
-        optimiser: 'adam', the paper's, or 'adamw', with weight decay; 'adam' by default.
-        weight_decay: Of AdamW; biases and scales of norms do not decay. 0.01 by default.
-        schedule: Of the learning rate: 'constant', or 'cosine', which falls to 0 at the end of all
-            `epochs`; 'constant' by default.
-        warm_up: The share of all steps in which the learning rate rises to `lr`; 0 by default.
-        clip: The greatest norm of a seed's gradient; longer ones are shortened. None by default.
-        average: Decay of an exponential average of the weights over steps, such as 0.998; the
-            averaged weights are validated and kept. None by default.
-        settings: All from `epochs` to here as one object, in place of them.
+        epochs, patience, batch_size, lr, keep: How long and how fast to train, and which weights to
+            keep; described by `clocs.training.settings.Settings`, with their defaults.
+        optimiser, weight_decay, schedule, warm_up, clip, average: The optimiser; described there.
+        settings: All of these as one object, in place of them.
         split: Whether the 'hash' of patients or official 'folds' decide who is trained and tested
             on; the folds by default where the store has some.
         test_folds: The folds to test on; where they are numbers, the last by default.
@@ -138,6 +117,7 @@ def pretrain(
         stores = [as_store(one) for one in given]
         expect_different_stores(stores)
         manifest = stores[0].manifest
+        training = Settings.choose(settings, manifest.batch_size, **settings_in(options))
         plan = Plan(
             method=method,
             seeds=tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds),
@@ -150,21 +130,7 @@ def pretrain(
             precision=precision,
             batch_norm=batch_norm,
             normalisation=normalisation,
-            settings=Settings.choose(
-                settings,
-                manifest.batch_size,
-                epochs=epochs,
-                patience=patience,
-                batch_size=batch_size,
-                lr=lr,
-                keep=keep,
-                optimiser=optimiser,
-                weight_decay=weight_decay,
-                schedule=schedule,
-                warm_up=warm_up,
-                clip=clip,
-                average=average,
-            ),
+            settings=training,
         )
         usual = frame_for(manifest, segments=plan.row.views.segments)
         if plan.many_leads:

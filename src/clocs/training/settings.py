@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 from clocs.errors import SettingError
 
+Function = TypeVar("Function", bound=Callable[..., Any])
 Keep = Literal["best", "last"]
 OptimiserName = Literal["adam", "adamw"]
 Schedule = Literal["constant", "cosine"]
@@ -18,21 +21,36 @@ DECAY = 0.01  # AdamW's where none is given
 
 @dataclass(frozen=True)
 class Settings:
-    """How long, how fast and with which optimiser; the paper's values by default."""
+    """How long, how fast and with which optimiser; the paper's values by default.
+
+    Attributes:
+        epochs: At most this many.
+        patience: Epochs without a lower validation loss before a seed stops.
+        batch_size: Instances per step; the paper's for the dataset where functions choose it.
+        lr: Learning rate; with a schedule or a warm-up, the highest.
+        keep: 'best', the weights of the lowest validation loss, or 'last', those after all
+            `epochs`, without early stopping.
+        optimiser: 'adam', the paper's, or 'adamw', with weight decay.
+        weight_decay: Of AdamW; biases and scales of norms do not decay. 0.01 by default.
+        schedule: Of the learning rate, after the warm-up: 'constant', or 'cosine', which falls to
+            0 at the end of all `epochs`.
+        warm_up: The share of all steps in which the learning rate rises to `lr`.
+        clip: The greatest norm of a seed's gradient; longer ones are shortened.
+        average: Decay of an exponential average of the weights over steps, such as 0.998; the
+            averaged weights are validated and kept.
+    """
 
     epochs: int = 400
     patience: int = 15
     batch_size: int = 256
-    lr: float = 1e-4  # the highest, where it changes from step to step
-    # weights to keep: those of the lowest validation loss, or those after the last of a fixed
-    # number of epochs, without early stopping
+    lr: float = 1e-4
     keep: Keep = "best"
     optimiser: OptimiserName = "adam"
-    weight_decay: float | None = None  # AdamW's; biases and scales of norms do not decay
-    schedule: Schedule = "constant"  # of the learning rate, after warm-up
-    warm_up: float = 0.0  # share of all steps in which the learning rate rises
-    clip: float | None = None  # the greatest norm of a member's gradient
-    average: float | None = None  # decay of an exponential average of weights, which is then kept
+    weight_decay: float | None = None
+    schedule: Schedule = "constant"
+    warm_up: float = 0.0
+    clip: float | None = None
+    average: float | None = None
 
     @classmethod
     def choose(cls, settings: Settings | None, default_batch_size: int, **given: Any) -> Settings:
@@ -81,3 +99,23 @@ class Settings:
         defaults = {f.name: f.default for f in fields(self) if f.name not in _ALWAYS}
         given = {k: v for k, v in asdict(self).items() if k not in defaults or v != defaults[k]}
         return given | ({"weight_decay": self.decay} if self.optimiser == "adamw" else {})
+
+
+def settings_in(options: dict[str, Any]) -> dict[str, Any]:
+    """Take the fields of `Settings` out of the further keywords of a function."""
+    return {f.name: options.pop(f.name) for f in fields(Settings) if f.name in options}
+
+
+def takes_settings(function: Function) -> Function:
+    """The function with the fields of `Settings`, which it gets as `options`, as parameters."""
+    hints = {name: hint | None for name, hint in get_type_hints(Settings).items()}
+    own = inspect.signature(function)
+    parameters = list(own.parameters.values())
+    at = list(own.parameters).index("settings")
+    parameters[at:at] = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint)
+        for name, hint in hints.items()
+    ]
+    function.__annotations__ |= hints
+    vars(function)["__signature__"] = own.replace(parameters=parameters)
+    return function
