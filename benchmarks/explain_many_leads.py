@@ -14,8 +14,10 @@ probability must fall by deletion, and stay by insertion. Compared are
   summed over leads, as they are and averaged over 0.3 s;
 - the tenths with the largest amplitude, and random ones.
 
-The recordings are the same for all. Then the same is done with leads instead of tenths of a second:
-of those that are there, the most important half is missing.
+The recordings are the same for all. Then tenths of a second are replaced in single leads: those
+where the map of time and leads that `clocs.explain` draws is greatest, or where replacing them one
+lead at a time changed most. Last, leads are missing instead: of those that are there, the most
+important half.
 """
 
 from __future__ import annotations
@@ -65,14 +67,10 @@ def smooth(values: Values) -> Values:
 
 
 def ways_over_time(
-    explainer: Explainer, x: Tensor, k: int, random: Values, *, quick: bool
+    explainer: Explainer, x: Tensor, k: int, random: Values, one_lead: Values | None
 ) -> dict[str, Values]:
-    """(cells,) each."""
-    each = (
-        {}
-        if quick
-        else {"0.1 s of each lead, summed": explainer.effects_of_cells(x, k).sum(axis=0)}
-    )
+    """(cells,) each; one_lead: (leads, cells), what replacing one lead at a time changes."""
+    each = {} if one_lead is None else {"0.1 s of each lead, summed": one_lead.sum(axis=0)}
     by_gradients = gradients(explainer, x, k).sum(axis=0)
     return {
         "0.3 s of all leads": explainer.effects_over_time(x, k, reach=0.1),
@@ -81,6 +79,19 @@ def ways_over_time(
         "integrated gradients": by_gradients,
         "integrated gradients, 0.3 s": smooth(by_gradients),
         "largest amplitude": amplitude(explainer, x).sum(axis=0),
+        "random": random,
+    }
+
+
+def ways_over_cells(
+    explainer: Explainer, x: Tensor, k: int, random: Values, one_lead: Values | None
+) -> dict[str, Values]:
+    """(leads, cells) each."""
+    return {
+        "as drawn (clocs.explain)": explainer.effects(x, k),
+        **({} if one_lead is None else {"0.1 s of one lead at a time": one_lead}),
+        "integrated gradients": gradients(explainer, x, k),
+        "largest amplitude": amplitude(explainer, x),
         "random": random,
     }
 
@@ -139,13 +150,20 @@ def main() -> None:
             return float(probabilities(explainer, x)[k])
 
         cells = len(explainer.edges) - 1
-        ways = ways_over_time(explainer, x, k, rng.random(cells, np.float32), quick=given.quick)
+        one_lead = None if given.quick else explainer.effects_of_cells(x, k)
+        ways = ways_over_time(explainer, x, k, rng.random(cells, np.float32), one_lead)
         for name, values in ways.items():
             for share in SHARES:
                 gone = left(explainer.deleted(x, values[None], share))
                 found.setdefault(("deleted", name, share), []).append(gone)
                 kept = left(explainer.deleted(x, -values[None], 1 - share))
                 found.setdefault(("inserted", name, share), []).append(kept)
+        own_rng = np.random.default_rng(len(whole))
+        random = own_rng.random((len(x), cells), np.float32)
+        for name, values in ways_over_cells(explainer, x, k, random, one_lead).items():
+            for share in SHARES:
+                gone = left(explainer.deleted_cells(x, values, share))
+                found.setdefault(("cells", name, share), []).append(gone)
         leads = {
             "each lead missing (clocs.explain)": explainer.effects_of_leads(x, k),
             "integrated gradients": gradients(explainer, x, k).sum(axis=1),
@@ -161,6 +179,11 @@ def main() -> None:
         row = [np.mean(found[what, name, s]) for what in ("deleted", "inserted") for s in SHARES]
         more = np.array(found["deleted", name, 0.1]) < np.array(found["deleted", "random", 0.1])
         print(f"{name:28}" + "".join(f"  {value:.3f}" for value in row) + f"  {more.mean():.0%}")
+    print("probability after deleting tenths of single leads       fall × random, at 10 %")
+    for name in dict.fromkeys(name for what, name, _ in found if what == "cells"):
+        row = [np.mean(found["cells", name, share]) for share in SHARES]
+        fall, usual = (np.mean(whole) - np.mean(found["cells", n, 0.1]) for n in (name, "random"))
+        print(f"{name:28}" + "".join(f"  {value:.3f}" for value in row) + f"  {fall / usual:.1f}")
     print("probability without half of the leads")
     for (what, name, _), own in found.items():
         if what == "leads":

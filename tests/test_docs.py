@@ -79,7 +79,8 @@ def test_commands_in_running_text_exist_with_their_options() -> None:
     assert texts
     for text in texts:
         command, rest = command_of(text.split()[1:])
-        known = {name for parameter in command.params for name in parameter.opts} | {"--help"}
+        each = [(*one.opts, *one.secondary_opts) for one in command.params]
+        known = {name for names in each for name in names} | {"--help"}
         assert {word for word in rest if word.startswith("--")} <= known, text
 
 

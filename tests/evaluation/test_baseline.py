@@ -26,6 +26,12 @@ def test_untrained_encoders_are_scored_beside_every_method(
     assert isinstance(first.beats_random, bool)
     assert first.better_than is None
     assert others[0].beats_random is None
+    (alone,) = score_against_untrained(
+        [groups[0]], small_frames, settings=QUICK, resamples=50, baselines=False
+    )
+    assert alone.evaluation.auc == first.auc
+    assert alone.evaluation.ci95 == first.ci95
+    assert alone.evaluation.beats_random is None
 
 
 def test_an_untrained_encoder_given_by_the_user_is_not_made_again(

@@ -100,6 +100,13 @@ def evaluate(
             "the store's own folds (official), instead of on the test part alone."
         ),
     ] = None,
+    baselines: Annotated[
+        bool,
+        typer.Option(
+            "--baselines/--no-baselines",
+            help="Whether to score untrained encoders, too, and compare every method with them.",
+        ),
+    ] = True,
     resamples: Resamples = 2000,
     label_names: Annotated[
         str | None,
@@ -173,6 +180,7 @@ def evaluate(
             validation_folds=folds_of(validation_folds),
             split_seed=split_seed,
             folds=_number_of(folds),
+            baselines=baselines,
             resamples=resamples,
             device=device,
             on_epoch=on_epoch,

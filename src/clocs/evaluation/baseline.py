@@ -35,14 +35,16 @@ def score_against_untrained(
     protocol: str = "linear",
     resamples: int = 2000,
     folds: NumberOfFolds | None = None,
+    baselines: bool = True,
     device: torch.device | str = "cpu",
     **options: Any,
 ) -> list[GroupResult]:
     """Score groups beside the untrained encoders, where the protocol has them, and compare all.
 
     Arguments are those of `score_groups`; with 0 `resamples`, methods are not compared; with
-    `folds`, every patient that no encoder was trained on is tested on once. Returns one result per
-    group, in order, then those of the untrained encoders that were added.
+    `folds`, every patient that no encoder was trained on is tested on once; without `baselines`,
+    there are no untrained encoders, and the scores of the others are the same. Returns one result
+    per group, in order, then those of the untrained encoders that were added.
     """
     check_resamples(resamples)
     row = find_protocol(protocol)
@@ -53,7 +55,7 @@ def score_against_untrained(
 
     def scored_on(part: Frames, **more: Any) -> tuple[list[list[Checkpoint]], list[GroupResult]]:
         everyone = [list(group) for group in groups]
-        if row.against_untrained:
+        if row.against_untrained and baselines:
             everyone = _with_untrained(everyone, part, device)
         given = options | more
         return everyone, score_groups(everyone, part, protocol=protocol, device=device, **given)
@@ -73,7 +75,7 @@ def score_against_untrained(
     against = [
         (number, _strongest(scored, everyone, group))
         for number, group in enumerate(everyone)
-        if group[0].card.method not in UNTRAINED
+        if baselines and group[0].card.method not in UNTRAINED
     ]
     for number, rival in against:
         beside = scored[rival].evaluation

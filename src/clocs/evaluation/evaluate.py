@@ -47,6 +47,7 @@ def evaluate(
     validation_folds: Sequence[str] | None = None,
     split_seed: int = 0,
     folds: int | Literal["official"] | None = None,
+    baselines: bool = True,
     resamples: int = 2000,
     device: str | None = None,
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
@@ -87,6 +88,8 @@ def evaluate(
         split_seed: Random seed for the patient split.
         folds: Test on every patient that no encoder was trained on, in this many parts or in the
             'official' folds of the store, instead of on the test part alone.
+        baselines: Whether untrained encoders are scored too, where the protocol has them. They see
+            all frames as well; the scores of the others do not depend on them.
         resamples: Bootstrap resamples of seeds and patients; 0 for no intervals.
         device: 'cpu', 'cuda' …; the best available by default.
         on_epoch: Called after each epoch.
@@ -112,6 +115,7 @@ def evaluate(
         validation_folds=validation_folds,
         split_seed=split_seed,
         folds=folds,
+        baselines=baselines,
         resamples=resamples,
         device=device,
         on_epoch=on_epoch,

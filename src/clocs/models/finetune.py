@@ -125,7 +125,7 @@ def finetune(
     check_resamples(resamples)
     if shared and (half or head == "whole"):
         raise SettingError("weights that change cannot be shared; leave out `shared`")
-    row, given = find_protocol(PROTOCOL_OF_HEAD[head]), settings_in(options)
+    row, by_name = find_protocol(PROTOCOL_OF_HEAD[head]), settings_in(options)
     options = chosen_options(row, options)
     encoders = _encoders(checkpoint, seeds, alike=not row.trains and fraction == 1 and not labels)
     if any(one.card.in_mv for one in encoders):
@@ -140,7 +140,7 @@ def finetune(
         [encoders], as_store(store), leads=leads, split=by_folds, split_seed=split_seed
     )
     leak_guard.check_parts(frames)
-    training = Settings.choose(settings, frames.batch_size, **given)
+    training = Settings.choose(settings, frames.batch_size, **by_name)
     facts = {
         "head": head,
         "protocol": row.name,

@@ -141,6 +141,10 @@ class Occlusion:
             with warnings.catch_warnings():  # of frames without any lead
                 warnings.simplefilter("ignore", RuntimeWarning)
                 effects = np.nanmean(effects, axis=0, keepdims=True)
+        return self.deleted_cells(x, effects, share)
+
+    def deleted_cells(self, x: Tensor, effects: NDArray[np.float32], share: float) -> Tensor:
+        """The same in single leads; effects: (leads, cells), or (1, cells) for all leads."""
         order = np.argsort(-np.nan_to_num(effects, nan=-np.inf), axis=None, kind="stable")
         some = order[: max(1, round(share * int(np.isfinite(effects).sum())))]
         cells = len(self.edges) - 1
