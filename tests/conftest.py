@@ -129,12 +129,19 @@ def small_frames(small_store: Store) -> Frames:
 
 
 @pytest.fixture(scope="session")
-def few_frames(tmp_path_factory: pytest.TempPathFactory) -> Frames:
+def few_store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     """The first twelve of these patients, for claims about trainings that need no more."""
+    return clocs.prepare(
+        "synthetic", out=tmp_path_factory.mktemp("few") / "store", patients=12, seed=3
+    )
+
+
+@pytest.fixture(scope="session")
+def few_frames(few_store: Store) -> Frames:
+    """The same, cut into frames of four leads."""
     from clocs.frames.make import make_frames
 
-    out = tmp_path_factory.mktemp("few") / "store"
-    return make_frames(clocs.prepare("synthetic", out=out, patients=12, seed=3))
+    return make_frames(few_store)
 
 
 @pytest.fixture(scope="session")

@@ -15,10 +15,9 @@ from typing import Any
 
 import click
 import pytest
-import typer
 
 import clocs
-from clocs.cli.main import app
+from clocs.cli.main import root_command
 from clocs.datasets.downloads.publications import PUBLICATIONS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -61,7 +60,7 @@ def commands(program: str) -> list[Any]:
 
 def command_of(words: list[str]) -> tuple[click.Command, list[str]]:
     """The subcommand that the words name, and what is left of them."""
-    command = typer.main.get_command(app)
+    command = root_command()
     while words and isinstance(command, click.Group):
         assert words[0] in command.commands, f"no command {words[0]!r}"
         command, words = command.commands[words[0]], words[1:]

@@ -101,9 +101,9 @@ def _in_root(path: str) -> str:
 
 def _commands() -> Iterator[str]:
     """The reference of commands, as `--help` has it."""
-    from clocs.cli.main import PANELS, app
+    from clocs.cli.main import PANELS, root_command
 
-    root = typer.main.get_command(app)
+    root = root_command()
     assert isinstance(root, click.Group)
     yield "# Commands\n\nAs `--help` prints them; `--json` prints results for programs.\n"
     for panel, names in PANELS.items():

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 import clocs
-from clocs.cli.main import app
+from clocs.cli.main import root_command
 from clocs.errors import SettingError
 from clocs.evaluation import Predictions, compare
 from clocs.store.store import Store
@@ -19,7 +19,9 @@ QUICK = ("--epochs", 2, "--batch-size", 64, "--resamples", 50)
 
 
 def evaluate(*arguments: object) -> str:
-    done = CliRunner().invoke(app, ["evaluate", *map(str, arguments)], catch_exceptions=False)
+    done = CliRunner().invoke(
+        root_command(), ["evaluate", *map(str, arguments)], catch_exceptions=False
+    )
     assert done.exit_code == 0, done.output
     return done.stdout
 
@@ -130,7 +132,7 @@ def test_the_optimiser_is_chosen_on_the_command_line_and_said_in_the_json(
     runs: list[Path], small_store: Store, tmp_path: Path
 ) -> None:
     pretrained = CliRunner().invoke(
-        app,
+        root_command(),
         [str(word) for word in (
             "pretrain", small_store.path, "--out", tmp_path / "run", "--embedding-dim", 8,
             "--epochs", 1, "--batch-size", 64, *OPTIMISER, "--json",

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from clocs import Checkpoint, Store
-from clocs.cli.main import app
+from clocs.cli.main import root_command
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def file(checkpoint: Checkpoint, tmp_path: Path) -> Path:
 
 
 def export(*words: object) -> str:
-    done = CliRunner().invoke(app, ["export", *map(str, words)])
+    done = CliRunner().invoke(root_command(), ["export", *map(str, words)])
     assert done.exit_code == 0, done.output
     return done.stdout
 

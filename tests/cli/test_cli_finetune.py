@@ -6,15 +6,15 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from clocs import Checkpoint, Store
-from clocs.cli.main import app
+from clocs.cli.main import root_command
 from clocs.errors import SettingError
 
 
 def run(*words: object) -> str:
-    done = CliRunner().invoke(app, [*map(str, words)], catch_exceptions=False)
+    done = CliRunner().invoke(root_command(), [*map(str, words)], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return done.stdout
 

@@ -6,17 +6,17 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 import clocs
 import edf_files
-from clocs.cli.main import app
+from clocs.cli.main import root_command
 from clocs.models.model_card import model_card
 from clocs.training.shipped import SHIPPED
 
 
 def typed(*words: object, code: int = 0) -> str:
-    result = CliRunner().invoke(app, [str(word) for word in words])
+    result = CliRunner().invoke(root_command(), [str(word) for word in words])
     assert result.exit_code == code, result.output + repr(result.exception)
     return result.stdout + result.stderr
 

@@ -14,12 +14,11 @@ import numpy as np
 import polars as pl
 import pytest
 import wfdb
-from typer.main import get_command
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 import clocs as clocs_package
 from clocs import Checkpoint, Store, open_store
-from clocs.cli.main import app
+from clocs.cli.main import root_command
 from clocs.errors import ClocsError
 from clocs.frames.splits import PARTS
 from clocs.patients.distances import METRICS
@@ -39,7 +38,7 @@ class Done:
 
 def clocs(*arguments: object, code: int = 0) -> Done:
     """The command in this process: starting one for each takes seconds."""
-    result = CliRunner().invoke(app, [str(one) for one in arguments])
+    result = CliRunner().invoke(root_command(), [str(one) for one in arguments])
     error = result.exception
     if error is not None and not isinstance(error, SystemExit | ClocsError):
         raise error
@@ -307,7 +306,7 @@ def test_help_lists_the_choices_and_a_wrong_one_is_named(
 ) -> None:
     (found,) = (
         parameter.type.choices
-        for parameter in get_command(app).commands[command].params  # type: ignore[attr-defined]
+        for parameter in root_command().commands[command].params  # type: ignore[attr-defined]
         if option in parameter.opts
     )
     assert tuple(found) == choices

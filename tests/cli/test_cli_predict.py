@@ -8,17 +8,16 @@ from pathlib import Path
 import polars as pl
 import pytest
 import torch
-from click.testing import Result
-from typer.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from clocs import Checkpoint, Store
-from clocs.cli.main import app
+from clocs.cli.main import root_command
 from clocs.models.classifier import Classifier
 from clocs.models.classifier_card import ClassifierCard
 
 
 def run(*words: object) -> Result:
-    return CliRunner().invoke(app, [*map(str, words)], catch_exceptions=False)
+    return CliRunner().invoke(root_command(), [*map(str, words)], catch_exceptions=False)
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import click
 import pytest
-import typer
 
 import clocs
-from clocs.cli.main import PANELS, app
+from clocs.cli.main import PANELS, root_command
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text("utf-8")
 FRAGMENT = re.compile(r"(Of|That|Whose|With it|Its|By name|One a)\b")
@@ -28,7 +27,7 @@ def commands(command: click.Command, *path: str) -> Iterator[tuple[str, click.Co
         yield " ".join(path), command
 
 
-COMMANDS = dict(commands(typer.main.get_command(app)))
+COMMANDS = dict(commands(root_command()))
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -13,16 +13,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import typer
 
 import clocs
-from clocs.cli.main import app
+from clocs.cli.main import root_command
 from clocs.cli.messages import in_one_sentence, in_options, running_command
 from clocs.experiments import __main__ as experiments
 from clocs.store.store import Store
 from command_line import clocs as run
 
-ROOT = typer.main.get_command(app)
+ROOT = root_command()
 
 
 def words(message: str, *arguments: str) -> str:
@@ -142,7 +141,7 @@ def interrupted(
 def test_an_interrupted_evaluation_may_have_saved_some_files(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    command = running_command(typer.main.get_command(app), ["evaluate"])
+    command = running_command(ROOT, ["evaluate"])
     for stop in (SystemExit(130), KeyboardInterrupt()):
         with pytest.raises(SystemExit), in_one_sentence(command):
             raise stop

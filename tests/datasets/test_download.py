@@ -17,10 +17,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 import clocs
-from clocs.cli.main import app
+from clocs.cli.main import root_command
 from clocs.datasets.downloads import download as download_module
 from clocs.datasets.downloads import file_checks
 from clocs.datasets.downloads.download import Downloaded, download, parse_sums, plan_download
@@ -541,17 +541,17 @@ def test_every_named_dataset_with_files_is_published_somewhere() -> None:
 
 
 def test_the_command_lists_all_and_shows_what_to_run_next() -> None:
-    words = CliRunner().invoke(app, ["data", "list"]).output
+    words = CliRunner().invoke(root_command(), ["data", "list"]).output
     for name in PUBLICATIONS:
         assert f"clocs data download {name}" in words
-    facts = json.loads(CliRunner().invoke(app, ["data", "list", "--json"]).output)
+    facts = json.loads(CliRunner().invoke(root_command(), ["data", "list", "--json"]).output)
     assert [one["name"] for one in facts] == list(PUBLICATIONS)
 
 
 def test_a_dry_run_writes_nothing(web: Web, listed: dict[str, bytes], tmp_path: Path) -> None:
     target = tmp_path / "data"
     words = ["data", "download", "mitbih", "--as-files", "--url", web.url, "--out", str(target)]
-    done = CliRunner().invoke(app, [*words, "--dry-run"])
+    done = CliRunner().invoke(root_command(), [*words, "--dry-run"])
     assert "3 files would go into" in " ".join(done.output.split())
     assert not target.exists()
     assert set(web.asked()) == {"SHA256SUMS.txt"}
@@ -569,7 +569,7 @@ def test_a_downloaded_dataset_can_be_prepared(web: Web, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "made")
     target = tmp_path / "data"
     done = CliRunner().invoke(
-        app, ["data", "download", "ptbxl", "--url", web.url, "--out", str(target)]
+        root_command(), ["data", "download", "ptbxl", "--url", web.url, "--out", str(target)]
     )
     assert "1 files are in" in done.output
     assert "Licence: CC BY 4.0." in done.output

@@ -68,6 +68,12 @@ def frames(small_store: Store) -> Frames:
 
 
 @pytest.fixture(scope="module")
+def few(few_store: Store) -> Frames:
+    """The same of few patients, for trainings that are compared bit by bit."""
+    return make_frames(few_store, spec=FrameSpec(5.0, 400))
+
+
+@pytest.fixture(scope="module")
 def coarser(small_store: Store) -> Frames:
     """For encoders of many leads, which are large."""
     return make_frames(small_store, spec=FrameSpec(5.0, 80))
@@ -187,11 +193,11 @@ def test_statistics_move_by_their_momentum(name: str) -> None:
 
 @pytest.mark.parametrize("method", ["cmsc", "byol"])
 @every_of_one_lead
-def test_a_fleet_equals_its_singles_in_float64(name: str, method: str, frames: Frames) -> None:
+def test_a_fleet_equals_its_singles_in_float64(name: str, method: str, few: Frames) -> None:
     def trained(seeds: list[int]) -> Trained:
-        settings = Settings(epochs=1, batch_size=32, lr=1e-3)
+        settings = Settings(epochs=1, batch_size=8, lr=1e-3)
         plan = Plan(method, tuple(seeds), encoder=name, embedding_dim=8, settings=settings)
-        task = PretrainingTask(frames, plan, device=CPU, dtype=torch.float64)
+        task = PretrainingTask(few, plan, device=CPU, dtype=torch.float64)
         return fit(task, seeds, settings, device=CPU, dtype=torch.float64)
 
     fleet = trained([4, 9])
@@ -262,8 +268,8 @@ def test_from_a_store_to_a_search_through_the_public_api(
 
     def pretrain(out: str, **more: Any) -> Checkpoint:
         settings = Settings(epochs=2, batch_size=32, lr=1e-3)
-        if sees_many_leads(name):  # few samples for a large network
-            more |= {"seconds": 5, "rate": 16}
+        # few samples, fewer for a large network
+        more |= {"seconds": 5, "rate": 16 if sees_many_leads(name) else 80}
         return clocs.pretrain(
             small_store, method="cmsc", out=tmp_path / out, encoder=name, embedding_dim=8,
             settings=settings, **more,

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
-from clocs.cli.main import app
+from clocs.cli.main import root_command
 from clocs.errors import ClocsWarning, SettingError
 from clocs.experiments.draws import Draws
 from clocs.experiments.exports import open_results, write_exports
@@ -44,7 +44,7 @@ def test_a_report_includes_an_earlier_one(halves: tuple[Path, Path], tmp_path: P
     assert "10 of 19" in table(report(second, tmp_path / "earlier"))
     out = tmp_path / "both"
     arguments = ["report", str(first), "--with", str(tmp_path / "earlier"), "--out", str(out)]
-    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    done = CliRunner().invoke(root_command(), arguments, catch_exceptions=False)
     assert done.exit_code == 0
     both = (out / "perturbations.md").read_text(encoding="utf-8")
     assert "18 of 19" in both and "failed: RuntimeError" in both

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
-from clocs.cli.main import app
+from clocs.cli.main import root_command
 from clocs.errors import SettingError
 from clocs.experiments.__main__ import main
 from clocs.experiments.dry_run import estimate
@@ -34,7 +34,7 @@ sys.exit(main(sys.argv[1:]))
 
 def clocs(*arguments: str) -> dict[str, Any]:
     """A command that succeeds, and the JSON it prints."""
-    done = CliRunner().invoke(app, [*arguments, "--json"], catch_exceptions=False)
+    done = CliRunner().invoke(root_command(), [*arguments, "--json"], catch_exceptions=False)
     assert done.exit_code == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -134,7 +134,7 @@ def test_a_dry_run_prices_a_cluster_that_need_not_exist(tmp_path: Path) -> None:
 
 def test_a_cluster_to_be_priced_is_not_one_to_compute_on(tmp_path: Path) -> None:
     given = ["reproduce", "table-1", "--dataset", "synthetic", "--out", str(tmp_path / "none")]
-    done = CliRunner().invoke(app, [*given, "--cluster", "8x4"])
+    done = CliRunner().invoke(root_command(), [*given, "--cluster", "8x4"])
     assert isinstance(done.exception, SettingError) and "give `ray`" in str(done.exception)
 
 

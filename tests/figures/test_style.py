@@ -8,10 +8,9 @@ from pathlib import Path
 import click
 import numpy as np
 import pytest
-import typer
 from matplotlib.text import Text
 
-from clocs.cli.main import app
+from clocs.cli.main import root_command
 from clocs.errors import ClocsWarning, SettingError
 from clocs.figures.canvas import hide_frame, new_figure, save
 from clocs.figures.ecg_paper import ecg_paper
@@ -76,7 +75,7 @@ def test_a_font_that_is_not_installed_is_refused_with_similar_ones(tmp_path: Pat
 
 @pytest.mark.parametrize("name", DRAWING)
 def test_every_command_that_draws_takes_size_and_font(name: str) -> None:
-    command = typer.main.get_command(app)
+    command = root_command()
     for word in name.split():
         assert isinstance(command, click.Group)
         command = command.commands[word]

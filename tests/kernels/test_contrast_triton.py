@@ -21,7 +21,14 @@ def shape(request: pytest.FixtureRequest, device: torch.device) -> tuple[int, ..
     return tuple(few if device.type == "cpu" else many)
 
 
-every_shape = pytest.mark.parametrize("shape", list(zip(SMALL, LARGE, strict=True)), indirect=True)
+SHAPES = list(zip(SMALL, LARGE, strict=True))
+every_shape = pytest.mark.parametrize("shape", SHAPES, indirect=True)
+
+
+def every_shape_with(name: str, *values: object) -> pytest.MarkDecorator:
+    """Each with one of the values: all pairs would take the interpreter a minute."""
+    given = [(shape, values[i % len(values)]) for i, shape in enumerate(SHAPES)]
+    return pytest.mark.parametrize(("shape", name), given, indirect=["shape"])
 
 
 def embeddings(shape: tuple[int, ...]) -> Tensor:
@@ -46,8 +53,7 @@ def agree(
         assert float((a - b).abs().max()) < 2e-5 * float(b.abs().max())
 
 
-@every_shape
-@pytest.mark.parametrize("temperature", [0.1, 0.02])
+@every_shape_with("temperature", 0.1, 0.02)
 def test_the_patients_loss_and_its_gradient_equal_torchs(
     shape: tuple[int, ...], temperature: float, device: torch.device
 ) -> None:
@@ -63,8 +69,7 @@ def test_the_patients_loss_and_its_gradient_equal_torchs(
     )
 
 
-@every_shape
-@pytest.mark.parametrize("some_are_neither", [False, True])
+@every_shape_with("some_are_neither", True, False)
 def test_the_loss_by_masks_and_its_gradient_equal_torchs(
     shape: tuple[int, ...], some_are_neither: bool, device: torch.device
 ) -> None:

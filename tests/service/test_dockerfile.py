@@ -9,11 +9,10 @@ import tomllib
 from pathlib import Path
 
 import pytest
-import typer
 
 pytest.importorskip("fastapi", reason="the service needs the extra `serve`")
 
-from clocs.cli.main import app
+from clocs.cli.main import root_command
 from clocs.service.server import ServiceShield
 from clocs.training.shipped import SHIPPED
 
@@ -52,7 +51,7 @@ def test_every_file_that_is_copied_exists_and_is_not_ignored() -> None:
 def test_what_it_runs_is_the_real_command() -> None:
     words = json.loads(only("ENTRYPOINT")) + json.loads(only("CMD"))
     assert words[:2] == ["clocs", "serve"]
-    command = typer.main.get_command(app).commands["serve"]  # type: ignore[attr-defined]
+    command = root_command().commands["serve"]  # type: ignore[attr-defined]
     given = command.make_context("serve", words[2:]).params
     assert given["host"] == "0.0.0.0" and str(given["port"]) == only("EXPOSE")
     assert not given["no_token"]

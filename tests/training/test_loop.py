@@ -132,9 +132,10 @@ def test_every_method_trains_as_a_fleet_that_equals_its_singles(
     few_frames: Frames, method: str
 ) -> None:
     """Float64 weights after two epochs; perturbations, heads and BYOL's target included."""
+    frames = few_frames.with_leads(few_frames.leads[:2])
 
     def weights(seeds: list[int]) -> Trained:
-        task = contrast(few_frames, len(seeds), method, torch.float64)
+        task = contrast(frames, len(seeds), method, torch.float64)
         settings = Settings(epochs=2, batch_size=16, lr=1e-3)
         return fit(task, seeds, settings, device=CPU, dtype=torch.float64)
 

@@ -6,7 +6,7 @@ import atexit
 import os
 import sys
 import warnings
-from functools import partial
+from functools import cache, partial
 from typing import Annotated
 
 import click
@@ -99,9 +99,15 @@ def _version(
         raise typer.Exit
 
 
+@cache
+def root_command() -> click.Command:
+    """All commands with their options; making them takes a tenth of a second."""
+    return typer.main.get_command(app)
+
+
 def run() -> int:
     """What `sys.argv` says, with errors in one sentence; returns the exit code."""
-    root = typer.main.get_command(app)
+    root = root_command()
     command = running_command(root, sys.argv[1:])
     accept_all_characters()
     if os.environ.get("RANK", "0") != "0":  # of several processes of one training the first speaks
