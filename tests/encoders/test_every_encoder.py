@@ -268,8 +268,8 @@ def test_from_a_store_to_a_search_through_the_public_api(
 
     def pretrain(out: str, **more: Any) -> Checkpoint:
         settings = Settings(epochs=2, batch_size=32, lr=1e-3)
-        # few samples, fewer for a large network
-        more |= {"seconds": 5, "rate": 16 if sees_many_leads(name) else 80}
+        if sees_many_leads(name):  # few samples for a large network
+            more |= {"seconds": 5, "rate": 16}
         return clocs.pretrain(
             small_store, method="cmsc", out=tmp_path / out, encoder=name, embedding_dim=8,
             settings=settings, **more,
