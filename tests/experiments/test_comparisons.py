@@ -22,7 +22,7 @@ from clocs.experiments.draws import Draws
 from clocs.experiments.exports import open_results, write_exports
 from clocs.experiments.grid import grid, only
 from clocs.experiments.ledger import Ledger, Run
-from clocs.experiments.paired import above_untrained, compare_cells
+from clocs.experiments.paired import above_untrained, compare_cells, splits_ahead
 from clocs.experiments.report import report
 from clocs.experiments.results import Results
 from clocs.experiments.runner import Runner, run_name
@@ -119,6 +119,24 @@ def test_splits_are_means_and_vary_together_for_both_sides() -> None:
     results = results_of({cell: mean for cell, mean in means.items() if cell != on_split(b, 3)})
     fewer = compare_cells(results, a, b)
     assert fewer is not None and fewer.splits == 4
+
+
+def test_splits_of_fewer_seeds_are_counted_but_not_tested_unless_asked_for() -> None:
+    a, b = at("cmsc", "chapman", "cardiology"), at("simclr", "chapman", "cardiology")
+    means = {on_split(a, s) if s else a: 0.80 for s in range(5)}
+    means |= {on_split(b, s) if s else b: 0.81 if s == 4 else 0.78 for s in range(5)}
+    results = results_of(means)
+    for name, run in results.runs.items():
+        assert run.result is not None
+        if "split4" in name or "split3" in name:
+            run.result["auc"] = run.result["auc"][:3]
+            run.result["seeds"] = [0, 1, 2]
+    tested, every = compare_cells(results, a, b), compare_cells(results, a, b, every=True)
+    assert tested is not None and every is not None
+    assert (tested.splits, every.splits) == (3, 5)
+    assert splits_ahead(results, a, b) == (4, 5)
+    found = surviving(results)
+    assert "fewer seeds" in found.rule and "fewer seeds" not in surviving(results, every=True).rule
 
 
 def test_a_table_over_splits_has_intervals_and_marks() -> None:

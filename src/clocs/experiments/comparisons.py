@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -21,7 +21,7 @@ from clocs.experiments import paper
 from clocs.experiments.additions import chosen_schedule
 from clocs.experiments.cells import Cell, CellTask, Pretraining
 from clocs.experiments.grid import grid
-from clocs.experiments.paired import compare_cells, stronger, untrained_beside
+from clocs.experiments.paired import compare_cells, splits_ahead, stronger, untrained_beside
 from clocs.experiments.results import Results
 from clocs.files import PUBLIC, write_atomic
 
@@ -37,6 +37,11 @@ RULE = (
     "p corrected by Holm's method over the columns of tables 1 and 2 for each pair of a method and "
     "a rival."
 )
+_FEWER = (
+    "Splits with fewer seeds than the first are not among them: three seeds leave a test two "
+    "degrees of freedom."
+)
+_EVERY = "The same with every split, whatever the number of its seeds:"
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,7 @@ class Contest:
     pretrain: str
     downstream: str
     comparison: Comparison
+    ahead: tuple[int, int]  # on how many splits, whatever their seeds, and of how many
 
     @property
     def column(self) -> str:
@@ -61,23 +67,25 @@ class Contest:
         """One row of `comparisons.json`; `a` and `b` are the encoders compared."""
         place = {"method": self.method, "rival": self.rival, "task": self.task}
         where = {"pretrain": self.pretrain, "downstream": self.downstream}
-        return place | where | self.comparison.json()
+        ahead = dict(zip(("splits_ahead", "splits_compared"), self.ahead, strict=True))
+        return place | where | self.comparison.json() | ahead
 
 
-def contests(results: Results) -> list[Contest]:
-    """Every comparison that the results have draws for."""
+def contests(results: Results, *, every: bool = False) -> list[Contest]:
+    """Every comparison that the results have draws for; `every` as for `compare_cells`."""
     methods = [(method, paper.METHOD_TITLES[method]) for method in paper.CLOCS]
     found: list[Contest] = []
     for method, title in (("", FAMILY), *methods):
         for rival in _RIVALS:
             made = [
-                Contest(title, _title(rival), *column, comparison)
+                Contest(title, _title(rival), *column, comparison, splits_ahead(results, *pair))
                 for column in _COLUMNS
-                if (comparison := _compared(results, method, rival, column)) is not None
+                if (pair := _pair(results, method, rival, column)) is not None
+                and (comparison := compare_cells(results, *pair, every=every)) is not None
             ]
             corrected = correct([one.comparison for one in made])
             found += [
-                Contest(one.method, one.rival, one.task, one.pretrain, one.downstream, comparison)
+                replace(one, comparison=comparison)
                 for one, comparison in zip(made, corrected, strict=True)
             ]
     return found
@@ -104,9 +112,9 @@ class Survivors:
         return "\n".join(lines)
 
 
-def surviving(results: Results) -> Survivors:
-    """Which differences survive the test."""
-    made = contests(results)
+def surviving(results: Results, *, every: bool = False) -> Survivors:
+    """Which differences survive the test; `every` as for `compare_cells`."""
+    made = contests(results, every=every)
     if not made:
         nothing = "No differences were tested: these results have no draws of the bootstrap."
         return Survivors(nothing, (), ())
@@ -122,6 +130,8 @@ def surviving(results: Results) -> Survivors:
         for method in methods
     )
     rule = f"{RULE} Columns have {many} patient split{'' if splits == [1] else 's'}."
+    if not every and any(one.ahead[1] > one.comparison.splits for one in made):
+        rule += f" {_FEWER}"
     rule += " In how many columns a method is above or below (the others cannot be told apart):"
     return Survivors(rule, rivals, rows)
 
@@ -131,31 +141,36 @@ def write_comparisons(results: Results, out: Path) -> None:
     made = contests(results)
     rows = ",\n".join(json.dumps(one.json(), ensure_ascii=False, allow_nan=False) for one in made)
     write_atomic(out / FILE, f"[\n{rows}\n]\n".encode(), mode=PUBLIC)
-    lines = ["# Comparisons", "", surviving(results).markdown(), ""]
+    tested = surviving(results)
+    lines = ["# Comparisons", "", tested.markdown(), ""]
+    if _FEWER in tested.rule:
+        lines += [replace(surviving(results, every=True), rule=_EVERY).markdown(), ""]
     for method in dict.fromkeys(one.method for one in made):
         lines += [
             f"## {_capital(method)}",
             "",
-            "| against | column | difference | 95 % | p | p, Holm | splits × seeds | |",
-            "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- |",
+            "| against | column | difference | 95 % | p | p, Holm | splits × seeds | "
+            "ahead on splits | |",
+            "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |",
         ]
         for one in (one for one in made if one.method == method):
             c = one.comparison
             low, high = (_signed(end) for end in c.ci95)
             lines.append(
                 f"| {one.rival} | {one.column} | {_signed(c.difference)} | {low} … {high} | "
-                f"{c.p:.3f} | {c.p_holm:.3f} | {c.splits} × {c.seeds} | {c.verdict} |"
+                f"{c.p:.3f} | {c.p_holm:.3f} | {c.splits} × {c.seeds} | "
+                f"{one.ahead[0]} of {one.ahead[1]} | {c.verdict} |"
             )
         lines.append("")
     write_atomic(out / "comparisons.md", "\n".join(lines).encode(), mode=PUBLIC)
 
 
-def _compared(
+def _pair(
     results: Results, method: str, rival: str, column: tuple[CellTask, str, str]
-) -> Comparison | None:
+) -> tuple[Cell, Cell] | None:
     own = _cell(method, column) if method else _best_on_validation(results, column)
     other = None if own is None else _rival(results, rival, column)
-    return None if own is None or other is None else compare_cells(results, own, other)
+    return None if own is None or other is None else (own, other)
 
 
 def _cell(method: str, column: tuple[CellTask, str, str], epochs: int | None = None) -> Cell:

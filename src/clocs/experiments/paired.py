@@ -18,17 +18,37 @@ from clocs.experiments.results import Results
 UNTRAINED = ("random", "random-bn")
 
 
-def compare_cells(results: Results, a: Cell, b: Cell) -> Comparison | None:
+def compare_cells(results: Results, a: Cell, b: Cell, *, every: bool = False) -> Comparison | None:
     """Cell a against cell b by the AUC per frame, without correction; None without draws in common.
 
-    On all patient splits that both have: the mean over splits is compared, and the splits are
-    resampled, too.
+    On the patient splits that both have with as many seeds as their first: the mean over splits is
+    compared, and the splits are resampled, too. With `every`, on splits of fewer seeds as well;
+    three seeds leave two degrees of freedom, so that such a test finds little.
     """
-    splits = [split for split, _ in _splits(results, a) if split in dict(_splits(results, b))]
+    splits = splits_of_both(results, a, b)
+    if not every:
+        most = {cell: _seeds(results, cell, splits[0]) for cell in (a, b) if splits}
+        splits = [s for s in splits if all(_seeds(results, c, s) >= most[c] for c in (a, b))]
     if not splits:
         return None
     found = paired(_sampled(results, a, splits), _sampled(results, b, splits))
     return None if np.isnan(found.ci95).any() else found
+
+
+def splits_of_both(results: Results, a: Cell, b: Cell) -> list[int]:
+    """The patient splits on which both have draws."""
+    return [split for split, _ in _splits(results, a) if split in dict(_splits(results, b))]
+
+
+def splits_ahead(results: Results, a: Cell, b: Cell) -> tuple[int, int]:
+    """On how many splits a's mean AUC is above b's, and of how many that both have."""
+    splits = splits_of_both(results, a, b)
+    own, other = dict(_splits(results, a)), dict(_splits(results, b))
+
+    def mean(cell: Cell) -> float:
+        return float(np.mean((results.result(cell) or {})["auc"]))
+
+    return sum(mean(own[split]) > mean(other[split]) for split in splits), len(splits)
 
 
 def untrained_beside(cell: Cell) -> list[Cell]:
@@ -91,6 +111,10 @@ def _splits(results: Results, cell: Cell) -> list[tuple[int, Cell]]:
     seeds = (0, *SPLIT_SEEDS) if not cell.split_seed else (cell.split_seed,)
     cells = [(seed, on_split(cell, seed) if seed else cell) for seed in seeds]
     return [(seed, own) for seed, own in cells if _draws(results, own) is not None]
+
+
+def _seeds(results: Results, cell: Cell, split: int) -> int:
+    return len((results.result(dict(_splits(results, cell))[split]) or {})["auc"])
 
 
 def _draws(results: Results, cell: Cell) -> Draws | None:

@@ -91,7 +91,7 @@ def added(earlier: StudyResults, later: StudyResults) -> StudyResults:
     for what in ("recipe", "data"):
         if getattr(earlier, what) != getattr(later, what):
             raise SettingError(f"the runs and the report before them differ in their {what}")
-    joined: dict[str, list[Row]] = {}
+    joined: dict[str, Any] = {}
     again = list(earlier.again)
     for field in ("pretrainings", "scores", "analyses"):
         before = list(getattr(earlier, field))

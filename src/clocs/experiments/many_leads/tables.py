@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from clocs.experiments.many_leads.analysis_sections import cost, hospital, identity, privacy
+from clocs.experiments.many_leads.analysis_sections import (
+    cost,
+    hospital,
+    identity,
+    privacy,
+    trained_again,
+)
 from clocs.experiments.many_leads.cells import (
     LEAD_TITLES,
     PROTOCOLS,
@@ -46,6 +52,7 @@ def parts(results: StudyResults) -> dict[str, str]:
         "encoders-single-lead": single_lead,
         "encoders-identity": identity,
         "encoders-privacy": privacy,
+        "encoders-again": trained_again,
         "encoders-cost": cost,
     }
     return {name: make(results) for name, make in sections.items()}
@@ -87,7 +94,8 @@ def fails(results: StudyResults) -> str:
     for method in (WINNER, *METHODS):
         if method == UNTRAINED:
             continue
-        for protocol, rival in (("linear", UNTRAINED), ("finetune", SCRATCH)):
+        rivals = {"linear": UNTRAINED, "attentive": UNTRAINED, "finetune": SCRATCH}
+        for protocol, rival in rivals.items():
             found = differences_of(results, method, rival, protocol)
             poor = [row for row in found if row["ci95"] is None or row["ci95"][0] <= 0]
             if poor:
