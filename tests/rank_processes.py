@@ -30,7 +30,7 @@ from clocs.training.loop import Settings, Trained, fit
 from clocs.training.ranks import Ranks, current
 
 CPU = torch.device("cpu")
-LIMIT = 300  # seconds without an answer
+LIMIT = 900  # seconds without an answer
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from functools import partial
 
 import httpx
 
-SECONDS = 300.0
+SECONDS = 900.0
 
 get = partial(httpx.get, timeout=SECONDS)
 post = partial(httpx.post, timeout=SECONDS)

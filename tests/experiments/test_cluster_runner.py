@@ -38,12 +38,12 @@ PATIENT = {
     "health_check_period_ms": 500,
     "health_check_timeout_ms": 120_000,
     "health_check_failure_threshold": 10,
-    "worker_register_timeout_seconds": 300,
+    "worker_register_timeout_seconds": 600,
 }
 GRID = partial(
     reproduce, "table-1", dataset="synthetic", seeds=1, only=["random,cmsc", "downstream=chapman"]
 )
-LIMIT = 500.0  # seconds after which a grid gives up, and its test fails
+LIMIT = 900.0  # seconds after which a grid gives up, and its test fails
 
 
 @pytest.fixture(scope="module")

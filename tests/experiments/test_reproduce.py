@@ -50,7 +50,7 @@ def table_1(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, A
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=900,
     )
     assert done.returncode == 0, done.stderr
     return folder, {"words": done.stdout, "arguments": given}
