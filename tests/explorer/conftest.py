@@ -19,6 +19,7 @@ from clocs import Store
 pytest.importorskip("fastapi", reason="the explorer needs the extra `web`")
 pytest.importorskip("faiss", reason="the explorer needs the extra `search`")
 
+from clocs.explorer.heart_rate_cache import measure_rates, rates_folder
 from clocs.explorer.open import open_session
 from clocs.explorer.patient_map import MAP
 from clocs.explorer.server import make_api
@@ -56,6 +57,7 @@ def session(small_store: Store, encoder: Path, tmp_path_factory: pytest.TempPath
 
     first = opened()
     assert first.projection.state.state == "working"
+    measure_rates(small_store, rates_folder(small_store, cache))
     generator = np.random.default_rng(1)
     places = generator.normal(size=(len(first.embeddings), 2)).astype(np.float32)
     MAP.write(first.projection.file, {}, {"positions": places})

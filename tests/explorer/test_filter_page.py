@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from accessibility import violations
+from clocs.explorer.heart_rates import HeartRates
 from clocs.explorer.patient_map import MAP, Projection, pca
 from clocs.explorer.pseudonyms import in_order_of_pseudonyms
 from clocs.explorer.reference_distances import distances_between_patients
@@ -63,7 +64,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         distances=distances_between_patients(embeddings.vectors),
         stores={},
         key=b"key" * 11,
-        heart_rates=generator.uniform(40, 180, N).astype(np.float32),
+        heart_rates=HeartRates.known(generator.uniform(40, 180, N).astype(np.float32)),
     )
     with serving(session) as served:
         yield served
@@ -132,7 +133,7 @@ def test_words_are_understood_as_diagnoses_ages_rates_datasets_and_names(
 ) -> None:
     page = opened()
     code = many.session.codes[5]
-    rates = many.session.columns["heart_rate"]
+    rates = many.session.heart_rates.values.round()
     found = {
         "atrial": ["AF, AFIB, GSVT, PAC"],
         "atrial fib": ["Atrial fibrillation (AF, AFIB)"],

@@ -6,7 +6,8 @@ import numpy as np
 import polars as pl
 
 from clocs import Store
-from clocs.explorer.session import NO_VALUE, Session, packed_signal
+from clocs.explorer.session import Session
+from clocs.explorer.signals import NO_VALUE, packed_signal
 from clocs.recording import Gap
 from clocs.web.packing import unpack
 from clocs.web.upload_worker import packed_recording, unpacked_recording

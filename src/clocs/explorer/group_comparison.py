@@ -37,7 +37,7 @@ def compare(session: Session, groups: Sequence[Sequence[str]]) -> dict[str, Any]
     labels = [table["labels"].gather(own.tolist()).to_list() for own in rows]
     ages = table["age"].fill_null(float("nan")).to_numpy().astype(np.float64)
     sexes = np.array(table["sex"].fill_null("").to_list())
-    rates = session.heart_rates.astype(np.float64)
+    rates = session.heart_rates.values.astype(np.float64)
     sections = [
         _section("Diagnosis", _label_rows(labels)),
         _section("Sex", [_row(sex, [_counts(sexes[own], sex) for own in rows]) for sex in _SEXES]),

@@ -11,7 +11,7 @@ from clocs.errors import CheckpointError, SettingError
 from clocs.experiments.demo_data import DEMO, demo_store_and_encoder, finished_demo
 from clocs.explorer.cohort_folder import CohortFolder
 from clocs.explorer.embedding_cache import embed_stores
-from clocs.explorer.heart_rate_cache import heart_rates_of
+from clocs.explorer.heart_rates import HeartRates
 from clocs.explorer.patient_map import Projection
 from clocs.explorer.pseudonyms import in_order_of_pseudonyms, key_of
 from clocs.explorer.reference_distances import distances_between_patients
@@ -93,7 +93,7 @@ def open_session(
         distances=distances or distances_between_patients(patients.vectors),
         stores=opened,
         key=key,
-        heart_rates=heart_rates_of(patients.rows, opened, cache, progress),
+        heart_rates=HeartRates(patients.rows, opened, cache),
         checkpoint=file,
         models=saved,
         cohorts=CohortFolder(cohorts or _beside(opened, embeddings)),

@@ -209,15 +209,9 @@ def label_names(rows: pl.DataFrame, first: Sequence[str]) -> tuple[str, ...]:
 
 
 def map_columns(
-    rows: pl.DataFrame,
-    labels: Sequence[str],
-    datasets: Sequence[str],
-    heart_rates: NDArray[np.float32],
+    rows: pl.DataFrame, labels: Sequence[str], datasets: Sequence[str]
 ) -> dict[str, NDArray[Any]]:
-    """One value per patient: labels as bits; split, sex and dataset as codes; age in years.
-
-    Heart rates are in beats per minute, 0 where unknown.
-    """
+    """One value per patient: labels as bits; split, sex and dataset as codes; age in years."""
     bit = {label: 1 << i for i, label in enumerate(labels)}
     other = bit.get(OTHER, 0)
     # Most patients have one of a few sets of labels: look up sets, not patients.
@@ -234,8 +228,12 @@ def map_columns(
         "sex": _coded(rows["sex"], {sex: i for i, sex in enumerate(SEXES)}, 0),
         "age": age.fill_null(UNKNOWN_AGE).cast(pl.UInt8).to_numpy(),
         "dataset": _coded(rows["dataset"], {name: i for i, name in enumerate(datasets)}, 0),
-        "heart_rate": np.nan_to_num(heart_rates).round().astype(np.uint16),
     }
+
+
+def whole_rates(heart_rates: NDArray[np.float32]) -> NDArray[np.uint16]:
+    """Beats per minute for the map, 0 where unknown."""
+    return np.nan_to_num(heart_rates).round().astype(np.uint16)
 
 
 def _coded(column: pl.Series, codes: Mapping[str, int], unknown: int) -> NDArray[np.uint8]:

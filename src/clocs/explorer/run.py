@@ -145,6 +145,7 @@ def _serve(session: Session, listening: socket.socket, host: str, token: str | N
 
     app = Shield(make_api(session), hosts=names_of(host), token=token)
     session.projection.start()
+    session.heart_rates.start()
     warming = threading.Timer(2.0, session.warm)  # the map comes first
     warming.daemon = True
     warming.start()
@@ -154,3 +155,4 @@ def _serve(session: Session, listening: socket.socket, host: str, token: str | N
         pass
     finally:
         session.projection.stop()
+        session.heart_rates.stop()

@@ -17,16 +17,12 @@ from clocs.explorer.beats import packed_beats
 from clocs.explorer.cohort_api import add_cohorts
 from clocs.explorer.cohort_folder import NameTakenError, UnknownCohortError
 from clocs.explorer.csv_text import csv_text
+from clocs.explorer.heart_rates import RatesState
 from clocs.explorer.patient_map import ProjectionState
 from clocs.explorer.rooms import add_rooms
 from clocs.explorer.seen import Source
-from clocs.explorer.session import (
-    LONGEST,
-    NEIGHBOURS,
-    NotFoundError,
-    Session,
-    packed_signal,
-)
+from clocs.explorer.session import NEIGHBOURS, NotFoundError, Session
+from clocs.explorer.signals import LONGEST, packed_signal
 from clocs.explorer.uploads import Uploads
 from clocs.patients.filters import Where
 from clocs.web import shield
@@ -114,6 +110,16 @@ def _add_session(app: FastAPI, session: Session) -> None:
     def projection() -> ProjectionState:
         """Which projection the map shows, and the progress of UMAP."""
         return session.projection.now()[1]
+
+    @app.get("/api/heart-rates")
+    def heart_rates() -> RatesState:
+        """How far the measuring of heart rates is."""
+        return session.heart_rates.now()[1]
+
+    @app.get("/api/heart-rates/values", responses=_BINARY, response_class=Response)
+    def rates() -> Response:
+        """Heart rates of all patients, in the order of the map, packed."""
+        return _binary(session.rates())
 
     @app.get("/api/distances")
     def distances() -> responses.Histogram:

@@ -21,12 +21,21 @@ from numpy.typing import NDArray
 from clocs.datasets.label_names import label_name
 from clocs.errors import ClocsError, SettingError
 from clocs.explorer.cohort_folder import CohortFolder
-from clocs.explorer.patient_map import UNKNOWN_AGE, Projection, label_names, map_columns, pca
+from clocs.explorer.heart_rates import HeartRates
+from clocs.explorer.patient_map import (
+    UNKNOWN_AGE,
+    Projection,
+    label_names,
+    map_columns,
+    pca,
+    whole_rates,
+)
 from clocs.explorer.predictors import Predictors
 from clocs.explorer.pseudonyms import pseudonyms
 from clocs.explorer.reference_distances import ReferenceDistances
 from clocs.explorer.saved_classifiers import SavedClassifiers
 from clocs.explorer.seen import Source, seen_sentence
+from clocs.explorer.signals import recording_facts
 from clocs.frames.frames import SEXES
 from clocs.frames.splits import PARTS
 from clocs.patients.embeddings import Embeddings
@@ -37,8 +46,6 @@ from clocs.store.store import Store
 from clocs.web.packing import pack
 
 NEIGHBOURS = 10
-LONGEST = 600.0  # seconds of signal in one response
-NO_VALUE = -32768  # in a gap; `static/api.js` draws nothing there
 
 
 class NotFoundError(ClocsError):
@@ -55,7 +62,7 @@ class Session:
     distances: ReferenceDistances
     stores: Mapping[str, Store]  # by dataset, for the signals; possibly not of every dataset
     key: bytes  # of the pseudonyms
-    heart_rates: NDArray[np.float32]  # (patients,) beats per minute; NaN where unknown
+    heart_rates: HeartRates
     checkpoint: Path | None = None  # for uploads
     models: SavedClassifiers | None = None  # which predict; where None, fitted ones do
     cohorts: CohortFolder | None = None  # where groups of patients are saved
@@ -96,9 +103,8 @@ class Session:
 
     @cached_property
     def columns(self) -> dict[str, NDArray[Any]]:
-        """One value per patient: what the map is coloured and filtered by."""
-        rows = self.embeddings.rows
-        return map_columns(rows, self.labels, self.datasets, self.heart_rates)
+        """One value per patient: what the map is coloured and filtered by, except heart rates."""
+        return map_columns(self.embeddings.rows, self.labels, self.datasets)
 
     @cached_property
     def datasets(self) -> tuple[str, ...]:
@@ -147,7 +153,14 @@ class Session:
         arrays: dict[str, NDArray[Any]] = {"positions": positions}
         arrays["codes"] = codes.reshape(len(self.codes), -1)
         shown = {k: v for k, v in self.columns.items() if k != "split" or self.show_ids}
-        return pack({"projection": vars(state)}, arrays | shown)
+        rates, measured = self.heart_rates.now()
+        facts = {"projection": vars(state), "heart_rates": vars(measured)}
+        return pack(facts, arrays | shown | {"heart_rate": whole_rates(rates)})
+
+    def rates(self) -> bytes:
+        """Heart rates of all patients as the map has them, packed."""
+        rates, measured = self.heart_rates.now()
+        return pack({"heart_rates": vars(measured)}, {"heart_rate": whole_rates(rates)})
 
     def positions(self, kind: str | None = None) -> bytes:
         """Positions only, packed: of this projection, or of the map's, once UMAP has finished."""
@@ -185,7 +198,7 @@ class Session:
         facts = self._shown.row(row, named=True)
         if facts["age"] is not None and not np.isfinite(facts["age"]):
             facts["age"] = None
-        rate = self.heart_rates[row]
+        rate = self.heart_rates.values[row]
         facts["heart_rate"] = None if np.isnan(rate) else float(rate)
         facts["labels"] = sorted(facts["labels"])  # else in the order of the recordings' IDs
         if not self.show_ids:
@@ -315,31 +328,3 @@ class Session:
     @cached_property
     def sorted_inter(self) -> NDArray[np.float32]:
         return np.sort(self.distances.inter)
-
-
-def recording_facts(leads: Sequence[str], samples: int, rate: float, unit: str) -> dict[str, Any]:
-    return {"leads": list(leads), "seconds": samples / rate, "rate": rate, "unit": unit}
-
-
-def packed_signal(recording: Recording, start: float, seconds: float, lead: str | None) -> bytes:
-    """Digital samples with gain and baseline, from which the page computes amplitudes."""
-    if lead is not None:
-        recording = recording.select([lead])
-    first = min(recording.samples, round(start * recording.rate))
-    last = min(recording.samples, first + round(min(seconds, LONGEST) * recording.rate))
-    facts = {
-        "leads": recording.leads,
-        "rate": recording.rate,
-        "unit": recording.unit,
-        "gain": recording.gain.tolist(),
-        "baseline": recording.baseline.tolist(),
-        "start": first / recording.rate,
-        "seconds": recording.seconds,
-    }
-    digital = recording.digital[:, first:last]
-    if recording.gaps:
-        digital = digital.copy()
-        for gap in recording.gaps:
-            own = slice(max(gap.start - first, 0), max(gap.stop - first, 0))
-            digital[recording.leads.index(gap.lead), own] = NO_VALUE
-    return pack(facts, {"digital": digital})

@@ -14,12 +14,8 @@ from numpy.typing import NDArray
 
 from clocs.errors import ClocsError, SettingError
 from clocs.explorer.patient_map import position_among
-from clocs.explorer.session import (
-    NEIGHBOURS,
-    NotFoundError,
-    Session,
-    recording_facts,
-)
+from clocs.explorer.session import NEIGHBOURS, NotFoundError, Session
+from clocs.explorer.signals import recording_facts
 from clocs.recording import Recording
 
 if TYPE_CHECKING:

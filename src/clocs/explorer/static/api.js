@@ -24,6 +24,8 @@ export const session = () => json("/api/session");
 export const map = () => binary("/api/map");
 export const positions = (kind) => binary(`/api/positions${kind ? `?kind=${kind}` : ""}`);
 export const projection = () => json("/api/projection");
+export const heartRates = () => json("/api/heart-rates");
+export const heartRateValues = () => binary("/api/heart-rates/values");
 export const distances = () => json("/api/distances");
 export const names = () => json("/api/names");
 export const patient = (code, options) => json(`/api/patients/${code}`, options);

@@ -7,6 +7,7 @@ import { $, make, save, sentence, toast } from "./dom.js";
 import { Fields } from "./fields.js";
 import { Filter } from "./filter.js";
 import { Groups } from "./groups.js";
+import { HeartRates } from "./heart_rates.js";
 import { Histograms } from "./histograms.js";
 import { press } from "./keys.js";
 import { Legend } from "./legend.js";
@@ -46,7 +47,8 @@ class App {
     this.digits = this.columns.codes.shape[1];
     this.rows = null;
     this.kind = everyone.facts.projection.kind;
-    this.fields = new Fields(session, this.columns);
+    this.rates = new HeartRates(this, everyone.facts.heart_rates);
+    this.fields = new Fields(session, this.columns, this.rates);
     $("search").value = this.state.search;
     this.filter.setText(this.state.search);
     if (!this.fields.all[this.state.colour]) this.state.colour = "labels";
@@ -64,6 +66,7 @@ class App {
     await this.show();
     document.documentElement.dataset.ready = "all";
     this.#follow(everyone.facts.projection);
+    this.rates.follow();
   }
 
   // Names and facts of a row
@@ -244,8 +247,16 @@ class App {
     this.histograms.update();
     this.search.update();
     this.list.update();
+    this.rates.update();
     this.writeAddress();
     if (state.lasso && this.lassoed) this.detail.showGroup(this.lassoRows());
+  }
+
+  // New heart rates: the map, the list and a group change only where they depend on them.
+  showHeartRates() {
+    const filtered = this.filter.clauses.some((one) => one.field === "heart_rate") || this.fields.off.heart_rate.size > 0;
+    if (filtered || this.state.colour === "heart_rate") this.recolour();
+    else this.histograms.update();
   }
 
   // Switch to UMAP when it is ready

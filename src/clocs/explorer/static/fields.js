@@ -16,8 +16,9 @@ const dark = () => document.documentElement.dataset.theme === "dark";
 const ramp = () => (dark() ? DARK_RAMP : RAMP);
 
 export class Fields {
-  constructor(session, columns) {
+  constructor(session, columns, rates) {
     this.session = session;
+    this.rates = rates; // how far heart rates are measured
     this.columns = columns;
     this.off = {}; // field -> set of hidden values
     // The first fourteen differ in colour, and those of the same hue in shape.
@@ -40,16 +41,26 @@ export class Fields {
     if (session.datasets.length > 1) {
       this.all.dataset = { title: "Dataset", values: session.datasets.map((value, i) => ({ value, ...pick(i) })) };
     }
-    for (const [name, field] of Object.entries(this.all)) {
-      field.codes = this.#codes(name, field);
-      field.counts = this.countOf(name);
-      if (field.numbers) Object.assign(field, extent(field));
+    for (const name of Object.keys(this.all)) {
+      this.#measure(name);
       this.off[name] = new Set();
     }
   }
 
+  #measure(name) {
+    const field = this.all[name];
+    field.codes = this.#codes(name, field);
+    field.counts = this.countOf(name);
+    if (field.numbers) Object.assign(field, extent(field));
+  }
+
+  setHeartRates(numbers) {
+    this.columns.heart_rate = this.all.heart_rate.numbers = numbers;
+    this.#measure("heart_rate");
+  }
+
   get names() {
-    return Object.keys(this.all).filter((name) => name === "labels" || this.all[name].counts.filter(Boolean).length > 1
+    return Object.keys(this.all).filter((name) => name === "labels" || (name === "heart_rate" && this.rates.state.recordings > 0) || this.all[name].counts.filter(Boolean).length > 1
       || this.all[name].counts[this.all[name].values.length - 1] < this.columns.age.length);
   }
 
@@ -120,7 +131,7 @@ function extent({ numbers, unknown }) {
     return counts.findIndex((count) => (sum += count) > share * known);
   };
   const low = Math.max(0, at(0.01));
-  return { low, high: Math.max(low + 1, at(0.99)) };
+  return { known, low, high: Math.max(low + 1, at(0.99)) };
 }
 
 // A colour of the ramp, 0 … 1.

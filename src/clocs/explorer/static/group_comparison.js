@@ -6,7 +6,7 @@ import { make, sentence, svg } from "./dom.js";
 const WIDE = 150, TALL = 26; // of the plot in a row
 const BEAT = [170, 110]; // of a lead
 
-export async function showComparison(box, groups, { stop, beats, back }) {
+export async function showComparison(box, groups, { stop, beats, back, rates }) {
   const drawn = make("section", { id: "average-beats" }, make("h3", {}, "Average beat"), make("p", { class: "quiet", role: "status" }, "Averaging …"));
   const found = await api.comparison(groups.map((group) => group.codes), { signal: stop });
   if (stop.aborted) return;
@@ -17,7 +17,8 @@ export async function showComparison(box, groups, { stop, beats, back }) {
     make("p", { class: "keys-row" }, ...groups.map((group, i) => make("span", { class: `key group-${i}` }, make("i"), `${group.name}: ${found.patients[i].toLocaleString()}`))),
     found.means.length ? means(found.means, groups) : "",
     ...found.sections.map((section) => shares(section, groups)),
-    make("p", { class: "fine" }, "Shares with Wilson's 95 % interval, means with the normal one, of the patients in whom they are known. A patient with several labels is counted once per label."),
+    make("p", { class: "fine" }, "Shares with Wilson's 95 % interval, means with the normal one, of the patients in whom they are known. A patient with several labels is counted once per label.",
+      rates && ` Heart rates: ${rates}.`),
     ...(beats ? [drawn] : []));
   box.focus();
   if (!beats) return;

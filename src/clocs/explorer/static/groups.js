@@ -218,7 +218,7 @@ export class Groups {
       const codes = name === OTHERS ? this.codes(Array.from({ length: app.session.patients }, (_, row) => row).filter((row) => !own.has(row))) : (await api.cohort(name, { signal: stop })).codes;
       if (stop.aborted) return;
       const groups = [{ name: current.cohort ?? "This group", codes: this.codes() }, { name: name === OTHERS ? "All others" : name, codes }];
-      await showComparison(app.detail.box, groups, { stop, beats: app.session.signals, back: () => this.leave() });
+      await showComparison(app.detail.box, groups, { stop, beats: app.session.signals, back: () => this.leave(), rates: app.rates.note });
     } catch (error) {
       if (!stop.aborted) app.detail.showProblem(error);
     }

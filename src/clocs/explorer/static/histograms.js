@@ -12,6 +12,7 @@ export class Histograms {
     $("histograms-box").addEventListener("toggle", () => {
       app.state.bars = $("histograms-box").open;
       this.update();
+      app.rates?.update();
       if (app.fields) app.writeAddress();
     });
   }
@@ -49,7 +50,7 @@ export class Histograms {
       return { name, field, bars };
     });
     $("histograms").replaceChildren(...made.map(({ name, field, bars }) => make("section", { class: field.numbers ? "columns-plot" : "rows-plot", "data-field": name },
-      make("h2", {}, field.title, field.unit && make("small", {}, ` ${field.unit}`)), make("div", { role: "group", "aria-label": field.title }, ...bars.map(({ button }) => button)))));
+      make("h2", {}, field.title, field.unit && make("small", {}, ` ${field.unit}`), name === "heart_rate" && make("small", { "data-rates-note": " · " })), make("div", { role: "group", "aria-label": field.title }, ...bars.map(({ button }) => button)))));
     return made;
   }
 }

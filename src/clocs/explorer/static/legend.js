@@ -16,6 +16,11 @@ export class Legend {
     if (key !== this.key) {
       this.key = key;
       segments($("colour-by"), fields.names.map((name) => [name, fields.all[name].title]), state.colour, (name) => this.app.colourBy(name));
+      this.drawn = null;
+    }
+    const drawn = [field.known > 0, field.low, field.high, field.counts.at(-1) > 0].join(); // which new heart rates change
+    if (drawn !== this.drawn) {
+      this.drawn = drawn;
       $("legend").replaceChildren(...(field.numbers ? this.#scale(field) : this.#entries(field)));
     }
     const counts = fields.countWhere(state.colour, filter.failed, BITS[state.colour]), off = fields.off[state.colour];
@@ -56,9 +61,10 @@ export class Legend {
     bar.style.backgroundImage = gradient();
     const middle = Math.round((field.low + field.high) / 2), unknown = field.values.find((one) => one.value === NONE);
     return [
-      make("div", { class: "scale-bar", role: "img", "aria-label": `${field.title} from ${field.low} to ${field.high} ${field.unit}, from dark to light` },
+      field.known > 0 && make("div", { class: "scale-bar", role: "img", "aria-label": `${field.title} from ${field.low} to ${field.high} ${field.unit}, from dark to light` },
         bar, ...[`≤ ${field.low}`, middle, `≥ ${field.high} ${field.unit}`].map((text) => make("span", {}, text))),
       field.counts.at(-1) > 0 && this.#entry(unknown, field),
+      field === this.app.fields.all.heart_rate && make("small", { class: "quiet", "data-rates-note": "" }),
     ].filter(Boolean);
   }
 }
