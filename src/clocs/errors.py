@@ -6,6 +6,8 @@ line prints it without a traceback.
 
 from __future__ import annotations
 
+from typing import Self
+
 
 def printable(text: str) -> str:
     r"""Text that can be printed and stored: file names' bytes that are no UTF-8 become `\xe9`."""
@@ -70,8 +72,12 @@ class UnusableError(ClocsError):
         self.reason = reason
         self.detail = printable(detail)
 
-    def __reduce__(self) -> tuple[type[UnusableError], tuple[str, str]]:
-        return UnusableError, (self.reason, self.detail)  # on its way between processes
+    def __reduce__(self) -> tuple[type[Self], tuple[str, str]]:
+        return type(self), (self.reason, self.detail)  # on its way between processes
+
+
+class UnknownUnitError(UnusableError):
+    """A file does not give its unit, and the size of its numbers does not tell it."""
 
 
 class StoreError(ClocsError):

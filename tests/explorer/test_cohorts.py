@@ -184,7 +184,7 @@ def test_two_groups_are_compared_by_those_in_whom_something_is_known(
         women = next(row for row in sections["Sex"] if row["value"] == "female")["shares"][group]
         assert women["count"] == (chosen["sex"] == "female").sum()
         assert women["of"] == chosen["sex"].is_not_null().sum()
-        rates = own.heart_rates[:15] if group == 0 else own.heart_rates[10:]
+        rates = own.heart_rates.values[:15] if group == 0 else own.heart_rates.values[10:]
         rates = rates[np.isfinite(rates)].astype(np.float64)
         mean = next(one for one in made["means"] if one["title"] == "Heart rate")["groups"][group]
         assert mean["mean"] == pytest.approx(rates.mean()) and mean["known"] == len(rates)

@@ -59,6 +59,8 @@ def test_the_description_lists_every_endpoint(session: Session) -> None:
         "/api/map",
         "/api/positions",
         "/api/projection",
+        "/api/heart-rates",
+        "/api/heart-rates/values",
         "/api/distances",
         "/api/names",
         "/api/patients/{code}",

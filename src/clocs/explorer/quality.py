@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from clocs.errors import SettingError
 from clocs.explorer.pseudonyms import pseudonyms
+from clocs.explorer.quarantined import SECONDS, NotDrawnError, QuarantinedFiles
 from clocs.explorer.session import NotFoundError, Session
 from clocs.recording import Gap, Recording
 from clocs.store.flat import flat_stretches
@@ -17,7 +19,7 @@ from clocs.web.packing import pack
 
 LOOKED_AT = 200  # recordings of a store, in which flat and clipped parts are looked for
 MOST_LISTED = 200  # of each reason
-SECONDS = 60.0  # drawn
+DUPLICATE = "duplicate id"
 CLIPPED = 0.06  # seconds at the largest or smallest value of a lead: no wave has so broad a top
 WHY = {
     "truncated": "the file breaks off",
@@ -30,7 +32,7 @@ WHY = {
     "too short": "it is shorter than a frame",
     "no label": "it has no label",
     "unknown label": "its label is none of the dataset's",
-    "duplicate id": "another recording has the same ID",
+    DUPLICATE: "another recording has the same ID",
     "gap": "a stretch of a lead has no values; frames that it touches are left out",
     "flat part": "a lead holds one value for a second or more",
     "clipped part": "a lead stays at its limit, as where an amplifier is saturated",
@@ -45,11 +47,17 @@ class Quality:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._rows: dict[str, tuple[Store, int]] = {}
+        self._quarantined: dict[str, tuple[str, str, str, str]] = {}  # dataset, ID, reason, detail
 
     @cached_property
     def datasets(self) -> list[dict[str, Any]]:
         """One entry per dataset."""
         return [self._of(name, store) for name, store in self._session.stores.items()]
+
+    @cached_property
+    def _files(self) -> dict[str, QuarantinedFiles]:
+        """Of the stores whose sources are known, by dataset."""
+        return {name: QuarantinedFiles(at) for name, at in self._session.sources.items()}
 
     @cached_property
     def _patients(self) -> dict[tuple[Any, ...], str]:
@@ -65,14 +73,16 @@ class Quality:
         for name, reason, detail in quarantine.iter_rows():
             counts[reason] = counts.get(reason, 0) + 1
             if counts[reason] <= MOST_LISTED:
-                code = self._code(dataset, name)
+                # another recording, perhaps in the store, has the ID of a duplicate
+                code = self._code(dataset, f"{name}\n{detail}" if reason == DUPLICATE else name)
+                self._quarantined[code] = (dataset, name, reason, detail)
                 listed.append(
                     {
                         "code": code,
                         "reason": reason,
                         "name": name if shown else f"Recording {code}",
                         "detail": detail if shown else WHY[reason],
-                        "drawn": False,
+                        "drawn": dataset in self._files,
                         "patient": None,
                     }
                 )
@@ -135,11 +145,7 @@ class Quality:
     def signal(self, code: str) -> bytes:
         """The start of a listed recording, with the parts that are to blame, packed."""
         _ = self.datasets
-        if code not in self._rows:
-            raise NotFoundError("the store holds no samples of this recording")
-        store, row = self._rows[code]
-        recording = store.recording(row)
-        recording = recording.between(0, min(recording.samples, round(SECONDS * recording.rate)))
+        recording, note = self._drawn(code)
         facts = {
             "leads": recording.leads,
             "rate": recording.rate,
@@ -148,8 +154,27 @@ class Quality:
             "gain": recording.gain.tolist(),
             "baseline": recording.baseline.tolist(),
             "parts": parts_of(recording),
+            "note": note,
         }
         return pack(facts, {"digital": recording.digital})
+
+    def _drawn(self, code: str) -> tuple[Recording, str]:
+        """The start of a recording, and what is missing."""
+        if code in self._rows:
+            store, row = self._rows[code]
+            whole = store.recording(row)
+            return whole.between(0, min(whole.samples, round(SECONDS * whole.rate))), ""
+        dataset, name, reason, detail = self._quarantined.get(code, ("", "", "", ""))
+        if dataset not in self._files:
+            raise NotFoundError("the store holds no samples of this recording")
+        rates = self._session.stores[dataset].table["rate"].mode()
+        try:
+            drawn = self._files[dataset].read(name, detail=detail, rate=rates[0])
+        except NotDrawnError as error:  # its details name files, which are IDs
+            said = f"{error}{f' ({error.detail})' if error.detail else ''}"
+            why = said if self._session.show_ids else f"{error}: {WHY[reason]}"
+            raise SettingError(f"nothing of this recording can be drawn, because {why}") from None
+        return drawn.recording, drawn.note
 
 
 def parts_of(recording: Recording) -> list[dict[str, Any]]:

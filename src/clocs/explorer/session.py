@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -66,6 +66,7 @@ class Session:
     checkpoint: Path | None = None  # for uploads
     models: SavedClassifiers | None = None  # which predict; where None, fitted ones do
     cohorts: CohortFolder | None = None  # where groups of patients are saved
+    sources: Mapping[str, Path] = field(default_factory=dict)  # of stores: files in quarantine
     report: Path | None = None  # a page with results
     runs: Path | None = None  # a folder of trainings
     show_ids: bool = False

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from clocs.errors import UnusableError
+from clocs.errors import UnknownUnitError, UnusableError
 from clocs.formats.base import ReadOptions
 from clocs.formats.samples import from_floats, from_integers, leads_of, units_per_mv
 from clocs.limits import check_size
@@ -203,7 +203,7 @@ def _guess_unit(values: NDArray[Any], notices: list[str], *, name: str) -> str:
             return unit
     if span == 0:
         return "mV"  # flat, whatever the unit
-    raise UnusableError(
+    raise UnknownUnitError(
         "unreadable",
         f"{name} has leads that span {span:.3g}, which tells no unit; give it as `unit` (mV or µV)",
     )

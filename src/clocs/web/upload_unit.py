@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from clocs.errors import SourceError, UnusableError
+from clocs.errors import SourceError, UnknownUnitError, UnusableError
 from clocs.recording import UNITS_PER_MV, Recording
 
 STEPS = "steps"  # of a converter, so many of them per mV
@@ -63,7 +63,7 @@ def in_given_unit(read: Callable[[str | None], Recording], given: GivenUnit) -> 
         try:
             recording = read(given.unit)
         except UnusableError as error:
-            unclear = error.reason == "implausible" or "tells no unit" in error.detail
+            unclear = error.reason == "implausible" or isinstance(error, UnknownUnitError)
             if not unclear or (held := _numbers(read)) is None:
                 raise
             name = held[0].id

@@ -49,7 +49,7 @@ export class QualityRoom {
 
   #list(list, drawing, items, reason) {
     drawing.replaceChildren(make("p", {}, `${reason.reason}: ${reason.why}.`),
-      reason.in_store ? "" : make("p", { class: "fine" }, "The store keeps no samples of quarantined recordings, so these are not drawn."));
+      reason.in_store || items.some((item) => item.drawn) ? "" : make("p", { class: "fine" }, "The store keeps no samples of quarantined recordings. To draw them, start the explorer with --source and the folder or zip that the store was prepared from."));
     list.replaceChildren(...items.slice(0, PAGE).map((item) => make("li", {}, item.drawn
       ? make("button", { type: "button", "data-code": item.code, "aria-pressed": "false", onclick: (event) => this.#draw(event.currentTarget, list, drawing, item) }, item.name)
       : make("span", { title: item.detail }, item.name))),
@@ -64,13 +64,14 @@ export class QualityRoom {
       const leads = signal.leads.filter((lead) => blamed.has(lead));
       const shown = (leads.length ? leads : signal.leads).slice(0, 6), kinds = new Set(signal.parts.map((part) => part.kind));
       drawing.replaceChildren(
-        make("div", { class: "tools" }, make("strong", {}, item.name), make("span", { class: "quiet" }, `${item.detail}; ${signal.seconds.toFixed(1)} s${shown.length < signal.leads.length ? `, ${shown.length} of ${signal.leads.length} leads` : ""}`),
+        make("div", { class: "tools" }, make("strong", {}, item.name), make("span", { class: "quiet" }, `${item.detail}; ${signal.seconds.toFixed(1)} s${signal.note ? `, ${signal.note}` : ""}${shown.length < signal.leads.length ? `, ${shown.length} of ${signal.leads.length} leads` : ""}`),
           item.patient && make("button", { type: "button", onclick: () => this.app.choose(item.patient) }, "Open the patient")),
         make("p", { class: "keys-row" }, ...[...kinds].map((kind) => make("span", { class: `key part-${kind}` }, make("i"), KINDS[kind]))),
         strips(signal, shown, item, Math.max(300, drawing.clientWidth)));
       drawing.dataset.drawn = item.code;
     } catch (error) {
-      drawing.replaceChildren(make("p", { class: "error", role: "alert" }, sentence(error.message)));
+      drawing.replaceChildren(make("div", { class: "tools" }, make("strong", {}, item.name)), make("p", { class: "error", role: "alert" }, sentence(error.message)));
+      drawing.dataset.drawn = item.code;
     }
   }
 }
