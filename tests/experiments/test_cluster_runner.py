@@ -1,4 +1,4 @@
-"""A grid on a Ray cluster of two nodes, both on this machine; one of them is killed."""
+"""A grid and a sweep on a Ray cluster of two nodes, both on this machine; one of them is killed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Thread
@@ -15,6 +16,8 @@ from typing import Any
 import psutil
 import pytest
 
+import clocs
+from clocs import Store
 from clocs.errors import SettingError
 from clocs.experiments import cluster_runner
 from clocs.experiments.attempts import Attempt, Files, Site, score_on_node
@@ -24,7 +27,11 @@ from clocs.experiments.ledger import open_ledger
 from clocs.experiments.reproduce import reproduce
 from clocs.experiments.runner import GridProgress
 from clocs.experiments.steps import SIMULATED
+from clocs.experiments.sweep import sweep
+from clocs.experiments.sweep.record import Trial
+from clocs.experiments.sweep.trial_run import TrialRun
 from clocs.ray_cluster import ClusterError, Needs, Tasks, connect, nodes, run_all
+from clocs.training.loop import Epoch
 from ray_nodes import start_head
 
 ray = pytest.importorskip("ray", reason="ray is not installed")
@@ -64,6 +71,24 @@ def cluster() -> Iterator[Any]:
             started.shutdown()
             for one in psutil.wait_procs(processes, timeout=60)[1]:
                 one.kill()
+
+
+def second_node(cluster: Any) -> Any:
+    """The node beside the head; another where it was killed."""
+    return next(iter(cluster.worker_nodes), None) or cluster.add_node(**NODE)
+
+
+def killed_once(cluster: Any, victim: Any, marker: Path) -> Thread:
+    """A thread that kills a node as soon as a file is there."""
+
+    def kill() -> None:
+        while not marker.exists():
+            time.sleep(0.05)
+        cluster.remove_node(victim, allow_graceful=False)
+
+    thread = Thread(target=kill, daemon=True)
+    thread.start()
+    return thread
 
 
 def scores(folder: Path) -> dict[str, Any]:
@@ -158,7 +183,7 @@ def test_an_interrupted_driver_and_a_killed_node_cost_no_result_and_change_none(
     with closing(open_ledger(tmp_path / "cluster", create=False)) as ledger:
         assert sorted(ledger.states().values()) == ["done", "waiting", "waiting", "waiting"]
 
-    (victim,) = cluster.worker_nodes
+    victim = second_node(cluster)
     lost, markers = victim.node_id, tmp_path / "markers"
     markers.mkdir()
 
@@ -171,14 +196,8 @@ def test_an_interrupted_driver_and_a_killed_node_cost_no_result_and_change_none(
             time.sleep(0.05)
         return score_on_node(site, cells, encoders)
 
-    def kill() -> None:
-        while not (markers / lost).exists():
-            time.sleep(0.05)
-        cluster.remove_node(victim, allow_graceful=False)
-
     monkeypatch.setattr(cluster_runner, "score_on_node", one_node_never_ends)
-    killer = Thread(target=kill, daemon=True)
-    killer.start()
+    killer = killed_once(cluster, victim, markers / lost)
     # fleets of one, so that there are two of them
     status = GRID(out=tmp_path / "cluster", ray=cluster.address, seconds=LIMIT, members=1)
     assert not capsys.readouterr().out  # what Ray says of the node would be among our JSON
@@ -187,6 +206,44 @@ def test_an_interrupted_driver_and_a_killed_node_cost_no_result_and_change_none(
     assert {path.name for path in markers.iterdir()} == {lost, cluster.head_node.node_id}
     GRID(out=tmp_path / "here", device="cpu", members=1)
     assert scores(tmp_path / "cluster") == scores(tmp_path / "here")
+
+
+def test_a_trial_on_a_killed_node_goes_on_elsewhere_from_its_saved_state(
+    cluster: Any, small_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    victim = second_node(cluster)
+    lost, head, markers = victim.node_id, cluster.head_node.node_id, tmp_path / "markers"
+    markers.mkdir()
+
+    class NotedRun(TrialRun):
+        """Notes each epoch; on one node the second never ends."""
+
+        def __call__(self, trial: Trial) -> Trial:
+            here = ray.get_runtime_context().get_node_id()
+
+            def note(epoch: Epoch) -> None:
+                (markers / f"{here} {trial.name} {epoch.number}").touch()
+                if epoch.number == 2:
+                    (markers / here).touch()
+                    while here == lost or not (markers / lost).exists():
+                        time.sleep(0.05)
+
+            return TrialRun.__call__(replace(self, more={**self.more, "on_epoch": note}), trial)
+
+    grid = partial(clocs.sweep, small_store, vary={"lr": [1e-4, 1e-2]}, epochs=2, save_every=0)
+    grid = partial(grid, embedding_dim=8, batch_size=64, device="cpu")
+    here = grid(out=tmp_path / "here")
+    monkeypatch.setattr(sweep, "TrialRun", NotedRun)
+    killer = killed_once(cluster, victim, markers / lost)
+    found = grid(out=tmp_path / "cluster", ray=cluster.address)
+    killer.join()
+    (again,) = (one.name.split()[1] for one in markers.glob(f"{lost} * 2"))
+    assert {one.name for one in markers.glob(f"* {again} *")} == {
+        *(f"{lost} {again} 1", f"{lost} {again} 2", f"{head} {again} 2")
+    }
+    assert [(one.name, one.per_seed) for one in found.trials] == [
+        (one.name, one.per_seed) for one in here.trials
+    ]
 
 
 def test_a_node_that_sees_other_data_is_refused() -> None:

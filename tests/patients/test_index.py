@@ -105,7 +105,7 @@ def test_approximate_search_finds_most_and_states_true_distances(kind: Kind) -> 
 def test_a_filter_passed_by_too_many_rows_to_scan_uses_the_engine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("clocs.patients.index.EXACT_UP_TO", 100)
+    monkeypatch.setattr("clocs.patients.faiss_engines.EXACT_UP_TO", 100)
     embeddings, queries = random_embeddings(3000), random_embeddings(20, seed=4).vectors
     mask = Where(label="A").mask(embeddings.rows)
     assert mask is not None

@@ -96,17 +96,28 @@ def test_filters_hold_whether_rows_are_scanned_or_searched_in_lists(
     where: Where, folder: Path, exact: PatientIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index, true = PatientIndex.load(folder), exact.search(QUERIES, 10, where=where)
+    monkeypatch.setattr(OnDisk, "scan_is_cheaper", lambda *_: True)
     assert np.array_equal(index.search(QUERIES, 10, where=where).rows, true.rows)
-    monkeypatch.setattr("clocs.patients.index.SCANNED_UP_TO", 0)
+    monkeypatch.setattr(OnDisk, "scan_is_cheaper", lambda *_: False)
     near, passes = index.search(QUERIES, 10, where=where), where.mask(index.rows)
     assert passes is not None and passes[near.rows].all()
     assert recall(near, true) >= RECALL
 
 
+def test_rows_that_pass_are_scanned_where_lists_would_read_more(folder: Path) -> None:
+    engine = engine_of(PatientIndex.load(folder))
+    cheaper = [engine.scan_is_cheaper(10, passing) for passing in range(N + 1)]
+    assert cheaper[0] and cheaper[10] and not cheaper[N]
+    assert cheaper == sorted(cheaper, reverse=True)  # up to a number of rows, and not beyond
+    lists, codes, _ = engine.reads(10, N)
+    assert lists == engine.efforts[0].probes and codes < N / 4
+    assert engine.reads(10, 10)[:2] == (engine.lists, N)  # any ten may be anywhere
+
+
 def test_no_row_is_missing_where_few_pass_however_far_they_are(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clocs.patients.index.SCANNED_UP_TO", 0)
+    monkeypatch.setattr(OnDisk, "scan_is_cheaper", lambda *_: False)
     few = np.arange(0, N, N // 7)
     mask = np.zeros(N, bool)
     mask[few] = True

@@ -81,6 +81,10 @@ class Approximate:
         for start in range(0, len(vectors), _AT_ONCE):
             self._index.add(np.ascontiguousarray(vectors[start : start + _AT_ONCE]))
 
+    def scan_is_cheaper(self, k: int, passing: int) -> bool:
+        """Whether to compare all rows that pass a filter: exact, and not slow, up to a million."""
+        return passing <= EXACT_UP_TO
+
     def candidates(self, queries: Vectors, k: int, allowed: NDArray[np.bool_] | None) -> Rows:
         """(queries, about 10 k) allowed rows that may be nearest; -1 for none."""
         faiss = self._faiss

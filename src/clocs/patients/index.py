@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from clocs.errors import CheckpointError, SettingError
 from clocs.files import writing
 from clocs.patients.embeddings import Embeddings, expect_distinct
-from clocs.patients.faiss_engines import EXACT_UP_TO, Approximate, KindOrAuto, pick_kind, scan
+from clocs.patients.faiss_engines import Approximate, KindOrAuto, pick_kind, scan
 from clocs.patients.filters import Where
 from clocs.patients.index_files import IndexContents, load_index, save_index
-from clocs.patients.on_disk_engine import SCANNED_UP_TO, OnDisk
+from clocs.patients.on_disk_engine import OnDisk
 from clocs.patients.rows import ID_COLUMNS
 from clocs.patients.unit_vectors import as_units
 
@@ -236,8 +236,7 @@ class PatientIndex(IndexContents):
         """(queries, k) rows and cosines, -1 and -inf where there are fewer."""
         passing = len(self.vectors) if allowed is None else int(allowed.sum())
         engine = self.engine
-        few = SCANNED_UP_TO if isinstance(engine, OnDisk) else EXACT_UP_TO
-        if engine is None or (allowed is not None and passing <= few):
+        if engine is None or (allowed is not None and engine.scan_is_cheaper(k, passing)):
             some = None if allowed is None else np.flatnonzero(allowed)
             return scan(self.vectors, queries, k, some)
         found = engine.candidates(queries, k, allowed)

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from clocs.files import PRIVATE, private_folder, replacing, sync_folder, write_atomic
 from clocs.patients.faiss_engines import Rows, Vectors, load_faiss, read_faiss, scan, write_faiss
 
-SCANNED_UP_TO = 20_000  # rows that pass a filter: comparing all of them is as fast as lists
+CODE_COST = 0.02  # of a code in a list, where a row compared costs 1 (benchmarks/vectors.py)
 SHARD = 1_000_000  # vectors, at least: a billion are a hundred shards
 RECALL = 0.95  # of the nearest, to be found by the measured effort
 _DEPTHS, _QUERIES = (10, 40, 160), 256  # neighbours and queries with which it is measured
@@ -75,10 +75,26 @@ class OnDisk:
         """The engine for vectors of this shape (n, dim); its codes are in the same folder."""
         return cls(_opened(path, shape), efforts)
 
+    def reads(self, k: int, passing: int) -> tuple[int, int, int]:
+        """Lists, codes in them, and candidates that a query for k reads, of so many rows that pass.
+
+        The fewer rows pass, the more lists: k of them are among so many more of all rows.
+        """
+        depth = k * self.count / max(1, passing)
+        effort = next((one for one in self.efforts if one.depth >= depth), self.efforts[-1])
+        probes = min(math.ceil(effort.probes * max(1, depth / effort.depth)), self.lists)
+        wanted = min(max(k, self.efforts[0].depth) * effort.factor, passing)
+        return probes, math.ceil(probes / self.lists * self.count), wanted
+
+    def scan_is_cheaper(self, k: int, passing: int) -> bool:
+        """Whether comparing all rows that pass costs no more than reading lists for them."""
+        _, codes, wanted = self.reads(k, passing)
+        return passing <= CODE_COST * codes + wanted
+
     def candidates(self, queries: Vectors, k: int, allowed: NDArray[np.bool_] | None) -> Rows:
         """(queries, a multiple of k) allowed rows that may be nearest; -1 for none.
 
-        The fewer rows pass, the more lists are read, and more again until they hold enough of them.
+        More lists are read until they hold enough rows that pass.
         """
         faiss, lists, most = self._faiss, self.lists, self.count
         chosen: dict[str, Any] = {}
@@ -86,20 +102,16 @@ class OnDisk:
             bits = np.packbits(allowed[: self.count], bitorder="little")
             chosen["sel"] = faiss.IDSelectorBitmap(bits)
             most = int(np.count_nonzero(allowed[: self.count]))
-        depth = k * self.count / max(1, most)
-        effort = next((one for one in self.efforts if one.depth >= depth), self.efforts[-1])
-        probes = math.ceil(effort.probes * max(1, depth / effort.depth))
-        wanted = min(max(k, self.efforts[0].depth) * effort.factor, most)
+        probes, _, wanted = self.reads(k, most)
         found: Rows = np.full((len(queries), wanted), -1, np.int64)
         left = np.arange(len(queries))
         while wanted and len(left):
-            probes = min(probes, lists)
             how = faiss.SearchParametersIVF(nprobe=probes, **chosen)
             found[left] = self._index.search(queries[left], wanted, params=how)[1]
             if probes == lists:
                 break
             left = left[(found[left] < 0).any(axis=1)]
-            probes *= 4
+            probes = min(4 * probes, lists)
         return np.where(found < self.count, found, -1)  # whatever a damaged file says
 
 

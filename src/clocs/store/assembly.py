@@ -9,7 +9,7 @@ import json
 import shutil
 import warnings
 from collections import Counter, deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, replace
@@ -21,7 +21,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from clocs._version import __version__
-from clocs.datasets.base import Dataset, Listing, Quarantined
+from clocs.datasets.base import Dataset, Entry, Listing, Quarantined
 from clocs.datasets.listing import without_repeats
 from clocs.errors import ClocsWarning, StoreError, printable
 from clocs.files import file_error, leftovers, write_atomic
@@ -65,7 +65,9 @@ def assemble(
         with locked(out):
             if (out / MANIFEST).is_file():  # made by another process since
                 return _already(dataset, listing, out, filters)
-            _write(dataset, listing, out, workers, progress, filters)
+            entries, repeated = without_repeats(listing.entries)
+            listing = replace(listing, entries=(), quarantined=(*listing.quarantined, *repeated))
+            _write(dataset, listing, entries, out, workers, progress, filters)
     except OSError as error:
         raise file_error(error, out, doing="written") from error
     return open_store(out)
@@ -113,35 +115,45 @@ def differences(made: Manifest, dataset: Dataset, fingerprint: str, filters: Fil
 def _write(
     dataset: Dataset,
     listing: Listing,
+    entries: list[Entry],
     out: Path,
     workers: Workers,
     progress: Callable[[int, int], None] | None,
     filters: Filters,
 ) -> None:
-    entries, repeated = without_repeats(listing.entries)
+    """Read the entries, which are let go on the way: a listing is as large as the table."""
+    total = len(entries)
     job = Job(
         format=FORMAT,
         dataset=dataset.name,
         settings=dict(dataset.settings),
         fingerprint=listing.fingerprint,
-        entries=len(entries),
+        entries=total,
         chunk=chunks.CHUNK_SAMPLES,
     )
     journal = Journal(out, job)
     (out / SIGNALS / "c").mkdir(parents=True, exist_ok=True)
     report = progress or (lambda done, total: None)
     done = journal.done.entries
-    report(done, len(entries))
+    report(done, total)
+    del entries[:done]
     with closing(_Writer(out / SIGNALS, journal)) as writer:
-        for batch in read_all(workers, entries[done:]):
+        for batch in read_all(workers, _taken_out(entries)):
             for result in batch:
                 writer.add(result)
             done += len(batch)
-            report(done, len(entries))
+            report(done, total)
         writer.finish()
     if not getattr(dataset, "may_be_empty", False):  # shards: once, when they are joined
         check_source(dataset)
-    _complete(dataset, listing, out, journal, [*listing.quarantined, *repeated], filters)
+    _complete(dataset, listing, out, journal, filters)
+
+
+def _taken_out(entries: list[Entry]) -> Iterator[Entry]:
+    """The entries in order, each of them no longer in the list."""
+    entries.reverse()
+    while entries:
+        yield entries.pop()
 
 
 def _complete(
@@ -149,12 +161,11 @@ def _complete(
     listing: Listing,
     out: Path,
     journal: Journal,
-    quarantined: list[Quarantined],
     filters: Filters,
 ) -> None:
     """Turn a journal whose every entry is done into a store."""
     table = journal.rows()
-    quarantined += journal.quarantined()
+    quarantined = [*listing.quarantined, *journal.quarantined()]
     if table.is_empty() and not getattr(dataset, "may_be_empty", False):
         _remove(out)
         reasons = Counter(one.reason for one in quarantined).most_common()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -64,7 +64,7 @@ class Workers(Protocol):
     def close(self) -> None: ...
 
 
-def read_all(workers: Workers, entries: Sequence[Entry]) -> Iterator[Sequence[ReadResult]]:
+def read_all(workers: Workers, entries: Iterable[Entry]) -> Iterator[Sequence[ReadResult]]:
     """Results of all entries in order, in batches; samples hold until the next batch."""
     left = iter(entries)
     flying = 0
