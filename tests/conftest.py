@@ -46,6 +46,7 @@ PATIENCE = 180_000  # ms that a test waits for a page: a busy machine is slow to
 # has a long one to itself while the others have nothing to do.
 SLOW = (
     "test_wheel.py",
+    "test_snippets.py",
     "test_shipped_scores.py",
     "test_compiled.py",
     "test_real_counts.py",

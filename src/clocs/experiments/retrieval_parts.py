@@ -20,13 +20,21 @@ _COLUMNS = (
     ("among the ten nearest", "halves", "top10"),
     ("ten nearest that share a diagnosis", "diagnosis", "precision"),
 )
+_MEANING = (
+    "Every patient has one recording, so this means finding the rest of the same recording, "
+    "not the patient on another day."
+)
 
 
 def retrieval_parts(folder: Path) -> dict[str, str]:
-    """A table per dataset, and one sentence about PhysioNet 2020, where all frames are alike."""
+    """A table per dataset, and one paragraph per dataset that was scored on frames of 5 s."""
     found = {name: _rows(folder / f"retrieval-{name}.json") for name in _DATASETS}
     tables = {f"retrieval-{name}": _table(rows) for name, rows in found.items()}
-    return tables | {"retrieval": _sentence(found["physionet2020"])}
+    sentences = [_sentence(name, found[name]) for name in ("physionet2020", "chapman")]
+    scored = [one for one in sentences if one] or ["The search has not been scored."]
+    if any(row["one_recording_each"] for rows in found.values() for row in rows):
+        scored.append(_MEANING)
+    return tables | {"retrieval": "\n\n".join(scored)}
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
@@ -75,27 +83,22 @@ def _over_seeds(rows: Sequence[Mapping[str, Any]], part: str, key: str) -> str:
     return str(value_of([row[part][key] for row in rows])) if all(r[part] for r in rows) else "–"
 
 
-def _sentence(rows: Sequence[Mapping[str, Any]]) -> str:
+def _sentence(dataset: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    rows = [row for row in rows if row["halves"]]  # none where a frame is a whole recording
     top1 = {
         method: fmean(row["halves"]["top1"] for row in rows if row["method"] == method)
         for method in dict.fromkeys(row["method"] for row in rows)
     }
     if "cmsc" not in top1:
-        return "The search has not been scored."
+        return ""
     first = next(row for row in rows if row["method"] == "cmsc")
     shares = ", ".join(
         f"{paper.METHOD_TITLES[method].replace(',', '')} {100 * share:.0f} %"
         for method, share in sorted(top1.items(), key=lambda one: -one[1])
     )
     among, seconds = first["halves"]["among"], first["halves"]["frame"]
-    meaning = (
-        " Every patient has one recording, so this means finding the rest of the same recording, "
-        "not the patient on another day."
-        if first["one_recording_each"]
-        else ""
-    )
     return (
-        "Search, on unseen patients of PhysioNet 2020: how often the nearest of "
+        f"Search, on unseen patients of {paper.DATASET_TITLES[dataset]}: how often the nearest of "
         f"{among:,} second halves of recordings belongs to the same recording as the first half "
-        f"({seconds:g} s frames for all methods): {shares}.{meaning}"
+        f"({seconds:g} s frames for all methods): {shares}."
     )

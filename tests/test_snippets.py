@@ -1,0 +1,180 @@
+"""Every command and every line of Python in the documentation runs, on small stand-ins."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from clocs.experiments.steps import Profile
+from command_line import Done
+from snippets import (
+    ROOT,
+    Snippet,
+    commands,
+    one_process,
+    python_page,
+    run_command,
+    snippets,
+    wide_tables,
+)
+from stand_ins import write_runs, write_stand_ins
+
+# Pages whose commands take longer than a page may here, and the tests that run them.
+ELSEWHERE = {
+    "docs/tutorial.md": "test_tutorial.py",
+    "docs/encoders.md": "test_many_leads_study.py",
+    "docs/results/README.md": "test_reproduce.py",
+}
+PAGES = {
+    path.relative_to(ROOT).as_posix(): path
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+    if snippets(path)
+}
+# What no test here can have, by the beginning of a line, and why; and where it is tested instead.
+NOT_RUN = {
+    "source .venv/bin/activate": "only the shell that a person types in",
+    "cd clocs": "only the shell that a person types in",
+    "pip install": "installs packages (test_wheel.py)",
+    "script/": "sets up .venv first (test_demo.py, test_fuzz.py)",
+    "docker ": "needs docker (test_dockerfile.py)",
+    "curl ": "needs the server of the page (test_serving_docs.py)",
+    "ray start": "needs a cluster (test_ray_cluster.py)",
+    "clocs prepare folder /archive": "needs a cluster (test_ray_cluster.py)",
+    "clocs reproduce all --stores /shared/stores": "needs a cluster (test_ray_cluster.py)",
+    "export AWS_ACCESS_KEY_ID": "needs a bucket (tests/store)",
+    "clocs prepare folder s3:": "needs a bucket (tests/store)",
+    "clocs prepare ptbxl s3:": "needs a bucket (tests/store)",
+    "clocs info s3:": "needs a bucket (tests/store)",
+    "clocs embed cmsc-chapman s3:": "needs a bucket (tests/store)",
+    "clocs data download": "downloads gigabytes (test_download.py)",
+    "torchrun ": "needs several GPUs (rank_processes.py)",
+    "srun ": "needs a cluster",
+    "python benchmarks/": "measures for minutes",
+}
+# Words that are added to a command, by its beginning, the longest that fits: less of the same.
+SHORTER = {
+    "clocs pretrain": "--epochs 1 --seeds 1",
+    "clocs finetune": "--epochs 1",
+    "clocs prepare synthetic": "--patients 24",
+    "clocs reproduce": "--seeds 1 --only method=random-bn,cmsc",
+    "python -m clocs.experiments ": "--seeds 1 --parallel 1 --only method=cmsc",
+}
+# What is replaced in a page before it runs.
+REPLACED = {
+    "README.md": {"seeds=5": "epochs=1", "export rhythm-chapman": "export cmsc-chapman"},
+    "docs/pretraining.md": {"epochs=100": "epochs=1"},
+    "docs/patients.md": {
+        "random-bn,supervised,mtssl,byol,simclr,cmsc,cmlc,cmsmlc": "random-bn,cmsc",
+        "random-bn simclr cmsc": "random-bn cmsc",
+        "/seeds5": "/seeds1",
+    },
+    # trained for one epoch, these runs are no part of the results that are there
+    "docs/reproduce.md": {"--stores saved": "--stores stores", "--with docs/results ": ""},
+    "docs/sweep.md": {
+        "temperature=0.05,0.1,0.5 --": "temperature=0.1 --",
+        "--epochs 20": "--epochs 1",
+        "--epochs 3": "--epochs 1",
+        "epochs=20": "epochs=1",
+        "trials=12": "trials=2",
+    },
+}
+# Commands that show an error, and what it says.
+FAILING = {"clocs embed cmsc-chapman A00001.hea": "has none of the leads II, V2, aVL, aVR"}
+MADE = re.compile(r"""(?:--out |\bout=)["']?([\w./-]+)""")  # what a snippet writes
+AGAIN = re.compile(r"(?:runs|stores)/[^/]+|store")  # what a later block of a page makes once more
+GROUPS = ("data", "indexes", "runs", "stores")  # folders whose contents a page finds one by one
+TOKEN = "more-than-sixteen-characters"
+QUICK = Profile(epochs=1, patience=1, curve_epochs=1, resamples=0)
+
+
+@pytest.fixture(scope="module")
+def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder whose contents every page finds in its own."""
+    folder = tmp_path_factory.mktemp("stand-ins")
+    with one_process(), patch("clocs.experiments.reproduce.PAPER", QUICK):
+        write_stand_ins(folder)
+        write_runs(folder)
+        yield folder
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in ELSEWHERE])
+def test_everything_on_the_page_runs(
+    page: str, stand_in: Path, tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its blocks one after the other, in one folder; tables fit into 80 columns."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(own_cache))
+    monkeypatch.setenv("HF_HOME", str(own_cache))
+    monkeypatch.setenv("CLOCS_TOKEN", TOKEN)
+    parts = [to_run(page, part) for part in snippets(PAGES[page])]
+    folder = tmp_path / "page"
+    lay_out(stand_in, folder, "\n".join(part.text for part in parts))
+    with python_page("page") as execute:
+        for part in parts:
+            for name in MADE.findall(part.text):
+                if AGAIN.fullmatch(name):
+                    shutil.rmtree(folder / name, ignore_errors=True)
+            if part.language == "python":
+                execute(part.text, folder)
+                continue
+            for words in commands(part.text, folder, CLOCS_TOKEN=TOKEN):
+                done = run(words, folder)
+                assert not wide_tables(done.stdout + done.stderr), words
+
+
+def to_run(page: str, part: Snippet) -> Snippet:
+    """A snippet with replaced settings, without what cannot run."""
+    text = part.text
+    for old, new in REPLACED.get(page, {}).items():
+        text = text.replace(old, new)
+    if part.language == "sh":
+        lines = text.splitlines(keepends=True)
+        text = "".join(line for line in lines if not bare(line).startswith(tuple(NOT_RUN)))
+    return Snippet(part.language, text)
+
+
+def bare(line: str) -> str:
+    """A command without what may stand before it."""
+    return re.sub(r"^\s*(time |[A-Z_]+=\S+ )*", "", line)
+
+
+def lay_out(stand_in: Path, folder: Path, text: str) -> None:
+    """Link what there is, but for what the page makes itself."""
+    made = set(MADE.findall(text))
+    for one in stand_in.iterdir():
+        for leaf in one.iterdir() if one.name in GROUPS else [one]:
+            name = leaf.relative_to(stand_in)
+            if name.as_posix() not in made:
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (folder / name).symlink_to(leaf)
+    if "docs/" in text:  # results that are filled into pages
+        leave = shutil.ignore_patterns("_site", "images")
+        shutil.copytree(ROOT / "docs", folder / "docs", ignore=leave)
+
+
+def run(words: list[str], folder: Path) -> Done:
+    """A command, made shorter; one that shows an error must fail, with this error."""
+    line = " ".join(words)
+    fitting = [start for start in SHORTER if line.startswith(start)]
+    more = SHORTER[max(fitting, key=len)].split() if fitting else []
+    done = run_command([*words, *more], folder, code=1 if line in FAILING else 0)
+    assert FAILING.get(line, "") in " ".join(done.stderr.split())
+    return done
+
+
+def test_what_is_not_run_or_replaced_or_shortened_is_still_in_the_docs() -> None:
+    parts = {page: snippets(path) for page, path in PAGES.items()}
+    texts = [one.text for found in parts.values() for one in found]
+    lines = [bare(line) for text in texts for line in text.splitlines()]
+    for start in (*NOT_RUN, *SHORTER, *FAILING):
+        assert any(line.startswith(start) for line in lines), start
+    assert set(ELSEWHERE) <= set(PAGES)
+    tests = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
+    assert set(ELSEWHERE.values()) <= tests
+    for page, pairs in REPLACED.items():
+        for old in pairs:
+            assert any(old in one.text for one in parts[page]), (page, old)
