@@ -57,7 +57,7 @@ def write_runs(folder: Path) -> None:
         clocs.pretrain(store, method=method, out=folder / f"runs/chapman-{method}", epochs=1)
     (folder / "runs/cmsc").symlink_to("chapman-cmsc")
     clocs.pretrain(store, method="random", encoder="multilead", out=folder / "runs/multilead")
-    encoder = clocs.load(folder / "runs/cmsc/seed-0.safetensors")
+    encoder = folder / "runs/cmsc/seed-0.safetensors"
     clocs.finetune(encoder, store, out=folder / "rhythm.safetensors")
     clocs.index(encoder, store, out=folder / "indexes/chapman")
     clocs.embed(encoder, store, level="patient").save(folder / "patients.parquet")
@@ -189,8 +189,8 @@ def _own_files(folder: Path, signals: list[NDArray[np.int16]]) -> None:
     for name, signal in zip(("my", "mine", "ward/a", "ward/b", "recordings/c"), signals):  # noqa: B905
         _record((folder / name).parent, Path(name).name, signal, STANDARD_LEADS)
     (folder / "patients.csv").write_text("file,patient\na,7\nb,7\nholter,8\nd,9\n")
-    rows = "\n".join(f"{value}" for value in signals[0][1].tolist())
-    (folder / "holter.csv").write_text(f"II (uV) 500 Hz\n{rows}\n")
+    rows = "\n".join(f"{value}" for value in signals[0][1, :5000].tolist())
+    (folder / "holter.csv").write_text(f"II\n{rows}\n")
     _edf(folder / "my.edf", signals[2], STANDARD_LEADS, seconds=12)
     _edf(folder / "holter.edf", signals[3], ("II",), seconds=3630)
     _record(folder, "holter", np.tile(signals[4], 12), FOUR)

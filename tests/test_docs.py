@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import ast
 import inspect
-import os
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -119,24 +116,6 @@ def test_names_in_python_examples_exist() -> None:
                     inspect.signature(function).bind(*node.args, **given)
                     checked += 1
     assert checked >= 4
-
-
-@pytest.mark.parametrize("name", ["own-datasets.md", "python.md"])
-def test_pages_of_python_run_as_written(name: str, own_cache: Path, tmp_path: Path) -> None:
-    """All blocks of a page one after the other, as a person would paste them into a notebook."""
-    script = tmp_path / "page.py"
-    script.write_text("\n".join(blocks(ROOT / "docs" / name, "python")), encoding="utf-8")
-    made = {"XDG_CACHE_HOME": str(own_cache), "HF_HOME": str(own_cache)}
-    done = subprocess.run(
-        [sys.executable, script],
-        cwd=tmp_path,
-        env=os.environ | made,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

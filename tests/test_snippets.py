@@ -66,7 +66,11 @@ SHORTER = {
 }
 # What is replaced in a page before it runs.
 REPLACED = {
-    "README.md": {"seeds=5": "epochs=1", "export rhythm-chapman": "export cmsc-chapman"},
+    "README.md": {
+        "seeds=5": "epochs=1",
+        "rhythm-chapman --to onnx --out rhythm.onnx": "cmsc-chapman --to torch --out r.pt2",
+    },
+    "docs/evaluation.md": {"--folds 5": "--folds 3"},
     "docs/pretraining.md": {"epochs=100": "epochs=1"},
     "docs/patients.md": {
         "random-bn,supervised,mtssl,byol,simclr,cmsc,cmlc,cmsmlc": "random-bn,cmsc",
