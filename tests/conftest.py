@@ -55,7 +55,6 @@ SLOW = (
     "test_page.py",
     "test_fuzz.py",
     "test_million.py",
-    "test_snippets.py",
     "test_contrast_triton.py",
     "test_export.py",
     "test_finished_members.py",
