@@ -24,7 +24,8 @@ from snippets import (
 )
 from stand_ins import write_runs, write_stand_ins
 
-# Pages whose commands take longer than a page may here, and the tests that run them.
+# Pages whose commands take longer than a page may here: the first is run as written by the test
+# beside it, the others' commands run with other arguments there.
 ELSEWHERE = {
     "docs/tutorial.md": "test_tutorial.py",
     "docs/encoders.md": "test_many_leads_study.py",
