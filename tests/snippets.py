@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import sklearn
+
 from clocs.cli import console
 from clocs.worker_messages import UnsendableError
 from command_line import Done, clocs
@@ -86,7 +88,10 @@ def run_command(words: Sequence[str], folder: Path, *, code: int = 0) -> Done:
 
 @contextmanager
 def python_page(name: str) -> Iterator[Callable[[str, Path], None]]:
-    """Runs blocks of Python one after the other, in one module of their own."""
+    """Runs blocks of Python one after the other, in one module of their own.
+
+    What they change in scikit-learn's settings is forgotten afterwards.
+    """
     module = types.ModuleType(name)
 
     def execute(text: str, folder: Path) -> None:
@@ -95,7 +100,8 @@ def python_page(name: str) -> Iterator[Callable[[str, Path], None]]:
 
     sys.modules[name] = module  # where dataclasses look for it
     try:
-        yield execute
+        with sklearn.config_context():
+            yield execute
     finally:
         del sys.modules[name]
 
