@@ -186,7 +186,8 @@ def _ptbxl(folder: Path) -> None:
 
 def _own_files(folder: Path, signals: list[NDArray[np.int16]]) -> None:
     """What a reader would have: single files, folders, zips and tables."""
-    for name, signal in zip(("my", "mine", "ward/a", "ward/b", "recordings/c"), signals):  # noqa: B905
+    names = ("my", "mine", "ward/a", "ward/b", "recordings/c")
+    for name, signal in zip(names, signals[: len(names)], strict=True):
         _record((folder / name).parent, Path(name).name, signal, STANDARD_LEADS)
     (folder / "patients.csv").write_text("file,patient\na,7\nb,7\nholter,8\nd,9\n")
     rows = "\n".join(f"{value}" for value in signals[0][1, :5000].tolist())

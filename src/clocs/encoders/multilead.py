@@ -84,7 +84,7 @@ def _body(blocks: tuple[_Block, ...], h: Tensor, convolved: Convolved, drop: Dro
 def _pairs_averaged(h: Tensor) -> Tensor:
     """Means of two steps each; of an odd number of steps, the last one stays as it is.
 
-    Not `ceil_mode`: compiled, its gradient halves that of the last step (torch 2.8 to 2.13).
+    Not `ceil_mode`: compiled by torch 2.11 or 2.13, its gradient halves that of the last step.
     """
     if h.shape[-1] % 2:
         h = torch.cat((h, h[..., -1:]), dim=-1)

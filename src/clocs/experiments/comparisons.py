@@ -130,7 +130,7 @@ def surviving(results: Results, *, every: bool = False) -> Survivors:
         for method in methods
     )
     rule = f"{RULE} Columns have {many} patient split{'' if splits == [1] else 's'}."
-    if not every and any(one.ahead[1] > one.comparison.splits for one in made):
+    if _leave_splits_out(made):
         rule += f" {_FEWER}"
     rule += " In how many columns a method is above or below (the others cannot be told apart):"
     return Survivors(rule, rivals, rows)
@@ -141,9 +141,8 @@ def write_comparisons(results: Results, out: Path) -> None:
     made = contests(results)
     rows = ",\n".join(json.dumps(one.json(), ensure_ascii=False, allow_nan=False) for one in made)
     write_atomic(out / FILE, f"[\n{rows}\n]\n".encode(), mode=PUBLIC)
-    tested = surviving(results)
-    lines = ["# Comparisons", "", tested.markdown(), ""]
-    if _FEWER in tested.rule:
+    lines = ["# Comparisons", "", surviving(results).markdown(), ""]
+    if _leave_splits_out(made):
         lines += [replace(surviving(results, every=True), rule=_EVERY).markdown(), ""]
     for method in dict.fromkeys(one.method for one in made):
         lines += [
@@ -163,6 +162,11 @@ def write_comparisons(results: Results, out: Path) -> None:
             )
         lines.append("")
     write_atomic(out / "comparisons.md", "\n".join(lines).encode(), mode=PUBLIC)
+
+
+def _leave_splits_out(made: Sequence[Contest]) -> bool:
+    """Whether some have splits of too few seeds."""
+    return any(one.ahead[1] > one.comparison.splits for one in made)
 
 
 def _pair(

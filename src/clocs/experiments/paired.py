@@ -26,11 +26,12 @@ def compare_cells(results: Results, a: Cell, b: Cell, *, every: bool = False) ->
     three seeds leave two degrees of freedom, so that such a test finds little.
     """
     splits = splits_of_both(results, a, b)
-    if not every:
-        most = {cell: _seeds(results, cell, splits[0]) for cell in (a, b) if splits}
-        splits = [s for s in splits if all(_seeds(results, c, s) >= most[c] for c in (a, b))]
     if not splits:
         return None
+    if not every:
+        for cell in (a, b):
+            most = _seeds(results, cell, splits[0])
+            splits = [split for split in splits if _seeds(results, cell, split) >= most]
     found = paired(_sampled(results, a, splits), _sampled(results, b, splits))
     return None if np.isnan(found.ci95).any() else found
 

@@ -92,19 +92,19 @@ def added(earlier: StudyResults, later: StudyResults) -> StudyResults:
         if getattr(earlier, what) != getattr(later, what):
             raise SettingError(f"the runs and the report before them differ in their {what}")
     joined: dict[str, Any] = {}
-    again = list(earlier.again)
+    again = {row["name"]: row for row in earlier.again}
     for field in ("pretrainings", "scores", "analyses"):
         before = list(getattr(earlier, field))
         known = {row["name"] for row in before}
         joined[field] = before + [row for row in getattr(later, field) if row["name"] not in known]
-        again += [row for row in getattr(later, field) if row["name"] in known]
+        again |= {row["name"]: row for row in getattr(later, field) if row["name"] in known}
     pairs = {(row["one"], row["other"]) for row in earlier.differences}
     new = [row for row in later.differences if (row["one"], row["other"]) not in pairs]
     return replace(
         earlier,
         versions=[*earlier.versions, *(v for v in later.versions if v not in earlier.versions)],
         differences=[*earlier.differences, *new],
-        again=again,
+        again=list(again.values()),
         **joined,
     )
 
