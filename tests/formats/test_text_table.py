@@ -199,7 +199,7 @@ def test_the_unit_is_told_by_the_size_with_a_notice() -> None:
         )
         np.testing.assert_allclose(recording.signal, SIGNAL, atol=1e-9)
         assert f"values are assumed to be in {unit}" in recording.extra["notice"]
-    with pytest.raises(UnusableError, match="tells no unit; give it as `unit`"):
+    with pytest.raises(UnusableError, match="fits no unit; give it as `unit`"):
         read_table(written(WIDE * 20), name="x", options=ReadOptions(rate=RATE))
     with pytest.raises(SettingError, match="`unit` is 'furlong'"):
         check(written(WIDE), unit="furlong")

@@ -28,7 +28,7 @@ def table(recording: Recording, per_mv: float) -> dict[str, bytes]:
     [
         (1.0, GivenUnit("µV")),  # drawn flat, if it were believed
         (1000.0, GivenUnit("mV")),
-        (40.0, GivenUnit()),  # a size that tells no unit
+        (40.0, GivenUnit()),  # a size that fits no unit
         (5e5, GivenUnit()),
         (1.0, GivenUnit("steps", 2000.0)),
     ],

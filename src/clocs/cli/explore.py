@@ -43,8 +43,8 @@ def explore(
     source: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Folder or zip that a store was prepared from, to draw its quarantine; may be "
-            "repeated."
+            help="Folder or zip that a store was prepared from, to draw its quarantined "
+            "recordings; may be repeated."
         ),
     ] = None,
     port: Annotated[

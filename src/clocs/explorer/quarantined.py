@@ -28,7 +28,7 @@ from clocs.web.upload_worker import MOST_MEMORY, MOST_SECONDS
 
 SECONDS = 60.0  # drawn
 MOST_BYTES = 64 << 20  # of a recording's files
-AT_ONCE = 2  # recordings being read; more are told to come back
+AT_ONCE = 2  # recordings being read; a further request is refused for the moment
 # At the end of the ID of an hour of a long recording: when it begins.
 _STRETCH = re.compile(r"@(\d+):(\d\d):(\d\d)$")
 # The first line of a WFDB header up to the rate; then follows the number of samples.

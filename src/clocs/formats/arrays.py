@@ -205,5 +205,5 @@ def _guess_unit(values: NDArray[Any], notices: list[str], *, name: str) -> str:
         return "mV"  # flat, whatever the unit
     raise UnknownUnitError(
         "unreadable",
-        f"{name} has leads that span {span:.3g}, which tells no unit; give it as `unit` (mV or µV)",
+        f"{name} has leads that span {span:.3g}, which fits no unit; give it as `unit` (mV or µV)",
     )

@@ -20,29 +20,27 @@ export class HeartRates {
   }
 
   async follow() {
-    this.#show();
+    this.update();
     while (this.state.state === "working") {
       await new Promise((done) => { setTimeout(done, AGAIN); });
       const next = await api.heartRates().catch(() => this.state);
-      if (next.version !== this.state.version) await this.#update().catch(() => null);
+      if (next.version !== this.state.version) await this.#fetch().catch(() => null);
       else this.state = next;
-      this.#show();
+      this.update();
     }
   }
 
-  async #update() {
+  async #fetch() {
     const { facts, arrays } = await api.heartRateValues();
     this.state = facts.heart_rates;
     this.app.fields.setHeartRates(arrays.heart_rate);
     this.app.showHeartRates();
   }
 
-  #show() {
+  // After the state, the filter, the colour or the histograms have changed.
+  update() {
     document.documentElement.dataset.rates = this.state.state;
     for (const place of document.querySelectorAll("[data-rates-note]")) place.textContent = this.note && `${place.dataset.ratesNote}${this.note}`;
     $("found-rates").hidden = !this.note || !this.app.filter.clauses.some((one) => one.field === "heart_rate");
   }
-
-  // After the filter, the colour or the histograms have changed.
-  update() { this.#show(); }
 }
