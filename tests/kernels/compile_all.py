@@ -28,6 +28,7 @@ TARGET = GPUTarget("cuda", 90, 32)
 TYPES = {
     torch.float32: "fp32",
     torch.float64: "fp64",
+    torch.float16: "fp16",
     torch.bfloat16: "bf16",
     torch.int64: "i64",
     torch.int32: "i32",
@@ -113,6 +114,7 @@ def randomness() -> None:
 
 def losses() -> None:
     from clocs.kernels import contrast_triton
+    from clocs.kernels.distance_triton import squared_distance
 
     for shape in ((5, 2, 256, 128), (5, 8, 256, 128), (3, 2, 100, 32), (2, 4, 37, 256)):
         z = torch.zeros(shape, requires_grad=True)
@@ -121,6 +123,7 @@ def losses() -> None:
         contrast_triton.patient_nce(z, patients, 0.1).sum().backward()
         contrast_triton.masked_patient_nce(z, pairs, pairs, 0.1).sum().backward()
         contrast_triton.nt_xent(z, 0.1).sum().backward()
+        squared_distance(z[:, :2], z[:, :2].detach(), shape[2]).sum().backward()
 
 
 def views() -> None:

@@ -24,6 +24,8 @@ L2_STRENGTHS = tuple(10.0**-k for k in range(8))  # strongest first: each soluti
 _FLATTEST = 1e-5  # a solution's largest gradient, in standardised features
 _NEWTON, _CONJUGATE, _HALVINGS = 60, 60, 20  # the most steps of each kind
 _AT_ONCE = {"cpu": 1 << 24, "cuda": 1 << 28}  # numbers of the features of members solved together
+# conjugate steps between two looks at who still moves: each look waits for a GPU
+_LOOK_EVERY = {"cpu": 1, "cuda": 8}
 _LEAST_GAIN = 1e-4  # share of the expected decrease that a step must bring
 
 
@@ -213,9 +215,10 @@ class _Problem:
         way = conditioned.clone()
         size = _dot(rest, conditioned)
         enough = size * size.sqrt().clamp(max=0.25) ** 2  # the closer, the more exactly
-        for _ in range(_CONJUGATE):
-            live = live & (size > enough)
-            if not bool(live.any()):
+        every = _LOOK_EVERY.get(slope.device.type, 1)
+        for number in range(_CONJUGATE):
+            live = live & (size > enough)  # the steps of the others no longer change
+            if number % every == 0 and not bool(live.any()):
                 break
             bent = self._bend(p, way) + penalty * way
             length = torch.where(live, size / _dot(way, bent), 0)[:, None, None]

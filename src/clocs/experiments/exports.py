@@ -25,6 +25,7 @@ from clocs.experiments.twelve_leads import set_apart
 from clocs.files import PUBLIC, file_error, write_atomic
 
 RUNS = "runs.json"
+_SHOWN = 3  # names in a message
 
 
 def open_results(folder: Path, *more: Path, keep_earlier: bool = False) -> Results:
@@ -146,7 +147,7 @@ def _merged(
                 runs[name] = run
             else:
                 twice.append(name)
-    differing = f"{folder} and {other} hold different results of {', '.join(twice)}"
+    differing = f"{folder} and {other} hold different results of {_some(twice)}"
     if twice and not keep_second:
         raise SettingError(f"{differing}; keep those of {other} with `keep_earlier`")
     if twice:
@@ -159,6 +160,12 @@ def _merged(
             if same is not None and not _differ(same.result, run.result) and name in source.draws:
                 found[name] = source.draws[name]
     return Results(runs, {**second.facts, **first.facts}, list(versions.values()), found)
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _differ(first: dict[str, Any] | None, second: dict[str, Any] | None) -> bool:

@@ -37,21 +37,21 @@ VALIDATED = 0.2  # share of an epoch's time with all labels that validation take
 # instances per second of five members on an H200 (`benchmarks/train.py`), and epochs until five
 # seeds had stopped, the mean of Chapman and PhysioNet 2020 (docs/results)
 PRETRAINING = {
-    "cmsc": (1.28e6, 400),
-    "cmlc": (0.80e6, 344),
-    "cmsmlc": (0.39e6, 376),
-    "simclr": (1.03e6, 366),
-    "byol": (0.93e6, 38),
-    "mtssl": (0.45e6, 165),
-    "supervised": (1.6e6, 232),
+    "cmsc": (3.0e6, 400),
+    "cmlc": (1.9e6, 344),
+    "cmsmlc": (1.0e6, 376),
+    "simclr": (2.9e6, 366),
+    "byol": (2.6e6, 38),
+    "mtssl": (1.2e6, 220),
+    "supervised": (3.5e6, 232),
 }
 VALIDATING = 1.25  # the validation split is a third of the training split, forward pass only
 # assumed until measured: labelled frames per second of a whole fleet, and epochs
-DOWNSTREAM_RATES = {"linear": 20e6, "finetune": 1.2e6, "curve": 0.6e6}
+DOWNSTREAM_RATES = {"linear": 47e6, "finetune": 2.8e6, "curve": 1.4e6}
 SOLVED = 1.6  # seconds of a logistic regression solved to convergence (docs/results)
 EPOCHS = {"linear": 150, "finetune": 40}
 SMALL_BATCH = {"cardiology": 4.0}  # batches of 16 leave a GPU idle between them
-SLOWER = {"cuda": 1.0, "cpu": 150.0}  # than the H200; two cores: 110 for CMSC, 180 for SimCLR
+SLOWER = {"cuda": 1.0, "cpu": 350.0}  # than the H200; two cores: 240 for CMSC, 500 for SimCLR
 SET_UP = {"cuda": 4.0, "cpu": 0.3}  # seconds to compile kernels, capture graphs and load data
 SIMULATED = 4 * 2 * 2 * PATIENTS  # instances of any simulated dataset, in four leads
 CPUS = 2  # of a task without a GPU, as measured for `SLOWER`; one with a GPU needs one

@@ -32,10 +32,11 @@ class Tile(NamedTuple):
         return {"num_warps": self.num_warps, "num_stages": self.num_stages}
 
 
-CONVOLVE = {4: Tile(32, 2, 3), 16: Tile(32, 2, 2)}  # by channels in
-INPUTS = {4: Tile(128, 4, 2), 16: Tile(64, 4, 3)}
+CONVOLVE = {4: Tile(32, 1, 3), 16: Tile(64, 4, 2)}  # by channels in
+INPUTS = {4: Tile(64, 4, 2), 16: Tile(64, 4, 3)}
 WEIGHTS, SUMS, OTHER = Tile(32, 2, 3), Tile(32), Tile(64)
-FIRST_SUMS, FIRST_POOL, FIRST_SLOPES, FIRST_WEIGHTS = Tile(512), Tile(512), Tile(512), Tile(256)
+FIRST_SUMS = FIRST_POOL = FIRST_SLOPES = Tile(256, 2)
+FIRST_WEIGHTS = Tile(128)
 
 
 class TritonBlock(torch.autograd.Function):
@@ -82,13 +83,13 @@ class TritonBlock(torch.autograd.Function):
         sums = weight.new_empty(members, blocks, 2, c_out)
         if y:
             kernels.sums[(blocks, members)](
-                g, *y, scale, shift, mean, deviation, keys, sums, n, out, half, *dropping, blocks,
-                repeat, c_out, tile.rows, drop, **tile.launch,
+                g, *y, scale, shift, mean, deviation, keys, sums, n, *dropping, blocks, repeat,
+                out, half, c_out, tile.rows, drop, **tile.launch,
             )  # fmt: skip
         else:
             first_kernels.first_slopes[(blocks, members)](
-                g, h, weight, scale, shift, mean, deviation, keys, sums, length, half, n,
-                *dropping, blocks, repeat, tile.rows, drop, **tile.launch,
+                g, h, weight, scale, shift, mean, deviation, keys, sums, n, *dropping, blocks,
+                repeat, length, half, tile.rows, drop, **tile.launch,
             )  # fmt: skip
         d_gamma, d_beta, constant, slope = weight.new_empty(4, members, c_out)
         kernels.slopes[(members,)](
@@ -100,21 +101,21 @@ class TritonBlock(torch.autograd.Function):
             blocks, repeat = _programs(n * ((out + 1) // 2), tile)
             parts = weight.new_empty(members, blocks, KERNEL, c_out)
             first_kernels.first_weights[(blocks, members)](
-                g, h, weight, scale, shift, constant, slope, keys, parts, length, out, half, n,
-                *dropping, blocks, repeat, tile.rows, drop, **tile.launch,
+                g, h, weight, scale, shift, constant, slope, keys, parts, n, *dropping, blocks,
+                repeat, length, out, half, tile.rows, drop, **tile.launch,
             )  # fmt: skip
-            return None, _added(parts), d_gamma, d_beta, None, None
+            return None, added(parts), d_gamma, d_beta, None, None
         d_y = torch.empty_like(*y)
         total = n * ((out + 1) // 2) * c_out
         kernels.spread[(triton.cdiv(total, 1024), members)](
-            g, *y, scale, shift, constant, slope, keys, d_y, n, out, half, total, *dropping,
+            g, *y, scale, shift, constant, slope, keys, d_y, n, total, *dropping, out, half,
             c_out, 1024, drop,
         )  # fmt: skip
         chunks = triton.cdiv(KERNEL * c_in, CHUNK)
         blocks, repeat = _programs(rows, WEIGHTS, chunks)
         parts = weight.new_empty(members, blocks, KERNEL * c_in, c_out)
         kernels.weights[(blocks * chunks, members)](
-            h, d_y, parts, length, out, rows, blocks, repeat, c_in, c_out, _padded(c_out),
+            h, d_y, parts, rows, blocks, repeat, length, out, c_in, c_out, _padded(c_out),
             WEIGHTS.rows, CHUNK, chunks, **WEIGHTS.launch,
         )  # fmt: skip
         d_h = torch.empty_like(h)
@@ -122,10 +123,10 @@ class TritonBlock(torch.autograd.Function):
         tile = INPUTS.get(c_in, OTHER)
         blocks, repeat = _programs(n * thirds, tile)
         kernels.inputs[(blocks, members)](
-            d_y, weight, d_h, length, out, thirds, n * thirds, repeat, c_in, c_out,
+            d_y, weight, d_h, n * thirds, repeat, length, out, thirds, c_in, c_out,
             _padded(c_out), _padded(STRIDE * c_in), tile.rows, **tile.launch,
         )  # fmt: skip
-        return d_h, _added(parts), d_gamma, d_beta, None, None
+        return d_h, added(parts), d_gamma, d_beta, None, None
 
 
 def triton_block_eval(h: Tensor, weight: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
@@ -151,7 +152,7 @@ def _first_sums(h: Tensor, weight: Tensor) -> Tensor:
     blocks, repeat = _programs(n * ((out + 1) // 2), FIRST_SUMS)
     sums = weight.new_empty(members, blocks, 2, 4)
     first_kernels.first_sums[(blocks, members)](
-        h, weight, sums, length, out, n, blocks, repeat, FIRST_SUMS.rows,
+        h, weight, sums, n, blocks, repeat, length, out, FIRST_SUMS.rows,
         **FIRST_SUMS.launch,
     )  # fmt: skip
     return sums
@@ -167,7 +168,7 @@ def _convolved(h: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     blocks, repeat = _programs(rows, tile)
     sums = weight.new_empty(members, blocks, 2, c_out)
     kernels.convolve[(blocks, members)](
-        h, weight, y, sums, length, out, rows, blocks, repeat, c_in, c_out,
+        h, weight, y, sums, rows, blocks, repeat, length, out, c_in, c_out,
         _padded(c_out), tile.rows, CHUNK, **tile.launch,
     )  # fmt: skip
     return y, sums
@@ -192,23 +193,25 @@ def _pooled(
     if y is None:
         grid = triton.cdiv(n * half, FIRST_POOL.rows), members
         first_kernels.first_pool[grid](
-            h, weight, scale, shift, key, o, length, half, n, threshold, boost,
+            h, weight, scale, shift, key, o, n, threshold, boost, length, half,
             FIRST_POOL.rows, dropout > 0, **FIRST_POOL.launch,
         )  # fmt: skip
         return o
     total = n * half * c_out
     kernels.pool[(triton.cdiv(total, 1024), members)](
-        y, scale, shift, key, o, out, half, total, threshold, boost, c_out, 1024, dropout > 0,
+        y, scale, shift, key, o, total, threshold, boost, out, half, c_out, 1024, dropout > 0,
     )  # fmt: skip
     return o
 
 
-def _added(parts: Tensor) -> Tensor:
+def added(parts: Tensor) -> Tensor:
     """(members, blocks, …) -> (members, …), the sum over blocks."""
     members, blocks = parts.shape[:2]
     count = parts[0, 0].numel()
     total = parts.new_empty(members, *parts.shape[2:])
-    kernels.add_up[(triton.cdiv(count, 32), members)](parts, total, blocks, count, 64, 32)
+    height = min(64, triton.next_power_of_2(blocks))
+    size = 2048 // height
+    kernels.add_up[(triton.cdiv(count, size), members)](parts, total, blocks, count, height, size)
     return total
 
 

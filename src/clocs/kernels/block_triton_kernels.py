@@ -27,21 +27,35 @@ import triton.language as tl
 from clocs.kernels.random_triton import kept
 
 
+@triton.jit
+def _under(kernel, k, c, c_in: tl.constexpr, c_out: tl.constexpr):
+    """Rows k of a kernel's weights."""
+    return tl.load(
+        kernel + k[:, None] * c_out + c[None, :],
+        mask=(k[:, None] < 7 * c_in) & (c[None, :] < c_out),
+        other=0.0,
+    )
+
+
 @triton.jit(do_not_specialize=["rows", "blocks", "repeat"])
 def convolve(
-    h, w, y, sums, length, out, rows, blocks, repeat,
+    h, w, y, sums, rows, blocks, repeat, length: tl.constexpr, out: tl.constexpr,
     c_in: tl.constexpr, c_out: tl.constexpr, c_pad: tl.constexpr, size: tl.constexpr,
     chunk: tl.constexpr,
 ):  # fmt: skip
     block, member = tl.program_id(0), tl.program_id(1)
     c = tl.arange(0, c_pad)
     kernel = w + member * 7 * c_in * c_out
+    h += member.to(tl.int64) * (rows // out) * length * c_in
+    y += member.to(tl.int64) * rows * c_out
+    once: tl.constexpr = 7 * c_in <= chunk  # the weights fit into registers
+    weight = _under(kernel, tl.arange(0, chunk), c, c_in, c_out)
     total = tl.zeros([size, c_pad], tl.float32)
     squares = tl.zeros([size, c_pad], tl.float32)
     for i in range(repeat):
         row = (block * repeat + i) * size + tl.arange(0, size)
         n, t = row // out, row % out
-        at = ((member * (rows // out) + n) * length + 3 * t).to(tl.int64) * c_in
+        at = (n * length + 3 * t) * c_in
         value = tl.zeros([size, c_pad], tl.float32)
         for first in tl.static_range(0, 7 * c_in, chunk):
             k = first + tl.arange(0, chunk)
@@ -51,15 +65,11 @@ def convolve(
                 mask=(row[:, None] < rows) & inside[None, :],
                 other=0.0,
             )
-            weight = tl.load(
-                kernel + k[:, None] * c_out + c[None, :],
-                mask=inside[:, None] & (c[None, :] < c_out),
-                other=0.0,
-            )
+            if not once:
+                weight = _under(kernel, k, c, c_in, c_out)
             value = tl.dot(window, weight.to(window.dtype), value, input_precision="tf32x3")
-        place = (member * rows + row).to(tl.int64)
         ok = (row[:, None] < rows) & (c[None, :] < c_out)
-        tl.store(y + place[:, None] * c_out + c[None, :], value, mask=ok)
+        tl.store(y + row[:, None] * c_out + c[None, :], value, mask=ok)
         total += value  # rows beyond the last are zero
         squares += value * value
     place = (member * blocks + block) * 2 * c_out + c
@@ -114,7 +124,7 @@ def slopes(
 
 @triton.jit
 def pool(
-    y, scale, shift, keys, o, out, half, total, threshold, boost,
+    y, scale, shift, keys, o, total, threshold, boost, out: tl.constexpr, half: tl.constexpr,
     c_out: tl.constexpr, size: tl.constexpr, drop: tl.constexpr,
 ):  # fmt: skip
     """Scale, shift, the larger of two, ReLU, dropout; one element of the output per lane."""
@@ -126,7 +136,8 @@ def pool(
     a = tl.load(scale + member * c_out + c, mask=ok, other=0.0)
     b = tl.load(shift + member * c_out + c, mask=ok, other=0.0)
     views = total // (half * c_out)
-    at = ((member * views + n) * out + 2 * q).to(tl.int64) * c_out + c
+    y += member.to(tl.int64) * views * out * c_out
+    at = (n * out + 2 * q) * c_out + c
     first = tl.load(y + at, mask=ok, other=0.0).to(tl.float32) * a + b
     second = tl.load(y + at + c_out, mask=ok, other=0.0).to(tl.float32) * a + b
     value = tl.maximum(tl.maximum(first, second), 0.0)
@@ -138,20 +149,21 @@ def pool(
 
 @triton.jit
 def _gradient(
-    g, y, scale, shift, keys, member, n, q, c, ok, views, out, half, threshold, boost,
-    c_out: tl.constexpr, drop: tl.constexpr,
+    g, y, scale, shift, keys, member, n, q, c, ok, views, out: tl.constexpr, half: tl.constexpr,
+    threshold, boost, c_out: tl.constexpr, drop: tl.constexpr,
 ):  # fmt: skip
     """A pair's gradient after dropout and ReLU, both its values, and which is larger."""
     a = tl.load(scale + member * c_out + c, mask=ok, other=0.0)
     b = tl.load(shift + member * c_out + c, mask=ok, other=0.0)
-    at = ((member * views + n) * out + 2 * q).to(tl.int64) * c_out + c
+    y += member.to(tl.int64) * views * out * c_out
+    g += member.to(tl.int64) * views * half * c_out
+    at = (n * out + 2 * q) * c_out + c
     first = tl.load(y + at, mask=ok, other=0.0).to(tl.float32)
     second = tl.load(y + at + c_out, mask=ok, other=0.0).to(tl.float32)
     up, down = first * a + b, second * a + b
     wins = up >= down
     element = (n * half + q) * c_out + c
-    at = (member * views * half * c_out).to(tl.int64) + element
-    value = tl.load(g + at, mask=ok, other=0.0).to(tl.float32)
+    value = tl.load(g + element, mask=ok, other=0.0).to(tl.float32)
     if drop:
         key = tl.load(keys + member)
         value = tl.where(kept(key, element, threshold), value * boost, 0.0)
@@ -161,8 +173,9 @@ def _gradient(
 
 @triton.jit(do_not_specialize=["views", "blocks", "repeat"])
 def sums(
-    g, y, scale, shift, mean, deviation, keys, sums, views, out, half, threshold, boost, blocks,
-    repeat, c_out: tl.constexpr, size: tl.constexpr, drop: tl.constexpr,
+    g, y, scale, shift, mean, deviation, keys, sums, views, threshold, boost, blocks, repeat,
+    out: tl.constexpr, half: tl.constexpr, c_out: tl.constexpr, size: tl.constexpr,
+    drop: tl.constexpr,
 ):  # fmt: skip
     block, member = tl.program_id(0), tl.program_id(1)
     c = tl.arange(0, c_out)
@@ -188,8 +201,9 @@ def sums(
 
 @triton.jit
 def spread(
-    g, y, scale, shift, constant, slope, keys, dy, views, out, half, total, threshold, boost,
-    c_out: tl.constexpr, size: tl.constexpr, drop: tl.constexpr,
+    g, y, scale, shift, constant, slope, keys, dy, views, total, threshold, boost,
+    out: tl.constexpr, half: tl.constexpr, c_out: tl.constexpr, size: tl.constexpr,
+    drop: tl.constexpr,
 ):  # fmt: skip
     """d_y = scale·g where it won + constant + slope·y: one pair of positions per lane."""
     member = tl.program_id(1)
@@ -206,7 +220,9 @@ def spread(
     a = tl.load(scale + member * c_out + c, mask=ok, other=0.0)
     base = tl.load(constant + member * c_out + c, mask=ok, other=0.0)
     tilt = tl.load(slope + member * c_out + c, mask=ok, other=0.0)
-    at = ((member * views + n) * out + 2 * q).to(tl.int64) * c_out + c
+    y += member.to(tl.int64) * views * out * c_out
+    dy += member.to(tl.int64) * views * out * c_out
+    at = (n * out + 2 * q) * c_out + c
     last = tl.load(y + at, mask=ok & (q >= half), other=0.0).to(tl.float32)
     first = tl.where(pooled, first, last)
     tl.store(dy + at, tl.where(wins, value * a, 0.0) + base + tilt * first, mask=ok)
@@ -215,7 +231,7 @@ def spread(
 
 @triton.jit(do_not_specialize=["rows", "blocks", "repeat"])
 def weights(
-    h, dy, dw, length, out, rows, blocks, repeat,
+    h, dy, dw, rows, blocks, repeat, length: tl.constexpr, out: tl.constexpr,
     c_in: tl.constexpr, c_out: tl.constexpr, c_pad: tl.constexpr, size: tl.constexpr,
     chunk: tl.constexpr, chunks: tl.constexpr,
 ):  # fmt: skip
@@ -224,17 +240,18 @@ def weights(
     block, part = tl.program_id(0) // chunks, tl.program_id(0) % chunks
     k, c = part * chunk + tl.arange(0, chunk), tl.arange(0, c_pad)
     inside = k[:, None] < 7 * c_in
+    h += member.to(tl.int64) * (rows // out) * length * c_in
+    dy += member.to(tl.int64) * rows * c_out
     total = tl.zeros([chunk, c_pad], tl.float32)
     for i in range(repeat):
         row = (block * repeat + i) * size + tl.arange(0, size)
         n, t = row // out, row % out
-        at = ((member * (rows // out) + n) * length + 3 * t).to(tl.int64) * c_in
+        at = (n * length + 3 * t) * c_in
         window = tl.load(
             h + at[None, :] + k[:, None], mask=(row[None, :] < rows) & inside, other=0.0
         )
-        place = (member * rows + row).to(tl.int64)
         slope = tl.load(
-            dy + place[:, None] * c_out + c[None, :],
+            dy + row[:, None] * c_out + c[None, :],
             mask=(row[:, None] < rows) & (c[None, :] < c_out),
             other=0.0,
         )
@@ -256,9 +273,32 @@ def add_up(parts, total, blocks, count, height: tl.constexpr, size: tl.constexpr
     tl.store(total + member * count + i, tl.sum(held, axis=0), mask=i < count)
 
 
+@triton.jit
+def _taps(w, member, i, c, j: tl.constexpr, c_in: tl.constexpr, c_out: tl.constexpr):
+    """Weights at the taps phase + 3j, for channels out c and i = phase · c_in + channel in."""
+    phase, channel = i // c_in, i % c_in
+    tap = phase + 3 * j
+    return tl.load(
+        w + ((member * 7 + tap) * c_in + channel)[None, :] * c_out + c[:, None],
+        mask=((phase < 3) & (tap < 7))[None, :] & (c < c_out)[:, None],
+        other=0.0,
+    )
+
+
+@triton.jit
+def _through(
+    dy, n, q, weight, total, ok, c, j: tl.constexpr, out: tl.constexpr, c_out: tl.constexpr
+):
+    """The sum of `total` and the gradient that comes from position q − j."""
+    ok = (ok & (q >= j) & (q - j < out))[:, None] & (c < c_out)[None, :]
+    at = (n * out + q - j) * c_out
+    slope = tl.load(dy + at[:, None] + c[None, :], mask=ok, other=0.0)
+    return tl.dot(slope, weight.to(slope.dtype), total, input_precision="tf32x3")
+
+
 @triton.jit(do_not_specialize=["rows", "repeat"])
 def inputs(
-    dy, w, dh, length, out, thirds, rows, repeat,
+    dy, w, dh, rows, repeat, length: tl.constexpr, out: tl.constexpr, thirds: tl.constexpr,
     c_in: tl.constexpr, c_out: tl.constexpr, c_pad: tl.constexpr, i_pad: tl.constexpr,
     size: tl.constexpr,
 ):  # fmt: skip
@@ -268,23 +308,19 @@ def inputs(
     """
     block, member = tl.program_id(0), tl.program_id(1)
     c, i = tl.arange(0, c_pad), tl.arange(0, i_pad)
-    phase, channel = i // c_in, i % c_in
-    views = rows // thirds
+    phase = i // c_in
+    w0 = _taps(w, member, i, c, 0, c_in, c_out)
+    w1 = _taps(w, member, i, c, 1, c_in, c_out)
+    w2 = _taps(w, member, i, c, 2, c_in, c_out)
+    dy += member.to(tl.int64) * (rows // thirds) * out * c_out
+    dh += member.to(tl.int64) * (rows // thirds) * length * c_in
     for r in range(repeat):
         row = (block * repeat + r) * size + tl.arange(0, size)
         n, q = row // thirds, row % thirds
         total = tl.zeros([size, i_pad], tl.float32)
-        for j in tl.static_range(3):
-            ok = ((row < rows) & (q >= j) & (q - j < out))[:, None] & (c < c_out)[None, :]
-            at = ((member * views + n) * out + q - j).to(tl.int64) * c_out
-            slope = tl.load(dy + at[:, None] + c[None, :], mask=ok, other=0.0)
-            tap = phase + 3 * j
-            weight = tl.load(
-                w + ((member * 7 + tap) * c_in + channel)[None, :] * c_out + c[:, None],
-                mask=((phase < 3) & (tap < 7))[None, :] & (c < c_out)[:, None],
-                other=0.0,
-            )
-            total = tl.dot(slope, weight.to(slope.dtype), total, input_precision="tf32x3")
+        total = _through(dy, n, q, w0, total, row < rows, c, 0, out, c_out)
+        total = _through(dy, n, q, w1, total, row < rows, c, 1, out, c_out)
+        total = _through(dy, n, q, w2, total, row < rows, c, 2, out, c_out)
         inside = (row[:, None] < rows) & (3 * q[:, None] + phase[None, :] < length)
-        at = ((member * views + n) * length + 3 * q).to(tl.int64) * c_in
+        at = (n * length + 3 * q) * c_in
         tl.store(dh + at[:, None] + i[None, :], total, mask=inside & (phase[None, :] < 3))

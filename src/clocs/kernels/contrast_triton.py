@@ -10,6 +10,11 @@ of each pair (i, k), symmetric, and wanted_i = Σ_k share_ik:
 diagonal and 1/positives elsewhere. `nt_xent`: one group of all views against itself, without the
 diagonal. Every sum has a fixed order, so that results are the same from run to run.
 
+Numbers are multiplied as sums of two float16 each, high + low, which have 22 bits together: a
+product of two is made of three. Unit vectors are kept like that, so that they are taken apart once;
+what they are multiplied with is scaled to where float16 is precise. As exact as float32, to a few
+units in the last place of the largest.
+
 Imported only where there is a GPU, or by tests in Triton's interpreter.
 """
 
@@ -24,7 +29,9 @@ import triton.language as tl
 from torch import Tensor
 
 PATIENTS, MASKS, INSTANCES = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
-TILE, STEP = 32, 32  # rows and columns that a program works on; with more it lacks registers
+# rows and columns that a program works on at a time, and its warps; measured on an H200
+VALUES, SLOPES = (64, 64, 4), (64, 32, 4)
+LONG = (32, 32, 4)  # both, for vectors of more than 128 numbers
 SLOTS = 8  # parts that a row's gradient is added up from, at most
 
 
@@ -66,35 +73,37 @@ class _Contrast(torch.autograd.Function):
         z = z.contiguous()
         members, views, batch, dim = z.shape
         groups, rows = (1, views * batch) if mode == INSTANCES.value else (views, batch)
-        u = torch.empty_like(z)
+        u = z.new_empty(2, *z.shape, dtype=torch.float16)  # high, low
         inverse = z.new_empty(members, groups, rows)
         counts = facts if mode == MASKS.value else _numbers(members, batch, z)
         wide = _padded(dim)
         tile = 16 if wide > 64 else 32
         _unit[(triton.cdiv(views * batch, tile), members)](
-            z, facts if facts is not None else counts, u, inverse, counts, dim, views * batch,
+            z, facts if facts is not None else counts, *u, inverse, counts, dim, views * batch,
             batch, wide, tile, 64, mode == PATIENTS.value,
         )  # fmt: skip
-        tiles = triton.cdiv(rows, TILE)
+        tile, step, warps = VALUES if wide <= 128 else LONG
+        tiles = triton.cdiv(rows, tile)
         lse = z.new_empty(members, groups, groups, rows)
         pairs = groups * (groups - 1) or 1
         parts = z.new_empty(members, pairs * tiles)
         masks = counts if positives is None else positives, counts if neither is None else neither
         facts = counts if facts is None else facts
-        shape = (rows, batch, groups, wide, TILE)
-        fixed = (triton.next_power_of_2(batch), mode, neither is not None, min(wide, 32))
-        ctx.warps = 8 if wide > 128 else 4
+        shape = (rows, batch, groups, wide)
+        fixed = (triton.next_power_of_2(batch), mode, neither is not None)
         ctx.numbers = (dim, 1 / temperature, max(1, pairs // 2))
         _values[(tiles, pairs, members)](
-            u, facts, counts, *masks, lse, parts, *ctx.numbers, *shape, 64, *fixed,
-            num_warps=ctx.warps,
+            *u, facts, counts, *masks, lse, parts, *ctx.numbers, *shape, tile, step, *fixed,
+            num_warps=warps,
         )  # fmt: skip
         ctx.save_for_backward(u, inverse, lse, facts, counts, *masks)
         # the columns of a program, few, so that programs are many
-        pieces = triton.cdiv(rows, STEP) * max(1, groups - 1)
+        tile, step, ctx.warps = SLOPES if wide <= 128 else LONG
+        pieces = triton.cdiv(rows, step) * max(1, groups - 1)
         ctx.steps = max(2, triton.cdiv(pieces, SLOTS))
         ctx.slots = triton.cdiv(pieces, ctx.steps)
-        ctx.fixed = (*shape, STEP, *fixed, ctx.steps)
+        ctx.fixed = (*shape, tile, step, *fixed, ctx.steps)
+        ctx.tile = tile
         return parts.sum(dim=1)
 
     @staticmethod
@@ -102,13 +111,13 @@ class _Contrast(torch.autograd.Function):
         u, inverse, lse, *facts = ctx.saved_tensors
         members, groups, rows = inverse.shape
         dim, scale, pairs = ctx.numbers
-        parts = u.new_empty(members, ctx.slots, groups * rows, dim)
-        _slopes[(triton.cdiv(rows, TILE), groups * ctx.slots, members)](
-            u, lse, *facts, parts, dim, scale, *ctx.fixed, num_warps=ctx.warps
+        parts = inverse.new_empty(members, ctx.slots, groups * rows, dim)
+        _slopes[(triton.cdiv(rows, ctx.tile), groups * ctx.slots, members)](
+            *u, lse, *facts, parts, dim, scale, *ctx.fixed, num_warps=ctx.warps
         )
-        dz, tile = torch.empty_like(u), 4
+        dz, tile = inverse.new_empty(u.shape[1:]), 4
         _through_length[(triton.cdiv(groups * rows, tile), members)](
-            u, inverse, parts, gradients[0].contiguous(), dz, dim, scale, pairs,
+            *u, inverse, parts, gradients[0].contiguous(), dz, dim, scale, pairs,
             groups * rows, _padded(dim), tile, ctx.slots, num_warps=2,
         )  # fmt: skip
         return dz, None, None, None, None, None
@@ -124,8 +133,23 @@ def _padded(size: int) -> int:
 
 
 @triton.jit
+def _apart(x):
+    """Two float16 whose sum is x."""
+    high = x.to(tl.float16)
+    return high, (x - high.to(tl.float32)).to(tl.float16)
+
+
+@triton.jit
+def _dot(a_high, a_low, b_high, b_low, total):
+    """The sum of `total` and a·b, the smallest products first."""
+    total = tl.dot(a_low, b_high, total)
+    total = tl.dot(a_high, b_low, total)
+    return tl.dot(a_high, b_high, total)
+
+
+@triton.jit
 def _unit(
-    z, patients, u, inverse, counts, dim,
+    z, patients, high, low, inverse, counts, dim,
     rows: tl.constexpr, batch: tl.constexpr, wide: tl.constexpr,
     tile: tl.constexpr, step: tl.constexpr, count: tl.constexpr,
 ):  # fmt: skip
@@ -137,7 +161,9 @@ def _unit(
     x = tl.load(z + at, mask=ok, other=0.0)
     squared = tl.sum(x * x, axis=1)
     over = tl.where(squared == 0, 0.0, 1.0 / tl.sqrt_rn(tl.where(squared == 0, 1.0, squared)))
-    tl.store(u + at, x * over[:, None], mask=ok)
+    h, rest = _apart(x * over[:, None])
+    tl.store(high + at, h, mask=ok)
+    tl.store(low + at, rest, mask=ok)
     tl.store(inverse + member * rows + row, over, mask=row < rows)
     if count:  # the instances are the rows of the first view
         mine = tl.load(patients + member * batch + row, mask=row < batch, other=-1)
@@ -175,20 +201,13 @@ def _pair(
 
 
 @triton.jit
-def _similarities(
-    ours, theirs, i, k, dim, rows: tl.constexpr, wide: tl.constexpr, tile: tl.constexpr,
-    step: tl.constexpr, chunk: tl.constexpr,
-):  # fmt: skip
-    """Products of rows i of one group and k of another; few of their numbers at a time."""
-    s = tl.zeros([tile, step], tl.float32)
-    for start in range(0, wide, chunk):
-        d = start + tl.arange(0, chunk)
-        left = (i < rows)[:, None] & (d < dim)[None, :]
-        right = (d < dim)[:, None] & (k < rows)[None, :]
-        a = tl.load(ours + i[:, None] * dim + d[None, :], mask=left, other=0.0)
-        b = tl.load(theirs + k[None, :] * dim + d[:, None], mask=right, other=0.0)
-        s = tl.dot(a, b, s, input_precision="tf32x3")
-    return s
+def _vectors(high, low, group, i, d, dim, rows: tl.constexpr):
+    """Unit vectors i of a group, both parts."""
+    at = i[:, None] * dim + d[None, :]
+    ok = (i < rows)[:, None] & (d < dim)[None, :]
+    start = group * rows * dim
+    h = tl.load(high + start + at, mask=ok, other=0.0)
+    return h, tl.load(low + start + at, mask=ok, other=0.0)
 
 
 @triton.jit
@@ -216,10 +235,10 @@ def _wanted(counts, member, i, share, own, batch: tl.constexpr, mode: tl.constex
 
 @triton.jit
 def _values(
-    u, facts, counts, positives, neither, lse, parts, dim, scale, pairs,
+    high, low, facts, counts, positives, neither, lse, parts, dim, scale, pairs,
     rows: tl.constexpr, batch: tl.constexpr, groups: tl.constexpr, wide: tl.constexpr,
     tile: tl.constexpr, step: tl.constexpr, width: tl.constexpr, mode: tl.constexpr,
-    some_neither: tl.constexpr, chunk: tl.constexpr,
+    some_neither: tl.constexpr,
 ):  # fmt: skip
     """Of rows i of group a against group b: log Σ_k exp S_ik, and their part of the value."""
     pair, member = tl.program_id(1), tl.program_id(2).to(tl.int64)
@@ -227,15 +246,17 @@ def _values(
     if groups > 1:
         a, b = pair // (groups - 1), pair % (groups - 1)
         b = b + tl.where(b >= a, 1, 0)
-    i = tl.program_id(0) * tile + tl.arange(0, tile)
+    i, d = tl.program_id(0) * tile + tl.arange(0, tile), tl.arange(0, wide)
     share, own = _shares(counts, member, rows, batch, width, mode)
-    ours, theirs = u + (member * groups + a) * rows * dim, u + (member * groups + b) * rows * dim
+    ours, our_rest = _vectors(high, low, member * groups + a, i, d, dim, rows)
     top = tl.full([tile], float("-inf"), tl.float32)
     total = tl.zeros([tile], tl.float32)
     pulled = tl.zeros([tile], tl.float32)
     for start in range(0, rows, step):
         k = start + tl.arange(0, step)
-        s = _similarities(ours, theirs, i, k, dim, rows, wide, tile, step, chunk) * scale
+        theirs, rest = _vectors(high, low, member * groups + b, k, d, dim, rows)
+        s = tl.zeros([tile, step], tl.float32)
+        s = _dot(ours, our_rest, tl.trans(theirs), tl.trans(rest), s) * scale
         weight, counted = _pair(
             facts, positives, neither, member, i, k, share, rows, batch, mode, some_neither
         )
@@ -255,10 +276,10 @@ def _values(
 
 @triton.jit
 def _slopes(
-    u, lse, facts, counts, positives, neither, parts, dim, scale,
+    high, low, lse, facts, counts, positives, neither, parts, dim, scale,
     rows: tl.constexpr, batch: tl.constexpr, groups: tl.constexpr, wide: tl.constexpr,
     tile: tl.constexpr, step: tl.constexpr, width: tl.constexpr, mode: tl.constexpr,
-    some_neither: tl.constexpr, chunk: tl.constexpr, steps: tl.constexpr,
+    some_neither: tl.constexpr, steps: tl.constexpr,
 ):  # fmt: skip
     """Of unit vectors i of group a: their gradient through some pieces of the other groups."""
     pieces: tl.constexpr = (rows + step - 1) // step
@@ -267,33 +288,33 @@ def _slopes(
     member = tl.program_id(2).to(tl.int64)
     i, d = tl.program_id(0) * tile + tl.arange(0, tile), tl.arange(0, wide)
     share, own = _shares(counts, member, rows, batch, width, mode)
-    ours = u + (member * groups + a) * rows * dim
+    ours, our_rest = _vectors(high, low, member * groups + a, i, d, dim, rows)
     wanted = _wanted(counts, member, i, share, own, batch, mode)
+    # the gradient of S, of about the size of `own`, as float16 has most of its bits
+    larger = tl.minimum(1.0 / own, 16384.0)
     slope = tl.zeros([tile, wide], tl.float32)
-    for j in range(steps):
-        piece = slot * steps + j
-        if piece < last:
-            b = piece // pieces
-            if groups > 1:
-                b = b + tl.where(b >= a, 1, 0)
-            k = (piece % pieces) * step + tl.arange(0, step)
-            theirs = u + (member * groups + b) * rows * dim
-            s = _similarities(ours, theirs, i, k, dim, rows, wide, tile, step, chunk) * scale
-            weight, counted = _pair(
-                facts, positives, neither, member, i, k, share, rows, batch, mode, some_neither
-            )
-            s = tl.where(counted, s, float("-inf"))
-            by_row = lse + ((member * groups + a) * groups + b) * rows
-            by_column = lse + ((member * groups + b) * groups + a) * rows
-            row = tl.load(by_row + i, mask=i < rows, other=0.0)
-            column = tl.load(by_column + k, mask=k < rows, other=0.0)
-            sought = _wanted(counts, member, k, share, own, batch, mode)
-            pull = tl.exp(s - row[:, None]) * wanted[:, None]
-            pull += tl.exp(s - column[None, :]) * sought[None, :]
-            pull -= 2.0 * weight
-            inside = (k < rows)[:, None] & (d < dim)[None, :]
-            unit = tl.load(theirs + k[:, None] * dim + d[None, :], mask=inside, other=0.0)
-            slope = tl.dot(pull, unit, slope, input_precision="tf32x3")
+    for piece in range(slot * steps, tl.minimum((slot + 1) * steps, last)):
+        b = piece // pieces
+        if groups > 1:
+            b = b + tl.where(b >= a, 1, 0)
+        k = (piece % pieces) * step + tl.arange(0, step)
+        theirs, rest = _vectors(high, low, member * groups + b, k, d, dim, rows)
+        s = tl.zeros([tile, step], tl.float32)
+        s = _dot(ours, our_rest, tl.trans(theirs), tl.trans(rest), s) * scale
+        weight, counted = _pair(
+            facts, positives, neither, member, i, k, share, rows, batch, mode, some_neither
+        )
+        s = tl.where(counted, s, float("-inf"))
+        by_row = lse + ((member * groups + a) * groups + b) * rows
+        by_column = lse + ((member * groups + b) * groups + a) * rows
+        row = tl.load(by_row + i, mask=i < rows, other=0.0)
+        column = tl.load(by_column + k, mask=k < rows, other=0.0)
+        sought = _wanted(counts, member, k, share, own, batch, mode)
+        pull = tl.exp(s - row[:, None]) * wanted[:, None]
+        pull += tl.exp(s - column[None, :]) * sought[None, :]
+        pull, little = _apart((pull - 2.0 * weight) * larger)
+        slope = _dot(pull, little, theirs, rest, slope)
+    slope /= larger
     slots = tl.num_programs(1) // groups
     at = (((member * slots + slot) * groups + a) * rows + i)[:, None] * dim + d[None, :]
     tl.store(parts + at, slope, mask=(i < rows)[:, None] & (d < dim)[None, :])
@@ -301,7 +322,7 @@ def _slopes(
 
 @triton.jit
 def _through_length(
-    u, inverse, parts, g, dz, dim, scale, pairs,
+    high, low, inverse, parts, g, dz, dim, scale, pairs,
     rows: tl.constexpr, wide: tl.constexpr, tile: tl.constexpr, slots: tl.constexpr,
 ):  # fmt: skip
     """The parts of a gradient added up, and through the length of the vectors."""
@@ -314,7 +335,8 @@ def _through_length(
         slope += tl.load(parts + at, mask=ok, other=0.0)
     slope *= scale * tl.load(g + member) / pairs
     at = (member * rows + row)[:, None] * dim + d[None, :]
-    mine = tl.load(u + at, mask=ok, other=0.0)
+    mine = tl.load(high + at, mask=ok, other=0.0).to(tl.float32)
+    mine += tl.load(low + at, mask=ok, other=0.0).to(tl.float32)
     along = tl.sum(mine * slope, axis=1)
     over = tl.load(inverse + member * rows + row, mask=row < rows, other=0.0)
     tl.store(dz + at, (slope - mine * along[:, None]) * over[:, None], mask=ok)

@@ -21,10 +21,10 @@ from clocs.kernels.random_triton import bits
 
 
 @triton.jit
-def _samples(x, member, row, pairs, views, length, ok):
+def _samples(x, member, row, views, ok, pairs: tl.constexpr, length: tl.constexpr):
     """Ten samples from 6q of view n, for rows n · pairs + q; zero beyond the end."""
     n, q = row // pairs, row % pairs
-    at = x + (member * views + n).to(tl.int64) * length + 6 * q
+    at = x + member.to(tl.int64) * views * length + (n * length + 6 * q)
     left = length - 6 * q
     x0 = tl.load(at, mask=ok, other=0.0).to(tl.float32)
     x1 = tl.load(at + 1, mask=ok, other=0.0).to(tl.float32)
@@ -58,17 +58,20 @@ def _kept(draw, c: tl.constexpr, threshold):
 
 
 @triton.jit(do_not_specialize=["views", "blocks", "repeat"])
-def first_sums(x, w, sums, length, out, views, blocks, repeat, size: tl.constexpr):
+def first_sums(
+    x, w, sums, views, blocks, repeat,
+    length: tl.constexpr, out: tl.constexpr, size: tl.constexpr,
+):  # fmt: skip
     block, member = tl.program_id(0), tl.program_id(1)
     w += member * 28
-    pairs = (out + 1) // 2  # the last may have one position only
+    pairs: tl.constexpr = (out + 1) // 2  # the last may have one position only
     s0 = tl.zeros([size], tl.float32)
     s1, s2, s3, q0, q1, q2, q3 = s0, s0, s0, s0, s0, s0, s0
     for i in range(repeat):
         row = (block * repeat + i) * size + tl.arange(0, size)
         ok = row < views * pairs
         both = 2 * (row % pairs) + 1 < out
-        xs = _samples(x, member, row, pairs, views, length, ok)
+        xs = _samples(x, member, row, views, ok, pairs, length)
         a, b = _convolved(w, 0, *xs)
         b = tl.where(both, b, 0.0)
         s0 += a + b
@@ -111,8 +114,8 @@ def _pooled(
 
 @triton.jit(do_not_specialize=["views"])
 def first_pool(
-    x, w, scale, shift, keys, o, length, half, views, threshold, boost,
-    size: tl.constexpr, drop: tl.constexpr,
+    x, w, scale, shift, keys, o, views, threshold, boost,
+    length: tl.constexpr, half: tl.constexpr, size: tl.constexpr, drop: tl.constexpr,
 ):  # fmt: skip
     member = tl.program_id(1)
     w, scale, shift = w + member * 28, scale + member * 4, shift + member * 4
@@ -121,15 +124,15 @@ def first_pool(
     draw = row
     if drop:
         draw = bits(tl.load(keys + member), row)
-    xs = _samples(x, member, row, half, views, length, ok)
+    xs = _samples(x, member, row, views, ok, half, length)
     v0 = _pooled(w, scale, shift, draw, threshold, boost, 0, drop, *xs)
     v1 = _pooled(w, scale, shift, draw, threshold, boost, 1, drop, *xs)
     v2 = _pooled(w, scale, shift, draw, threshold, boost, 2, drop, *xs)
     v3 = _pooled(w, scale, shift, draw, threshold, boost, 3, drop, *xs)
     value = tl.reshape(tl.join(tl.join(v0, v2), tl.join(v1, v3)), [size, 4])
     c = tl.arange(0, 4)
-    at = ((member * views * half).to(tl.int64) + row)[:, None] * 4 + c[None, :]
-    tl.store(o + at, value, mask=ok[:, None])
+    o += member.to(tl.int64) * views * half * 4
+    tl.store(o + row[:, None] * 4 + c[None, :], value, mask=ok[:, None])
 
 
 @triton.jit
@@ -163,22 +166,23 @@ def _slope_sums(
 
 @triton.jit(do_not_specialize=["views", "blocks", "repeat"])
 def first_slopes(
-    g, x, w, scale, shift, mean, deviation, keys, sums, length, half, views, threshold, boost,
-    blocks, repeat, size: tl.constexpr, drop: tl.constexpr,
+    g, x, w, scale, shift, mean, deviation, keys, sums, views, threshold, boost, blocks, repeat,
+    length: tl.constexpr, half: tl.constexpr, size: tl.constexpr, drop: tl.constexpr,
 ):  # fmt: skip
     block, member = tl.program_id(0), tl.program_id(1)
     w, scale, shift = w + member * 28, scale + member * 4, shift + member * 4
     mean, deviation = mean + member * 4, deviation + member * 4
+    g += member.to(tl.int64) * views * half * 4
     b0 = tl.zeros([size], tl.float32)
     b1, b2, b3, g0, g1, g2, g3 = b0, b0, b0, b0, b0, b0, b0
     for i in range(repeat):
         row = (block * repeat + i) * size + tl.arange(0, size)
         ok = row < views * half
-        at = ((member * views * half).to(tl.int64) + row) * 4
+        at = row * 4
         draw = row
         if drop:
             draw = bits(tl.load(keys + member), row)
-        xs = _samples(x, member, row, half, views, length, ok)
+        xs = _samples(x, member, row, views, ok, half, length)
         b0, g0 = _slope_sums(
             b0,
             g0,
@@ -292,14 +296,16 @@ def _store_taps(place, t0, t1, t2, t3, t4, t5, t6):
 
 @triton.jit(do_not_specialize=["views", "blocks", "repeat"])
 def first_weights(
-    g, x, w, scale, shift, constant, slope, keys, dw, length, out, half, views, threshold, boost,
-    blocks, repeat, size: tl.constexpr, drop: tl.constexpr,
+    g, x, w, scale, shift, constant, slope, keys, dw, views, threshold, boost, blocks, repeat,
+    length: tl.constexpr, out: tl.constexpr, half: tl.constexpr, size: tl.constexpr,
+    drop: tl.constexpr,
 ):  # fmt: skip
     """Seven taps of four channels: 28 running sums per lane, added up at the end."""
     block, member = tl.program_id(0), tl.program_id(1)
     w, scale, shift = w + member * 28, scale + member * 4, shift + member * 4
     constant, slope = constant + member * 4, slope + member * 4
-    pairs = (out + 1) // 2  # the last may have one position only
+    g += member.to(tl.int64) * views * half * 4
+    pairs: tl.constexpr = (out + 1) // 2  # the last may have one position only
     i0 = tl.zeros([size], tl.float32)
     i1, i2, i3, i4, i5, i6 = i0, i0, i0, i0, i0, i0
     j0, j1, j2, j3, j4, j5, j6 = i0, i0, i0, i0, i0, i0, i0
@@ -310,9 +316,9 @@ def first_weights(
         n, q = row // pairs, row % pairs
         ok = row < views * pairs
         pooled, both = ok & (q < half), 2 * q + 1 < out
-        xs = _samples(x, member, row, pairs, views, length, ok)
+        xs = _samples(x, member, row, views, ok, pairs, length)
         element = n * half + q  # among the pooled
-        at = ((member * views * half).to(tl.int64) + element) * 4
+        at = element * 4
         draw = row
         if drop:
             draw = bits(tl.load(keys + member), element)

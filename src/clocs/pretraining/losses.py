@@ -43,7 +43,7 @@ def patient_nce(
         neither: The same shape: pairs that are neither pulled together nor pushed apart.
         temperature: τ.
     """
-    if _in_kernels(z):
+    if in_kernels(z):
         from clocs.kernels import contrast_triton
 
         return contrast_triton.masked_patient_nce(z, positives, neither, temperature)
@@ -63,7 +63,7 @@ def same_patient_nce(z: Tensor, patients: Tensor, temperature: float = 0.1) -> T
         patients: (members, batch) numbers of the patients.
         temperature: τ.
     """
-    if _in_kernels(z):
+    if in_kernels(z):
         from clocs.kernels import contrast_triton
 
         return contrast_triton.patient_nce(z, patients, temperature)
@@ -106,7 +106,7 @@ def queued_patient_nce(
     return -2 * (diagonal + others).view(members, -1).mean(dim=1)
 
 
-def _in_kernels(z: Tensor) -> bool:
+def in_kernels(z: Tensor) -> bool:
     """Whether Triton kernels compute the losses: by device and type alone."""
     return z.dtype == torch.float32 and can_use_triton(z, z.dtype)
 
@@ -171,7 +171,7 @@ def nt_xent(z: Tensor, temperature: float = 0.1) -> Tensor:
 
     z: (members, views, batch, dim), not normalised -> (members,).
     """
-    if _in_kernels(z):
+    if in_kernels(z):
         from clocs.kernels import contrast_triton
 
         return contrast_triton.nt_xent(z, temperature)

@@ -109,9 +109,9 @@ class Objective:
         z = batch.by_view(encoder.encode(weights, buffers, batch.x))
         return self._loss(z, batch, weights), z
 
-    def after_step(self, weights: Weights, buffers: Weights) -> Weights | None:
-        """The buffers after an optimiser step, where it changes them."""
-        return None
+    def after_step(self, weights: Weights, buffers: Weights, moved: Tensor) -> None:
+        """Change buffers, in place, after a step of the members that moved, (members, 1) bool."""
+        return
 
     def metrics(self, z: Tensor, batch: Batch) -> dict[str, Tensor]:
         """Further validation values to log, (members,) each."""

@@ -135,8 +135,8 @@ class PretrainingTask(Task):
         """The encoder as it trains on such batches."""
         return PerView.of(self.encoder, batch.views) if self._per_view else self.encoder
 
-    def after_step(self, weights: Weights, buffers: Weights) -> Weights | None:
-        return self.objective.after_step(weights, buffers)
+    def after_step(self, weights: Weights, buffers: Weights, moved: Tensor) -> None:
+        self.objective.after_step(weights, buffers, moved)
 
     def validate(self, weights: Weights, buffers: Weights, keys: Tensor) -> dict[str, Tensor]:
         """Means over full batches, the same every epoch; the last is filled by wrapping around.

@@ -5,29 +5,13 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from threading import Lock, local
+from threading import Lock
 
 import torch
 from torch import Tensor
 
+from clocs.kernels.streams import streams
 from clocs.training.fleet import Fleet
-
-
-class _Streams(local):
-    """One side stream per thread and device.
-
-    Torch has 32 and then hands them out again: with a new one per capture, one would in the end be
-    in use by another thread, which breaks a capture.
-    """
-
-    def __init__(self) -> None:
-        self._of: dict[int, torch.cuda.Stream] = {}
-
-    def side(self) -> torch.cuda.Stream:
-        device = torch.cuda.current_device()
-        if device not in self._of:
-            self._of[device] = torch.cuda.Stream()
-        return self._of[device]
 
 
 @contextmanager
@@ -47,7 +31,6 @@ class Captured:
 
     _WARM_UP = 3
     _one_at_a_time = Lock()
-    _streams = _Streams()
 
     def __init__(self, function: Callable[[], dict[str, Tensor]], fleet: Fleet) -> None:
         self._function, self._fleet = function, fleet
@@ -70,7 +53,7 @@ class Captured:
             return
         live = self._fleet.live.clone()
         self._fleet.live.zero_()
-        side = self._streams.side()
+        side = streams.get("capture")
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(self._WARM_UP):

@@ -50,7 +50,10 @@ class Engine:
         self.number = torch.zeros((), dtype=torch.int64, device=keys.device)  # of the step
         self.epoch = torch.zeros((), dtype=torch.int64, device=keys.device)
         self.total = torch.zeros_like(fleet.best_loss)
-        self.weights = Unpacked(layouts[0], fleet.theta)
+        self.weights, self.buffers = (
+            Unpacked(layout, rows)
+            for layout, rows in zip(layouts, (fleet.theta, fleet.buffers), strict=True)
+        )
         captured = keys.device.type == "cuda" and task.capturable
         self._step = Captured(self._one_step, fleet) if captured else self._one_step
         captured = captured and not task.streamed  # what waits for the host cannot be captured
@@ -94,7 +97,9 @@ class Engine:
     def _one_step(self) -> dict[str, Tensor]:
         fleet = self.fleet
         rows, keys, on = self._inputs()
-        weights, before = self.weights(fleet.theta), self.layouts[1].unpack(fleet.buffers)
+        weights, before = self.weights(fleet.theta), self.buffers(fleet.buffers)
+        for leaf in weights.values():
+            leaf.requires_grad_()
         losses, after = self.task.train_loss(weights, before, rows, keys)
         leaves = list(weights.values())
         ones = torch.ones_like(losses)
@@ -106,10 +111,7 @@ class Engine:
             gradient, self.layouts[1].pack(after, fleet.buffers), losses, self.optimiser, on
         )
         with torch.no_grad():
-            weights, before = unpack(self.layouts, fleet.theta, fleet.buffers)
-            later = self.task.after_step(weights, before)
-            if later is not None:
-                fleet.buffers.copy_(torch.where(moved, self.layouts[1].pack(later), fleet.buffers))
+            self.task.after_step(*unpack(self.layouts, fleet.theta, fleet.buffers), moved)
             fleet.take_average(self.optimiser, moved)
         self._count(on, losses)
         return {}

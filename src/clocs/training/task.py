@@ -42,9 +42,9 @@ class Task(ABC):
     def validate(self, weights: Weights, buffers: Weights, keys: Tensor) -> dict[str, Tensor]:
         """'loss' and any other metric, (members,) each, in evaluation mode."""
 
-    def after_step(self, weights: Weights, buffers: Weights) -> Weights | None:
-        """The buffers after the optimiser's step; None where it changes none."""
-        return None
+    def after_step(self, weights: Weights, buffers: Weights, moved: Tensor) -> None:
+        """Change buffers, in place, after a step of the members that moved, (members, 1) bool."""
+        return
 
     def lr_factor(self, name: str) -> float:
         """By how much the learning rate of the weights of this name differs from the others'."""

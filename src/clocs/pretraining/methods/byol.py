@@ -25,8 +25,12 @@ def byol_loss(predicted: Tensor, target: Tensor, of: int | None = None) -> Tenso
     embedding of the other view, summed over both directions, mean over the batch; where these are
     some of its instances, `of` is the number of all.
     """
-    from clocs.pretraining.losses import unit
+    from clocs.pretraining.losses import in_kernels, unit
 
+    if in_kernels(predicted):
+        from clocs.kernels.distance_triton import squared_distance
+
+        return squared_distance(predicted, target, of or predicted.shape[2])
     apart = unit(predicted) - unit(target.detach().flip(1))
     each = apart.square().sum(dim=(1, 3))
     return each.mean(dim=1) if of is None else each.sum(dim=1) / of
@@ -62,15 +66,24 @@ class BYOL(Projecting):
         import torch
 
         from clocs import keyed_random
+        from clocs.kernels.streams import beside
 
-        z, updated = encoder.encode_training(weights, buffers, batch.x, keys)
-        with torch.no_grad():
-            key = keyed_random.fold(keys, keyed_random.stream("target"))
-            theirs = _target(encoder, buffers)
-            target, _ = encoder.encode_training(*theirs, batch.x, key, 0.0)
-            target = self.projected(target, theirs[0])
-        predicted = batch.by_view(self._predicted(z, weights))
-        return self._distance(predicted, batch.by_view(target), batch), buffers | updated
+        updated: Weights = {}
+
+        def targets() -> Tensor:
+            with torch.no_grad():
+                key = keyed_random.fold(keys, keyed_random.stream("target"))
+                theirs = _target(encoder, buffers)
+                z, _ = encoder.encode_training(*theirs, batch.x, key, 0.0)
+                return self.projected(z, theirs[0])
+
+        def predictions() -> Tensor:
+            z, after = encoder.encode_training(weights, buffers, batch.x, keys)
+            updated.update(after)
+            return self._predicted(z, weights)
+
+        target, predicted = (batch.by_view(z) for z in beside(batch.x, targets, predictions))
+        return self._distance(predicted, target, batch), buffers | updated
 
     def validation_loss(
         self, encoder: Encoder, weights: Weights, buffers: Weights, batch: Batch
@@ -92,19 +105,15 @@ class BYOL(Projecting):
             return through_two_layers(self.projected(z, weights), weights, PREDICTOR)
         return linear_relu(z, weights["predictor.weight"], weights["predictor.bias"])
 
-    def after_step(self, weights: Weights, buffers: Weights) -> Weights:
+    def after_step(self, weights: Weights, buffers: Weights, moved: Tensor) -> None:
         """The target network moves towards the online one, statistics included."""
-        import torch
+        from clocs.training.fleet import move_towards
 
         online = weights | {k: v for k, v in buffers.items() if not k.startswith(TARGET)}
-        names = [name for name in buffers if name.startswith(TARGET)]
-        # all tensors as one row per member: on a GPU each kernel costs more than its numbers
-        ours = torch.cat([online[name.removeprefix(TARGET)].flatten(1) for name in names], dim=1)
-        theirs = torch.cat([buffers[name].flatten(1) for name in names], dim=1)
-        parts = ours.lerp(theirs, self.tau_d).split([buffers[n][0].numel() for n in names], dim=1)
-        return buffers | {
-            name: part.view_as(buffers[name]) for name, part in zip(names, parts, strict=True)
-        }
+        theirs = {k: v for k, v in buffers.items() if k.startswith(TARGET)}
+        ours = [online[name.removeprefix(TARGET)] for name in theirs]
+        share = moved.to(ours[0].dtype) * (1 - self.tau_d)
+        move_towards(list(theirs.values()), ours, share)
 
     def metrics(self, z: Tensor, batch: Batch) -> dict[str, Tensor]:
         """Spread and effective rank: the loss also falls when the embeddings collapse.
