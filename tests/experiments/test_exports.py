@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from clocs.cli.main import root_command
 from clocs.errors import ClocsWarning, SettingError
 from clocs.experiments.draws import Draws
-from clocs.experiments.exports import open_results, write_exports
+from clocs.experiments.exports import not_known, open_results, write_exports
 from clocs.experiments.grid import Cell, grid, only
 from clocs.experiments.ledger import Ledger
 from clocs.experiments.report import report
@@ -86,6 +86,7 @@ def test_two_results_of_one_cell_are_refused_unless_one_is_chosen(
         open_results(halves[1], tmp_path)
     for part in (str(halves[1]), str(tmp_path), name):
         assert part in str(refused.value)
+    assert cell not in not_known(grid("perturbations"), [halves[1], tmp_path])
     assert open_results(halves[1], halves[1]) == results
     with pytest.warns(ClocsWarning, match="kept those of"):
         kept = open_results(halves[1], tmp_path, keep_earlier=True)

@@ -44,10 +44,8 @@ def open_results(folder: Path, *more: Path, keep_earlier: bool = False) -> Resul
 
 def not_known(cells: Sequence[Cell], folders: Sequence[Path]) -> list[Cell]:
     """The cells that none of these folders of runs or reports has a result of."""
-    if not folders:
-        return list(cells)
-    results = open_results(*folders)
-    return [cell for cell in cells if results.result(cell) is None]
+    known = [open_results(folder) for folder in folders]  # which may have different results
+    return [cell for cell in cells if all(one.result(cell) is None for one in known)]
 
 
 def write_exports(results: Results, out: Path) -> None:
