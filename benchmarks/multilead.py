@@ -34,8 +34,9 @@ from clocs.encoders.make import make_encoder
 from clocs.frames.frames import Frames
 from clocs.pretraining.plan import Plan, Precision
 from clocs.pretraining.task import PretrainingTask
-from clocs.training.fleet import Fleet, Layout
+from clocs.training.fleet import Fleet
 from clocs.training.loop import Engine, Settings
+from clocs.training.rows import Layout
 from train import make_frames, profile, rate_of_ours
 
 LEADS = ("I", "II", "III", "aVR", "aVL", "aVF", "V1", "V2", "V3", "V4", "V5", "V6")

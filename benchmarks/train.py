@@ -31,8 +31,9 @@ from clocs.frames.frames import Frames
 from clocs.pretraining.plan import Plan, Precision
 from clocs.pretraining.task import PretrainingTask
 from clocs.recording import FrameSpec
-from clocs.training.fleet import Fleet, Layout
+from clocs.training.fleet import Fleet
 from clocs.training.loop import Engine, Settings
+from clocs.training.rows import Layout
 
 METHODS = ("cmsc", "cmlc", "cmsmlc", "simclr", "byol", "mtssl")
 BYTES_A_VIEW = 60_000

@@ -14,8 +14,9 @@ from clocs.frames.frames import Frames
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.task import PretrainingTask
 from clocs.recording import FrameSpec
-from clocs.training.fleet import Fleet, Layout
+from clocs.training.fleet import Fleet
 from clocs.training.loop import Engine, Settings, Trained, fit
+from clocs.training.rows import Layout
 
 METHODS = ("cmsc", "cmlc", "cmsmlc", "simclr", "byol", "mtssl", "supervised")
 SEEDS = [0, 1, 2]

@@ -17,9 +17,10 @@ from clocs.errors import CheckpointError, SettingError
 from clocs.frames.frames import Frames
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.task import PretrainingTask
-from clocs.training.fleet import Fleet, Layout
+from clocs.training.fleet import Fleet
 from clocs.training.loop import Epoch, Settings, Trained, fit
 from clocs.training.optimiser import Optimiser, schedule
+from clocs.training.rows import Layout
 from clocs.training.task import Task
 
 CPU = torch.device("cpu")

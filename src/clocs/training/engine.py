@@ -13,8 +13,9 @@ from clocs.encoders.base import Weights
 from clocs.errors import SettingError
 from clocs.kernels.triton_support import can_use_triton
 from clocs.training.cuda_graph import Captured
-from clocs.training.fleet import Fleet, Layout, Unpacked
+from clocs.training.fleet import Fleet
 from clocs.training.optimiser import Optimiser
+from clocs.training.rows import Layout, Unpacked
 from clocs.training.settings import Settings
 from clocs.training.task import Task
 

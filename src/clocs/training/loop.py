@@ -21,9 +21,10 @@ from clocs.kernels.collectives import summed
 from clocs.training.card import NOT_FINITE
 from clocs.training.engine import Engine as Engine  # noqa: PLC0414 (passed on)
 from clocs.training.engine import unpack
-from clocs.training.fleet import Fleet, Layout, is_saved
+from clocs.training.fleet import Fleet, is_saved
 from clocs.training.memory import TRAINED, require_memory
 from clocs.training.ranks import ALONE, Ranks
+from clocs.training.rows import Layout
 from clocs.training.settings import Keep as Keep  # noqa: PLC0414 (passed on)
 from clocs.training.settings import Settings as Settings  # noqa: PLC0414
 from clocs.training.task import Task

@@ -107,13 +107,12 @@ class BYOL(Projecting):
 
     def after_step(self, weights: Weights, buffers: Weights, moved: Tensor) -> None:
         """The target network moves towards the online one, statistics included."""
-        from clocs.training.fleet import move_towards
+        from clocs.training.rows import move_towards
 
         online = weights | {k: v for k, v in buffers.items() if not k.startswith(TARGET)}
         theirs = {k: v for k, v in buffers.items() if k.startswith(TARGET)}
         ours = [online[name.removeprefix(TARGET)] for name in theirs]
-        share = moved.to(ours[0].dtype) * (1 - self.tau_d)
-        move_towards(list(theirs.values()), ours, share)
+        move_towards(list(theirs.values()), ours, self.tau_d, moved)
 
     def metrics(self, z: Tensor, batch: Batch) -> dict[str, Tensor]:
         """Spread and effective rank: the loss also falls when the embeddings collapse.
