@@ -10,6 +10,7 @@ import torch
 
 from clocs import keyed_random
 from clocs.encoders.conv_block import conv_block, conv_block_eval
+from clocs.errors import SettingError
 from clocs.kernels.block_torch import EPSILON
 from clocs.pretraining.perturbations import normals
 from clocs.training.signals import min_max
@@ -113,3 +114,13 @@ def test_noise_is_the_same_function_of_key_and_element() -> None:
     noise = normal_noise(keys, 3001)
     expected = normals(keyed_random.bits(keys, 1501), torch.float32)[:, :3001]
     assert torch.allclose(noise, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_more_views_than_a_kernel_can_count_are_refused(gpu: ModuleType) -> None:
+    h = torch.zeros(1, 1, 1, 1).expand(1, 2**20, 2500, 1)  # takes no memory
+    weight, scale = torch.zeros(1, 7, 4), torch.zeros(1, 4)
+    keys = keyed_random.member_keys([1])
+    with pytest.raises(SettingError, match=r"1,048,576 views .* smaller batch size"):
+        gpu.TritonBlock.apply(h, weight, scale, scale, keys, 0.0)
+    with pytest.raises(SettingError, match="smaller batch size"):
+        gpu.triton_block_eval(h, weight, scale, scale)

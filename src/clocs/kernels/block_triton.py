@@ -11,6 +11,7 @@ import torch
 import triton
 from torch import Tensor
 
+from clocs.errors import SettingError
 from clocs.kernels import block_triton_kernels as kernels
 from clocs.kernels import first_block_triton_kernels as first_kernels
 from clocs.kernels.block_torch import EPSILON, KERNEL, POOL, STRIDE, convolved
@@ -52,6 +53,7 @@ class TritonBlock(torch.autograd.Function):
         keys: Tensor,
         dropout: float,
     ) -> tuple[Tensor, Tensor, Tensor]:
+        _check_size(h)
         h, weight = h.contiguous(), weight.contiguous()
         first = _is_first(weight) and not ctx.needs_input_grad[0]
         y, sums = (None, _first_sums(h, weight)) if first else _convolved(h, weight)
@@ -131,9 +133,20 @@ class TritonBlock(torch.autograd.Function):
 
 def triton_block_eval(h: Tensor, weight: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     """The block with a given scale and shift per channel, (members, c_out) each."""
+    _check_size(h)
     h, weight = h.contiguous(), weight.contiguous()
     y = None if _is_first(weight) else _convolved(h, weight)[0]
     return _pooled(h, weight, y, scale.contiguous(), shift.contiguous(), keys=None, dropout=0.0)
+
+
+def _check_size(h: Tensor) -> None:
+    """Kernels count the numbers of a member with 32 bits."""
+    _, n, length, channels = h.shape
+    if n * length * channels >= 2**31:
+        raise SettingError(
+            f"{n:,} views of {length:,} samples are too many for a GPU to encode at once; "
+            "use a smaller batch size"
+        )
 
 
 def _is_first(weight: Tensor) -> bool:

@@ -44,8 +44,8 @@ class _Distance(torch.autograd.Function):
 
 
 @triton.jit
-def _unit(x):
-    """Unit vectors and one over their lengths; a zero vector stays zero, and so does that."""
+def unit_rows(x):
+    """Unit vectors, and one over their lengths; both are zero for a zero vector."""
     squared = tl.sum(x * x, axis=1)
     over = tl.where(squared == 0, 0.0, 1.0 / tl.sqrt_rn(tl.where(squared == 0, 1.0, squared)))
     return x * over[:, None], over
@@ -62,8 +62,8 @@ def _distance(
     ok = (i < batch)[:, None] & (d < dim)[None, :]
     at = ((member * 2 + view) * batch + i)[:, None] * dim + d[None, :]
     other = ((member * 2 + 1 - view) * batch + i)[:, None] * dim + d[None, :]
-    ours, over = _unit(tl.load(predicted + at, mask=ok, other=0.0))
-    theirs, _ = _unit(tl.load(target + other, mask=ok, other=0.0))
+    ours, over = unit_rows(tl.load(predicted + at, mask=ok, other=0.0))
+    theirs, _ = unit_rows(tl.load(target + other, mask=ok, other=0.0))
     apart = ours - theirs
     tl.store(
         parts + (member * 2 + view) * tl.num_programs(0) + tl.program_id(0),
