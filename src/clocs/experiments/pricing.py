@@ -43,7 +43,7 @@ PRETRAINING = {
     "simclr": (2.9e6, 366),
     "byol": (2.6e6, 38),
     "mtssl": (1.2e6, 220),
-    "supervised": (3.5e6, 232),  # its rate is estimated: one view per instance, and no loss of pairs
+    "supervised": (3.5e6, 232),  # the rate is estimated
 }
 VALIDATING = 1.25  # the validation split is a third of the training split, forward pass only
 # assumed until measured: labelled frames per second of a whole fleet, and epochs
