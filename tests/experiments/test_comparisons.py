@@ -150,6 +150,18 @@ def test_a_table_over_splits_has_intervals_and_marks() -> None:
     assert "0.780 ± 0.000** [0." in text
 
 
+def test_a_table_is_over_the_splits_that_all_have() -> None:
+    cells = [c for c in TRANSFER if c.pretraining.method in ("random", "cmsc")]
+    means = {on_split(c, s) if s else c: 0.7 + 0.01 * s for c in cells for s in range(5)}
+    del means[on_split(cells[0], 4)]
+    table = tables.split_table(results_of(means), "finetune")
+    assert table.title == "Over 4 patient splits: mean ± sd over splits"
+    known = [entry.ours.mean for entry in table.entries if entry.ours is not None]
+    assert known == pytest.approx([0.715, 0.715, 0.715])  # the random encoder in two columns
+    first = tables.split_table(results_of(dict.fromkeys(cells, 0.7)), "finetune")
+    assert not first.filled  # one split has no spread
+
+
 def test_a_method_that_wins_on_some_splits_and_loses_on_others_is_not_above() -> None:
     a, b = at("cmsc", "chapman", "cardiology"), at("simclr", "chapman", "cardiology")
     wins = (0.05, -0.03, 0.05, -0.03, 0.02)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from clocs.experiments.additions import CHOSEN_SCHEDULES, chosen_schedule
 from clocs.experiments.claims import claims
 from clocs.experiments.coverage import coverage
 from clocs.experiments.exports import open_results
@@ -69,6 +70,11 @@ def test_every_json_file_is_one_of_these() -> None:
 def test_the_counts_are_those_of_the_results(results: Results) -> None:
     written = json.loads((RESULTS / "coverage.json").read_text(encoding="utf-8"))
     assert written == coverage(results, claims(results))
+
+
+def test_byols_schedules_on_further_splits_are_those_chosen_on_the_first(results: Results) -> None:
+    chosen = {dataset: chosen_schedule(results, dataset) for dataset in CHOSEN_SCHEDULES}
+    assert chosen == CHOSEN_SCHEDULES
 
 
 @pytest.mark.parametrize("name", ["README.md", "docs/patients.md", "docs/results/README.md"])

@@ -98,10 +98,11 @@ def above_untrained(results: Results, row: Sequence[Cell]) -> dict[Cell, bool]:
     return found | {cell: one.better for cell, one in zip(tested, corrected, strict=True)}
 
 
-def interval_over_splits(results: Results, cell: Cell) -> tuple[float, float] | None:
-    """The 95 % interval of the mean over all splits; None unless there are draws on all."""
-    splits = [split for split, _ in _splits(results, cell)]
-    if splits != [0, *SPLIT_SEEDS]:
+def interval_over_splits(
+    results: Results, cell: Cell, splits: Sequence[int]
+) -> tuple[float, float] | None:
+    """The 95 % interval of the mean over splits; None unless there are draws on all of them."""
+    if not set(splits) <= dict(_splits(results, cell)).keys():
         return None
     low, high = interval(_sampled(results, cell, splits).draws)
     return max(low, 0.0), min(high, 1.0)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from clocs.experiments import paper
-from clocs.experiments.additions import SPLIT_SEEDS, on_split
+from clocs.experiments.additions import CHOSEN_SCHEDULES, SPLIT_SEEDS, on_split
 from clocs.experiments.grid import (
     CHAINS,
     Cell,
@@ -159,41 +159,59 @@ def cardiology_splits(results: Results) -> Table:
     """Cardiology over split seeds: mean and sd over splits of the mean over seeds."""
     pairs = [(dataset, "cardiology") for dataset in paper.PRETRAIN]
     titles = [f"{paper.DATASET_TITLES[d]} → Cardiology" for d in paper.PRETRAIN]
-    title = "Cardiology over five patient splits: mean ± sd over splits"
-    return _split_table(results, "finetune", title, (pairs, [], titles))
+    return _split_table(results, "finetune", "Cardiology over", (pairs, [], titles))
 
 
 def split_table(results: Results, task: CellTask) -> Table:
     """Table 1 or 2 over split seeds: mean and sd over splits of the mean over seeds."""
-    title = "Five patient splits: mean ± sd over splits"
-    return _split_table(results, task, title, _TRANSFER if task == "finetune" else _LINEAR)
+    return _split_table(results, task, "Over", _TRANSFER if task == "finetune" else _LINEAR)
 
 
-def _split_table(results: Results, task: CellTask, title: str, layout: _Layout) -> Table:
+def _split_table(results: Results, task: CellTask, over: str, layout: _Layout) -> Table:
+    """On the splits that all have; BYOL also with its chosen schedule."""
     pairs, groups, columns = layout
-    cells = set(grid("table-2" if task == "finetune" else "table-1"))
-    rows = []
+    cells = set(grid("table-2" if task == "finetune" else "table-1")) | set(grid("byol-fixed"))
+
+    def at(method: str, dataset: str, downstream: str, schedules: Mapping[str, int]) -> Cell:
+        source = downstream if method == "random" else dataset
+        encoder = Pretraining(method, source, epochs=schedules.get(dataset))
+        return Cell(encoder, downstream, task)
+
+    rows: list[tuple[str, list[Cell]]] = []
     for method, label in _METHODS:
-        row = [
-            Cell(
-                Pretraining(method, downstream if method == "random" else dataset), downstream, task
-            )
-            for dataset, downstream in pairs
-        ]
+        rows.append((label, [at(method, *pair, {}) for pair in pairs]))
+        if method == "byol":
+            fixed = [at(method, *pair, CHOSEN_SCHEDULES) for pair in pairs]
+            rows.append((f"{label}, fixed schedule", fixed))
+    splits = _splits_of_all(results, [cell for _, row in rows for cell in row if cell in cells])
+    filled = []
+    for label, row in rows:
         above = above_untrained(results, [cell for cell in row if cell in cells])
         entries = [
-            replace(_over_splits(results, cell), beats_random=above.get(cell))
+            replace(_over_splits(results, cell, splits), beats_random=above.get(cell))
             if cell in cells
             else None
             for cell in row
         ]
         if any(entries):
-            rows.append((label, entries))
-    return _marked(title, groups, columns, rows)
+            filled.append((label, entries))
+    heading = f"{over} {len(splits)} patient splits: mean ± sd over splits"
+    return _marked(heading, groups, columns, filled)
 
 
-def _over_splits(results: Results, cell: Cell) -> TableEntry:
-    cells = [on_split(cell, seed) for seed in (0, *SPLIT_SEEDS)]
+def _splits_of_all(results: Results, cells: Sequence[Cell]) -> list[int]:
+    """The splits on which all that have a result on the first have one; all, if none but that."""
+    known = [cell for cell in cells if results.ours(cell) is not None]
+    common = [
+        split
+        for split in SPLIT_SEEDS
+        if all(results.ours(on_split(cell, split)) is not None for cell in known)
+    ]
+    return [0, *(common or SPLIT_SEEDS)]
+
+
+def _over_splits(results: Results, cell: Cell, splits: Sequence[int]) -> TableEntry:
+    cells = [on_split(cell, seed) for seed in splits]
     found = [results.ours(one) for one in cells]
     means = [value.mean for value in found if value is not None]
     if len(means) < len(found):
@@ -206,7 +224,7 @@ def _over_splits(results: Results, cell: Cell) -> TableEntry:
         ours=value_of(means),
         paper=papers(cell),
         logits=value_of(logits) if len(logits) == len(means) else None,
-        ci95=interval_over_splits(results, cell),
+        ci95=interval_over_splits(results, cell, splits),
     )
 
 
