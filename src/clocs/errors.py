@@ -6,6 +6,7 @@ line prints it without a traceback.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Self
 
 
@@ -17,6 +18,12 @@ def printable(text: str) -> str:
         return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     except UnicodeEncodeError:  # a lone surrogate that stands for no byte
         return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def first_of(names: Sequence[str], most: int) -> str:
+    """At most so many names for a message, and how many more there are."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def with_extra(name: str) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from clocs.datasets.folder_options import FolderOptions
+from clocs.errors import first_of
 from clocs.formats.leads import unknown_leads
 from clocs.recording import FrameSpec
 
@@ -44,7 +45,8 @@ def conclude(table: pl.DataFrame, options: FolderOptions) -> Conclusions:
     frame, notices = _frame(table, options)
     unused = [one for one in labels if one not in counts]
     if unused:
-        notices.append(f"no recording has the label {', '.join(unused[:_MOST_NAMED])} of `classes`")
+        named = first_of(unused, _MOST_NAMED)
+        notices.append(f"no recording has the label {named} of `classes`")
     notices += _patients(table, options) + _leads(table) + _said_by_readers(table)
     return Conclusions(labels, multilabel, frame, tuple(notices))
 
@@ -103,10 +105,9 @@ def _leads(table: pl.DataFrame) -> list[str]:
     unknown = unknown_leads(counts)
     if not unknown:
         return []
-    named = ", ".join(f"{one} ({counts[one]:,})" for one in unknown[:_MOST_NAMED])
-    more = f" and {len(unknown) - _MOST_NAMED} more" if len(unknown) > _MOST_NAMED else ""
+    named = first_of([f"{one} ({counts[one]:,})" for one in unknown], _MOST_NAMED)
     return [
-        f"leads with unknown names keep them: {named}{more}; `lead_names` maps them, such "
+        f"leads with unknown names keep them: {named}; `lead_names` maps them, such "
         f'as `lead_names="{unknown[0]}=II"`'
     ]
 
@@ -118,5 +119,7 @@ def _said_by_readers(table: pl.DataFrame) -> list[str]:
         if '"notice"' in text:
             said[str(json.loads(text).get("notice", ""))] += 1
     del said[""]
-    shown = said.most_common(_MOST_NAMED)
-    return [f"{text} ({count:,} recordings)" if count > 1 else text for text, count in shown]
+    most = said.most_common(_MOST_NAMED)
+    shown = [f"{text} ({count:,} recordings)" if count > 1 else text for text, count in most]
+    more = said.total() - sum(count for _, count in most)
+    return [*shown, f"readers had to guess in {more:,} more recordings"] if more else shown

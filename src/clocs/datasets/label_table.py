@@ -17,7 +17,7 @@ from clocs.datasets.label_values import (
     split_labels,
 )
 from clocs.datasets.recording_names import Names
-from clocs.errors import SettingError
+from clocs.errors import SettingError, first_of
 
 Columns = Mapping[str, Sequence[str]]
 
@@ -171,9 +171,7 @@ def _existing(table: Columns, column: str, *, option: str, name: str) -> str:
 
 
 def _listed(table: Iterable[str]) -> str:
-    columns = list(table)
-    more = f" and {len(columns) - 12} more" if len(columns) > 12 else ""
-    return ", ".join(columns[:12]) + more
+    return first_of(list(table), 12)
 
 
 def _roles(table: Columns, options: TableOptions, name: str) -> dict[str, str]:

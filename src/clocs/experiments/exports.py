@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from clocs.errors import ClocsWarning, SettingError
+from clocs.errors import ClocsWarning, SettingError, first_of
 from clocs.experiments import draws
 from clocs.experiments.grid import GRIDS, Cell, grid
 from clocs.experiments.ledger import FILE, Run, open_ledger
@@ -145,7 +145,7 @@ def _merged(
                 runs[name] = run
             else:
                 twice.append(name)
-    differing = f"{folder} and {other} hold different results of {_some(twice)}"
+    differing = f"{folder} and {other} hold different results of {first_of(twice, _SHOWN)}"
     if twice and not keep_second:
         raise SettingError(f"{differing}; keep those of {other} with `keep_earlier`")
     if twice:
@@ -158,12 +158,6 @@ def _merged(
             if same is not None and not _differ(same.result, run.result) and name in source.draws:
                 found[name] = source.draws[name]
     return Results(runs, {**second.facts, **first.facts}, list(versions.values()), found)
-
-
-def _some(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
-    more = len(names) - _SHOWN
-    return ", ".join(names[:_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _differ(first: dict[str, Any] | None, second: dict[str, Any] | None) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from clocs.errors import UnusableError
+from clocs.errors import UnusableError, first_of
 from clocs.recording import STANDARD_LEADS, canonical_lead, is_modified_lead
 
 _MOST_NAMED = 12  # of the names in a message
@@ -60,9 +60,8 @@ def unknown_leads(leads: Iterable[str]) -> list[str]:
 
 def how_to_map(unknown: Sequence[str]) -> str:
     """A sentence that lists unknown names and says which option maps them."""
-    named = ", ".join(repr(lead) for lead in unknown[:_MOST_NAMED])
-    more = f" and {len(unknown) - _MOST_NAMED} more" if len(unknown) > _MOST_NAMED else ""
+    named = first_of([repr(lead) for lead in unknown], _MOST_NAMED)
     return (
-        f"leads of unknown names: {named}{more}; if one is a standard lead, say so with "
+        f"leads of unknown names: {named}; if one is a standard lead, say so with "
         f"`lead_names`, such as {unknown[0]}=II"
     )

@@ -8,7 +8,14 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from clocs.errors import ClocsError, SettingError, SourceError, UnusableError, printable
+from clocs.errors import (
+    ClocsError,
+    SettingError,
+    SourceError,
+    UnusableError,
+    first_of,
+    printable,
+)
 from clocs.files import file_error
 from clocs.formats.addresses import Address, place_of
 from clocs.formats.base import HEAD_BYTES, FileFormat, ReadOptions
@@ -73,10 +80,9 @@ def _chosen(found: Found, part: str | None, options: ReadOptions) -> Found:
     chosen = [one for one in parts if one.part == (part or "")]
     if chosen or (part is None and len(parts) == 1):
         return (chosen or parts)[0]
-    named = ", ".join(repr(one.part) for one in parts[:_MOST_NAMED])
-    more = ", …" if len(parts) > _MOST_NAMED else ""
+    named = first_of([repr(one.part) for one in parts], _MOST_NAMED)
     raise SettingError(
-        f"{found.name} holds {len(parts)} recordings ({named}{more}); choose one as `part`"
+        f"{found.name} holds {len(parts)} recordings ({named}); choose one as `part`"
     )
 
 

@@ -9,6 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from clocs.errors import first_of
+
 _MOST_NAMED = 12
 
 
@@ -56,9 +58,7 @@ def _unmatched(facts: Mapping[str, Any]) -> str:
 
 
 def _counted(counts: Mapping[str, int]) -> str:
-    shown = [f"{name} {count:,}" for name, count in list(counts.items())[:_MOST_NAMED]]
-    more = len(counts) - len(shown)
-    return ", ".join(shown) + (f" … and {more:,} more" if more else "")
+    return first_of([f"{name} {count:,}" for name, count in counts.items()], _MOST_NAMED)
 
 
 def _range(values: Mapping[str, float]) -> str:
