@@ -194,6 +194,11 @@ def test_every_column_is_compared_and_corrected_over_the_columns() -> None:
     assert "chosen on validation patients" in next(iter(rows))
     assert best["MT-SSL"] == "6 below of 6" and best["stronger untrained"] == "6 above of 6"
     assert "| 6 below of 6 |" in found.markdown()
+    words = dict(zip(found.rivals, found.words, strict=True))
+    assert words["MT-SSL"].startswith("below MT-SSL from Chapman to Cardiology, from Chapman to ")
+    assert words["MT-SSL"].endswith(" and from PhysioNet 2020 to Chapman (fine-tuned)")
+    assert words["stronger untrained"].startswith("above the stronger untrained encoder from ")
+    assert f"- {words['BYOL']}\n" in found.markdown()
 
 
 def test_the_best_of_the_family_is_not_claimed_without_validation_scores() -> None:

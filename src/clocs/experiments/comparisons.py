@@ -10,7 +10,7 @@ with the higher test AUC counts, in its favour.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -27,6 +27,7 @@ from clocs.files import PUBLIC, write_atomic
 
 FILE = "comparisons.json"
 FAMILY = "best of CMSC, CMLC and CMSMLC"
+_UNTRAINED = "stronger untrained"
 _RIVALS = ("mtssl", "byol", "simclr", "supervised", "untrained")
 _COLUMNS: tuple[tuple[CellTask, str, str], ...] = (
     *(("linear", dataset, dataset) for dataset in paper.PRETRAIN),
@@ -98,6 +99,11 @@ class Survivors:
     rule: str  # what was tested, and how
     rivals: tuple[str, ...]
     rows: tuple[tuple[str, tuple[str, ...]], ...]  # (method, against each rival)
+    words: tuple[str, ...] = ()  # what the first row means: where it is above or below each rival
+
+    @property
+    def intro(self) -> str:
+        return f"In words, the {FAMILY} is:"
 
     def markdown(self) -> str:
         if not self.rows:
@@ -108,6 +114,8 @@ class Survivors:
             f"| | {' | '.join(self.rivals)} |",
             f"| --- |{' --- |' * len(self.rivals)}",
             *(f"| {method} | {' | '.join(against)} |" for method, against in self.rows),
+            *(("", self.intro, "") if self.words else ()),
+            *(f"- {line}" for line in self.words),
         ]
         return "\n".join(lines)
 
@@ -133,7 +141,7 @@ def surviving(results: Results, *, every: bool = False) -> Survivors:
     if _leave_splits_out(made):
         rule += f" {_FEWER}"
     rule += " In how many columns a method is above or below (the others cannot be told apart):"
-    return Survivors(rule, rivals, rows)
+    return Survivors(rule, rivals, rows, tuple(_in_words(made)))
 
 
 def write_comparisons(results: Results, out: Path) -> None:
@@ -143,7 +151,8 @@ def write_comparisons(results: Results, out: Path) -> None:
     write_atomic(out / FILE, f"[\n{rows}\n]\n".encode(), mode=PUBLIC)
     lines = ["# Comparisons", "", surviving(results).markdown(), ""]
     if _leave_splits_out(made):
-        lines += [replace(surviving(results, every=True), rule=_EVERY).markdown(), ""]
+        every = replace(surviving(results, every=True), rule=_EVERY, words=())
+        lines += [every.markdown(), ""]
     for method in dict.fromkeys(one.method for one in made):
         lines += [
             f"## {_capital(method)}",
@@ -206,7 +215,7 @@ def _best_on_validation(results: Results, column: tuple[CellTask, str, str]) -> 
 
 
 def _title(rival: str) -> str:
-    return "stronger untrained" if rival == "untrained" else paper.METHOD_TITLES[rival]
+    return _UNTRAINED if rival == "untrained" else paper.METHOD_TITLES[rival]
 
 
 def _counts(made: Sequence[Contest], method: str, rival: str) -> str:
@@ -219,6 +228,36 @@ def _counts(made: Sequence[Contest], method: str, rival: str) -> str:
         if verdict in verdicts
     ]
     return f"{', '.join(known) or 'none'} of {len(verdicts)}" if verdicts else "–"
+
+
+def _in_words(made: Sequence[Contest]) -> Iterator[str]:
+    """Where the best of the family is above or below each rival by more than chance."""
+    own = [one for one in made if one.method == FAMILY]
+    for rival in dict.fromkeys(one.rival for one in own):
+        title = rival if rival != _UNTRAINED else f"the {rival} encoder"
+        places = {
+            verdict: [one for one in own if (one.rival, one.comparison.verdict) == (rival, verdict)]
+            for verdict in ("above", "below")
+        }
+        found = [f"{how} {title} {_places(columns)}" for how, columns in places.items() if columns]
+        yield " and ".join(found) or f"not distinguishable from {title}"
+
+
+def _places(columns: Sequence[Contest]) -> str:
+    """'on A and B (linear) and from A to C (fine-tuned)'."""
+    titles = paper.DATASET_TITLES
+    linear = [titles[one.downstream] for one in columns if one.task == "linear"]
+    tuned = [
+        f"from {titles[one.pretrain]} to {titles[one.downstream]}"
+        for one in columns
+        if one.task == "finetune"
+    ]
+    parts = [f"on {_and(linear)} (linear)"] if linear else []
+    return " and ".join([*parts, f"{_and(tuned)} (fine-tuned)"] if tuned else parts)
+
+
+def _and(names: Sequence[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def _capital(text: str) -> str:
