@@ -156,7 +156,7 @@ def _section(results: Results, name: str) -> Section:
             caption = f"Test AUC of a linear layer on frozen embeddings; {_OF_LOGITS}."
             drawn.append(report_figures.dots(section.tables[0], caption))
         case "linear-converged":
-            title = "Standardised features, L-BFGS, L2 chosen on the validation set"
+            title = "Standardised features, solved to convergence, L2 chosen on the validation set"
             section.tables.append(table("linear-converged", title=title))
         case "table-2":
             section.tables.extend(
