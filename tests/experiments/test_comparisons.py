@@ -192,8 +192,8 @@ def test_every_column_is_compared_and_corrected_over_the_columns() -> None:
     rows = dict(found.rows)
     best = dict(zip(found.rivals, rows[next(iter(rows))], strict=True))
     assert "chosen on validation patients" in next(iter(rows))
-    assert best["MT-SSL"] == "6 below of 6" and best["stronger untrained"] == "6 above of 6"
-    assert "| 6 below of 6 |" in found.markdown()
+    assert best["MT-SSL"] == "below in 6 of 6" and best["stronger untrained"] == "above in 6 of 6"
+    assert "| below in 6 of 6 |" in found.markdown()
     words = dict(zip(found.rivals, found.words, strict=True))
     assert words["MT-SSL"].startswith("below MT-SSL from Chapman to Cardiology, from Chapman to ")
     assert words["MT-SSL"].endswith(" and from PhysioNet 2020 to Chapman (fine-tuned)")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from clocs.experiments import additions, paper
-from clocs.experiments.cells import Cell, CellTask, Pretraining
+from clocs.experiments.cells import Cell, CellTask, Pretraining, encoder_for
 from clocs.experiments.report_figures import WIDTH, ReportFigure
 from clocs.experiments.results import Results, Value, value_of
 from clocs.experiments.tables import Table, TableEntry, looked_up, score_table, split_table
@@ -193,7 +193,7 @@ def efficiency_panels(results: Results) -> list[EfficiencyPanel]:
 
 
 def _at(method: str, dataset: str, downstream: str, task: CellTask, patients: int | None) -> Cell:
-    encoder = Pretraining(method, downstream if method == "random" else dataset)
+    encoder = encoder_for(method, dataset, downstream)
     return Cell(encoder, downstream, task, 1.0, patients=patients)
 
 

@@ -68,6 +68,11 @@ class Pretraining:
         return "-".join(parts)
 
 
+def encoder_for(method: str, dataset: str, downstream: str, **settings: Any) -> Pretraining:
+    """An encoder pre-trained on a dataset; a random one has the shape that is scored."""
+    return Pretraining(method, downstream if method == "random" else dataset, **settings)
+
+
 @dataclass(frozen=True)
 class Cell:
     """One number of the paper, or one of ours beside it: an encoder scored somewhere.

@@ -23,11 +23,16 @@ from clocs.experiments.cells import Cell, CellTask, Pretraining
 from clocs.experiments.grid import grid
 from clocs.experiments.paired import compare_cells, splits_ahead, stronger, untrained_beside
 from clocs.experiments.results import Results
+from clocs.experiments.tables import signed
 from clocs.files import PUBLIC, write_atomic
 
 FILE = "comparisons.json"
 FAMILY = "best of CMSC, CMLC and CMSMLC"
 _UNTRAINED = "stronger untrained"
+_IN_WORDS = {
+    _UNTRAINED: f"the {_UNTRAINED} encoder",
+    paper.METHOD_TITLES["supervised"]: "supervised pre-training",
+}
 _RIVALS = ("mtssl", "byol", "simclr", "supervised", "untrained")
 _COLUMNS: tuple[tuple[CellTask, str, str], ...] = (
     *(("linear", dataset, dataset) for dataset in paper.PRETRAIN),
@@ -140,7 +145,10 @@ def surviving(results: Results, *, every: bool = False) -> Survivors:
     rule = f"{RULE} Columns have {many} patient split{'' if splits == [1] else 's'}."
     if _leave_splits_out(made):
         rule += f" {_FEWER}"
-    rule += " In how many columns a method is above or below (the others cannot be told apart):"
+    rule += (
+        " In how many columns each method is above or below its rival; in the others they cannot "
+        "be told apart:"
+    )
     return Survivors(rule, rivals, rows, tuple(_in_words(made)))
 
 
@@ -163,9 +171,9 @@ def write_comparisons(results: Results, out: Path) -> None:
         ]
         for one in (one for one in made if one.method == method):
             c = one.comparison
-            low, high = (_signed(end) for end in c.ci95)
+            low, high = (signed(end) for end in c.ci95)
             lines.append(
-                f"| {one.rival} | {one.column} | {_signed(c.difference)} | {low} … {high} | "
+                f"| {one.rival} | {one.column} | {signed(c.difference)} | {low} … {high} | "
                 f"{c.p:.3f} | {c.p_holm:.3f} | {c.splits} × {c.seeds} | "
                 f"{one.ahead[0]} of {one.ahead[1]} | {c.verdict} |"
             )
@@ -223,18 +231,18 @@ def _counts(made: Sequence[Contest], method: str, rival: str) -> str:
         one.comparison.verdict for one in made if (one.method, one.rival) == (method, rival)
     ]
     known = [
-        f"{verdicts.count(verdict)} {verdict}"
+        f"{verdict} in {verdicts.count(verdict)}"
         for verdict in ("above", "below")
         if verdict in verdicts
     ]
-    return f"{', '.join(known) or 'none'} of {len(verdicts)}" if verdicts else "–"
+    return f"{', '.join(known) or 'neither in any'} of {len(verdicts)}" if verdicts else "–"
 
 
 def _in_words(made: Sequence[Contest]) -> Iterator[str]:
     """Where the best of the family is above or below each rival by more than chance."""
     own = [one for one in made if one.method == FAMILY]
     for rival in dict.fromkeys(one.rival for one in own):
-        title = rival if rival != _UNTRAINED else f"the {rival} encoder"
+        title = _IN_WORDS.get(rival, rival)
         places = {
             verdict: [one for one in own if (one.rival, one.comparison.verdict) == (rival, verdict)]
             for verdict in ("above", "below")
@@ -262,7 +270,3 @@ def _and(names: Sequence[str]) -> str:
 
 def _capital(text: str) -> str:
     return text[0].upper() + text[1:]
-
-
-def _signed(value: float) -> str:
-    return f"{value:+.3f}".replace("-", "−")

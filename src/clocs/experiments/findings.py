@@ -8,6 +8,7 @@ from statistics import fmean
 
 from clocs.experiments import paper
 from clocs.experiments.additions import better_schedule
+from clocs.experiments.cells import encoder_for
 from clocs.experiments.claims import Claim
 from clocs.experiments.grid import Cell, CellTask, Pretraining, paper_values
 from clocs.experiments.results import Results, Value, papers
@@ -34,9 +35,8 @@ class Column:
 
     def cell(self, method: str) -> Cell:
         linear = self.pretrain == self.downstream
-        source = self.downstream if method == "random" else self.pretrain
         task: CellTask = "linear" if linear else "finetune"
-        return Cell(Pretraining(method, source), self.downstream, task)
+        return Cell(encoder_for(method, self.pretrain, self.downstream), self.downstream, task)
 
 
 LINEAR = tuple(Column(dataset, dataset) for dataset in paper.PRETRAIN)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from clocs.experiments import paper
 from clocs.experiments.additions import CHOSEN_SCHEDULES, SPLIT_SEEDS, on_split
+from clocs.experiments.cells import encoder_for
 from clocs.experiments.grid import (
     CHAINS,
     Cell,
@@ -84,9 +85,8 @@ def score_table(
     """Methods by dataset: pre-trained and scored on the same, or fine-tuned on another."""
 
     def at(method: str, dataset: str, downstream: str) -> Cell:
-        source = downstream if method == "random" else dataset
-        encoder = Pretraining(method, source, leads, embedding_dim)
-        return Cell(encoder, downstream, task, fraction)
+        shape = {"leads": leads, "embedding_dim": embedding_dim}
+        return Cell(encoder_for(method, dataset, downstream, **shape), downstream, task, fraction)
 
     pairs, groups, columns = _TRANSFER if task == "finetune" else _LINEAR
     rows = [(label, [at(method, *pair) for pair in pairs]) for method, label in _METHODS]
@@ -173,9 +173,8 @@ def _split_table(results: Results, task: CellTask, over: str, layout: _Layout) -
     cells = set(grid("table-2" if task == "finetune" else "table-1")) | set(grid("byol-fixed"))
 
     def at(method: str, dataset: str, downstream: str, schedules: Mapping[str, int]) -> Cell:
-        source = downstream if method == "random" else dataset
-        encoder = Pretraining(method, source, epochs=schedules.get(dataset))
-        return Cell(encoder, downstream, task)
+        epochs = schedules.get(dataset)
+        return Cell(encoder_for(method, dataset, downstream, epochs=epochs), downstream, task)
 
     rows: list[tuple[str, list[Cell]]] = []
     for method, label in _METHODS:
