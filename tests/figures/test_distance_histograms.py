@@ -19,9 +19,13 @@ def test_distances_are_densities_over_shared_bins_with_their_means_marked() -> N
 
 
 def test_several_methods_are_drawn_side_by_side() -> None:
-    pairs = {name: (np.arange(1.0, 9.0), np.arange(4.0, 30.0)) for name in ("CMSC", "CMLC", "BYOL")}
+    most = {"CMSC": 30.0, "CMLC": 9.0, "BYOL": 40.0}
+    pairs = {name: (np.arange(1.0, 9.0), np.arange(4.0, end)) for name, end in most.items()}
     figure = distance_histograms(pairs, title="Distances")
     assert [axes.get_title() for axes in figure.axes] == ["CMSC", "CMLC", "BYOL"]
+    for axes in figure.axes:  # all of each, on the same axes
+        assert axes.get_xlim()[0] == 0 and 39 < axes.get_xlim()[1] < 45
+        assert axes.get_ylim() == figure.axes[0].get_ylim()
 
 
 def test_missing_distances_are_refused() -> None:

@@ -21,15 +21,14 @@ def distance_histograms(
     """Draw distances within and between patients, as in the paper's figure 6.
 
     Args:
-        panels: Side by side; each panel's name, and its distances between embeddings of one patient
-            and of different patients.
+        panels: Side by side, with the same axes; each panel's name, and its distances between
+            embeddings of one patient and of different patients.
         title: Above the figure.
         metric: The name of the distance, for the axis.
     """
     figure = new_figure(max(4.5, 3.4 * len(panels)), 3.2)
-    for axes, (name, pair) in zip(
-        figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
-    ):
+    grid = figure.subplots(1, len(panels), squeeze=False, sharex=True, sharey=True)
+    for axes, (name, pair) in zip(grid[0], panels.items(), strict=True):
         hide_frame(axes)
         both = [np.asarray(values, float).ravel() for values in pair]
         if not all(values.size and np.isfinite(values).all() for values in both):
@@ -43,10 +42,10 @@ def distance_histograms(
             axes.axvline(
                 mean, 0, 0.8, color=colour, linewidth=1.6, linestyle=(0, (4, 2)), label=label
             )  # not under the legend
-        axes.set(xlabel=f"{metric} distance", title=name, xlim=(0, None))
+        axes.set(xlabel=f"{metric} distance", title=name)
         axes.legend(loc="upper right", framealpha=1, edgecolor="none", fontsize=8)
         axes.margins(y=0.28)  # space for the legend above the bars
-    figure.axes[0].set_ylabel("density")
+    figure.axes[0].set(ylabel="density", xlim=(0, None))
     if title:
         figure.suptitle(title, fontsize=11)
     return figure
