@@ -9,6 +9,7 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
@@ -41,6 +42,18 @@ def test_a_run_is_claimed_once_and_done_once(tmp_path: Path) -> None:
         finish(mine, "a")
     with other.claim("a", "b") as rest:
         assert rest == ("b",)  # a is done; b was let go unfinished
+
+
+def test_a_new_file_that_another_process_is_making_is_waited_for(tmp_path: Path) -> None:
+    other = sqlite3.connect(tmp_path / FILE, isolation_level=None, check_same_thread=False)
+    with closing(other):
+        other.execute("BEGIN IMMEDIATE")  # SQLite refuses another journal now, without waiting
+        release = Timer(0.3, other.execute, ["COMMIT"])
+        release.start()
+        with closing(open_ledger(tmp_path)) as ledger:
+            release.join()
+            ledger.add("a", "pretrain", {}, 5)
+            assert list(ledger.runs()) == ["a"]
 
 
 def test_adding_a_run_again_changes_nothing(tmp_path: Path) -> None:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from itertools import count
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from clocs.cli.main import root_command
-from clocs.errors import SettingError
+from clocs.errors import SettingError, TrainingError
 from clocs.experiments.__main__ import main
 from clocs.experiments.dry_run import estimate
 from clocs.experiments.grid import Pretraining, grid
 from clocs.experiments.ledger import Ledger
 from clocs.experiments.pricing import Rates, Task, wall_seconds
+from clocs.experiments.reproduce import reproduce
 from clocs.experiments.steps import PAPER
 
 # what a machine with torch, numpy, scipy and safetensors alone does not have
@@ -188,3 +191,23 @@ def test_threads_share_a_grid_and_do_each_run_once(
         if run.kind != "pretrain":
             assert run.result is not None
             assert run.result["auc"] == pytest.approx((both[1][name].result or {})["auc"])
+
+
+def test_a_thread_that_fails_stops_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order, stopped = count(), []
+
+    class Stand:
+        def __init__(self, *_: object, stop: Event, **__: object) -> None:
+            self.number, self.stop = next(order), stop
+
+        def work(self, _: object) -> None:
+            if self.number == 2:
+                raise TrainingError("the disk is full")
+            stopped.append(self.stop.wait(60))
+
+    monkeypatch.setattr("clocs.experiments.reproduce.Runner", Stand)
+    with pytest.raises(TrainingError, match="the disk is full"):
+        reproduce("table-1", out=tmp_path, dataset="synthetic", device="cpu", parallel=3)
+    assert stopped == [True, True]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from threading import Event
@@ -96,7 +96,8 @@ def reproduce(
     with ThreadPoolExecutor(parallel) as pool:
         workers = [pool.submit(work) for _ in range(parallel)]
         try:
-            return [worker.result() for worker in workers][-1]
+            wait(workers, return_when=FIRST_EXCEPTION)
+            return [worker.result() for worker in workers if worker.done()][-1]
         finally:
             stop.set()  # interrupted, or one of them failed: the others put back their work
 
