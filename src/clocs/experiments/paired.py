@@ -10,7 +10,7 @@ import numpy as np
 from clocs.evaluation.bootstrap import interval
 from clocs.evaluation.comparison import Comparison, Sampled, correct, paired
 from clocs.evaluation.resampling import mean_weights
-from clocs.experiments.additions import SPLIT_SEEDS, on_split
+from clocs.experiments.additions import SPLIT_SEEDS, on_split, strongest
 from clocs.experiments.cells import Cell, Pretraining
 from clocs.experiments.draws import Draws
 from clocs.experiments.results import Results
@@ -67,13 +67,8 @@ def untrained_beside(cell: Cell) -> list[Cell]:
 
 
 def stronger(results: Results, cells: Iterable[Cell]) -> Cell | None:
-    """The cell with the highest test AUC, of those that have draws."""
-    known = [
-        (value.mean, number, cell)
-        for number, cell in enumerate(cells)
-        if _draws(results, cell) is not None and (value := results.ours(cell)) is not None
-    ]
-    return max(known)[2] if known else None
+    """The strongest of the cells that have draws."""
+    return strongest(results, [cell for cell in cells if _draws(results, cell) is not None])
 
 
 def above_untrained(results: Results, row: Sequence[Cell]) -> dict[Cell, bool]:
