@@ -39,6 +39,14 @@ class Claim:
     holds: bool | None  # whether our runs agree with the claim; None if they do not suffice
 
 
+DISTINGUISHABLE = (
+    "Distinguishable: above by the paired test over seeds, patients and patient splits. Where a "
+    "claim takes the best of several methods on test patients, p is multiplied by their number; "
+    "Holm's correction covers the claim's comparisons of one E and F. This is stricter than the "
+    "comparisons of tables 1 and 2, where the method is chosen on validation patients."
+)
+
+
 class _Ours(float):
     """An AUC of ours that knows where it comes from, so that two can be tested."""
 

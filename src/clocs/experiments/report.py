@@ -17,7 +17,7 @@ from statistics import fmean
 from typing import Any
 
 from clocs.experiments import addition_sections, paper, report_figures, tables
-from clocs.experiments.claims import Claim, claims
+from clocs.experiments.claims import DISTINGUISHABLE, Claim, claims
 from clocs.experiments.comparisons import surviving, write_comparisons
 from clocs.experiments.coverage import COVERAGE, coverage, sentences
 from clocs.experiments.exports import open_results, write_exports
@@ -117,6 +117,7 @@ def report(
         summary=_summary(results, counts),
         sections=sections,
         claims=found,
+        distinguishable=DISTINGUISHABLE,
         signed=signed,
         facts=_facts(results),
         failures=[run for run in results.runs.values() if run.state == "failed"],
@@ -293,6 +294,8 @@ _LEGEND = (
 def _claims_markdown(found: Sequence[Claim]) -> str:
     lines = [
         "# The paper's claims",
+        "",
+        DISTINGUISHABLE,
         "",
         "| claim | paper's text | paper's tables, recounted | ours |",
         "| --- | --- | --- | --- |",
