@@ -45,10 +45,10 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def once_free(act: Callable[[], T]) -> T:
-    """`act()`, tried again while the process of a lost worker, still ending, holds the folder.
+    """`act()`, tried again while another process, perhaps of a lost worker, is in the way.
 
     Raises:
-        BusyError: It is still held after five minutes.
+        BusyError: It still is after five minutes.
     """
     give_up = time.monotonic() + _ENDING
     while True:

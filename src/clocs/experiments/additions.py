@@ -37,6 +37,12 @@ def on_split(cell: Cell, seed: int) -> Cell:
     return replace(cell, pretraining=own, split_seed=seed)
 
 
+def on_every_split(cell: Cell) -> dict[int, Cell]:
+    """The cell by patient split; one that is not on the first stays alone."""
+    others = [] if cell.split_seed else SPLIT_SEEDS
+    return {cell.split_seed: cell} | {seed: on_split(cell, seed) for seed in others}
+
+
 def byol_fixed() -> list[Cell]:
     """BYOL after each schedule, linear on its own dataset and fine-tuned on the others.
 
@@ -153,10 +159,9 @@ def strongest(results: HasResults, cells: Iterable[Cell]) -> Cell | None:
     """
     by_split: dict[Cell, dict[int, float]] = {}
     for cell in cells:
-        seeds = (0, *SPLIT_SEEDS) if not cell.split_seed else (cell.split_seed,)
-        found = {seed: results.result(on_split(cell, seed) if seed else cell) for seed in seeds}
+        found = {seed: results.result(own) for seed, own in on_every_split(cell).items()}
         means = {seed: float(one["auc_mean"]) for seed, one in found.items() if one}
-        if seeds[0] in means:
+        if cell.split_seed in means:
             by_split[cell] = means
     if not by_split:
         return None

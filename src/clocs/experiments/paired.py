@@ -10,7 +10,7 @@ import numpy as np
 from clocs.evaluation.bootstrap import interval
 from clocs.evaluation.comparison import Comparison, Sampled, correct, paired
 from clocs.evaluation.resampling import mean_weights
-from clocs.experiments.additions import SPLIT_SEEDS, on_split, strongest
+from clocs.experiments.additions import on_every_split, strongest
 from clocs.experiments.cells import Cell, Pretraining
 from clocs.experiments.draws import Draws
 from clocs.experiments.results import Results
@@ -105,8 +105,7 @@ def interval_over_splits(
 
 def _splits(results: Results, cell: Cell) -> list[tuple[int, Cell]]:
     """The patient splits on which a cell has draws; only its own where that is not the first."""
-    seeds = (0, *SPLIT_SEEDS) if not cell.split_seed else (cell.split_seed,)
-    cells = [(seed, on_split(cell, seed) if seed else cell) for seed in seeds]
+    cells = on_every_split(cell).items()
     return [(seed, own) for seed, own in cells if _draws(results, own) is not None]
 
 

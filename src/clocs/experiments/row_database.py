@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
@@ -19,8 +18,8 @@ from typing import Any
 
 from clocs.errors import BusyError, ClocsError, SettingError, StoreError
 from clocs.files import file_error
+from clocs.locks import once_free
 
-_WAIT = 60.0  # seconds, for another process to end its transaction
 VERSION = 2  # 0 has no digests, 1 no table of draws
 
 
@@ -46,12 +45,13 @@ class RowDatabase:
         self.path = path
         self._columns = {table: tuple(columns) for table, columns in tables.items()}
         try:
-            self._db = sqlite3.connect(path, timeout=_WAIT, isolation_level=None)
+            self._db = sqlite3.connect(path, timeout=60, isolation_level=None)
         except sqlite3.Error as error:
             raise self._problem(error) from error
         try:
             self._db.create_function("digest_of", -1, _digest, deterministic=True)
-            self._write_ahead()
+            # of a new file that another is writing, SQLite refuses this without waiting
+            once_free(lambda: self.execute("PRAGMA journal_mode=WAL"))
             self.execute("PRAGMA synchronous=FULL")  # a run takes seconds; its row can take 10 ms
             with self._transaction():
                 self._check(tables)
@@ -133,18 +133,6 @@ class RowDatabase:
             raise self.damaged(verdict)
         if self.execute("SELECT total FROM seal") != [(self._total(),)]:
             raise self.damaged("a row is missing, or one too many")
-
-    def _write_ahead(self) -> None:
-        """Change the journal of a new file; where others do so too, SQLite refuses at once."""
-        end = time.monotonic() + _WAIT
-        while True:
-            try:
-                self.execute("PRAGMA journal_mode=WAL")
-                return
-            except BusyError:
-                if time.monotonic() > end:
-                    raise
-                time.sleep(0.01)
 
     def _total(self) -> str:
         found = [self.execute(f"SELECT digest FROM {table}") for table in self._columns]
