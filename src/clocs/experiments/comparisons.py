@@ -18,7 +18,7 @@ from typing import Any
 
 from clocs.evaluation.comparison import Comparison, correct
 from clocs.experiments import paper
-from clocs.experiments.additions import chosen_schedule
+from clocs.experiments.additions import better_schedule
 from clocs.experiments.cells import Cell, CellTask, Pretraining
 from clocs.experiments.grid import grid
 from clocs.experiments.paired import compare_cells, splits_ahead, stronger, untrained_beside
@@ -194,20 +194,17 @@ def _pair(
     return None if own is None or other is None else (own, other)
 
 
-def _cell(method: str, column: tuple[CellTask, str, str], epochs: int | None = None) -> Cell:
+def _cell(method: str, column: tuple[CellTask, str, str]) -> Cell:
     task, dataset, downstream = column
-    return Cell(Pretraining(method, dataset, epochs=epochs), downstream, task)
+    return Cell(Pretraining(method, dataset), downstream, task)
 
 
 def _rival(results: Results, rival: str, column: tuple[CellTask, str, str]) -> Cell | None:
     if rival == "untrained":
         return stronger(results, untrained_beside(_cell("cmsc", column)))
-    if rival != "byol":
-        own = _cell(rival, column)
-        return own if own in grid("table-1" if column[0] == "linear" else "table-2") else None
-    epochs = chosen_schedule(results, column[1])
-    forms = [_cell("byol", column)] + ([_cell("byol", column, epochs)] if epochs else [])
-    return stronger(results, forms)
+    own = _cell(rival, column)
+    known = own in grid("table-1" if column[0] == "linear" else "table-2")
+    return better_schedule(results, own) if known else None
 
 
 def _best_on_validation(results: Results, column: tuple[CellTask, str, str]) -> Cell | None:
@@ -235,7 +232,7 @@ def _counts(made: Sequence[Contest], method: str, rival: str) -> str:
         for verdict in ("above", "below")
         if verdict in verdicts
     ]
-    return f"{', '.join(known) or 'neither in any'} of {len(verdicts)}" if verdicts else "–"
+    return f"{', '.join(known) or 'in none'} of {len(verdicts)}" if verdicts else "–"
 
 
 def _in_words(made: Sequence[Contest]) -> Iterator[str]:
