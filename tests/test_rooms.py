@@ -15,7 +15,7 @@ ORDER = (
     *("web", "service", "explorer", "clocs", "cli", "__main__"),
 )
 MOST_ROOT_MODULES = 14
-MOST_LINES = 350
+MOST_LINES = 600
 
 
 @cache
