@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from clocs.datasets.downloads.download import download
     from clocs.errors import ClocsError
     from clocs.evaluation.evaluate import evaluate, evaluate_many
+    from clocs.evaluation.validation_score import validation_auc
     from clocs.experiments.report import report
     from clocs.experiments.reproduce import reproduce
-    from clocs.experiments.sweep.sweep import sweep
     from clocs.explorer.run import explore
     from clocs.formats.read import read
     from clocs.frames.frames import Frames
@@ -57,6 +57,7 @@ _WHERE = {
     "finetune": ("clocs.models.finetune", "finetune"),
     "evaluate": ("clocs.evaluation.evaluate", "evaluate"),
     "export": ("clocs.models.export", "export"),
+    "validation_auc": ("clocs.evaluation.validation_score", "validation_auc"),
     "explore": ("clocs.explorer.run", "explore"),
     "predict": ("clocs.models.predict", "predict"),
     "patient_distances": ("clocs.patients.distances", "patient_distances"),
@@ -66,7 +67,6 @@ _WHERE = {
     "similar": ("clocs.patients.similar", "similar"),
     "evaluate_many": ("clocs.evaluation.evaluate", "evaluate_many"),
     "reproduce": ("clocs.experiments.reproduce", "reproduce"),
-    "sweep": ("clocs.experiments.sweep.sweep", "sweep"),
     "report": ("clocs.experiments.report", "report"),
     "torch_dataset": ("clocs.models.frame_dataset", "torch_dataset"),
     "huggingface_dataset": ("clocs.models.huggingface", "huggingface_dataset"),
@@ -117,8 +117,8 @@ __all__ = [
     "retrieval",
     "serve",
     "similar",
-    "sweep",
     "torch_dataset",
+    "validation_auc",
 ]
 
 

@@ -8,7 +8,7 @@ import pytest
 from clocs import Checkpoint, Frames
 from clocs.errors import SettingError
 from clocs.evaluation.groups import score_groups
-from clocs.evaluation.validation_score import validation_auc, validation_loss
+from clocs.evaluation.validation_score import score_frames
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain_frames import untrained
 
@@ -21,7 +21,7 @@ def seeds(small_frames: Frames) -> list[Checkpoint]:
 def test_the_auc_is_that_of_an_evaluation_on_the_same_validation_patients(
     seeds: list[Checkpoint], small_frames: Frames
 ) -> None:
-    found = validation_auc(seeds, small_frames)
+    found = score_frames(seeds, small_frames)
     (whole,) = score_groups(
         [seeds], small_frames, protocol="linear-converged", per="recording", resamples=0
     )
@@ -39,7 +39,7 @@ def test_whatever_test_patients_have_the_score_is_the_same(
         signals[start : start + small_frames.spec.samples] = 0
     target[test] = np.roll(target[test], 1, axis=1)
     other = replace(small_frames, signals=signals, target=target)
-    assert validation_auc(seeds, other) == validation_auc(seeds, small_frames)
+    assert score_frames(seeds, other) == score_frames(seeds, small_frames)
 
 
 def test_validation_patients_of_one_class_have_no_auc(
@@ -48,18 +48,4 @@ def test_validation_patients_of_one_class_have_no_auc(
     target = small_frames.target.copy()
     target[small_frames.split == 1] = np.eye(target.shape[1], dtype=np.uint8)[0]
     with pytest.raises(SettingError, match="all of one class"):
-        validation_auc(seeds, replace(small_frames, target=target))
-
-
-def test_the_interval_of_a_loss_is_students_over_seeds(seeds: list[Checkpoint]) -> None:
-    def trained(loss: float, seed: int) -> Checkpoint:
-        card = replace(seeds[0].card, metrics={"validation_loss": loss}, seed=seed)
-        return replace(seeds[0], card=card)
-
-    found = validation_loss([trained(loss, seed) for seed, loss in enumerate((1.0, 1.2, 1.4))])
-    assert found.mean == pytest.approx(1.2)
-    half = 4.303 * 0.2 / np.sqrt(3)  # the quantile of t with two degrees of freedom
-    assert found.ci95 == pytest.approx([1.2 - half, 1.2 + half], rel=0.15)
-    assert validation_loss([trained(1.0, 0)]).ci95 is None
-    with pytest.raises(SettingError, match="random-bn has no validation loss"):
-        validation_loss(seeds)
+        score_frames(seeds, replace(small_frames, target=target))

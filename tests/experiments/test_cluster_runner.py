@@ -1,4 +1,4 @@
-"""A grid and a sweep on a Ray cluster of two nodes, both on this machine; one of them is killed."""
+"""A grid on a Ray cluster of two nodes, both on this machine; one of them is killed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Thread
@@ -16,8 +15,6 @@ from typing import Any
 import psutil
 import pytest
 
-import clocs
-from clocs import Store
 from clocs.errors import SettingError
 from clocs.experiments import cluster_runner
 from clocs.experiments.attempts import Attempt, Files, Site, score_on_node
@@ -27,11 +24,7 @@ from clocs.experiments.ledger import open_ledger
 from clocs.experiments.reproduce import reproduce
 from clocs.experiments.runner import GridProgress
 from clocs.experiments.steps import SIMULATED
-from clocs.experiments.sweep import sweep
-from clocs.experiments.sweep.record import Trial
-from clocs.experiments.sweep.trial_run import TrialRun
 from clocs.ray_cluster import ClusterError, Needs, Tasks, connect, nodes, run_all
-from clocs.training.loop import Epoch
 from ray_nodes import start_head
 
 ray = pytest.importorskip("ray", reason="ray is not installed")
@@ -206,44 +199,6 @@ def test_an_interrupted_driver_and_a_killed_node_cost_no_result_and_change_none(
     assert {path.name for path in markers.iterdir()} == {lost, cluster.head_node.node_id}
     GRID(out=tmp_path / "here", device="cpu", members=1)
     assert scores(tmp_path / "cluster") == scores(tmp_path / "here")
-
-
-def test_a_trial_on_a_killed_node_goes_on_elsewhere_from_its_saved_state(
-    cluster: Any, small_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    victim = second_node(cluster)
-    lost, head, markers = victim.node_id, cluster.head_node.node_id, tmp_path / "markers"
-    markers.mkdir()
-
-    class NotedRun(TrialRun):
-        """Notes each epoch; on one node the second never ends."""
-
-        def __call__(self, trial: Trial) -> Trial:
-            here = ray.get_runtime_context().get_node_id()
-
-            def note(epoch: Epoch) -> None:
-                (markers / f"{here} {trial.name} {epoch.number}").touch()
-                if epoch.number == 2:
-                    (markers / here).touch()
-                    while here == lost or not (markers / lost).exists():
-                        time.sleep(0.05)
-
-            return TrialRun.__call__(replace(self, more={**self.more, "on_epoch": note}), trial)
-
-    grid = partial(clocs.sweep, small_store, vary={"lr": [1e-4, 1e-2]}, epochs=2, save_every=0)
-    grid = partial(grid, embedding_dim=8, batch_size=64, device="cpu")
-    here = grid(out=tmp_path / "here")
-    monkeypatch.setattr(sweep, "TrialRun", NotedRun)
-    killer = killed_once(cluster, victim, markers / lost)
-    found = grid(out=tmp_path / "cluster", ray=cluster.address)
-    killer.join()
-    (again,) = (one.name.split()[1] for one in markers.glob(f"{lost} * 2"))
-    assert {one.name for one in markers.glob(f"* {again} *")} == {
-        *(f"{lost} {again} 1", f"{lost} {again} 2", f"{head} {again} 2")
-    }
-    assert [(one.name, one.per_seed) for one in found.trials] == [
-        (one.name, one.per_seed) for one in here.trials
-    ]
 
 
 def test_a_node_that_sees_other_data_is_refused() -> None:

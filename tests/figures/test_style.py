@@ -18,7 +18,7 @@ from clocs.figures.style import FigureStyle
 from clocs.recording import Recording
 
 DRAWING = ("show views", "show similarity", "show perturbations", "distances", "explain",
-           "evaluate", "sweep")  # fmt: skip
+           "evaluate")  # fmt: skip
 
 
 def pixels(path: Path) -> tuple[int, int]:

@@ -31,7 +31,6 @@ from clocs.cli import (
     serve,
     shipped,
     show,
-    sweep,
 )
 from clocs.cli.console import accept_all_characters, err, out
 from clocs.cli.messages import in_one_sentence, running_command, show_warning
@@ -39,7 +38,7 @@ from clocs.cli.messages import in_one_sentence, running_command, show_warning
 # What the help lists together, in the order in which one does it.
 PANELS = {
     "Data": ("data", "prepare", "info", "frames"),
-    "Learning without labels": ("pretrain", "sweep", "show"),
+    "Learning without labels": ("pretrain", "show"),
     "Scores": ("evaluate", "reproduce", "report"),
     "Models": ("models", "finetune", "predict", "explain", "export", "serve"),
     "Patients": ("embed", "index", "similar", "distances", "retrieval", "explore"),
@@ -73,7 +72,6 @@ app.command(epilog=prepare.EXAMPLE)(prepare.command())
 app.add_typer(data.app)
 app.command(epilog=info.EXAMPLE)(info.info)
 app.command(epilog=pretrain.EXAMPLE)(pretrain.command())
-app.command(epilog=sweep.EXAMPLE)(sweep.command())
 app.add_typer(show.app)
 app.add_typer(patients.app)
 app.command(epilog=evaluate.EXAMPLE)(evaluate.command())

@@ -21,7 +21,7 @@ from clocs.files import file_error
 INTERRUPTED = 130
 _AFTER_INTERRUPTION = {
     **dict.fromkeys(
-        ("prepare", "download", "reproduce", "sweep", "demo", "explore"),
+        ("prepare", "download", "reproduce", "demo", "explore"),
         "what is done is kept; run the same command again to continue",
     ),
     # These write several files, each whole or not at all.

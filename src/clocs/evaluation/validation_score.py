@@ -1,4 +1,4 @@
-"""Scores of encoders on validation patients, by which trainings are chosen.
+"""The score of an encoder on validation patients, by which settings are chosen.
 
 The classifier learns from training patients. Only rows of these two parts are ever taken: test
 patients play no part.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -15,16 +17,20 @@ from numpy.typing import NDArray
 
 from clocs.errors import SettingError
 from clocs.evaluation import metrics
-from clocs.evaluation.bootstrap import interval, macro_auc_draws
+from clocs.evaluation.bootstrap import macro_auc_draws
+from clocs.evaluation.evaluate import frames_for
 from clocs.evaluation.labelled_rows import LabelledPart, rows_with_label
 from clocs.evaluation.logistic import fit_members
 from clocs.evaluation.protocol_data import ProtocolInput
-from clocs.evaluation.resampling import Resampling, mean_weights
+from clocs.evaluation.resampling import Resampling
 from clocs.evaluation.scores import clipped_interval
+from clocs.frames.folds import split_of
 from clocs.frames.frames import Frames
 from clocs.frames.splits import PARTS
+from clocs.store.store import Store, as_store
 from clocs.training import leak_guard
-from clocs.training.checkpoint import Checkpoint
+from clocs.training.checkpoint import Checkpoint, as_checkpoints
+from clocs.training.device import pick_device
 from clocs.training.embed import expect_mv
 from clocs.training.settings import Settings
 
@@ -45,21 +51,43 @@ class ValidationScore:
 
 
 def validation_auc(
-    checkpoints: Sequence[Checkpoint], frames: Frames, *, device: torch.device | str = "cpu"
+    checkpoint: Checkpoint | Sequence[Checkpoint] | Path | str,
+    store: Store | Path | str,
+    *,
+    split: Literal["hash", "folds"] | None = None,
+    test_folds: Sequence[str] | None = None,
+    validation_folds: Sequence[str] | None = None,
+    split_seed: int = 0,
+    device: str | None = None,
 ) -> ValidationScore:
-    """The macro AUC per recording of a logistic regression on frozen embeddings.
+    """Score encoders on the validation patients of a labelled store, to choose settings by.
 
-    It is solved to convergence on all labelled recordings of training patients; its L2 penalty has
-    the lowest loss on the validation patients. The interval is over seeds and these patients.
+    The score is the macro AUC per recording of a logistic regression on frozen embeddings. It is
+    solved to convergence on all labelled recordings of training patients; its L2 penalty has the
+    lowest loss on the validation patients. The interval is over seeds and these patients.
 
     Args:
-        checkpoints: The seeds of one training.
-        frames: Labelled frames as the encoders see them.
-        device: Where to compute.
+        checkpoint: One, several of one method, a file, or a folder (all its seeds).
+        store: Labelled recordings.
+        split: As for `clocs.evaluate`, like the next three.
+        test_folds: The folds to test on later.
+        validation_folds: The folds to score on.
+        split_seed: Random seed for the patient split.
+        device: 'cpu', 'cuda' …; the best one by default.
 
     Raises:
         LeakError: An encoder has seen a test patient, so that it could not be tested later.
     """
+    checkpoints = as_checkpoints(checkpoint)
+    by = split_of(split, test_folds, validation_folds)
+    frames = frames_for([checkpoints], as_store(store), split=by, split_seed=split_seed)
+    return score_frames(checkpoints, frames, device=pick_device(device))
+
+
+def score_frames(
+    checkpoints: Sequence[Checkpoint], frames: Frames, *, device: torch.device | str = "cpu"
+) -> ValidationScore:
+    """`validation_auc` of the seeds of one training, on frames as the encoders see them."""
     for checkpoint in checkpoints:
         leak_guard.check_no_leak(checkpoint, frames)
     expect_mv(checkpoints, frames)
@@ -88,7 +116,7 @@ def validation_auc(
     if np.isnan(each).any():
         raise SettingError(
             f"the validation recordings of {frames.dataset} are all of one class, so there is no "
-            "AUC; choose another `split_seed`, or `score=loss`"
+            "AUC; choose another `split_seed`"
         )
     names, patient = np.unique(frames.patient[validation.frame], return_inverse=True)
     plan = Resampling.of(
@@ -99,15 +127,3 @@ def validation_auc(
     )
     draws = macro_auc_draws(scores, validation.targets, patient, plan)
     return ValidationScore(each, clipped_interval(draws))
-
-
-def validation_loss(checkpoints: Sequence[Checkpoint]) -> ValidationScore:
-    """The lowest loss of each seed on validation patients, and Student's interval over seeds."""
-    cards = [checkpoint.card for checkpoint in checkpoints]
-    each = [card.metrics["validation_loss"] for card in cards]
-    if None in each:
-        raise SettingError(f"{cards[0].method} has no validation loss; choose `score=auc`")
-    if len(each) < 2:
-        return ValidationScore(each, None)
-    weights = mean_weights("seed", [card.seed for card in cards], RESAMPLES)
-    return ValidationScore(each, interval((weights * np.array(each)[:, None]).sum(axis=0)))

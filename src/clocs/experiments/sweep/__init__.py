@@ -1,1 +1,0 @@
-"""Many pre-trainings that differ in some options, scored on validation patients."""
