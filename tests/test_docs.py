@@ -84,7 +84,8 @@ def test_commands_in_running_text_exist_with_their_options() -> None:
 def test_every_script_in_the_docs_exists_with_its_options(words: list[str]) -> None:
     script = words[0]
     if script == "-m":
-        module = f"src/{words[1].replace('.', '/')}"
+        module = words[1].replace(".", "/")
+        module = module if module.startswith("research/") else f"src/{module}"
         script = f"{module}.py" if (ROOT / f"{module}.py").is_file() else f"{module}/__main__.py"
     source = (ROOT / script).read_text(encoding="utf-8")
     for word in words[1:]:

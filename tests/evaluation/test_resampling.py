@@ -10,10 +10,10 @@ from scipy.stats import t as student
 import clocs
 from clocs.errors import SettingError
 from clocs.evaluation import resampling, score_groups
-from clocs.evaluation.label_mapping import other_hospital
-from clocs.evaluation.noise_scores import noise_robustness
 from clocs.evaluation.resampling import Resampling, mean_weights, patient_weights
 from clocs.frames.frames import Frames
+from research.analyses.label_mapping import other_hospital
+from research.analyses.noise_scores import noise_robustness
 
 NAMES = [f"p{number}" for number in range(50)]
 

@@ -17,7 +17,19 @@ import torch
 from numpy.typing import NDArray
 
 from clocs.evaluation import metrics
-from clocs.evaluation.frame_vectors import (
+from clocs.evaluation.resampling import check_resamples
+from clocs.frames.frames import Frames
+from clocs.frames.splits import PARTS
+from clocs.training import leak_guard
+from clocs.training.checkpoint import Checkpoint
+from research.analyses.directions import (
+    Directions,
+    disease_directions,
+    identity_directions,
+    random_directions,
+    standardised_by,
+)
+from research.analyses.frame_vectors import (
     FrameVectors,
     about,
     auc_draws,
@@ -25,19 +37,7 @@ from clocs.evaluation.frame_vectors import (
     with_interval,
     without_copies,
 )
-from clocs.evaluation.resampling import check_resamples
-from clocs.frames.frames import Frames
-from clocs.frames.splits import PARTS
-from clocs.patients.directions import (
-    Directions,
-    disease_directions,
-    identity_directions,
-    random_directions,
-    standardised_by,
-)
-from clocs.patients.privacy import found_again, one_pair_each
-from clocs.training import leak_guard
-from clocs.training.checkpoint import Checkpoint
+from research.analyses.privacy import found_again, one_pair_each
 
 PENALTIES = tuple(10.0**k for k in range(-5, 3))  # of the mean variance of a dimension
 REMOVED = (1, 4, 16, 64, 256)

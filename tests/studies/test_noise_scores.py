@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from clocs.errors import SettingError
-from clocs.evaluation.frame_vectors import FrameVectors, embed_frames, without_copies
 from clocs.evaluation.groups import score_groups
-from clocs.evaluation.noise_scores import noise_robustness
 from clocs.frames.frames import Frames
 from clocs.training.checkpoint import Checkpoint
+from research.analyses.frame_vectors import FrameVectors, embed_frames, without_copies
+from research.analyses.noise_scores import noise_robustness
 
 
 def test_faint_noise_costs_nothing_and_loud_noise_changes_the_score(

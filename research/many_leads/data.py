@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from clocs.errors import SettingError
-from clocs.experiments.many_leads.items import DATASETS
 from clocs.experiments.simulated import simulated_datasets
 from clocs.frames.frames import Frames
 from clocs.frames.join import join
 from clocs.recording import STANDARD_LEADS, FrameSpec
+from research.many_leads.items import DATASETS
 
 _THINNED = 20  # simulated frames keep every so many-th sample
 

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from clocs.experiments.analyses.__main__ import main
-from clocs.experiments.analyses.run import ANALYSES, analyse, read_all, save
-from clocs.experiments.analyses.tables import tables
 from clocs.experiments.marked import filled
 from clocs.frames.frames import Frames
 from clocs.frames.make import make_frames
 from clocs.recording import FrameSpec
 from clocs.store.store import Store
 from clocs.training.checkpoint import Checkpoint
+from research.analyses.__main__ import main
+from research.analyses.run import ANALYSES, analyse, read_all, save
+from research.analyses.tables import tables
 from tiny_leads import many_lead_checkpoints, tiny_leads
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -84,7 +84,7 @@ def test_saved_frames_are_analysed_without_polars(
     small_frames.save(tmp_path / "frames.safetensors")
     code = (
         "import sys; sys.modules['polars'] = sys.modules['xxhash'] = None\n"
-        "from clocs.experiments.analyses.__main__ import main; sys.exit(main(sys.argv[1:]))"
+        "from research.analyses.__main__ import main; sys.exit(main(sys.argv[1:]))"
     )
     words = ["privacy", str(tmp_path / "seed-0.safetensors"), "--device", "cpu"]
     more = ["--data", str(tmp_path / "frames.safetensors"), "--out", str(tmp_path / "out")]

@@ -1,6 +1,6 @@
 """Analyses of encoders on stores or saved frames, as JSON and Markdown.
 
-Example: `python -m clocs.experiments.analyses identity RUN --data STORE --out RESULTS`. It needs
+Example: `python -m research.analyses identity RUN --data STORE --out RESULTS`. It needs
 only torch, numpy, scipy and safetensors where `--data` is a saved Frames file.
 """
 
@@ -11,16 +11,16 @@ import sys
 from pathlib import Path
 
 from clocs.errors import ClocsError
-from clocs.experiments.analyses.run import ANALYSES, analyse, load_data, read_all, save
-from clocs.experiments.analyses.tables import tables
 from clocs.experiments.marked import fill
 from clocs.training.checkpoint import load_checkpoints
+from research.analyses.run import ANALYSES, analyse, load_data, read_all, save
+from research.analyses.tables import tables
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m clocs.experiments.analyses", description=(__doc__ or "").splitlines()[0]
+        prog="python -m research.analyses", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument("name", choices=[*ANALYSES, "page"], help="page: only --fill")
     parser.add_argument("checkpoints", type=Path, nargs="*", help="files, or folders of seeds")

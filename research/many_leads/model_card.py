@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from clocs.experiments.many_leads.cells import PROTOCOLS, cell
-from clocs.experiments.many_leads.items import DATASETS, SHARES
-from clocs.experiments.many_leads.results import Row, StudyResults
 from clocs.experiments.paper import DATASET_TITLES
 from clocs.files import PUBLIC, write_atomic
 from clocs.models.model_card import model_card, table
 from clocs.training.checkpoint import STORED_AS, Checkpoint, load_checkpoint
+from research.many_leads.cells import PROTOCOLS, cell
+from research.many_leads.items import DATASETS, SHARES
+from research.many_leads.results import Row, StudyResults
 
 
 def ship(

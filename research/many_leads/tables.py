@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from clocs.experiments.many_leads.analysis_sections import (
+from clocs.experiments.paper import DATASET_TITLES
+from clocs.models.model_card import table
+from research.many_leads.analysis_sections import (
     cost,
     hospital,
     identity,
     privacy,
     trained_again,
 )
-from clocs.experiments.many_leads.cells import (
+from research.many_leads.cells import (
     LEAD_TITLES,
     PROTOCOLS,
     TITLES,
@@ -26,7 +28,7 @@ from clocs.experiments.many_leads.cells import (
     signed,
     with_conditions,
 )
-from clocs.experiments.many_leads.items import (
+from research.many_leads.items import (
     BOTH,
     DATASETS,
     LEADS,
@@ -36,9 +38,7 @@ from clocs.experiments.many_leads.items import (
     SHARES,
     WINNER,
 )
-from clocs.experiments.many_leads.results import UNTRAINED, StudyResults
-from clocs.experiments.paper import DATASET_TITLES
-from clocs.models.model_card import table
+from research.many_leads.results import UNTRAINED, StudyResults
 
 
 def parts(results: StudyResults) -> dict[str, str]:

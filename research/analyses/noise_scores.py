@@ -9,7 +9,12 @@ import numpy as np
 import torch
 
 from clocs.evaluation.bootstrap import interval
-from clocs.evaluation.frame_vectors import (
+from clocs.evaluation.noise import check_noise, kinds_at, with_noise
+from clocs.evaluation.resampling import check_resamples
+from clocs.frames.frames import Frames
+from clocs.training import leak_guard
+from clocs.training.checkpoint import Checkpoint
+from research.analyses.frame_vectors import (
     FrameVectors,
     about,
     auc_draws,
@@ -18,11 +23,6 @@ from clocs.evaluation.frame_vectors import (
     probabilities,
     with_interval,
 )
-from clocs.evaluation.noise import check_noise, kinds_at, with_noise
-from clocs.evaluation.resampling import check_resamples
-from clocs.frames.frames import Frames
-from clocs.training import leak_guard
-from clocs.training.checkpoint import Checkpoint
 
 SNR_DB = (18.0, 12.0, 6.0, 0.0)
 

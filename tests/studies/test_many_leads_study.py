@@ -13,12 +13,12 @@ import pytest
 from clocs.errors import SettingError
 from clocs.evaluation.protocols import PROTOCOLS
 from clocs.experiments.ledger import open_ledger
-from clocs.experiments.many_leads.__main__ import main
-from clocs.experiments.many_leads.data import StudyData
-from clocs.experiments.many_leads.items import STAGES, Pretraining, Scoring, items
-from clocs.experiments.many_leads.recipe import TINY, Recipe
-from clocs.experiments.many_leads.runner import chosen, run
 from clocs.pretraining.methods import METHODS
+from research.many_leads.__main__ import main
+from research.many_leads.data import StudyData
+from research.many_leads.items import STAGES, Pretraining, Scoring, items
+from research.many_leads.recipe import TINY, Recipe
+from research.many_leads.runner import chosen, run
 from tiny_leads import tiny_leads
 
 ONLY = ("linear-1/physionet2020/cmsmlc-chapman+physionet2020", "privacy/chapman/cmsmlc")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from clocs.experiments.many_leads.items import BOTH, DATASETS, METHODS, SCRATCH, WINNER
-from clocs.experiments.many_leads.results import Row, StudyResults
 from clocs.experiments.paper import DATASET_TITLES, METHOD_TITLES
+from research.many_leads.items import BOTH, DATASETS, METHODS, SCRATCH, WINNER
+from research.many_leads.results import Row, StudyResults
 
 TITLES = METHOD_TITLES | {
     "random-bn": "untrained, batch norm fitted",

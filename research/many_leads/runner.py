@@ -18,13 +18,13 @@ from clocs.errors import SettingError
 from clocs.evaluation.protocols import PROTOCOLS
 from clocs.evaluation.result import plain
 from clocs.experiments.ledger import Ledger, open_ledger, versions
-from clocs.experiments.many_leads.data import StudyData
-from clocs.experiments.many_leads.items import STAGES, Item, Pretraining, Scoring, items
-from clocs.experiments.many_leads.recipe import TINY, Recipe
-from clocs.experiments.many_leads.steps import Bench
 from clocs.experiments.runner import TimeIsOver, last_line
 from clocs.training.device import pick_device
 from clocs.training.loop import Epoch
+from research.many_leads.data import StudyData
+from research.many_leads.items import STAGES, Item, Pretraining, Scoring, items
+from research.many_leads.recipe import TINY, Recipe
+from research.many_leads.steps import Bench
 
 # seconds of an item on a GPU, where none of its kind has been measured; trainings can be stopped
 GUESSES = {"pretrain": 0.0, "linear": 8.0, "attentive": 60.0, "finetune": 90.0}

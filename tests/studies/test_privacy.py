@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from clocs.errors import LeakError, SettingError
-from clocs.evaluation.frame_vectors import FrameVectors
 from clocs.frames.frames import Frames
-from clocs.patients.privacy import found_again, privacy, query_and_gallery
 from clocs.training.checkpoint import Checkpoint
+from research.analyses.frame_vectors import FrameVectors
+from research.analyses.privacy import found_again, privacy, query_and_gallery
 
 
 def vectors(people: int = 400, noise: float = 0.0) -> tuple[np.ndarray, np.ndarray]:

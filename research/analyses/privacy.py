@@ -20,11 +20,11 @@ from torch import Tensor
 from clocs import keyed_random
 from clocs.errors import SettingError
 from clocs.evaluation.bootstrap import interval
-from clocs.evaluation.frame_vectors import FrameVectors, about, embed_frames, without_copies
 from clocs.frames.frames import Frames
-from clocs.patients.directions import identity_directions, standardised_by
 from clocs.training import leak_guard
 from clocs.training.checkpoint import Checkpoint
+from research.analyses.directions import identity_directions, standardised_by
+from research.analyses.frame_vectors import FrameVectors, about, embed_frames, without_copies
 
 SIZES = (100, 1000, 10_000)
 NEAREST = 10

@@ -19,7 +19,13 @@ from numpy.typing import NDArray
 
 from clocs.errors import SettingError
 from clocs.evaluation.bootstrap import macro_auc_draws
-from clocs.evaluation.frame_vectors import (
+from clocs.evaluation.metrics import auc
+from clocs.evaluation.resampling import Resampling, check_resamples
+from clocs.evaluation.scores import clipped_interval
+from clocs.frames.frames import Frames
+from clocs.training import leak_guard
+from clocs.training.checkpoint import Checkpoint
+from research.analyses.frame_vectors import (
     AcrossLeads,
     FrameVectors,
     about,
@@ -27,12 +33,6 @@ from clocs.evaluation.frame_vectors import (
     fit_readout,
     probabilities,
 )
-from clocs.evaluation.metrics import auc
-from clocs.evaluation.resampling import Resampling, check_resamples
-from clocs.evaluation.scores import clipped_interval
-from clocs.frames.frames import Frames
-from clocs.training import leak_guard
-from clocs.training.checkpoint import Checkpoint
 
 _NOISE = {"physionet2017": ("~",), "cardiology": ("NOISE",)}
 

@@ -15,8 +15,8 @@ from clocs.errors import SettingError
 from clocs.evaluation.bootstrap import interval
 from clocs.experiments.draws import Draws
 from clocs.experiments.ledger import Run, open_ledger
-from clocs.experiments.many_leads.items import SCRATCH, WINNER
 from clocs.files import PUBLIC, file_error, write_atomic
+from research.many_leads.items import SCRATCH, WINNER
 
 FILE = "many-leads.json"
 UNTRAINED = "random-bn"

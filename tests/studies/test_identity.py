@@ -10,15 +10,15 @@ import pytest
 from numpy.typing import NDArray
 
 from clocs.errors import SettingError
-from clocs.evaluation.frame_vectors import FrameVectors
 from clocs.frames.frames import Frames
-from clocs.patients.directions import (
+from clocs.training.checkpoint import Checkpoint
+from research.analyses.directions import (
     disease_directions,
     identity_directions,
     random_directions,
 )
-from clocs.patients.identity import identity_and_disease, identity_and_disease_of_vectors
-from clocs.training.checkpoint import Checkpoint
+from research.analyses.frame_vectors import FrameVectors
+from research.analyses.identity import identity_and_disease, identity_and_disease_of_vectors
 
 PEOPLE, DIM = 900, 12
 IDENTITY, DISEASE = slice(0, 5), slice(5, 8)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from clocs.experiments.many_leads.cells import PROTOCOLS, TITLES, analyses_of, cell, encoder_title
-from clocs.experiments.many_leads.items import DATASETS, METHODS, SCRATCH, WINNER
-from clocs.experiments.many_leads.results import UNTRAINED, StudyResults
 from clocs.experiments.paper import DATASET_TITLES
 from clocs.models.model_card import table
+from research.many_leads.cells import PROTOCOLS, TITLES, analyses_of, cell, encoder_title
+from research.many_leads.items import DATASETS, METHODS, SCRATCH, WINNER
+from research.many_leads.results import UNTRAINED, StudyResults
 
 
 def hospital(results: StudyResults) -> str:

@@ -11,11 +11,18 @@ import numpy as np
 import torch
 
 from clocs.evaluation.groups import GroupResult, score_groups
-from clocs.evaluation.label_mapping import other_hospital
 from clocs.evaluation.noise import kinds_at
 from clocs.experiments.draws import Draws
-from clocs.experiments.many_leads.data import StudyData
-from clocs.experiments.many_leads.items import (
+from clocs.frames.frames import Frames
+from clocs.frames.splits import PARTS
+from clocs.pretraining.pretrain_frames import pretrain_frames
+from clocs.training.checkpoint import Checkpoint, load_checkpoint
+from clocs.training.loop import Epoch
+from research.analyses.identity import identity_and_disease
+from research.analyses.label_mapping import other_hospital
+from research.analyses.privacy import privacy
+from research.many_leads.data import StudyData
+from research.many_leads.items import (
     LEADS,
     NOISE_DB,
     SCRATCH,
@@ -24,14 +31,7 @@ from clocs.experiments.many_leads.items import (
     Pretraining,
     Scoring,
 )
-from clocs.experiments.many_leads.recipe import Recipe
-from clocs.frames.frames import Frames
-from clocs.frames.splits import PARTS
-from clocs.patients.identity import identity_and_disease
-from clocs.patients.privacy import privacy
-from clocs.pretraining.pretrain_frames import pretrain_frames
-from clocs.training.checkpoint import Checkpoint, load_checkpoint
-from clocs.training.loop import Epoch
+from research.many_leads.recipe import Recipe
 
 LINEAR = "linear-converged"  # the protocol of a linear readout here: solved, not trained in epochs
 SAVE_EVERY = 30.0  # seconds

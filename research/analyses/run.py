@@ -10,16 +10,16 @@ from typing import Any
 
 from clocs._version import __version__
 from clocs.errors import SettingError
-from clocs.evaluation.label_mapping import other_hospital
-from clocs.evaluation.noise_scores import noise_robustness
 from clocs.files import PUBLIC, write_atomic
 from clocs.frames.frames import Frames
-from clocs.patients.identity import identity_and_disease
-from clocs.patients.privacy import privacy
 from clocs.recording import FrameSpec
 from clocs.store.manifest import MANIFEST
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.device import pick_device
+from research.analyses.identity import identity_and_disease
+from research.analyses.label_mapping import other_hospital
+from research.analyses.noise_scores import noise_robustness
+from research.analyses.privacy import privacy
 
 
 def analyse(

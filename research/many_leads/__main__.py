@@ -1,6 +1,6 @@
 """Compare encoders that see many leads at once; needs torch, numpy, scipy and safetensors alone.
 
-Example: `python -m clocs.experiments.many_leads --frames saved --out runs --seconds 540`.
+Example: `python -m research.many_leads --frames saved --out runs --seconds 540`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 
 from clocs.errors import ClocsError, SettingError
-from clocs.experiments.many_leads.items import STAGES
-from clocs.experiments.many_leads.recipe import TINY, Recipe
-from clocs.experiments.many_leads.report import report
-from clocs.experiments.many_leads.runner import plan_of, run
+from research.many_leads.items import STAGES
+from research.many_leads.recipe import TINY, Recipe
+from research.many_leads.report import report
+from research.many_leads.runner import plan_of, run
 
 INTERRUPTED, UNFINISHED = 130, 3  # exit codes
 
@@ -22,7 +22,7 @@ INTERRUPTED, UNFINISHED = 130, 3  # exit codes
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns the exit code, which is 0 only if everything possible is done."""
     parser = argparse.ArgumentParser(
-        prog="python -m clocs.experiments.many_leads", description=(__doc__ or "").splitlines()[0]
+        prog="python -m research.many_leads", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument("--frames", type=Path, help="folder of saved frames; simulated if left out")
     parser.add_argument("--out", type=Path, required=True, help="folder for the runs")

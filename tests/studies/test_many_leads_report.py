@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from clocs.errors import SettingError
-from clocs.experiments.many_leads.__main__ import main
-from clocs.experiments.many_leads.recipe import TINY
-from clocs.experiments.many_leads.results import FILE, StudyResults, read, write
-from clocs.experiments.many_leads.runner import run
-from clocs.experiments.many_leads.tables import parts
 from clocs.experiments.marked import filled
+from research.many_leads.__main__ import main
+from research.many_leads.recipe import TINY
+from research.many_leads.results import FILE, StudyResults, read, write
+from research.many_leads.runner import run
+from research.many_leads.tables import parts
 from tiny_leads import tiny_leads
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from clocs import keyed_random
 from clocs.errors import SettingError
-from clocs.evaluation.frame_vectors import FrameVectors
+from research.analyses.frame_vectors import FrameVectors
 
 _SHRINKAGE = 0.01  # of the variance within, towards that of independent dimensions
 _NOTHING = 1e-6  # a ratio that is rounding

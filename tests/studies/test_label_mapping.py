@@ -14,18 +14,18 @@ from clocs.datasets.chapman import Chapman
 from clocs.datasets.physionet2017 import PhysioNet2017
 from clocs.datasets.physionet2020 import PhysioNet2020
 from clocs.errors import LeakError, SettingError
-from clocs.evaluation.label_mapping import (
+from clocs.frames.frames import Frames
+from clocs.pretraining.plan import Plan
+from clocs.pretraining.pretrain_frames import pretrain_frames
+from clocs.training.checkpoint import Checkpoint
+from clocs.training.loop import Settings
+from research.analyses.label_mapping import (
     CONCEPTS,
     Concept,
     other_hospital,
     score_shared,
     shared_concepts,
 )
-from clocs.frames.frames import Frames
-from clocs.pretraining.plan import Plan
-from clocs.pretraining.pretrain_frames import pretrain_frames
-from clocs.training.checkpoint import Checkpoint
-from clocs.training.loop import Settings
 
 
 def scored(chances: Any, targets: Any, **changed: Any) -> dict[str, Any]:
