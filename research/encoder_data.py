@@ -93,7 +93,10 @@ def from_format_16(header: str, data: bytes, most: int | None = None) -> Array:
     first = header.splitlines()
     count = sum(".dat" in line.split()[0] for line in first[1 : 1 + len(names)] if line.split())
     digital = np.frombuffer(data, "<i2").reshape(-1, count)[:most].T.astype(np.float64)
-    return (digital[twelve] - np.array(baselines)[twelve, None]) / np.array(gains)[twelve, None]
+    mv: Array = (digital[twelve] - np.array(baselines)[twelve, None]) / np.array(gains)[
+        twelve, None
+    ]
+    return mv
 
 
 def physionet2020(git: str, commit: str) -> Iterator[Recorded]:
@@ -106,7 +109,8 @@ def physionet2020(git: str, commit: str) -> Iterator[Recorded]:
         assert header.startswith(name)
         gains, baselines, leads = scales(header)
         assert tuple(leads) == TWELVE, leads
-        digital = scipy.io.loadmat(io.BytesIO(data))["val"].astype(np.float64)
+        loaded: Any = scipy.io.loadmat
+        digital = loaded(io.BytesIO(data))["val"].astype(np.float64)
         codes = set(comment(header, "Dx").split(","))
         labels = {label: int(code in codes) for label, code in CODES.items()}
         mv = (digital - np.array(baselines)[:, None]) / np.array(gains)[:, None]
@@ -235,8 +239,8 @@ def pack(dataset: str, recorded: Iterator[Recorded], out: Path) -> None:
         for content in prints:
             digest = hashlib.sha256(content).digest()
             other = root(owners.setdefault(digest, patient))
-            low, high = sorted((other, root(patient)))
-            copies_of[high] = copies_of[low] = low
+            first, second = sorted((other, root(patient)))
+            copies_of[second] = copies_of[first] = first
         steps = np.rint(scipy.signal.resample(mv, samples, axis=1) / STEP_MV)
         clipped += int((np.abs(steps) > 32767).sum())
         steps = np.clip(steps, -32767, 32767).astype(np.int16)
@@ -254,10 +258,10 @@ def pack(dataset: str, recorded: Iterator[Recorded], out: Path) -> None:
         members.setdefault(groups[patient], []).append(patient)
     parts = {}
     for first, own_patients in members.items():  # `first` is the smallest: unions keep it so
-        part = part_of(dataset, first)
+        own_part = part_of(dataset, first)
         later = max(part_of(dataset, one) for one in own_patients)
-        # 3: not learned from, since a copy's patient is a test patient by his own hash
-        parts[first] = 3 if part < 2 and later == 2 else part
+        # 3: not learned from, since the patient of a copy is a test patient by the hash
+        parts[first] = 3 if own_part < 2 and later == 2 else own_part
     part = np.array([parts[groups[patient]] for patient in patients], np.int8)
     numbers = {patient: i for i, patient in enumerate(sorted(set(groups.values())))}
     several = [len(own) for own in members.values() if len(own) > 1]
@@ -272,12 +276,13 @@ def pack(dataset: str, recorded: Iterator[Recorded], out: Path) -> None:
         leads=np.array(STORED if len(rows[0]) == 8 else ("I",)),
     )
     positives = (np.array(labels) == 1).sum(axis=0).tolist() if columns else []
-    chunk, held, number, sizes = [], 0, 0, 0
+    chunk: list[Array] = []
+    held, number, sizes = 0, 0, 0
     for i, steps in enumerate(rows):
         chunk.append(np.diff(steps.astype(np.int32), axis=1, prepend=0).ravel())
         held += chunk[-1].size
         if held > CHUNK or i == len(rows) - 1:
-            delta = np.concatenate(chunk)
+            delta: Array = np.concatenate(chunk)
             zigzag = ((delta << 1) ^ (delta >> 31)).astype(np.uint32)
             low = (zigzag & 0xFF).astype(np.uint8).tobytes()
             high = (zigzag >> 8).astype("<u2").tobytes()

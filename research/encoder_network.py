@@ -109,7 +109,8 @@ class StateSpace(nn.Module):
         table = torch.where(apart >= 0, forth[:, apart.clamp(min=0)], 0)
         table = table + torch.where(apart <= 0, back[:, (-apart).clamp(min=0)], 0)
         y = torch.einsum("nct,cst->nsc", x, table.to(x.dtype))
-        return x + self.mix(y.relu()).transpose(1, 2)
+        mixed: Tensor = self.mix(y.relu())
+        return x + mixed.transpose(1, 2)
 
 
 class Attention(nn.Module):

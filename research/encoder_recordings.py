@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import bz2
-import multiprocessing
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,8 +54,8 @@ def load(folder: Path, device: torch.device, most: int | None) -> dict[str, Data
         if not kept.exists():
             files = sorted(folder.glob(f"{name}.*.bz2"))
             files = files[:1] if most else files
-            with multiprocessing.get_context("fork").Pool(1 if most else 16) as pool:
-                delta = np.concatenate(pool.map(_unpacked, files, chunksize=1))
+            with ThreadPoolExecutor(16) as pool:  # unpacking leaves the interpreter free
+                delta = np.concatenate(list(pool.map(_unpacked, files)))
             if not most and delta.size != ends[-1]:
                 raise ValueError(f"{name}: {delta.size} samples, expected {ends[-1]}; piece lost?")
             rows = np.concatenate([[0], np.cumsum(np.repeat(length, leads))])

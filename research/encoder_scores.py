@@ -175,7 +175,7 @@ def scores(net: Net, data: dict[str, Dataset], at_once: int) -> dict[str, dict[s
         z, size = known[source, only]
         place = [i for i, name in enumerate(one.label_names) if columns(name)]
         y = one.labels[:, place]
-        rows = (y >= 0).all(axis=1)
+        rows: NDArray[np.bool_] = np.asarray((y >= 0).all(axis=1))
         parts = [one.part[rows] == part for part in (TRAINING, VALIDATION)]
         least = 20 if task == "chapman form" and len(rows) > 1000 else 1
         enough = np.all([(y[rows][p] == 1).sum(0) >= least for p in parts], axis=0)

@@ -10,6 +10,7 @@ leaves a JSON file, a failed one too, and is not run again. Test patients are ne
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import time
 import traceback
@@ -67,7 +68,9 @@ LATER = (
 
 def save(net: Net, path: Path) -> None:
     """Weights in half precision, statistics of batch norm in full."""
-    arrays = {f"parameter {k}": p.detach().half().cpu().numpy() for k, p in net.named_parameters()}
+    arrays: dict[str, Any] = {
+        f"parameter {k}": p.detach().half().cpu().numpy() for k, p in net.named_parameters()
+    }
     arrays |= {f"statistic {k}": s.cpu().numpy() for k, s in net.stats.items()}
     np.savez(path, variant=np.array(json.dumps(asdict(net.variant))), **arrays)
 
@@ -145,6 +148,8 @@ class Study:
         except Exception as error:
             traceback.print_exc()
             result["error"] = repr(error)
+        gc.collect()
+        torch.cuda.empty_cache()  # the memory of a captured graph
         result["total seconds"] = round(time.time() - began, 1)
         (self.out / f"{name}.json").write_text(json.dumps(result, indent=1))
         if "error" not in result:
