@@ -190,7 +190,8 @@ class Study:
         left = [trial.name for trial in (*FIRST, *LATER) if trial.name not in done]
         everything = {"trials": done, "not run": left}
         (self.export / "results.json").write_text(json.dumps(everything, indent=1))
-        best = [*self.ranked(full=True), *self.ranked()][:2]
+        best = [*self.ranked(full=True), *self.ranked()]
+        best = [name for name in best if (self.out / f"{name}.npz").exists()][:2]
         for file in self.export.glob("*.npz"):
             if file.stem not in best:
                 file.unlink()
@@ -228,6 +229,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="folder of packed recordings; none: random waves")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--export", type=Path, help="folder for results and the best two's weights")
+    parser.add_argument("--results", type=Path, help="an exported results.json to go on from")
     parser.add_argument("--seconds", type=float, default=1e9, help="no trial is begun beyond them")
     parser.add_argument("--reserve", type=float, default=0, help="seconds kept for the full trials")
     parser.add_argument("--steps", type=int, default=2500)
@@ -242,6 +244,9 @@ def main() -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     on_gpu = device.type == "cuda"
     given.out.mkdir(parents=True, exist_ok=True)
+    if given.results:
+        for name, result in json.loads(given.results.read_text())["trials"].items():
+            (given.out / f"{name}.json").write_text(json.dumps(result, indent=1))
     most = 12 if given.tiny else None
     data = (
         load(given.data, device, most) if given.data else synthetic(device, 240 if on_gpu else 12)
