@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from encoder_recordings import Pool, crops, random_subset
 from torch import Tensor, nn
 from torch.nn import functional
 
 from clocs.encoders.many_lead import EPSILON, WHOLE, _convolve
 from clocs.encoders.many_lead_network import THERE, Conv, Network
 from clocs.encoders.multilead import MultiLead
+from research.encoder_recordings import Pool, crops, random_subset
 
 LEADS = ("I", "II", "III", "aVR", "aVL", "aVF", "V1", "V2", "V3", "V4", "V5", "V6")
 RATE = 100

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from encoder_network import Net, amplitudes
-from encoder_recordings import TRAINING, VALIDATION, Dataset, crops
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
+
+from research.encoder_network import Net, amplitudes
+from research.encoder_recordings import TRAINING, VALIDATION, Dataset, crops
 
 L2 = (1e-4, 1e-3, 1e-2, 1e-1)
 CHOICE = ("physionet2020", "physionet2020 10 %", "chapman rhythm", "chapman form",

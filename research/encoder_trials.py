@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from encoder_network import FeatureMap, Net, Variant, feature_map, pretrain
-from encoder_recordings import DATASETS, Dataset, Pool, load, synthetic
-from encoder_scores import choice, scores
 
 from clocs.encoders.compiled import Compiled
+from research.encoder_network import FeatureMap, Net, Variant, feature_map, pretrain
+from research.encoder_recordings import DATASETS, Dataset, Pool, load, synthetic
+from research.encoder_scores import choice, scores
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Studies on encoders that no user of clocs runs: not part of the installed package."""
