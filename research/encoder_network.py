@@ -1,0 +1,376 @@
+"""Designs of an encoder of many leads, and their pre-training without labels."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from clocs.encoders.many_lead import EPSILON, WHOLE, _convolve
+from clocs.encoders.many_lead_network import THERE, Conv, Network
+from clocs.encoders.multilead import MultiLead
+from research.encoder_recordings import Pool, crops, random_subset
+
+LEADS = ("I", "II", "III", "aVR", "aVL", "aVF", "V1", "V2", "V3", "V4", "V5", "V6")
+RATE = 100
+TYPICAL_MV, GREATEST_MV = 0.2, 5.0  # the fixed scale of raw input, and where it is cut off
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A design; the defaults are those of the shipped encoder."""
+
+    input: str = "standard"  # standard, raw, asinh, or scale: how leads are normalized
+    amplitudes: bool = False  # a branch for the spread and the quantiles of each lead
+    gain: float = 0.0  # the greatest random gain of a view: 0.2 is ±20 %
+    reconstruct: float = 0.0  # weight of the reconstruction of masked leads and stretches
+    predict: float = 0.0  # weight of the prediction of the next crop's features
+    pool: str = "meanmax"  # or attention
+    over_time: str = "none"  # or ssm, a state-space layer over the feature map
+    seconds: float = 5.0
+    data: str = "two"  # Chapman and PhysioNet 2020, or all
+    most_leads: int = 2
+    embedding_dim: int = 640
+    temperature: float = 0.2
+    stretch: float = 1.2
+    noise: float = 0.03  # mV
+
+    @property
+    def samples(self) -> int:
+        return round(self.seconds * RATE)
+
+
+def centered(x: Tensor) -> Tensor:
+    return x - x.mean(dim=-1, keepdim=True)
+
+
+def amplitudes(x: Tensor, there: Tensor) -> Tensor:
+    """(n, 12, t) mV -> (n, 36): log of the spread, 99.5 % and 0.5 % quantile, 0 where absent."""
+    x = centered(x).clamp(-GREATEST_MV, GREATEST_MV)
+    rank = 0.005 * (x.shape[-1] - 1)
+    low = math.floor(rank)
+    ends = [v.topk(low + 2, dim=-1).values[..., low:] for v in (x, -x)]
+    high, least = (v[..., 0].lerp(v[..., 1], rank - low) for v in ends)
+    spread = (x.square().mean(dim=-1) + 1e-6).log() / 2 - math.log(TYPICAL_MV)
+    return torch.cat([v * there for v in (spread, high, -least)], dim=1)
+
+
+def feature_map(
+    network: Network, weights: dict[str, Tensor], stats: dict[str, Tensor] | None,
+    h: Tensor, added: Tensor,
+) -> tuple[Tensor, dict[str, Tensor]]:  # fmt: skip
+    """(n, leads, 1, t), and what is added to the stem's channels -> (n, channels, steps).
+
+    stats: of batch norm; where None, the batch's own are used and returned.
+    """
+    seen: dict[str, Tensor] = {}
+
+    def normed(name: str, y: Tensor) -> Tensor:
+        scale, shift = weights[f"{name}.weight"], weights[f"{name}.bias"]
+        if stats is not None:
+            mean, variance = stats[f"{name}.mean"], stats[f"{name}.variance"]
+            return functional.batch_norm(y, mean, variance, scale, shift, False, 0.0, EPSILON)
+        mean, variance = (torch.zeros_like(scale, requires_grad=False) for _ in range(2))
+        made = functional.batch_norm(y, mean, variance, scale, shift, True, 1.0, EPSILON)
+        seen[f"{name}.mean"], seen[f"{name}.variance"] = mean, variance
+        return made
+
+    def convolved(conv: Conv, h: Tensor) -> Tensor:
+        return normed(f"{conv.name}.norm", _convolve(h, weights[f"{conv.name}.conv.weight"], conv))
+
+    h = _convolve(h, weights["stem.conv.weight"], network.stem)
+    h = h + added.to(h.dtype)[:, :, None, None]
+    h = network.body(torch.relu(normed("stem.norm", h)), convolved, lambda block, h: h)
+    return h.flatten(2), seen
+
+
+class StateSpace(nn.Module):
+    """x + W·relu(both directions of a diagonal state-space model), by its kernel over all steps."""
+
+    def __init__(self, channels: int, states: int = 8) -> None:
+        super().__init__()
+        self.decay = nn.Parameter(torch.linspace(-4, 0, states).repeat(2, channels, 1))
+        self.speed = nn.Parameter(torch.rand(2, channels, states) * 2)
+        self.out = nn.Parameter(torch.randn(2, channels, states) / states)
+        self.mix = nn.Linear(channels, channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        steps = torch.arange(x.shape[-1], device=x.device)
+        apart = steps[:, None] - steps[None]
+        t = steps.to(self.decay.dtype)[:, None, None, None]
+        kernel = (torch.exp(-self.decay.exp() * t) * torch.cos(self.speed * t) * self.out).sum(-1)
+        forth, back = kernel.permute(1, 2, 0).unbind(0)  # (channels, steps) each
+        table = torch.where(apart >= 0, forth[:, apart.clamp(min=0)], 0)
+        table = table + torch.where(apart <= 0, back[:, (-apart).clamp(min=0)], 0)
+        y = torch.einsum("nct,cst->nsc", x, table.to(x.dtype))
+        mixed: Tensor = self.mix(y.relu())
+        return x + mixed.transpose(1, 2)
+
+
+class Attention(nn.Module):
+    def __init__(self, channels: int, dim: int, heads: int = 8) -> None:
+        super().__init__()
+        self.score, self.value = nn.Linear(channels, heads), nn.Linear(channels, dim)
+
+    def forward(self, h: Tensor) -> Tensor:
+        h = h.transpose(1, 2)
+        share = self.score(h).float().softmax(dim=1)
+        value = self.value(h).unflatten(2, (share.shape[-1], -1))
+        return torch.einsum("nth,nthd->nhd", share.to(value.dtype), value).flatten(1)
+
+
+FeatureMap = Callable[..., tuple[Tensor, dict[str, Tensor]]]
+
+
+class Net(nn.Module):
+    def __init__(self, variant: Variant, seed: int, device: torch.device) -> None:
+        super().__init__()
+        self.variant = v = variant
+        spec = MultiLead(leads=LEADS, samples=v.samples, embedding_dim=v.embedding_dim)
+        self.network = spec.network
+        self.training_map: FeatureMap = feature_map  # may be a compiled one
+        keys = torch.tensor([seed])
+        own = {k.replace(".", "/"): w[0] for k, w in spec.parameters(keys).items()}
+        self.weights = nn.ParameterDict(own)
+        self.stats = {k: w[0].to(device) for k, w in spec.buffers(1).items()}
+        width, stem = v.embedding_dim // 2, spec.network.stem.c_out
+        self.scale = nn.Linear(1, stem, bias=False) if v.input == "scale" else None
+        self.branch = nn.Sequential(
+            nn.Linear(48, 64), nn.ReLU(), nn.Linear(64, 64)) if v.amplitudes else None  # fmt: skip
+        self.over_time = StateSpace(width) if v.over_time == "ssm" else None
+        self.pool = Attention(width, v.embedding_dim) if v.pool == "attention" else None
+        self.dim = v.embedding_dim + (64 if v.amplitudes else 0)
+        self.to(device)
+
+    def normalized(self, x: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
+        """(n, 12, t) mV -> the same as the network sees it, and the log of the scale, (n, 1)."""
+        x = centered(x)
+        spread = x.square().mean(dim=-1).add(1e-10).sqrt()
+        logs = spread.clamp(min=1e-3).log() * there  # their mean: one wild lead does not decide
+        log_scale = logs.sum(dim=1, keepdim=True) / there.sum(dim=1, keepdim=True).clamp(min=1)
+        log_scale = log_scale - math.log(TYPICAL_MV)
+        kind = self.variant.input
+        if kind == "standard":
+            x = x / spread.clamp(min=1e-4)[..., None]
+        elif kind == "scale":
+            x = (x / (TYPICAL_MV * log_scale.exp()[..., None])).clamp(-25, 25)
+        elif kind == "asinh":
+            x = (x / TYPICAL_MV).asinh()
+        else:
+            x = x.clamp(-GREATEST_MV, GREATEST_MV) / TYPICAL_MV
+        return x, log_scale
+
+    def forward(
+        self, x: Tensor, there: Tensor, hidden: Tensor | None = None, *, training: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """(n, 12, t) mV, (n, 12) bool, (n, t) bool: hidden stretches -> embedding, feature map."""
+        weights = {k.replace("/", "."): w for k, w in self.weights.items()}
+        sized, log_scale = self.normalized(x, there)
+        factor = (12 / there.sum(dim=1).clamp(min=1)).sqrt()[:, None, None]
+        seen = there[..., None] if hidden is None else there[..., None] & ~hidden[:, None]
+        h = (sized * factor).masked_fill(~seen, 0)
+        h = functional.pad(h, (0, 0, 0, -12 % WHOLE)).unsqueeze(2)
+        half = torch.bfloat16 if x.is_cuda and training else torch.float32
+        h = h.to(half).contiguous(memory_format=torch.channels_last)
+        added = functional.linear(there.float(), weights[THERE])
+        if self.scale is not None:
+            added = added + self.scale(log_scale)
+        if training:
+            h, now = self.training_map(self.network, weights, None, h, added)
+            with torch.no_grad():
+                torch._foreach_lerp_(list(self.stats.values()), [now[k] for k in self.stats], 0.1)
+        else:
+            h, _ = feature_map(self.network, weights, self.stats, h, added)
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=half == torch.bfloat16):
+            if self.over_time is not None:
+                h = self.over_time(h)
+            if self.pool is not None:
+                z = self.pool(h).float()
+            else:
+                z = torch.cat([h.float().mean(dim=2), h.float().amax(dim=2)], dim=1)
+        if self.branch is not None:
+            facts = torch.cat([amplitudes(x, there), there.float()], dim=1)
+            z = torch.cat([z, self.branch(facts)], dim=1)
+        return z, h
+
+
+class Heads(nn.Module):
+    """What is dropped after pre-training."""
+
+    STEPS = (0, 2, 4, 8, 12)  # of the next crop's feature map
+
+    def __init__(self, net: Net) -> None:
+        super().__init__()
+        v, width = net.variant, net.variant.embedding_dim // 2
+        self.project = nn.Sequential(
+            nn.Linear(net.dim, 512, bias=False),
+            nn.BatchNorm1d(512),
+            nn.ReLU(),
+            nn.Linear(512, 128),
+        )
+        self.decode = (
+            nn.Sequential(
+                nn.Conv1d(width, 256, 5, padding=2), nn.GELU(), nn.Conv1d(256, 12 * 16, 1)
+            )
+            if v.reconstruct
+            else None
+        )
+        self.ahead = nn.ModuleList(nn.Linear(width, 128) for _ in self.STEPS) if v.predict else None
+        self.target = nn.Linear(width, 128) if v.predict else None  # fmt: skip
+
+
+def unit(z: Tensor) -> Tensor:
+    return functional.normalize(z.float(), dim=-1, eps=1e-6)
+
+
+def patient_nce(a: Tensor, b: Tensor, patient: Tensor, temperature: float) -> Tensor:
+    """Each view finds the other of its recording, and those of its patient's other recordings."""
+    similarity = unit(a) @ unit(b).T / temperature
+    same = (patient[:, None] == patient[None]).float()
+    same.fill_diagonal_(0)
+    share = same / same.sum().clamp(min=1) + torch.eye(len(a), device=a.device) / len(a)
+    both = similarity.log_softmax(dim=0) + similarity.log_softmax(dim=1)
+    return -(share * both).sum()
+
+
+def loss_of(net: Net, heads: Heads, pool: Pool, batch: int) -> Tensor:
+    v, device, n = net.variant, pool.signal.device, net.variant.samples
+    rows = torch.randint(len(pool.offset), (batch,), device=device)
+    length, leads = pool.length[rows], pool.leads[rows]
+    share = torch.exp(-math.log(v.stretch) * torch.rand(2, batch, device=device))
+    begin = torch.rand(2, batch, device=device) * (1 - share) * (n - 1)
+    room = (length - n).float()
+    start = (torch.rand(2, batch, device=device) * (room + 1)).floor().minimum(room)
+    if v.predict:  # the second crop follows the first
+        first = (torch.rand(batch, device=device) * (room - n + 1).clamp(min=1)).floor()
+        end = first + begin[0] + (n - 1) * share[0] + 1
+        start = torch.stack([first, (end - begin[1]).round().clamp(min=0).minimum(room)])
+    step = torch.arange(n, device=device)
+    times = ((start + begin)[..., None] + step * share[..., None]).flatten(0, 1)
+    clean, there = crops(
+        pool.signal, pool.offset[rows].repeat(2), length.repeat(2), leads.repeat(2), times
+    )
+    if v.gain:
+        size = torch.rand(2 * batch, 1, 1, device=device) * 2 - 1
+        clean = clean * torch.exp(math.log1p(v.gain) * size)
+    hidden = None
+    if v.reconstruct:  # a stretch of up to 30 % of half of the views
+        wide = torch.rand(2 * batch, 1, device=device) * 0.6 - 0.3
+        left = torch.rand(2 * batch, 1, device=device) * 0.7
+        at = step / n
+        hidden = (at >= left) & (at < left + wide)
+    seen = random_subset(there, v.most_leads)
+    z, h = net(clean + v.noise * torch.randn_like(clean), seen, hidden, training=True)
+    a, b = heads.project(z).chunk(2)
+    loss = patient_nce(a, b, pool.patient[rows], v.temperature)
+    if heads.decode is not None:
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            made = heads.decode(h)  # (n, 12·16, steps): 16 samples a step
+        made = made.float().unflatten(1, (12, 16)).transpose(2, 3).flatten(2)[..., :n]
+        wanted = net.normalized(clean, there)[0]
+        error = functional.smooth_l1_loss(made, wanted, reduction="none").mean(dim=-1)
+        loss = loss + v.reconstruct * (error * there).sum() / there.sum()
+    if heads.ahead is not None and heads.target is not None:
+        now, later = h.float().chunk(2)
+        context, right = now[..., -8:].mean(dim=-1), torch.arange(batch, device=device)
+        losses = []
+        for k, ahead in zip(Heads.STEPS, heads.ahead, strict=True):
+            steps = later.shape[-1]
+            near, far = later[..., k % steps], later[..., (k + steps // 2) % steps]
+            among = unit(heads.target(torch.cat([near, far])))
+            logits = unit(ahead(context)) @ among.T / v.temperature
+            losses.append(functional.cross_entropy(logits, right))
+        loss = loss + v.predict * torch.stack(losses).mean()
+    return loss
+
+
+def pretrain(
+    variant: Variant,
+    pool: Pool,
+    steps: int,
+    batch: int,
+    seed: int,
+    *,
+    training_map: FeatureMap,
+    graph: bool,
+    check: bool,
+) -> tuple[Net, dict[str, Any]]:
+    """The averaged network after so many steps, and facts about its training."""
+    device = pool.signal.device
+    torch.manual_seed(seed)
+    net = Net(variant, seed, device)
+    net.training_map = training_map
+    heads = Heads(net).to(device)
+    average = Net(variant, seed, device)
+    tensors = [*net.parameters(), *heads.parameters()]
+    lr = torch.tensor(0.0, device=device)
+    fused = device.type == "cuda"
+    optimizer = torch.optim.AdamW(tensors, lr, weight_decay=0.01, fused=fused, capturable=fused)
+    ours = [*net.parameters(), *net.stats.values()]
+    theirs = [*average.parameters(), *average.stats.values()]
+    last = torch.zeros((), device=device)
+
+    def step() -> None:
+        loss = loss_of(net, heads, pool, batch)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=False)
+        with torch.no_grad():
+            torch._foreach_lerp_(theirs, ours, 0.002)
+            last.copy_(loss.detach())
+
+    if check:
+        loss_of(net, heads, pool, batch).backward()
+        named = [*net.named_parameters(), *heads.named_parameters()]
+        dead = [k for k, p in named if p.grad is None or not p.grad.abs().sum() > 0]
+        if dead:
+            raise RuntimeError(f"no gradient reaches {dead}")
+        optimizer.zero_grad()
+    began = time.time()
+    run: Callable[[], None] = step
+    captured = None
+    if graph and device.type == "cuda":
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                step()  # at a learning rate of zero
+        torch.cuda.current_stream().wait_stream(side)
+        captured = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(captured):
+            step()
+        run = captured.replay
+    else:
+        step()
+    if fused:
+        torch.cuda.synchronize()
+    ready, curve = time.time(), []
+    warm = max(1, round(0.05 * steps))
+    for i in range(steps):
+        wave = 0.5 * (1 + math.cos(math.pi * (i - warm) / max(1, steps - warm)))
+        lr.fill_(1e-3 * ((i + 1) / warm if i < warm else wave))
+        run()
+        if (i + 1) % max(1, steps // 20) == 0:
+            curve.append(round(float(last), 4))
+            if not math.isfinite(curve[-1]):
+                raise RuntimeError(f"the loss is {curve[-1]} at step {i + 1}")
+        if i < 0.02 * steps:  # the average must not remember the start
+            with torch.no_grad():
+                torch._foreach_copy_(theirs, ours)
+    if fused:
+        torch.cuda.synchronize()
+    taken = time.time() - ready
+    facts = {
+        "loss": curve, "seconds to start": round(ready - began, 1), "seconds": round(taken, 1),
+        "ms a step": round(1000 * taken / steps, 3), "captured": captured is not None,
+        "steps": steps, "weights": sum(p.numel() for p in net.parameters()),
+    }  # fmt: skip
+    if captured is not None:
+        captured.reset()
+    return average, facts

@@ -1,0 +1,285 @@
+"""Which encoder of many leads keeps voltage? Trials on one GPU, scored on validation patients.
+
+Reads what `encoder_data.py` packed. Every trial is pre-trained for the same number of steps without
+labels; logistic regressions on its frozen embeddings are fitted on training patients and scored on
+validation patients. The first trials compare how voltage enters the network; each later one changes
+one thing of the best so far; the best two are then trained for the full number of steps. A trial
+leaves a JSON file, a failed one too, and is not run again. Test patients are never read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import time
+import traceback
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from clocs.encoders.compiled import Compiled
+from research.encoder_network import FeatureMap, Net, Variant, feature_map, pretrain
+from research.encoder_recordings import DATASETS, Dataset, Pool, load, synthetic
+from research.encoder_scores import choice, scores
+
+
+@dataclass(frozen=True)
+class Trial:
+    name: str
+    intent: str
+    change: dict[str, Any]  # of the shipped design; later, of the best so far
+
+
+FIRST = (
+    Trial("0-standard", "The shipped design: each lead standardized, voltage lost.", {}),
+    Trial("1-raw", "Leads in mV at one fixed scale, so that voltage stays.", {"input": "raw"}),
+    Trial("1b-asinh", "Like raw, but great voltages are compressed.", {"input": "asinh"}),
+    Trial("3-amplitudes", "Standardized leads and a small branch for their amplitudes.",
+          {"amplitudes": True}),
+    Trial("2-scale", "One scale per crop keeps the ratio of leads; its log is an input.",
+          {"input": "scale"}),
+    Trial("4-raw-gain", "Raw mV with a random gain of ±20 %, so that voltage is read coarsely.",
+          {"input": "raw", "gain": 0.2}),
+    Trial("4b-raw-amplitudes", "Raw mV and the branch for amplitudes.",
+          {"input": "raw", "amplitudes": True}),
+)  # fmt: skip
+LATER = (
+    Trial("5-reconstruct", "Masked leads and stretches are reconstructed beside the contrast.",
+          {"reconstruct": 2.0}),
+    Trial("5b-reconstruct-more", "The same with a greater weight.", {"reconstruct": 8.0}),
+    Trial("11-leads-4", "Views of 1 to 4 leads.", {"most_leads": 4}),
+    Trial("10-all-data", "PTB, LUDB, CinC 2011 and PhysioNet 2017 are learned from, too.",
+          {"data": "all"}),
+    Trial("6-predict", "The features of the next crop are predicted (as CPC does).",
+          {"predict": 1.0}),
+    Trial("7-attention", "Attention pools over time in place of mean and greatest value.",
+          {"pool": "attention"}),
+    Trial("8-ssm", "A state-space layer over the feature map.", {"over_time": "ssm"}),
+    Trial("12-wide", "A wider last stage, 4.7 million weights.", {"embedding_dim": 800}),
+    Trial("9-short", "Crops of 2.5 s, averaged.", {"seconds": 2.5}),
+    Trial("11b-leads-8", "Views of 1 to 8 leads.", {"most_leads": 8}),
+    Trial("12b-narrow", "A narrower last stage.", {"embedding_dim": 384}),
+)  # fmt: skip
+
+
+def save(net: Net, path: Path) -> None:
+    """Weights in half precision, statistics of batch norm in full."""
+    arrays: dict[str, Any] = {
+        f"parameter {k}": p.detach().half().cpu().numpy() for k, p in net.named_parameters()
+    }
+    arrays |= {f"statistic {k}": s.cpu().numpy() for k, s in net.stats.items()}
+    np.savez(path, variant=np.array(json.dumps(asdict(net.variant))), **arrays)
+
+
+def restore(path: Path, device: torch.device) -> Net:
+    """What `save` wrote."""
+    with np.load(path) as file:
+        net = Net(Variant(**json.loads(str(file["variant"]))), 0, device)
+        with torch.no_grad():
+            for name, p in net.named_parameters():
+                p.copy_(torch.from_numpy(file[f"parameter {name}"]))
+            for name, s in net.stats.items():
+                s.copy_(torch.from_numpy(file[f"statistic {name}"]))
+    return net
+
+
+@dataclass
+class Study:
+    data: dict[str, Dataset]
+    out: Path
+    export: Path | None
+    deadline: float
+    steps: int
+    full_steps: int
+    batch: int
+    tiny: bool
+    ways: list[tuple[bool, bool]]  # compiled, captured: the fastest first
+    compiled: FeatureMap
+    reserve: float  # seconds kept for the trials at full length
+
+    def done(self) -> dict[str, dict[str, Any]]:
+        return {f.stem: json.loads(f.read_text()) for f in sorted(self.out.glob("*.json"))}
+
+    def ranked(self, *, full: bool = False) -> list[str]:
+        """Trials that did not fail, the best first."""
+        good = {k: r for k, r in self.done().items() if "error" not in r and r["full"] == full}
+        return sorted(good, key=lambda k: -good[k]["choice"])
+
+    def variant_of(self, name: str) -> Variant:
+        return Variant(**self.done()[name]["variant"])
+
+    def run(
+        self, name: str, intent: str, variant: Variant, steps: int, *,
+        seed: int = 0, reserve: float = 0.0,
+    ) -> bool:  # fmt: skip
+        """Whether there was time; a trial that has a result is not run again."""
+        if (self.out / f"{name}.json").exists():
+            return True
+        past = [r for r in self.done().values() if "error" not in r]
+        each = max((r["training"]["ms a step"] for r in past), default=10.0) / 1000
+        rest = [r["total seconds"] - r["training"]["seconds"] for r in past] or [60.0]
+        wanted = steps * each + float(np.median(rest)) + 25  # a new shape is compiled in about that
+        left = self.deadline - time.time() - reserve
+        print(f"{name}: about {wanted:.0f} s, {left:.0f} s left", flush=True)
+        if wanted > left:
+            return False
+        began = time.time()
+        kept = asdict(variant)
+        if self.tiny and self.batch < 512:  # on a CPU: shorter crops
+            variant = replace(variant, seconds=variant.seconds / 4)
+        result: dict[str, Any] = {
+            "intent": intent, "variant": kept, "full": steps == self.full_steps,
+            "seed": seed}  # fmt: skip
+        try:
+            two = ("chapman", "physionet2020")
+            pool = Pool.of([self.data[k] for k in (DATASETS if variant.data == "all" else two)])
+            net, facts = self.pretrained(name, variant, pool, steps, seed)
+            result["training"] = facts
+            trained = time.time()
+            made = scores(net, self.data, 64 if self.tiny else 4096)
+            result |= {"scores": made, "choice": choice(made, "embedding"),
+                       "choice with amplitudes": choice(made, "with amplitudes"),
+                       "scoring seconds": round(time.time() - trained, 1)}  # fmt: skip
+            save(net, self.out / f"{name}.npz")
+        except Exception as error:
+            traceback.print_exc()
+            result["error"] = repr(error)
+        gc.collect()
+        torch.cuda.empty_cache()  # the memory of a captured graph
+        result["total seconds"] = round(time.time() - began, 1)
+        (self.out / f"{name}.json").write_text(json.dumps(result, indent=1))
+        if "error" not in result:
+            print(f"{name}: {result['choice']:.4f}, with amplitudes "
+                  f"{result['choice with amplitudes']:.4f}; {result['training']['ms a step']} ms a "
+                  f"step, {result['total seconds']} s", flush=True)  # fmt: skip
+        self.publish()
+        return True
+
+    def pretrained(
+        self, name: str, variant: Variant, pool: Pool, steps: int, seed: int
+    ) -> tuple[Net, dict[str, Any]]:
+        """In the fastest way that works, which later trials then begin with."""
+        for place, (compiled, graph) in enumerate(self.ways):
+            try:
+                made = pretrain(
+                    variant, pool, steps, self.batch, seed, graph=graph, check=self.tiny,
+                    training_map=self.compiled if compiled else feature_map,
+                )  # fmt: skip
+            except Exception as error:
+                if place == len(self.ways) - 1:
+                    raise
+                traceback.print_exc()
+                print(f"{name}: another way, after {error!r}"[:2000], flush=True)
+                if pool.signal.is_cuda:
+                    torch.cuda.synchronize()
+            else:
+                self.ways = self.ways[place:]
+                return made
+        raise AssertionError
+
+    def publish(self) -> None:
+        """Everything that is worth bringing back: all results, weights of the best two."""
+        if self.export is None:
+            return
+        self.export.mkdir(parents=True, exist_ok=True)
+        done = self.done()
+        left = [trial.name for trial in (*FIRST, *LATER) if trial.name not in done]
+        everything = {"trials": done, "not run": left}
+        (self.export / "results.json").write_text(json.dumps(everything, indent=1))
+        best = [*self.ranked(full=True), *self.ranked()]
+        best = [name for name in best if (self.out / f"{name}.npz").exists()][:2]
+        for file in self.export.glob("*.npz"):
+            if file.stem not in best:
+                file.unlink()
+        for name in best:
+            (self.export / f"{name}.npz").write_bytes((self.out / f"{name}.npz").read_bytes())
+
+    def everything(self) -> None:
+        self.publish()
+        for trial in FIRST:
+            if not self.run(trial.name, trial.intent, Variant(**trial.change), self.steps):
+                return
+        for trial in LATER:
+            if not self.ranked():
+                raise RuntimeError("every trial failed")
+            base = self.ranked()[0]
+            variant = replace(self.variant_of(base), **trial.change)
+            intent = f"{trial.intent} A change of {base}."
+            if not self.run(trial.name, intent, variant, self.steps, reserve=self.reserve):
+                if not self.reserve:
+                    return
+                break
+        best = self.ranked()[:2]
+        for number, name in enumerate(best, start=1):
+            intent = f"The best of the short trials, place {number} ({name}), at full length."
+            if not self.run(f"full-{number}", intent, self.variant_of(name), self.full_steps):
+                return
+        intent = "The shipped design at full length, for comparison."
+        if self.run("full-shipped", intent, Variant(), self.full_steps):
+            intent = f"{best[0]} at full length once more, to see the spread of seeds."
+            self.run("full-1-again", intent, self.variant_of(best[0]), self.full_steps, seed=1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, help="folder of packed recordings; none: random waves")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--export", type=Path, help="folder for results and the best two's weights")
+    parser.add_argument("--results", type=Path, help="an exported results.json to go on from")
+    parser.add_argument("--seconds", type=float, default=1e9, help="no trial is begun beyond them")
+    parser.add_argument("--reserve", type=float, default=0, help="seconds kept for the full trials")
+    parser.add_argument("--steps", type=int, default=2500)
+    parser.add_argument("--full-steps", type=int, default=12_000)
+    parser.add_argument("--batch", type=int)
+    parser.add_argument("--tiny", action="store_true", help="few recordings and steps")
+    parser.add_argument("--only", nargs="*", help="of the first trials, these alone, then stop")
+    parser.add_argument("--no-compile", action="store_true")
+    parser.add_argument("--no-graph", action="store_true")
+    given = parser.parse_args()
+    began = time.time()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    on_gpu = device.type == "cuda"
+    given.out.mkdir(parents=True, exist_ok=True)
+    if given.results:
+        for name, result in json.loads(given.results.read_text())["trials"].items():
+            (given.out / f"{name}.json").write_text(json.dumps(result, indent=1))
+    most = 12 if given.tiny else None
+    data = (
+        load(given.data, device, most) if given.data else synthetic(device, 240 if on_gpu else 12)
+    )
+    for one in data.values():
+        print(one.name, np.bincount(one.part, minlength=2).tolist(), "recordings to train, choose")
+    print(f"data ready after {time.time() - began:.1f} s", flush=True)
+    if on_gpu:
+        torch.backends.cudnn.allow_tf32 = True
+        torch.backends.cudnn.benchmark = True
+    if given.tiny:
+        given.steps, given.full_steps = (30, 60) if on_gpu else (1, 2)
+    ways = (
+        [(True, True), (False, True), (True, False), (False, False)] if on_gpu else [(False, False)]
+    )
+    if given.no_compile:
+        ways = [way for way in ways if not way[0]]
+    if given.no_graph:
+        ways = [way for way in ways if not way[1]]
+    study = Study(
+        data, given.out, given.export, began + given.seconds, given.steps, given.full_steps,
+        given.batch or (4 if given.tiny and not on_gpu else 512), given.tiny,
+        ways, Compiled(feature_map), given.reserve,
+    )  # fmt: skip
+    if given.only is not None:
+        for trial in FIRST:
+            if trial.name in given.only:
+                study.run(trial.name, trial.intent, Variant(**trial.change), study.steps)
+        return
+    study.everything()
+    for name in [*study.ranked(full=True), *study.ranked()]:
+        print(name, study.done()[name]["choice"], study.done()[name]["choice with amplitudes"])
+
+
+if __name__ == "__main__":
+    main()
