@@ -142,12 +142,15 @@ def _fact(line: str) -> dict[str, str]:
     if match is None:
         return {}
     key, value = match[1].strip(), match[2].strip(" \t\xa0,;\"'")
-    if _HERTZ.fullmatch(value) or (meaning_of(key) == "rate" and rate_in(value)):
+    meaning = meaning_of(key)
+    if meaning in ("time", "sample") or _is_lead(key):
+        return {}  # names of columns
+    if _HERTZ.fullmatch(value) or (meaning == "rate" and rate_in(value)):
         return {"rate": value}
     if value.lower() in UNITS_PER_MV:
         return {"unit": value}
     lead = canonical_lead(value.removeprefix(key))
-    if lead in STANDARD_LEADS and (value.startswith(key) or meaning_of(key) == "lead"):
+    if lead in STANDARD_LEADS and (value.startswith(key) or meaning == "lead"):
         return {"lead": lead}
     return {"taken": value} if is_stamp(value) else {}
 
@@ -161,23 +164,25 @@ def _with(sep: str, lines: Sequence[tuple[int, str]]) -> TextLayout | None:
         return None
     columns = len(rows[-2 if len(rows) > 1 else -1])  # the last row may be cut off
     first = _first_of_body(rows, columns, sep)
-    body, above = rows[first:], rows[:first]
+    body, above = rows[first:], [row for row in rows[:first] if any(row)]
     said = [_fact(line) for _, line in lines[:first]]
     facts = {key: value for one in said for key, value in one.items()}
-    odd = len(above) > _MOST_ABOVE or any(any(row) and _is_data(row, sep) for row in above)
+    odd = len(above) > _MOST_ABOVE or any(_is_data(row, sep) for row in above)
     if (
         (columns < 2) != (sep == "")
         or (odd and not facts.keys() & {"rate", "unit"})
         or any(map(_is_numbers, above))
-        or (sep == "," and columns == 2 and above and (len(above[-1]) == 1 or said[-1]))
     ):
-        return None  # the last of these is a decimal comma
+        return None
+    single = sep == "," and columns == 2 and above and (len(above[-1]) == 1 or said[-1])
+    if single and all(_COMMA.match(",".join(row)) for row in body):
+        return None  # one column, with commas before the decimals
     fields = [field for row in body for field in row]
     points = any("." in field and _POINT.match(field) for field in fields)
     commas = sep != "," and not points and any("," in field for field in fields)
     number, decimal = (_COMMA, ",") if commas else (_POINT, ".")
-    header = [row for row, one in zip(above, said, strict=True) if len(row) == columns and not one]
-    if above and (above[-1] not in header or (not sep and "," in above[-1][0])):
+    header = [row for row in above if len(row) == columns and (sep or not _FACT.match(row[0]))]
+    if above and above[-1] not in header:
         header = []
     names, units = _header(header, columns)
     text = frozenset(i for i in range(columns) if _is_text(i, body, names, number))
