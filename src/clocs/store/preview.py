@@ -86,8 +86,8 @@ def _facts(
     problems = [*listing.quarantined, *lost]
     unknown = sum(one.reason == "no rate" for one in problems)
     asked = (
-        f"{unknown:,} recordings do not say their sampling rate and would be in quarantine; give it "
-        "in Hz as `rate`, such as `rate=500`"
+        f"{unknown:,} recordings do not say their sampling rate and would be in quarantine; give "
+        "it in Hz as `rate`, such as `rate=500`"
     )
     return {
         "dataset": dataset.name,
