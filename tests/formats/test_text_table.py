@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clocs.errors import ClocsError, SettingError, UnusableError
+from clocs.errors import ClocsError, SettingError, UnknownRateError, UnusableError
 from clocs.formats.base import ReadOptions
 from clocs.formats.source import open_source
 from clocs.formats.text_table import CSV, read_table
@@ -167,6 +167,8 @@ STAMPS = pd.date_range("2024-01-01 11:59:59.5", periods=1000, freq="4ms").as_uni
         ("datetime", STAMPS.strftime("%Y-%m-%dT%H:%M:%S.%fZ")),
         ("Zeitstempel", [str(one.to_pydatetime()) for one in STAMPS]),  # no zeros at the end
         ("Timestamp", STAMPS.strftime("%Y/%m/%d %H:%M:%S.%f+0100")),
+        ("time", STAMPS.strftime("%Y-%m-%d %H:%M:%S.%f+01:00")),
+        ("Uhrzeit", (STAMPS + pd.Timedelta("12h")).strftime("%H:%M:%S.%f")),  # past midnight
         ("timestamp", STAMPS.astype("int64") // 10**6),
         ("timestamp", STAMPS.astype("int64") // 10**3),
         ("sensor timestamp [ns]", STAMPS.astype("int64")),
@@ -314,6 +316,10 @@ APPLE = {
     "Portuguese": 'Nome,João Silva\nData de Nascimento,"05/02/1952"\nData de Gravação,{}\n'
     'Classificação,Ritmo Sinusal\nSintomas,\nVersão do Software,2.0\nDispositivo,"Watch6,7"\n'
     "Taxa de Amostragem,512,844 Hz\n\n\nDerivação,Derivação I\nUnidade,µV\n\n",
+    "French": "Nom,Jeanne Martin\nEnregistré le,{}\nClassification,Rythme sinusal\n"
+    "Fréquence d'échantillonnage,512,844\xa0Hz\n\n\nDérivation,Dérivation I\nUnité,µV\n\n",
+    "Spanish": "Nombre,Ana García\nFecha de grabación,{}\nClasificación,Ritmo sinusal\n"
+    "Frecuencia de muestreo,512,844 Hz\n\n\nDerivación,Derivación I\nUnidad,µV\n\n",
     "Japanese": '名前,山田 太郎\n生年月日,"1990/01/01"\n記録日,{}\n分類,洞調律\n症状,\n'
     'ソフトウェアバージョン,1.90\nデバイス,"Watch6,7"\nサンプルレート,512.844ヘルツ\n\n\n'
     "リード,リードI\n単位,µV\n\n",
@@ -334,6 +340,16 @@ def test_an_export_of_an_apple_watch_is_read_without_its_owner(language: str, qu
     np.testing.assert_allclose(recording.signal[0], microvolts / 1000, atol=5e-5)
     assert recording.taken == "2020-02-05T09:14:40"
     assert (recording.patient, recording.extra) == ("ecg_2020-02-05", {})
+
+
+def test_the_settings_of_filters_are_no_rate() -> None:
+    lines = "Patient Name;Ann Doe\nDOB;1960-01-01 00:00:00\nAC filter;50 Hz\nLow pass;150 Hz\n"
+    data = (lines + "Unit;mV\n").encode() + written(WIDE, sep=";", decimal=",")
+    with pytest.raises(UnknownRateError, match="x does not say its sampling rate"):
+        read_table(data, name="x")
+    check(data)
+    said = read_table(data.replace(b"AC filter;50", b"Sampling rate;1,000"), name="x")
+    assert (said.rate, said.taken, said.extra) == (1000, None, {})
 
 
 def test_a_table_of_a_contec_with_the_limb_leads_alone_is_read() -> None:

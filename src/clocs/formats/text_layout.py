@@ -37,9 +37,11 @@ _POINT = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?\Z")
 _COMMA = re.compile(r"[-+]?(?:\d+(?:,\d*)?|,\d+)(?:[eE][-+]?\d+)?\Z")
 _BLANK = re.compile(r"\s*\n")
 _FACT = re.compile(r"([^,;:=\t]{1,60})[,;:=\t](.{1,200})")
-_HERTZ = re.compile(r"[\d.,]+\s*(?:hz|hertz|ヘルツ|赫兹|гц)", re.IGNORECASE)
+_SAMPLING = re.compile(r"samp|abtast|messrate|amostr|muestr|chantil|サンプル", re.IGNORECASE)
+_HERTZ = re.compile(r"[\d.,]+\s*(?:hz|hertz|hercios|ヘルツ)", re.IGNORECASE)
 _PERSONAL = re.compile(
-    r"(?:\b|_)(?:name|surname|birth\w*|born|dob|geb\w*|address|phone|e-?mail)\Z", re.IGNORECASE
+    r"(?:\b|_)(?:\w*name|birth\w*|dob|geb\w*|nasc\w*|naiss\w*|nacim\w*|address|phone)\Z",
+    re.IGNORECASE,
 )
 _NAMES_A_SIGNAL = re.compile(r"ecg|ekg|lead|signal|channel|volt|mv|[uµμ]v", re.IGNORECASE)
 
@@ -135,7 +137,7 @@ def find_layout(data: bytes, *, whole: bool) -> TextLayout | None:
 def _fact(line: str) -> dict[str, str]:
     """What a line such as 'Sample Rate,512 hertz' says about the numbers below it, if anything.
 
-    The values tell, so that any language does: 'Ableitung,Ableitung I' is a lead as well. A name,
+    The values tell most of it in any language: 'Ableitung,Ableitung I' is a lead as well. A name,
     a date of birth or whatever else a line holds is not looked at.
     """
     match = _FACT.match(line.strip().strip("\"'"))
@@ -145,14 +147,16 @@ def _fact(line: str) -> dict[str, str]:
     meaning = meaning_of(key)
     if meaning in ("time", "sample") or _is_lead(key):
         return {}  # names of columns
-    if _HERTZ.fullmatch(value) or (meaning == "rate" and rate_in(value)):
+    if rate_in(value) and (
+        meaning == "rate" or (_SAMPLING.search(key) and _HERTZ.fullmatch(value))
+    ):
         return {"rate": value}
-    if value.lower() in UNITS_PER_MV:
+    if value.lower() in UNITS_PER_MV and (meaning == "unit" or len(value) > 1):
         return {"unit": value}
     lead = canonical_lead(value.removeprefix(key))
     if lead in STANDARD_LEADS and (value.startswith(key) or meaning == "lead"):
         return {"lead": lead}
-    return {"taken": value} if is_stamp(value) else {}
+    return {"taken": value} if is_stamp(value) and not _PERSONAL.search(key) else {}
 
 
 def _with(sep: str, lines: Sequence[tuple[int, str]]) -> TextLayout | None:

@@ -67,13 +67,8 @@ def read_table(data: bytes, *, name: str, options: ReadOptions | None = None) ->
         table = _table(body, layout, name)
         meanings = {meaning_of(one) for one in layout.names or ()}
         if {"lead", "value"} <= meanings:
-            values, said = from_long(
-                table,
-                said,
-                name=name,
-                taken=layout.names or (),
-                given=options.rate,
-            )
+            columns = layout.names or ()
+            values, said = from_long(table, said, name=name, taken=columns, given=options.rate)
         else:
             values, said = _wide(table, layout, said, options, name)
     rate = said.rate or options.rate
@@ -93,7 +88,8 @@ def _plain(data: bytes, name: str) -> bytes:
                 raise UnusableError("unreadable", f"{name} is damaged text") from None
     data = data.removeprefix(b"\xef\xbb\xbf")
     try:
-        data.isascii() or data.decode()
+        if not data.isascii():
+            data.decode()
     except UnicodeDecodeError as error:
         if error.end < len(data) or error.reason != "unexpected end of data":  # of a file's head
             data = data.decode("cp1252", "replace").encode()

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from clocs.errors import UnknownRateError, UnusableError
 
 _PER_SECOND = {"s": 1.0, "sec": 1.0, "seconds": 1.0, "ms": 1e3, "us": 1e6, "µs": 1e6, "μs": 1e6}
-_PER_SECOND["ns"] = 1e9
+_PER_SECOND |= {"ns": 1e9}
 _UNIT_AT_END = re.compile(r"(?:^|[\W_])(ms|us|µs|ns|s|sec|seconds)\W*$", re.IGNORECASE)
 _CLOCK = re.compile(r"\d{1,3}(?::\d{1,2}){1,2}(?:[.,]\d+)?\Z")
 _STAMP = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?\s?(?:Z|[+-]\d\d:?\d\d)?\Z")
 # Numbers as large as this count from 1970, so many to the second.
 _SINCE_1970 = ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3))
-_DECIMALS = re.compile(r".*:\d\d?(?:[.,](\d+))?.*", re.DOTALL)
+_DECIMALS = re.compile(r":\d+[.,](\d+)")
 _LOOKED_AT = 20  # times, for how many decimals they have: some programs leave out zeros
 _COARSEST = 2e-3  # of the duration of a recording whose rate its times give
 _LONGEST_STEP = 0.02  # s, of the lowest rate that an ECG has
@@ -96,8 +96,11 @@ def rate_of_times(
     digit = 0.0  # what the last digit of a clock stands for, in seconds
     if times.dtype.kind not in "iuf":
         per_second = 1.0
-        digit = min(0.1 ** len(_DECIMALS.sub(r"\1", str(one))) for one in times[:_LOOKED_AT])
+        some = times[:_LOOKED_AT].astype(str)
+        digit = min(0.1 ** len("".join(_DECIMALS.findall(one))) for one in some)
     times = seconds_of(times)
+    if digit:  # a clock begins anew at midnight
+        times += 86_400 * np.cumsum(np.diff(times, prepend=times[:1]) < -43_200)
     steps = np.diff(times)
     step = float((times[-1] - times[0]) / len(steps))
     if not step > 0:
