@@ -53,7 +53,7 @@ def read_table(data: bytes, *, name: str, options: ReadOptions | None = None) ->
     said = Said(
         rate=rate_in(facts.get("rate", "")),
         unit=facts.get("unit"),
-        taken=taken and taken.replace(tzinfo=None).isoformat(),
+        taken=taken.replace(tzinfo=None).isoformat() if taken else None,
         extra=layout.comments,
     )
     body = data[layout.start :]
