@@ -108,7 +108,9 @@ def test_a_csv_is_read_at_the_rate_given(folder: Path) -> None:
 
 
 def test_a_csv_without_a_rate_is_a_question_whatever_its_length(folder: Path) -> None:
-    ((_, problem),) = read_several(find_recordings([folder / "two.csv"]))
+    (one,) = read_several(find_recordings([folder / "two.csv"]))
+    assert isinstance(one, tuple)
+    problem = one[1]
     assert isinstance(problem, UnknownRateError) and problem.reason == "no rate"
     asked = "two does not say its sampling rate; give it in Hz as `rate`, such as `rate=500`"
     assert problem.detail == asked
