@@ -191,7 +191,7 @@ def _own_files(folder: Path, signals: list[NDArray[np.int16]]) -> None:
         _record((folder / name).parent, Path(name).name, signal, STANDARD_LEADS)
     (folder / "patients.csv").write_text("file,patient\na,7\nb,7\nholter,8\nd,9\n")
     rows = "\n".join(f"{value}" for value in signals[0][1, :5000].tolist())
-    (folder / "holter.csv").write_text(f"II\n{rows}\n")
+    (folder / "holter.csv").write_text(f"# rate: 500\nII\n{rows}\n")
     _edf(folder / "my.edf", signals[2], STANDARD_LEADS, seconds=12)
     _edf(folder / "holter.edf", signals[3], ("II",), seconds=3630)
     _record(folder, "holter", np.tile(signals[4], 12), FOUR)

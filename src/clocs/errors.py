@@ -62,6 +62,7 @@ class UnusableError(ClocsError):
         "truncated",
         "unreadable",
         "nan",
+        "no rate",
         "implausible",
         "exceeds limits",
         "flat",
@@ -85,6 +86,15 @@ class UnusableError(ClocsError):
 
 class UnknownUnitError(UnusableError):
     """A file does not give its unit, and the size of its numbers does not tell it."""
+
+
+class UnknownRateError(UnusableError):
+    """A file does not give its sampling rate: a question to its owner, never a guess."""
+
+    @classmethod
+    def of(cls, name: str, what: str = "does not say its sampling rate") -> Self:
+        """With what to do about it, for the recording of this name."""
+        return cls("no rate", f"{name} {what}; give it in Hz as `rate`, such as `rate=500`")
 
 
 class StoreError(ClocsError):

@@ -55,7 +55,7 @@ def test_mixed_formats_rates_lengths_and_leads_are_one_store(data: Path) -> None
     record(data / "b", "LONG", seconds=30, rate=500, leads=("I", "II", "V1"))
     np.savetxt(data / "plain table.CSV", walk(5000, 12, 1), delimiter=",", fmt="%d")
     walk(400, 1, 2).astype("<i2").tofile(data / "x.ecg")
-    store = prepared(data)
+    store = prepared(data, rate=500)  # of the table, which alone does not say it
     assert rows(store, "rate", "samples") == {
         "Müller_1": (250.0, 3000),
         "LONG": (500.0, 15000),

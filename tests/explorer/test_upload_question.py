@@ -36,8 +36,11 @@ def test_a_csv_in_millivolts_taken_for_microvolts_is_a_question_until_it_is_answ
     page.wait_for_selector("html[data-ready=all]")
     page.keyboard.press("u")
     page.select_option("#unit", "µV")
-    page.fill("#rate", "500")
     page.set_input_files("#files", in_millivolts)
+    expect(page.locator("#upload-error")).to_contain_text("does not say its sampling rate")
+    expect(page.locator("#rate")).to_be_focused()
+    page.keyboard.type("500")
+    page.keyboard.press("Enter")
     question = page.locator("#unit-question")
     expect(question).to_contain_text("In which unit are its numbers?")
     expect(question).to_contain_text("no ECG is so small")
@@ -62,7 +65,10 @@ def test_the_server_says_what_it_found(served: Served, in_millivolts: Path) -> N
     fields = {"rate": "500", "unit": "µV"}
     answer = unhurried.post(f"{served.url}/api/uploads", files=listed, data=fields)
     assert answer.status_code == 422 and "span" in answer.json()["message"]
+    assert "rate_question" not in answer.json()
     asked = answer.json()["unit_question"]
     assert asked["name"] == "own" and asked["mv"] < 0.03 < asked["span"] < 10
+    without = unhurried.post(f"{served.url}/api/uploads", files=listed)
+    assert without.status_code == 422 and without.json()["rate_question"] is True
     refused = unhurried.post(f"{served.url}/api/uploads", files=listed, data={"unit": "steps"})
     assert refused.status_code == 422 and "gain" in refused.json()["message"]

@@ -15,8 +15,9 @@ import pytest
 from bombs import GIB, HEADER, zip_of
 from clocs import read
 from clocs.errors import UnusableError
-from clocs.formats.csv import read_csv
+from clocs.formats.base import ReadOptions
 from clocs.formats.source import open_source
+from clocs.formats.text_table import read_table
 from clocs.formats.wfdb import read_wfdb
 from clocs.formats.wfdb_header import parse_header
 
@@ -118,8 +119,7 @@ def test_a_long_line_of_a_header_is_refused_at_once(line: str) -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        b"0," * (32 << 20),  # one endless line
-        b"II\n" + b"0," * (32 << 20),
+        b"II\n" + b"0," * (32 << 20),  # one endless line
         b",".join(b"L%d" % i for i in range(8000)) + b"\n" + b"\n" * (8 << 20),
         b",".join(b"L%d" % i for i in range(8000))
         + b"\n"
@@ -132,4 +132,4 @@ def test_a_long_line_of_a_header_is_refused_at_once(line: str) -> None:
 )
 def test_a_table_of_endless_lines_or_empty_rows_is_refused(data: bytes) -> None:
     with pytest.raises(UnusableError):
-        read_csv(data, name="r", rate=500.0, unit="mV")
+        read_table(data, name="r", options=ReadOptions(rate=500.0, unit="mV"))

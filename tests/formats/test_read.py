@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import zipfile
@@ -12,7 +13,8 @@ import numpy as np
 import pytest
 import wfdb
 
-from clocs.errors import ClocsError
+import clocs
+from clocs.errors import ClocsError, UnknownRateError
 from clocs.formats.read import find_recordings, options_of, read_several
 from clocs.recording import Recording
 
@@ -36,7 +38,7 @@ def write_csv(path: Path) -> None:
 
 
 def read(*paths: Path) -> list[Recording | tuple[str, ClocsError]]:
-    return list(read_several(find_recordings(paths)))
+    return list(read_several(find_recordings(paths), options_of(rate=500)))
 
 
 @pytest.fixture
@@ -68,6 +70,7 @@ def test_header_and_signal_file_are_one_recording_also_by_its_bare_name(folder: 
 
 def test_bad_files_are_named_and_the_others_read(folder: Path, tmp_path: Path) -> None:
     (folder / "cut.ecg").write_bytes(b"odd")
+    (folder / "empty.csv").write_bytes(b"\r\n")
     (folder / "text.csv").write_text("I,II\n" + 50 * "1,2\n" + "c,d\n")
     lonely = tmp_path / "lonely.dat"
     lonely.write_bytes(b"12")
@@ -79,12 +82,16 @@ def test_bad_files_are_named_and_the_others_read(folder: Path, tmp_path: Path) -
     results = read(folder, *(tmp_path / name for name in bad))
     assert [one for one in ids(results) if not one.startswith("bad")] == ["one", "three", "two"]
     problems = {Path(one[0]).name: str(one[1]) for one in results if isinstance(one, tuple)}
-    assert set(problems) == {"cut.ecg", "text.csv", *(Path(name).name for name in bad)}
+    assert set(problems) == {"cut.ecg", "empty.csv", "text.csv", *(Path(name).name for name in bad)}
     assert "not a whole number" in problems["cut.ecg"]
     assert "has no header lonely.hea beside it" in problems["lonely.dat"]
     assert "does not exist" in problems["missing.hea"]
     assert "cut short or damaged" in problems["broken.zip"]
     assert "of no known format" in problems["notes.txt"]
+    assert problems["empty.csv"] == "truncated: empty is empty"
+    for name in ("notes.txt", "texts.zip"):
+        suffixes = re.findall(r"[ (](\.\w+)", problems[name])
+        assert {".csv", ".xml"} < set(suffixes) and len(suffixes) == len(set(suffixes))
 
 
 def test_equal_names_in_two_folders_stay_two_recordings(tmp_path: Path) -> None:
@@ -98,6 +105,17 @@ def test_a_csv_is_read_at_the_rate_given(folder: Path) -> None:
     (one,) = read_several(find_recordings([folder / "two.csv"]), options_of(rate=250.0))
     assert isinstance(one, Recording)
     assert one.rate == 250.0 and one.seconds == 20.0
+
+
+def test_a_csv_without_a_rate_is_a_question_whatever_its_length(folder: Path) -> None:
+    (one,) = read_several(find_recordings([folder / "two.csv"]))
+    assert isinstance(one, tuple)
+    problem = one[1]
+    assert isinstance(problem, UnknownRateError) and problem.reason == "no rate"
+    asked = "two does not say its sampling rate; give it in Hz as `rate`, such as `rate=500`"
+    assert problem.detail == asked
+    with pytest.raises(UnknownRateError, match="such as `rate=500`"):
+        clocs.read(folder / "two.csv")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names are text elsewhere")

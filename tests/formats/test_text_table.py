@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import time
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clocs.errors import ClocsError, SettingError, UnusableError
+from clocs.errors import ClocsError, SettingError, UnknownRateError, UnusableError
 from clocs.formats.base import ReadOptions
+from clocs.formats.source import open_source
 from clocs.formats.text_table import CSV, read_table
 from clocs.recording import STANDARD_LEADS, Gap
 
@@ -155,6 +157,49 @@ def test_a_time_that_counts_by_one_gives_no_rate() -> None:
     check(written(table))
 
 
+STAMPS = pd.date_range("2024-01-01 11:59:59.5", periods=1000, freq="4ms").as_unit("ns")
+
+
+@pytest.mark.parametrize(
+    ("column", "times"),
+    [
+        ("time", STAMPS),
+        ("datetime", STAMPS.strftime("%Y-%m-%dT%H:%M:%S.%fZ")),
+        ("Zeitstempel", [str(one.to_pydatetime()) for one in STAMPS]),  # no zeros at the end
+        ("Timestamp", STAMPS.strftime("%Y/%m/%d %H:%M:%S.%f+0100")),
+        ("time", STAMPS.strftime("%Y-%m-%d %H:%M:%S.%f+01:00")),
+        ("Uhrzeit", (STAMPS + pd.Timedelta("12h")).strftime("%H:%M:%S.%f")),  # past midnight
+        ("timestamp", STAMPS.astype("int64") // 10**6),
+        ("timestamp", STAMPS.astype("int64") // 10**3),
+        ("sensor timestamp [ns]", STAMPS.astype("int64")),
+    ],
+)
+def test_a_column_of_dates_gives_the_rate(column: str, times: Any) -> None:
+    table = WIDE.copy()
+    table.insert(0, column, times)
+    for data in (written(table), written(table, sep=";", decimal=",")):
+        recording = read_table(data, name="x")
+        assert (recording.rate, recording.leads) == (RATE, STANDARD_LEADS)
+        assert "rate of 250 Hz" in recording.extra["notice"]
+        assert CSV.recognise is not None and CSV.recognise(data[:4096])
+
+
+def test_dates_in_milliseconds_at_1000_hz_are_no_counter() -> None:
+    table = WIDE.copy()
+    table.insert(0, "time", 1_704_110_400_000 + np.arange(1000))
+    assert read_table(written(table), name="x").rate == 1000
+
+
+def test_dates_that_jump_or_are_too_coarse_are_refused_until_the_rate_is_given() -> None:
+    jumps, coarse = WIDE.copy(), WIDE.copy()
+    jumps.insert(0, "time", STAMPS + pd.to_timedelta(np.arange(1000) // 500, "s"))
+    coarse.insert(0, "time", STAMPS.strftime("%Y-%m-%d %H:%M:%S"))
+    for table, says in ((jumps, "jump in row 501"), (coarse, "steps of 1 s, too coarse")):
+        with pytest.raises(UnusableError, match=rf"{says}.* give .* as `rate`"):
+            read_table(written(table), name="x")
+        check(written(table))
+
+
 @pytest.mark.parametrize("order", ["by lead", "by sample", "shuffled"])
 @pytest.mark.parametrize("key", ["sample", "time", "none"])
 def test_a_long_table_gives_the_same_recording(order: str, key: str) -> None:
@@ -172,6 +217,8 @@ def test_a_long_table_gives_the_same_recording(order: str, key: str) -> None:
     if key == "time":
         recording = read_table(written(long[kept]), name="x")
         assert recording.rate == RATE
+        dated = long[kept].assign(time=STAMPS[long["sample"]])
+        assert read_table(written(dated), name="x").rate == RATE
     check(written(long[kept], sep=";"))
 
 
@@ -234,12 +281,87 @@ def test_a_line_of_units_below_the_names_as_rdsamp_writes_it() -> None:
     np.testing.assert_allclose(recording.signal, SIGNAL[[1, 10]], atol=1e-9)
 
 
-def test_comments_give_rate_and_unit() -> None:
-    data = b"# Sampling rate: 250 Hz\n# units = uV\n# device: abc\n" + written(WIDE * 30)
-    recording = read_table(data, name="x")
+def test_comments_give_rate_and_unit_and_no_name() -> None:
+    said = b"# Sampling rate: 250 Hz\n# units = uV\n# device: abc\n# Patient name: Ann Doe\n"
+    recording = read_table(said + b"# DOB: 1960-01-01\n" + written(WIDE * 30), name="x")
     assert recording.rate == 250
-    assert recording.extra["device"] == "abc"
+    assert recording.extra == {"sampling rate": "250 Hz", "units": "uV", "device": "abc"}
     np.testing.assert_allclose(recording.signal, SIGNAL * 0.03, atol=5e-5)
+
+
+@pytest.mark.parametrize("code", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
+@pytest.mark.parametrize("name", ["{} [µV]", "{} (µV)"])
+def test_the_unit_in_a_header_is_read_in_every_encoding(code: str, name: str) -> None:
+    table = (WIDE * 30).round(3).rename(columns=name.format)  # a size that would be taken for mV
+    data = table.to_csv(index=False, sep=";", decimal=",", lineterminator="\r\n").encode(code)
+    assert CSV.recognise is not None and CSV.recognise(data[:4096])
+    recording = read_table(data, name="x", options=ReadOptions(rate=RATE))
+    assert recording.leads == STANDARD_LEADS
+    np.testing.assert_allclose(recording.signal, SIGNAL * 0.03, atol=5e-5)
+    assert "notice" not in recording.extra
+
+
+# The header lines of Apple's exports, as the watch's language and region have them.
+APPLE = {
+    "English": 'Name,Ann Doe\nDate of Birth,"Feb 5, 1952"\nRecorded Date,{}\nClassification,'
+    'Sinus Rhythm\nSymptoms,\nSoftware Version,1.51\nDevice,"Watch5,4"\n'
+    "Sample Rate,512.844 hertz\n\n\nLead,Lead I\nUnit,µV\n\n",
+    "English, no name, decimal commas": 'Name\nDate of Birth,"4 Jan 1992"\nRecorded Date,{}\n'
+    "Classification,Heart Rate Over 120\nSymptoms,Rapid, pounding or fluttering heartbeat\n"
+    'Software Version,1.90\nDevice,"Watch7,11"\nSample Rate,512,844 hertz\n\n\n'
+    "Lead,Lead I\nUnit,µV\n\n",
+    "German": 'Name,Max Mustermann\nGeburtstag,"27.03.1987"\nAufzeichnungsdatum,{}\n'
+    'Klassifizierung,Sinusrhythmus\nSymptome,\nSoftwareversion,1.13\nGerät,"Watch4,2"\n'
+    "Messrate,512,844\xa0Hertz\n\n\nAbleitung,Ableitung I\nEinheit,µV\n\n",
+    "Portuguese": 'Nome,João Silva\nData de Nascimento,"05/02/1952"\nData de Gravação,{}\n'
+    'Classificação,Ritmo Sinusal\nSintomas,\nVersão do Software,2.0\nDispositivo,"Watch6,7"\n'
+    "Taxa de Amostragem,512,844 Hz\n\n\nDerivação,Derivação I\nUnidade,µV\n\n",
+    "French": "Nom,Jeanne Martin\nEnregistré le,{}\nClassification,Rythme sinusal\n"
+    "Fréquence d'échantillonnage,512,844\xa0Hz\n\n\nDérivation,Dérivation I\nUnité,µV\n\n",
+    "Spanish": "Nombre,Ana García\nFecha de grabación,{}\nClasificación,Ritmo sinusal\n"
+    "Frecuencia de muestreo,512,844 Hz\n\n\nDerivación,Derivación I\nUnidad,µV\n\n",
+    "Japanese": '名前,山田 太郎\n生年月日,"1990/01/01"\n記録日,{}\n分類,洞調律\n症状,\n'
+    'ソフトウェアバージョン,1.90\nデバイス,"Watch6,7"\nサンプルレート,512.844ヘルツ\n\n\n'
+    "リード,リードI\n単位,µV\n\n",
+}
+
+
+@pytest.mark.parametrize("language", APPLE)
+@pytest.mark.parametrize("quoted", [False, True])
+def test_an_export_of_an_apple_watch_is_read_without_its_owner(language: str, quoted: bool) -> None:
+    microvolts = (SIGNAL[0] * 1000 / 7).round(3)
+    comma = "512,844" in APPLE[language]
+    lines = [f"{v:g}".replace(".", ",") if comma else f"{v:g}" for v in microvolts]
+    lines = [f'"{line}"' for line in lines] if quoted else lines
+    data = (APPLE[language].format("2020-02-05 09:14:40 -0400") + "\n".join(lines)).encode()
+    assert CSV.recognise is not None and CSV.recognise(data[:4096])
+    recording = read_table(data, name="ecg_2020-02-05")
+    assert (recording.leads, recording.rate) == (("I",), 512.844)
+    np.testing.assert_allclose(recording.signal[0], microvolts / 1000, atol=5e-5)
+    assert recording.taken == "2020-02-05T09:14:40"
+    assert (recording.patient, recording.extra) == ("ecg_2020-02-05", {})
+
+
+def test_the_settings_of_filters_are_no_rate() -> None:
+    lines = "Patient Name;Ann Doe\nDOB;1960-01-01 00:00:00\nAC filter;50 Hz\nLow pass;150 Hz\n"
+    data = (lines + "Unit;mV\n").encode() + written(WIDE, sep=";", decimal=",")
+    with pytest.raises(UnknownRateError, match="x does not say its sampling rate"):
+        read_table(data, name="x")
+    check(data)
+    said = read_table(data.replace(b"AC filter;50", b"Sampling rate;1,000"), name="x")
+    assert (said.rate, said.taken, said.extra) == (1000, None, {})
+
+
+def test_a_table_of_a_contec_with_the_limb_leads_alone_is_read() -> None:
+    """As contec-ecg2csv writes it: twelve columns without names, empty where no lead was on."""
+    steps = (SIGNAL[:6].T * 1000).astype(int)
+    for empty in ("", "None"):
+        rows = "".join(",".join([*map(str, row), *[empty] * 6]) + "\n" for row in steps)
+        assert CSV.recognise is not None and CSV.recognise(rows.encode()[:4096])
+        recording = read_table(rows.encode(), name="x", options=ReadOptions(rate=800, unit="µV"))
+        assert recording.leads == STANDARD_LEADS[:6]
+        assert recording.extra["leads without values"] == "V1, V2, V3, V4, V5, V6"
+        np.testing.assert_array_equal(recording.signal, steps.T / 1000)
 
 
 def test_missing_values_are_gaps() -> None:
@@ -311,6 +433,9 @@ def test_empty_rows_without_end_are_refused_before_memory_is_taken() -> None:
         (written(WIDE, header=False), True),
         (written(WIDE.rename_axis("sample").reset_index().melt("sample", var_name="lead")), True),
         (b"time,ecg\n0,0.1\n0.004,0.2\n", True),
+        (b"time,mV\n0,1\n4,2\n", True),
+        (b"I,II\n0,1\n4,2\n", True),
+        (b"Ward report\nName,Ann\nRoom,3\nFloor,2\nBed,1\n\n" + b"36.5\n" * 20, False),
         (b"file,patient,label\na,1,AF\nb,2,SR\n", False),
         (b"id,age,fold\n1,63,2\n2,50,1\n", False),
         (b"Dear reader,\nthis is text.\n", False),
@@ -341,18 +466,14 @@ def test_no_mutation_of_a_file_escapes_as_another_error(
         assert "\n" not in str(error)
 
 
-def test_the_fast_path_of_one_dataset_and_this_reader_agree(real_data: Path) -> None:
-    from clocs.formats.csv import read_csv
-    from clocs.formats.source import open_source
-
+def test_published_samples_equal_pandas_to_a_twentieth_of_a_microvolt(real_data: Path) -> None:
     source = open_source(real_data / "samples" / "chapman" / "ECGDataDenoised.zip")
     for name in source.names[:4]:
-        strict, general = (
-            read_csv(source.read(name), name="x"),
-            read_table(source.read(name), name="x"),
-        )
-        np.testing.assert_array_equal(strict.digital, general.digital)
-        np.testing.assert_array_equal(strict.gain, general.gain)
+        data = source.read(name)
+        recording = read_table(data, name="x", options=ReadOptions(rate=500, unit="µV"))
+        expected = pd.read_csv(io.BytesIO(data), header=None).to_numpy().T / 1000
+        step = 0.5 / recording.gain[:, None]
+        assert (np.abs(recording.signal - expected) <= step * 1.0001).all()
 
 
 @pytest.mark.parametrize(

@@ -66,11 +66,15 @@ def text_tables() -> list[Files]:
     long = "\n".join(
         f"{i}\t{lead}\t{values[i, j]:.3f}" for i in range(150) for j, lead in enumerate(LEADS)
     )
+    export = "\n".join(f"{v:.3f}".replace(".", ",") for v in values[:, 0] * 1000)
+    dated = "\n".join(f"2024-01-01 12:00:00.{i:03},{v}" for i, v in enumerate(wide.split("\n")))
     return [
         {"r.csv": f"I,II,V1\n{wide}\n".encode()},
         {"r.csv": f"# patient: 7\n# fs: 500\ntime;I [mV];II [mV];V1 [mV]\n{with_time}\n".encode()},
         {"r.tsv": f"sample\tlead\tvalue\n{long}\n".encode()},
         {"r.csv": f"{rows}\n".encode()},
+        {"r.csv": f"Name,A\nRate,512 hertz\n\nLead,Lead I\nUnit,µV\n\n{export}\n".encode()},
+        {"r.csv": f"time,I,II,V1\n{dated}\n".encode("cp1252")},
     ]
 
 

@@ -108,7 +108,7 @@ def ward(small_store: Store, tmp_path: Path) -> Path:
     folder.mkdir()
     for i, name in enumerate("abc"):
         one = small_store.recording(i)
-        head = ",".join(one.leads)
+        head = f"# rate: {one.rate:g}\n{','.join(one.leads)}"
         microvolts = np.rint(one.signal.T * 1000)
         np.savetxt(
             folder / f"{name}.csv", microvolts, fmt="%d", delimiter=",", header=head, comments=""

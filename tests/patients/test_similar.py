@@ -32,7 +32,8 @@ def csv_file(store: Store, folder: Path, leads: list[str]) -> Path:
     microvolts = np.rint(one.signal.T * 1000)
     microvolts[0] += 1
     path = folder / "mine.csv"
-    np.savetxt(path, microvolts, fmt="%d", delimiter=",", header=",".join(leads), comments="")
+    header = f"# rate: {one.rate:g}\n{','.join(leads)}"
+    np.savetxt(path, microvolts, fmt="%d", delimiter=",", header=header, comments="")
     return path
 
 

@@ -91,6 +91,9 @@ def test_a_csv_with_its_rate_is_read_and_a_broken_file_is_refused(
     listed = [("files", ("own.csv", csv_file(recordings[0])))]
     rate = {"rate": str(recordings[0].rate), "unit": "µV"}
     assert served.post("/models/plain/embedding", files=listed, data=rate).status_code == 200
+    asked = served.post("/models/plain/embedding", files=listed)
+    assert asked.status_code == 422 and asked.json()["rate_question"] is True
+    assert "own does not say its sampling rate; give it in Hz as" in asked.json()["message"]
     broken = served.post("/models/plain/embedding", files=[("files", ("own.hea", b"\xff"))])
     assert broken.status_code == 422
     assert "own.hea" in broken.json()["message"]

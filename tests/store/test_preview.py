@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import clocs
@@ -55,6 +57,25 @@ def test_of_many_recordings_a_sample_is_read_and_all_are_counted(data: Path) -> 
     facts = clocs.preview("folder", data, sample=3, patient="folder", labels="t.csv")
     assert (facts["recordings"], facts["sampled"], facts["patients"]) == (7, 3, 2)
     assert facts["labels"] == {"AF": 2, "PVC": 1, "SR": 1}
+
+
+def test_tables_without_a_rate_are_a_question_and_then_in_quarantine(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = np.random.default_rng(0).normal(0, 0.3, (5000, 2))
+    np.savetxt(data / "A" / "plain.csv", rows, "%.3f", delimiter=",", header="I,II", comments="")
+    facts = clocs.preview("folder", data)
+    asked = "1 recordings do not say their sampling rate and would be in quarantine; give it in Hz"
+    assert any(notice.startswith(asked) for notice in facts["notices"])
+    assert [one["count"] for one in facts["problems"] if one["reason"] == "no rate"] == [1]
+    assert not any(
+        "say their" in note for note in clocs.preview("folder", data, rate=250)["notices"]
+    )
+    monkeypatch.setattr("clocs.store.prepare.start_workers", lambda d, n: ThreadWorkers(d, 1))
+    with warnings.catch_warnings(action="ignore"):
+        store = clocs.prepare("folder", data, out=tmp_path / "store")
+    (lost,) = store.quarantine.filter(reason="no rate").rows()
+    assert lost[0] == "plain" and lost[2].endswith("as `rate`, such as `rate=500`")
 
 
 def test_it_writes_nothing(data: Path) -> None:

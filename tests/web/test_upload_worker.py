@@ -24,12 +24,14 @@ MB = 1 << 20
     [
         ({}, "empty upload"),
         ({"letter.txt": b"hello"}, "letter.txt"),
+        ({"letter.txt": b"hello"}, ".scp, .xml, .mwf, .dcm"),  # each suffix once
         ({"own.dat": b"\0" * 100}, "header"),
         ({"own.hea": b"own 1 500 1000\nown.dat 16 200 16 0 0 0 0 II\n"}, "own.dat"),
         ({"own.hea": b"\xff\xfe not a header"}, "own.hea"),
         ({"own.csv": b"I,II\n1,2\n3"}, "row"),
-        ({"own.csv": b"I,II\n" + b"1,2\n" * 5000}, "flat"),
-        ({"own.csv": b"I,II\n" + b"1,2\n3,1\n" * 20}, "give its sampling rate in Hz as `rate`"),
+        ({"own.csv": b"# rate: 500\nI,II\n" + b"1,2\n" * 5000}, "flat"),
+        ({"own.csv": b"I,II\n" + b"1,2\n3,1\n" * 2500}, "give it in Hz as `rate`"),
+        ({"own.csv": b""}, "truncated: own is empty"),
         ({"own.ecg": b"abc"}, "3 bytes"),
         ({"a.csv": b"II\n1\n", "b.csv": b"II\n1\n"}, "2 recordings"),
         ({"own.zip": b"PK\x03\x04 cut short"}, "own.zip"),

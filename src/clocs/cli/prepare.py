@@ -146,6 +146,8 @@ def _show(
     facts["command"] = shlex.join([*words, *more])
     own = click.get_current_context().command
     facts["notices"] = [in_options(notice, own) for notice in facts["notices"]]
+    for one in facts["problems"]:
+        one["examples"] = [in_options(example, own) for example in one["examples"]]
     if as_json:
         print_json(facts)
         return

@@ -14,12 +14,15 @@ from clocs.datasets import checks, listing
 from clocs.datasets.base import DatasetRow, Entry, Listing, PublishedDataset
 from clocs.datasets.table_files import unpacked_excel
 from clocs.errors import SourceError, UnusableError
-from clocs.formats.csv import RATE_HZ, ROWS, read_csv
+from clocs.formats.base import ReadOptions
 from clocs.formats.source import Source, stem
+from clocs.formats.text_table import read_table
 from clocs.formats.wfdb import read_wfdb, refuse_missing
 from clocs.recording import STANDARD_LEADS, FrameSpec, Recording
 
 TABLE = "Diagnostics.xlsx"
+_STATED = ReadOptions(rate=500.0, unit="µV")  # by the publication; the tables hold numbers alone
+_ROWS = 5000  # 10 s
 GROUPS = {
     "AFIB": ("AFIB", "AF"),
     "GSVT": ("SVT", "AT", "SAAWR", "ST", "AVNRT", "AVRT"),
@@ -64,14 +67,16 @@ class Chapman(PublishedDataset):
 
     def read(self, entry: Entry) -> Recording:
         if entry.path.lower().endswith(".csv"):
-            recording = read_csv(
-                self.source.read(entry.path), name=entry.id, rate=RATE_HZ, unit="µV", rows=ROWS
-            )
+            recording = read_table(self.source.read(entry.path), name=entry.id, options=_STATED)
+            if recording.samples < _ROWS:
+                detail = f"{entry.id} has {recording.samples} of {_ROWS} rows"
+                raise UnusableError("truncated", detail)
         else:
             recording = read_wfdb(self.source, entry.path)
-            refuse_missing(recording)
+        refuse_missing(recording)
         checks.check_signal(recording, frame=self.frame, known_leads=STANDARD_LEADS)
         extra = checks.header_extra(recording)
+        extra.pop("notice", None)  # about what the publication states
         label = _label(entry, header=extra.get("rhythm", ""))
         for key in ("rhythm", "beat"):
             if entry.info.get(key):

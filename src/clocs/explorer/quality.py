@@ -25,6 +25,7 @@ WHY = {
     "truncated": "the file breaks off",
     "unreadable": "the file cannot be read",
     "nan": "there are no values, or hardly any",
+    "no rate": "its file does not say its sampling rate",
     "implausible": "its rate, gain or amplitudes are those of no ECG",
     "exceeds limits": "it is larger than is read",
     "flat": "every lead is constant",

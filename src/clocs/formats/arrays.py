@@ -13,9 +13,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from clocs.errors import UnknownUnitError, UnusableError
+from clocs.errors import UnknownRateError, UnknownUnitError, UnusableError
 from clocs.formats.base import ReadOptions
-from clocs.formats.samples import from_floats, from_integers, leads_of, units_per_mv
+from clocs.formats.samples import (
+    WITHOUT_VALUES,
+    from_floats,
+    from_integers,
+    leads_of,
+    units_per_mv,
+)
 from clocs.limits import check_size
 from clocs.recording import STANDARD_LEADS, UNNAMED_LEAD, Recording, check_plausible, check_rate
 
@@ -121,7 +127,7 @@ def recording_from(
         sample: (leads, some samples) from which to guess the unit, where `values` are a stretch.
 
     Raises:
-        UnusableError: unreadable, nan or implausible.
+        UnusableError: unreadable, no rate, nan or implausible.
         SettingError: `unit` is no voltage.
     """
     if values.dtype.kind not in "iuf":
@@ -131,9 +137,7 @@ def recording_from(
     leads = _leads(len(values), said, options, notices, name=name)
     rate = said.rate if said.rate is not None else options.rate
     if rate is None:
-        raise UnusableError(
-            "unreadable", f"{name} does not say its sampling rate; give it in Hz as `rate`"
-        )
+        raise UnknownRateError.of(name)
     check_rate(rate, name=name)
     unit = said.unit or options.unit
     if unit is None:
@@ -145,7 +149,9 @@ def recording_from(
     else:
         gain, zero = np.full(len(leads), per_mv), np.zeros(len(leads))
         samples = from_integers(values, leads, gain=gain, zero=zero, name=name)
-    notice = {"notice": "; ".join(notices)} if notices else {}
+    added = {"notice": "; ".join(notices)} if notices else {}
+    if lost := [lead for lead in leads if lead not in samples.leads]:
+        added[WITHOUT_VALUES] = ", ".join(lost)
     recording = Recording(
         id=name,
         patient=said.patient or name,
@@ -158,7 +164,7 @@ def recording_from(
         age=said.age,
         sex=said.sex,
         taken=said.taken,
-        extra=said.extra | notice,
+        extra=said.extra | added,
         gaps=samples.gaps,
     )
     check_plausible(recording)

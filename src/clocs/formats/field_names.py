@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from clocs.recording import STANDARD_LEADS, canonical_lead
+from clocs.recording import PLAUSIBLE_HZ, STANDARD_LEADS, canonical_lead
 
 _NAMES = {
     "rate": "rate fs hz sampling_rate sample_rate samplerate sampling_frequency frequency freq "
@@ -58,9 +58,12 @@ def by_meaning(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def rate_in(value: Any) -> float | None:
-    """A rate in Hz from 500, '500' or '500 Hz'; None where it is none."""
-    match = _NUMBER.match(text_of(value))
+    """A rate in Hz from 500, '500', '500 Hz' or '511,3 Hertz'; None where it is none."""
+    text = text_of(value)
+    match = _NUMBER.match(text.replace(",", "."))
     number = float(match[0]) if match else 0.0
+    if number < PLAUSIBLE_HZ[0] and re.match(r"\d{1,2},\d{3}\b", text):  # of thousands
+        number *= 1000
     return number if 0 < number < math.inf else None
 
 

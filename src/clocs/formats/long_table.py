@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from clocs.errors import UnusableError
 from clocs.formats.arrays import Said
 from clocs.formats.field_names import meaning_of, split_unit
-from clocs.formats.times import rate_of_times
+from clocs.formats.times import rate_of_times, seconds_of
 from clocs.limits import check_size
 from clocs.recording import UNITS_PER_MV
 
@@ -58,12 +58,11 @@ def from_long(
         order = np.argsort(codes, kind="stable")
         values = value[order].reshape(len(names), -1)
     else:
-        moments = table.to_series(key).to_numpy()
-        if moments.dtype.kind not in "iuf":
-            raise UnusableError("unreadable", f"{name} has text in its column {taken[key]}")
+        moments = seconds_of(table.to_series(key).to_numpy())
+        if not np.isfinite(moments).all():
+            detail = f"{name} has neither a number nor a time in its column {taken[key]}"
+            raise UnusableError("unreadable", detail)
         unique, at = np.unique(moments, return_inverse=True)
-        if unique.dtype.kind == "f" and not np.isfinite(unique).all():
-            raise UnusableError("unreadable", f"{name} has no number in its column {taken[key]}")
         size = len(names) * len(unique)
         if size > 4 * len(value) + 1_000_000:
             raise UnusableError("unreadable", f"{name} has few rows for each sample")
@@ -72,6 +71,8 @@ def from_long(
         values[codes, at] = value
         if key == columns.get("time") and said.rate is None:
             column, unit = split_unit(taken[key])
+            if not table.dtypes[key].is_numeric():
+                unit = "s"
             rate, notice = rate_of_times(unique, column=column, unit=unit, name=name, given=given)
             said = replace(said, rate=rate, notices=(*said.notices, *([notice] if notice else ())))
     held = split_unit(taken[columns["value"]])

@@ -50,8 +50,7 @@ def read(
             or its signal file with the header beside it, EDF, a table (.csv) and others. Or its
             address, such as 's3://bucket/a.dcm'.
         leads: Keep these, in this order.
-        rate: Samples per second, in Hz, of a file that does not give it; without it, such a file
-            must hold 10 s at 500 Hz.
+        rate: Samples per second, in Hz, of a file that does not give it.
         unit: 'mV', 'µV' (or 'uV'), 'nV' or 'V', of a file that does not give it; by default guessed
             from the size of its values, which `extra["notice"]` says.
         lead_names: Standard leads by the names that the file gives them, where those are unusual:
@@ -284,8 +283,7 @@ def _find(given: Path | Address) -> Iterator[Found]:
         files = recordings_in(source)
         found = [Found(f"{given}/{name}", one, name, source) for name, one in files]
         if not found:
-            suffixes = ", ".join(one.suffix for one in FORMATS.values())
-            raise SourceError(f"{given} holds no recording ({suffixes})")
+            raise SourceError(f"{given} holds no recording ({', '.join(known_suffixes())})")
         yield from (replace(one, name=printable(one.name)) for one in found)
         return
     yield _find_file(given)

@@ -16,6 +16,8 @@ def recognise(name: str, head: bytes, formats: Collection[FileFormat]) -> FileFo
     """
     low = name.lower()
     named = [one for one in formats if low.endswith(one.suffixes)]
+    if named and not head.strip():
+        return named[0]  # which says that it is empty
     specific = [one for one in formats if not one.generic]
     for one in (*named, *specific):
         if one.recognise is not None and one.recognise(head):

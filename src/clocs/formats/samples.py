@@ -20,6 +20,7 @@ from clocs.recording import (
     quantise_with_gaps,
 )
 
+WITHOUT_VALUES = "leads without values"  # in `Recording.extra`, where such leads are left out
 _FAR = 2**30  # steps: no converter has as many
 
 

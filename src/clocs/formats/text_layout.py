@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from clocs.formats.field_names import meaning_of, split_unit
-from clocs.formats.times import is_clock
+from clocs.formats.field_names import meaning_of, rate_in, split_unit
+from clocs.formats.times import is_stamp, is_time
 from clocs.recording import STANDARD_LEADS, UNITS_PER_MV, canonical_lead
 
 MISSING = (
@@ -27,13 +27,22 @@ MISSING = (
     "-inf",
 )
 LOOKED_AT = 1 << 20  # bytes from which the layout is told
-_LINES = 20
+_LINES = 40
+_MOST_ABOVE = 3  # lines above the numbers that say nothing about them
 _FIRST_LOOK = 16 << 10  # bytes, that hold as many lines of most files
 _FEWEST_ROWS, _FEWEST_SAMPLES = 8, 50  # of numbers without a header that can be a signal
 _COMMENTS = ("#", "%", "//")
 # Each digit can be matched in one way only, or long runs of them would take quadratic time.
 _POINT = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?\Z")
 _COMMA = re.compile(r"[-+]?(?:\d+(?:,\d*)?|,\d+)(?:[eE][-+]?\d+)?\Z")
+_BLANK = re.compile(r"\s*\n")
+_FACT = re.compile(r"([^,;:=\t]{1,60})[,;:=\t](.{1,200})")
+_SAMPLING = re.compile(r"samp|abtast|messrate|amostr|muestr|chantil|サンプル", re.IGNORECASE)
+_HERTZ = re.compile(r"[\d.,]+\s*(?:hz|hertz|hercios|ヘルツ)", re.IGNORECASE)
+_PERSONAL = re.compile(
+    r"(?:\b|_)(?:\w*name|birth\w*|dob|geb\w*|nasc\w*|naiss\w*|nacim\w*|address|phone)\Z",
+    re.IGNORECASE,
+)
 _NAMES_A_SIGNAL = re.compile(r"ecg|ekg|lead|signal|channel|volt|mv|[uµμ]v", re.IGNORECASE)
 
 
@@ -50,7 +59,8 @@ class TextLayout(NamedTuple):
         text: Columns that are not numbers.
         columns: How many there are.
         rows: Those that were looked at.
-        comments: Those of the form `name: value` before the numbers.
+        comments: Those of the form `name: value` before the numbers, but for names of persons.
+        facts: The `rate`, `unit`, `lead` and date (`taken`) that lines above the numbers give.
     """
 
     separator: str
@@ -63,6 +73,7 @@ class TextLayout(NamedTuple):
     columns: int
     rows: int
     comments: dict[str, str]
+    facts: dict[str, str]
 
     def fields(self, line: str) -> list[str]:
         return _fields(line, self.separator, self.quote)
@@ -76,7 +87,7 @@ class TextLayout(NamedTuple):
         if {"lead", "value"} <= meanings:
             return True
         numbers = [name for i, name in enumerate(self.names) if i not in self.text]
-        known = any(canonical_lead(split_unit(name)[0]) in STANDARD_LEADS for name in numbers)
+        known = any(map(_is_lead, numbers))
         told = any(_NAMES_A_SIGNAL.search(name) for name in numbers) or any(self.units)
         return known or (told and len(self.text) < 2) or ("time" in meanings and not self.text)
 
@@ -101,76 +112,136 @@ def find_layout(data: bytes, *, whole: bool) -> TextLayout | None:
         text = text[: cut + 1]
     lines: list[tuple[int, str]] = []
     comments: dict[str, str] = {}
+    facts: dict[str, str] = {}
     at = start = 0
     while start < len(text) and len(lines) < _LINES:
-        stop = text.find("\n", start) + 1 or len(text)
+        blank = _BLANK.match(text, start)
+        stop = blank.end() if blank else text.find("\n", start) + 1 or len(text)
         raw = text[start:stop]
         line = raw.strip()
         if line.startswith(_COMMENTS):
-            key, mark, value = re.sub(r"^[#%/\s]+", "", line[:1000]).partition(
-                ":" if ":" in line else "="
-            )
+            line = re.sub(r"^[#%/\s]+", "", line[:1000])
+            key, mark, value = line.partition(":" if ":" in line else "=")
             if mark and not lines:
-                comments.setdefault(key.strip().lower(), value.strip())
+                facts |= _fact(line)
+                if not _PERSONAL.search(key.strip()):
+                    comments.setdefault(key.strip().lower(), value.strip())
         elif line:
             lines.append((at, raw.rstrip("\n")))
         start, at = stop, at + len(raw.encode())
-    found = [one for sep in ";\t|, " if (one := _with(sep, lines, comments)) is not None]
-    found += [one] if (one := _with("", lines, comments)) is not None else []
-    return min(found, key=lambda one: (len(one.text), one.columns == 1), default=None)
+    found = [one for sep in (*";\t|, ", "") if (one := _with(sep, lines)) is not None]
+    best = min(found, key=lambda one: (len(one.text), one.columns == 1), default=None)
+    return best and best._replace(comments=comments, facts=facts | best.facts)
 
 
-def _with(
-    sep: str, lines: Sequence[tuple[int, str]], comments: dict[str, str]
-) -> TextLayout | None:
+def _fact(line: str) -> dict[str, str]:
+    """What a line such as 'Sample Rate,512 hertz' says about the numbers below it, if anything.
+
+    The values tell most of it in any language: 'Ableitung,Ableitung I' is a lead as well. A name,
+    a date of birth or whatever else a line holds is not looked at.
+    """
+    match = _FACT.match(line.strip().strip("\"'"))
+    if match is None:
+        return {}
+    key, value = match[1].strip(), match[2].strip(" \t\xa0,;\"'")
+    meaning = meaning_of(key)
+    if meaning in ("time", "sample") or _is_lead(key):
+        return {}  # names of columns
+    if rate_in(value) and (
+        meaning == "rate" or (_SAMPLING.search(key) and _HERTZ.fullmatch(value))
+    ):
+        return {"rate": value}
+    if value.lower() in UNITS_PER_MV and (meaning == "unit" or len(value) > 1):
+        return {"unit": value}
+    lead = canonical_lead(value.removeprefix(key))
+    if lead in STANDARD_LEADS and (value.startswith(key) or meaning == "lead"):
+        return {"lead": lead}
+    return {"taken": value} if is_stamp(value) and not _PERSONAL.search(key) else {}
+
+
+def _with(sep: str, lines: Sequence[tuple[int, str]]) -> TextLayout | None:
     """The layout if this is the separator."""
     some = "".join(line for _, line in lines)
     quote = "'" if "'" in some and '"' not in some else '"'
     rows = [_fields(line, sep, quote) for _, line in lines]
-    first = next((i for i, row in enumerate(rows) if _is_data(row, sep)), None)
-    if first is None or first > 3:
+    if not rows:
         return None
-    body, above = rows[first:], rows[:first]
-    columns = len(body[0])
-    if (columns < 2) != (sep == "") or any(len(row) != columns for row in body[:-1]):
-        return None
-    if above and len(above[0]) == 1 and columns > 1 and sep == ",":
-        return None  # one name above a decimal comma
+    columns = len(rows[-2 if len(rows) > 1 else -1])  # the last row may be cut off
+    first = _first_of_body(rows, columns, sep)
+    body, above = rows[first:], [row for row in rows[:first] if any(row)]
+    said = [_fact(line) for _, line in lines[:first]]
+    facts = {key: value for one in said for key, value in one.items()}
+    odd = len(above) > _MOST_ABOVE or any(_is_data(row, sep) for row in above)
     if (
-        sep != ","
-        and any("," in f for row in body for f in row)
-        and not any("." in f for row in body for f in row if "," not in f)
+        (columns < 2) != (sep == "")
+        or (odd and not facts.keys() & {"rate", "unit"})
+        or any(map(_is_numbers, above))
     ):
-        number, decimal = _COMMA, ","
-    else:
-        number, decimal = _POINT, "."
-    text = frozenset(
-        i
-        for i in range(columns)
-        for shown in [[row[i] for row in body if i < len(row) and row[i] not in MISSING]]
-        if not shown or not all(number.match(field) for field in shown)
-    )
+        return None
+    single = sep == "," and columns == 2 and above and (len(above[-1]) == 1 or said[-1])
+    if single and all(_COMMA.match(",".join(row)) for row in body):
+        return None  # one column, with commas before the decimals
+    fields = [field for row in body for field in row]
+    points = any("." in field and _POINT.match(field) for field in fields)
+    commas = sep != "," and not points and any("," in field for field in fields)
+    number, decimal = (_COMMA, ",") if commas else (_POINT, ".")
+    header = [row for row in above if len(row) == columns and (sep or not _FACT.match(row[0]))]
+    if above and above[-1] not in header:
+        header = []
+    names, units = _header(header, columns)
+    text = frozenset(i for i in range(columns) if _is_text(i, body, names, number))
     if len(text) == columns:
         return None
-    start, names, units = lines[first][0], *_header(above, columns)
+    start = lines[first][0]
     counted = [str(i) for i in range(columns)], ["", *map(str, range(columns - 1))]
-    if names is None and columns > 2 and body[0] in counted and len(lines) > first + 1:
+    if names is None and columns > 2 and body[0] in counted and body[1:2] not in ([], body[:1]):
         start = lines[first + 1][0]  # columns that a library has numbered
-    return TextLayout(sep, decimal, quote, start, names, units, text, columns, len(body), comments)
+    return TextLayout(
+        *(sep, decimal, quote, start, names, units, text, columns, len(body), {}, facts)
+    )
+
+
+def _first_of_body(rows: Sequence[list[str]], columns: int, sep: str) -> int:
+    """The first of the rows that hold numbers down to the last of them."""
+    first = len(rows) - 1
+    while first and len(rows[first - 1]) == columns and _is_data(rows[first - 1], sep):
+        first -= 1
+    while first < len(rows) - 1 and not any(rows[first]):
+        first += 1
+    return first
+
+
+def _is_text(
+    column: int,
+    body: Sequence[list[str]],
+    names: Sequence[str] | None,
+    number: re.Pattern[str],
+) -> bool:
+    """Whether a column holds no numbers; a lead without a value is one of numbers, too."""
+    shown = [row[column] for row in body if column < len(row) and row[column] not in MISSING]
+    if shown:
+        return not all(number.match(field) for field in shown)
+    if names is not None:
+        return not _is_lead(names[column])
+    return len(body[0]) != len(STANDARD_LEADS) and column == len(body[0]) - 1
 
 
 def _header(
-    above: Sequence[list[str]], columns: int
+    rows: Sequence[list[str]], columns: int
 ) -> tuple[tuple[str, ...] | None, tuple[str | None, ...]]:
-    """Names and units from the lines above the numbers."""
-    full = [row for row in above if len(row) == columns]
-    if not full:
+    """Names and units from the lines right above the numbers."""
+    if not rows:
         return None, (None,) * columns
-    pairs = [split_unit(name) for name in full[0]]
-    units = [unit for _, unit in pairs]
-    if len(full) > 1 and any(unit.lower() in UNITS_PER_MV for unit in full[1]):
-        units = [unit or old for unit, old in zip(full[1], units, strict=True)]
-    return tuple(full[0]), tuple(units)
+    with_units = len(rows) > 1 and any(unit.lower() in UNITS_PER_MV for unit in rows[-1])
+    names = rows[-2] if with_units else rows[-1]
+    units = [split_unit(name)[1] for name in names]
+    if with_units:
+        units = [unit or old for unit, old in zip(rows[-1], units, strict=True)]
+    return tuple(names), tuple(units)
+
+
+def _is_lead(name: str) -> bool:
+    return canonical_lead(split_unit(name)[0]) in STANDARD_LEADS
 
 
 def _fields(line: str, sep: str, quote: str) -> list[str]:
@@ -182,7 +253,11 @@ def _fields(line: str, sep: str, quote: str) -> list[str]:
 
 def _is_data(row: Sequence[str], sep: str) -> bool:
     """Whether a line holds numbers; a decimal comma only where fields are divided otherwise."""
-    return any(
-        _POINT.match(field) or (sep != "," and _COMMA.match(field)) or is_clock(field)
+    return all(field in MISSING for field in row) or any(
+        _POINT.match(field) or (sep != "," and _COMMA.match(field)) or is_time(field)
         for field in row
     )
+
+
+def _is_numbers(row: Sequence[str]) -> bool:
+    return any(row) and all(field in MISSING or _POINT.match(field) for field in row)

@@ -1,7 +1,4 @@
-"""ECGs as tables in text: any separator, with a header or without, wide, long, or one lead per row.
-
-`csv.py` reads the files of one published dataset, faster and more strictly.
-"""
+"""ECGs as tables in text: any separator, with a header or without; wide, long, or lead by lead."""
 
 from __future__ import annotations
 
@@ -12,16 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clocs.errors import UnusableError
+from clocs.errors import UnknownRateError, UnusableError
 from clocs.formats.arrays import Said, find_axes, recording_from
 from clocs.formats.base import HEAD_BYTES, FileFormat, ReadOptions
-from clocs.formats.csv import RATE_HZ, ROWS
-from clocs.formats.field_names import by_meaning, meaning_of, rate_in, split_unit
+from clocs.formats.field_names import meaning_of, rate_in, split_unit
 from clocs.formats.long_table import from_long
 from clocs.formats.samples import stretch, units_per_mv
 from clocs.formats.source import Source, stem
 from clocs.formats.text_layout import MISSING, TextLayout, find_layout
-from clocs.formats.times import counts, rate_of_times
+from clocs.formats.times import counts, is_time, rate_of_times, stamp_of
 from clocs.limits import UNPACKED_FREELY
 from clocs.recording import UNITS_PER_MV, Recording
 
@@ -49,19 +45,15 @@ def read_table(data: bytes, *, name: str, options: ReadOptions | None = None) ->
     data = _plain(data, name)
     layout = find_layout(data, whole=True)
     if layout is None:
-        reason, what = (
-            ("unreadable", "is no table of numbers")
-            if data.strip()
-            else (
-                "truncated",
-                "is empty",
-            )
-        )
-        raise UnusableError(reason, f"{name} {what}")
-    comments = by_meaning(layout.comments)
+        if not data.strip():
+            raise UnusableError("truncated", f"{name} is empty")
+        raise UnusableError("unreadable", f"{name} is no table of numbers")
+    facts = layout.facts
+    taken = stamp_of(facts.get("taken", ""))
     said = Said(
-        rate=rate_in(comments.get("rate", "")),
-        unit=unit if (unit := str(comments.get("unit", ""))).lower() in UNITS_PER_MV else None,
+        rate=rate_in(facts.get("rate", "")),
+        unit=facts.get("unit"),
+        taken=taken.replace(tzinfo=None).isoformat() if taken else None,
         extra=layout.comments,
     )
     body = data[layout.start :]
@@ -75,24 +67,19 @@ def read_table(data: bytes, *, name: str, options: ReadOptions | None = None) ->
         table = _table(body, layout, name)
         meanings = {meaning_of(one) for one in layout.names or ()}
         if {"lead", "value"} <= meanings:
-            values, said = from_long(
-                table,
-                said,
-                name=name,
-                taken=layout.names or (),
-                given=options.rate,
-            )
+            columns = layout.names or ()
+            values, said = from_long(table, said, name=name, taken=columns, given=options.rate)
         else:
             values, said = _wide(table, layout, said, options, name)
-    if said.rate is None and options.rate is None:
-        said = _assumed_rate(values, said, name)
-    rate = said.rate or options.rate or RATE_HZ
+    rate = said.rate or options.rate
+    if rate is None:
+        raise UnknownRateError.of(name)
     kept = stretch(options, rate=rate, samples=values.shape[1], name=name)
     return recording_from(values[:, kept], said, options, name=name, sample=values)
 
 
 def _plain(data: bytes, name: str) -> bytes:
-    """As UTF-8 without a byte order mark and with line feeds alone."""
+    """As UTF-8, without a byte order mark and with line feeds alone; what is no UTF is cp1252."""
     for mark, code in ((b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be")):
         if data.startswith(mark):
             try:
@@ -100,6 +87,12 @@ def _plain(data: bytes, name: str) -> bytes:
             except UnicodeError:
                 raise UnusableError("unreadable", f"{name} is damaged text") from None
     data = data.removeprefix(b"\xef\xbb\xbf")
+    try:
+        if not data.isascii():
+            data.decode()
+    except UnicodeDecodeError as error:
+        if error.end < len(data) or error.reason != "unexpected end of data":  # of a file's head
+            data = data.decode("cp1252", "replace").encode()
     if b"\r" in data:
         data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     return data
@@ -209,6 +202,9 @@ def _wide(
     meanings = [meaning_of(one) for one in names]
     notices = list(said.notices)
     clock = next((i for i, meaning in enumerate(meanings) if meaning == "time"), None)
+    if clock is None:
+        texts = (i for i in sorted(layout.text) if len(table) and is_time(str(table[str(i)][0])))
+        clock = next(texts, None)
     # No lead rises by equal steps throughout, whatever the name of its column.
     if clock is None and layout.columns > 1 and counts(table["0"].to_numpy()):
         clock = 0
@@ -238,22 +234,13 @@ def _wide(
         unit = "mV"
         values = values / scales[:, None]
     leads = None if layout.names is None else [split_unit(names[i])[0] for i in columns]
+    if leads is None and len(columns) == 1 and "lead" in layout.facts:
+        leads = [layout.facts["lead"]]
     if leads is None and len(columns) > 1:
         find_axes((len(columns), len(table)), None, options, name=name)  # enough samples to tell
     return np.ascontiguousarray(values), replace(
         said, leads=leads, rate=rate, unit=unit, notices=tuple(notices)
     )
-
-
-def _assumed_rate(values: NDArray[np.float64], said: Said, name: str) -> Said:
-    if values.shape[1] != ROWS:
-        raise UnusableError(
-            "unreadable",
-            f"{name} has {values.shape[1]:,} rows, not the {ROWS:,} of 10 s at 500 Hz; "
-            "give its sampling rate in Hz as `rate`",
-        )
-    notice = f"{ROWS:,} samples without a rate are taken as 10 s at 500 Hz"
-    return replace(said, rate=RATE_HZ, notices=(*said.notices, notice))
 
 
 def _read(source: Source, path: str, options: ReadOptions) -> Recording:

@@ -18,7 +18,7 @@ from clocs.errors import UnusableError
 from clocs.formats.base import FileFormat, Part, ReadOptions
 from clocs.formats.flac import decode_flac
 from clocs.formats.leads import name_leads
-from clocs.formats.samples import Samples, from_floats, from_integers, stretch
+from clocs.formats.samples import WITHOUT_VALUES, Samples, from_floats, from_integers, stretch
 from clocs.formats.source import Source, stem
 from clocs.formats.wfdb_header import Header, Signal, is_header, parse_header
 from clocs.formats.wfdb_segments import (
@@ -38,7 +38,6 @@ from clocs.recording import (
 )
 
 _MISSING = -32768  # a sample in formats 16 and 516
-_WITHOUT_VALUES = "leads without values"
 _PERSON = re.compile(r"(\d{1,3}|-1)\s+([MF])\b")  # as MIT-BIH's comments begin
 _SEXES = {"male": "male", "m": "male", "female": "female", "f": "female"}
 
@@ -83,7 +82,7 @@ def refuse_missing(recording: Recording) -> None:
     Raises:
         UnusableError: nan.
     """
-    if recording.gaps or _WITHOUT_VALUES in recording.extra:
+    if recording.gaps or WITHOUT_VALUES in recording.extra:
         raise UnusableError("nan", f"{recording.id} has samples marked as missing")
 
 
@@ -260,7 +259,7 @@ def _recording(
     extra.update(choice.extra)
     if len(samples.leads) < len(choice.names):
         lost = [name for name in choice.names if name not in samples.leads]
-        extra[_WITHOUT_VALUES] = ", ".join(lost)
+        extra[WITHOUT_VALUES] = ", ".join(lost)
     name = stem(path)
     return Recording(
         id=name,

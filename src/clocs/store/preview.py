@@ -84,6 +84,11 @@ def _facts(
     patients = _patients(listing, table)
     seconds = (table["samples"] / table["rate"]).to_list()
     problems = [*listing.quarantined, *lost]
+    unknown = sum(one.reason == "no rate" for one in problems)
+    asked = (
+        f"{unknown:,} recordings do not say their sampling rate and would be in quarantine; give "
+        "it in Hz as `rate`, such as `rate=500`"
+    )
     return {
         "dataset": dataset.name,
         "settings": dict(dataset.settings),
@@ -104,7 +109,11 @@ def _facts(
         "rows_without_recording": len(listing.rows_without_recording),
         "rows_without_recording_examples": list(listing.rows_without_recording[:_EXAMPLES]),
         "problems": _problems(problems),
-        "notices": [*listing.notices, *(concluded.notices if table.height else ())],
+        "notices": [
+            *([asked] if unknown else ()),
+            *listing.notices,
+            *(concluded.notices if table.height else ()),
+        ],
         "examples": [_example(row) for row in _spread(table.rows(named=True), _EXAMPLES)],
     }
 

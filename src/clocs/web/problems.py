@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from clocs.errors import ClocsError
+from clocs.errors import ClocsError, UnknownRateError
 from clocs.web.shield import TooMuchError
 from clocs.web.upload_unit import UnitQuestionError
 
@@ -31,6 +31,7 @@ class AskedUnit(BaseModel):
 class Problem(BaseModel):
     message: str  # one sentence, in the response to every error
     unit_question: AskedUnit | None = None  # of an upload whose unit has to be given
+    rate_question: bool | None = None  # whether the sampling rate of an upload has to be given
 
 
 Kinds = type[ClocsError] | tuple[type[ClocsError], ...]
@@ -44,7 +45,11 @@ def add_problems(app: FastAPI, *, not_found: Kinds = (), conflict: Kinds = ()) -
 
     async def problem(request: Request, error: Exception) -> JSONResponse:
         status, message, headers = 500, "internal error; see the terminal for details", None
-        asked = {"unit_question": error.facts} if isinstance(error, UnitQuestionError) else {}
+        asked: dict[str, Any] = {}
+        if isinstance(error, UnitQuestionError):
+            asked["unit_question"] = error.facts
+        if isinstance(error, UnknownRateError):
+            asked["rate_question"] = True
         if isinstance(error, ClocsError):
             status = (
                 404 if isinstance(error, not_found) else 409 if isinstance(error, conflict) else 422

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from anyio import CapacityLimiter, to_thread
 
-from clocs.errors import SourceError
+from clocs.errors import SourceError, UnknownRateError
 from clocs.recording import Recording
 from clocs.web.packing import pack, unpack
 from clocs.web.shield import TooMuchError
@@ -76,6 +76,8 @@ def read_in_worker(
         ) from None
     if asked := facts.get("question"):
         raise UnitQuestionError(**asked)
+    if detail := facts.get("no rate"):
+        raise UnknownRateError("no rate", str(detail))
     raise SourceError(str(facts["error"]))
 
 

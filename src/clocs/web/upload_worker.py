@@ -19,7 +19,7 @@ from pathlib import PurePosixPath
 
 import numpy as np
 
-from clocs.errors import ClocsError, SourceError
+from clocs.errors import ClocsError, SourceError, UnknownRateError
 from clocs.formats.base import FileFormat, ReadOptions
 from clocs.formats.read import FORMATS, format_beside, options_of, recordings_in
 from clocs.formats.source import Source, hold_files
@@ -44,11 +44,12 @@ def read_upload(
 
     Args:
         files: By name: those of one recording, in any format that clocs knows, or a zip of them.
-        rate: Sampling rate of a CSV in Hz; without it, a CSV must hold 10 s at 500 Hz.
+        rate: Sampling rate in Hz of a file that does not give it.
         unit: What the visitor says about the unit of its numbers.
 
     Raises:
         UnitQuestionError: Its amplitudes are those of no ECG, and the visitor was not asked yet.
+        UnknownRateError: Its rate is missing.
     """
     found = _unpacked(files)
     source, options = hold_files(found), options_of(rate=rate)
@@ -70,13 +71,13 @@ def read_upload(
             "file together with it"
         )
     else:
-        known = ", ".join(
+        known = [
             f"{own.suffix} with {' or '.join(own.companions)}" if own.companions else own.suffix
             for own in FORMATS.values()
-        )
+        ]
         raise SourceError(
             f"cannot read {', '.join(found)[:80] or 'an empty upload'} as a recording; upload one "
-            f"of {known}, or a zip of it"
+            f"of {', '.join(dict.fromkeys(known))}, or a zip of it"
         )
     return _checked(recording)
 
@@ -199,6 +200,8 @@ def main() -> None:
         answer = packed_recording(read_upload(files, facts["rate"], given))
     except UnitQuestionError as question:
         answer = pack({"error": str(question), "question": question.facts}, {})
+    except UnknownRateError as question:
+        answer = pack({"error": str(question), "no rate": question.detail}, {})
     except ClocsError as error:
         answer = pack({"error": str(error)}, {})
     except MemoryError:

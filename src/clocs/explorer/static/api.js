@@ -12,7 +12,7 @@ async function request(path, options = {}) {
   }
   if (!response.ok) {
     const problem = await response.json().catch(() => ({}));
-    throw Object.assign(new Error(problem.message || `The explorer responded with status ${response.status}.`), { status: response.status, unitQuestion: problem.unit_question });
+    throw Object.assign(new Error(problem.message || `The explorer responded with status ${response.status}.`), { status: response.status, unitQuestion: problem.unit_question, rateQuestion: problem.rate_question });
   }
   return response;
 }
