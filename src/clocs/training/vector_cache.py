@@ -23,21 +23,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from clocs._version import __version__
 from clocs.errors import ClocsError, ClocsWarning
 from clocs.files import cache_folder, private_cache, private_folder
 from clocs.frames.frames import ABSENT, Frames
-from clocs.frames.views import Instances
 from clocs.recording import FrameSpec
 from clocs.sealed import ArrayFile
-from clocs.training.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
+    import torch
+
     from clocs.frames.make import FramePlan
+    from clocs.frames.views import Instances
     from clocs.store.store import Store
+    from clocs.training.checkpoint import Checkpoint
 
 FOLDER = "vectors"
 MOST_BYTES = 4 << 30  # of all vectors of a store; those not used for longest are deleted
@@ -132,6 +133,8 @@ class StoreVectors:
 
     def by(self, checkpoint: Checkpoint, device: torch.device | str) -> EncoderVectors:
         """What is known of an encoder's vectors."""
+        import torch  # here, because `clocs info` needs none
+
         card, at_once = checkpoint.card, bool(checkpoint.encoder.leads)
         present = self.present.any(axis=1, keepdims=True) if at_once else self.present
         leads = sorted(self._leads) if at_once else self._leads
