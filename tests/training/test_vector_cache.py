@@ -19,9 +19,10 @@ from clocs import Checkpoint, Frames, Store
 from clocs.errors import ClocsWarning
 from clocs.frames.make import make_frames
 from clocs.patients import embed as of_stores
+from clocs.store.manifest import VECTORS
 from clocs.training import embed as of_frames
 from clocs.training import vector_cache
-from clocs.training.vector_cache import FOLDER, EncoderVectors, filled, kept_of
+from clocs.training.vector_cache import EncoderVectors, filled, kept_of
 from damage import flipped
 from tiny_leads import many_lead_checkpoints, tiny_leads
 
@@ -88,11 +89,11 @@ def test_noise_fewer_leads_and_another_encoder_are_encoded_anew(
     checkpoint: Checkpoint, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clocs.evaluate(checkpoint, store, **READOUT, baselines=False)
-    known = set((store.path / FOLDER).iterdir())
+    known = set((store.path / VECTORS).iterdir())
     clocs.evaluate(checkpoint, store, **READOUT, baselines=False, noise="muscle:6")
-    assert set((store.path / FOLDER).iterdir()) == known
+    assert set((store.path / VECTORS).iterdir()) == known
     clocs.evaluate(checkpoint, store, **READOUT)  # the untrained encoder is kept, too
-    assert len(list((store.path / FOLDER).iterdir())) == len(known) + 1
+    assert len(list((store.path / VECTORS).iterdir())) == len(known) + 1
     nothing_is_encoded(monkeypatch)
     clocs.evaluate(checkpoint, store, **READOUT)
     for options in ({"noise": "muscle:6"}, {"leads": ["II"]}):
@@ -107,7 +108,7 @@ def test_vectors_are_their_owners_alone(checkpoint: Checkpoint, store: Store) ->
         clocs.embed(checkpoint, store)
     finally:
         os.umask(before)
-    found = [store.path / FOLDER, *(store.path / FOLDER).rglob("*")]
+    found = [store.path / VECTORS, *(store.path / VECTORS).rglob("*")]
     assert {stat.S_IMODE(path.stat().st_mode) for path in found} == {0o600, 0o700}
     assert kept_of(store.path)["bytes"] == sum(p.stat().st_size for p in found if p.is_file())
 
@@ -116,7 +117,7 @@ def test_no_flipped_bit_changes_a_vector_and_damage_is_a_sentence(
     checkpoint: Checkpoint, store: Store
 ) -> None:
     first = clocs.embed(checkpoint, store).vectors
-    (file,) = (store.path / FOLDER).rglob("*.safetensors")
+    (file,) = (store.path / VECTORS).rglob("*.safetensors")
     whole = file.read_bytes()
     for damaged in flipped(whole, most=5):
         file.write_bytes(damaged)
@@ -128,13 +129,13 @@ def test_no_flipped_bit_changes_a_vector_and_damage_is_a_sentence(
 def test_where_the_store_takes_no_files_the_cache_folder_does_or_nothing_is_kept(
     checkpoint: Checkpoint, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (store.path / FOLDER).write_text("in the way, as on a disk that cannot be written to")
+    (store.path / VECTORS).write_text("in the way, as on a disk that cannot be written to")
     first = clocs.embed(checkpoint, store).vectors
-    assert list((tmp_path / "cache" / FOLDER).rglob("*.safetensors"))
+    assert list((tmp_path / "cache" / VECTORS).rglob("*.safetensors"))
     with monkeypatch.context() as known:
         nothing_is_encoded(known)
         np.testing.assert_array_equal(clocs.embed(checkpoint, store).vectors, first)
-    monkeypatch.setenv("CLOCS_CACHE", str(store.path / FOLDER / "nowhere"))
+    monkeypatch.setenv("CLOCS_CACHE", str(store.path / VECTORS / "nowhere"))
     np.testing.assert_array_equal(clocs.embed(checkpoint, store).vectors, first)
 
 
@@ -208,3 +209,12 @@ def test_frames_of_the_experiments_are_kept_nowhere(
     before = kept_of(small_store.path)
     score_groups([[checkpoint]], small_frames, protocol="knn", resamples=0)
     assert kept_of(small_store.path) == before
+
+
+def test_a_store_in_shards_is_found_complete_with_its_vectors(
+    checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    for _ in range(2):
+        made = clocs.prepare("synthetic", out=tmp_path / "store", patients=6, shards=2)
+        assert len(clocs.embed(checkpoint, made)) == 6
+    assert (tmp_path / "store" / VECTORS).is_dir()

@@ -31,6 +31,7 @@ from clocs.files import cache_folder, private_cache, private_folder
 from clocs.frames.frames import ABSENT, Frames
 from clocs.recording import FrameSpec
 from clocs.sealed import ArrayFile
+from clocs.store.manifest import VECTORS
 
 if TYPE_CHECKING:
     import torch
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from clocs.store.store import Store
     from clocs.training.checkpoint import Checkpoint
 
-FOLDER = "vectors"
 MOST_BYTES = 4 << 30  # of all vectors of a store; those not used for longest are deleted
 _OF_FREE = 10  # and at most a tenth of the disk's free space
 _PIECE = 1 << 26  # bytes of vectors in a file
@@ -83,7 +83,7 @@ class StoreVectors:
         for array in (recording.astype(np.int64), segment.astype(np.int64)):
             digest.update(array.tobytes())
         self._about = [*map(str, about), json.dumps(spec.facts()), digest.hexdigest()]
-        self._folders = [store / FOLDER, cache_folder() / FOLDER]
+        self._folders = [store / VECTORS, cache_folder() / VECTORS]
 
     @classmethod
     def of_frames(cls, store: Store, frames: Frames) -> StoreVectors:
@@ -278,8 +278,8 @@ def filled(
 
 def kept_of(store: Path) -> dict[str, str | int]:
     """Where a store's vectors lie, of how many encoders and frames they are, and their bytes."""
-    sizes = _sizes(store / FOLDER)
-    return {"folder": str(store / FOLDER), "kinds": len(sizes), "bytes": sum(sizes.values())}
+    sizes = _sizes(store / VECTORS)
+    return {"folder": str(store / VECTORS), "kinds": len(sizes), "bytes": sum(sizes.values())}
 
 
 def _taker(
