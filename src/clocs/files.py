@@ -26,7 +26,7 @@ _PARTIAL = ".partial"  # how the name of an unfinished file ends
 
 PRIVATE, PUBLIC = 0o600, 0o666  # permissions of new files, less the umask
 # how the names of all files in a cache folder begin
-_CACHED = ("native", "demo", "pseudonyms", "patients-", "halves-", "map-", "rates-", "stores")
+_CACHED = ("native", "demo", "pseudonyms", "vectors", "map-", "rates-", "stores")
 
 
 def file_error(

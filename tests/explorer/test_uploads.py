@@ -19,7 +19,7 @@ import pytest
 import unhurried
 from clocs import FrameSpec, Recording, Store
 from clocs.errors import SettingError, SourceError
-from clocs.explorer.embedding_cache import embed_stores
+from clocs.explorer.embed_stores import embed_stores
 from clocs.explorer.uploads import embed_upload
 from clocs.training.checkpoint import load_checkpoint
 from clocs.web import upload_worker
@@ -205,7 +205,7 @@ def test_an_upload_is_cut_into_the_frame_of_the_map(
     whole = replace(loaded, card=replace(loaded.card, frame=FrameSpec(10.0)))
     weights = tmp_path / "seed-0.safetensors"
     whole.save(weights)
-    patients, _ = embed_stores(weights, [small_store], tmp_path / "cache")
+    patients, _ = embed_stores(weights, [small_store])
     assert patients.frame == 10.0 != small_store.manifest.frame.seconds
     own = small_store.table.filter(pl.col("patient") == patients.rows["patient"][0])["id"]
     vector, _ = embed_upload(whole, small_store.recording(own[0]), patients.frame)

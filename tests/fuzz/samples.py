@@ -18,7 +18,6 @@ import wfdb
 import clocs
 from clocs import Frames, Store
 from clocs.experiments.ledger import Ledger
-from clocs.explorer.embedding_cache import _HALVES
 from clocs.explorer.patient_map import MAP
 from clocs.frames.make import make_frames
 from clocs.patients.embeddings import Embeddings
@@ -30,6 +29,7 @@ from clocs.store import chunks
 from clocs.store.prepare import prepare_dataset
 from clocs.training.checkpoint import load_checkpoint
 from clocs.training.loop import Epoch, Settings
+from clocs.training.vector_cache import EncoderVectors
 from edf_files import discontinuous, signal
 from edf_files import write as write_edf
 from embedding_parts import random_embeddings
@@ -416,9 +416,9 @@ MAPPED = 30  # patients on a cached map
 def explorer_caches() -> list[Files]:
     def fill(folder: Path) -> None:
         draw = np.random.default_rng(5)
-        random_embeddings(MAPPED, dim=4).save(folder / "e.parquet")
-        halves = draw.normal(size=(9, 2, 4)).astype(np.float32)
-        _HALVES.write(folder / "halves.safetensors", {}, {"halves": halves})
+        kept = EncoderVectors([folder], "vectors", MAPPED, 4)
+        kept.add(np.arange(5, 15), draw.normal(size=(10, 4)).astype(np.float32))
+        kept.flush()
         positions = draw.normal(size=(MAPPED, 2)).astype(np.float32)
         MAP.write(folder / "map.safetensors", {}, {"positions": positions})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from contextlib import closing
 from dataclasses import asdict, replace
 from functools import cache
@@ -16,7 +17,7 @@ from clocs.datasets.table import DATASETS
 from clocs.errors import StoreError, UnusableError
 from clocs.evaluation import Predictions
 from clocs.experiments.ledger import open_ledger
-from clocs.explorer import embedding_cache, patient_map
+from clocs.explorer import patient_map
 from clocs.formats.base import HEAD_BYTES
 from clocs.formats.read import FORMATS, Found, find_recordings, format_of, options_of
 from clocs.formats.source import hold_files, open_source
@@ -36,6 +37,7 @@ from clocs.store.store import Store, open_store
 from clocs.store.workers import ThreadWorkers
 from clocs.training.checkpoint import load_checkpoint
 from clocs.training.fleet import Fleet
+from clocs.training.vector_cache import EncoderVectors
 from clocs.web.upload_worker import packed_recording, read_upload, unpacked_recording
 from fuzz import format_samples, samples
 from fuzz.mutations import Files
@@ -290,11 +292,12 @@ def _frame_file(given: Given) -> Any:
 def _explorer_cache(given: Given) -> Any:
     """What the explorer keeps; damaged, it is made again."""
     folder = given.folder()
-    found = embedding_cache._cached(folder / "e.parquet", folder / "halves.safetensors")
+    with warnings.catch_warnings(action="ignore"):
+        found = EncoderVectors([folder], "vectors", samples.MAPPED, 4)
     positions = patient_map._load(folder / "map.safetensors", samples.MAPPED)
-    if found is None or positions is None:
+    if not found.known.any() or positions is None:
         raise StoreError("it is made again")
-    return found, positions
+    return found.read(np.flatnonzero(found.known)), positions
 
 
 def _ledger(given: Given) -> Any:

@@ -12,7 +12,7 @@ import pytest
 import clocs
 from clocs import Checkpoint, Store
 from clocs.errors import ClocsWarning, SettingError
-from clocs.explorer.embedding_cache import embed_stores
+from clocs.explorer.embed_stores import embed_stores
 from clocs.explorer.uploads import embed_upload
 from clocs.frames.make import make_frames
 from clocs.frames.views import instances, single
@@ -108,7 +108,7 @@ def test_the_explorer_embeds_stores_with_many_leads(
 ) -> None:
     many.save(tmp_path / "seed-0.safetensors")
     stores = [small_store]
-    patients, distances = embed_stores(tmp_path / "seed-0.safetensors", stores, tmp_path / "cache")
+    patients, distances = embed_stores(tmp_path / "seed-0.safetensors", stores)
     assert len(patients) == small_store.table["patient"].n_unique() and patients.frame == 2.5
     assert len(distances.inter)
 

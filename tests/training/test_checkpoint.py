@@ -223,8 +223,22 @@ def test_half_precision_is_half_the_size_and_loads_as_float32(
         for one in (whole, half)
     ]
     assert abs(aucs[0] - aucs[1]) < 0.0005
-    half.save(run.parent / "again" / "seed-0.safetensors")  # whole again, and says so
+    half.save(run.parent / "again" / "seed-0.safetensors", half=False)  # whole, and says so
     assert "weights stored as" not in load_checkpoint(run.parent / "again").card.environment
+
+
+def test_a_copy_of_an_encoder_in_half_precision_has_the_same_fingerprint(run: Path) -> None:
+    load_checkpoint(run).save(run.parent / "half" / "seed-0.safetensors", half=True)
+    half = load_checkpoint(run.parent / "half")
+    half.save(run.parent / "copy" / "seed-0.safetensors")
+    assert load_checkpoint(run.parent / "copy").fingerprint == half.fingerprint
+    again = replace(half, card=replace(half.card, weights_sha256=""))
+    assert again.fingerprint == half.fingerprint
+    # weights that were trained on are not rounded
+    trained = replace(again, weights={k: v + 1e-6 for k, v in half.weights.items()})
+    trained.save(run.parent / "trained" / "seed-0.safetensors")
+    loaded = load_checkpoint(run.parent / "trained")
+    assert all(torch.equal(loaded.weights[k], v) for k, v in trained.weights.items())
 
 
 def test_weights_too_large_for_half_precision_are_refused(run: Path) -> None:

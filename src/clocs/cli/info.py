@@ -99,6 +99,7 @@ def store_facts(
     """All that is counted in a store, with the instances of every method."""
     from clocs.frames.summary import store_info
     from clocs.pretraining.methods import METHODS
+    from clocs.training.vector_cache import kept_of
 
     instances = {name: (method.of, method.views) for name, method in METHODS.items()}
-    return store_info(store, leads, split_seed, instances)
+    return store_info(store, leads, split_seed, instances) | {"vectors": kept_of(store.path)}

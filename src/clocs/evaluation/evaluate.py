@@ -23,6 +23,7 @@ from clocs.training.checkpoint import Checkpoint, as_checkpoints
 from clocs.training.device import pick_device
 from clocs.training.loop import Epoch
 from clocs.training.settings import Settings, settings_in, takes_settings
+from clocs.training.vector_cache import StoreVectors
 
 
 @takes_settings
@@ -164,11 +165,19 @@ def evaluate_many(
             "`folds` tests on everybody in turn; leave out `split`, `test_folds` and "
             "`validation_folds`"
         )
-    frames = frames_for(groups, as_store(store), leads=leads, split=by, split_seed=split_seed)
+    opened = as_store(store)
+    frames = frames_for(groups, opened, leads=leads, split=by, split_seed=split_seed)
+    cache = StoreVectors.of_frames(opened, frames)
     given = settings_in(options)
     settings = Settings.choose(options.pop("settings", None), frames.batch_size, **given)
     return score_against_untrained(
-        groups, frames, settings=settings, folds=folds, device=pick_device(device), **options
+        groups,
+        frames,
+        settings=settings,
+        folds=folds,
+        device=pick_device(device),
+        cache=cache,
+        **options,
     )
 
 

@@ -48,6 +48,7 @@ from clocs.training import leak_guard
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.embed import expect_mv
 from clocs.training.loop import SAVE_EVERY, Epoch, Settings
+from clocs.training.vector_cache import StoreVectors
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,7 @@ def score_groups(
     save_every: float = SAVE_EVERY,
     stream: bool | None = None,
     vectors: RecordingVectors | None = None,
+    cache: StoreVectors | None = None,
     **options: Any,
 ) -> list[GroupResult]:
     """Score encoders on labelled frames, all groups trained as one fleet.
@@ -125,7 +127,8 @@ def score_groups(
     is a folder for what fine-tuning needs to resume, saved every so many seconds; with `stream` it
     brings signals to the device batch by batch, by default where they are too large for it;
     `vectors` keeps those of recordings, by the encoders of the only group and under no condition,
-    for use after this; the other arguments are those of `clocs.evaluate`.
+    for use after this; `cache` holds vectors of these frames on disk; the other arguments are those
+    of `clocs.evaluate`.
     """
     check_resamples(resamples)
     row = find_protocol(protocol)
@@ -183,6 +186,7 @@ def score_groups(
             save_every=save_every,
             stream=stream,
             vectors=vectors,
+            cache=cache,
         )
         output = row.predict(given, **options)
         facts = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from clocs.frames.frames import Frames
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.embed import embed_instances
 from clocs.training.loop import SAVE_EVERY, Epoch, Settings, Trained
+from clocs.training.vector_cache import StoreVectors
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class ProtocolInput:
     save_every: float = SAVE_EVERY  # seconds
     stream: bool | None = None  # signals, batch by batch; None: where they are large for the device
     vectors: RecordingVectors | None = None  # of recordings, to be used after the evaluation, too
+    cache: StoreVectors | None = None  # of the frames, as they were before any condition
 
     @property
     def frames(self) -> Frames:
@@ -72,9 +75,9 @@ class ProtocolInput:
     def embedded(self, part: LabelledPart) -> LabelledEmbeddings:
         """What is scored of a part, by the frozen encoders."""
         if part.per == "row":
-            features = self.encoded(part, embed_instances)
+            features = self.encoded(part, partial(embed_instances, cache=self.cache))
         else:
-            vectors = self.vectors or RecordingVectors(self.checkpoints, self.device)
+            vectors = self.vectors or RecordingVectors(self.checkpoints, self.device, self.cache)
             features = vectors.of(part).float().to(self.device)
         return LabelledEmbeddings(features, self.targets(part), self.frames.multilabel)
 

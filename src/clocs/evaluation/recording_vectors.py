@@ -11,16 +11,22 @@ from torch import Tensor
 from clocs.evaluation.labelled_rows import LabelledPart
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.embed import embedded_pieces, expect_finite
+from clocs.training.vector_cache import StoreVectors
 
 
 class RecordingVectors:
     """Vectors of the recordings of one set of frames, embedded when they are first asked for."""
 
-    def __init__(self, checkpoints: Sequence[Checkpoint], device: torch.device | str) -> None:
-        """checkpoints: The members, with the weights that they keep."""
+    def __init__(
+        self,
+        checkpoints: Sequence[Checkpoint],
+        device: torch.device | str,
+        cache: StoreVectors | None = None,
+    ) -> None:
+        """checkpoints: The members, with the weights that they keep; cache: Of their frames."""
         # members that differ in their labelled rows alone share an encoder, which encodes once
         distinct = {id(one.weights): one for one in checkpoints}
-        self._checkpoints, self._device = list(checkpoints), device
+        self._checkpoints, self._device, self._cache = list(checkpoints), device, cache
         self._distinct = list(distinct.values())
         self._members = [list(distinct).index(id(one.weights)) for one in checkpoints]
         self._row: dict[int, int] = {}  # of each recording that is known
@@ -40,7 +46,8 @@ class RecordingVectors:
 
     def of_members(self, members: Sequence[int]) -> RecordingVectors:
         """Those of some members, without computing them again."""
-        made = RecordingVectors([self._checkpoints[m] for m in members], self._device)
+        some = [self._checkpoints[m] for m in members]
+        made = RecordingVectors(some, self._device, self._cache)
         distinct = list(dict.fromkeys(self._members[m] for m in members))
         made._row, made._vectors = dict(self._row), self._vectors[distinct]
         return made
@@ -50,7 +57,8 @@ class RecordingVectors:
         """Rows are encoded some at a time; of recordings only the sum is kept."""
         place, count = torch.from_numpy(part.place).to(self._device), len(part)
         total, start = torch.zeros(0), 0
-        for z in embedded_pieces(self._distinct, part.frames, part.rows, self._device):
+        pieces = embedded_pieces(self._distinct, part.frames, part.rows, self._device, self._cache)
+        for z in pieces:
             if not start:
                 total = z.new_zeros((len(z), count, z.shape[-1]), dtype=torch.float64)
             total.index_add_(1, place[start : start + z.shape[1]], z.double())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from clocs.errors import CheckpointError, SettingError
 from clocs.experiments.demo_data import DEMO, demo_store_and_encoder, finished_demo
 from clocs.explorer.cohort_folder import CohortFolder
-from clocs.explorer.embedding_cache import embed_stores
+from clocs.explorer.embed_stores import embed_stores
 from clocs.explorer.heart_rates import HeartRates
 from clocs.explorer.patient_map import Projection
 from clocs.explorer.pseudonyms import in_order_of_pseudonyms, key_of
@@ -67,7 +67,7 @@ def open_session(
         patients, distances = Embeddings.load(embeddings), None
     elif file is not None and opened:
         patients, distances = embed_stores(
-            file, list(opened.values()), cache, split_seed=split_seed, progress=progress
+            file, list(opened.values()), split_seed=split_seed, progress=progress
         )
     else:
         raise SettingError(

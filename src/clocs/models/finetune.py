@@ -29,6 +29,7 @@ from clocs.training.checkpoint import Checkpoint, as_checkpoints
 from clocs.training.device import pick_device
 from clocs.training.loop import SAVE_EVERY, Epoch
 from clocs.training.settings import Settings, settings_in, takes_settings
+from clocs.training.vector_cache import StoreVectors
 
 Head = Literal["linear", "whole"]
 Members = Literal["best", "ensemble"]
@@ -136,9 +137,8 @@ def finetune(
     for one in encoders if shared else ():
         check_shared(one)
     by_folds = split_of(split, test_folds, validation_folds)
-    frames = frames_for(
-        [encoders], as_store(store), leads=leads, split=by_folds, split_seed=split_seed
-    )
+    opened = as_store(store)
+    frames = frames_for([encoders], opened, leads=leads, split=by_folds, split_seed=split_seed)
     leak_guard.check_parts(frames)
     training = Settings.choose(settings, frames.batch_size, **by_name)
     facts = {
@@ -172,7 +172,7 @@ def finetune(
     with Work.on(out, facts | about, resume=resume) as work:
         if work.finished and work.out is not None:
             return load_classifier(work.out)
-        vectors = RecordingVectors(encoders, on)
+        vectors = RecordingVectors(encoders, on, StoreVectors.of_frames(opened, frames))
         (result,) = score_groups(
             [encoders],
             frames,

@@ -39,6 +39,8 @@ from clocs.store.manifest import MANIFEST
 from clocs.store.store import Store, as_store, expect_different_stores
 from clocs.training.checkpoint import Checkpoint, as_checkpoint
 from clocs.training.device import pick_device
+from clocs.training.embed import AT_ONCE
+from clocs.training.vector_cache import StoreVectors, filled
 
 
 def embed(
@@ -180,16 +182,45 @@ def embed_levels(
     own = store_windows(
         checkpoint, store, spec=spec, leads=leads, split=split, only=only, split_seed=split_seed
     )
-    pieces = (windows for _, windows, _ in own.each(progress))
     return collect(
         own.checkpoint,
-        encoded(own.checkpoint, pieces, own.plan.spec.samples, device),
+        _vectors(own, device, progress),
         frame_rows(own.plan, own.chosen, all_leads=ALL_LEADS if own.known else None),
         levels,
         spec=own.plan.spec,
         leads=own.leads,
         problems=[] if split is not None or only is not None else _left_out(own),
     )
+
+
+def _vectors(
+    own: StoreWindows, device: torch.device | str, progress: Callable[[int, int], None]
+) -> Iterator[NDArray[np.float32]]:
+    """(some, dim) at a time of all windows, in order; each is encoded once and then kept."""
+    plan, kept = own.plan, StoreVectors.of_plan(own.plan)
+    views = np.ones(len(kept.present), np.int64) if own.known else kept.present.sum(axis=1)
+    of = np.repeat(plan.cuts.recording[plan.kept], views)  # the recording of each row
+    rows = np.flatnonzero(np.isin(of, own.chosen))
+
+    def encode(_: list[int], unknown: NDArray[np.bool_]) -> Iterator[NDArray[np.float32]]:
+        new = np.zeros(len(of), np.bool_)
+        new[rows[unknown]] = True
+        first = np.searchsorted(of, np.arange(len(plan.rows) + 1))
+        some = replace(own, chosen=np.unique(of[new]))
+        pieces = (
+            _where(windows, new[first[i] : first[i + 1]]) for i, windows, _ in some.each(progress)
+        )
+        return (z[None] for z in encoded(own.checkpoint, pieces, plan.spec.samples, device))
+
+    for found in filled([kept.by(own.checkpoint, device)], rows, encode, AT_ONCE):
+        yield found[0]
+    progress(len(own.chosen), len(own.chosen))
+
+
+def _where(windows: Windows, kept: NDArray[np.bool_]) -> Windows:
+    if isinstance(windows, tuple):
+        return windows[0][kept], windows[1][kept]
+    return windows[kept]
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,8 @@ from clocs.patients.rows import Level, group_rows
 from clocs.patients.unit_vectors import UnitMeans, lengths
 from clocs.recording import UNNAMED_LEAD, FrameSpec, Recording, canonical_lead, unnamed_lead
 from clocs.training.checkpoint import Checkpoint
-from clocs.training.embed import AT_ONCE, EncoderInput, stack
+from clocs.training.embed import AT_ONCE, FEWEST, EncoderInput, stack
 from clocs.training.signals import Signals
-
-_FEWEST = 16  # smaller batches are padded: matrix products of a single row round differently
-
 
 # (n, samples) of one lead each; of many leads at once (n, leads, samples), in the encoder's order,
 # and (n, leads) whether there is a signal
@@ -197,7 +194,7 @@ def _batches(
     windows: Iterable[Windows], samples: int, leads: int, most: int
 ) -> Iterator[tuple[NDArray[np.int16], NDArray[np.bool_], int]]:
     """Batches of `most` windows, the last one smaller, each with its number of real windows."""
-    most = max(_FEWEST, most // max(1, leads))
+    most = max(FEWEST, most // max(1, leads))
     shape = (most, leads, samples) if leads else (most, samples)
     batch, there, filled = np.zeros(shape, np.int16), np.ones(shape[:-1], np.bool_), 0
     for given in windows:
@@ -215,7 +212,7 @@ def _batches(
                 yield batch, there, filled
                 filled = 0
     if filled:
-        padded = max(filled, _FEWEST)
+        padded = max(filled, FEWEST)
         yield batch[:padded], there[:padded], filled
 
 

@@ -47,7 +47,10 @@ def open_index(folder: Path, level: Level = "patient", *, verify: bool = False) 
     encoder = sha256_of(_encoder_file(folder))  # a checkpoint's fingerprint
     index = PatientIndex.load(folder / level, verify=verify)
     if index.encoder != encoder:
-        raise CheckpointError(f"the encoder in {folder} is not the one that made its vectors")
+        raise CheckpointError(
+            f"the encoder in {folder} is not the one that made its vectors; make the index again "
+            "with `clocs index`"
+        )
     return index
 
 

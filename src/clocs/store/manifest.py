@@ -19,6 +19,7 @@ FORMAT = 3
 JOINED = 4  # the format of a store in shards, each of which is a store of format 3
 _READABLE = (2, FORMAT, JOINED)  # format 2 has no columns for gaps and folds
 MANIFEST = "manifest.json"
+VECTORS = "vectors"  # a folder of a store: of `clocs.training.vector_cache`
 
 
 def shard_name(number: int, count: int) -> str:

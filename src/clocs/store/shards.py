@@ -31,7 +31,15 @@ from clocs.files import file_error, leftovers
 from clocs.locks import LOCK, locked
 from clocs.recording import Filters
 from clocs.store.assembly import assemble, check_source, differences, source_name
-from clocs.store.manifest import JOINED, MANIFEST, Manifest, ShardHash, shard_name, shards_in
+from clocs.store.manifest import (
+    JOINED,
+    MANIFEST,
+    VECTORS,
+    Manifest,
+    ShardHash,
+    shard_name,
+    shards_in,
+)
 from clocs.store.store import Store, open_store
 from clocs.store.workers import ReadRecording, ReadResult, Workers, read_all
 
@@ -210,7 +218,12 @@ def _refuse_foreign(out: Path, count: int) -> None:
             "delete it, or give another folder as `out`"
         )
     unfinished = leftovers(out / MANIFEST)
-    ours = {LOCK, MANIFEST, *(one.name for one in (*unfinished, *(path for path, _ in shards)))}
+    ours = {
+        LOCK,
+        MANIFEST,
+        VECTORS,
+        *(one.name for one in (*unfinished, *(path for path, _ in shards))),
+    }
     if (out / MANIFEST).is_file() and not shards:
         raise StoreError(
             f"{out} is already a store in one piece; delete it or give another folder as `out`"

@@ -64,7 +64,9 @@ class Checkpoint:
     @property
     def fingerprint(self) -> str:
         """The sha256 of the weights file, even before it is written."""
-        return self.card.weights_sha256 or hashlib.sha256(self._content()).hexdigest()
+        if self.card.weights_sha256:
+            return self.card.weights_sha256
+        return hashlib.sha256(self._content(half=self._from_half())).hexdigest()
 
     def for_frame(self, frame: FrameSpec) -> Checkpoint:
         """The same weights for frames of another duration at the same rate.
@@ -102,12 +104,14 @@ class Checkpoint:
         """
         return EncoderModule.of(self.card, self.encoder, self.weights, self.buffers)
 
-    def save(self, path: Path, *, half: bool = False) -> None:
+    def save(self, path: Path, *, half: bool | None = None) -> None:
         """Write `path` (….safetensors) and the card beside it (….json), each atomically.
 
         With `half`, weights are rounded to float16, in half the size; the card's `environment` says
-        so, and loading gives float32 again.
+        so, and loading gives float32 again. By default weights that were loaded from float16 are
+        written as float16 again, so that a copy has the same bytes and the same fingerprint.
         """
+        half = self._from_half() if half is None else half
         content = self._content(half=half)
         about = {k: v for k, v in self.card.environment.items() if k != STORED_AS}
         card = replace(
@@ -119,7 +123,13 @@ class Checkpoint:
         write_atomic(path, content)
         write_atomic(path.with_suffix(".json"), card.json())
 
-    def _content(self, *, half: bool = False) -> bytes:
+    def _from_half(self) -> bool:
+        """Whether the weights were loaded from float16 and are still those."""
+        return self.card.environment.get(STORED_AS) == HALF and all(
+            torch.equal(v.half().float(), v.float()) for v in self.weights.values()
+        )
+
+    def _content(self, *, half: bool) -> bytes:
         """The safetensors file."""
         return save(self.tensors(half=half) | {"recordings": torch.from_numpy(self.recordings)})
 

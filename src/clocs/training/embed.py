@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from clocs.encoders.base import Weights
@@ -16,8 +18,10 @@ from clocs.frames.views import Instances
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.memory import free_memory
 from clocs.training.signals import Signals
+from clocs.training.vector_cache import StoreVectors, filled
 
 AT_ONCE = 2048  # views encoded at a time, over all members
+FEWEST = 16  # smaller batches are padded: matrix products of a few rows round differently
 
 
 def stack(checkpoints: Sequence[Checkpoint]) -> tuple[Weights, Weights]:
@@ -86,9 +90,11 @@ def embed_instances(
     frames: Frames,
     rows: Instances,
     device: torch.device | str = "cpu",
+    cache: StoreVectors | None = None,
 ) -> Tensor:
     """(members, instances, dim): the embedding of each one-view instance by each checkpoint."""
-    return expect_finite(torch.cat(list(embedded_pieces(checkpoints, frames, rows, device)), dim=1))
+    pieces = embedded_pieces(checkpoints, frames, rows, device, cache)
+    return expect_finite(torch.cat(list(pieces), dim=1))
 
 
 @torch.no_grad()
@@ -97,9 +103,22 @@ def embedded_pieces(
     frames: Frames,
     rows: Instances,
     device: torch.device | str = "cpu",
+    cache: StoreVectors | None = None,
 ) -> Iterator[Tensor]:
-    """The same, (members, some, dim) at a time, finite or not."""
-    yield from _encoded(checkpoints, frames, rows, device, "encode")
+    """The same, (members, some, dim) at a time, finite or not; those in the cache are read."""
+    numbers = None if cache is None else cache.numbers(frames, rows)
+    if cache is None or numbers is None:
+        yield from _encoded(checkpoints, frames, rows, device, "encode")
+        return
+
+    def encode(members: list[int], unknown: NDArray[np.bool_]) -> Iterator[NDArray[np.float32]]:
+        some = [checkpoints[member] for member in members]
+        for z in _encoded(some, frames, rows.where(unknown), device, "encode"):
+            yield z.cpu().numpy()
+
+    each = [cache.by(one, device) for one in checkpoints]
+    for found in filled(each, numbers, encode, max(1, AT_ONCE // len(each))):
+        yield torch.from_numpy(found).to(device)
 
 
 def expect_finite(vectors: Tensor) -> Tensor:
@@ -174,4 +193,6 @@ def _encoded(
     for some, scale in zip(signals.staged(starts.split(size)), scales, strict=True):
         x = as_input(signals, some, scale)
         x = x.expand(len(checkpoints), *x.shape[-3 if encoder.leads else -2 :])
-        yield getattr(encoder, what)(weights, buffers, x)
+        if len(some) < FEWEST:
+            x = torch.cat([x, x[:, -1:].expand(-1, FEWEST - len(some), *x.shape[2:])], dim=1)
+        yield getattr(encoder, what)(weights, buffers, x)[:, : len(some)]

@@ -32,6 +32,8 @@ def _facts(info: Mapping[str, Any]) -> Table:
 
     settings = ", ".join(f"{name}={value}" for name, value in info["settings"].items())
     shards = f" in {info['shards']:,} shards" if info["shards"] else ""
+    kept = info["vectors"]
+    vectors = f"{kept['bytes'] / 1e6:,.1f} MB in {kept['folder']}, which can be deleted"
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold")
     table.add_column()
@@ -45,6 +47,7 @@ def _facts(info: Mapping[str, Any]) -> Table:
         ("filters", info["filters"]),
         ("on disk", f"{info['bytes'] / 1e6:,.1f} MB{shards}"),
         ("content", f"{info['content_hash'][:16]} (clocs {info['version']})"),
+        *([("vectors kept", vectors)] if kept["bytes"] else []),
     ):
         table.add_row(name, value)
     return table

@@ -1,42 +1,38 @@
-"""Embed all patients of the stores, once: the results are kept in the cache folder."""
+"""Patients of stores, and halves of their recordings, as the explorer compares them."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clocs.errors import ClocsError, SettingError
+from clocs.errors import SettingError
 from clocs.explorer.reference_distances import ReferenceDistances, distances_of_halves
-from clocs.files import private_cache, sha256_of
 from clocs.patients.embeddings import Embeddings, joined, patient_halves
-from clocs.sealed import ArrayFile
 from clocs.store.store import Store
 
-_FORMAT = 6  # of the cached files
-_HALVES = ArrayFile("cached halves", key="clocs.halves", format=_FORMAT, remedy="delete it")
+if TYPE_CHECKING:
+    from clocs.training.checkpoint import Checkpoint
 
 
 def embed_stores(
     checkpoint: Path,
     stores: Sequence[Store],
-    cache: Path,
     *,
     split_seed: int = 0,
     progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
 ) -> tuple[Embeddings, ReferenceDistances]:
     """Patients of all stores, and the distances between halves of test patients' recordings.
 
-    The encoder is loaded only if something must be encoded. Arguments as for `clocs.explore`.
+    Arguments as for `clocs.explore`. Vectors that were computed before are read.
     """
-    # The card holds the encoder's frame and leads; the same weights may have another card.
-    files = (checkpoint, checkpoint.with_suffix(".json"))
-    encoder = [sha256_of(file) for file in files if file.is_file()]
+    from clocs.training.checkpoint import load_checkpoint
+
     leads = [lead for lead in stores[0].leads if all(lead in store.leads for store in stores)]
     if not leads:
         raise SettingError(
@@ -45,39 +41,18 @@ def embed_stores(
         )
     lasting = np.concatenate([store.table["samples"] / store.table["rate"] for store in stores])
     half = float(np.median(lasting)) / 2
-    parts, halves = [], []
+    encoder, parts, halves = load_checkpoint(checkpoint), [], []
     for store in stores:
-        key = hashlib.blake2b(digest_size=12)
-        for word in (_FORMAT, encoder, store.manifest.content_hash, split_seed, half, leads):
-            key.update(f"{word}\0".encode())
-        patients_file = cache / f"patients-{key.hexdigest()}.parquet"
-        halves_file = cache / f"halves-{key.hexdigest()}.safetensors"
-        cached = _cached(patients_file, halves_file)
-        if cached is None:
-            stage = f"Encoding {store.manifest.dataset}"
-            progress(stage, 0, len(store))
-            private_cache(cache)
-            tick = partial(progress, stage)
-            cached = _embed(checkpoint, store, leads, half, split_seed, tick)
-            _HALVES.write(halves_file, {}, {"halves": cached[1]})
-            cached[0].save(patients_file)
-        parts.append(cached[0])
-        halves.append(cached[1])
+        tick = partial(progress, f"Encoding {store.manifest.dataset}")
+        tick(0, len(store))
+        patients, own = _embed(encoder, store, leads, half, split_seed, tick)
+        parts.append(patients)
+        halves.append(own)
     return joined(parts), distances_of_halves(np.concatenate(halves))
 
 
-def _cached(
-    patients_file: Path, halves_file: Path
-) -> tuple[Embeddings, NDArray[np.float32]] | None:
-    """The results of an earlier call; None if missing, damaged or of another version."""
-    try:
-        return Embeddings.load(patients_file), _HALVES.read(halves_file)[1]["halves"]
-    except ClocsError:
-        return None
-
-
 def _embed(
-    checkpoint: Path,
+    encoder: Checkpoint,
     store: Store,
     available: Sequence[str],
     half: float,
@@ -92,9 +67,7 @@ def _embed(
     shorter.
     """
     from clocs.patients.embed import embed_levels
-    from clocs.training.checkpoint import load_checkpoint
 
-    encoder = load_checkpoint(checkpoint)
     frame, trained = encoder.card.frame, encoder.card.leads
     leads = [lead for lead in trained if lead in available] or list(available)
     embed = partial(embed_levels, encoder, store, leads=leads, split_seed=split_seed)

@@ -1,0 +1,88 @@
+"""Every command that takes a model runs with every shipped model that it can take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import clocs as package
+from clocs.training.shipped import SHIPPED
+from command_line import as_json, clocs
+from snippets import one_process
+from upload_files import csv_file
+
+ENCODERS = [row.name for row in SHIPPED.values() if row.kind == "encoder"]
+CLASSIFIERS = [row.name for row in SHIPPED.values() if row.kind == "classifier"]
+FILE = "own.csv"  # twelve leads, of which each model takes those that it knows
+# Tracing takes seconds, and depends on the network alone: one of each kind.
+TRACED = ("cmsc-chapman", "cmsmlc-many-leads", "rhythm-chapman")
+# By command, the words that follow the model's name; a list is several runs.
+OF_ENCODERS = {
+    "info": [""],
+    "models": [""],
+    "embed": ["store --out patients.parquet", f"{FILE} --rate 500 --out file.parquet"],
+    "index": ["store --out index", "store --add --replace --out index"],
+    "retrieval": ["store"],
+    "distances": ["store"],
+    "evaluate": ["store --protocol linear-converged --no-baselines --resamples 0"],
+    "finetune": ["store --out own.safetensors", "store --shared --out shared.safetensors"],
+    "serve": ["--index index"],
+    "export": ["--to hub --out hub"],
+}
+OF_CLASSIFIERS = {
+    "info": [""],
+    "models": [""],
+    "predict": ["store", f"{FILE} --rate 500"],
+    "explain": [f"{FILE} --rate 500 --out explanation.json"],
+    "serve": [""],
+    "export": ["--to hub --out hub"],
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A small store of twelve leads, and one of its recordings as a file."""
+    made = tmp_path_factory.mktemp("shipped")
+    with one_process():
+        store = package.prepare("synthetic", out=made / "store", patients=16, recordings=1)
+        (made / FILE).write_bytes(csv_file(store.recording(0)))
+        yield made
+
+
+@pytest.fixture
+def own(folder: Path, tmp_path: Path) -> Path:
+    for name in ("store", FILE):
+        (tmp_path / name).symlink_to(folder / name)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_every_command_that_takes_an_encoder_takes(name: str, own: Path) -> None:
+    for command, runs in OF_ENCODERS.items():
+        for words in runs:
+            clocs(command, name, *words.split(), cwd=own)
+    clocs("explore", "--checkpoint", name, "--store", "store", cwd=own)
+    # what was made of it, in place of it
+    facts = as_json("info", own / "index")
+    assert facts["patient"]["vectors"] == 16
+    found = as_json("similar", own / "index", "--file", own / FILE, "--rate", 500, "-k", 1)
+    assert found["neighbours"][0]["cosine"] == pytest.approx(0, abs=1e-3)
+    for made in ("own", "shared"):
+        clocs("predict", f"{made}.safetensors", FILE, "--rate", 500, cwd=own)
+    clocs("explore", "--embeddings", "patients.parquet", "--checkpoint", name, cwd=own)
+    clocs("embed", "index/checkpoint", FILE, "--rate", 500, "--out", "copy.parquet", cwd=own)
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_every_command_that_takes_a_classifier_takes(name: str, own: Path) -> None:
+    for command, runs in OF_CLASSIFIERS.items():
+        for words in runs:
+            clocs(command, name, *words.split(), cwd=own)
+    clocs("explore", "--checkpoint", ENCODERS[0], "--store", "store", "--model", name, cwd=own)
+
+
+@pytest.mark.parametrize("name", TRACED)
+def test_export_writes_programs_of(name: str, own: Path) -> None:
+    clocs("export", name, "--to", "torch", "--out", "model.pt2", "--check", "store", cwd=own)
