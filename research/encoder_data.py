@@ -173,7 +173,7 @@ def cinc2011(git: str, commit: str) -> Iterator[Recorded]:
         if values.size % 13:
             print("cinc2011: not rows of 13:", path, values.size)
             continue
-        # 5 µV a step, as the published headers say (200 steps a mV); the text has no unit
+        # taken as 5 µV a step: the text has no unit, and at 1 µV a lead would vary by 0.04 mV only
         yield Path(path).stem, Path(path).stem, values.reshape(-1, 13).T[1:] / 200, 500, {}
 
 
