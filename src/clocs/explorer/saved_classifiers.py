@@ -87,6 +87,7 @@ class SavedClassifiers:
         with self._lock:
             made = self._explainers[number](recording, label)
         names = ("label", "probability", "leads", "start", "seconds", "logit", "logit_without")
+        names += ("abstained",)
         facts = {name: getattr(made, name) for name in names}
         about = {"model": number, "name": self.names[number], "rate": recording.rate}
         return pack(about | facts, {"attribution": made.attribution})

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from clocs.errors import ClocsError, SettingError
 from clocs.frames.resample import TOGETHER
 from clocs.parallel import alike
-from clocs.patients.embed_files import as_seen, cut_alike, shape_of
+from clocs.patients.embed_files import cut_alike, shape_of
 from clocs.patients.encode import (
     Windows,
     encoded,
@@ -47,11 +47,8 @@ def cut_each(
     wanted, known = leads_of(checkpoint, leads), known_leads(checkpoint)
     made: list[Windows | ClocsError] = []
     for run in alike((placed(one, known, wanted) for one in recordings), shape_of, TOGETHER):
-        for one, values in cut_alike(list(run), frame, wanted):
-            if isinstance(one, str) or isinstance(values, str):
-                made.append(SettingError(str(values)))
-                continue
-            made.append(as_seen(one, values, frame, wanted, known).windows)
+        for one in cut_alike(list(run), frame, wanted, known):
+            made.append(SettingError(one[1]) if isinstance(one, tuple) else one.windows)
     return made
 
 

@@ -21,7 +21,7 @@ from clocs.errors import ClocsError, ClocsWarning, SettingError, UnusableError
 from clocs.formats.base import ReadOptions
 from clocs.formats.read import Found, find_recordings, known_suffixes, read_several
 from clocs.frames.positions import cut, frame_count
-from clocs.frames.present import bridged, touched
+from clocs.frames.present import bridged, touched, within
 from clocs.frames.resample import LONG, TOGETHER, cut_windows
 from clocs.frames.views import ALL_LEADS
 from clocs.parallel import ahead, alike
@@ -39,12 +39,12 @@ from clocs.patients.encode import (
 )
 from clocs.patients.rows import Level, check_level, file_row, rows_of_files
 from clocs.recording import FrameSpec, Recording
+from clocs.store.flat import flat_stretches
 from clocs.training.checkpoint import Checkpoint
 
 _AHEAD = 4  # times `TOGETHER` recordings cut ahead of the encoder
 
 RecordingOrError: TypeAlias = Recording | tuple[str, ClocsError]  # or its name and the error
-CutFrames: TypeAlias = tuple[Recording, NDArray[np.int16]]  # (frames, leads, samples)
 
 
 def read_files(
@@ -150,7 +150,7 @@ def embed_recordings(
             rows.append(file_row(one.recording))
             some = np.asarray(one.present.any(axis=1), np.bool_)[:, None]
             places.append(some if known else one.present)
-            if not one.has_all(wanted):
+            if not one.present.any(axis=0).all():
                 fewer.append(one.recording.id)
             yield one.windows
 
@@ -176,9 +176,6 @@ class FileWindows:
     recording: Recording
     windows: Windows
     present: NDArray[np.bool_]  # (frames, leads wanted) which have a signal
-
-    def has_all(self, leads: Sequence[str]) -> bool:
-        return all(lead in self.recording.leads for lead in leads)
 
     def frames(self, known: Sequence[str]) -> NDArray[np.int64]:
         """(windows,) the frame of each."""
@@ -206,29 +203,10 @@ def file_windows(
         placed(one, known, wanted) if isinstance(one, Recording) else one for one in recordings
     )
     runs = alike(given, shape_of, TOGETHER)
-    for made in ahead(lambda run: cut_alike(run, frame, wanted), runs, _AHEAD):
+    for made in ahead(lambda run: cut_alike(run, frame, wanted, known), runs, _AHEAD):
         done += len(made)
         progress(done)
-        for one, values in made:
-            if isinstance(one, str) or isinstance(values, str):
-                yield str(one), str(values)
-            else:
-                yield as_seen(one, values, frame, wanted, known)
-
-
-def as_seen(
-    recording: Recording,
-    values: NDArray[np.int16],
-    frame: FrameSpec,
-    wanted: Sequence[str],
-    known: Sequence[str],
-) -> FileWindows:
-    """values: (frames, leads, samples) of those leads wanted that it has, as the encoder sees."""
-    present = present_in(recording, len(values), frame, wanted)
-    own = [lead for lead in wanted if lead in recording.leads]
-    there = present[:, [lead in own for lead in wanted]]
-    windows = side_by_side(known, own, values, there) if known else values[there]
-    return FileWindows(recording, windows, present)
+        yield from made
 
 
 def shape_of(one: RecordingOrError) -> object:
@@ -239,22 +217,22 @@ def shape_of(one: RecordingOrError) -> object:
 
 
 def cut_alike(
-    run: list[RecordingOrError], spec: FrameSpec, leads: Sequence[str]
-) -> list[CutFrames | tuple[str, str]]:
-    """The resampled frames of each recording; or its name and why it has none."""
-    made: list[CutFrames | tuple[str, str]] = []
-    usable: list[tuple[int, Recording]] = []
+    run: list[RecordingOrError], spec: FrameSpec, wanted: Sequence[str], known: Sequence[str]
+) -> list[FileWindows | tuple[str, str]]:
+    """The windows of each recording; or its name and why it has none. Arguments: `file_windows`."""
+    made: list[FileWindows | tuple[str, str]] = []
+    usable: list[tuple[int, Recording, NDArray[np.bool_]]] = []
     for one in run:
         if not isinstance(one, Recording):
             made.append((one[0], str(one[1])))
             continue
         try:
-            usable.append((len(made), with_leads(one, spec, leads)))
-            made.append((one, np.zeros(0, np.int16)))
+            usable.append((len(made), *with_leads(one, spec, wanted)))
+            made.append((one.id, ""))
         except ClocsError as error:
             made.append((one.id, str(error)))
     if usable:
-        own = [recording for _, recording in usable]
+        own = [recording for _, recording, _ in usable]
         values, _ = cut_windows(
             np.stack([bridged(one.digital, one.leads, one.gaps) for one in own]),
             np.stack([one.gain for one in own]),
@@ -264,15 +242,24 @@ def cut_alike(
             spec,
             "recording",
         )
-        for (place, _), windows in zip(usable, values, strict=True):
-            whole = run[place]
+        for (place, cut_of, there), each in zip(usable, values, strict=True):
+            whole, frames = run[place], each.transpose(1, 0, 2)
             assert isinstance(whole, Recording)
-            made[place] = (whole, windows.transpose(1, 0, 2))
+            seen = side_by_side(known, cut_of.leads, frames, there) if known else frames[there]
+            present = np.zeros((len(there), len(wanted)), np.bool_)
+            present[:, [list(wanted).index(lead) for lead in cut_of.leads]] = there
+            made[place] = FileWindows(whole, seen, present)
     return made
 
 
-def with_leads(recording: Recording, spec: FrameSpec, leads: Sequence[str]) -> Recording:
-    """The recording with those of the leads that it has; ClocsError says why it is of no use."""
+def with_leads(
+    recording: Recording, spec: FrameSpec, leads: Sequence[str]
+) -> tuple[Recording, NDArray[np.bool_]]:
+    """The recording with those of the leads that it has, and (frames, its leads) `present_in`.
+
+    Raises:
+        ClocsError: It is of no use, with the reason.
+    """
     has = [lead for lead in leads if lead in recording.leads]
     if not has:
         raise SettingError(
@@ -281,20 +268,22 @@ def with_leads(recording: Recording, spec: FrameSpec, leads: Sequence[str]) -> R
         )
     own = recording.select(has)
     check_signal(own, frame=spec, known_leads=own.leads)
-    count = int(frame_count(own.samples, own.rate, spec))
-    if own.gaps and not present_in(own, count, spec, has).any():
-        raise UnusableError("nan", f"{recording.id} has a gap in every frame of {spec.seconds:g} s")
-    return own
+    present = present_in(own, spec)
+    if not present.any():
+        raise UnusableError(
+            "flat",
+            f"{recording.id} has no frame of {spec.seconds:g} s with a signal: each is flat or has "
+            "a gap",
+        )
+    return own, present
 
 
-def present_in(
-    recording: Recording, count: int, spec: FrameSpec, leads: Sequence[str]
-) -> NDArray[np.bool_]:
-    """(frames, leads) whether a frame has a signal in a lead."""
-    present = np.tile([lead in recording.leads for lead in leads], (count, 1))
+def present_in(recording: Recording, spec: FrameSpec) -> NDArray[np.bool_]:
+    """(frames, leads) whether a frame has a signal in a lead: neither flat nor with a gap."""
     start = cut([recording.samples], [recording.rate], spec).start
-    for gap in recording.gaps:
-        if gap.lead in leads:
-            touches = touched(start, recording.rate, spec, gap)
-            present[:, list(leads).index(gap.lead)] &= ~touches
+    present = np.ones((len(start), len(recording.leads)), np.bool_)
+    for stretches, without in ((recording.gaps, touched), (flat_stretches(recording), within)):
+        for one in stretches:
+            lost = without(start, recording.rate, spec, one)
+            present[:, recording.leads.index(one.lead)] &= ~lost
     return present
