@@ -44,7 +44,7 @@ def touched(start: NDArray[np.int64], rate: float, spec: FrameSpec, gap: Gap) ->
 
 
 def within(start: NDArray[np.int64], rate: float, spec: FrameSpec, flat: Gap) -> NDArray[np.bool_]:
-    """(frames,) which frames of a recording, given by their first samples, lie in a flat stretch."""
+    """(frames,) which frames, given by their first samples, lie within a flat stretch."""
     width = int(frame_width(rate, spec))
     return np.asarray((start >= flat.start) & (start + width <= flat.stop), np.bool_)
 

@@ -21,6 +21,7 @@ from clocs.models.occlusion import Occlusion
 from clocs.models.predict import predict_recordings
 from clocs.patients.encode import known_leads, leads_of, placed
 from clocs.recording import Recording
+from clocs.store.flat import flat_stretches
 from clocs.store.manifest import MANIFEST
 from clocs.store.store import open_store
 
@@ -120,6 +121,8 @@ class Explainer(Occlusion):
         end = recording.seconds if whole else min(last * spec.seconds, recording.seconds)
         at = np.arange(*(round(second * recording.rate) for second in (begin, end)))
         found = self._at(effects[there], at / recording.rate - begin)
+        for flat in flat_stretches(recording.select(leads)):
+            found[leads.index(flat.lead), (at >= flat.start) & (at < flat.stop)] = np.nan
         low, high = _stretch(
             found, recording.rate, None if start is None else start - begin, seconds
         )
