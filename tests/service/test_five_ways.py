@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import edfio
 import numpy as np
+import polars as pl
 import pytest
 from numpy.typing import NDArray
 
@@ -19,6 +21,7 @@ from clocs.explorer.uploads import embed_upload
 from clocs.models.classifier import Classifier
 from clocs.models.predict import predict_recordings
 from clocs.patients.embed_files import embed_recordings
+from clocs.patients.embeddings import Embeddings
 from clocs.service.example import example_signal
 from clocs.web.upload_reader import read_in_worker
 from edf_files import write
@@ -91,7 +94,7 @@ def test_one_edf_has_one_vector_and_one_prediction_whichever_way_it_takes(
     }
     for way, chances in made.items():
         assert chances == pytest.approx(made["file"], abs=1e-5), way
-    for one in (*tables.values(),):
+    for one in tables.values():
         assert one["leads_used"].to_list() == [["II", "aVL", "aVR"]]
         assert one["leads_missing"].to_list() == [MISSING]
         assert one["rate"][0] == RATE and one["unit"][0] == "mV"
@@ -104,8 +107,6 @@ def test_one_edf_has_one_vector_and_one_prediction_whichever_way_it_takes(
 def test_an_explanation_colors_no_flat_lead_and_says_that_the_classifier_abstains(
     edf: Path, classifier: Classifier
 ) -> None:
-    from dataclasses import replace
-
     strict = replace(classifier, card=replace(classifier.card, limits={"quality": 1.1}))
     made = clocs.explain(strict, edf, start=0, seconds=30)
     assert made.leads == ("II", "aVL", "aVR")
@@ -113,3 +114,50 @@ def test_an_explanation_colors_no_flat_lead_and_says_that_the_classifier_abstain
     assert np.isfinite(made.attribution[2, 16 * RATE : 20 * RATE]).all()
     assert "too noisy" in (made.abstained or "") and made.facts()["abstained"] == made.abstained
     assert clocs.explain(classifier, edf).abstained is None
+
+
+@pytest.mark.filterwarnings("ignore::clocs.errors.ClocsWarning")
+def test_what_was_assumed_on_reading_is_told_on_every_way(
+    checkpoint: Checkpoint, classifier: Classifier, served: Served, tmp_path: Path
+) -> None:
+    """A spreadsheet export: a column per lead, a time in ms, and no word about the unit."""
+    path = tmp_path / "files" / "export.csv"
+    path.parent.mkdir()
+    time = np.arange(RATE * SECONDS) * 1000 / RATE
+    pl.DataFrame({"time_ms": time, "MLII": connected(0), "V2": connected(1)}).write_csv(path)
+    notes = ["values are assumed to be in µV, judging by their size"]
+    facts = {
+        "rate": RATE,
+        "unit": "mV",
+        "leads_used": ["II", "V2"],
+        "leads_missing": ["aVL", "aVR"],
+        "leads_derived": [],
+    }
+    table = clocs.predict(classifier, path, out=tmp_path / "p.parquet")
+    clocs.predict(classifier, path, out=tmp_path / "p.csv")
+    clocs.embed(checkpoint, path).save(tmp_path / "e.parquet")
+    store = clocs.prepare("folder", path.parent, out=tmp_path / "store")
+    with path.open("rb") as file:
+        posted = served.post("/models/plain/embedding", files={"files": file}).json()
+    with path.open("rb") as file:
+        predicted = served.post("/models/rhythm/prediction", files={"files": file}).json()
+    answers = {
+        "Python": table,
+        "parquet": pl.read_parquet(tmp_path / "p.parquet"),
+        "embeddings": Embeddings.load(tmp_path / "e.parquet").rows,
+        "frames": clocs.embed(checkpoint, path, level="frame").rows,
+        "patients of frames": clocs.embed(checkpoint, path, level="frame").to("patient").rows,
+        "store": clocs.predict(classifier, store),
+        "embedded store": clocs.embed(checkpoint, store).rows,
+    }
+    made = {way: one.row(0, named=True) for way, one in answers.items()}
+    for way, one in (made | {"embedding": posted, "prediction": predicted}).items():
+        assert {name: one[name] for name in facts} == pytest.approx(facts), way
+        assert one["notes"][: len(notes)] == notes, way
+    (row,) = pl.read_csv(tmp_path / "p.csv").to_dicts()
+    assert row["leads_used"] == "II; V2" and notes[0] in row["notes"]
+    uploaded = read_in_worker({"export.csv": path.read_bytes()})
+    assert f"V{notes[0][1:]}." in embed_upload(checkpoint, uploaded)[1]
+    body = {"signal": [connected(0).tolist()], "rate": RATE, "leads": ["II"]}
+    without_unit = served.embedding(body | {"signal": [(connected(0) / 1000).tolist()]}).json()
+    assert without_unit["notes"] == ["values without a unit are taken as mV"]

@@ -153,3 +153,12 @@ def with_readings(rows: pl.DataFrame, readings: pl.DataFrame) -> pl.DataFrame:
         nulls_equal=True,
     )
     return rows.hstack(found.select(READ_COLUMNS))
+
+
+def counted_notes(rows: pl.DataFrame) -> dict[str, int]:
+    """Each note of `READ_SCHEMA`, and of how many recordings (or patients) it is."""
+    if "notes" not in rows.columns:
+        return {}
+    ids = [name for name in ("dataset", "file", "patient", "recording") if name in rows.columns]
+    each = rows.select(*ids, "notes").unique(ids).explode("notes").drop_nulls("notes")
+    return dict(each["notes"].value_counts(sort=True).iter_rows())

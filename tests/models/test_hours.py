@@ -11,14 +11,15 @@ import numpy as np
 import polars as pl
 import pytest
 import wfdb
+from test_predict import classifier as classifier  # noqa: PLC0414 (a fixture)
 
 import clocs
 from clocs import Checkpoint
 from clocs.models.classifier import Classifier
 from clocs.patients import embed_files
+from clocs.patients.embeddings import Embeddings
 from clocs.service.example import example_signal
 from edf_files import write
-from models.test_predict import classifier as classifier  # noqa: PLC0414 (a fixture)
 
 RATE = 256
 
@@ -61,7 +62,7 @@ def file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def test_stretches_give_the_answers_of_the_whole_file(
     file: Path, checkpoint: Checkpoint, classifier: Classifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def answers() -> tuple[clocs.Embeddings, pl.DataFrame, pl.DataFrame]:
+    def answers() -> tuple[Embeddings, pl.DataFrame, pl.DataFrame]:
         return (
             clocs.embed(checkpoint, file, level="frame"),
             clocs.predict(classifier, file),
