@@ -127,7 +127,6 @@ def test_what_was_assumed_on_reading_is_told_on_every_way(
     pl.DataFrame({"time_ms": time, "MLII": connected(0), "V2": connected(1)}).write_csv(path)
     notes = ["values are assumed to be in µV, judging by their size"]
     facts = {
-        "rate": RATE,
         "unit": "mV",
         "leads_used": ["II", "V2"],
         "leads_missing": ["aVL", "aVR"],
@@ -152,7 +151,8 @@ def test_what_was_assumed_on_reading_is_told_on_every_way(
     }
     made = {way: one.row(0, named=True) for way, one in answers.items()}
     for way, one in (made | {"embedding": posted, "prediction": predicted}).items():
-        assert {name: one[name] for name in facts} == pytest.approx(facts), way
+        assert {name: one[name] for name in facts} == facts, way
+        assert one["rate"] == pytest.approx(RATE), way
         assert one["notes"][: len(notes)] == notes, way
     (row,) = pl.read_csv(tmp_path / "p.csv").to_dicts()
     assert row["leads_used"] == "II; V2" and notes[0] in row["notes"]
