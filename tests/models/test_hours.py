@@ -15,6 +15,7 @@ from test_predict import classifier as classifier  # noqa: PLC0414 (a fixture)
 
 import clocs
 from clocs import Checkpoint
+from clocs.formats.read import options_of, read_several
 from clocs.models.classifier import Classifier
 from clocs.patients import embed_files
 from clocs.patients.embeddings import Embeddings
@@ -28,7 +29,7 @@ def wave(seconds: int, seed: int) -> np.ndarray[tuple[int], np.dtype[np.float64]
     """In µV, with a wandering baseline: what lies before a stretch matters to its filters."""
     time = np.arange(seconds * RATE) / RATE
     noise = np.random.default_rng(seed).normal(0, 15, len(time))
-    return 800 * example_signal(seconds, RATE) + 150 * np.sin(time / 5 + seed) + noise
+    return np.asarray(800 * example_signal(seconds, RATE) + 150 * np.sin(time / 5 + seed) + noise)
 
 
 def holter(folder: Path, seconds: int) -> Path:
@@ -73,7 +74,7 @@ def test_stretches_give_the_answers_of_the_whole_file(
     monkeypatch.setattr("clocs.patients.embed_files.LONGEST", 60.0)
     monkeypatch.setattr("clocs.patients.embed_files.STRETCH", 40.0)
     monkeypatch.setattr("clocs.formats.read._SMALL", 0)
-    read = embed_files.read_files([file], clocs.formats.read.options_of(), checkpoint.card.frame)
+    read = embed_files.read_files([file], options_of(), checkpoint.card.frame)
     assert len(list(read[1])) == 6  # of 40 s, the last of 43 s without its last frame
     parts = answers()
     (a, *whole_tables), (b, *tables) = whole, parts
@@ -106,11 +107,10 @@ def test_a_stretch_that_cannot_be_read_costs_the_whole_recording(
     )  # fmt: skip
     monkeypatch.setattr("clocs.patients.embed_files.LONGEST", 60.0)
     monkeypatch.setattr("clocs.patients.embed_files.STRETCH", 40.0)
-    real = embed_files.read_several
     broken = clocs.errors.UnusableError("implausible", "cut reaches 900 mV")
 
     def fails_late(found: object, options: object) -> object:
-        for number, one in enumerate(real(found, options)):  # type: ignore[arg-type]
+        for number, one in enumerate(read_several(found, options)):  # type: ignore[arg-type]
             yield ("cut.hea", broken) if number == 4 else one
 
     monkeypatch.setattr(embed_files, "read_several", fails_late)

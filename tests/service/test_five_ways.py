@@ -125,7 +125,10 @@ def test_what_was_assumed_on_reading_is_told_on_every_way(
     path.parent.mkdir()
     time = np.arange(RATE * SECONDS) * 1000 / RATE
     pl.DataFrame({"time_ms": time, "MLII": connected(0), "V2": connected(1)}).write_csv(path)
-    notes = ["values are assumed to be in µV, judging by their size"]
+    notes = [
+        "time_ms gives a rate of 256 Hz",
+        "values are assumed to be in µV, judging by their size",
+    ]
     facts = {
         "unit": "mV",
         "leads_used": ["II", "V2"],
@@ -153,11 +156,11 @@ def test_what_was_assumed_on_reading_is_told_on_every_way(
     for way, one in (made | {"embedding": posted, "prediction": predicted}).items():
         assert {name: one[name] for name in facts} == facts, way
         assert one["rate"] == pytest.approx(RATE), way
-        assert one["notes"][: len(notes)] == notes, way
+        assert one["notes"] == notes, way
     (row,) = pl.read_csv(tmp_path / "p.csv").to_dicts()
-    assert row["leads_used"] == "II; V2" and notes[0] in row["notes"]
+    assert row["leads_used"] == "II; V2" and row["notes"] == "; ".join(notes)
     uploaded = read_in_worker({"export.csv": path.read_bytes()})
-    assert f"V{notes[0][1:]}." in embed_upload(checkpoint, uploaded)[1]
+    assert f"V{notes[1][1:]}." in embed_upload(checkpoint, uploaded)[1]
     body = {"signal": [connected(0).tolist()], "rate": RATE, "leads": ["II"]}
     without_unit = served.embedding(body | {"signal": [(connected(0) / 1000).tolist()]}).json()
     assert without_unit["notes"] == ["values without a unit are taken as mV"]

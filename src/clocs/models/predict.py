@@ -153,11 +153,10 @@ def _of_store(
             frames=int(counts[row]),
         )
 
-    readings = found.readings().select(READ_COLUMNS).iter_rows()
+    readings = found.readings().select(READ_COLUMNS).iter_rows(named=True)
     for (i, windows, frames), read in zip(found.each(progress), readings, strict=True):
-        known = Reading(*(tuple(one) if isinstance(one, list) else one for one in read))
-        own = item(int(found.plan.rows[i]))
-        yield replace(own, windows=windows, frame_of=frames, reading=known)
+        whole = item(int(found.plan.rows[i]))
+        yield replace(whole, windows=windows, frame_of=frames, reading=Reading.of(read))
     left = np.ones(len(table), np.bool_)
     left[found.plan.rows[found.chosen]] = False
     if only is not None:

@@ -69,7 +69,7 @@ class Piece:
 
     @property
     def is_last(self) -> bool:
-        return self.first + self.kept.stop >= self.frames
+        return bool(self.first + self.kept.stop >= self.frames)
 
 
 ReadFile: TypeAlias = RecordingOrError | Piece
@@ -234,7 +234,7 @@ def embed_recordings(
             stacklevel=2,
         )
     if known:
-        places = [one.any(axis=1, keepdims=True) for one in places]
+        places = [np.asarray(one.any(axis=1, keepdims=True), np.bool_) for one in places]
     frames = rows_of_files(rows, places, (ALL_LEADS,) if known else wanted)
     made = collect(
         checkpoint,
@@ -291,7 +291,8 @@ class FileWindows:
 
     def reading(self, wanted: Sequence[str]) -> Reading:
         """How it was read, for an encoder that wants these leads."""
-        return reading_of(self.recording, wanted, self.present.any(axis=0))
+        there = np.asarray(self.present.any(axis=0), np.bool_)
+        return reading_of(self.recording, wanted, there)
 
     def of(self, piece: Piece, known: Sequence[str]) -> FileWindows:
         """The same without the frames before and after the stretch."""

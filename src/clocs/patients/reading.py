@@ -40,6 +40,12 @@ class Reading:
     leads_derived: tuple[str, ...]
     notes: tuple[str, ...]
 
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> Reading:
+        """From `facts`."""
+        values = ((name, facts[name]) for name in READ_COLUMNS)
+        return cls(**{name: tuple(v) if isinstance(v, list) else v for name, v in values})
+
     def facts(self) -> dict[str, Any]:
         """By column."""
         values = ((name, getattr(self, name)) for name in READ_COLUMNS)
@@ -98,14 +104,14 @@ def readings_of_store(
         key = (seen.tobytes(), *own)
         if key not in known:
             names = [lead for lead, has in zip(plan.leads, seen, strict=True) if has]
-            used = [stands_for.get(lead, lead) for lead in names]
-            missing = [lead for lead in wanted if lead not in used]
-            known[key] = used, missing, [lead for lead in names if lead not in own]
+            seen_as = [stands_for.get(lead, lead) for lead in names]
+            lacking = [lead for lead in wanted if lead not in seen_as]
+            known[key] = seen_as, lacking, [lead for lead in names if lead not in own]
         columns.append(known[key])
         said = list(notes_of(json.loads(extra))) if some else []
         notes.append([*said, *(assumed if own == [UNNAMED_LEAD] else [])])
     used, missing, derived = ([one[k] for one in columns] for k in range(3))
-    values = [table["rate"], table["unit"], used, missing, derived, notes]
+    values: list[Any] = [table["rate"], table["unit"], used, missing, derived, notes]
     dataset = pl.lit(plan.store.manifest.dataset).alias("dataset")
     return table.select(dataset, "patient", pl.col("id").alias("recording")).with_columns(
         pl.Series(name, one, kind)
