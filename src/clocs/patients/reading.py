@@ -43,8 +43,9 @@ class Reading:
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Reading:
         """From `facts`."""
-        values = ((name, facts[name]) for name in READ_COLUMNS)
-        return cls(**{name: tuple(v) if isinstance(v, list) else v for name, v in values})
+        values: dict[str, Any] = {name: facts[name] for name in READ_COLUMNS}
+        lists = {name: tuple(one) for name, one in values.items() if isinstance(one, list)}
+        return cls(**(values | lists))
 
     def facts(self) -> dict[str, Any]:
         """By column."""
