@@ -6,7 +6,7 @@ import math
 import re
 import sys
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
@@ -39,6 +39,9 @@ UNITS_PER_MV = {"mv": 1.0, "uv": 1000.0, "µv": 1000.0, "μv": 1000.0, "nv": 1e6
 PLAUSIBLE_HZ = (50.0, 10_000.0)
 PLAUSIBLE_STEPS_PER_MV = (1.0, 1e6)
 LARGEST_MV = 500.0  # electrode offsets and lost leads included
+
+# In `Recording.extra`: what the reader assumed or left out.
+NOTES = ("notice", "leads", "units", "leads without values")
 
 _LONGEST_LEAD = 64  # characters; longer ones are no spelling of a lead
 MOST_GAPS = 100_000  # of one recording
@@ -201,6 +204,18 @@ class Recording:
             gaps=tuple(one for one in map(moved, self.gaps) if one.stop > one.start),
             episodes=tuple(one for one in map(moved, self.episodes) if one.stop > one.start),
         )
+
+
+def noted(extra: Mapping[str, str], note: str) -> dict[str, str]:
+    """`Recording.extra` with one more sentence on what was assumed, under 'notice'."""
+    return {**extra, "notice": "; ".join(filter(None, (extra.get("notice"), note)))}
+
+
+def notes_of(extra: Mapping[str, str]) -> tuple[str, ...]:
+    """What the reader of a file says that it assumed or left out, one sentence each."""
+    said = {key: extra[key] for key in NOTES if extra.get(key)}
+    texts = (text if key == "notice" else f"{key}: {text}" for key, text in said.items())
+    return tuple(note.rstrip(".") for text in texts for note in text.split("; ") if note)
 
 
 def _how_to_name(leads: Sequence[str]) -> str:

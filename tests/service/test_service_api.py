@@ -74,7 +74,7 @@ def test_an_embedding_is_that_of_the_file(
     assert as_file.status_code == 200
     np.testing.assert_array_equal(np.float32(as_file.json()["embedding"]), expected)
     as_list = served.embedding(as_json(one))
-    query = {"rate": str(one.rate), "leads": ",".join(one.leads)}
+    query = {"rate": str(one.rate), "leads": ",".join(one.leads), "unit": "mV"}
     kind = {"content-type": "application/x-npy"}
     as_array = served.post(
         "/models/plain/embedding", params=query, content=as_npy(one.signal), headers=kind
@@ -113,7 +113,11 @@ def test_a_batch_has_one_result_per_recording_in_order(
     stacked = as_npy(np.stack([one.signal for one in recordings[:3]]).astype(np.float64))
     arrays = served.post(
         "/models/plain/embedding",
-        params={"rate": str(recordings[0].rate), "leads": ",".join(recordings[0].leads)},
+        params={
+            "rate": str(recordings[0].rate),
+            "leads": ",".join(recordings[0].leads),
+            "unit": "mV",
+        },
         content=stacked,
         headers={"content-type": "application/x-npy"},
     )

@@ -87,8 +87,9 @@ def explain(
     if as_json:
         print_json({"file": str(out)} | facts)
         return
+    abstains = f"The classifier abstains ({made.abstained}). " if made.abstained else ""
     console.print(
-        f"{made.recording.id}: {made.label}, probability {made.probability:.2f}. "
+        f"{made.recording.id}: {made.label}, probability {made.probability:.2f}. {abstains}"
         f"The explanation is {out}.",
         markup=False,
     )

@@ -91,6 +91,7 @@ def embed(
     normalised again. Files that cannot be embedded are listed, and the exit code is then 1.
     """
     from clocs.patients.embeddings import expect_replaceable
+    from clocs.patients.reading import counted_notes
     from clocs.store.manifest import MANIFEST
 
     expect_replaceable(out)
@@ -115,11 +116,13 @@ def embed(
     if len(made):
         made.save(out)
     count = made.rows.select("dataset", "patient").n_unique()
+    notes = counted_notes(made.rows)
     if as_json:
         facts = ("level", "dim", "leads", "encoder", "zero_vectors", "only_zeros", "problems")
         print_json(
             {"file": str(out) if len(made) else None, "vectors": len(made), "patients": count}
             | {name: getattr(made, name) for name in facts}
+            | {"notes": notes}
         )
     else:
         console.print(
@@ -127,6 +130,8 @@ def embed(
             f"{_counted(count, 'patient')}."
         )
         _print_facts(made, given=leads)
+        for note, number in notes.items():
+            console.print(f"Note ({number:,} recordings or patients): {note}.", markup=False)
         if len(made):
             console.print(f"Written to {out}.", markup=False)
     print_problems(made.problems)

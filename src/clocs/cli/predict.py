@@ -89,6 +89,7 @@ def predict(
         print_json({"file": None if out is None else str(out), "rows": made.to_dicts()})
     else:
         from clocs.cli.tables.predictions import predictions_table, summary
+        from clocs.patients.reading import counted_notes
 
         if out is None:
             own = click.get_current_context().command
@@ -97,8 +98,12 @@ def predict(
             if made.height > SHOWN:
                 console.print(f"… and {made.height - SHOWN:,} more rows; see all with --out.")
         console.print(summary(made), markup=False)
+        for note, count in counted_notes(made).items():
+            console.print(f"Note ({count:,} of the recordings): {note}.", markup=False)
         if out is not None:
             console.print(f"Written to {out}.", markup=False)
-    of_files = made.filter(made["file"].is_not_null() & made["problem"].is_not_null())
-    if of_files.height or made["problem"].is_not_null().all():
+    # a stretch without a signal is no fault of the file
+    bad = made["problem"].is_not_null()
+    usable = set(made.filter(~bad)["file"])
+    if bad.all() or not set(made["file"].drop_nulls()) <= usable:
         raise typer.Exit(1)

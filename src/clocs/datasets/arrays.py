@@ -62,6 +62,8 @@ class Arrays(DatasetDefaults):
     multilabel: bool = False  # type: ignore[misc]
     fingerprint: str = ""
 
+    skip_flat = True
+
     @property
     def segment_frame(self) -> FrameSpec:  # type: ignore[override]
         return self.frame

@@ -86,7 +86,8 @@ class SavedClassifiers:
             raise SettingError(f"there is no classifier {number}; there are {len(self.names)}")
         with self._lock:
             made = self._explainers[number](recording, label)
-        names = ("label", "probability", "leads", "start", "seconds", "logit", "logit_without")
+        names = ["label", "probability", "leads", "start", "seconds", "logit", "logit_without"]
+        names += ["abstained"]
         facts = {name: getattr(made, name) for name in names}
         about = {"model": number, "name": self.names[number], "rate": recording.rate}
         return pack(about | facts, {"attribution": made.attribution})

@@ -16,7 +16,7 @@ from clocs.errors import ClocsError, SettingError
 from clocs.explorer.patient_map import position_among
 from clocs.explorer.session import NEIGHBOURS, NotFoundError, Session
 from clocs.explorer.signals import recording_facts
-from clocs.recording import Recording
+from clocs.recording import Recording, notes_of
 
 if TYPE_CHECKING:
     from clocs.training.checkpoint import Checkpoint
@@ -43,8 +43,7 @@ def embed_upload(
     wanted = leads or checkpoint.card.leads
     recording = placed(recording, known_leads(checkpoint), wanted)
     common = [lead for lead in wanted if lead in recording.leads]
-    guessed = recording.extra.get("notice", "")
-    notes = [f"{guessed[0].upper()}{guessed[1:].rstrip('.')}."] if guessed else []
+    notes = [f"{note[0].upper()}{note[1:]}." for note in notes_of(recording.extra)]
     if not common and checkpoint.encoder.leads:
         raise SettingError(
             f"it has none of the leads that the encoder sees ({', '.join(wanted)}), only "
@@ -55,11 +54,6 @@ def embed_upload(
             f"This recording has none of the leads used for the patients ({', '.join(wanted)}). It "
             f"was embedded with {', '.join(recording.leads)} instead, so interpret its position "
             "with care."
-        )
-    elif len(common) < len(wanted):
-        notes.append(
-            f"Embedded with {', '.join(common)} only; the patients were embedded with "
-            f"{', '.join(wanted)}."
         )
     if recording.unit != "mV":
         notes.append("The gain is unknown: amplitudes are in arbitrary units, not mV.")
@@ -74,6 +68,12 @@ def embed_upload(
         raise SettingError(embedded.problems[0][1])
     if not len(embedded):
         raise SettingError("its embedding is a zero vector, which has no direction")
+    used = embedded.rows["leads_used"][0].to_list()
+    if common and len(used) < len(wanted):
+        notes.append(
+            f"Embedded with {', '.join(used)} only; the patients were embedded with "
+            f"{', '.join(wanted)}."
+        )
     return embedded.vectors[0], tuple(notes)
 
 

@@ -25,6 +25,7 @@ def explanation_paper(explanation: Explanation, *, title: str | None = None) -> 
     brightest = float(np.percentile(size, _BRIGHTEST)) if size.size else 0.0
     whole = shown.samples == one.recording.samples
     where = "" if whole else f", {one.start:.1f} to {one.start + one.seconds:.1f} s"
+    against = "The classifier abstains. " if one.abstained else ""
     return ecg_paper(
         shown,
         title=title or f"{one.recording.id}{where}: {one.label}, probability {one.probability:.2f}",
@@ -32,5 +33,5 @@ def explanation_paper(explanation: Explanation, *, title: str | None = None) -> 
             lead: values / (brightest or 1.0)
             for lead, values in zip(one.leads, one.attribution, strict=True)
         },
-        note=f"Orange speaks for {one.label}, blue against it. Not a diagnosis.",
+        note=f"{against}Orange speaks for {one.label}, blue against it. Not a diagnosis.",
     )

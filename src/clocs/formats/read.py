@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 from clocs.errors import (
@@ -32,6 +33,7 @@ FORMATS = rows_in("clocs.formats", FileFormat)
 
 _MOST_NAMED = 10  # parts in a message
 _TOGETHER = 8  # files that a process reads at a time
+_SMALL = 4 << 20  # bytes
 
 
 def read(
@@ -138,6 +140,8 @@ class Found:
         path: The file's name in `source`; where that is None, its path or address.
         source: The folder or zip that holds it; None for a file named by itself.
         part: Of a file that holds several recordings, the name of this one.
+        start: Where a stretch of a long recording begins, in seconds.
+        stop: Where it ends; None for the whole recording.
     """
 
     name: str
@@ -145,13 +149,33 @@ class Found:
     path: str
     source: Source | None = None
     part: str = ""
+    start: float = 0.0
+    stop: float | None = None
 
     def read(self, options: ReadOptions) -> Recording:
         """The recording, with the leads of the options."""
-        source, path = self._opened()
+        if self.stop is None or self.source is not None:
+            source, path = self._opened()
+        else:
+            source, path = _opened_once(replace(self, start=0.0, stop=None))
         options = replace(options, part=self.part) if self.part else options
+        if self.stop is not None:
+            options = replace(options, start=self.start, stop=self.stop)
         recording = self.format.read(source, path, options)
         return recording if options.leads is None else recording.select(options.leads)
+
+    def seconds(self, options: ReadOptions) -> float | None:
+        """The duration of a recording that is better read in stretches, by its header.
+
+        None where its format is not read in stretches, or the file is small.
+        """
+        if not self.format.reads_stretches:
+            return None
+        source, path = self._opened()
+        if not self.format.companions and source.size(path) < _SMALL:
+            return None
+        parts = self.format.parts(source, path, options)
+        return next((one.seconds for one in parts if one.name == self.part), None)
 
     def parts(self, options: ReadOptions) -> Iterator[Found]:
         """One for each recording of the file."""
@@ -174,6 +198,12 @@ class Found:
         data = open_files(file.parent, [file.name]).read(name)
         beside = self.format.files_beside(data, name)
         return open_files(file.parent, None if beside is None else {file.name, *beside}), name
+
+
+@lru_cache(maxsize=2)
+def _opened_once(one: Found) -> tuple[Source, str]:
+    """The source of a recording's stretches: what a reader remembers of it serves all of them."""
+    return one._opened()
 
 
 def find_recordings(
@@ -212,12 +242,16 @@ def read_several(
     """
     items = list(found)
     taken: set[str] = set()
+    ids: dict[str, str] = {}  # by name: stretches of one recording have one id
     for name, result in _read_all(_Read(items, options or ReadOptions())):
         if not isinstance(result, Recording):
             yield name, result
             continue
-        yield replace(result, id=name, patient=name) if result.id in taken else result
-        taken.add(result.id)
+        if name not in ids:
+            ids[name] = name if result.id in taken else result.id
+            taken.add(result.id)
+        own = ids[name]
+        yield result if own == result.id else replace(result, id=own, patient=own)
 
 
 @dataclass(frozen=True)
@@ -246,10 +280,10 @@ class _Read:
 
 def _read_all(one: _Read) -> Iterator[tuple[str, Recording | ClocsError]]:
     """All items, in order, by processes with limits on memory and time."""
-    starts = range(0, len(one.items), _TOGETHER)
-    if not starts:
+    batches = _batches(one.items)
+    if not batches:
         return
-    processes = min(default_processes(), len(starts))
+    processes = min(default_processes(), len(batches))
     try:
         workers = LimitedWorkers(one, one.refused, processes, reading_limits())
     except UnsendableError:  # a format that this process alone knows: without limits
@@ -257,17 +291,31 @@ def _read_all(one: _Read) -> Iterator[tuple[str, Recording | ClocsError]]:
         return
     with closing(workers) as pool:
         try:
-            for number, start in enumerate(starts):
+            for number, batch in enumerate(batches):
                 if number >= pool.most:
                     yield from pool.take()
-                pool.submit(range(start, min(start + _TOGETHER, len(one.items))))
-            for _ in range(min(pool.most, len(starts))):
+                pool.submit(batch)
+            for _ in range(min(pool.most, len(batches))):
                 yield from pool.take()
         except EndedError:
             raise SourceError(
                 "a process that reads recordings was ended from outside, perhaps for lack of "
                 "memory; try again with fewer files at a time"
             ) from None
+
+
+def _batches(items: Sequence[Found | tuple[str, ClocsError]]) -> list[range]:
+    """Items that a process reads at a time: several files, or one stretch of a long recording."""
+    made: list[range] = []
+    most = 0  # of the last one
+    for number, item in enumerate(items):
+        alone = isinstance(item, Found) and item.stop is not None
+        if made and not alone and len(made[-1]) < most:
+            made[-1] = range(made[-1].start, number + 1)
+        else:
+            made.append(range(number, number + 1))
+            most = 1 if alone else _TOGETHER
+    return made
 
 
 def _parts(one: Found, options: ReadOptions) -> list[Found | tuple[str, ClocsError]]:

@@ -33,9 +33,7 @@ def present_frames(
         present[own, leads.index(gap.lead)] &= ~touched(cuts.start[own], rate[row], spec, gap)
     for row, flat in _stretches(table, "flat", leads):
         own = slice(first[row], first[row + 1])
-        start, width = cuts.start[own], int(frame_width(rate[row], spec))
-        within = (start >= flat.start) & (start + width <= flat.stop)
-        present[own, leads.index(flat.lead)] &= ~within
+        present[own, leads.index(flat.lead)] &= ~within(cuts.start[own], rate[row], spec, flat)
     return present
 
 
@@ -43,6 +41,12 @@ def touched(start: NDArray[np.int64], rate: float, spec: FrameSpec, gap: Gap) ->
     """(frames,) which frames of a recording, given by their first samples, a gap touches."""
     width = int(np.ceil(frame_width(rate, spec)))
     return np.asarray((start < gap.stop) & (start + width > gap.start), np.bool_)
+
+
+def within(start: NDArray[np.int64], rate: float, spec: FrameSpec, flat: Gap) -> NDArray[np.bool_]:
+    """(frames,) which frames, given by their first samples, lie within a flat stretch."""
+    width = int(frame_width(rate, spec))
+    return np.asarray((start >= flat.start) & (start + width <= flat.stop), np.bool_)
 
 
 def gaps_of(table: pl.DataFrame, leads: Sequence[str]) -> dict[int, list[Gap]]:

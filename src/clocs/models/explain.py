@@ -18,8 +18,10 @@ from clocs.models.classifier import Classifier, as_classifier
 from clocs.models.explanation import Explanation
 from clocs.models.module_input import module_input
 from clocs.models.occlusion import Occlusion
+from clocs.models.predict import predict_recordings
 from clocs.patients.encode import known_leads, leads_of, placed
 from clocs.recording import Recording
+from clocs.store.flat import flat_stretches
 from clocs.store.manifest import MANIFEST
 from clocs.store.store import open_store
 
@@ -102,8 +104,10 @@ class Explainer(Occlusion):
         known, spec = known_leads(self.checkpoint), self.checkpoint.card.frame
         rows = known or leads_of(self.checkpoint, None)
         recording = placed(recording, known, rows)
-        leads = tuple(lead for lead in rows if lead in recording.leads)
         x = torch.from_numpy(module_input(self.checkpoint, recording))
+        there = (~x.isnan()).any(dim=1).numpy()  # neither absent nor flat throughout
+        own_rows = rows if known else [lead for lead in rows if lead in recording.leads]
+        leads = tuple(lead for lead, seen in zip(own_rows, there, strict=True) if seen)
         sums, counts = self.frame_logits(x)
         p = self._p(sums, counts)
         k = self._most_probable(p) if label is None else self.card.labels.index(label)
@@ -112,16 +116,18 @@ class Explainer(Occlusion):
         )
         part = x[:, first * spec.samples : last * spec.samples]
         effects = self.effects(part, k)
-        own = effects[[rows.index(lead) for lead in leads]] if known else effects
         begin = first * spec.seconds
         whole = recording.seconds <= seconds + 1 / recording.rate and start is None
         end = recording.seconds if whole else min(last * spec.seconds, recording.seconds)
         at = np.arange(*(round(second * recording.rate) for second in (begin, end)))
-        found = self._at(own, at / recording.rate - begin)
+        found = self._at(effects[there], at / recording.rate - begin)
+        for flat in flat_stretches(recording.select(leads)):
+            found[leads.index(flat.lead), (at >= flat.start) & (at < flat.stop)] = np.nan
         low, high = _stretch(
             found, recording.rate, None if start is None else start - begin, seconds
         )
         logits = [self.mean_logit(one, k) for one in (part, self.deleted(part, effects))]
+        table = predict_recordings(self.classifier, [recording])
         return Explanation(
             recording=recording,
             label=self.card.labels[k],
@@ -132,6 +138,7 @@ class Explainer(Occlusion):
             attribution=found[:, low:high],
             logit=logits[0],
             logit_without=logits[1],
+            abstained=table["abstained"][0],
         )
 
     def _p(self, sums: Tensor, counts: Tensor) -> Tensor:

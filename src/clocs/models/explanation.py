@@ -21,7 +21,8 @@ class Explanation:
         label: Which is explained.
         probability: Of the label, by the whole recording.
         probabilities: Of all labels.
-        leads: That the classifier saw, which are the rows of `attribution`.
+        leads: That the classifier saw, which are the rows of `attribution`. A lead that is flat
+            throughout is absent.
         start: Second of the recording at which the explained stretch begins.
         attribution: (leads, samples) at the recording's rate: by how much the logit falls where
             0.1 s around a sample are a straight line, between such stretches interpolated; negative
@@ -32,6 +33,7 @@ class Explanation:
             all.
         logit_without: The same where the twentieth of the stretch that speaks most for the label is
             replaced by straight lines.
+        abstained: Why the classifier predicts nothing for the recording; None where it does.
     """
 
     recording: Recording
@@ -43,6 +45,7 @@ class Explanation:
     attribution: NDArray[np.float32]
     logit: float
     logit_without: float
+    abstained: str | None = None
 
     @property
     def seconds(self) -> float:
@@ -53,7 +56,7 @@ class Explanation:
         """Plain values for JSON; None where the classifier saw nothing."""
         names = (
             *("label", "probability", "probabilities", "leads", "start", "seconds"),
-            *("logit", "logit_without"),
+            *("logit", "logit_without", "abstained"),
         )
         by_lead = {
             lead: [None if math.isnan(v) else float(f"{v:.4g}") for v in values]

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from clocs.frames.positions import frame_count
 from clocs.frames.present import bridged
 from clocs.frames.resample import cut_windows
-from clocs.patients.embed_files import present_in, with_leads
+from clocs.patients.embed_files import with_leads
 from clocs.patients.encode import known_leads, leads_of, placed
 from clocs.recording import Recording
 from clocs.training.checkpoint import Checkpoint
@@ -30,24 +29,23 @@ def module_input(
         leads: Which ones, in place of those of the card; for an encoder of one lead at a time.
 
     Raises:
-        ClocsError: The recording is too short, has none of the leads, or a gap in every frame.
+        ClocsError: The recording is too short, has none of the leads, or no frame with a signal.
     """
     spec, known = checkpoint.card.frame, known_leads(checkpoint)
     wanted = known or leads_of(checkpoint, leads)
     recording = placed(recording, known, wanted)
-    own = with_leads(recording, spec, wanted)
-    count = int(frame_count(own.samples, own.rate, spec))
+    own, present = with_leads(recording, spec, wanted)
     values, step = cut_windows(
         bridged(own.digital, own.leads, own.gaps)[None],
         own.gain[None],
         own.baseline[None].astype(np.int64),
         own.rate,
-        count,
+        len(present),
         spec,
         "recording",
     )
     signal: NDArray[np.float32] = (values[0] * step[0, ..., None]).astype(np.float32)
-    signal[~present_in(own, count, spec, own.leads).T] = np.nan
+    signal[~present.T] = np.nan
     signal = signal.reshape(len(own.leads), -1)
     if not known:
         return signal

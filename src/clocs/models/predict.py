@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -23,8 +22,9 @@ from clocs.models.prediction_table import check_table, prediction_table, write_t
 from clocs.models.row_means import Item, Means, mean_vectors
 from clocs.patients.cohort import Cohort, of_cohort
 from clocs.patients.embed import store_windows, stores_and_files
-from clocs.patients.embed_files import RecordingOrError, file_windows, read_files
+from clocs.patients.embed_files import Piece, ReadFile, file_windows, read_files
 from clocs.patients.encode import known_leads, leads_of
+from clocs.patients.reading import READ_COLUMNS, Reading
 from clocs.recording import Recording
 from clocs.store.store import Store, expect_different_stores
 from clocs.training.device import pick_device
@@ -92,7 +92,8 @@ def predict(
         for one, only in zip(stores, chosen, strict=True)
     ]
     if files:
-        names, recordings = read_files(files, options, patients=patients)
+        frame = classifier.encoders[0].card.frame
+        names, recordings = read_files(files, options, frame, patients=patients)
         means.append(how.means(_of_files(how, names, recordings, progress)))
     made = prediction_table(classifier, means, over_time=over_time is not None)
     if out is not None:
@@ -104,7 +105,7 @@ def predict_recordings(classifier: Classifier, recordings: Sequence[Recording]) 
     """The table of `predict`, for recordings that are at hand."""
     how = _How(classifier, None, torch.device("cpu"), None)
     names = [one.id for one in recordings]
-    items = _of_files(how, names, iter(recordings), lambda done, total: None)
+    items = _of_files(how, names, recordings, lambda done, total: None)
     return prediction_table(classifier, [how.means(items)], over_time=False)
 
 
@@ -152,8 +153,10 @@ def _of_store(
             frames=int(counts[row]),
         )
 
-    for i, windows, frames in found.each(progress):
-        yield replace(item(int(found.plan.rows[i])), windows=windows, frame_of=frames)
+    readings = found.readings().select(READ_COLUMNS).iter_rows(named=True)
+    for (i, windows, frames), read in zip(found.each(progress), readings, strict=True):
+        whole = item(int(found.plan.rows[i]))
+        yield replace(whole, windows=windows, frame_of=frames, reading=Reading.of(read))
     left = np.ones(len(table), np.bool_)
     left[found.plan.rows[found.chosen]] = False
     if only is not None:
@@ -172,32 +175,26 @@ def _of_store(
 
 
 def _of_files(
-    how: _How, names: list[str], recordings: Iterator[RecordingOrError], progress: Progress
+    how: _How, names: list[str], recordings: Iterable[ReadFile], progress: Progress
 ) -> Iterator[Item]:
     first = how.classifier.encoders[0]
     frame, known = first.card.frame, known_leads(first)
-    about: list[dict[str, Any]] = []  # what is known of each that was read
-
-    def listed() -> Iterator[RecordingOrError]:
-        for one in recordings:
-            facts: dict[str, Any] = {"patient": None, "recording": None, "seconds": None}
-            if isinstance(one, Recording):
-                seconds = one.samples / one.rate
-                facts = {"patient": one.patient, "recording": one.id, "seconds": seconds}
-            about.append(facts)
-            yield one
-
-    made = file_windows(
-        listed(),
-        frame,
-        leads_of(first, how.leads),
-        known,
-        lambda done: progress(done, len(names)),
-    )
-    for number, (name, one) in enumerate(zip(names, made, strict=True)):
-        item = Item(dataset=None, file=name, frames=0, **about[number])
+    wanted, before = leads_of(first, how.leads), -1
+    made = file_windows(recordings, frame, wanted, known, lambda done: progress(done, len(names)))
+    for number, read, one in made:
+        own = read.result if isinstance(read, Piece) else read
+        item = Item(None, names[number], None, None, None, 0, continues=number == before)
+        if isinstance(own, Recording):
+            seconds = read.seconds if isinstance(read, Piece) else own.seconds
+            item = replace(item, patient=own.patient, recording=own.id, seconds=seconds)
+        before = number
         if isinstance(one, tuple):
             yield replace(item, problem=one[1])
         else:
-            frames = len(one.present)
-            yield replace(item, frames=frames, windows=one.windows, frame_of=one.frames(known))
+            yield replace(
+                item,
+                frames=one.total,
+                windows=one.windows,
+                frame_of=one.frame_of(known),
+                reading=one.reading(wanted),
+            )

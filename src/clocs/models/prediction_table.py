@@ -18,6 +18,7 @@ from clocs.files import private_folder, replacing, writing
 from clocs.models.classifier import Classifier
 from clocs.models.reference import distance
 from clocs.models.row_means import Means
+from clocs.patients.reading import READ_SCHEMA
 from clocs.patients.rows import write_rows
 from clocs.sealed import own_hash
 
@@ -30,6 +31,7 @@ _ABOUT: dict[str, type[pl.DataType]] = {
     "recording": pl.String,
     "seconds": pl.Float64,
 }
+_MOSTLY = 0.5  # of the time flat: that, and no noise, is why the quality is low
 _TIME: dict[str, type[pl.DataType]] = {"start": pl.Float64, "end": pl.Float64}
 
 
@@ -48,7 +50,8 @@ def prediction_table(
     at = np.concatenate([start + source.at for start, source in zip(first, means, strict=False)])
     vectors = torch.from_numpy(np.concatenate([source.vectors for source in means], axis=1))
     quality = np.concatenate([source.quality for source in means])
-    made = decide(classifier, vectors, quality[at])
+    flat = np.concatenate([source.flat for source in means])
+    made = decide(classifier, vectors, quality[at], flat[at])
     kind = pl.List(pl.String) if classifier.card.multilabel else pl.String()
     about = {k: [getattr(s.item, k) for s in stretches] for k in _ABOUT}
     if over_time:
@@ -66,7 +69,11 @@ def prediction_table(
             "distance": pl.Series(made.distance).fill_nan(None),
         }
     ).with_columns(pl.col("place").cast(pl.UInt32))
+    read = [s.item.reading.facts() if s.item.reading else {} for s in stretches]
     more = {
+        name: pl.Series([one.get(name) for one in read], dtype=kind)
+        for name, kind in READ_SCHEMA.items()
+    } | {
         "rows": pl.Series([s.rows for s in stretches], dtype=pl.Int64),
         "quality": pl.Series(quality).fill_nan(None),
         "problem": pl.Series([s.problem for s in stretches], dtype=pl.String),
@@ -78,7 +85,7 @@ def prediction_table(
     )
     labels = [probability_column(label) for label in classifier.card.labels]
     names = [*table.columns, "rows", *labels, "predicted", "abstained", "quality", "distance"]
-    return joined.select(*names, "problem")
+    return joined.select(*names, "problem", *READ_SCHEMA)
 
 
 def probability_column(label: str) -> str:
@@ -97,7 +104,10 @@ class Decisions:
 
 
 def decide(
-    classifier: Classifier, vectors: torch.Tensor, quality: NDArray[np.float64]
+    classifier: Classifier,
+    vectors: torch.Tensor,
+    quality: NDArray[np.float64],
+    flat: NDArray[np.float64],
 ) -> Decisions:
     """Predict, or abstain.
 
@@ -105,28 +115,34 @@ def decide(
         classifier: Whose members made the vectors.
         vectors: (members, n, dim) the mean embeddings of recordings.
         quality: (n,) of their signals.
+        flat: (n,) the share of the time for which these are flat.
     """
     logits = classifier.logits(vectors.double())
     chances = np.asarray(classifier.probabilities(logits).numpy())
     away = np.full(len(chances), np.nan)
     if classifier.reference:
         away = distance(classifier.reference, vectors).numpy()
-    why = abstentions(classifier, quality, away)
+    why = abstentions(classifier, quality, flat, away)
     likely = predicted_labels(classifier, chances)
     picked = [None if reason else one for one, reason in zip(likely, why, strict=True)]
     return Decisions(chances, away, why, picked)
 
 
 def abstentions(
-    classifier: Classifier, quality: NDArray[np.float64], away: NDArray[np.float64]
+    classifier: Classifier,
+    quality: NDArray[np.float64],
+    flat: NDArray[np.float64],
+    away: NDArray[np.float64],
 ) -> list[str | None]:
     """(n,) why no label is predicted, None where one is."""
     least = classifier.card.limits.get("quality", -np.inf)
     greatest = classifier.card.limits.get("distance", np.inf)
     made = []
-    for own, far in zip(quality.tolist(), away.tolist(), strict=True):
+    for own, still, far in zip(quality.tolist(), flat.tolist(), away.tolist(), strict=True):
         words = []
-        if own < least:
+        if own < least and still >= _MOSTLY:
+            words.append(f"no signal: {still:.0%} of the time is flat")
+        elif own < least:
             words.append(f"too noisy: the signal's quality is {own:.2f}, below {least:.2f}")
         if far > greatest:
             words.append(

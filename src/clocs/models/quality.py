@@ -37,25 +37,37 @@ def signal_quality(x: Tensor, rate: float) -> Tensor:
         x: Frames as the encoder sees them, before or after normalisation.
         rate: Samples per second.
     """
+    return quality_and_flat(x, rate)[0]
+
+
+@torch.no_grad()
+def quality_and_flat(x: Tensor, rate: float) -> Tensor:
+    """x: (…, samples) -> (2, …): `signal_quality`, and the share of the time that is flat."""
     rows = x.reshape(-1, x.shape[-1])
     step = max(1, _AT_ONCE // rows.shape[-1])
     found = [_quality(some.float(), rate) for some in rows.split(step) if len(some)]
-    return torch.cat([x.new_zeros(0, dtype=torch.float32), *found]).view(x.shape[:-1])
+    made = torch.cat([x.new_zeros((2, 0), dtype=torch.float32), *found], dim=1)
+    return made.view(2, *x.shape[:-1])
 
 
-def window_quality(windows: Windows, rate: float) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Of windows as an encoder sees them: (n,) the sum over leads, and how many leads these are."""
-    if not isinstance(windows, tuple):
-        found = signal_quality(torch.from_numpy(windows), rate).double().numpy()
-        return found, np.ones(len(found), np.int64)
-    values, there = windows
-    made = np.zeros(there.shape)
-    made[there] = signal_quality(torch.from_numpy(values[there]), rate).numpy()
-    return made.sum(axis=1), there.sum(axis=1)
+def window_quality(
+    windows: Windows, rate: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+    """Of windows as an encoder sees them: (n,) each.
+
+    The sums over leads of their quality and of the share of time that is flat, and the leads.
+    """
+    values, there = windows if isinstance(windows, tuple) else (windows, None)
+    if there is None:
+        own, flat = quality_and_flat(torch.from_numpy(values), rate).double().numpy()
+        return own, flat, np.ones(len(own), np.int64)
+    made = np.zeros((2, *there.shape))
+    made[:, there] = quality_and_flat(torch.from_numpy(values[there]), rate).numpy()
+    return made[0].sum(axis=1), made[1].sum(axis=1), there.sum(axis=1)
 
 
 def _quality(x: Tensor, rate: float) -> Tensor:
-    """x: (rows, samples) -> (rows,)."""
+    """x: (rows, samples) -> (2, rows)."""
     low, high = torch.aminmax(x, dim=-1, keepdim=True)
     x = (x - low) / (high - low).clamp(min=torch.finfo(x.dtype).tiny)
     flat = _share(x, _flat, _FLAT_SECONDS * rate)
@@ -76,7 +88,7 @@ def _quality(x: Tensor, rate: float) -> Tensor:
     slow = band(SLOW_HZ, QRS_HZ[0]).square().mean(dim=-1)
     total = x.square().mean(dim=-1).clamp(min=torch.finfo(x.dtype).tiny)
     ecg = (beats + torch.minimum(slow, _MOST_SLOW * beats)) / total
-    return (ecg * usable).clamp(max=1)
+    return torch.stack([(ecg * usable).clamp(max=1), flat])
 
 
 def _flat(low: Tensor, high: Tensor) -> Tensor:

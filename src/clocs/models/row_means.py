@@ -7,7 +7,7 @@ sum is kept.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from clocs.models.quality import window_quality
 from clocs.patients.encode import Windows, encoded_by_all
+from clocs.patients.reading import Reading
 from clocs.training.checkpoint import Checkpoint
 
 _TOGETHER = 512  # windows whose quality is measured at once
@@ -22,7 +23,7 @@ _TOGETHER = 512  # windows whose quality is measured at once
 
 @dataclass(frozen=True)
 class Item:
-    """A recording to be predicted, or why it cannot be."""
+    """A recording to be predicted, or a part of it, or why it cannot be."""
 
     dataset: str | None  # of a store
     file: str | None  # its name, where it is of no store
@@ -33,6 +34,8 @@ class Item:
     windows: Windows | None = None
     frame_of: NDArray[np.int64] | None = None  # (windows,) ascending
     problem: str | None = None
+    reading: Reading | None = None
+    continues: bool = False  # whether it is of the same recording as the item before
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,22 @@ class Means:
 
     stretches: list[Stretch]
     quality: NDArray[np.float64]  # (stretches,) mean over frames and leads; nan without a signal
+    flat: NDArray[np.float64]  # (stretches,) mean share of the time that is flat
     at: NDArray[np.int64]  # (n,) their places in `stretches`
     vectors: NDArray[np.float32]  # (members, n, dim)
+
+    def without(self, void: Sequence[int]) -> Means:
+        """The others alone."""
+        kept = np.ones(len(self.stretches), np.bool_)
+        kept[list(void)] = False
+        some = kept[self.at]
+        return Means(
+            [self.stretches[place] for place in np.flatnonzero(kept)],
+            self.quality[kept],
+            self.flat[kept],
+            (np.cumsum(kept) - 1)[self.at[some]],
+            self.vectors[:, some],
+        )
 
 
 def mean_vectors(
@@ -72,34 +89,32 @@ def mean_vectors(
     """
     frame = checkpoints[0].card.frame
     stretches: list[Stretch] = []
-    waiting: list[NDArray[np.int64]] = []  # the stretches of windows that are not yet encoded
+    numbers: list[NDArray[np.int64]] = []  # the stretches of all windows
+    waiting: list[NDArray[np.int64]] = []  # of those that are not yet encoded
+    void: list[int] = []  # stretches of recordings of which a later part has a problem
     quality = _Quality(frame.rate)
 
     def windows() -> Iterator[Windows]:
+        first = 0  # stretch of the recording
         for item in items:
-            first = len(stretches)
-            plain = Item(item.dataset, item.file, item.patient, item.recording, item.seconds, 0)
+            plain = replace(item, frames=0, windows=None, frame_of=None, problem=None)
             if item.windows is None or item.frame_of is None:
+                void.extend(range(first, len(stretches)) if item.continues else ())
                 stretches.append(Stretch(plain, 0.0, item.seconds or 0.0, 0, item.problem))
                 continue
             size = together or max(1, item.frames)
-            number = item.frame_of // size
-            count = -(-item.frames // size)
-            rows = np.bincount(number, minlength=count)
-            for k in range(count):
-                start, end = k * size * frame.seconds, (k + 1) * size * frame.seconds
-                some = bool(rows[k])
-                stretches.append(
-                    Stretch(
-                        plain,
-                        start,
-                        min(end, item.frames * frame.seconds),
-                        int(rows[k]),
-                        None if some else "no frame of it has a signal",
-                    )
-                )
-            waiting.append(first + number)
-            quality.add(first + number, item.windows)
+            if item.continues and item.reading and (before := stretches[first].item.reading):
+                whole = replace(plain, reading=before.joined(item.reading))
+                stretches[first:] = [replace(one, item=whole) for one in stretches[first:]]
+            if not item.continues:
+                first, end = len(stretches), item.frames * frame.seconds
+                for start in np.arange(0, item.frames, size) * frame.seconds:
+                    stop = min(start + size * frame.seconds, end)
+                    stretches.append(Stretch(plain, float(start), stop, 0, None))
+            number = first + item.frame_of // size
+            numbers.append(number)
+            waiting.append(number)
+            quality.add(number, item.windows)
             yield item.windows
 
     at: list[NDArray[np.int64]] = []
@@ -115,14 +130,22 @@ def mean_vectors(
         if len(begins):
             at.append(own[begins])
             sums.append(part)
-    if not at:
-        none = np.zeros((len(checkpoints), 0, checkpoints[0].encoder.embedding_dim), np.float32)
-        return Means(stretches, quality.means(len(stretches)), np.zeros(0, np.int64), none)
-    places = np.concatenate(at)
-    rows = np.array([stretches[place].rows for place in places])
-    total = np.concatenate(sums, axis=1)
-    vectors = (total / rows[:, None]).astype(np.float32)
-    return Means(stretches, quality.means(len(stretches)), places, vectors)
+    counts = np.bincount(_joined(numbers), minlength=len(stretches))
+    no_signal = "no signal: every lead is flat, missing or in a gap in all of its frames"
+    stretches = [
+        replace(one, rows=rows, problem=one.problem or (None if rows else no_signal))
+        for one, rows in zip(stretches, counts.tolist(), strict=True)
+    ]
+    places = _joined(at)
+    dim = checkpoints[0].encoder.embedding_dim
+    total = np.concatenate([np.zeros((len(checkpoints), 0, dim)), *sums], axis=1)
+    vectors = (total / counts[places][:, None]).astype(np.float32)
+    found = Means(stretches, *quality.means(len(stretches)), places, vectors)
+    return found.without(void) if void else found
+
+
+def _joined(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    return np.concatenate([np.zeros(0, np.int64), *parts])
 
 
 class _Quality:
@@ -131,7 +154,7 @@ class _Quality:
     def __init__(self, rate: float) -> None:
         self.rate = rate
         self.waiting: list[tuple[NDArray[np.int64], Windows]] = []
-        self.found: list[tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]] = []
+        self.found: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []  # (n,), (3, n)
 
     def add(self, stretch: NDArray[np.int64], windows: Windows) -> None:
         """stretch: (windows,) to which each belongs."""
@@ -139,16 +162,15 @@ class _Quality:
         if sum(len(own) for own, _ in self.waiting) >= _TOGETHER:
             self._measure()
 
-    def means(self, count: int) -> NDArray[np.float64]:
-        """(count,) of the stretches, nan without a window."""
+    def means(self, count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """(count,) quality and flat share of the stretches, nan without a window."""
         if self.waiting:
             self._measure()
-        if not self.found:
-            return np.full(count, np.nan)
-        stretch, own, present = (np.concatenate(part) for part in zip(*self.found, strict=True))
-        total = np.bincount(stretch, own, minlength=count)
-        leads = np.bincount(stretch, present, minlength=count)
-        return np.where(leads > 0, total / np.maximum(leads, 1), np.nan)
+        stretch = _joined([own for own, _ in self.found])
+        sums = np.concatenate([np.zeros((3, 0)), *(one for _, one in self.found)], axis=1)
+        own, flat, leads = (np.bincount(stretch, one, minlength=count) for one in sums)
+        nothing = np.where(leads > 0, 0.0, np.nan)
+        return own / np.maximum(leads, 1) + nothing, flat / np.maximum(leads, 1) + nothing
 
     def _measure(self) -> None:
         pieces = [windows for _, windows in self.waiting]
@@ -160,5 +182,5 @@ class _Quality:
         else:
             joined = np.concatenate([one for one in pieces if not isinstance(one, tuple)])
         stretch = np.concatenate([own for own, _ in self.waiting])
-        self.found.append((stretch, *window_quality(joined, self.rate)))
+        self.found.append((stretch, np.stack(window_quality(joined, self.rate))))
         self.waiting.clear()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import torch
 from numpy.typing import NDArray
 
@@ -33,6 +34,7 @@ from clocs.patients.encode import (
     leads_of,
     side_by_side,
 )
+from clocs.patients.reading import readings_of_store
 from clocs.patients.rows import Level, check_level, frame_rows
 from clocs.recording import UNNAMED_LEAD, FrameSpec, unnamed_lead
 from clocs.store.manifest import MANIFEST
@@ -95,7 +97,8 @@ def embed(
     encoder, where = as_checkpoint(checkpoint), pick_device(device)
     spec = None if frame is None else frame_of(encoder, frame)
     options = options_of(rate=rate, unit=unit, lead_names=lead_names)
-    names, recordings = read_files(files, options, patients=patients)
+    cut_into = spec or encoder.card.frame
+    names, recordings = read_files(files, options, cut_into, patients=patients)
     if files and level == "patient" and patients is None:
         warnings.warn(
             "each file counts as one patient, named after the file; give a table with the columns "
@@ -115,6 +118,7 @@ def embed(
             split_seed=split_seed,
             device=where,
             progress=progress,
+            readings=True,
         )[level]
         for store, only in zip(stores, chosen, strict=True)
     ]
@@ -168,6 +172,7 @@ def embed_levels(
     split_seed: int = 0,
     device: torch.device | str = "cpu",
     progress: Callable[[int, int], None] = lambda done, total: None,
+    readings: bool = False,
 ) -> dict[Level, Embeddings]:
     """Embeddings of a store's recordings, or of one part of them, at several levels in one pass.
 
@@ -175,7 +180,8 @@ def embed_levels(
     `clocs.training.embed` makes of frames in memory.
 
     The arguments are as for `embed`, but `spec` is the frame (`own_frame` where None) and
-    `only` (recordings of the store,) says which recordings may be used.
+    `only` (recordings of the store,) says which recordings may be used. With `readings`, rows say
+    how each recording was read, which takes about as much memory as all else that they say.
     """
     for level in levels:
         check_level(level)
@@ -190,6 +196,7 @@ def embed_levels(
         spec=own.plan.spec,
         leads=own.leads,
         problems=[] if split is not None or only is not None else _left_out(own),
+        readings=own.readings() if readings else None,
     )
 
 
@@ -237,12 +244,21 @@ class StoreWindows:
         """The leads that the encoder sees at once, if it does."""
         return known_leads(self.checkpoint)
 
+    @property
+    def stands_for(self) -> dict[str, str]:
+        """The lead that the encoder sees in place of one without a name."""
+        return {UNNAMED_LEAD: unnamed_lead(self.plan.store.manifest.dataset)} if self.known else {}
+
+    def readings(self) -> pl.DataFrame:
+        """How each recording was read; see `readings_of_store`."""
+        return readings_of_store(self.plan, self.chosen, self.leads, self.stands_for)
+
     def each(
         self, progress: Callable[[int, int], None] = lambda done, total: None
     ) -> Iterator[tuple[int, Windows, NDArray[np.int64]]]:
         """(recording of the plan, its windows, (windows,) the frame of each), one by one."""
         plan, known = self.plan, self.known
-        stands_for = {UNNAMED_LEAD: unnamed_lead(plan.store.manifest.dataset)}
+        stands_for = self.stands_for
         used = plan.present & plan.kept[:, None]
         first = np.concatenate(([0], np.cumsum(plan.counts)))
         for done, (i, values, _) in enumerate(plan.windows(self.chosen), start=1):

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from clocs.errors import ClocsError, SettingError
 from clocs.frames.resample import TOGETHER
 from clocs.parallel import alike
-from clocs.patients.embed_files import as_seen, cut_alike, shape_of
+from clocs.patients.embed_files import FileWindows, cut_alike, shape_of
 from clocs.patients.encode import (
-    Windows,
     encoded,
     fitted,
     known_leads,
@@ -34,8 +33,8 @@ def cut_each(
     *,
     spec: FrameSpec | None = None,
     leads: Sequence[str] | None = None,
-) -> list[Windows | ClocsError]:
-    """The windows of each recording as the encoder sees them; or why it has none.
+) -> list[FileWindows | ClocsError]:
+    """Each recording as the encoder sees it; or why it has no window.
 
     Args:
         checkpoint: The encoder.
@@ -45,13 +44,10 @@ def cut_each(
     """
     checkpoint, frame = _fitted(checkpoint, spec)
     wanted, known = leads_of(checkpoint, leads), known_leads(checkpoint)
-    made: list[Windows | ClocsError] = []
+    made: list[FileWindows | ClocsError] = []
     for run in alike((placed(one, known, wanted) for one in recordings), shape_of, TOGETHER):
-        for one, values in cut_alike(list(run), frame, wanted):
-            if isinstance(one, str) or isinstance(values, str):
-                made.append(SettingError(str(values)))
-                continue
-            made.append(as_seen(one, values, frame, wanted, known).windows)
+        for one in cut_alike(list(run), frame, wanted, known):
+            made.append(one[1] if isinstance(one, tuple) else one)
     return made
 
 
@@ -64,8 +60,18 @@ def embed_each(
 ) -> list[NDArray[np.float32] | ClocsError]:
     """The (dim,) unit vector of each recording, or why it has none; arguments as of `cut_each`."""
     made = cut_each(checkpoint, recordings, spec=spec, leads=leads)
+    return embed_cut(checkpoint, made, spec=spec)
+
+
+def embed_cut(
+    checkpoint: Checkpoint,
+    made: Sequence[FileWindows | ClocsError],
+    *,
+    spec: FrameSpec | None = None,
+) -> list[NDArray[np.float32] | ClocsError]:
+    """The same of what `cut_each` has made, with the same frame."""
     checkpoint, frame = _fitted(checkpoint, spec)
-    usable = [windows for windows in made if not isinstance(windows, ClocsError)]
+    usable = [one.windows for one in made if not isinstance(one, ClocsError)]
     counts = [len(one[0] if isinstance(one, tuple) else one) for one in usable]
     owner = np.repeat(np.arange(len(usable)), counts)
     means = UnitMeans(owner, len(usable), checkpoint.encoder.embedding_dim)

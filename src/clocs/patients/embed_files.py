@@ -1,11 +1,17 @@
 """Embedding recordings that are not in a store: files, in threads ahead of the encoder.
 
 A table names the patient of each file; without one, each file counts as one patient.
+
+A recording of more than an hour is read and cut in stretches, where its format can be. Each stretch
+is read with some seconds before and after it, so that its frames are those of the whole recording,
+filtered and resampled, to the last digits.
 """
 
 from __future__ import annotations
 
+import math
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
@@ -18,10 +24,11 @@ from numpy.typing import NDArray
 
 from clocs.datasets.checks import check_signal
 from clocs.errors import ClocsError, ClocsWarning, SettingError, UnusableError
+from clocs.files import digest
 from clocs.formats.base import ReadOptions
 from clocs.formats.read import Found, find_recordings, known_suffixes, read_several
 from clocs.frames.positions import cut, frame_count
-from clocs.frames.present import bridged, touched
+from clocs.frames.present import bridged, touched, within
 from clocs.frames.resample import LONG, TOGETHER, cut_windows
 from clocs.frames.views import ALL_LEADS
 from clocs.parallel import ahead, alike
@@ -37,38 +44,99 @@ from clocs.patients.encode import (
     placed,
     side_by_side,
 )
+from clocs.patients.reading import Reading, reading_of, readings_of_files
 from clocs.patients.rows import Level, check_level, file_row, rows_of_files
 from clocs.recording import FrameSpec, Recording
+from clocs.store.flat import flat_stretches
 from clocs.training.checkpoint import Checkpoint
 
 _AHEAD = 4  # times `TOGETHER` recordings cut ahead of the encoder
+LONGEST = 3600.0  # seconds of a recording that is read as a whole
+STRETCH, _AROUND = 600.0, 10.0  # seconds at least of a stretch, and read before and after it
 
 RecordingOrError: TypeAlias = Recording | tuple[str, ClocsError]  # or its name and the error
-CutFrames: TypeAlias = tuple[Recording, NDArray[np.int16]]  # (frames, leads, samples)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of a long recording, with some frames before and after it."""
+
+    result: RecordingOrError
+    first: int  # frame of the whole recording at which it begins
+    kept: slice  # which of its frames are of the stretch
+    frames: int  # of the whole recording
+    seconds: float  # of the whole recording
+
+    @property
+    def is_last(self) -> bool:
+        return bool(self.first + self.kept.stop >= self.frames)
+
+
+ReadFile: TypeAlias = RecordingOrError | Piece
 
 
 def read_files(
     paths: Sequence[Path | str],
     options: ReadOptions,
+    frame: FrameSpec,
     *,
     patients: Mapping[str, str] | Path | str | None = None,
-) -> tuple[list[str], Iterator[RecordingOrError]]:
+) -> tuple[list[str], Iterator[ReadFile]]:
     """The names of the recordings in files, folders and zips, and the recordings one by one.
 
-    `patients` is that of `clocs.embed`.
+    Those of more than an hour come in pieces, of whole frames. `patients` is that of `clocs.embed`.
     """
     found = find_recordings(paths, options)
     owners = _owners(found, patients)
+    planned = [
+        (piece, owner)
+        for one, owner in zip(found, owners, strict=True)
+        for piece in _pieces(one, options, frame)
+    ]
 
-    def recordings() -> Iterator[RecordingOrError]:
-        for result, owner in zip(read_several(found, options), owners, strict=True):
+    def recordings() -> Iterator[ReadFile]:
+        read = read_several((one for (one, _), _ in planned), options)
+        for result, ((_, piece), owner) in zip(read, planned, strict=True):
+            own = result
             if isinstance(result, Recording) and owner is not None:
-                yield replace(result, patient=owner)
-            else:
-                yield result
+                own = replace(result, patient=owner)
+            yield own if piece is None else replace(piece, result=own)
 
     names = [one.name if isinstance(one, Found) else one[0] for one in found]
     return names, recordings()
+
+
+def _pieces(
+    one: Found | tuple[str, ClocsError], options: ReadOptions, frame: FrameSpec
+) -> Iterator[tuple[Found | tuple[str, ClocsError], Piece | None]]:
+    """What to read of a recording, and which piece of it that is; None for all of it."""
+    try:
+        seconds = one.seconds(options) if isinstance(one, Found) else None
+    except (ClocsError, OSError):  # reading it says why
+        seconds = None
+    if not isinstance(one, Found) or seconds is None or seconds <= LONGEST:
+        yield one, None
+        return
+    frames = int(frame_count(seconds, 1.0, frame))
+    size, around = _whole_seconds(frame, STRETCH), _whole_seconds(frame, _AROUND)
+    for start in range(0, frames, size):
+        stop, first = min(start + size, frames), max(start - around, 0)
+        end = min((stop + around) * frame.seconds, seconds)
+        kept = slice(start - first, stop - first)
+        yield (
+            replace(one, start=first * frame.seconds, stop=end),
+            Piece((one.name, SettingError("it was not read")), first, kept, frames, seconds),
+        )
+
+
+def _whole_seconds(frame: FrameSpec, least: float) -> int:
+    """Frames that last so long at least, and whole seconds where that is possible.
+
+    At most rates whole seconds are whole samples, so that no frame is shifted by a part of one.
+    """
+    fewest = math.ceil(least / frame.seconds - 1e-9)
+    lengths = ((n, n * frame.seconds) for n in range(fewest, 2 * fewest + 100))
+    return next((n for n, length in lengths if abs(length - round(length)) < 1e-6), fewest)
 
 
 def _owners(
@@ -119,7 +187,7 @@ def _stem(name: str) -> str:
 
 def embed_recordings(
     checkpoint: Checkpoint,
-    recordings: Iterable[RecordingOrError],
+    recordings: Iterable[ReadFile],
     *,
     level: Level = "recording",
     spec: FrameSpec | None = None,
@@ -137,24 +205,27 @@ def embed_recordings(
     trained = checkpoint.card.frame
     checkpoint, frame = fitted(checkpoint, replace(spec or trained, filters=trained.filters))
     wanted, known = leads_of(checkpoint, leads), known_leads(checkpoint)
-    rows: list[dict[str, object]] = []  # one per recording
-    places: list[NDArray[np.bool_]] = []  # of each, (frames, leads) which have a signal
-    fewer: list[str] = []  # recordings without some of the leads
+    seen: dict[int, _Seen] = {}  # by the recording's number
     problems: list[tuple[str, str]] = []
 
     def windows() -> Iterator[Windows]:
-        for one in file_windows(recordings, frame, wanted, known, progress):
+        for number, _, one in file_windows(recordings, frame, wanted, known, progress):
             if isinstance(one, tuple):
                 problems.append(one)
+                if number in seen:
+                    seen[number].lost = True
                 continue
-            rows.append(file_row(one.recording))
-            some = np.asarray(one.present.any(axis=1), np.bool_)[:, None]
-            places.append(some if known else one.present)
-            if not one.has_all(wanted):
-                fewer.append(one.recording.id)
+            seen.setdefault(number, _Seen()).add(one, one.reading(wanted))
             yield one.windows
 
     vectors = list(encoded(checkpoint, windows(), frame.samples, device))
+    if any(one.lost for one in seen.values()):  # after some of its stretches were encoded
+        counts = [len(frame_of_rows(one.present, known)) for one in seen.values()]
+        lost = np.repeat([one.lost for one in seen.values()], counts)
+        vectors = [np.concatenate(vectors)[~lost]]
+    kept = [one for one in seen.values() if not one.lost]
+    rows, places = [one.row for one in kept], [one.present for one in kept]
+    fewer = [str(one.row["recording"]) for one in kept if not one.present.any(axis=0).all()]
     if fewer:
         warnings.warn(
             f"{len(fewer)} of {len(rows)} recordings, such as {fewer[0]}, lack some of the leads "
@@ -162,37 +233,93 @@ def embed_recordings(
             ClocsWarning,
             stacklevel=2,
         )
+    if known:
+        places = [np.asarray(one.any(axis=1, keepdims=True), np.bool_) for one in places]
     frames = rows_of_files(rows, places, (ALL_LEADS,) if known else wanted)
     made = collect(
-        checkpoint, vectors, frames, [level], spec=frame, leads=wanted, problems=problems
+        checkpoint,
+        vectors,
+        frames,
+        [level],
+        spec=frame,
+        leads=wanted,
+        problems=problems,
+        readings=readings_of_files([(one.row, one.reading) for one in kept]),
     )
     return made[level]
 
 
+class _Seen:
+    """What was seen of a recording, in one piece or in several."""
+
+    def __init__(self) -> None:
+        self.row: dict[str, object] = {}
+        self.reading: Reading | None = None
+        self.present = np.zeros((0, 0), np.bool_)  # (frames, leads wanted)
+        self.lost = False  # whether a later stretch could not be read
+
+    def add(self, one: FileWindows, reading: Reading) -> None:
+        self.reading = reading if self.reading is None else self.reading.joined(reading)
+        row = file_row(one.recording)
+        if not self.row:
+            self.row, self.present = row, np.zeros((one.total, one.present.shape[1]), np.bool_)
+        else:  # the content key of all of it
+            keys = np.array([self.row["digest"], row["digest"]], np.uint64)
+            self.row["digest"] = digest(keys.view(np.int16))
+        self.present[one.first : one.first + len(one.present)] = one.present
+
+
 @dataclass(frozen=True)
 class FileWindows:
-    """A recording and its windows, as an encoder sees them."""
+    """A recording, or a stretch of a long one, and its windows, as an encoder sees them."""
 
     recording: Recording
     windows: Windows
     present: NDArray[np.bool_]  # (frames, leads wanted) which have a signal
+    first: int = 0  # the first of these frames in the whole recording
+    frames: int | None = None  # of the whole recording, where this is a stretch of it
+    seconds: float | None = None
 
-    def has_all(self, leads: Sequence[str]) -> bool:
-        return all(lead in self.recording.leads for lead in leads)
+    @property
+    def total(self) -> int:
+        """Frames of the whole recording."""
+        return len(self.present) if self.frames is None else self.frames
 
-    def frames(self, known: Sequence[str]) -> NDArray[np.int64]:
-        """(windows,) the frame of each."""
-        return frame_of_rows(self.present, known)
+    def frame_of(self, known: Sequence[str]) -> NDArray[np.int64]:
+        """(windows,) the frame of the whole recording that each is of."""
+        return self.first + frame_of_rows(self.present, known)
+
+    def reading(self, wanted: Sequence[str]) -> Reading:
+        """How it was read, for an encoder that wants these leads."""
+        there = np.asarray(self.present.any(axis=0), np.bool_)
+        return reading_of(self.recording, wanted, there)
+
+    def of(self, piece: Piece, known: Sequence[str]) -> FileWindows:
+        """The same without the frames before and after the stretch."""
+        own = frame_of_rows(self.present, known)
+        kept = (own >= piece.kept.start) & (own < piece.kept.stop)
+        some = self.windows
+        return FileWindows(
+            self.recording,
+            (some[0][kept], some[1][kept]) if isinstance(some, tuple) else some[kept],
+            self.present[piece.kept],
+            piece.first + piece.kept.start,
+            piece.frames,
+            piece.seconds,
+        )
 
 
 def file_windows(
-    recordings: Iterable[RecordingOrError],
+    recordings: Iterable[ReadFile],
     frame: FrameSpec,
     wanted: Sequence[str],
     known: Sequence[str],
     progress: Callable[[int], None] = lambda done: None,
-) -> Iterator[FileWindows | tuple[str, str]]:
-    """Each recording as an encoder sees it, cut ahead in threads; or its name and what is wrong.
+) -> Iterator[tuple[int, ReadFile, FileWindows | tuple[str, str]]]:
+    """Each recording with its number, and how an encoder sees it; or its name and what is wrong.
+
+    A long recording comes in stretches; those without a signal are left out. What is wrong with a
+    later stretch is wrong with all of it. Recordings are cut ahead in threads.
 
     Args:
         recordings: Or their names and errors.
@@ -201,60 +328,63 @@ def file_windows(
         known: Leads that the encoder sees at once, if it does.
         progress: Called with the number of recordings that were cut.
     """
-    done = 0
-    given = (
-        placed(one, known, wanted) if isinstance(one, Recording) else one for one in recordings
-    )
-    runs = alike(given, shape_of, TOGETHER)
-    for made in ahead(lambda run: cut_alike(run, frame, wanted), runs, _AHEAD):
-        done += len(made)
-        progress(done)
-        for one, values in made:
-            if isinstance(one, str) or isinstance(values, str):
-                yield str(one), str(values)
-            else:
-                yield as_seen(one, values, frame, wanted, known)
+    given: deque[ReadFile] = deque()  # of those that are being cut
+
+    def each() -> Iterator[RecordingOrError]:
+        for one in recordings:
+            given.append(one)
+            own = one.result if isinstance(one, Piece) else one
+            yield placed(own, known, wanted) if isinstance(own, Recording) else own
+
+    number, some, lost = 0, False, False  # the recording's, whether it has windows, is given up
+    runs = alike(each(), shape_of, TOGETHER)
+    cut_ahead = ahead(lambda run: cut_alike(run, frame, wanted, known), runs, _AHEAD)
+    for made in (one for run in cut_ahead for one in run):
+        read = given.popleft()
+        done = not isinstance(read, Piece) or read.is_last
+        if isinstance(made, FileWindows):
+            some = True
+            if not lost:
+                yield number, read, made.of(read, known) if isinstance(read, Piece) else made
+        elif not lost and ((done and not some) or not _is_empty(made[1])):
+            lost = True
+            yield number, read, (made[0], str(made[1]))
+        if done:
+            number, some, lost = number + 1, False, False
+            progress(number)
 
 
-def as_seen(
-    recording: Recording,
-    values: NDArray[np.int16],
-    frame: FrameSpec,
-    wanted: Sequence[str],
-    known: Sequence[str],
-) -> FileWindows:
-    """values: (frames, leads, samples) of those leads wanted that it has, as the encoder sees."""
-    present = present_in(recording, len(values), frame, wanted)
-    own = [lead for lead in wanted if lead in recording.leads]
-    there = present[:, [lead in own for lead in wanted]]
-    windows = side_by_side(known, own, values, there) if known else values[there]
-    return FileWindows(recording, windows, present)
+def _is_empty(error: ClocsError) -> bool:
+    """Whether a stretch has no signal, which others of the same recording may have."""
+    if isinstance(error, UnusableError):
+        return error.reason in ("flat", "nan")
+    return isinstance(error, SettingError)  # it has none of the leads
 
 
 def shape_of(one: RecordingOrError) -> object:
     """Recordings of equal shape are cut together, unless they are long."""
     if not isinstance(one, Recording):
         return None
-    return one.rate, one.samples, one.leads, one.id if one.samples > LONG else ""
+    return one.rate, one.samples, one.leads, object() if one.samples > LONG else ""
 
 
 def cut_alike(
-    run: list[RecordingOrError], spec: FrameSpec, leads: Sequence[str]
-) -> list[CutFrames | tuple[str, str]]:
-    """The resampled frames of each recording; or its name and why it has none."""
-    made: list[CutFrames | tuple[str, str]] = []
-    usable: list[tuple[int, Recording]] = []
+    run: list[RecordingOrError], spec: FrameSpec, wanted: Sequence[str], known: Sequence[str]
+) -> list[FileWindows | tuple[str, ClocsError]]:
+    """The windows of each recording; or its name and why it has none. Arguments: `file_windows`."""
+    made: list[FileWindows | tuple[str, ClocsError]] = []
+    usable: list[tuple[int, Recording, NDArray[np.bool_]]] = []
     for one in run:
         if not isinstance(one, Recording):
-            made.append((one[0], str(one[1])))
+            made.append(one)
             continue
         try:
-            usable.append((len(made), with_leads(one, spec, leads)))
-            made.append((one, np.zeros(0, np.int16)))
+            usable.append((len(made), *with_leads(one, spec, wanted)))
+            made.append((one.id, SettingError("it is not cut yet")))
         except ClocsError as error:
-            made.append((one.id, str(error)))
+            made.append((one.id, error))
     if usable:
-        own = [recording for _, recording in usable]
+        own = [recording for _, recording, _ in usable]
         values, _ = cut_windows(
             np.stack([bridged(one.digital, one.leads, one.gaps) for one in own]),
             np.stack([one.gain for one in own]),
@@ -264,15 +394,24 @@ def cut_alike(
             spec,
             "recording",
         )
-        for (place, _), windows in zip(usable, values, strict=True):
-            whole = run[place]
+        for (place, cut_of, there), each in zip(usable, values, strict=True):
+            whole, frames = run[place], each.transpose(1, 0, 2)
             assert isinstance(whole, Recording)
-            made[place] = (whole, windows.transpose(1, 0, 2))
+            seen = side_by_side(known, cut_of.leads, frames, there) if known else frames[there]
+            present = np.zeros((len(there), len(wanted)), np.bool_)
+            present[:, [list(wanted).index(lead) for lead in cut_of.leads]] = there
+            made[place] = FileWindows(whole, seen, present)
     return made
 
 
-def with_leads(recording: Recording, spec: FrameSpec, leads: Sequence[str]) -> Recording:
-    """The recording with those of the leads that it has; ClocsError says why it is of no use."""
+def with_leads(
+    recording: Recording, spec: FrameSpec, leads: Sequence[str]
+) -> tuple[Recording, NDArray[np.bool_]]:
+    """The recording with those of the leads that it has, and (frames, its leads) `present_in`.
+
+    Raises:
+        ClocsError: It is of no use, with the reason.
+    """
     has = [lead for lead in leads if lead in recording.leads]
     if not has:
         raise SettingError(
@@ -281,20 +420,22 @@ def with_leads(recording: Recording, spec: FrameSpec, leads: Sequence[str]) -> R
         )
     own = recording.select(has)
     check_signal(own, frame=spec, known_leads=own.leads)
-    count = int(frame_count(own.samples, own.rate, spec))
-    if own.gaps and not present_in(own, count, spec, has).any():
-        raise UnusableError("nan", f"{recording.id} has a gap in every frame of {spec.seconds:g} s")
-    return own
+    present = present_in(own, spec)
+    if not present.any():
+        raise UnusableError(
+            "flat",
+            f"{recording.id} has no frame of {spec.seconds:g} s with a signal: each is flat or has "
+            "a gap",
+        )
+    return own, present
 
 
-def present_in(
-    recording: Recording, count: int, spec: FrameSpec, leads: Sequence[str]
-) -> NDArray[np.bool_]:
-    """(frames, leads) whether a frame has a signal in a lead."""
-    present = np.tile([lead in recording.leads for lead in leads], (count, 1))
+def present_in(recording: Recording, spec: FrameSpec) -> NDArray[np.bool_]:
+    """(frames, leads) whether a frame has a signal in a lead: neither flat nor with a gap."""
     start = cut([recording.samples], [recording.rate], spec).start
-    for gap in recording.gaps:
-        if gap.lead in leads:
-            touches = touched(start, recording.rate, spec, gap)
-            present[:, list(leads).index(gap.lead)] &= ~touches
+    present = np.ones((len(start), len(recording.leads)), np.bool_)
+    for stretches, without in ((recording.gaps, touched), (flat_stretches(recording), within)):
+        for one in stretches:
+            lost = without(start, recording.rate, spec, one)
+            present[:, recording.leads.index(one.lead)] &= ~lost
     return present

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from clocs.errors import SettingError, StoreError
 from clocs.files import file_error, writing
+from clocs.patients.reading import READ_SCHEMA, with_readings
 from clocs.patients.rows import (
     ID_COLUMNS,
     ROW_SCHEMA,
@@ -43,7 +44,8 @@ class Embeddings:
     Attributes:
         vectors: (n, dim) float32; unit vectors above the level 'frame', the encoder's own output at
             that level.
-        rows: One per vector, with the columns of `ROW_SCHEMA`.
+        rows: One per vector, with the columns of `ROW_SCHEMA`; then, where it is known how the
+            recordings were read, those of `clocs.patients.reading.READ_SCHEMA`.
         level: What a vector represents.
         encoder: The sha256 of the encoder's weights; vectors of two encoders are not comparable.
         only_zeros: (dataset, patient, recording) of those with zero vectors only; recording is ''
@@ -72,7 +74,7 @@ class Embeddings:
             raise SettingError(
                 f"{self.rows.height} rows need as many vectors, not an array {self.vectors.shape}"
             )
-        if dict(self.rows.schema) != ROW_SCHEMA:
+        if dict(self.rows.schema) not in (ROW_SCHEMA, ROW_SCHEMA | READ_SCHEMA):
             raise SettingError(f"rows need the columns {', '.join(ROW_SCHEMA)}, in this order")
 
     def __len__(self) -> int:
@@ -104,13 +106,16 @@ class Embeddings:
                 "over frames; embed at the level 'frame' first"
             )
         group, rows = group_rows(self.rows, level)
+        if "rate" in self.rows.columns:
+            ids = ID_COLUMNS["recording"]
+            rows = with_readings(rows, self.rows.unique(ids, keep="first", maintain_order=True))
         means = UnitMeans(group, rows.height, self.dim)
         means.add(self.vectors)
         return from_means(means, rows, replace(self, level=level))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Everything as plain arrays by name: `vectors` and every column (labels as lists)."""
-        columns = {name: self.rows[name].to_numpy() for name in ROW_SCHEMA}
+        columns = {name: self.rows[name].to_numpy() for name in self.rows.columns}
         return {"vectors": self.vectors, **columns}
 
     def save(self, path: Path | str) -> None:
@@ -251,7 +256,7 @@ def joined(parts: Sequence[Embeddings]) -> Embeddings:
             f"the sources were embedded from different leads ({', '.join(leads[0])} and "
             f"{', '.join(leads[1])}), whose vectors cannot be compared; choose `leads` for all"
         )
-    rows = pl.concat([part.rows for part in parts])
+    rows = pl.concat([part.rows for part in parts], how="diagonal")
     expect_distinct(rows, first.level)
     return replace(
         first,

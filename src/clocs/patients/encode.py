@@ -16,9 +16,17 @@ from numpy.typing import NDArray
 from clocs.errors import CheckpointError, ClocsWarning, SettingError
 from clocs.frames.frames import ABSENT
 from clocs.patients.embeddings import Embeddings, from_means
+from clocs.patients.reading import with_readings
 from clocs.patients.rows import Level, group_rows
 from clocs.patients.unit_vectors import UnitMeans, lengths
-from clocs.recording import UNNAMED_LEAD, FrameSpec, Recording, canonical_lead, unnamed_lead
+from clocs.recording import (
+    UNNAMED_LEAD,
+    FrameSpec,
+    Recording,
+    canonical_lead,
+    noted,
+    unnamed_lead,
+)
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.embed import AT_ONCE, FEWEST, EncoderInput, stack
 from clocs.training.signals import Signals
@@ -89,8 +97,10 @@ def placed(recording: Recording, known: Sequence[str], wanted: Sequence[str]) ->
     (own,) = recording.leads
     if own == UNNAMED_LEAD and known and own not in known:
         lead = unnamed_lead()
+        note = f"the lead without a name is taken as {lead}"
     elif own != UNNAMED_LEAD and not known and tuple(wanted) == (UNNAMED_LEAD,):
         lead = UNNAMED_LEAD
+        note = f"{own} is taken as the lead without a name"
         warnings.warn(
             f"the only lead of a recording, {own}, is read as the lead without a name that the "
             "encoder has learned on",
@@ -100,7 +110,10 @@ def placed(recording: Recording, known: Sequence[str], wanted: Sequence[str]) ->
     else:
         return recording
     return replace(
-        recording, leads=(lead,), gaps=tuple(replace(gap, lead=lead) for gap in recording.gaps)
+        recording,
+        leads=(lead,),
+        gaps=tuple(replace(gap, lead=lead) for gap in recording.gaps),
+        extra=noted(recording.extra, note),
     )
 
 
@@ -225,8 +238,16 @@ def collect(
     spec: FrameSpec,
     leads: tuple[str, ...],
     problems: Sequence[tuple[str, str]],
+    readings: pl.DataFrame | None,
 ) -> dict[Level, Embeddings]:
-    """Vectors of frames, in the order of their rows `frames` -> embeddings of each level."""
+    """Vectors of frames, in the order of their rows `frames` -> embeddings of each level.
+
+    `readings` are of their recordings, as `readings_of_store` makes them; None to leave them out.
+    """
+
+    def read(rows: pl.DataFrame) -> pl.DataFrame:
+        return rows if readings is None else with_readings(rows, readings)
+
     dim = checkpoint.encoder.embedding_dim
     grouped = {level: group_rows(frames, level) for level in levels if level != "frame"}
     means = {level: UnitMeans(group, rows.height, dim) for level, (group, rows) in grouped.items()}
@@ -245,7 +266,7 @@ def collect(
     views = pl.Series("views", nonzero.astype(np.int32))
     by_frame = Embeddings(
         vectors=single,
-        rows=frames.with_columns(views),
+        rows=read(frames.with_columns(views)),
         level="frame",
         encoder=checkpoint.fingerprint,
         zero_vectors=int((~nonzero).sum()),
@@ -254,7 +275,7 @@ def collect(
         leads=leads,
     )
     made: dict[Level, Embeddings] = {
-        level: from_means(means[level], rows, replace(by_frame, level=level))
+        level: from_means(means[level], read(rows), replace(by_frame, level=level))
         for level, (_, rows) in grouped.items()
     }
     return made | ({"frame": by_frame} if "frame" in levels else {})

@@ -23,7 +23,7 @@ from clocs.patients.faiss_engines import Approximate, KindOrAuto, pick_kind, sca
 from clocs.patients.filters import Where
 from clocs.patients.index_files import IndexContents, load_index, save_index
 from clocs.patients.on_disk_engine import OnDisk
-from clocs.patients.rows import ID_COLUMNS
+from clocs.patients.rows import ID_COLUMNS, ROW_SCHEMA
 from clocs.patients.unit_vectors import as_units
 
 _PATIENT_HASH = pl.struct("dataset", "patient").hash(seed=0)
@@ -78,7 +78,7 @@ class PatientIndex(IndexContents):
         chosen = pick_kind(kind, len(vectors))
         return cls(
             parts=[vectors],
-            rows=embeddings.rows,
+            rows=embeddings.rows.select(list(ROW_SCHEMA)),
             live=np.ones(len(vectors), bool),
             level=embeddings.level,
             encoder=embeddings.encoder,
@@ -125,7 +125,7 @@ class PatientIndex(IndexContents):
         if isinstance(self.engine, Approximate):  # one on disk is built when it is saved
             self.engine.add(fresh)
         self.parts.append(fresh)
-        self.rows = pl.concat([self.rows, embeddings.rows])
+        self.rows = pl.concat([self.rows, embeddings.rows.select(list(ROW_SCHEMA))])
         self.live = np.concatenate([self.live, np.ones(len(fresh), bool)])
         self._hashes = None
         return len(fresh)

@@ -84,15 +84,14 @@ def _embedded(
     from clocs.patients.embed_files import embed_recordings, read_files
     from clocs.patients.encode import frame_of, leads_of
 
-    names, recordings = read_files([file], options)
+    encoder = index_encoder(folder)
+    frame = frame_of(encoder, index.frame)
+    names, recordings = read_files([file], options, frame)
     if len(names) > 1:
         raise SettingError(f"{file} holds {len(names)} recordings; give the file of one")
-    encoder = index_encoder(folder)
     if leads is not None:
         expect_same_leads(str(folder), index.leads, leads_of(encoder, leads))
-    embedded = embed_recordings(
-        encoder, recordings, spec=frame_of(encoder, index.frame), leads=leads or index.leads
-    )
+    embedded = embed_recordings(encoder, recordings, spec=frame, leads=leads or index.leads)
     if embedded.problems:
         reason = embedded.problems[0][1]
         raise SettingError(reason if str(file) in reason else f"{file} cannot be used: {reason}")

@@ -36,7 +36,7 @@ class _Recording(msgspec.Struct, forbid_unknown_fields=True):
     signal: _Signal
     rate: float
     leads: _Leads | None = None
-    unit: str = "mV"
+    unit: str | None = None
 
 
 class _Body(msgspec.Struct, forbid_unknown_fields=True):
@@ -135,7 +135,7 @@ class Bodies:
                 raise HTTPException(
                     422, "the JSON needs `signal` and `rate`, or a list of `recordings`"
                 )
-            one = _Recording(sent.signal, sent.rate, sent.leads, sent.unit or "mV")
+            one = _Recording(sent.signal, sent.rate, sent.leads, sent.unit)
             return Posted([self._from_lists(one, _THE_ONE)], several=False)
         if (sent.signal, sent.rate, sent.leads, sent.unit) != (None,) * 4:
             raise HTTPException(
@@ -163,7 +163,7 @@ class Bodies:
                 f"the array has {array.ndim} axes; send (leads, samples), or (recordings, leads, "
                 "samples)"
             )
-        unit = query.get("unit", "mV")
+        unit = query.get("unit")
         if array.ndim == 2:
             one = self._recording(array, rate, leads, unit, name=_THE_ONE)
             return Posted([one], several=False)
@@ -197,7 +197,7 @@ class Bodies:
         array: NDArray[Any],
         rate: float,
         leads: Sequence[str] | None,
-        unit: str,
+        unit: str | None,
         *,
         name: str,
     ) -> Recording | ClocsError:
@@ -207,7 +207,8 @@ class Bodies:
                     f"{name} has {len(array)} leads and {array.shape[-1]} samples; send 1 to 64 "
                     "leads with samples"
                 )
-            said = Said(leads=leads, rate=rate, unit=unit)
+            assumed = () if unit else ("values without a unit are taken as mV",)
+            said = Said(leads=leads, rate=rate, unit=unit or "mV", notices=assumed)
             return self._checked(recording_from(array, said, ReadOptions(), name=name))
         except ClocsError as error:
             return error

@@ -47,12 +47,36 @@ class Models(BaseModel):
     models: list[Model]
 
 
-class Embedding(BaseModel):
-    model_config = ConfigDict(json_schema_extra={"example": {"embedding": [0.0, 0.6, -0.8]}})
+_READ: dict[str, Any] = {
+    "rate": 250.0,
+    "unit": "mV",
+    "leads_used": ["II"],
+    "leads_missing": ["V2"],
+    "leads_derived": [],
+    "notes": ["values are assumed to be in µV, judging by their size"],
+}
+
+
+class ReadAs(BaseModel):
+    """How the recording was read."""
+
+    model_config = ConfigDict(json_schema_extra={"example": _READ})
+    rate: float  # in Hz
+    unit: str
+    leads_used: list[str]  # that have a signal
+    leads_missing: list[str]  # of the model's: not there, or flat throughout
+    leads_derived: list[str]  # of those used: computed from I and II
+    notes: list[str]  # what was assumed or left out
+
+
+class Embedding(ReadAs):
+    model_config = ConfigDict(
+        json_schema_extra={"example": {"embedding": [0.0, 0.6, -0.8], **_READ}}
+    )
     embedding: list[float]  # a unit vector
 
 
-class Prediction(BaseModel):
+class Prediction(ReadAs):
     model_config = ConfigDict(
         json_schema_extra={
             "example": {
@@ -61,6 +85,7 @@ class Prediction(BaseModel):
                 "abstained": None,
                 "quality": 0.82,
                 "distance": 3.1,
+                **_READ,
             }
         }
     )
@@ -96,7 +121,7 @@ class Neighbour(BaseModel):
     euclidean: float  # distance of unit vectors
 
 
-class Neighbours(BaseModel):
+class Neighbours(ReadAs):
     neighbours: list[Neighbour]  # nearest first
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import polars as pl
@@ -20,7 +20,8 @@ from clocs.files import digest
 from clocs.models.classifier import Classifier, first_encoder, load
 from clocs.models.prediction_table import decide
 from clocs.models.row_means import Item, mean_vectors
-from clocs.patients.embed_each import cut_each, embed_each
+from clocs.patients.embed_each import cut_each, embed_cut
+from clocs.patients.embed_files import FileWindows
 from clocs.patients.encode import Windows, frame_of, known_leads, leads_of
 from clocs.patients.index import PatientIndex
 from clocs.patients.index_folder import index_encoder, open_index
@@ -76,8 +77,9 @@ class ServedModel:
 
     def embed(self, recordings: Sequence[Recording]) -> list[Result]:
         """The embedding of each recording; of a classifier, by its first member."""
-        made = embed_each(self.encoder, recordings)
-        return [one if isinstance(one, ClocsError) else {"embedding": one.tolist()} for one in made]
+        cut = cut_each(self.encoder, recordings)
+        made = embed_cut(self.encoder, cut)
+        return _results(cut, self.leads, made, lambda z: {"embedding": z.tolist()})
 
     def predict(self, recordings: Sequence[Recording]) -> list[Result]:
         """What is predicted for each recording."""
@@ -88,11 +90,11 @@ class ServedModel:
 def predict_each(classifier: Classifier, recordings: Sequence[Recording]) -> list[Result]:
     """The prediction for each recording as `clocs.predict` makes it, or why there is none."""
     made = cut_each(classifier.encoders[0], recordings)
-    usable = [windows for windows in made if not isinstance(windows, ClocsError)]
+    usable = [one.windows for one in made if not isinstance(one, ClocsError)]
     means = mean_vectors(classifier.encoders, map(_as_one, usable), None)
-    found = decide(classifier, torch.from_numpy(means.vectors), means.quality)
+    found = decide(classifier, torch.from_numpy(means.vectors), means.quality, means.flat)
     labels = classifier.card.labels
-    predictions: Iterator[Result] = (
+    predictions = iter(
         {
             "probabilities": dict(zip(labels, found.probabilities[n].tolist(), strict=True)),
             "predicted": found.predicted[n],
@@ -102,7 +104,28 @@ def predict_each(classifier: Classifier, recordings: Sequence[Recording]) -> lis
         }
         for n in range(len(usable))
     )
-    return [one if isinstance(one, ClocsError) else next(predictions) for one in made]
+    wanted = leads_of(classifier.encoders[0], None)
+    results = [one if isinstance(one, ClocsError) else next(predictions) for one in made]
+    return _results(made, wanted, results, lambda prediction: prediction)
+
+
+_T = TypeVar("_T")
+
+
+def _results(
+    cut: Sequence[FileWindows | ClocsError],
+    leads: Sequence[str],
+    made: Sequence[_T | ClocsError],
+    answer: Callable[[_T], dict[str, Any]],
+) -> list[Result]:
+    """The answer for each recording, with how it was read; or why there is none."""
+    found: list[Result] = []
+    for one, own in zip(cut, made, strict=True):
+        if isinstance(one, ClocsError) or isinstance(own, ClocsError):
+            found.append(one if isinstance(one, ClocsError) else own)  # type: ignore[arg-type]
+        else:
+            found.append(answer(own) | one.reading(leads).facts())
+    return found
 
 
 def _as_one(windows: Windows) -> Item:
@@ -174,13 +197,13 @@ class ServedIndex:
         self, recordings: Sequence[Recording], k: int, level: Level, *, show_ids: bool
     ) -> list[Result]:
         """The k nearest of each recording; never the patient whose recording it is."""
-        vectors = embed_each(self.encoder, recordings, spec=self.spec, leads=self.leads)
-        return [
-            vector
-            if isinstance(vector, ClocsError)
-            else {"neighbours": self._near(vector, one, k, level, show_ids=show_ids)}
-            for vector, one in zip(vectors, recordings, strict=True)
+        cut = cut_each(self.encoder, recordings, spec=self.spec, leads=self.leads)
+        vectors = embed_cut(self.encoder, cut, spec=self.spec)
+        near = [
+            z if isinstance(z, ClocsError) else self._near(z, one, k, level, show_ids=show_ids)
+            for z, one in zip(vectors, recordings, strict=True)
         ]
+        return _results(cut, self.leads, near, lambda found: {"neighbours": found})
 
     def _near(
         self,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from clocs.errors import SourceError, UnknownUnitError, UnusableError
-from clocs.recording import UNITS_PER_MV, Recording
+from clocs.recording import UNITS_PER_MV, Recording, noted
 
 STEPS = "steps"  # of a converter, so many of them per mV
 UNITS = ("mV", "µV", STEPS)
@@ -82,8 +82,7 @@ def in_given_unit(read: Callable[[str | None], Recording], given: GivenUnit) -> 
         span = mv if held is None else span_mv(held[0]) * held[1]
         raise UnitQuestionError(recording.id, span, mv)
     notice = f"its leads span {mv:.3g} mV in the unit that was given, which is no ECG's amplitude"
-    notices = [one for one in (recording.extra.get("notice"), notice) if one]
-    return replace(recording, extra=recording.extra | {"notice": "; ".join(notices)})
+    return replace(recording, extra=noted(recording.extra, notice))
 
 
 def span_mv(recording: Recording) -> float:

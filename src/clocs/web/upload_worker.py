@@ -24,7 +24,7 @@ from clocs.formats.base import FileFormat, ReadOptions
 from clocs.formats.read import FORMATS, format_beside, options_of, recordings_in
 from clocs.formats.source import Source, hold_files
 from clocs.limits import end_after, limit_process
-from clocs.recording import Gap, Recording
+from clocs.recording import Gap, Recording, notes_of
 from clocs.web.packing import pack, unpack
 from clocs.web.upload_unit import GivenUnit, UnitQuestionError, in_given_unit
 
@@ -168,7 +168,7 @@ def packed_recording(recording: Recording) -> bytes:
         "gain": recording.gain.tolist(),
         "baseline": recording.baseline.tolist(),
         "gaps": [asdict(gap) for gap in recording.gaps],
-        "notice": recording.extra.get("notice", "")[:_MOST_NOTICE],
+        "notice": "; ".join(notes_of(recording.extra))[:_MOST_NOTICE],
     }
     return pack(facts, {"digital": recording.digital})
 
