@@ -13,7 +13,6 @@ import clinical_files as files
 from clocs.errors import SettingError, UnusableError
 from clocs.formats.base import FileFormat, ReadOptions
 from clocs.formats.clinical import AECG, MFER, MUSE, SCP, SIERRA
-from clocs.formats.irhythm import IRHYTHM
 from clocs.formats.ishne import ISHNE
 from clocs.formats.read import format_of
 from clocs.formats.source import hold_files
@@ -41,8 +40,7 @@ def test_content_tells_the_format_whatever_the_name(name: str) -> None:
     assert format_of("anything", SAMPLES[name][:4096]) is FORMATS[name]
 
 
-def test_an_ecg_file_that_is_not_ishne_stays_irhythm() -> None:
-    assert format_of("x.ecg", b"\1\0\2\0") is IRHYTHM
+def test_what_is_xml_or_has_the_suffix_ecg_is_told_by_its_content() -> None:
     assert format_of("x.ecg", SAMPLES["ISHNE"][:4096]) is ISHNE
     xml = b'<?xml version="1.0"?>\n<restingecgdata xmlns="http://www3.medical.philips.com">'
     assert format_of("x.xml", xml) is SIERRA

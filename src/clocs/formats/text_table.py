@@ -23,7 +23,7 @@ from clocs.formats.source import Source, stem
 from clocs.formats.text_layout import MISSING, TextLayout, find_layout
 from clocs.formats.times import counts, rate_of_times
 from clocs.limits import UNPACKED_FREELY
-from clocs.recording import UNITS_PER_MV, Recording
+from clocs.recording import STANDARD_LEADS, UNITS_PER_MV, Recording
 
 if TYPE_CHECKING:
     import polars as pl
@@ -247,11 +247,11 @@ def _wide(
 
 def _assumed_rate(values: NDArray[np.float64], said: Said, name: str) -> Said:
     if values.shape[1] != ROWS:
-        raise UnusableError(
-            "unreadable",
-            f"{name} has {values.shape[1]:,} rows, not the {ROWS:,} of 10 s at 500 Hz; "
-            "give its sampling rate in Hz as `rate`",
-        )
+        detail = f"{name} has {values.shape[1]:,} rows, not the {ROWS:,} of 10 s at 500 Hz"
+        raise UnusableError("unreadable", f"{detail}; give its sampling rate in Hz as `rate`")
+    if said.leads is None and len(values) != len(STANDARD_LEADS):  # any list of numbers
+        detail = f"{name} says neither its leads nor its sampling rate"
+        raise UnusableError("unreadable", f"{detail}; give the rate in Hz as `rate`")
     notice = f"{ROWS:,} samples without a rate are taken as 10 s at 500 Hz"
     return replace(said, rate=RATE_HZ, notices=(*said.notices, notice))
 
