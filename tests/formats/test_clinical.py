@@ -112,6 +112,32 @@ def test_entities_are_refused(kind: str) -> None:
         read(FORMATS[kind], data)
 
 
+@pytest.mark.parametrize(
+    ("how", "notice"),
+    [
+        ({"packed": True}, ""),
+        ({"first": 0}, ""),  # as counted by makers that begin with 0
+        ({"stated": 37_855}, "states 37,855 samples of a lead; section 6 holds 1,500"),  # Contec's
+    ],
+)
+def test_scp_records_are_read_as_makers_write_them(how: dict[str, Any], notice: str) -> None:
+    recording = read(SCP, files.scp(STEPS, LEADS, nanovolts=2500, **how))
+    np.testing.assert_array_equal(recording.digital, STEPS)
+    assert notice in recording.extra.get("notice", "") and recording.patient == "C-9"
+
+
+def test_an_scp_file_that_is_not_the_standards_is_refused_with_the_section_that_is_missing() -> (
+    None
+):
+    handheld = bytes.fromhex("309d0000f07240fd00004c0000000d0d0000000000000000") + bytes(32_744)
+    with pytest.raises(UnusableError, match=r"x has no section 0.*handheld recorders"):
+        read(SCP, handheld)
+    data = bytearray(SAMPLES["SCP-ECG"])
+    data[54:58] = bytes(4)  # the length of section 3 in the table
+    with pytest.raises(UnusableError, match=r"Section 3 \(lead definition\) is missing"):
+        read(SCP, bytes(data))
+
+
 def test_a_missing_package_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [one for one in sys.modules if one.startswith("ecgdatakit")]:
         monkeypatch.delitem(sys.modules, name)

@@ -57,7 +57,9 @@ def contec(samples: int = 2000) -> bytes:
     return head + np.full((samples, 8), 2048, "<i2").tobytes()
 
 
-@pytest.mark.parametrize("data", [contec(), b"hello\n", b"", np.arange(6000, dtype="<i2").tobytes()])
+@pytest.mark.parametrize(
+    "data", [contec(), b"hello\n", b"", np.arange(6000, dtype="<i2").tobytes()]
+)
 def test_an_ecg_file_without_a_signature_is_no_recording(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "x.ecg").write_bytes(data)
     with pytest.raises(UnusableError, match=r"x is no ISHNE file.* dataset cardiology"):
@@ -68,7 +70,9 @@ def test_an_ecg_file_without_a_signature_is_no_recording(tmp_path: Path, data: b
 
 def test_a_list_of_numbers_is_no_ecg_by_its_length(tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_text("\n".join(map(str, range(5000))))
-    with pytest.raises(UnusableError, match="neither its leads nor its sampling rate; give .*`rate`"):
+    with pytest.raises(
+        UnusableError, match=r"neither its leads nor its sampling rate; give .*`rate`"
+    ):
         read(tmp_path / "x.txt")
 
 

@@ -47,8 +47,8 @@ def _header(source: Source, path: str) -> _Header:
     if not head.startswith(_MAGIC):
         raise UnusableError(
             "unreadable",
-            f"{name} is no ISHNE file, the only kind of .ecg file that is recognized; convert files "
-            "of other recorders (Contec …) to EDF, and read Cardiology's as the dataset cardiology",
+            f"{name} is no ISHNE file, the only kind of .ecg file that is recognized; convert "
+            "other recorders' files (Contec …) to EDF, and read Cardiology's as the dataset cardiology",
         )
     if len(head) < _HEADER:
         raise UnusableError("truncated", f"{name} has no whole header of an ISHNE file")
