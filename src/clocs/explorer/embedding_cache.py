@@ -15,6 +15,7 @@ from clocs.errors import ClocsError, SettingError
 from clocs.explorer.reference_distances import ReferenceDistances, distances_of_halves
 from clocs.files import private_cache, sha256_of
 from clocs.patients.embeddings import Embeddings, joined, patient_halves
+from clocs.recording import with_derived
 from clocs.sealed import ArrayFile
 from clocs.store.store import Store
 
@@ -37,7 +38,8 @@ def embed_stores(
     # The card holds the encoder's frame and leads; the same weights may have another card.
     files = (checkpoint, checkpoint.with_suffix(".json"))
     encoder = [sha256_of(file) for file in files if file.is_file()]
-    leads = [lead for lead in stores[0].leads if all(lead in store.leads for store in stores)]
+    there = [with_derived(store.leads) for store in stores]
+    leads = [lead for lead in there[0] if all(lead in one for one in there)]
     if not leads:
         raise SettingError(
             "the stores have no lead in common, so their patients cannot be compared; "

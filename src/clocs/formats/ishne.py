@@ -48,7 +48,8 @@ def _header(source: Source, path: str) -> _Header:
         raise UnusableError(
             "unreadable",
             f"{name} is no ISHNE file, the only kind of .ecg file that is recognized; convert "
-            "other recorders' files (Contec …) to EDF, and read Cardiology's as the dataset cardiology",
+            "files of other recorders (Contec …) to EDF, and read Cardiology's as the dataset "
+            "cardiology",
         )
     if len(head) < _HEADER:
         raise UnusableError("truncated", f"{name} has no whole header of an ISHNE file")
@@ -68,7 +69,7 @@ def _header(source: Source, path: str) -> _Header:
     codes = struct.unpack_from(f"<{count}h", head, 158)
     crc = binascii.crc_hqx(source.piece(path, 10, start - 10), 0xFFFF) if checksum else 0
     return _Header(
-        leads=tuple(_LEADS.get(code, f"lead {i}") for i, code in enumerate(codes, 1)),
+        leads=tuple(_LEADS.get(code, f"channel {i}") for i, code in enumerate(codes, 1)),
         resolution=struct.unpack_from(f"<{count}h", head, 206),
         rate=float(struct.unpack_from("<h", head, 272)[0]),
         start=start,

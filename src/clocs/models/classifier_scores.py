@@ -102,7 +102,7 @@ def _leads(encoder: Card, store: Store) -> list[str]:
             f"the classifier reads {', '.join(wanted)}, and {store.path} has none of them; choose "
             f"from {', '.join(store.leads)} with `leads`"
         )
-    missing = [lead for lead in wanted if lead not in store.leads]
+    missing = [lead for lead in wanted if lead not in found]
     if missing and found != [UNNAMED_LEAD]:
         warnings.warn(
             f"{store.path} has no lead {', '.join(missing)}: the classifier reads "

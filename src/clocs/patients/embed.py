@@ -34,7 +34,7 @@ from clocs.patients.encode import (
     side_by_side,
 )
 from clocs.patients.rows import Level, check_level, frame_rows
-from clocs.recording import UNNAMED_LEAD, FrameSpec, unnamed_lead
+from clocs.recording import UNNAMED_LEAD, FrameSpec, unnamed_lead, with_derived
 from clocs.store.manifest import MANIFEST
 from clocs.store.store import Store, as_store, expect_different_stores
 from clocs.training.checkpoint import Checkpoint, as_checkpoint
@@ -278,7 +278,7 @@ def _leads_there(checkpoint: Checkpoint, store: Store, wanted: Sequence[str]) ->
     """Those of the leads that a store has, by its own names."""
     if checkpoint.encoder.leads:
         return leads_of_those(store, wanted)
-    return [lead for lead in wanted if lead in store.leads]
+    return [lead for lead in wanted if lead in with_derived(store.leads)]
 
 
 def _recordings_of(

@@ -79,8 +79,9 @@ def known_leads(checkpoint: Checkpoint) -> tuple[str, ...]:
 def placed(recording: Recording, known: Sequence[str], wanted: Sequence[str]) -> Recording:
     """The recording as an encoder sees it.
 
-    A single lead without a name takes the place of one that has a name; and where an encoder has
-    learned on a lead without a name, the only lead of a recording is read in its place.
+    Limb leads that are wanted and that it lacks are derived from I and II. A single lead without a
+    name takes the place of one that has a name; and where an encoder has learned on a lead without
+    a name, the only lead of a recording is read in its place.
 
     Args:
         recording: With any leads.
@@ -88,7 +89,7 @@ def placed(recording: Recording, known: Sequence[str], wanted: Sequence[str]) ->
         wanted: Those that are read.
     """
     if len(recording.leads) != 1:
-        return recording
+        return recording.with_limb_leads(wanted)
     (own,) = recording.leads
     if own == UNNAMED_LEAD and known and own not in known:
         lead = unnamed_lead()
