@@ -184,9 +184,10 @@ class Recording:
         usable = with_derived(self.leads)
         missing = [lead for lead in wanted if lead not in usable]
         if missing:
+            has = ", ".join(self.leads)
             raise SettingError(
                 f"recording {self.id} has no lead {', '.join(missing)}; "
-                f"it has {', '.join(self.leads)}{_how_to_name(self.leads)}"
+                + "; ".join(filter(None, (f"it has {has}", _how_to_name(self.leads))))
             )
         steps = choose_leads(self.leads, wanted, self.digital, self.gain, self.baseline)
         digital, gain, baseline = steps
@@ -283,10 +284,19 @@ def choose_leads(
     )
 
 
+def how_to_choose(leads: Sequence[str]) -> str:
+    """What to do with a file that has these leads and none that is wanted."""
+    known = [lead for lead in leads if lead in STANDARD_LEADS]
+    choice = f"choose from {', '.join(known)} with `leads`" if known else ""
+    return "; ".join(filter(None, (choice, _how_to_name(leads))))
+
+
 def _how_to_name(leads: Sequence[str]) -> str:
-    """The end of a sentence about missing leads: other names may be those of the missing ones."""
-    other = [lead for lead in leads if lead not in STANDARD_LEADS]
-    return f"; if {other[0]!r} is one of them, say so with `lead_names`" if other else ""
+    """What to do where leads of other names may be those that are missing."""
+    other = next((lead for lead in leads if lead not in STANDARD_LEADS), None)
+    if other is None:
+        return ""
+    return f"if {other!r} is one of them, say so with `lead_names`, such as {other}=II"
 
 
 def check_rate(rate: float, *, name: str) -> None:

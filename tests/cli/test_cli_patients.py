@@ -101,13 +101,19 @@ def test_a_bad_file_is_listed_and_the_rest_embedded(
     run: Path, record: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "bad.csv").write_text("not,numbers\nat,all\n")
-    (tmp_path / "holter.ecg").write_bytes(np.arange(8000, dtype="<i2").tobytes())
+    signal = np.sin(np.arange(8000)[:, None] / 30)
+    wfdb.wrsamp(
+        "holter", fs=200, units=["mV"], sig_name=["MCL1"], p_signal=signal, write_dir=str(tmp_path)
+    )
     out = tmp_path / "e.parquet"
-    files = [tmp_path / "bad.csv", record, tmp_path / "holter.ecg"]
+    files = [tmp_path / "bad.csv", record, tmp_path / "holter.hea"]
     facts = as_json("embed", run, *files, "--level", "recording", "--out", out, code=1)
     assert facts["vectors"] == 1
     assert [Path(name).name for name, _ in facts["problems"]] == ["bad.csv", "holter"]
-    assert "has none of the leads II, V2, aVL, aVR; choose from ECG" in facts["problems"][1][1]
+    words = "has none of the leads II, V2, aVL, aVR; if 'MCL1' is one of them, say so with"
+    assert words in facts["problems"][1][1]
+    named = ("--lead-names", "MCL1=II", "--out", tmp_path / "named.parquet")  # as the message says
+    assert as_json("embed", run, tmp_path / "holter.hea", *named)["vectors"] == 1
     assert Embeddings.load(out).rows["recording"].to_list() == ["mine"]
     nothing = clocs("embed", run, tmp_path / "nowhere.hea", "--out", tmp_path / "n.parquet", code=1)
     assert "does not exist" in nothing.stderr

@@ -261,8 +261,8 @@ def store_leads(
     if not found:
         trained = "the encoder was trained on" if leads is None else "`leads` are"
         raise SettingError(
-            f"{trained} {', '.join(wanted)}, and {store.path} has none of them; choose from "
-            f"{', '.join(store.leads)} with `leads`"
+            f"{trained} {', '.join(wanted)}, and {store.path} has none of them; "
+            f"{how_to_use(store, known_leads(checkpoint))}"
         )
     if missing:
         warnings.warn(
@@ -272,6 +272,17 @@ def store_leads(
             stacklevel=3,
         )
     return wanted
+
+
+def how_to_use(store: Store, known: Sequence[str]) -> str:
+    """What to do with a store without wanted leads, for an encoder that knows only some, if any."""
+    usable = [lead for lead in store.leads if not known or lead in known]
+    if usable:
+        return f"choose from {', '.join(usable)} with `leads`"
+    return (
+        f"it has {', '.join(store.leads)}; if one of them is another name of a lead, say so with "
+        f"`clocs prepare --lead-names {store.leads[0]}=II`"
+    )
 
 
 def _leads_there(checkpoint: Checkpoint, store: Store, wanted: Sequence[str]) -> list[str]:

@@ -66,7 +66,8 @@ def leads_of(checkpoint: Checkpoint, leads: Sequence[str] | None) -> tuple[str, 
     if unknown:
         raise SettingError(
             f"the encoder sees {', '.join(known)} at once and knows no {', '.join(unknown)}; "
-            "choose from its `leads`"
+            f"choose `leads` from these, or, if {unknown[0]} is another name of one, say so with "
+            f"`lead_names`, such as {unknown[0]}=II (of a store, with `clocs prepare`)"
         )
     return found
 
