@@ -171,7 +171,7 @@ def test_a_file_finds_similar_recordings_but_never_itself(
     nearly = changed_copy(record, tmp_path)
     facts = as_json("similar", index, "--file", nearly, "--level", "recording")
     assert facts["neighbours"][0]["recording"] == small_store.table["id"][0]
-    assert facts["neighbours"][0]["cosine"] < 1e-4
+    assert facts["neighbours"][0]["distance"] < 1e-4
 
 
 def changed_copy(record: Path, folder: Path) -> Path:
@@ -198,7 +198,7 @@ def test_an_index_has_one_frame_and_files_are_cut_into_it(
         assert open_index(folder).frame == seconds
         facts = as_json("similar", folder, "--file", nearly, "--level", "recording")
         assert facts["neighbours"][0]["recording"] == small_store.table["id"][0]
-        assert facts["neighbours"][0]["cosine"] < 1e-4
+        assert facts["neighbours"][0]["distance"] < 1e-4
         done = clocs("index", run, store, "--out", folder, "--add", "--frame", 7, code=1)
         assert f"made from frames of {seconds:g} s" in done.stderr
     both = (run, store, nearly, "--out", tmp_path / "e.parquet")
@@ -215,7 +215,7 @@ def test_a_patient_is_never_their_own_neighbour(index: Path, small_store: Store)
         facts = as_json("similar", index, "--patient", query, "-k", 100, "--level", level)
         assert len(facts["neighbours"]) == others
         assert patient not in {one["patient"] for one in facts["neighbours"]}
-        distances = [one["cosine"] for one in facts["neighbours"]]
+        distances = [one["distance"] for one in facts["neighbours"]]
         assert distances == sorted(distances)
 
 

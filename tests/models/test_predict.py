@@ -203,7 +203,12 @@ def test_tables_are_written_with_the_name_and_hash_of_the_model(
     assert about[MODEL] == "rhythm-test" and about[HASH] == fingerprint(classifier)
     several = replace(classifier, card=replace(classifier.card, multilabel=True))
     table = clocs.predict(several, small_store, split="test", out=tmp_path / "made.csv")
-    assert pl.read_csv(tmp_path / "made.csv").height == table.height
+    written = pl.read_csv(tmp_path / "made.csv")
+    assert written.height == table.height and "meaning" not in table.columns
+    told = written.filter(pl.col("predicted").is_not_null())
+    for labels, words in told.select("predicted", "meaning").iter_rows():
+        named = [several.card.meanings[label] for label in labels.split("; ") if label]
+        assert (words or "") == "; ".join(named)
 
 
 def test_what_cannot_be_meant_is_refused_before_anything_is_read(

@@ -66,9 +66,12 @@ def predict(
     One row per recording, or with --over-time per stretch of it: a probability per label, what is
     predicted, or why it is not. Files that cannot be used are listed, and the exit code is then 1.
     """
+    from clocs.models.classifier import as_classifier
+
+    classifier = as_classifier(model)
     with bar(err, "Predicting", "recordings") as progress:
         made = clocs.predict(
-            model,
+            classifier,
             *sources,
             out=out,
             over_time=over_time,
@@ -86,9 +89,11 @@ def predict(
     if not made.height:
         raise SettingError(f"the split {split} has no recording; give another `split`")
     if as_json:
-        print_json({"file": None if out is None else str(out), "rows": made.to_dicts()})
+        words = classifier.card.meanings
+        file = None if out is None else str(out)
+        print_json({"file": file, "labels": words, "rows": made.to_dicts()})
     else:
-        from clocs.cli.tables.predictions import predictions_table, summary
+        from clocs.cli.tables.predictions import in_words, predictions_table, summary
 
         if out is None:
             own = click.get_current_context().command
@@ -97,6 +102,8 @@ def predict(
             if made.height > SHOWN:
                 console.print(f"… and {made.height - SHOWN:,} more rows; see all with --out.")
         console.print(summary(made), markup=False)
+        if words := in_words(made, classifier.card.meanings):
+            console.print(words, markup=False)
         if out is not None:
             console.print(f"Written to {out}.", markup=False)
     of_files = made.filter(made["file"].is_not_null() & made["problem"].is_not_null())
