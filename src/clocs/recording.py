@@ -286,14 +286,14 @@ def choose_leads(
 
 def how_to_choose(leads: Sequence[str]) -> str:
     """What to do with a file that has these leads and none that is wanted."""
-    known = [lead for lead in leads if lead in STANDARD_LEADS]
+    known = [lead for lead in leads if lead in _CANONICAL.values()]
     choice = f"choose from {', '.join(known)} with `leads`" if known else ""
     return "; ".join(filter(None, (choice, _how_to_name(leads))))
 
 
 def _how_to_name(leads: Sequence[str]) -> str:
     """What to do where leads of other names may be those that are missing."""
-    other = next((lead for lead in leads if lead not in STANDARD_LEADS), None)
+    other = next((lead for lead in leads if lead not in _CANONICAL.values()), None)
     if other is None:
         return ""
     return f"if {other!r} is one of them, say so with `lead_names`, such as {other}=II"

@@ -89,9 +89,8 @@ def predict(
     if not made.height:
         raise SettingError(f"the split {split} has no recording; give another `split`")
     if as_json:
-        words = classifier.card.meanings
-        file = None if out is None else str(out)
-        print_json({"file": file, "labels": words, "rows": made.to_dicts()})
+        about = {"file": None if out is None else str(out), "labels": classifier.card.meanings}
+        print_json(about | {"rows": made.to_dicts()})
     else:
         from clocs.cli.tables.predictions import in_words, predictions_table, summary
 

@@ -301,8 +301,8 @@ def _parsed(text: str, known: Mapping[str, LabelName]) -> dict[str, LabelName]:
             made[label] = _called(label, known[other])
             if words:
                 name, *more = words.split("; ")
-                synonyms = (*made[label].synonyms, *more)
-                made[label] = replace(made[label], name=name, synonyms=synonyms)
+                both = (*made[label].synonyms, *more)
+                made[label] = replace(made[label], name=name, synonyms=both)
         else:
             label, _, words = line.partition(": ")
             name, *synonyms = words.split("; ")

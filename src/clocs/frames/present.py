@@ -23,7 +23,7 @@ def has_leads(
     found = has.to_numpy().astype(np.bool_).reshape(table.height, len(leads))
     limb = [place for place, lead in enumerate(leads) if lead in LIMB_LEADS]
     if derived and limb and not found[:, limb].all():
-        found[:, limb] |= has_leads(table, LIMB_SOURCES).all(axis=1)[:, None]
+        found[:, limb] |= has_leads(table, LIMB_SOURCES).all(axis=1, keepdims=True)
     return found
 
 
