@@ -96,8 +96,21 @@ def muse(steps: Steps, leads: Sequence[str], *, microvolts: float, rate: int = 5
     <SampleExponent>0</SampleExponent>{data}</Waveform></RestingECG>"""
 
 
-def scp(steps: Steps, leads: Sequence[str], *, nanovolts: int, microseconds: int = 2000) -> bytes:
-    """A record of patient C-9, a woman, taken on 3 February 2019, without compression."""
+def scp(
+    steps: Steps,
+    leads: Sequence[str],
+    *,
+    nanovolts: int,
+    microseconds: int = 2000,
+    first: int = 1,
+    stated: int | None = None,
+    packed: bool = False,
+) -> bytes:
+    """A record of patient C-9, a woman, taken on 3 February 2019.
+
+    Section 3 counts samples from `first` up to `stated`; `packed` stores second differences in
+    the default Huffman code.
+    """
 
     def section(number: int, body: bytes, reserved: bytes = bytes(6)) -> bytes:
         body += bytes(len(body) % 2)
@@ -114,12 +127,13 @@ def scp(steps: Steps, leads: Sequence[str], *, nanovolts: int, microseconds: int
     count, samples = steps.shape
     described = struct.pack("<BB", count, 4 | count << 3)
     for lead in leads:
-        described += struct.pack("<IIB", 1, samples, SCP_CODES[lead])
-    rhythm = struct.pack("<HHBB", nanovolts, microseconds, 0, 0)
-    rhythm += struct.pack(f"<{count}H", *[2 * samples] * count)
-    rhythm += np.ascontiguousarray(steps, "<i2").tobytes()
+        described += struct.pack("<IIB", first, stated or samples, SCP_CODES[lead])
+    coded = [_huffman(row) if packed else row.astype("<i2").tobytes() for row in steps]
+    rhythm = struct.pack("<HHBB", nanovolts, microseconds, 2 if packed else 0, 0)
+    rhythm += struct.pack(f"<{count}H", *map(len, coded)) + b"".join(coded)
     sections = {
         1: section(1, about + b"\xff\0\0"),
+        **({2: section(2, struct.pack("<H", 19999))} if packed else {}),
         3: section(3, described),
         6: section(6, rhythm),
     }
@@ -132,6 +146,21 @@ def scp(steps: Steps, leads: Sequence[str], *, nanovolts: int, microseconds: int
     body = section(0, pointers, b"SCPECG") + b"".join(sections.values())
     whole = struct.pack("<I", 6 + len(body)) + body
     return struct.pack("<H", binascii.crc_hqx(whole, 0xFFFF)) + whole
+
+
+def _huffman(row: NDArray[np.int16]) -> bytes:
+    """Second differences in the standard's default code."""
+    values = np.concatenate([row[:2], np.diff(row.astype(np.int64), 2)])
+    bits = ""
+    for value in values.tolist():
+        if abs(value) <= 8:
+            bits += "1" * abs(value) + "0" + ("" if value == 0 else "01"[value < 0])
+        elif -128 <= value <= 127:
+            bits += f"1111111110{value & 0xFF:08b}"
+        else:
+            bits += f"1111111111{value & 0xFFFF:016b}"
+    bits += "0" * (-len(bits) % 8)
+    return bytes(int(bits[at : at + 8], 2) for at in range(0, len(bits), 8))
 
 
 def mfer(steps: Steps, leads: Sequence[str], *, microvolts: int, rate: int = 500) -> bytes:

@@ -12,7 +12,7 @@ from clocs._version import __version__
 from clocs.errors import SettingError
 from clocs.files import PUBLIC, write_atomic
 from clocs.frames.frames import Frames
-from clocs.recording import FrameSpec
+from clocs.recording import FrameSpec, with_derived
 from clocs.store.manifest import MANIFEST
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.device import pick_device
@@ -95,7 +95,8 @@ def load_data(path: Path, checkpoint: Checkpoint, seconds: float | None = None) 
 
     store, card = open_store(path), checkpoint.card
     wanted = checkpoint.encoder.leads or card.leads
-    leads = tuple(lead for lead in wanted if lead in store.leads) or store.choose_leads()
+    usable = with_derived(store.leads)
+    leads = tuple(lead for lead in wanted if lead in usable) or store.choose_leads()
     trained = card.frame_trained
     seconds, samples = seconds or trained.seconds, trained.samples
     if checkpoint.encoder.leads:  # it takes frames of any length, at its rate

@@ -6,7 +6,7 @@ import math
 import re
 import sys
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
@@ -21,6 +21,9 @@ from clocs.frame_spec import FrameSpec as FrameSpec  # noqa: PLC0414
 STANDARD_LEADS = ("I", "II", "III", "aVR", "aVL", "aVF", "V1", "V2", "V3", "V4", "V5", "V6")
 PAPER_LEADS = ("II", "V2", "aVL", "aVR")  # the four of the paper, in its order
 UNNAMED_LEAD = "ECG"  # of recordings that have a single lead, without a name
+LIMB_SOURCES = ("I", "II")
+# How often I and II are in the limb leads that follow from them (Einthoven and Goldberger).
+LIMB_LEADS = {"III": (-1.0, 1.0), "aVR": (-0.5, -0.5), "aVL": (1.0, -0.5), "aVF": (-0.5, 1.0)}
 
 
 def unnamed_lead(dataset: str = "") -> str:
@@ -54,7 +57,9 @@ _CANONICAL |= {f"d{lead.lower()}": lead for lead in ("I", "II", "III")}
 _MODIFIED = {"mli": "I", "mlii": "II", "mliii": "III"}
 # Lower-case Greek iota, alpha and nu, Cyrillic i and a.
 _LOOKALIKES = str.maketrans("\u03b9\u03b1\u03bd\u0456\u0430", "iavia")
-_BEFORE_LEAD = re.compile(r"(?:(?:mdc|ecg|ekg|lead)(?:-|[\s_.:]*))+")
+# 'Lead' in lower case, as electrocardiographs of several countries write it.
+LEAD_WORD = r"(?:lead|abl(?:eitung)?|afleiding|avledning|d[eé]riva(?:tion|ci[oó]n|[cç][aã]o|zione))"
+_BEFORE_LEAD = re.compile(rf"(?:(?:mdc|ecg|ekg|{LEAD_WORD})(?:-|[\s_.:]*))+")
 _AFTER_LEAD = re.compile(r"(?:[\s_.:-]+ref|\+)$")
 
 
@@ -62,7 +67,8 @@ def canonical_lead(name: str) -> str:
     """The usual spelling of a lead, from the many that files have; others unchanged.
 
     'AVR', 'Lead aVR', 'ECG_avr', 'MDC_ECG_LEAD_AVR', 'aVR-ref' and 'aVR+' are all 'aVR'; 'Ⅱ',
-    'DII', 'D2' and 'MLII' (of ambulatory recorders) are 'II'. '-aVR' is no aVR, and stays as it is.
+    'Ableitung II', 'DII', 'D2' and 'MLII' (of ambulatory recorders) are 'II'. '-aVR' is no aVR, and
+    stays as it is.
     """
     return _spelled(name)[0]
 
@@ -173,23 +179,52 @@ class Recording:
         return self.samples / self.rate
 
     def select(self, leads: Sequence[str]) -> Recording:
-        """The same recording with these leads only, in this order."""
+        """The same recording with these leads only, in this order.
+
+        Limb leads that it lacks (III, aVR, aVL, aVF) are derived from I and II; see `with_derived`.
+        """
         wanted = [canonical_lead(lead) for lead in leads]
-        missing = [lead for lead in wanted if lead not in self.leads]
+        usable = with_derived(self.leads)
+        missing = [lead for lead in wanted if lead not in usable]
         if missing:
+            has = ", ".join(self.leads)
             raise SettingError(
                 f"recording {self.id} has no lead {', '.join(missing)}; "
-                f"it has {', '.join(self.leads)}{_how_to_name(self.leads)}"
+                + "; ".join(filter(None, (f"it has {has}", _how_to_name(self.leads))))
             )
-        rows = [self.leads.index(lead) for lead in wanted]
+        steps = choose_leads(self.leads, wanted, self.digital, self.gain, self.baseline)
+        digital, gain, baseline = steps
+        gaps = [
+            replace(gap, lead=lead)
+            for gap in self.gaps
+            for lead in leads_touched(gap.lead, self.leads)
+            if lead in wanted
+        ]
+        for gap in gaps:
+            if gap.lead not in self.leads:
+                digital[wanted.index(gap.lead), gap.start : gap.stop] = 0
         return replace(
             self,
             leads=tuple(wanted),
-            digital=self.digital[rows],
-            gain=self.gain[rows],
-            baseline=self.baseline[rows],
-            gaps=tuple(gap for gap in self.gaps if gap.lead in wanted),
+            digital=digital,
+            gain=gain,
+            baseline=baseline.astype(np.int32, copy=False),
+            gaps=tuple(gaps),
         )
+
+    def with_limb_leads(self, wanted: Iterable[str] = tuple(LIMB_LEADS)) -> Recording:
+        """The same recording, and those of the wanted limb leads that follow from its I and II.
+
+        Unchanged where it has them, or where I or II is flat, as a lead that is off is.
+        """
+        asked = set(wanted) - set(self.leads)
+        added = [lead for lead in with_derived(self.leads) if lead in asked]
+        if not added:
+            return self
+        sources = self.digital[[self.leads.index(lead) for lead in LIMB_SOURCES]]
+        if self.unit == "mixed" or not np.ptp(sources, axis=1).all():
+            return self
+        return self.select((*self.leads, *added))
 
     def between(self, first: int, last: int) -> Recording:
         """The part of the recording from sample `first` up to `last`, exclusive."""
@@ -218,10 +253,65 @@ def notes_of(extra: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(note.rstrip(".") for text in texts for note in text.split("; ") if note)
 
 
+def with_derived(leads: Iterable[str]) -> tuple[str, ...]:
+    """These leads and, where I and II are among them, the limb leads that follow from those."""
+    own = tuple(leads)
+    if not set(LIMB_SOURCES) <= set(own):
+        return own
+    return (*own, *(lead for lead in LIMB_LEADS if lead not in own))
+
+
+def leads_touched(lead: str, leads: Sequence[str]) -> list[str]:
+    """A lead of a recording with these leads, and the leads that would be derived from it."""
+    derived = [one for one in LIMB_LEADS if one not in leads] if lead in LIMB_SOURCES else []
+    return [lead, *derived]
+
+
+def choose_leads(
+    leads: Sequence[str],
+    wanted: Sequence[str],
+    digital: NDArray[np.int16],
+    gain: NDArray[np.float64],
+    baseline: NDArray[np.integer],
+) -> tuple[NDArray[np.int16], NDArray[np.float64], NDArray[np.integer]]:
+    """Samples (leads, samples), gain and baseline of the wanted leads, in their order.
+
+    A limb lead that is not among `leads` is derived from I and II. It has half the finer step of
+    both, in which it is exact where both have the same step and it fits into 16 bits.
+    """
+    added = [lead for lead in wanted if lead not in leads]
+    rows = [leads.index(lead) for lead in wanted if lead in leads]
+    if not added:
+        return digital[rows], gain[rows], baseline[rows]
+    places = [leads.index(lead) for lead in LIMB_SOURCES]
+    finest = 2 * gain[places].max()
+    first, second = (digital[places] - baseline[places, None].astype(np.float64)) * (
+        finest / gain[places, None]
+    )
+    steps = np.stack([a * first + b * second for a, b in (LIMB_LEADS[lead] for lead in added)])
+    coarser = np.maximum(np.abs(steps).max(axis=1, initial=0.0) / 32767, 1.0)
+    made = np.rint(steps / coarser[:, None]).astype(np.int16)
+    order = np.argsort([lead in added for lead in wanted], kind="stable").argsort()
+    return (
+        np.concatenate([digital[rows], made])[order],
+        np.concatenate([gain[rows], finest / coarser])[order],
+        np.concatenate([baseline[rows], np.zeros(len(added), baseline.dtype)])[order],
+    )
+
+
+def how_to_choose(leads: Sequence[str]) -> str:
+    """What to do with a file that has these leads and none that is wanted."""
+    known = [lead for lead in leads if lead in _CANONICAL.values()]
+    choice = f"choose from {', '.join(known)} with `leads`" if known else ""
+    return "; ".join(filter(None, (choice, _how_to_name(leads))))
+
+
 def _how_to_name(leads: Sequence[str]) -> str:
-    """The end of a sentence about missing leads: other names may be those of the missing ones."""
-    other = [lead for lead in leads if lead not in STANDARD_LEADS]
-    return f"; if {other[0]!r} is one of them, say so with `lead_names`" if other else ""
+    """What to do where leads of other names may be those that are missing."""
+    other = next((lead for lead in leads if lead not in _CANONICAL.values()), None)
+    if other is None:
+        return ""
+    return f"if {other!r} is one of them, say so with `lead_names`, such as {other}=II"
 
 
 def check_rate(rate: float, *, name: str) -> None:

@@ -101,13 +101,19 @@ def test_a_bad_file_is_listed_and_the_rest_embedded(
     run: Path, record: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "bad.csv").write_text("not,numbers\nat,all\n")
-    (tmp_path / "holter.ecg").write_bytes(np.arange(8000, dtype="<i2").tobytes())
+    signal = np.sin(np.arange(8000)[:, None] / 30)
+    wfdb.wrsamp(
+        "holter", fs=200, units=["mV"], sig_name=["MCL1"], p_signal=signal, write_dir=str(tmp_path)
+    )
     out = tmp_path / "e.parquet"
-    files = [tmp_path / "bad.csv", record, tmp_path / "holter.ecg"]
+    files = [tmp_path / "bad.csv", record, tmp_path / "holter.hea"]
     facts = as_json("embed", run, *files, "--level", "recording", "--out", out, code=1)
     assert facts["vectors"] == 1
     assert [Path(name).name for name, _ in facts["problems"]] == ["bad.csv", "holter"]
-    assert "has none of the leads II, V2, aVL, aVR; choose from ECG" in facts["problems"][1][1]
+    words = "has none of the leads II, V2, aVL, aVR; if 'MCL1' is one of them, say so with"
+    assert words in facts["problems"][1][1]
+    named = ("--lead-names", "MCL1=II", "--out", tmp_path / "named.parquet")  # as the message says
+    assert as_json("embed", run, tmp_path / "holter.hea", *named)["vectors"] == 1
     assert Embeddings.load(out).rows["recording"].to_list() == ["mine"]
     nothing = clocs("embed", run, tmp_path / "nowhere.hea", "--out", tmp_path / "n.parquet", code=1)
     assert "does not exist" in nothing.stderr
@@ -165,7 +171,7 @@ def test_a_file_finds_similar_recordings_but_never_itself(
     nearly = changed_copy(record, tmp_path)
     facts = as_json("similar", index, "--file", nearly, "--level", "recording")
     assert facts["neighbours"][0]["recording"] == small_store.table["id"][0]
-    assert facts["neighbours"][0]["cosine"] < 1e-4
+    assert facts["neighbours"][0]["distance"] < 1e-4
 
 
 def changed_copy(record: Path, folder: Path) -> Path:
@@ -192,7 +198,7 @@ def test_an_index_has_one_frame_and_files_are_cut_into_it(
         assert open_index(folder).frame == seconds
         facts = as_json("similar", folder, "--file", nearly, "--level", "recording")
         assert facts["neighbours"][0]["recording"] == small_store.table["id"][0]
-        assert facts["neighbours"][0]["cosine"] < 1e-4
+        assert facts["neighbours"][0]["distance"] < 1e-4
         done = clocs("index", run, store, "--out", folder, "--add", "--frame", 7, code=1)
         assert f"made from frames of {seconds:g} s" in done.stderr
     both = (run, store, nearly, "--out", tmp_path / "e.parquet")
@@ -209,7 +215,7 @@ def test_a_patient_is_never_their_own_neighbour(index: Path, small_store: Store)
         facts = as_json("similar", index, "--patient", query, "-k", 100, "--level", level)
         assert len(facts["neighbours"]) == others
         assert patient not in {one["patient"] for one in facts["neighbours"]}
-        distances = [one["cosine"] for one in facts["neighbours"]]
+        distances = [one["distance"] for one in facts["neighbours"]]
         assert distances == sorted(distances)
 
 

@@ -56,7 +56,9 @@ def test_a_file_that_cannot_be_used_ends_with_1_and_its_reason(model: Path, tmp_
     (tmp_path / "broken.hea").write_text("nonsense\n")
     done = run("predict", model, tmp_path / "broken.hea", "--json")
     assert done.exit_code == 1
-    (row,) = json.loads(done.stdout)["rows"]
+    made = json.loads(done.stdout)
+    (row,) = made["rows"]
+    assert made["labels"].keys() == {"AF", "N"}
     assert row["problem"] and row["predicted"] is None and "broken" in row["file"]
 
 

@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 
 import clocs
+from clinical_files import ishne
 from clocs import Store
 from clocs.datasets.table import open_dataset
 from clocs.errors import ClocsWarning, SettingError, SourceError, StoreError
@@ -54,7 +55,7 @@ def test_mixed_formats_rates_lengths_and_leads_are_one_store(data: Path) -> None
     record(data / "Ärzte & Co", "Müller 1".replace(" ", "_"), rate=250, leads=("II",))
     record(data / "b", "LONG", seconds=30, rate=500, leads=("I", "II", "V1"))
     np.savetxt(data / "plain table.CSV", walk(5000, 12, 1), delimiter=",", fmt="%d")
-    walk(400, 1, 2).astype("<i2").tofile(data / "x.ecg")
+    (data / "x.ecg").write_bytes(ishne(walk(400, 1, 2).T.astype(np.int16), ("II",), nanovolts=5000))
     store = prepared(data, rate=500)  # of the table, which alone does not say it
     assert rows(store, "rate", "samples") == {
         "Müller_1": (250.0, 3000),

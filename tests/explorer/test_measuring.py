@@ -208,3 +208,31 @@ def test_two_fingers_zoom_the_ecg(new_page: Callable[..., Page], served: Served)
         }"""
     )
     assert after == pytest.approx(2 * before, rel=0.01)
+
+
+# Of two leads below each other, the second with complexes of so many mV and a spike of 40 mV: the
+# rows of pixels of the first that are inked where a complex or the spike of the second is.
+ABOVE_TALL = """async (mv) => {
+  const { drawPaper, heightOf, MM, rowsOf, stripsOf } = await import("/static/paper.js");
+  const quiet = new Float32Array(2500), tall = quiet.map((_, i) => (i % 500 === 250 ? mv : 0));
+  tall[1100] = 40;
+  const signal = { leads: ["I", "II"], unit: "mV", rate: 500, seconds: 5, start: 0, traces: new Map([["I", quiet], ["II", tall]]) };
+  const strips = stripsOf(signal.leads, "stacked"), rows = rowsOf([signal], strips, 10);
+  const canvas = new OffscreenCanvas(600, Math.ceil(heightOf(rows) * MM)), pen = canvas.getContext("2d");
+  const [first, second] = drawPaper(pen, { signal, strips, rows, width: 600, scale: 1, start: 0, gain: 10, speed: 25, seconds: 5 });
+  const inked = (time, { x, second: wide, top, bottom }) => {
+    const data = pen.getImageData(Math.round(x + time * wide) - 1, Math.ceil(top) + 1, 3, Math.floor(bottom - top) - 2).data;
+    let count = 0;
+    for (let i = 0; i < data.length; i += 12) if (Math.min(data[i], data[i + 4], data[i + 8]) < 90) count++;
+    return count;
+  };
+  return { first: Math.max(inked(1.5, first), inked(2.2, first)), second: inked(1.5, second) / MM };
+}"""  # noqa: E501
+
+
+def test_tall_complexes_stay_in_their_row(new_page: Callable[..., Page], served: Served) -> None:
+    page = opened(new_page, served.address, LAPTOP)
+    found = page.evaluate(ABOVE_TALL, 4.8)
+    assert found["first"] < 6  # its own line alone
+    assert found["second"] > 40  # mm: none of the complex is cut off
+    page.context.close()

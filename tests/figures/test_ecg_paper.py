@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +71,32 @@ def test_the_calibration_pulse_is_1_mv_for_200_ms_on_every_row() -> None:
     assert np.ptp(x[y == y.max()]) == pytest.approx(5.0)
     (trace,) = lines(figure, "trace II")
     assert y.min() == pytest.approx(np.median(np.asarray(trace.get_ydata())))
+
+
+@pytest.mark.parametrize(
+    ("mv", "scale"),
+    [
+        (2.9, "25 mm/s    10 mm/mV"),
+        (5, "25 mm/s    5 mm/mV"),
+        (9, "25 mm/s    2.5 mm/mV"),
+        (15, "25 mm/s    2.5 mm/mV    cut off at ±30 mm"),
+    ],
+)
+def test_tall_complexes_stay_in_their_row_at_a_gain_that_is_stated(mv: float, scale: str) -> None:
+    tall = ecg()
+    tall.digital[:, 250::500] = 300 + round(1000 * mv)
+    tall.digital[:, 258::500] = 300 - round(1000 * mv)  # a deep S
+    figure = ecg_paper(tall)
+    spans = [
+        (y.min(), y.max())
+        for line in lines(figure, "trace")
+        if (y := np.array(line.get_ydata())).size
+    ]
+    assert all(above[0] > below[1] for above, below in pairwise(spans))
+    assert scale in texts(figure)
+    gain = float(scale.split()[2])
+    pulse = np.asarray(lines(figure, "calibration")[0].get_ydata())
+    assert np.ptp(pulse) == pytest.approx(gain)
 
 
 def test_the_trace_is_drawn_in_ink_on_a_pink_grid(tmp_path: Path) -> None:

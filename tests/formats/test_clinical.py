@@ -13,7 +13,6 @@ import clinical_files as files
 from clocs.errors import SettingError, UnusableError
 from clocs.formats.base import FileFormat, ReadOptions
 from clocs.formats.clinical import AECG, MFER, MUSE, SCP, SIERRA
-from clocs.formats.irhythm import IRHYTHM
 from clocs.formats.ishne import ISHNE
 from clocs.formats.read import format_of
 from clocs.formats.source import hold_files
@@ -41,8 +40,7 @@ def test_content_tells_the_format_whatever_the_name(name: str) -> None:
     assert format_of("anything", SAMPLES[name][:4096]) is FORMATS[name]
 
 
-def test_an_ecg_file_that_is_not_ishne_stays_irhythm() -> None:
-    assert format_of("x.ecg", b"\1\0\2\0") is IRHYTHM
+def test_what_is_xml_or_has_the_suffix_ecg_is_told_by_its_content() -> None:
     assert format_of("x.ecg", SAMPLES["ISHNE"][:4096]) is ISHNE
     xml = b'<?xml version="1.0"?>\n<restingecgdata xmlns="http://www3.medical.philips.com">'
     assert format_of("x.xml", xml) is SIERRA
@@ -112,6 +110,32 @@ def test_entities_are_refused(kind: str) -> None:
     data = head + b"?>" + bomb + rest
     with pytest.raises(UnusableError, match=r"(?i)entity|entities"):
         read(FORMATS[kind], data)
+
+
+@pytest.mark.parametrize(
+    ("how", "notice"),
+    [
+        ({"packed": True}, ""),
+        ({"first": 0}, ""),  # as counted by makers that begin with 0
+        ({"stated": 37_855}, "states 37,855 samples of a lead; section 6 holds 1,500"),  # Contec's
+    ],
+)
+def test_scp_records_are_read_as_makers_write_them(how: dict[str, Any], notice: str) -> None:
+    recording = read(SCP, files.scp(STEPS, LEADS, nanovolts=2500, **how))
+    np.testing.assert_array_equal(recording.digital, STEPS)
+    assert notice in recording.extra.get("notice", "") and recording.patient == "C-9"
+
+
+def test_an_scp_file_that_is_not_the_standards_is_refused_with_the_section_that_is_missing() -> (
+    None
+):
+    handheld = bytes.fromhex("309d0000f07240fd00004c0000000d0d0000000000000000") + bytes(32_744)
+    with pytest.raises(UnusableError, match=r"x has no section 0.*handheld recorders"):
+        read(SCP, handheld)
+    data = bytearray(SAMPLES["SCP-ECG"])
+    data[54:58] = bytes(4)  # the length of section 3 in the table
+    with pytest.raises(UnusableError, match=r"Section 3 \(lead definition\) is missing"):
+        read(SCP, bytes(data))
 
 
 def test_a_missing_package_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from clocs.errors import SourceError, UnusableError
 from clocs.formats.irhythm import read_ecg, read_episodes
-from clocs.formats.read import read
+from clocs.formats.read import find_recordings, read, read_several
 from clocs.recording import Episode
 
 
@@ -51,9 +51,32 @@ def test_what_is_no_list_of_episodes_is_unreadable(data: bytes) -> None:
         read_episodes(data, name="x")
 
 
-def test_read_takes_ecg_files_by_suffix_and_refuses_unknown_ones(tmp_path: Path) -> None:
-    (tmp_path / "p_1.ecg").write_bytes(b"\1\0\2\0")
-    assert read(tmp_path / "p_1.ecg").digital.tolist() == [[1, 2]]
+def contec(samples: int = 2000) -> bytes:
+    """As an ECG90A writes it: a header of 43 bytes, then eight leads, interleaved, 12 bits."""
+    head = b"0000037\0\0\x002020-11-15 12:59:50\0\0\0Jane\0\0\0\0\1\x36\x49"
+    return head + np.full((samples, 8), 2048, "<i2").tobytes()
+
+
+@pytest.mark.parametrize(
+    "data", [contec(), b"hello\n", b"", np.arange(6000, dtype="<i2").tobytes()]
+)
+def test_an_ecg_file_without_a_signature_is_no_recording(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "x.ecg").write_bytes(data)
+    with pytest.raises(UnusableError, match=r"x is no ISHNE file.* dataset cardiology"):
+        read(tmp_path / "x.ecg")
+    ((name, error),) = read_several(find_recordings([tmp_path]))  # type: ignore[misc]
+    assert name.endswith("x.ecg") and "no ISHNE file" in str(error)
+
+
+def test_a_list_of_numbers_is_no_ecg_by_its_length(tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_text("\n".join(map(str, range(5000))))
+    with pytest.raises(
+        UnusableError, match=r"neither its leads nor its sampling rate; give .*`rate`"
+    ):
+        read(tmp_path / "x.txt")
+
+
+def test_unknown_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_bytes(b"")
     with pytest.raises(SourceError, match=r"x\.txt is of no known format; known are .*\.csv"):
         read(tmp_path / "x.txt")
@@ -62,8 +85,3 @@ def test_read_takes_ecg_files_by_suffix_and_refuses_unknown_ones(tmp_path: Path)
     (tmp_path / "z.dat").write_bytes(b"")
     with pytest.raises(SourceError, match=r"z\.dat has no header z\.hea beside it"):
         read(tmp_path / "z.dat")
-
-
-def test_its_lead_can_be_named(tmp_path: Path) -> None:
-    (tmp_path / "x.ecg").write_bytes(np.arange(600, dtype="<i2").tobytes())
-    assert read(tmp_path / "x.ecg", lead_names={"ecg": "Lead II"}).leads == ("II",)

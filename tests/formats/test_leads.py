@@ -18,7 +18,10 @@ SPELLINGS = {
         *("ecg.ii", "MDC_ECG_LEAD_II", "MLII", "mlii", "ECG MLII", "DII", "D2", "d2", "II+"),
         *("\u2161", "\u2171", "\u0399\u0399", "\u0406\u0406", "\uff29\uff29", "ECG Lead II"),
     ],
-    "III": ["III", "D3", "DIII", "\u2162", "Lead III", "MLIII"],
+    "III": [
+        *("III", "D3", "DIII", "\u2162", "Lead III", "MLIII", "Ableitung III", "Abl. III"),
+        *("D\u00e9rivation III", "Derivac\u0327a\u0303o III"),
+    ],
     "aVR": ["aVR", "AVR", "avr", "aVr", "aVR+", "MDC_ECG_LEAD_AVR", "Lead aVR", "a\u03bdR", "aV R"],
     "aVF": ["Lead_aVF", "\u03b1VF", "AVF-REF", "ECG aVF"],
     "V1": ["V1", "v1", "V1 ", "V 1", "V_1", "ECG V1", "V1+", "Lead V1"],
@@ -52,6 +55,32 @@ def test_the_name_of_a_name_is_itself(text: str) -> None:
 
 def test_only_ambulatory_limb_leads_are_modified() -> None:
     assert [is_modified_lead(name) for name in ("MLII", "ECG mli", "II", "D2")] == [1, 1, 0, 0]
+
+
+TWELVE_IN_GERMAN = [
+    *(f"Ableitung {lead}" for lead in ("I", "II", "III", "aVR", "aVL", "aVF")),
+    *(f"Ableitung C{number}" for number in range(1, 7)),
+]
+
+
+@pytest.mark.parametrize(
+    ("written", "leads"),
+    [
+        (TWELVE_IN_GERMAN, STANDARD_LEADS),
+        (["I", "II", "C1", "c 2", "C3"], ("I", "II", "V1", "V2", "V3")),
+        (["Lead 1", "Lead 2", "Lead 3"], ("I", "II", "III")),
+        (["ECG Lead1", "Ableitung 2", "C1"], ("I", "II", "V1")),
+        (["D\u00e9rivation I", "Derivation II", "Deriva\u00e7\u00e3o III"], ("I", "II", "III")),
+        (["ECG II", "C3", "C4"], ("II", "C3", "C4")),  # an EEG beside the ECG
+        (["C1", "C2"], ("C1", "C2")),
+        (["Lead 1", "Lead 2", "Lead 4"], ("Lead 1", "Lead 2", "Lead 4")),  # channels, counted
+        (["I", "Lead 1"], ("I", "Lead 1")),
+    ],
+)
+def test_leads_counted_or_named_by_electrode_are_told_by_the_names_beside_them(
+    written: list[str], leads: tuple[str, ...]
+) -> None:
+    assert name_leads(written, {}, name="r")[0] == tuple(leads)
 
 
 def test_a_modified_lead_keeps_its_name_in_what_the_recording_says() -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from bombs import GIB, HEADER, zip_of
+from clinical_files import ishne
 from clocs import read
 from clocs.errors import UnusableError
 from clocs.formats.base import ReadOptions
@@ -59,6 +60,8 @@ def test_a_sparse_file_of_gigabytes_is_refused(tmp_path: Path) -> None:
     (tmp_path / "r.hea").write_bytes(HEADER)
     for name in ("r.dat", "r.ecg", "r.csv"):
         with (tmp_path / name).open("wb") as file:
+            if name == "r.ecg":
+                file.write(ishne(np.ones((1, 9), np.int16), ("II",), nanovolts=2500))
             file.truncate(6 * GIB)
     for name in ("r.hea", "r.ecg", "r.csv"):
         with pytest.raises(UnusableError, match=r"6\.0 GiB") as error:

@@ -98,12 +98,17 @@ def test_one_lead_of_twelve_may_be_chosen() -> None:
 
 def test_given_leads_tell_the_axes() -> None:
     square = saved(ECG[0, :2, :60].repeat(20, axis=0))  # 40 × 60
-    with pytest.raises(UnusableError, match=r"does not tell leads from samples; .* `leads`"):
+    with pytest.raises(UnusableError, match=r"does not tell leads from samples; .* `lead_names`"):
         read(square)
     wide = saved(ECG[0, :2])
-    with pytest.raises(UnusableError, match=r"2 leads without names; .* `leads`"):
+    with pytest.raises(
+        UnusableError, match=r"2 leads without names; .* `lead_names`, such as 1=I,2=II"
+    ):
         read(wide)
     assert read(wide, leads=("II", "V5")).leads == ("II", "V5")
+    assert read(wide, lead_names={"1": "II", "2": "V5"}).leads == ("II", "V5")  # as it says
+    named = {str(number): f"x{number}" for number in range(1, 41)}
+    assert read(square, lead_names=named).digital.shape == (40, 60)
 
 
 def test_whole_numbers_stay_whole() -> None:

@@ -14,6 +14,7 @@ import pytest
 import wfdb
 
 import clocs
+from clinical_files import ishne
 from clocs.errors import ClocsError, UnknownRateError
 from clocs.formats.read import find_recordings, options_of, read_several
 from clocs.recording import Recording
@@ -45,7 +46,8 @@ def read(*paths: Path) -> list[Recording | tuple[str, ClocsError]]:
 def folder(tmp_path: Path) -> Path:
     write_record(tmp_path / "in", "one")
     write_csv(tmp_path / "in" / "two.csv")
-    (tmp_path / "in" / "three.ecg").write_bytes(np.arange(6000, dtype="<i2").tobytes())
+    steps = np.arange(6000, dtype=np.int16).reshape(1, -1)
+    (tmp_path / "in" / "three.ecg").write_bytes(ishne(steps, ("II",), nanovolts=2500))
     (tmp_path / "in" / "notes.txt").write_text("not a recording")
     return tmp_path / "in"
 
@@ -83,7 +85,7 @@ def test_bad_files_are_named_and_the_others_read(folder: Path, tmp_path: Path) -
     assert [one for one in ids(results) if not one.startswith("bad")] == ["one", "three", "two"]
     problems = {Path(one[0]).name: str(one[1]) for one in results if isinstance(one, tuple)}
     assert set(problems) == {"cut.ecg", "empty.csv", "text.csv", *(Path(name).name for name in bad)}
-    assert "not a whole number" in problems["cut.ecg"]
+    assert "no ISHNE file" in problems["cut.ecg"]
     assert "has no header lonely.hea beside it" in problems["lonely.dat"]
     assert "does not exist" in problems["missing.hea"]
     assert "cut short or damaged" in problems["broken.zip"]

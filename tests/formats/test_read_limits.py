@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from bombs import GIB
+from clinical_files import ishne
 from clocs.errors import UnusableError
 from clocs.formats.read import find_recordings, options_of, read_several
 from clocs.recording import Recording
@@ -18,8 +19,9 @@ def test_files_beyond_the_limits_are_listed_and_all_others_are_read(
 ) -> None:
     samples = np.random.default_rng(0).integers(-900, 900, 5000).astype("<i2")
     for number in range(20):
-        (tmp_path / f"r{number:02}.ecg").write_bytes((samples + number).astype("<i2").tobytes())
+        np.save(tmp_path / f"r{number:02}.npy", samples + number)
     with (tmp_path / "r05_memory.ecg").open("wb") as file:
+        file.write(ishne(samples.reshape(1, -1), ("II",), nanovolts=2500))
         file.truncate(3 * GIB)
     row = ",".join(["1.25"] * 12) + "\n"  # the bad one at the end is looked for in all of them
     (tmp_path / "r12_time.csv").write_text(row * 250_000 + row.replace("1.25", "1_0"))

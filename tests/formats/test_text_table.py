@@ -389,7 +389,11 @@ def test_columns_that_are_no_signal_are_left_out() -> None:
         (b"", "truncated", "x is empty"),
         (b"hello world\n", "unreadable", "x is no table of numbers"),
         (b"\x89PNG\r\n\x1a\n\0\0", "unreadable", "x is no table of numbers"),
-        (written(WIDE[["I", "II"]], header=False), "unreadable", "in order, as `leads`"),
+        (
+            written(WIDE[["I", "II"]], header=False),
+            "unreadable",
+            "in order, with `lead_names`, such as 1=I,2=II",
+        ),
         (written(WIDE)[:-30], "truncated", "breaks off in row 1,000"),
         (
             written(WIDE) + b"0," * 12 + b"0\n" + b"0," * 11 + b"0\n",

@@ -12,9 +12,8 @@ from clocs.errors import SettingError
 from clocs.experiments.simulated import simulated_frames
 from clocs.frames.compact import with_step
 from clocs.frames.frames import ABSENT, Frames
-from clocs.frames.limb_leads import PARTS
 from clocs.frames.views import instances, leads, segments
-from clocs.recording import STANDARD_LEADS
+from clocs.recording import LIMB_LEADS, STANDARD_LEADS
 
 STEP = 0.004  # mV
 
@@ -23,7 +22,9 @@ STEP = 0.004  # mV
 def twelve() -> Frames:
     """Twelve leads in which the limb leads follow from I and II, in steps of one size."""
     frames = with_step(simulated_frames("chapman", 0, patients=6), STEP)
-    return frames.with_leads([lead for lead in frames.leads if lead not in PARTS]).with_limb_leads()
+    return frames.with_leads(
+        [lead for lead in frames.leads if lead not in LIMB_LEADS]
+    ).with_limb_leads()
 
 
 def in_mv(frames: Frames, lead: str) -> np.ndarray:
@@ -40,17 +41,17 @@ def test_limb_leads_are_exact_sums_of_i_and_ii(twelve: Frames) -> None:
 
 def test_a_lead_too_large_for_half_a_step_is_derived_in_a_coarser_one(twelve: Frames) -> None:
     loud = replace(twelve, signals=np.full_like(twelve.signals, 30_000))
-    eight = loud.with_leads([lead for lead in loud.leads if lead not in PARTS])
+    eight = loud.with_leads([lead for lead in loud.leads if lead not in LIMB_LEADS])
     right = in_mv(eight.with_limb_leads(), "aVR")
     np.testing.assert_allclose(right, -30_000 * STEP, rtol=1e-4)
 
 
 def test_a_frame_without_ii_gets_no_derived_lead(twelve: Frames) -> None:
-    eight = twelve.with_leads([lead for lead in twelve.leads if lead not in PARTS])
+    eight = twelve.with_leads([lead for lead in twelve.leads if lead not in LIMB_LEADS])
     starts = eight.starts.copy()
     starts[3, eight.leads.index("II")] = ABSENT
     made = replace(eight, starts=starts).with_limb_leads()
-    columns = [made.leads.index(lead) for lead in PARTS]
+    columns = [made.leads.index(lead) for lead in LIMB_LEADS]
     assert not made.present[3, columns].any()
     assert made.present[4, columns].all()
     single = twelve.with_leads(("V1",))

@@ -266,14 +266,14 @@ def physionet2020() -> list[Files]:
 
 
 def uploads() -> list[Files]:
-    """What a visitor sends: a pair, a zip of it, a CSV, an .ecg."""
+    """What a visitor sends: a pair, a zip of it, a CSV."""
     pair = made(lambda f: write(f, signals()))
     packed = [
         {"own.zip": zipped(one)}
         for one in (pair, csv()[0], made(lambda f: write_mat(f, signals())))
     ]
     ours = wfdb_files(store().recording(0).select(["II"]))
-    return [pair, ours, *packed, csv()[0], {"own.ecg": ecg()["abc_0001.ecg"]}, *wfdb_flac()[1:]]
+    return [pair, ours, *packed, csv()[0], *wfdb_flac()[1:]]
 
 
 def stores() -> list[Files]:

@@ -73,7 +73,7 @@ def _header(given: Given) -> Any:
 
 def _recording(given: Given) -> Recording:
     """As the readers of uploads, of `clocs.read` and of datasets do it."""
-    name = given.one((".hea", ".csv", ".ecg", ".edf", ".bdf"))
+    name = given.one((".hea", ".csv", ".edf", ".bdf"))
     own = format_of(name, given.files.get(name, b"")[:HEAD_BYTES])
     if own is None:
         raise UnusableError("unreadable", "its name is gone")
@@ -324,7 +324,6 @@ _ALL = (
         Target(name, make, _format(form), limited=True)
         for name, (form, make) in format_samples.BY_TARGET.items()
     ),
-    Target("irhythm", samples.irhythm, _recording, limited=True),
     Target("folder", samples.wfdb_plain, _from_folder, limited=True),
     Target("zip", samples.archives, _archive, limited=True),
     Target("zip-recordings", samples.archives, _from_folder, limited=True),

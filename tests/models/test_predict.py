@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from clocs.errors import ClocsWarning, SettingError
 from clocs.models.classifier import Classifier
 from clocs.models.classifier_card import ClassifierCard
 from clocs.models.predict import predict_recordings
-from clocs.models.prediction_table import HASH, MODEL, fingerprint
+from clocs.models.prediction_table import HASH, MEANINGS, MODEL, fingerprint
 from clocs.models.quality import signal_quality
 from clocs.models.reference import distance, fit_reference
 from clocs.models.row_means import Item, mean_vectors
@@ -201,9 +202,17 @@ def test_tables_are_written_with_the_name_and_hash_of_the_model(
     assert pl.read_parquet(out).equals(made)
     about = pl.read_parquet_metadata(out)
     assert about[MODEL] == "rhythm-test" and about[HASH] == fingerprint(classifier)
-    several = replace(classifier, card=replace(classifier.card, multilabel=True))
-    table = clocs.predict(several, small_store, split="test", out=tmp_path / "made.csv")
-    assert pl.read_csv(tmp_path / "made.csv").height == table.height
+    assert json.loads(about[MEANINGS]) == classifier.card.meanings
+    card = replace(classifier.card, dataset="physionet2020")
+    for one in (card, replace(card, multilabel=True)):
+        own = replace(classifier, card=one)
+        table = clocs.predict(own, small_store, split="test", out=tmp_path / "made.csv")
+        written = pl.read_csv(tmp_path / "made.csv")
+        assert written.height == table.height and "meaning" not in table.columns
+        for labels, words in written.select("predicted", "meaning").iter_rows():
+            named = [one.meanings[label] for label in (labels or "").split("; ") if label]
+            assert (words or "") == "; ".join(named)
+            assert "AF" not in (labels or "").split("; ") or "Atrial fibrillation" in words
 
 
 def test_what_cannot_be_meant_is_refused_before_anything_is_read(

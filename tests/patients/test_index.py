@@ -129,7 +129,7 @@ def test_the_query_itself_is_never_returned(kind: Kind) -> None:
     assert (hits.rows >= 0).all()
     found = index.similar("p7", 10)
     assert "p7" not in found["patient"].to_list()
-    assert found["cosine"].is_sorted() and found.height == 10
+    assert found["distance"].is_sorted() and found.height == 10
 
 
 def test_no_recording_of_the_query_patient_is_returned() -> None:
@@ -209,7 +209,7 @@ def test_equal_vectors_are_all_found_and_the_query_is_not_returned() -> None:
     for kind in KINDS:
         near = PatientIndex.build(made, kind).similar("p7", 10)
         assert near.height == 10 and "p7" not in near["patient"].to_list()
-        assert near["cosine"].to_numpy().max() < 1e-6
+        assert near["distance"].to_numpy().max() < 1e-6
 
 
 def test_meaningless_filters_are_refused_and_unknown_ages_never_pass() -> None:

@@ -45,7 +45,7 @@ def test_a_file_is_compared_by_the_leads_of_the_index(
     file = csv_file(small_store, tmp_path, ["I", "II"])
     found = clocs.similar(one_lead, file=file, level="recording", k=1)
     assert found["recording"].to_list() == [small_store.table["id"][0]]
-    assert found["cosine"][0] < 1e-3
+    assert found["distance"][0] < 1e-3
     assert clocs.similar(one_lead, file=file, leads=["ii"], k=1).height == 1
     with pytest.raises(SettingError, match="made from the leads II, and vectors from II, V2 "):
         clocs.similar(one_lead, file=file, leads=["II", "V2"])

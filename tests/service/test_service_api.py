@@ -186,7 +186,7 @@ def test_neighbours_are_those_of_similar_and_nameless(
     expected = clocs.similar(index, file=tmp_path / "own.hea", k=5)
     listed = [("files", (name, data)) for name, data in pair.items()]
     found = served.post("/neighbours?k=5", files=listed).json()["neighbours"]
-    assert [one["cosine"] for one in found] == pytest.approx(expected["cosine"].to_list())
+    assert [one["distance"] for one in found] == pytest.approx(expected["distance"].to_list())
     assert [one["labels"] for one in found] == expected["labels"].to_list()
     assert not any("patient" in one for one in found)
     own = served.post("/neighbours?k=5&level=recording", files=listed).json()["neighbours"]

@@ -32,7 +32,7 @@ MB = 1 << 20
         ({"own.csv": b"# rate: 500\nI,II\n" + b"1,2\n" * 5000}, "flat"),
         ({"own.csv": b"I,II\n" + b"1,2\n3,1\n" * 2500}, "give it in Hz as `rate`"),
         ({"own.csv": b""}, "truncated: own is empty"),
-        ({"own.ecg": b"abc"}, "3 bytes"),
+        ({"own.ecg": b"hello"}, "no ISHNE file"),
         ({"a.csv": b"II\n1\n", "b.csv": b"II\n1\n"}, "2 recordings"),
         ({"own.zip": b"PK\x03\x04 cut short"}, "own.zip"),
         ({"own.zip": b"no zip"}, "own.zip"),

@@ -68,7 +68,8 @@ def embed(
     frame: Annotated[
         float | None,
         typer.Option(
-            help="Seconds of a frame; by default a store's own, and the checkpoint's for files."
+            help="Seconds of a frame. By default the checkpoint's for files, a store's own for "
+            "stores; of an encoder of many leads always the checkpoint's."
         ),
     ] = None,
     rate: Rate = None,
@@ -289,7 +290,7 @@ def similar(
         lead_names=pairs_of(lead_names),
     )
     ids = ["dataset", "patient", "recording"][: 3 if level == "recording" else 2]
-    rows = found.select(*ids, "labels", "age", "sex", "split", "cosine", "euclidean")
+    rows = found.select(*ids, "labels", "age", "sex", "split", "distance", "euclidean")
     if as_json:
         query = patient if patient is not None else file
         print_json({"query": str(query), "level": level, "neighbours": rows.to_dicts()})
@@ -312,7 +313,10 @@ def retrieval(
     split: Split = "test",
     leads: Leads = None,
     frame: Annotated[
-        float | None, typer.Option(help="Seconds of a frame; the store's by default.")
+        float | None,
+        typer.Option(
+            help="Seconds of a frame; by default the store's, or that of an encoder of many leads."
+        ),
     ] = None,
     split_seed: SplitSeed = 0,
     device: Device = None,

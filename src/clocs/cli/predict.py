@@ -66,9 +66,12 @@ def predict(
     One row per recording, or with --over-time per stretch of it: a probability per label, what is
     predicted, or why it is not. Files that cannot be used are listed, and the exit code is then 1.
     """
+    from clocs.models.classifier import as_classifier
+
+    classifier = as_classifier(model)
     with bar(err, "Predicting", "recordings") as progress:
         made = clocs.predict(
-            model,
+            classifier,
             *sources,
             out=out,
             over_time=over_time,
@@ -86,9 +89,10 @@ def predict(
     if not made.height:
         raise SettingError(f"the split {split} has no recording; give another `split`")
     if as_json:
-        print_json({"file": None if out is None else str(out), "rows": made.to_dicts()})
+        about = {"file": None if out is None else str(out), "labels": classifier.card.meanings}
+        print_json(about | {"rows": made.to_dicts()})
     else:
-        from clocs.cli.tables.predictions import predictions_table, summary
+        from clocs.cli.tables.predictions import in_words, predictions_table, summary
         from clocs.patients.reading import counted_notes
 
         if out is None:
@@ -100,6 +104,8 @@ def predict(
         console.print(summary(made), markup=False)
         for note, count in counted_notes(made).items():
             console.print(f"Note ({count:,} of the recordings): {note}.", markup=False)
+        if words := in_words(made, classifier.card.meanings):
+            console.print(words, markup=False)
         if out is not None:
             console.print(f"Written to {out}.", markup=False)
     # a stretch without a signal is no fault of the file

@@ -126,6 +126,7 @@ def similarity(
     from clocs.frames.make import make_frames
     from clocs.frames.views import frame_for
     from clocs.pretraining.methods import METHODS, find_method
+    from clocs.recording import with_derived
     from clocs.store.store import open_store
     from clocs.training.checkpoint import load_checkpoint
 
@@ -135,7 +136,8 @@ def similarity(
     name = method or (loaded.card.method if several else "cmsc")
     spec = frame_for(opened.manifest, segments=find_method(name).views.segments)
     with console.err.status("Cutting frames …"):
-        leads = loaded.card.leads if set(loaded.card.leads) <= set(opened.leads) else None
+        has_all = set(loaded.card.leads) <= set(with_derived(opened.leads))
+        leads = loaded.card.leads if has_all else None
         frames = make_frames(opened, spec=spec, leads=leads, split_seed=split_seed)
     figure = show_similarity(loaded, frames, method=name, batch=batch, seed=seed)
     facts = {"method": name, "batch": batch, "seed": seed, "leads": list(frames.leads)}

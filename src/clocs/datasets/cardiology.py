@@ -118,5 +118,5 @@ class Cardiology(PublishedDataset):
 
 
 CARDIOLOGY = DatasetRow(
-    "cardiology", Cardiology, lambda source: bool(listing.with_suffix(source, ".ecg"))
+    "cardiology", Cardiology, lambda source: any(map(_COMMITTEE.match, source.names))
 )

@@ -6,8 +6,8 @@ labels of the other datasets. A label that is not in it means what it says.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 from clocs.datasets import snomed
@@ -152,12 +152,13 @@ VTrig: Ventricular trigeminy
 WAP: Wandering atrial pacemaker
 WPW: Wolff-Parkinson-White syndrome; pre-excitation
 """
-# dataset: label = the challenge's with the same meaning, or label: name; synonyms.
+# dataset: label = the challenge's with the same meaning, or label: name; synonyms; or both, where
+# the label holds more than the challenge's.
 _DATASETS = {
     "chapman": """
-AFIB = AF
-GSVT: Supraventricular tachycardia of any kind; SVT; sinus tachycardia; atrial tachycardia; AVNRT
-SR = NSR
+AFIB = AF: Atrial fibrillation or flutter; AFL
+GSVT: Sinus or other supraventricular tachycardia; SVT; sinus tachycardia; atrial tachycardia; AVNRT
+SR = NSR: Sinus rhythm, regular or irregular; sinus arrhythmia
 """,
     "synthetic": """
 AFIB = AF
@@ -296,7 +297,12 @@ def _parsed(text: str, known: Mapping[str, LabelName]) -> dict[str, LabelName]:
     for line in text.strip().splitlines():
         label, equal, other = line.partition(" = ")
         if equal:
+            other, _, words = other.partition(": ")
             made[label] = _called(label, known[other])
+            if words:
+                name, *more = words.split("; ")
+                both = (*made[label].synonyms, *more)
+                made[label] = replace(made[label], name=name, synonyms=both)
         else:
             label, _, words = line.partition(": ")
             name, *synonyms = words.split("; ")
@@ -312,6 +318,12 @@ def _called(label: str, same: LabelName) -> LabelName:
 
 _SHARED: Final = _parsed(_CHALLENGE, {})
 _OWN: Final = {dataset: _parsed(text, _SHARED) for dataset, text in _DATASETS.items()}
+
+
+def meanings(labels: Iterable[str], dataset: str) -> dict[str, str]:
+    """Labels of a dataset in words; a label of a dataset that is not published is its own name."""
+    known = dataset in _OWN or dataset == "physionet2021"
+    return {label: label_name(label, dataset).name if known else label for label in labels}
 
 
 def label_name(label: str, dataset: str = "") -> LabelName:

@@ -17,7 +17,7 @@ from clocs.evaluation.result import Evaluation
 from clocs.frames.folds import Split, split_of
 from clocs.frames.frames import Frames
 from clocs.frames.make import leads_of_those, make_frames
-from clocs.recording import Filters, FrameSpec
+from clocs.recording import Filters, FrameSpec, with_derived
 from clocs.store.store import Store, as_store
 from clocs.training.checkpoint import Checkpoint, as_checkpoints
 from clocs.training.device import pick_device
@@ -253,7 +253,8 @@ def _leads_of_encoders(groups: Sequence[Sequence[Checkpoint]], store: Store) -> 
     trained = {card.leads: card for card in cards if card.dataset is not None}
     own = store.choose_leads()
     usable = {
-        leads: tuple(lead for lead in leads if lead in store.leads) or own for leads in trained
+        leads: tuple(lead for lead in leads if lead in with_derived(store.leads)) or own
+        for leads in trained
     }
     if len({frozenset(leads) for leads in usable.values()}) > 1:
         named = "; ".join(f"{card.method}: {', '.join(leads)}" for leads, card in trained.items())

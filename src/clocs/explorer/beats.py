@@ -13,6 +13,7 @@ from clocs.web.packing import pack
 
 def packed_beats(recording: Recording) -> bytes:
     """`peaks` in seconds; `mean` and `spread` have no samples where there is no average beat."""
+    recording = recording.with_limb_leads()
     beat = average_beat(recording)
     empty = np.zeros((len(recording.leads), 0))
     facts = {

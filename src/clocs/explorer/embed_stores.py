@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from clocs.errors import SettingError
 from clocs.explorer.reference_distances import ReferenceDistances, distances_of_halves
 from clocs.patients.embeddings import Embeddings, joined, patient_halves
+from clocs.recording import with_derived
 from clocs.store.store import Store
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ def embed_stores(
     """
     from clocs.training.checkpoint import load_checkpoint
 
-    leads = [lead for lead in stores[0].leads if all(lead in store.leads for store in stores)]
+    there = [with_derived(store.leads) for store in stores]
+    leads = [lead for lead in there[0] if all(lead in one for one in there)]
     if not leads:
         raise SettingError(
             "the stores have no lead in common, so their patients cannot be compared; "

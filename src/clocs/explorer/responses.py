@@ -61,6 +61,7 @@ class DatasetPrediction(BaseModel):
 
 class LabelPrediction(BaseModel):
     label: str
+    name: str  # in words
     probability: float
     threshold: float | None  # from which probability on it is predicted
     predicted: bool

@@ -62,6 +62,7 @@ class SavedClassifiers:
         classes = [
             {
                 "label": label,
+                "name": card.meanings[label],
                 "probability": row[probability_column(label)],
                 "threshold": threshold,
                 "predicted": label in likely,

@@ -270,6 +270,9 @@ def _binary(content: bytes) -> Response:
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
-    columns = ("code", "name", "dataset", "labels", "split", "age", "sex", "cosine", "distance")
-    ranked = [one | {"rank": rank} for rank, one in enumerate(rows, 1)]
+    columns = ("code", "name", "dataset", "labels", "split", "age", "sex", "distance", "euclidean")
+    ranked = [
+        one | {"rank": rank, "distance": one["cosine"], "euclidean": one["distance"]}
+        for rank, one in enumerate(rows, 1)
+    ]
     return csv_text(("rank", *columns), ranked)

@@ -17,9 +17,11 @@ def recording_facts(leads: Sequence[str], samples: int, rate: float, unit: str) 
 
 
 def packed_signal(recording: Recording, start: float, seconds: float, lead: str | None) -> bytes:
-    """Digital samples with gain and baseline, from which the page computes amplitudes."""
-    if lead is not None:
-        recording = recording.select([lead])
+    """Digital samples with gain and baseline, from which the page computes amplitudes.
+
+    Limb leads that were not recorded are derived from I and II.
+    """
+    recording = recording.with_limb_leads() if lead is None else recording.select([lead])
     first = min(recording.samples, round(start * recording.rate))
     last = min(recording.samples, first + round(min(seconds, LONGEST) * recording.rate))
     facts = {

@@ -18,7 +18,8 @@ from clocs.figures.canvas import COLOURS, DPI
 from clocs.recording import STANDARD_LEADS, Recording
 
 _MM_PER_SECOND = 25.0
-_MM_PER_MV = 10.0
+_MM_PER_MV = (10.0, 5.0, 2.5)  # the first at which every complex fits, as printers choose it
+_TALLEST = 30.0  # mm above or below the baseline; what exceeds it at 2.5 mm/mV is cut off there
 _MARGIN = 10.0  # mm of paper left and right
 _HEAD, _FOOT = 12.0, 8.0  # mm for the title and for the scale
 _PULSE = 15.0  # mm for the calibration pulse and the space around it
@@ -41,8 +42,10 @@ def ecg_paper(
 ) -> Figure:
     """Draw an ECG on paper at its true size: 25 mm/s and 10 mm/mV, on a grid of 1 and 5 mm.
 
-    Each lead is shifted by its median, so that its baseline is on its row; nothing is filtered.
-    If the unit is unknown ('adu'), each lead is scaled to fit and the scale is not given in mV.
+    Where complexes are taller than 3 mV, the gain is 5 mm/mV, or 2.5 mm/mV above 6 mV, and stated
+    below the paper; what exceeds 12 mV is cut off at the edge of its row. Each lead is shifted by
+    its median, so that its baseline is on its row; nothing is filtered. If the unit is unknown
+    ('adu'), each lead is scaled to fit and the scale is not given in mV.
 
     Args:
         recording: What to draw.
@@ -73,7 +76,7 @@ def ecg_paper(
         recording = recording if leads is None else recording.select(leads)
         strips = [(row, 0.0, shown, lead) for row, lead in enumerate(recording.leads)]
 
-    millimetres = _millimetres(recording, shown)
+    millimetres, gain, is_cut = _millimetres(recording, shown)
     traces = [millimetres[recording.leads.index(lead)] for *_, lead in strips]
     rows, paper = _rows(strips, traces)
     width = 2 * _MARGIN + _PULSE + shown * _MM_PER_SECOND
@@ -103,9 +106,10 @@ def ecg_paper(
             axes.plot([x, x], [base - 3, base + 3], color=COLOURS["trace"], linewidth=0.9)
         elif physical:
             pulse = left - 11 + np.array([0.0, 2, 2, 7, 7, 9])  # 1 mV for 200 ms
-            height = base + np.array([0.0, 0, 10, 10, 0, 0])
+            height = base + np.array([0.0, 0, gain, gain, 0, 0])
             axes.plot(pulse, height, color=COLOURS["trace"], linewidth=0.75, gid="calibration")
-    scale = "25 mm/s    10 mm/mV" if physical else "25 mm/s    arbitrary units"
+    scale = f"25 mm/s    {gain:g} mm/mV" if physical else "25 mm/s    arbitrary units"
+    scale += f"    cut off at ±{_TALLEST:g} mm" if is_cut else ""
     _write(axes, _MARGIN, _FOOT / 2, scale, va="center", size=8, gid="scale")
     _write(axes, width - _MARGIN, _FOOT / 2, note, va="center", ha="right", size=8, gid="note")
     heading = recording.id if title is None else title
@@ -113,14 +117,21 @@ def ecg_paper(
     return figure
 
 
-def _millimetres(recording: Recording, seconds: float) -> NDArray[np.float64]:
-    """(leads, samples) deflection on paper, about each lead's median."""
+def _millimetres(recording: Recording, seconds: float) -> tuple[NDArray[np.float64], float, bool]:
+    """(leads, samples) deflection on paper, about each lead's median; mm/mV; whether cut off."""
     signal = recording.signal[:, : max(2, round(seconds * recording.rate))]
     signal = signal - np.nanmedian(signal, axis=1, keepdims=True)
+    gain = _MM_PER_MV[0]
     if recording.unit == "mV":
-        return np.asarray(signal * _MM_PER_MV)
-    reach = np.nanpercentile(np.abs(signal), 99.8, axis=1, keepdims=True)
-    return np.asarray(signal / np.where(reach > 0, reach, 1.0) * 12.0)
+        tallest = float(np.nanmax(np.abs(signal)))
+        gain = next((one for one in _MM_PER_MV if tallest * one <= _TALLEST), _MM_PER_MV[-1])
+        signal = signal * gain
+    else:
+        usual = np.nanpercentile(np.abs(signal), 99.8, axis=1, keepdims=True)
+        reach = np.maximum(usual / 12, np.nanmax(np.abs(signal), axis=1, keepdims=True) / _TALLEST)
+        signal = signal / np.where(reach > 0, reach, 1.0)
+    is_cut = bool((np.abs(signal) > _TALLEST).any())
+    return np.clip(signal, -_TALLEST, _TALLEST), gain, is_cut
 
 
 def _rows(
@@ -133,8 +144,8 @@ def _rows(
     count = max(row for row, *_ in strips) + 1
     above, below = [11.0] * count, [6.0] * count
     for (row, *_), trace in zip(strips, traces, strict=True):
-        above[row] = max(above[row], min(float(np.nanmax(trace)), 30.0) + 4)
-        below[row] = max(below[row], min(float(-np.nanmin(trace)), 30.0) + 2)
+        above[row] = max(above[row], float(np.nanmax(trace)) + 4)
+        below[row] = max(below[row], float(-np.nanmin(trace)) + 2)
     height = 5 * np.ceil((sum(above) + sum(below)) / 5)
     rows, y = [], _FOOT + float(height)
     for up, down in zip(above, below, strict=True):

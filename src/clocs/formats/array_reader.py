@@ -42,7 +42,8 @@ class ArrayReader:
     def _opened(
         self, source: Source, path: str, options: ReadOptions
     ) -> Iterator[tuple[Tree, dict[str, Place]]]:
-        key = (os.getpid(), options.leads, *_identity(source, path))
+        named = (options.leads, tuple(options.lead_names.items()))
+        key = (os.getpid(), named, *_identity(source, path))
         with decoding(stem(path), self._what):
             if key == self._key and self._held is not None:
                 yield self._held

@@ -69,7 +69,7 @@ def find_axes(
     Args:
         shape: Of one to three axes.
         named: Leads as the file names them, in order.
-        options: Its `leads` count where the file names none.
+        options: Its `leads`, or `lead_names` by number, count where the file names none.
         name: For messages.
 
     Raises:
@@ -85,7 +85,7 @@ def find_axes(
     first, last = len(shape) - 2, len(shape) - 1
     outer = 0 if len(shape) == 3 else None
     a, b = shape[first], shape[last]
-    count = len(named if named is not None else options.leads or ())
+    count = len(named if named is not None else options.leads or _by_number(options))
     if count and (a == count) != (b == count):
         return Axes(outer, first, last) if a == count else Axes(outer, last, first)
     if count == 1 and outer is None and 12 not in (a, b):  # of twelve, one is to be kept
@@ -101,8 +101,14 @@ def find_axes(
     raise UnusableError(
         "unreadable",
         f"{name} has an array of shape {_by(shape)}, which does not tell leads from samples; "
-        "give the names of its leads, in order, as `leads`",
+        "name its leads, in order, with `lead_names`, such as 1=I,2=II",
     )
+
+
+def _by_number(options: ReadOptions) -> tuple[str, ...]:
+    """Leads that the user names by their numbers in the file, 1 for the first; none otherwise."""
+    numbers = [str(number) for number in range(1, len(options.lead_names) + 1)]
+    return tuple(options.lead_names.get(number, "") for number in numbers)
 
 
 def _by(shape: Sequence[int]) -> str:
@@ -179,8 +185,9 @@ def _leads(
             detail = f"{name} names {len(said.leads)} leads and holds {count}"
             raise UnusableError("unreadable", detail)
         return leads_of(said.leads, options.lead_names, name=name)
-    if options.leads is not None and len(options.leads) == count:
-        return leads_of(options.leads, {}, name=name)
+    for given in (options.leads or (), _by_number(options)):
+        if len(given) == count and all(given):
+            return leads_of(given, {}, name=name)
     if count == 1:
         return leads_of((UNNAMED_LEAD,), options.lead_names, name=name)
     if count == len(STANDARD_LEADS):
@@ -188,7 +195,8 @@ def _leads(
         return STANDARD_LEADS
     raise UnusableError(
         "unreadable",
-        f"{name} has {count} leads without names; give their names, in order, as `leads`",
+        f"{name} has {count} leads without names; name them, in order, with `lead_names`, such as "
+        + ",".join(f"{number}={lead}" for number, lead in enumerate(STANDARD_LEADS[:count][:3], 1)),
     )
 
 

@@ -7,6 +7,7 @@ SCP-ECG, HL7 aECG, GE MUSE XML, Philips Sierra XML and MFER. The package is an e
 from __future__ import annotations
 
 import re
+import struct
 import tempfile
 from collections import Counter
 from contextlib import contextmanager
@@ -33,14 +34,14 @@ from clocs.limits import check_size
 from clocs.recording import UNITS_PER_MV, Recording, check_plausible, check_rate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _MOST_BYTES = 512 << 20  # of a file: these formats are of seconds, and XML takes ten times itself
 _SEXES = {"M": "male", "F": "female"}
 
 
-def _parsed(parser: str, source: Source, path: str, what: str) -> Any:
-    """The file as ecgdatakit gives it."""
+def _parsed(parser: str, source: Source, path: str, what: str, data: bytes | None) -> Any:
+    """The file as ecgdatakit gives it, or this data in its place."""
     module, _, kind = parser.partition(":")
     try:
         import ecgdatakit
@@ -52,7 +53,7 @@ def _parsed(parser: str, source: Source, path: str, what: str) -> Any:
         ) from None
     size = source.size(path)
     check_size(size, packed=size, name=stem(path), most=_MOST_BYTES)
-    with _on_disk(source, path) as file, decoding(stem(path), what):
+    with _on_disk(source, path, data) as file, decoding(stem(path), what):
         try:
             return found().parse(file)
         except Exception as error:
@@ -60,21 +61,21 @@ def _parsed(parser: str, source: Source, path: str, what: str) -> Any:
 
 
 @contextmanager
-def _on_disk(source: Source, path: str) -> Iterator[Path]:
-    """A path of the file: its own, or of a temporary copy."""
+def _on_disk(source: Source, path: str, data: bytes | None) -> Iterator[Path]:
+    """A path of the file: its own, or of a temporary copy or of this data in its place."""
     disk = source.on_disk(path)
-    if disk is not None:
+    if disk is not None and data is None:
         yield Path(disk)
         return
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder, "recording")
         with writing(folder):
-            copy.write_bytes(source.read(path))
+            copy.write_bytes(source.read(path) if data is None else data)
         yield copy
 
 
-def _recording(record: Any, name: str, options: ReadOptions) -> Recording:
-    notices: list[str] = []
+def _recording(record: Any, name: str, options: ReadOptions, notice: str) -> Recording:
+    notices = [notice] if notice else []
     leads = _together(record.leads, notices, name)
     exact = record.raw_metadata.get("rhythm_time", {}).get("sampling_rate_exact")
     rate = float(exact or leads[0].sampling_rate)
@@ -85,6 +86,7 @@ def _recording(record: Any, name: str, options: ReadOptions) -> Recording:
     patient, session = record.patient, record.recording
     said = [" ".join(filter(None, map(str, pair))) for pair in record.interpretation.statements]
     device = " ".join(filter(None, (session.device.manufacturer, session.device.model)))
+    device = "".join(filter(str.isprintable, device))
     extra = {"statements": "; ".join(filter(None, said)), "device": device}
     extra["notice"] = "; ".join(notices)
     recording = Recording(
@@ -111,15 +113,19 @@ def _together(leads: list[Any], notices: list[str], name: str) -> list[Any]:
     if odd:
         notices.append(f"channels that are no voltage were left out: {', '.join(odd)}")
     leads = [one for one in leads if one.label not in odd]
-    kinds = Counter((one.sampling_rate, len(one.samples)) for one in leads)
+    kinds = Counter(map(_kind, leads))
     if not kinds:
         raise UnusableError("unreadable", f"{name} holds no lead")
     common = kinds.most_common(1)[0][0]
-    kept = [one for one in leads if (one.sampling_rate, len(one.samples)) == common]
-    others = [one.label for one in leads if (one.sampling_rate, len(one.samples)) != common]
+    kept = [one for one in leads if _kind(one) == common]
+    others = [one.label for one in leads if _kind(one) != common]
     if others:
-        notices.append(f"leads of another rate or length were left out: {', '.join(others)}")
+        notices.append(f"leads of another rate, length or start were left out: {', '.join(others)}")
     return kept
+
+
+def _kind(lead: Any) -> tuple[Any, ...]:
+    return lead.sampling_rate, len(lead.samples), lead.annotations.get("start_sample")
 
 
 def _unit(lead: Any) -> str:
@@ -152,13 +158,59 @@ def _samples(leads: list[Any], kept: slice, options: ReadOptions, name: str) -> 
 class _Reader:
     """Reads files of one format; an object, since processes are sent what they read with."""
 
-    def __init__(self, parser: str, what: str) -> None:
-        self.parser, self.what = parser, what
+    def __init__(
+        self, parser: str, what: str, mend: Callable[[bytes, str], tuple[bytes | None, str]] | None
+    ) -> None:
+        self.parser, self.what, self.mend = parser, what, mend
 
     def __call__(self, source: Source, path: str, options: ReadOptions) -> Recording:
-        record = _parsed(self.parser, source, path, self.what)
+        data, notice = None, ""
+        if self.mend is not None:
+            with decoding(stem(path), self.what):
+                data, notice = self.mend(source.read(path, _MOST_BYTES), stem(path))
+        record = _parsed(self.parser, source, path, self.what, data)
         with decoding(stem(path), self.what):
-            return _recording(record, stem(path), options)
+            return _recording(record, stem(path), options, notice)
+
+
+def _with_held_samples(data: bytes, name: str) -> tuple[bytes | None, str]:
+    """An SCP-ECG record whose section 3 states the samples that section 6 holds, and a notice.
+
+    Without compression (section 2), the bytes of a lead tell how many samples it has. Some makers
+    count from 0 in section 3, or state more than the 16 bits of a lead's length can hold. None
+    where nothing is to be changed.
+
+    Raises:
+        UnusableError: unreadable, where the file has no table of sections.
+    """
+    if not _is_scp(data) and int.from_bytes(data[2:6], "little") > len(data):
+        raise UnusableError(
+            "unreadable",
+            f"{name} has no section 0, the table of sections with which an SCP-ECG record begins; "
+            "handheld recorders (Healforce, PC-80B) write .scp files of another layout, which are "
+            "not read",
+        )
+    length = int.from_bytes(data[10:14], "little")
+    table = range(22, min(6 + length, len(data)) - 9, 10)
+    entries = (struct.unpack_from("<HII", data, at) for at in table)
+    starts = {number: start - 1 for number, size, start in entries if size}
+    if 2 in starts or not {3, 6} <= starts.keys():
+        return None, ""
+    described, rhythm = starts[3] + 16, starts[6] + 16
+    mended, stated, held = bytearray(data), 0, 0
+    for lead in range(data[described]):
+        at = described + 2 + 9 * lead
+        first, last = struct.unpack_from("<II", data, at)
+        (size,) = struct.unpack_from("<H", data, rhythm + 6 + 2 * lead)
+        if first == 0 or last - first + 1 > size // 2:
+            stated, held = last - first + (first > 0), size // 2
+            struct.pack_into("<II", mended, at, max(first, 1), max(first, 1) + held - 1)
+    if not held:
+        return None, ""
+    notice = (
+        f"section 3 states {stated:,} samples of a lead; section 6 holds {held:,}, which are read"
+    )
+    return bytes(mended), notice if stated != held else ""
 
 
 def _text(head: bytes) -> str:
@@ -190,18 +242,20 @@ def _is_mfer(head: bytes) -> bool:
     return head[:1] == b"\x40" and head[2:6] == b"MFR "
 
 
-def _row(name: str, suffixes: tuple[str, ...], parser: str, is_one: Any) -> FileFormat:
+def _row(
+    name: str, suffixes: tuple[str, ...], parser: str, is_one: Any, mend: Any = None
+) -> FileFormat:
     return FileFormat(
         name,
         suffixes[0],
-        _Reader(parser, name),
+        _Reader(parser, name, mend),
         other_suffixes=suffixes[1:],
         recognise=is_one,
         generic=suffixes[0] == ".xml",
     )
 
 
-SCP = _row("SCP-ECG", (".scp",), "scp_ecg:SCPECGParser", _is_scp)
+SCP = _row("SCP-ECG", (".scp",), "scp_ecg:SCPECGParser", _is_scp, _with_held_samples)
 AECG = _row("HL7 aECG", (".xml",), "hl7_aecg:HL7aECGParser", _is_aecg)
 MUSE = _row("GE MUSE", (".xml",), "ge_muse_xml:GEMuseXMLParser", _is_muse)
 SIERRA = _row("Philips Sierra", (".xml",), "sierra_xml:SierraXMLParser", _is_sierra)

@@ -1,20 +1,17 @@
-"""The iRhythm format of the Cardiology dataset: raw samples, and rhythm episodes as JSON.
+"""Files of the Cardiology dataset (iRhythm): raw samples, and rhythm episodes as JSON.
 
 Little-endian int16 at 200 Hz, one lead, without a header; the gain is unpublished, so the unit is
-'adu' and never mV.
+'adu' and never mV. Nothing in such a file tells that it is an ECG, so only the dataset reads it:
+this module declares no `FileFormat`.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import numpy as np
 
 from clocs.errors import UnusableError
-from clocs.formats.base import FileFormat, ReadOptions
-from clocs.formats.leads import name_leads
-from clocs.formats.source import Source, stem
 from clocs.recording import UNNAMED_LEAD, Episode, Recording
 
 RATE_HZ = 200.0
@@ -62,11 +59,3 @@ def read_episodes(data: bytes, *, name: str) -> tuple[Episode, ...]:
             detail = f"{name} has an episode from sample {episode.start + 1} to {episode.stop}"
             raise UnusableError("unreadable", detail)
     return tuple(sorted(episodes, key=lambda episode: (episode.start, episode.stop)))
-
-
-def _read(source: Source, path: str, options: ReadOptions) -> Recording:
-    leads, _ = name_leads([LEAD], options.lead_names, name=path)
-    return replace(read_ecg(source.read(path), name=stem(path)), leads=leads)
-
-
-IRHYTHM = FileFormat("iRhythm", ".ecg", _read)

@@ -44,7 +44,14 @@ class _Header(NamedTuple):
 def _header(source: Source, path: str) -> _Header:
     name = stem(path)
     head = source.head(path, _HEADER)
-    if len(head) < _HEADER or not head.startswith(_MAGIC):
+    if not head.startswith(_MAGIC):
+        raise UnusableError(
+            "unreadable",
+            f"{name} is no ISHNE file, the only kind of .ecg file that is recognized; convert "
+            "files of other recorders (Contec …) to EDF, and read Cardiology's as the dataset "
+            "cardiology",
+        )
+    if len(head) < _HEADER:
         raise UnusableError("truncated", f"{name} has no whole header of an ISHNE file")
     checksum, variable = struct.unpack_from("<Hi", head, 8)
     count = struct.unpack_from("<h", head, 156)[0]
@@ -62,7 +69,7 @@ def _header(source: Source, path: str) -> _Header:
     codes = struct.unpack_from(f"<{count}h", head, 158)
     crc = binascii.crc_hqx(source.piece(path, 10, start - 10), 0xFFFF) if checksum else 0
     return _Header(
-        leads=tuple(_LEADS.get(code, f"lead {i}") for i, code in enumerate(codes, 1)),
+        leads=tuple(_LEADS.get(code, f"channel {i}") for i, code in enumerate(codes, 1)),
         resolution=struct.unpack_from(f"<{count}h", head, 206),
         rate=float(struct.unpack_from("<h", head, 272)[0]),
         start=start,
@@ -143,7 +150,6 @@ ISHNE = FileFormat(
     ".ecg",
     _read,
     recognise=_recognise,
-    generic=True,
     parts=_parts,
     single=True,
     reads_stretches=True,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from clocs.errors import UnusableError, first_of
-from clocs.recording import STANDARD_LEADS, canonical_lead, is_modified_lead
+from clocs.recording import LEAD_WORD, STANDARD_LEADS, canonical_lead, is_modified_lead
 
 _MOST_NAMED = 12  # of the names in a message
+_COUNTED = re.compile(rf"(?:ecg|ekg)?[\s_.:-]*{LEAD_WORD}[\s_.:-]*(\d+)", re.IGNORECASE).fullmatch
+_CHEST = re.compile(r"c[\s_]?([1-6])$", re.IGNORECASE)
 
 
 def name_leads(
@@ -15,7 +18,9 @@ def name_leads(
 ) -> tuple[tuple[str, ...], dict[str, str]]:
     """One name per lead, and what `Recording.extra` should say about them.
 
-    What the user says comes first, then `canonical_lead`. Modified leads of ambulatory recorders
+    What the user says comes first, then `canonical_lead`, then the company of a name: 'Lead 1' is I
+    unless the leads are counted further than 3, and 'C1' is V1 beside limb leads, unless C3 and C4
+    alone are named, as EEGs name them. Modified leads of ambulatory recorders
     ('MLII') take the names of limb leads, which is noted, unless the file has those too. Leads
     without a name are called 'signal 0', further ones of an unknown name 'ECG 2'.
 
@@ -30,6 +35,9 @@ def name_leads(
     folded = {key.strip().lower(): canonical_lead(lead) for key, lead in mapped.items()}
     given = [text.strip() for text in names]
     leads = [folded.get(text.lower()) or canonical_lead(text) for text in given]
+    for i, lead in _by_company(given, leads).items():
+        if given[i].lower() not in folded and lead not in leads:
+            leads[i] = lead
     noted: dict[str, str] = {}
     for i, text in enumerate(given):
         if is_modified_lead(text) and text.lower() not in folded:
@@ -51,6 +59,20 @@ def name_leads(
         taken.add(unique)
     said = ", ".join(f"{lead} is {text}" for lead, text in noted.items())
     return tuple(leads), {"leads": said} if said else {}
+
+
+def _by_company(given: Sequence[str], leads: Sequence[str]) -> dict[int, str]:
+    """Leads of names that mean a lead only beside others, by their places."""
+    found: dict[int, str] = {}
+    numbers = {i: int(match[1]) for i, text in enumerate(given) if (match := _COUNTED(text))}
+    if set(numbers.values()) <= {1, 2, 3}:
+        found |= {i: STANDARD_LEADS[number - 1] for i, number in numbers.items()}
+    chest = {i: canonical_lead(_CHEST.sub(r"V\1", text)) for i, text in enumerate(given)}
+    chest = {i: lead for i, lead in chest.items() if lead != leads[i] and lead in STANDARD_LEADS}
+    beside_limbs = {*leads, *found.values()} & set(STANDARD_LEADS[:6])
+    if beside_limbs and {"V1", "V2"} & set(chest.values()):
+        found |= chest
+    return found
 
 
 def unknown_leads(leads: Iterable[str]) -> list[str]:

@@ -21,7 +21,14 @@ from clocs.errors import SettingError
 from clocs.frames import limb_leads
 from clocs.frames.folds import Folds
 from clocs.frames.splits import parts_of
-from clocs.recording import STANDARD_LEADS, UNNAMED_LEAD, FrameSpec, unnamed_lead
+from clocs.recording import (
+    LIMB_LEADS,
+    LIMB_SOURCES,
+    STANDARD_LEADS,
+    UNNAMED_LEAD,
+    FrameSpec,
+    unnamed_lead,
+)
 from clocs.sealed import ArrayFile
 
 FILE = ArrayFile(
@@ -187,8 +194,8 @@ class Frames:
 
         Those that they have are left as they are, and so are frames without I or II.
         """
-        added = [lead for lead in limb_leads.PARTS if lead not in self.leads]
-        if not set(limb_leads.SOURCES) <= set(self.leads):
+        added = [lead for lead in LIMB_LEADS if lead not in self.leads]
+        if not set(LIMB_SOURCES) <= set(self.leads):
             return self
         standard = [lead for lead in STANDARD_LEADS if lead in (*self.leads, *added)]
         rest = [lead for lead in self.leads if lead not in standard]

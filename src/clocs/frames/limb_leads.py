@@ -1,4 +1,4 @@
-"""The limb leads that follow from I and II: III, aVR, aVL and aVF (Einthoven and Goldberger).
+"""Limb leads of saved frames that follow from I and II: left out on saving, derived on loading.
 
 They need not be stored: what a recording's own ones say is in I and II already, to rounding. Where
 a recording's own ones differ from it, as after filters that treat each lead differently, they are
@@ -12,10 +12,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from clocs.recording import LIMB_LEADS, LIMB_SOURCES
+
 ABSENT = -1  # in starts: no signal
-# how often I and II are in a lead
-PARTS = {"III": (-1.0, 1.0), "aVR": (-0.5, -0.5), "aVL": (1.0, -0.5), "aVF": (-0.5, 1.0)}
-SOURCES = ("I", "II")
 _STEPS = 2.0  # of difference that rounding explains: half a step of each of three leads, and more
 _TOGETHER = 4096  # frames at once
 
@@ -84,9 +83,9 @@ def follows(
 
 def _columns(leads: Sequence[str]) -> list[tuple[int, tuple[float, float]]]:
     """Places of the leads that can be derived, and their parts."""
-    if not set(SOURCES) <= set(leads):
+    if not set(LIMB_SOURCES) <= set(leads):
         return []
-    return [(place, PARTS[lead]) for place, lead in enumerate(leads) if lead in PARTS]
+    return [(place, LIMB_LEADS[lead]) for place, lead in enumerate(leads) if lead in LIMB_LEADS]
 
 
 def _combined(
@@ -99,7 +98,7 @@ def _combined(
     samples: int,
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]]:
     """Of wanted rows that have I and II, (rows, samples) of the lead in mV, and the finer step."""
-    columns = [list(leads).index(source) for source in SOURCES]
+    columns = [list(leads).index(source) for source in LIMB_SOURCES]
     able = np.flatnonzero(wanted & (starts[:, columns] != ABSENT).all(axis=1))
     for first in range(0, len(able), _TOGETHER):
         rows = able[first : first + _TOGETHER]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -20,7 +20,15 @@ from clocs.frames.present import bridged, gaps_of, has_leads, present_frames
 from clocs.frames.resample import LONG, TOGETHER, CutWindows, cut_windows
 from clocs.frames.signal_memory import allocate_signals
 from clocs.parallel import ahead, alike
-from clocs.recording import UNNAMED_LEAD, FrameSpec, canonical_lead, unnamed_lead
+from clocs.recording import (
+    LIMB_SOURCES,
+    UNNAMED_LEAD,
+    FrameSpec,
+    canonical_lead,
+    choose_leads,
+    unnamed_lead,
+    with_derived,
+)
 from clocs.store.store import Store
 
 # recording, (own leads, samples) steps, (own leads,) gain and baseline
@@ -40,7 +48,7 @@ class FramePlan:
     rows: NDArray[np.int64]  # (recordings,) their rows in the store
     cuts: Cuts  # all frames, including those that are not kept
     counts: NDArray[np.int64]  # (recordings,) frames of each
-    has: NDArray[np.bool_]  # (recordings, leads) whether a recording has a lead
+    has: NDArray[np.bool_]  # (recordings, leads) whether a recording has a lead, or I and II for it
     present: NDArray[np.bool_]  # (frames, leads) whether a frame of `cuts` has a signal in a lead
     kept: NDArray[np.bool_]  # (frames,) whether a frame of `cuts` is used
     left_out: dict[str, int]  # frames of episodes of none of the classes, by label
@@ -61,25 +69,38 @@ class FramePlan:
     ) -> Iterator[tuple[int, NDArray[np.int16], NDArray[np.float64]]]:
         """(recording, (own, count, samples) steps, (own, count) mV per step) of each in order.
 
-        `own` are those of the leads that the recording has (`has`). For all recordings, or for
-        some in ascending order. A few hundred are in memory at a time.
+        `own` are those of the leads that the recording has (`has`), recorded or derived. For all
+        recordings, or for some in ascending order. A few hundred are in memory at a time.
         """
         chosen = np.arange(len(self.rows)) if recordings is None else recordings
         gaps = gaps_of(self.table, self.leads)
         rate, samples = (self.table[name].to_numpy() for name in ("rate", "samples"))
-        decoded = self.store.iter_signals(self.leads, map(int, self.rows[chosen]))
-        scales = _scales(self.table.select("leads", "gain", "baseline")[chosen], self.leads)
+        derives = self.has & ~has_leads(self.table, self.leads, derived=False)
+        needed = [lead for lead in LIMB_SOURCES if derives.any() and lead not in self.leads]
+        read = (*self.leads, *needed)
+        decoded = self.store.iter_signals(read, map(int, self.rows[chosen]))
+        scales = _scales(self.table.select("leads", "gain", "baseline")[chosen], read)
 
         def shape(item: _Decoded) -> tuple[float, int, int, bytes]:
             i = item[0]
             alone = i if samples[i] > LONG else -1
             return float(rate[i]), int(samples[i]), alone, self.has[i].tobytes()
 
+        def own_leads(i: int) -> list[str]:
+            return [lead for lead, has in zip(self.leads, self.has[i], strict=True) if has]
+
+        def in_order(
+            i: int, digital: NDArray[np.int16], scale: tuple[NDArray[Any], NDArray[Any]]
+        ) -> tuple[NDArray[np.int16], NDArray[Any], NDArray[Any]]:
+            if not needed and not derives[i].any():
+                return digital, *scale
+            recorded = [lead for lead in read if lead in leads_of_all[i]]
+            return choose_leads(recorded, own_leads(i), digital, *scale)
+
         def whole(i: int, digital: NDArray[np.int16]) -> NDArray[np.int16]:
             if i not in gaps:
                 return digital
-            own = [lead for lead, has in zip(self.leads, self.has[i], strict=True) if has]
-            return bridged(digital, own, gaps[i])
+            return bridged(digital, own_leads(i), gaps[i])
 
         def several(items: list[_Decoded]) -> list[tuple[int, CutWindows]]:
             values, steps = cut_windows(
@@ -93,9 +114,10 @@ class FramePlan:
             )
             return [(one[0], (values[n], steps[n])) for n, one in enumerate(items)]
 
+        leads_of_all = self.table["leads"] if derives.any() else ()
         items = (
-            (int(i), digital, gain, baseline)
-            for i, (_, digital), (gain, baseline) in zip(chosen, decoded, scales, strict=True)
+            (int(i), *in_order(int(i), digital, scale))
+            for i, (_, digital), scale in zip(chosen, decoded, scales, strict=True)
         )
         for made in ahead(several, alike(items, shape, TOGETHER), _AHEAD):
             for i, windows in made:
@@ -271,13 +293,15 @@ def leads_of_any(stores: Sequence[Store], leads: Sequence[str]) -> tuple[str, ..
 
 
 def leads_of_those(store: Store, leads: Sequence[str]) -> list[str]:
-    """Those of the leads that a store has; its only one, where that has no name but stands for one.
+    """Those of the leads that a store has, recorded or derived from I and II.
+
+    Its only one, where that has no name but stands for one of them.
 
     `Frames.for_leads` says which one it stands for.
     """
     if store.leads == (UNNAMED_LEAD,) and unnamed_lead(store.manifest.dataset) in leads:
         return [UNNAMED_LEAD]
-    return [lead for lead in leads if lead in store.leads]
+    return [lead for lead in leads if lead in with_derived(store.leads)]
 
 
 def _targets(

@@ -12,13 +12,19 @@ import polars as pl
 from numpy.typing import NDArray
 
 from clocs.frames.positions import Cuts, frame_width
-from clocs.recording import FrameSpec, Gap
+from clocs.recording import LIMB_LEADS, LIMB_SOURCES, FrameSpec, Gap, leads_touched
 
 
-def has_leads(table: pl.DataFrame, leads: Sequence[str]) -> NDArray[np.bool_]:
-    """(recordings, leads) whether a recording has a lead."""
+def has_leads(
+    table: pl.DataFrame, leads: Sequence[str], *, derived: bool = True
+) -> NDArray[np.bool_]:
+    """(recordings, leads) whether a recording has a lead, or I and II, from which it is derived."""
     has = table.select(pl.col("leads").list.contains(lead).alias(lead) for lead in leads)
-    return has.to_numpy().astype(np.bool_).reshape(table.height, len(leads))
+    found = has.to_numpy().astype(np.bool_).reshape(table.height, len(leads))
+    limb = [place for place, lead in enumerate(leads) if lead in LIMB_LEADS]
+    if derived and limb and not found[:, limb].all():
+        found[:, limb] |= has_leads(table, LIMB_SOURCES).all(axis=1, keepdims=True)
+    return found
 
 
 def present_frames(
@@ -58,10 +64,12 @@ def gaps_of(table: pl.DataFrame, leads: Sequence[str]) -> dict[int, list[Gap]]:
 
 
 def _stretches(table: pl.DataFrame, column: str, leads: Sequence[str]) -> Iterator[tuple[int, Gap]]:
-    """(row, stretch) of a column of stretches, in these leads."""
+    """(row, stretch) of a column of stretches, in these leads; those of I also in what needs it."""
     some = table.with_row_index("row").filter(pl.col(column).list.len() > 0)
-    for row, stretches in some.select("row", column).iter_rows():
-        yield from ((row, Gap(**one)) for one in stretches if one["lead"] in leads)
+    for row, own, stretches in some.select("row", "leads", column).iter_rows():
+        for one in stretches:
+            touched = leads_touched(one["lead"], own)
+            yield from ((row, Gap(**one | {"lead": lead})) for lead in touched if lead in leads)
 
 
 def bridged(

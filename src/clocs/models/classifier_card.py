@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from clocs._version import __version__
+from clocs.datasets.label_names import meanings
 from clocs.errors import CheckpointError
 from clocs.training.card import LONGEST_NAME, MOST_LABELS, Card, check_text, parse_card
 
@@ -46,6 +47,11 @@ class ClassifierCard:
     licence: str = ""  # of these weights, and of the data behind them
     citation: str = ""  # of the data
     clocs: str = __version__  # the version that wrote it
+
+    @property
+    def meanings(self) -> dict[str, str]:
+        """What each class holds, in words: AFIB of Chapman is atrial fibrillation or flutter."""
+        return meanings(self.labels, self.dataset)
 
     def facts(self) -> dict[str, Any]:
         """As JSON has it."""

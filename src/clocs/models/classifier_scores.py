@@ -29,6 +29,7 @@ from clocs.models.classifier import Classifier, as_classifier
 from clocs.models.classifier_card import ClassifierCard
 from clocs.models.reference import distance
 from clocs.models.scored_part import ScoredPart, labelled_part, score_part
+from clocs.patients.embed import how_to_use
 from clocs.recording import UNNAMED_LEAD
 from clocs.store.store import Store, as_store
 from clocs.training import leak_guard
@@ -99,10 +100,10 @@ def _leads(encoder: Card, store: Store) -> list[str]:
     found = leads_of_those(store, wanted)
     if not found:
         raise SettingError(
-            f"the classifier reads {', '.join(wanted)}, and {store.path} has none of them; choose "
-            f"from {', '.join(store.leads)} with `leads`"
+            f"the classifier reads {', '.join(wanted)}, and {store.path} has none of them; "
+            f"{how_to_use(store, encoder.encoder.get('leads', ()))}"
         )
-    missing = [lead for lead in wanted if lead not in store.leads]
+    missing = [lead for lead in wanted if lead not in found]
     if missing and found != [UNNAMED_LEAD]:
         warnings.warn(
             f"{store.path} has no lead {', '.join(missing)}: the classifier reads "

@@ -19,7 +19,7 @@ from clocs.files import file_error, private_folder, seed_files, write_atomic
 from clocs.frames.splits import assign, keys_of
 from clocs.patients.embed_files import RecordingOrError, embed_recordings
 from clocs.pretraining.pretrain import pretrain
-from clocs.recording import FrameSpec
+from clocs.recording import FrameSpec, with_derived
 from clocs.sealed import own_hash
 from clocs.store.from_arrays import from_arrays
 from clocs.training.card import HIGHEST_RATE
@@ -141,9 +141,10 @@ class ClocsEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         X = self._checked(X, reset=False)
         arrays = self._arrays(X, np.arange(len(X)))
         trained = self.checkpoint_.card.leads
-        leads = trained if set(trained) <= set(arrays.leads) else arrays.leads
+        there = with_derived(arrays.leads)
+        leads = trained if set(trained) <= set(there) else arrays.leads
         if self.checkpoint_.encoder.leads:  # it does without those that X lacks
-            leads = tuple(lead for lead in trained if lead in arrays.leads)
+            leads = tuple(lead for lead in trained if lead in there)
             if not leads:
                 raise _ValueError(
                     f"X has the leads {', '.join(arrays.leads)}, and the encoder sees "

@@ -15,7 +15,7 @@ from clocs.models.classifier import Classifier, first_encoder
 from clocs.models.exported import load_exported, run_of
 from clocs.models.module_input import module_input
 from clocs.patients.embed_files import embed_recordings
-from clocs.recording import Recording
+from clocs.recording import Recording, with_derived
 from clocs.store.store import Store, as_store
 from clocs.training.checkpoint import Checkpoint
 
@@ -89,7 +89,7 @@ def by_package(
 
 def _leads(encoder: Checkpoint, store: Store) -> Sequence[str] | None:
     """Those to compare on: of a store with none of an encoder's leads, its own."""
-    if encoder.encoder.leads or any(lead in store.leads for lead in encoder.card.leads):
+    if encoder.encoder.leads or set(with_derived(store.leads)) & set(encoder.card.leads):
         return None
     return store.leads
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from clocs._version import __version__
 from clocs.models.classifier import Classifier, first_encoder
+from clocs.models.model_card import publications_of
 from clocs.training.checkpoint import Checkpoint
 
 INPUT, EMBEDDING, PROBABILITIES = "ecg", "embedding", "probabilities"  # names of tensors
@@ -51,15 +52,20 @@ def export_facts(model: Checkpoint | Classifier, name: str | None = None) -> dic
         own = model.card
         facts |= {
             "labels": list(own.labels),
+            "meanings": own.meanings,
             "multilabel": own.multilabel,
             "thresholds": list(own.thresholds),
             "limits": dict(own.limits),
             "intended_use": own.intended_use,
-            "licence": own.licence,
-            "citation": own.citation,
         }
     facts |= {"trained_on": [one.dataset for one in card.trained_on], "notice": card.notice}
-    return facts
+    data = publications_of(card)
+    licences = [f"{one.title}: {one.licence or 'the publisher names none'}" for one in data]
+    given = model.card if isinstance(model, Classifier) else None
+    return facts | {
+        "licence": (given and given.licence) or "; ".join(licences),
+        "citation": (given and given.citation) or "; ".join(one.citation for one in data),
+    }
 
 
 def _name(model: Checkpoint | Classifier) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 from clocs.errors import SettingError, with_extra
 from clocs.frames.patient_split import split_patients
 from clocs.frames.splits import PARTS
+from clocs.recording import with_derived
 from clocs.store.store import Store, as_store
 
 
@@ -109,7 +110,7 @@ def _rows(
             continue
         own = recording
         if leads is not None:
-            had = [lead for lead in leads if lead in recording.leads]
+            had = [lead for lead in leads if lead in with_derived(recording.leads)]
             if not had:
                 continue
             own = recording.select(had)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from clocs.datasets.downloads.publications import PUBLICATIONS, Publication
 from clocs.models.classifier import Classifier, first_encoder, load, shipped_as
+from clocs.models.classifier_card import ClassifierCard
 from clocs.training.card import Card
 from clocs.training.checkpoint import STORED_AS, Checkpoint
 from clocs.training.shipped import SHIPPED, Shipped
@@ -87,11 +88,19 @@ def _summary(model: Checkpoint | Classifier) -> str:
     if isinstance(model, Classifier):
         return (
             f"A classifier of ECGs that {sees} and turns frames of {card.frame.seconds:.3g} s into "
-            f"calibrated probabilities of {', '.join(model.card.labels)}."
+            f"calibrated probabilities of {_in_words(model.card)}."
         )
     return (
         f"An encoder of ECGs that {sees} and turns {card.frame.seconds:.3g} s into a vector of "
         f"{card.encoder['embedding_dim']} numbers. {_how_learned(card)}"
+    )
+
+
+def _in_words(card: ClassifierCard) -> str:
+    """The classes with what they hold."""
+    return "; ".join(
+        label if label == meaning else f"{label} ({meaning[:1].lower()}{meaning[1:]})"
+        for label, meaning in card.meanings.items()
     )
 
 

@@ -25,7 +25,7 @@ from clocs.patients.embed import store_windows, stores_and_files
 from clocs.patients.embed_files import Piece, ReadFile, file_windows, read_files
 from clocs.patients.encode import known_leads, leads_of
 from clocs.patients.reading import READ_COLUMNS, Reading
-from clocs.recording import Recording
+from clocs.recording import Recording, with_derived
 from clocs.store.store import Store, expect_different_stores
 from clocs.training.device import pick_device
 
@@ -165,7 +165,7 @@ def _of_store(
         everyone = split_patients(store, split_seed=split_seed)
         left &= everyone.part[everyone.recording] == PARTS.index(split)
     for row in np.flatnonzero(left).tolist():
-        own = set(table["leads"][row]) & set(found.plan.leads)
+        own = set(with_derived(table["leads"][row])) & set(found.plan.leads)
         reason = (
             f"it has no frame of {frame.seconds:g} s with a signal"
             if own

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from clocs.patients.rows import write_rows
 from clocs.sealed import own_hash
 
 MODEL, HASH = "clocs.model", "clocs.model_sha256"  # in a parquet file's metadata
+MEANINGS = "clocs.meanings"
 SUFFIXES = (".parquet", ".csv")
 _ABOUT: dict[str, type[pl.DataType]] = {
     "dataset": pl.String,
@@ -188,16 +190,22 @@ def check_table(path: Path) -> None:
 
 
 def write_table(table: pl.DataFrame, path: Path, classifier: Classifier) -> None:
-    """Write a parquet file, with the classifier's name and hash in its metadata; or a CSV."""
+    """Write a parquet file, with the classifier's name and hash in its metadata; or a CSV.
+
+    What the labels mean is in that metadata, and in a column of the CSV.
+    """
     private_folder(path.parent)
     if path.suffix == ".parquet":
         about = {MODEL: classifier.card.name, HASH: fingerprint(classifier)}
+        about[MEANINGS] = json.dumps(classifier.card.meanings, ensure_ascii=False)
         write_rows(table, path, metadata=about)
         return
-    flat = table.with_columns(
-        pl.col(name).list.join("; ")
-        for name, kind in table.schema.items()
-        if isinstance(kind, pl.List)
-    )
+    words, several = classifier.card.meanings, classifier.card.multilabel
+    own = pl.col("predicted")
+    meaning = own.list.eval(pl.element().replace(words)) if several else own.replace(words)
+    place = table.columns.index("predicted") + 1
+    flat = table.clone().insert_column(place, table.select(meaning=meaning)["meaning"])
+    if several:
+        flat = flat.with_columns(pl.col("predicted", "meaning").list.join("; "))
     with writing(path), replacing(path) as temporary:
         flat.write_csv(temporary)

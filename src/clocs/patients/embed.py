@@ -36,7 +36,7 @@ from clocs.patients.encode import (
 )
 from clocs.patients.reading import readings_of_store
 from clocs.patients.rows import Level, check_level, frame_rows
-from clocs.recording import UNNAMED_LEAD, FrameSpec, unnamed_lead
+from clocs.recording import UNNAMED_LEAD, FrameSpec, unnamed_lead, with_derived
 from clocs.store.manifest import MANIFEST
 from clocs.store.store import Store, as_store, expect_different_stores
 from clocs.training.checkpoint import Checkpoint, as_checkpoint
@@ -308,8 +308,8 @@ def store_leads(
     if not found:
         trained = "the encoder was trained on" if leads is None else "`leads` are"
         raise SettingError(
-            f"{trained} {', '.join(wanted)}, and {store.path} has none of them; choose from "
-            f"{', '.join(store.leads)} with `leads`"
+            f"{trained} {', '.join(wanted)}, and {store.path} has none of them; "
+            f"{how_to_use(store, known_leads(checkpoint))}"
         )
     if missing:
         warnings.warn(
@@ -321,11 +321,22 @@ def store_leads(
     return wanted
 
 
+def how_to_use(store: Store, known: Sequence[str]) -> str:
+    """What to do with a store without wanted leads, for an encoder that knows only some, if any."""
+    usable = [lead for lead in store.leads if not known or lead in known]
+    if usable:
+        return f"choose from {', '.join(usable)} with `leads`"
+    return (
+        f"it has {', '.join(store.leads)}; if one of them is another name of a lead, say so with "
+        f"`clocs prepare --lead-names {store.leads[0]}=II`"
+    )
+
+
 def _leads_there(checkpoint: Checkpoint, store: Store, wanted: Sequence[str]) -> list[str]:
     """Those of the leads that a store has, by its own names."""
     if checkpoint.encoder.leads:
         return leads_of_those(store, wanted)
-    return [lead for lead in wanted if lead in store.leads]
+    return [lead for lead in wanted if lead in with_derived(store.leads)]
 
 
 def _recordings_of(

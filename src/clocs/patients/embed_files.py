@@ -46,7 +46,7 @@ from clocs.patients.encode import (
 )
 from clocs.patients.reading import Reading, reading_of, readings_of_files
 from clocs.patients.rows import Level, check_level, file_row, rows_of_files
-from clocs.recording import FrameSpec, Recording
+from clocs.recording import FrameSpec, Recording, how_to_choose
 from clocs.store.flat import flat_stretches
 from clocs.training.checkpoint import Checkpoint
 
@@ -415,8 +415,8 @@ def with_leads(
     has = [lead for lead in leads if lead in recording.leads]
     if not has:
         raise SettingError(
-            f"{recording.id} has none of the leads {', '.join(leads)}; choose from "
-            f"{', '.join(recording.leads)} with `leads`"
+            f"{recording.id} has none of the leads {', '.join(leads)}; "
+            f"{how_to_choose(recording.leads)}"
         )
     own = recording.select(has)
     check_signal(own, frame=spec, known_leads=own.leads)

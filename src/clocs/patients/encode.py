@@ -71,7 +71,8 @@ def leads_of(checkpoint: Checkpoint, leads: Sequence[str] | None) -> tuple[str, 
     if unknown:
         raise SettingError(
             f"the encoder sees {', '.join(known)} at once and knows no {', '.join(unknown)}; "
-            "choose from its `leads`"
+            f"choose `leads` from these, or, if {unknown[0]} is another name of one, say so with "
+            f"`lead_names`, such as {unknown[0]}=II (of a store, with `clocs prepare`)"
         )
     return found
 
@@ -84,8 +85,9 @@ def known_leads(checkpoint: Checkpoint) -> tuple[str, ...]:
 def placed(recording: Recording, known: Sequence[str], wanted: Sequence[str]) -> Recording:
     """The recording as an encoder sees it.
 
-    A single lead without a name takes the place of one that has a name; and where an encoder has
-    learned on a lead without a name, the only lead of a recording is read in its place.
+    Limb leads that are wanted and that it lacks are derived from I and II. A single lead without a
+    name takes the place of one that has a name; and where an encoder has learned on a lead without
+    a name, the only lead of a recording is read in its place.
 
     Args:
         recording: With any leads.
@@ -93,7 +95,7 @@ def placed(recording: Recording, known: Sequence[str], wanted: Sequence[str]) ->
         wanted: Those that are read.
     """
     if len(recording.leads) != 1:
-        return recording
+        return recording.with_limb_leads(wanted)
     (own,) = recording.leads
     if own == UNNAMED_LEAD and known and own not in known:
         lead = unnamed_lead()

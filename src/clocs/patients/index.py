@@ -198,7 +198,7 @@ class PatientIndex(IndexContents):
         where: Where | None = None,
         dataset: str | None = None,
     ) -> pl.DataFrame:
-        """The k nearest to a patient: their rows with `cosine` and `euclidean`, nearest first.
+        """The k nearest to a patient: their rows with distances, nearest first; see `table`.
 
         For a patient with several rows (recordings), the query is the mean of their unit vectors.
         """
@@ -209,11 +209,14 @@ class PatientIndex(IndexContents):
         return self.table(hits)
 
     def table(self, hits: Hits, query: int = 0) -> pl.DataFrame:
-        """The rows that one query found, with `cosine` and `euclidean`, nearest first."""
+        """The rows that one query found, nearest first, with the columns of their distances.
+
+        `distance` is the cosine distance, `euclidean` that of the unit vectors.
+        """
         there = hits.rows[query] >= 0
         found = self.rows.select(pl.all().gather(pl.Series(hits.rows[query][there])))
         return found.with_columns(
-            pl.Series("cosine", hits.cosine[query][there]),
+            pl.Series("distance", hits.cosine[query][there]),
             pl.Series("euclidean", hits.euclidean[query][there]),
         )
 

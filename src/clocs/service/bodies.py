@@ -16,7 +16,7 @@ from clocs.errors import ClocsError, SettingError
 from clocs.formats.arrays import Said, recording_from
 from clocs.formats.base import ReadOptions
 from clocs.formats.npy import array_from
-from clocs.recording import Recording
+from clocs.recording import STANDARD_LEADS, Recording
 from clocs.web.shield import TooMuchError
 from clocs.web.upload_reader import UploadReader
 
@@ -207,6 +207,8 @@ class Bodies:
                     f"{name} has {len(array)} leads and {array.shape[-1]} samples; send 1 to 64 "
                     "leads with samples"
                 )
+            if leads is None and len(array) not in (1, len(STANDARD_LEADS)):
+                return SettingError(f"{name} has {len(array)} leads; name them in `leads`")
             assumed = () if unit else ("values without a unit are taken as mV",)
             said = Said(leads=leads, rate=rate, unit=unit or "mV", notices=assumed)
             return self._checked(recording_from(array, said, ReadOptions(), name=name))

@@ -105,7 +105,7 @@ class Neighbour(BaseModel):
                 "age": 71.0,
                 "sex": "female",
                 "split": "train",
-                "cosine": 0.08,
+                "distance": 0.08,
                 "euclidean": 0.4,
             }
         }
@@ -117,7 +117,7 @@ class Neighbour(BaseModel):
     age: float | None
     sex: str | None
     split: str | None
-    cosine: float  # distance, 0 to 2
+    distance: float  # cosine distance, 0 to 2
     euclidean: float  # distance of unit vectors
 
 

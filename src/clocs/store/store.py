@@ -20,7 +20,12 @@ from numpy.typing import NDArray
 from clocs.errors import SettingError, StoreError
 from clocs.files import digest
 from clocs.formats.addresses import Address, place_of
-from clocs.recording import PAPER_LEADS, Recording, canonical_lead
+from clocs.recording import (
+    PAPER_LEADS,
+    Recording,
+    canonical_lead,
+    with_derived,
+)
 from clocs.store.chunks import ChunkReader
 from clocs.store.columns import recording_of
 from clocs.store.fetch import open_copy
@@ -121,13 +126,13 @@ class Store:
     def choose_leads(self, leads: Sequence[str] | None = None) -> tuple[str, ...]:
         """The leads to use: those given, else the paper's four, else all.
 
-        By default, only leads that at least half of the recordings have count, unless there is
-        none.
+        Those given may be limb leads that are derived from I and II. By default, only leads that
+        at least half of the recordings have count, unless there is none.
         """
         every = self.leads
         if leads is not None:
             wanted = tuple(canonical_lead(lead) for lead in leads)
-            missing = [lead for lead in wanted if lead not in every]
+            missing = [lead for lead in wanted if lead not in with_derived(every)]
             if missing or not wanted:
                 raise SettingError(
                     f"{self.path} has no lead {', '.join(missing) or 'without a name'}; "
@@ -141,10 +146,10 @@ class Store:
         return common or every
 
     def rows_with(self, leads: Sequence[str]) -> NDArray[np.int64]:
-        """Rows of the recordings that have all of these leads."""
-        has = pl.all_horizontal(pl.col("leads").list.contains(lead) for lead in leads)
-        mask = self.table.select(has.alias("has"))["has"].to_numpy()
-        return np.flatnonzero(mask)
+        """Rows of the recordings that have all of these leads, recorded or derived."""
+        wanted = set(leads)
+        has = [wanted <= set(with_derived(own)) for own in self.table["leads"]]
+        return np.flatnonzero(has)
 
     def signals(self, start: int, stop: int) -> NDArray[np.int16]:
         """(stop - start,) samples of the flat array; their recordings are checked as a whole."""

@@ -21,13 +21,13 @@ def neighbours_table(rows: pl.DataFrame, title: str) -> Table:
     """Patients or recordings with their distances, as `PatientIndex.table` has them."""
     table = Table(title=escape(title))
     for name in rows.columns:
-        right = name in ("age", "cosine", "euclidean")
+        right = name in ("age", "distance", "euclidean")
         # A truncated ID is of no use: wrap it instead.
         table.add_column(name, justify="right" if right else "left", overflow="fold")
     for row in rows.iter_rows(named=True):
         row["labels"] = ", ".join(row["labels"])
         row["age"] = "" if row["age"] is None else f"{row['age']:g}"
-        row |= {name: f"{row[name]:.4f}" for name in ("cosine", "euclidean")}
+        row |= {name: f"{row[name]:.4f}" for name in ("distance", "euclidean")}
         table.add_row(*(escape(value or "") for value in row.values()))
     return table
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -48,6 +48,14 @@ def summary(rows: pl.DataFrame) -> str:
     words = f"{rows.height - problems - abstained:,} of {rows.height:,} {what} predicted"
     words += f", {abstained:,} abstained from" if abstained else ""
     return f"{words}{f', {problems:,} without a usable signal' if problems else ''}."
+
+
+def in_words(rows: pl.DataFrame, meanings: Mapping[str, str]) -> str:
+    """What the labels that are predicted mean; nothing where they say it themselves."""
+    labels = rows["predicted"].drop_nulls()
+    found = set((labels.explode() if labels.dtype.is_nested() else labels).drop_nulls())
+    told = [f"{one}: {words}." for one, words in meanings.items() if one in found and one != words]
+    return " ".join(told)
 
 
 def _predicted(row: dict[str, Any]) -> str:

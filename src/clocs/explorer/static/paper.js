@@ -8,6 +8,7 @@ export const GAINS = [5, 10, 20], SPEEDS = [25, 50];
 const USUAL = 10; // mm/mV, in which deflections are kept
 const BETWEEN = 4; // mm between two average beats
 const TALLEST = 60; // mm above or below the baseline at which a trace is cut off
+const ROOM = 50; // mm at 10 mm/mV that the tallest complex gets in any case; rarer and taller spikes are cut off
 const NAME = 4.6; // height of a lead's name in mm
 const BESIDE = 1.2; // mm between a strip's left edge and its lead's name
 export const PULSE = 14; // mm left of the traces
@@ -38,8 +39,8 @@ export function stripsOf(leads, layout) {
   return [...strips, { row: 3, from: 0, to: 1, lead: "II" }];
 }
 
-// Deflection of each lead in mm at 10 mm/mV about its median, cached with the signal, and its range without the
-// extreme thousandth of the samples, so that a single spike does not need a whole page.
+// Deflection of each lead in mm at 10 mm/mV about its median, cached with the signal, and its range; beyond 5 mV
+// without the extreme thousandth of the samples, so that a single spike does not need a whole page.
 export function deflections(signal) {
   if (signal.mm) return signal.mm;
   signal.mm = new Map();
@@ -53,7 +54,7 @@ export function deflections(signal) {
     const factor = signal.unit === "mV" ? USUAL : reach > 0 ? 12 / reach : 1;
     signal.perUnit.set(lead, factor);
     signal.mm.set(lead, values.map((v) => (v - middle) * factor));
-    signal.reach.set(lead, [low, high].map((mm) => Math.abs(mm * factor)));
+    signal.reach.set(lead, [[low, at(0)], [high, at(1)]].map(([usual, end]) => Math.max(Math.abs(usual * factor), Math.min(ROOM, Math.abs(end * factor)))));
   }
   return signal.mm;
 }
@@ -110,6 +111,10 @@ export function drawPaper(pen, { signal, over = null, paints = ["trace"], explan
   const layers = [signal, over].filter(Boolean);
   for (const place of places) {
     pen.lineWidth = Math.max(0.9, Math.min(1.4, 1.1 * scale));
+    pen.save();
+    pen.beginPath();
+    pen.rect(0, place.top, width, place.bottom - place.top);
+    pen.clip(); // no complex reaches into another row
     layers.forEach((one, i) => {
       const values = deflections(one).get(place.lead);
       if (!values) return;
@@ -117,6 +122,7 @@ export function drawPaper(pen, { signal, over = null, paints = ["trace"], explan
       if (one.spread) spread(pen, values, one, place);
       trace(pen, values, one, place);
     });
+    pen.restore();
     pen.strokeStyle = pen.fillStyle = colour("trace");
     if (place.first && signal.unit === "mV") pulse(pen, place.x - 11 * mm, place.base, { mm, speed: page.speed, gain });
     if (!place.first && !signal.spread) {

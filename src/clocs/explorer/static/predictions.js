@@ -33,20 +33,22 @@ export class SavedPredictions {
 
   #classifier(one, labels) {
     const shown = one.classes.filter((c) => c.predicted || c.probability >= 0.01 || labels.includes(c.label)).slice(0, 8);
+    const words = shown.filter((c) => c.name !== c.label).map((c) => `${c.label}: ${c.name}.`).join(" ");
     return make("div", {},
       make("div", { class: "section-head" }, make("h3", {}, `Predicted probability, ${one.name}`)),
       one.problem && make("p", { class: "notice" }, sentence(one.problem)),
       one.notice && make("p", { class: "notice seen" }, one.notice),
       one.abstained && make("p", { class: "notice" }, `No prediction: ${one.abstained}.`),
       make("div", { class: "bars saved" }, ...shown.flatMap((c) => this.#label(one, c))),
-      one.classes.length ? make("p", { class: "fine" }, `${one.multilabel ? "A line marks the probability from which on a label is predicted. " : ""}Click a label to see which part of the ECG speaks for it. Not a diagnosis.`) : "");
+      one.classes.length ? make("p", { class: "fine" }, `${one.multilabel ? "A line marks the probability from which on a label is predicted. " : ""}Click a label to see which part of the ECG speaks for it. Not a diagnosis.`) : "",
+      words && make("p", { class: "fine meanings" }, words));
   }
 
-  #label(one, { label, probability, threshold, predicted }) {
+  #label(one, { label, name, probability, threshold, predicted }) {
     const asked = { model: one.model, label }, fill = make("i"), mark = make("b");
     fill.style.width = `${100 * probability}%`;
     mark.style.left = `${100 * (threshold ?? 0)}%`;
-    const button = make("button", { type: "button", "aria-pressed": "false", "data-label": label, title: `Show which part of the ECG speaks for ${label}`, onclick: () => this.#toggle(asked) }, this.chip(label));
+    const button = make("button", { type: "button", "aria-pressed": "false", "data-label": label, title: `${name === label ? "" : `${name}. `}Show which part of the ECG speaks for ${label}`, onclick: () => this.#toggle(asked) }, this.chip(label));
     this.rows.push({ ...asked, button });
     const percent = probability > 0 && probability < 0.01 ? "< 1 %" : `${Math.round(100 * probability)} %`;
     return [button, make("span", { class: "track" }, fill, threshold !== null && one.multilabel && mark),
