@@ -45,6 +45,7 @@ LARGEST_MV = 500.0  # electrode offsets and lost leads included
 
 # In `Recording.extra`: what the reader assumed or left out.
 NOTES = ("notice", "leads", "units", "leads without values")
+DERIVED = "leads derived"  # there, too: names, separated by commas
 
 _LONGEST_LEAD = 64  # characters; longer ones are no spelling of a lead
 MOST_GAPS = 100_000  # of one recording
@@ -203,6 +204,8 @@ class Recording:
         for gap in gaps:
             if gap.lead not in self.leads:
                 digital[wanted.index(gap.lead), gap.start : gap.stop] = 0
+        earlier = self.extra.get(DERIVED, "").split(", ")
+        derived = [lead for lead in wanted if lead in earlier or lead not in self.leads]
         return replace(
             self,
             leads=tuple(wanted),
@@ -210,6 +213,7 @@ class Recording:
             gain=gain,
             baseline=baseline.astype(np.int32, copy=False),
             gaps=tuple(gaps),
+            extra=self.extra | ({DERIVED: ", ".join(derived)} if derived else {}),
         )
 
     def with_limb_leads(self, wanted: Iterable[str] = tuple(LIMB_LEADS)) -> Recording:

@@ -46,7 +46,7 @@ from clocs.patients.encode import (
 )
 from clocs.patients.reading import Reading, reading_of, readings_of_files
 from clocs.patients.rows import Level, check_level, file_row, rows_of_files
-from clocs.recording import FrameSpec, Recording, how_to_choose
+from clocs.recording import DERIVED, FrameSpec, Recording, how_to_choose, leads_touched
 from clocs.store.flat import flat_stretches
 from clocs.training.checkpoint import Checkpoint
 
@@ -434,8 +434,12 @@ def present_in(recording: Recording, spec: FrameSpec) -> NDArray[np.bool_]:
     """(frames, leads) whether a frame has a signal in a lead: neither flat nor with a gap."""
     start = cut([recording.samples], [recording.rate], spec).start
     present = np.ones((len(start), len(recording.leads)), np.bool_)
+    derived = recording.extra.get(DERIVED, "").split(", ")
+    recorded = [lead for lead in recording.leads if lead not in derived]
     for stretches, without in ((recording.gaps, touched), (flat_stretches(recording), within)):
         for one in stretches:
             lost = without(start, recording.rate, spec, one)
-            present[:, recording.leads.index(one.lead)] &= ~lost
+            for lead in leads_touched(one.lead, recorded):
+                if lead in recording.leads:
+                    present[:, recording.leads.index(lead)] &= ~lost
     return present

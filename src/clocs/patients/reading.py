@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from clocs.recording import NOTES, UNNAMED_LEAD, Recording, notes_of
+from clocs.recording import DERIVED, NOTES, UNNAMED_LEAD, Recording, notes_of
 
 if TYPE_CHECKING:
     from clocs.frames.make import FramePlan
@@ -26,7 +26,6 @@ READ_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "notes": _NAMES,  # what was assumed or left out, one sentence each
 }
 READ_COLUMNS = tuple(READ_SCHEMA)
-DERIVED = "leads derived"  # in `Recording.extra`: names, separated by commas
 
 
 @dataclass(frozen=True, slots=True)
