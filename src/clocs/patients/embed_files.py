@@ -62,8 +62,8 @@ def read_files(
 
     def recordings() -> Iterator[RecordingOrError]:
         for result, owner in zip(read_several(found, options), owners, strict=True):
-            if isinstance(result, Recording) and owner is not None:
-                yield replace(result, patient=owner)
+            if isinstance(result, Recording):  # what a header says may be a name
+                yield replace(result, patient=owner or result.id)
             else:
                 yield result
 
