@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -107,7 +107,7 @@ class Folder:
                 "none of which is of a known format"
             )
         entries = [unit.entry for unit in files.units]
-        of_paths = [self._patient(unit, unit.entry.path, "", str) for unit in files.units]
+        of_paths = [self._patient(unit, unit.entry.path, "") for unit in files.units]
         labelled = tables.match(entries, of_paths, self._rule)
         notices = [*files.notices, *labelled.notices]
         notices += without_row(entries, labelled, tables)
@@ -117,8 +117,9 @@ class Folder:
         nameless: list[str] = []
         for number, unit in enumerate(files.units):
             whole, row = unit.entry, labelled.info.get(number, {})
-            in_table = row.get("patient", "")
-            patient = self._patient(unit, whole.path, in_table, self._header_patient)
+            patient = self._patient(unit, whole.path, row.get("patient", ""))
+            if patient and not row.get("patient"):
+                patient = self._header_patient(patient)
             named = {"patient": patient} if patient else {}
             entry = Entry(whole.id, "", whole.path, {**whole.info, **row, **named})
             if not patient and self._rule.required and not self._rule.from_header:
@@ -143,16 +144,14 @@ class Folder:
             and any("patient" not in entry.info for entry in made.entries),
         )
 
-    def _patient(
-        self, unit: Unit, path: str, in_table: str, in_header: Callable[[str], str]
-    ) -> str:
+    def _patient(self, unit: Unit, path: str, in_table: str) -> str:
         """The patient, as far as is known before reading; '' otherwise."""
         rule = self._rule
         if rule.from_path is not None:
             return rule.from_path(path)
         known = "" if self.options.patient == "header" else in_table
         if not known and rule.from_header and unit.patient and is_somebody(unit.patient):
-            known = in_header(unit.patient)
+            known = unit.patient
         return known
 
     @property
@@ -161,6 +160,7 @@ class Folder:
         return self.options.patient is None
 
     def _header_patient(self, said: str) -> str:
+        """The ID of a patient whom the header alone names."""
         return self.pseudonyms(said) if self.is_pseudonymous else said
 
     def _nameless(self, paths: Sequence[str], total: int) -> Sequence[str]:

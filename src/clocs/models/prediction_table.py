@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from clocs.errors import SettingError
-from clocs.files import private_folder, replacing, writing
+from clocs.files import csv_cell, private_folder, replacing, writing
 from clocs.models.classifier import Classifier
 from clocs.models.reference import distance
 from clocs.models.row_means import Means
@@ -182,6 +182,6 @@ def write_table(table: pl.DataFrame, path: Path, classifier: Classifier) -> None
         pl.col(name).list.join("; ")
         for name, kind in table.schema.items()
         if isinstance(kind, pl.List)
-    )
+    ).with_columns(pl.col(pl.String).map_elements(csv_cell, pl.String))
     with writing(path), replacing(path) as temporary:
         flat.write_csv(temporary)
