@@ -213,12 +213,21 @@ def read_several(
     """
     items = list(found)
     taken: set[str] = set()
-    for name, result in _read_all(_Read(items, options or ReadOptions())):
+    read = _read_all(_Read(items, options or ReadOptions()))
+    names = without_folders([one.name if isinstance(one, Found) else one[0] for one in items])
+    for own, (name, result) in zip(names, read, strict=True):
         if not isinstance(result, Recording):
             yield name, result
             continue
-        yield replace(result, id=name, patient=name) if result.id in taken else result
+        yield replace(result, id=own, patient=own) if result.id in taken else result
         taken.add(result.id)
+
+
+def without_folders(names: Sequence[str]) -> list[str]:
+    """Names of files without the folders that whole paths share: those are of this machine."""
+    whole = [os.path.dirname(name) for name in names if os.path.isabs(name)]  # noqa: PTH117, PTH120
+    shared = os.path.commonpath(whole).rstrip("/") + "/" if whole else "/"
+    return [name.removeprefix(shared) for name in names]
 
 
 @dataclass(frozen=True)
