@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from clocs.errors import SettingError
-from clocs.formats.read import options_of, without_folders
+from clocs.formats.read import options_of
 from clocs.frames.patient_split import split_patients
 from clocs.frames.positions import frame_count
 from clocs.frames.splits import PARTS
@@ -194,11 +194,10 @@ def _of_files(
         known,
         lambda done: progress(done, len(names)),
     )
-    listed_as = without_folders(names)
     for number, (name, one) in enumerate(zip(names, made, strict=True)):
-        item = Item(dataset=None, file=listed_as[number], frames=0, **about[number])
+        item = Item(dataset=None, file=name, frames=0, **about[number])
         if isinstance(one, tuple):
-            yield replace(item, problem=one[1].replace(name, listed_as[number]))
+            yield replace(item, problem=one[1])
         else:
             frames = len(one.present)
             yield replace(item, frames=frames, windows=one.windows, frame_of=one.frames(known))

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from clocs.datasets.checks import check_signal
 from clocs.errors import ClocsError, ClocsWarning, SettingError, UnusableError
 from clocs.formats.base import ReadOptions
-from clocs.formats.read import Found, find_recordings, known_suffixes, read_several
+from clocs.formats.read import Found, find_recordings, known_suffixes, read_several, without_folders
 from clocs.frames.positions import cut, frame_count
 from clocs.frames.present import bridged, touched
 from clocs.frames.resample import LONG, TOGETHER, cut_windows
@@ -59,15 +59,16 @@ def read_files(
     """
     found = find_recordings(paths, options)
     owners = _owners(found, patients)
+    names = without_folders([one.name if isinstance(one, Found) else one[0] for one in found])
 
     def recordings() -> Iterator[RecordingOrError]:
-        for result, owner in zip(read_several(found, options), owners, strict=True):
+        read = read_several(found, options)
+        for name, result, owner in zip(names, read, owners, strict=True):
             if isinstance(result, Recording):  # what a header says may be a name
                 yield replace(result, patient=owner or result.id)
             else:
-                yield result
+                yield name, ClocsError(str(result[1]).replace(result[0], name))
 
-    names = [one.name if isinstance(one, Found) else one[0] for one in found]
     return names, recordings()
 
 
