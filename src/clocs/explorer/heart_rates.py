@@ -144,10 +144,10 @@ class HeartRates:
             self._fail("the process that measures them has ended")
 
     def _take(self, name: str, message: dict[str, Any]) -> None:
-        if "error" in message:  # the sentence may name a recording and the store's folder
-            _LOG.error("heart rates of %s cannot be measured", name)
-            self._fail(f"those of {name} cannot be measured; `clocs info --verify` says why")
-        elif "unreadable" in message:  # the sentence names the recording
+        if kind := message.get("error"):
+            _LOG.error("heart rates of %s cannot be measured (%s)", name, kind)
+            self._fail(f"those of {name} cannot be measured; see the terminal")
+        elif "unreadable" in message:
             _LOG.warning("a heart rate of %s cannot be measured", name)
         elif message["kept"]:
             known = self._read(name)
