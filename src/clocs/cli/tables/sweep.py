@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rich.table import Table
-from rich.text import Text
 
 from clocs.cli.tables import columns
 
@@ -29,7 +28,7 @@ def sweep_table(found: Sweep) -> Table:
         table.add_row(
             trial.name,
             *map(in_words, trial.values.values()),
-            Text(score, "" if number else "bold"),
+            f"[bold]{score}[/bold]" if number == 0 else score,
             "–" if trial.ci95 is None else "{:.3f}…{:.3f}".format(*trial.ci95),
             "–" if trial.seconds is None else f"{trial.seconds:,.0f}",
         )

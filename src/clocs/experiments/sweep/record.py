@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -10,7 +12,7 @@ from typing import Any, Literal
 
 from clocs.errors import CheckpointError
 from clocs.experiments.sweep.space import Point, Varied
-from clocs.files import csv_text, leftovers, write_atomic
+from clocs.files import leftovers, write_atomic
 from clocs.locks import LOCK
 from clocs.sealed import own_hash
 
@@ -108,18 +110,21 @@ def write(folder: Path, definition: Mapping[str, Any], trials: Sequence[Trial]) 
 
 def write_table(folder: Path, trials: Sequence[Trial]) -> None:
     """Write `sweep.csv`, one row per trial in the order given."""
+    text = io.StringIO()
     names = list(trials[0].values) if trials else []
-    columns = ["trial", *names, "state", "score", "low", "high", "per_seed", "seconds"]
-    rows = [
-        [
-            one.name,
-            *(in_words(value) for value in one.values.values()),
-            *(one.state, one.score, *(one.ci95 or (None, None))),
-            *(" ".join(map(str, one.per_seed)), one.seconds),
-        ]
-        for one in trials
-    ]
-    write_atomic(folder / TABLE, csv_text(columns, rows).encode())
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(["trial", *names, "state", "score", "low", "high", "per_seed", "seconds"])
+    for one in trials:
+        low, high = one.ci95 or (None, None)
+        rows.writerow(
+            [
+                one.name,
+                *(in_words(value) for value in one.values.values()),
+                *(one.state, one.score, low, high),
+                *(" ".join(map(str, one.per_seed)), one.seconds),
+            ]
+        )
+    write_atomic(folder / TABLE, text.getvalue().encode())
 
 
 def _read(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
