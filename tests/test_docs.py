@@ -100,6 +100,21 @@ def test_source_files_named_in_the_design_exist() -> None:
     assert not {n for n in named if not any((folder / n).exists() for folder in folders)}
 
 
+def test_every_promise_of_reliability_names_tests_that_exist() -> None:
+    page = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", page)
+    missing = [
+        f"{file}::{test}"
+        for file, test in named
+        if f"def {test}(" not in (ROOT / file).read_text(encoding="utf-8")
+    ]
+    assert len(named) > 50 and not missing
+    rows = re.findall(r"^\|(?! ---).*\|$", page, re.MULTILINE)
+    promises = [row for row in rows if not row.endswith("| held by |")]
+    assert not [row for row in promises if "::test_" not in row]
+    assert not re.findall(r"`tests/[\w/]+(?:\.py)?`", page.replace("tests/fuzz/targets.py", ""))
+
+
 def test_names_in_python_examples_exist() -> None:
     checked = 0
     for page in PAGES:

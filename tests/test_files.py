@@ -14,7 +14,7 @@ import pytest
 from safetensors import SafetensorError
 
 from clocs.errors import ClocsError, FileError
-from clocs.files import leftovers, replacing, write_atomic, writing
+from clocs.files import csv_cell, csv_text, csv_value, leftovers, replacing, write_atomic, writing
 
 
 def test_two_writers_of_one_file_share_no_unfinished_file(tmp_path: Path) -> None:
@@ -86,3 +86,31 @@ def test_a_folder_that_is_missing_is_reported_under_the_name_of_the_file(tmp_pat
     with pytest.raises(FileError) as caught:
         write_atomic(tmp_path / "nowhere" / "a.json", b"")
     assert f"{os.sep}a.json cannot be written: it does not exist" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["=cmd|'/C calc'!A0", "+1+2", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "'=1", "-", "-x"],
+)
+def test_no_spreadsheet_runs_a_cell_and_the_cell_is_read_back(text: str) -> None:
+    assert csv_cell(text) == f"'{text}"
+    assert csv_value(f"'{text}") == text
+
+
+@pytest.mark.parametrize("text", ["-0.5", "+1e-3", "-5", ".5", "'tis", "AF", "x=1", ""])
+def test_numbers_and_plain_words_stay_as_they_are_in_csv(text: str) -> None:
+    assert csv_cell(text) == csv_value(text) == text
+
+
+def test_csv_has_numbers_lists_and_nothing() -> None:
+    made = csv_text(("a", "=b"), [[-0.5, ["=x", "y"]], [None, "1,2"]])
+    assert made == "a,'=b\n-0.5,'=x;y\n,\"1,2\"\n"
+
+
+def test_every_csv_file_is_written_through_one_function() -> None:
+    source = Path(__file__).resolve().parent.parent / "src"
+    texts = {path.name: path.read_text("utf-8") for path in source.rglob("*.py")}
+    words = ("csv.writer(", "DictWriter", ".write_csv(")
+    writers = {name for name, text in texts.items() if any(word in text for word in words)}
+    assert writers == {"files.py", "prediction_table.py"}
+    assert "csv_cell" in texts["prediction_table.py"]

@@ -12,8 +12,8 @@ import pytest
 
 import clocs
 from clocs import Checkpoint, Frames, Store
+from clocs.datasets.pseudonyms import key_of
 from clocs.evaluation.groups import score_groups
-from clocs.explorer.pseudonyms import key_of
 from clocs.files import PUBLIC, private_cache, write_atomic
 from clocs.patients.index_folder import INDEXED
 from clocs.pretraining.plan import Plan

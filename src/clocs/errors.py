@@ -6,18 +6,36 @@ line prints it without a traceback.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Self
 
+# Control characters but the line break, separators of lines, marks that reverse text.
+STEERING = re.compile("(?!\n)[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
-def printable(text: str) -> str:
-    r"""Text that can be printed and stored: file names' bytes that are no UTF-8 become `\xe9`."""
-    if text.isascii():
+
+def printable(text: str, *, lines: bool = False) -> str:
+    r"""Text that does nothing but show when printed, whoever wrote it.
+
+    Control characters become `\x1b`, bytes of file names that are no UTF-8 `\xe9`.
+
+    Args:
+        text: Anything, such as a file's name or a label.
+        lines: Whether line breaks are meant.
+    """
+    if text.isprintable():
         return text
     try:
-        return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+        text = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     except UnicodeEncodeError:  # a lone surrogate that stands for no byte
-        return text.encode("utf-8", "backslashreplace").decode("utf-8")
+        text = text.encode("utf-8", "backslashreplace").decode("utf-8")
+    text = STEERING.sub(_escaped, text)
+    return text if lines else text.replace("\n", "\\n")
+
+
+def _escaped(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
 
 
 def first_of(names: Sequence[str], most: int) -> str:
@@ -40,6 +58,9 @@ class ClocsError(Exception):
 
 class ClocsWarning(UserWarning):
     """Something worth knowing that stopped nothing."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(printable(arg) if isinstance(arg, str) else arg for arg in args))
 
 
 class SourceError(ClocsError):

@@ -1,14 +1,16 @@
-"""Atomic writes, file errors in words, the cache folder, and hashes."""
+"""Atomic writes, file errors in words, CSV, the cache folder, and hashes."""
 
 from __future__ import annotations
 
+import csv
 import errno
 import hashlib
+import io
 import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
@@ -23,6 +25,8 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 _INT16 = np.dtype("<i2")
 _PARTIAL = ".partial"  # how the name of an unfinished file ends
+_FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 
 PRIVATE, PUBLIC = 0o600, 0o666  # permissions of new files, less the umask
 # how the names of all files in a cache folder begin
@@ -133,6 +137,32 @@ def replacing(path: Path, *, keep: Path | None = None, mode: int = PRIVATE) -> I
         if handle is not None:
             os.close(handle)
     sync_folder(path.parent)
+
+
+def csv_text(columns: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
+    """CSV of cells as `csv_cell` gives them."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows([csv_cell(one) for one in row] for row in (columns, *rows))
+    return text.getvalue()
+
+
+def csv_cell(value: object) -> object:
+    """A cell of a CSV file: all that clocs writes go through here.
+
+    Text that a spreadsheet would run as a formula, and that is no number, gets an apostrophe in
+    front; lists are joined by semicolons.
+    """
+    if isinstance(value, list | tuple):
+        value = ";".join(map(str, value))
+    if isinstance(value, str) and _FORMULA.match(value) and not _NUMBER.fullmatch(value):
+        return f"'{value}"
+    return "" if value is None else value
+
+
+def csv_value(text: str) -> str:
+    """What a cell stood for."""
+    return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
 
 
 def leftovers(path: Path) -> list[Path]:

@@ -144,6 +144,7 @@ class Recording:
         gaps: Stretches of single leads that the file has no values for; `digital` is the lead's
             baseline there.
         fold: The part of an official split, such as '1' to '10' or 'test', or None.
+        named: The patient as the file has it, where `patient` is a pseudonym; never in a store.
     """
 
     id: str
@@ -162,6 +163,7 @@ class Recording:
     extra: dict[str, str] = field(default_factory=dict)
     gaps: tuple[Gap, ...] = ()
     fold: str | None = None
+    named: str | None = None
 
     @property
     def signal(self) -> NDArray[np.float64]:

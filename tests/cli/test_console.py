@@ -3,16 +3,22 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from rich.text import Text
 
 from clocs.cli.console import PlainConsole, plain, print_json
+from clocs.cli.progress import bar
 from clocs.cli.tables import facts_table
+from clocs.errors import STEERING
 from clocs.store.store import Store
 from command_line import clocs
+from own_files import record
 
 ASCII = {"LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
@@ -53,6 +59,52 @@ def test_a_table_in_ascii_is_still_aligned() -> None:
     lines = written(file).decode().splitlines()
     assert lines[0].strip() == "A -> B"
     assert len({len(line) for line in lines[1:]}) == 1
+
+
+EVIL = "\x1b]2owned\x1b[2J\x9b31m\u202e[/red][bold]:smile:"
+
+
+def test_text_of_strangers_only_shows_in_every_kind_of_output() -> None:
+    file = stream("utf-8")
+    console = PlainConsole(file=file, width=300, force_terminal=True)
+    table = facts_table(EVIL, [(EVIL, EVIL), ("styled", Text(EVIL, "bold"))])
+    for shown in (EVIL, Text(EVIL), table):
+        console.print(shown)
+    with bar(console, EVIL, "recordings") as tick:
+        tick(1, 2)
+    printed = written(file).decode()
+    ours = re.sub(r"\x1b\[[0-9;?]*[mhlAK]", "", printed)  # colours and the bar's own movements
+    assert not STEERING.search(ours.replace("\r", "")), ours
+    shown_as = r"\x1b]2owned\x1b[2J\x9b31m\u202e[/red][bold]:smile:"
+    assert ours.count(shown_as) >= 6
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names have fewer characters elsewhere")
+def test_names_and_labels_of_strangers_never_steer_the_terminal(tmp_path: Path) -> None:
+    folder = tmp_path / "archive"
+    record(folder, "good")
+    bad = folder / f"{EVIL.replace('/', '')}\n.edf"
+    bad.write_bytes(b"0       ")
+    shutil.copy(folder / "good.hea", bad.with_suffix(".hea"))
+    (folder / os.fsdecode(b"caf\xe9.edf")).write_bytes(b"0       ")
+    (folder / "t.csv").write_text(f"id,label\ngood,{EVIL}\n")
+    source = ("prepare", "folder", folder, "--labels", "t.csv")
+    for arguments, code in (
+        ((*source, "--dry-run"), 0),
+        ((*source, "--dry-run", "--json"), 0),
+        ((*source, "--out", tmp_path / "s"), 0),
+        (("info", tmp_path / "s", "--verbose"), 0),
+        (("info", tmp_path / "s", "--json"), 0),
+        (("info", bad), 1),
+        (("info", bad, bad), 2),
+        (("info", f"--{EVIL}"), 2),
+        (("embed", "cmsc-chapman", bad, "--out", tmp_path / "e.parquet"), 1),
+    ):
+        done = clocs(*arguments, code=code)
+        said = done.stdout + done.stderr
+        assert not STEERING.search(said), (arguments, said)
+        assert "Traceback" not in said
+    assert json.loads(clocs("info", tmp_path / "s", "--json").stdout)["labels"] == {EVIL: 1}
 
 
 def test_json_in_ascii_means_the_same() -> None:

@@ -126,8 +126,8 @@ def test_a_damaged_file_is_measured_again_and_two_explorers_do_not_measure_at_on
         measure_rates(small_store, folder)
 
 
-def test_what_cannot_be_measured_is_said(
-    session: Session, small_store: Store, tmp_path: Path
+def test_what_cannot_be_measured_is_said_and_logged_without_folders(
+    session: Session, small_store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     stores = {small_store.manifest.dataset: small_store}
     (tmp_path / "file").write_text("no folder", encoding="utf-8")
@@ -135,6 +135,8 @@ def test_what_cannot_be_measured_is_said(
     rates.start()
     rates.wait()
     assert rates.now()[1].state == "failed" and "terminal" in rates.now()[1].description
+    assert "heart rates of synthetic cannot be measured (" in caplog.text
+    assert str(tmp_path) not in caplog.text and str(small_store.path) not in caplog.text
 
 
 @pytest.mark.parametrize("size", [(1280, 800), (390, 844)])

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
+from clocs.datasets.pseudonyms import key_of
 from clocs.errors import FileError
 from clocs.explorer.open import open_session
-from clocs.explorer.pseudonyms import key_of, pseudonyms
+from clocs.explorer.pseudonyms import pseudonyms
 from clocs.explorer.reference_distances import distances_of_halves
 from clocs.explorer.server import make_api
 from clocs.explorer.session import Session

@@ -58,6 +58,14 @@ def test_a_column_of_times_gives_the_rate() -> None:
     assert recording.leads == STANDARD_LEADS
 
 
+def test_recordings_told_apart_by_patients_are_numbered_not_named_after_them() -> None:
+    tables = [WIDE.with_columns(patient=pl.lit(name)) for name in ("Doe, Jane", "Roe, Rick")]
+    source = saved(pl.concat(tables))
+    assert [part.name for part in parts(source)] == ["0", "1"]
+    second = read(source, part="1")
+    assert (second.id, second.patient) == ("x_1", "Roe, Rick")
+
+
 def test_a_column_of_ids_divides_a_wide_table() -> None:
     tables = [WIDE.with_columns(ecg_id=pl.lit(i), patient=pl.lit(f"p{i}")) for i in (7, 9)]
     tables[1] = tables[1].with_columns(pl.col(lead) * 2 for lead in STANDARD_LEADS)

@@ -100,7 +100,7 @@ def test_equal_names_in_two_folders_stay_two_recordings(tmp_path: Path) -> None:
     write_record(tmp_path / "a", "x")
     write_record(tmp_path / "b", "x")
     found = ids(read(tmp_path / "a", tmp_path / "b"))
-    assert found == ["x", f"{tmp_path}/b/x.hea"]
+    assert found == ["x", "b/x.hea"]  # not where they lie on this machine
 
 
 def test_a_csv_is_read_at_the_rate_given(folder: Path) -> None:

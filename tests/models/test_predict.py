@@ -102,6 +102,21 @@ def test_members_are_encoded_as_one_fleet_like_each_alone(
         np.testing.assert_allclose(own, next(encoded(member, [windows], 2500)), atol=1e-5)
 
 
+def test_a_csv_of_predictions_holds_no_formula_and_parquet_the_exact_name(
+    classifier: Classifier, small_store: Store, tmp_path: Path
+) -> None:
+    (file,) = written(tmp_path, small_store, range(1))
+    file.rename(tmp_path / "=cmd|' C calc'!A0.csv")
+    rate = small_store.recording(0).rate
+    for name in ("made.csv", "made.parquet"):
+        out = tmp_path / "out" / name
+        clocs.predict(classifier, tmp_path / "=cmd|' C calc'!A0.csv", rate=rate, unit="mV", out=out)
+    (row,) = pl.read_csv(tmp_path / "out" / "made.csv").to_dicts()
+    assert row["recording"] == row["patient"] == "'=cmd|' C calc'!A0"
+    (row,) = pl.read_parquet(tmp_path / "out" / "made.parquet").to_dicts()
+    assert row["recording"] == "=cmd|' C calc'!A0"
+
+
 def test_files_are_predicted_like_the_store_and_unusable_ones_are_rows_with_the_reason(
     classifier: Classifier, small_store: Store, tmp_path: Path
 ) -> None:

@@ -29,6 +29,12 @@ def test_tables_and_lists_name_the_same_patients(text: str, tmp_path: Path) -> N
     assert read_cohort(file).ids == {"a:1", "a:2"}
 
 
+def test_ids_that_look_like_formulas_are_read_back(tmp_path: Path) -> None:
+    file = tmp_path / "some.csv"
+    file.write_text(cohort_text([("=a", "-x"), ("=a", "-5")]))
+    assert "'-x" in file.read_text() and read_cohort(file).ids == {"=a:-x", "=a:-5"}
+
+
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [

@@ -6,10 +6,14 @@ import codecs
 import json
 import sys
 import unicodedata
+from collections.abc import Iterator
 from typing import Any, TextIO
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.text import Text
+
+from clocs.errors import STEERING, printable
 
 _PLAIN = str.maketrans(
     {"…": "...", "×": "x", "±": "+/-", "–": "-", "−": "-", "→": "->", "τ": "tau", "²": "^2"}
@@ -17,18 +21,33 @@ _PLAIN = str.maketrans(
 
 
 class PlainConsole(Console):
-    """A console that replaces characters which its encoding lacks, before tables are laid out."""
+    """A console on which text is text, whoever wrote it: all that clocs prints goes through it.
+
+    Characters that would steer the terminal, or that its encoding lacks, are replaced before tables
+    are laid out, and square brackets are no markup. Only clocs itself styles text (`rich.text`).
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, emoji=False, highlight=False, soft_wrap=True, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str(plain(text, self.encoding), **options)
 
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterator[Segment]:
+        for one in super().render(renderable, options):
+            shown = one.text if one.control else plain(one.text, self.encoding)
+            yield one if shown is one.text else one._replace(text=shown)
 
-out = PlainConsole(highlight=False, soft_wrap=True)
-err = PlainConsole(stderr=True, highlight=False, soft_wrap=True)
+
+out = PlainConsole()
+err = PlainConsole(stderr=True)
 
 
 def plain(text: str, encoding: str) -> str:
-    """The text with every character that the encoding lacks replaced by a readable one."""
+    """The text as a terminal with this encoding can show it, and nothing but show it."""
+    text = printable(text, lines=True)
     try:
         text.encode(encoding)
     except UnicodeEncodeError:
@@ -64,6 +83,8 @@ def print_json(value: Any, stream: TextIO | None = None) -> None:
     """JSON alone to standard output, with escapes where the encoding needs them."""
     stream = stream or sys.stdout
     text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
+    if not text.replace("\n", "").isprintable():
+        text = STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
     try:
         text.encode(stream.encoding or "utf-8")
     except UnicodeEncodeError:

@@ -86,8 +86,8 @@ def explore(
 
     def opened(url: str, session: Session) -> None:
         stages.close()
-        for name, sentence in session.embeddings.problems:
-            err.print(f"{name}: {sentence}", markup=False)
+        for note in session.notes():
+            err.print(note)
         if as_json:  # flushed, because the reader is waiting for this line
             facts = {"url": url, "patients": len(session.embeddings), "datasets": session.datasets}
             sys.stdout.write(json.dumps(facts) + "\n")

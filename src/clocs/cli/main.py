@@ -34,6 +34,7 @@ from clocs.cli import (
 )
 from clocs.cli.console import accept_all_characters, err, out
 from clocs.cli.messages import in_one_sentence, running_command, show_warning
+from clocs.errors import printable
 
 # What the help lists together, in the order in which one does it.
 PANELS = {
@@ -58,6 +59,13 @@ class _InPanels(typer.core.TyperGroup):
         if command is not None:
             vars(command)["rich_help_panel"] = _PANEL.get(cmd_name)
         return command
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:  # what was typed may be the name of a stranger's file
+            error.message = printable(error.message)
+            raise
 
 
 app = typer.Typer(

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from typing import TextIO
 
 import click
-from rich.markup import escape
+from rich.text import Text
 
 from clocs.cli.console import err
-from clocs.errors import ClocsError, ClocsWarning
+from clocs.errors import ClocsError, ClocsWarning, printable
 from clocs.files import file_error
 
 INTERRUPTED = 130
@@ -145,4 +145,4 @@ def print_problems(problems: Iterable[tuple[str, str]]) -> None:
 
 
 def _say(colour: str, words: str) -> None:
-    err.print(f"[{colour}]clocs:[/{colour}] {escape(words)}")
+    err.print(Text.assemble(("clocs:", colour), " ", printable(words)))

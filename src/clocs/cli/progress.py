@@ -23,9 +23,16 @@ def bar(console: Console, title: str, unit: str) -> Iterator[Callable[[int, int]
     if not console.is_terminal:
         yield lambda done, total: None
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
-    parts = ("{task.description}", BarColumn(None), MofNCompleteColumn(), unit)
+    titled = TextColumn("{task.description}", markup=False)
+    parts = (titled, BarColumn(None), MofNCompleteColumn(), unit)
     with Progress(*parts, TimeRemainingColumn(), console=console, expand=True) as progress:
         task = progress.add_task(title, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
@@ -52,10 +59,11 @@ class TrainingBar:
 @contextmanager
 def training(console: Console, title: str, epochs: int) -> Iterator[TrainingBar]:
     """A progress bar over epochs; nothing where the output is not a terminal."""
-    from rich.progress import BarColumn, Progress, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     words = "epoch {task.completed:.0f}/{task.total:.0f} {task.fields[words]}"
-    columns = ("{task.description}", BarColumn(None), words, TimeRemainingColumn())
+    titled = TextColumn("{task.description}", markup=False)
+    columns = (titled, BarColumn(None), words, TimeRemainingColumn())
     shown = console.is_terminal
     with Progress(*columns, console=console, expand=True, disable=not shown) as progress:
         yield TrainingBar(progress, progress.add_task(title, total=epochs, words=""))

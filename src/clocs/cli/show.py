@@ -71,7 +71,7 @@ def perturbations(
         spec,
         chains=perturb or APPENDIX_B,
         amplitude=chosen.unit,
-        title=f"Recording {chosen.id}, lead {name}",
+        title=f"A recording, lead {name}",
         seed=seed,
     )
     _finish(figure, out, as_json, style, recording=chosen.id, lead=name, seed=seed)

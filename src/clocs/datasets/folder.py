@@ -26,6 +26,7 @@ from clocs.datasets.folder_stretches import (
     stretch_of,
 )
 from clocs.datasets.folder_tables import FolderTables, unread_tables, without_row
+from clocs.datasets.pseudonyms import Pseudonyms
 from clocs.errors import SettingError, SourceError, UnusableError
 from clocs.formats.base import ReadOptions
 from clocs.formats.read import FORMATS, options_of
@@ -37,7 +38,10 @@ from clocs.registry import chosen_options
 if TYPE_CHECKING:
     import polars as pl
 
-_VERSION = "1"  # raise it whenever the same options give other recordings
+_VERSION = "2"  # raise it whenever the same options give other recordings
+# What headers say about signals and machines. Everything else is text that persons have written.
+_TECHNICAL = {"notice", "units", "leads", "leads without values", "filters", "transducer"}
+_TECHNICAL |= {"manufacturer", "model", "device", "recorder"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +55,7 @@ class Folder:
         multilabel: Whether some recording has several.
         frame: Chosen once all is read, unless given.
         notices: What the user should know, once all is read.
+        pseudonyms: Of patients whom only headers name.
     """
 
     source: Source
@@ -59,6 +64,7 @@ class Folder:
     multilabel: bool = False
     frame: FrameSpec = field(default_factory=lambda: FrameSpec(5.0))
     notices: tuple[str, ...] = ()
+    pseudonyms: Pseudonyms = field(default_factory=Pseudonyms)
 
     resample: Literal["recording"] = "recording"
     batch_size: int = 256
@@ -112,6 +118,8 @@ class Folder:
         for number, unit in enumerate(files.units):
             whole, row = unit.entry, labelled.info.get(number, {})
             patient = self._patient(unit, whole.path, row.get("patient", ""))
+            if patient and not row.get("patient"):
+                patient = self._header_patient(patient)
             named = {"patient": patient} if patient else {}
             entry = Entry(whole.id, "", whole.path, {**whole.info, **row, **named})
             if not patient and self._rule.required and not self._rule.from_header:
@@ -146,6 +154,15 @@ class Folder:
             known = unit.patient
         return known
 
+    @property
+    def is_pseudonymous(self) -> bool:
+        """Whether patients whom only headers name get pseudonyms."""
+        return self.options.patient is None
+
+    def _header_patient(self, said: str) -> str:
+        """The ID of a patient whom the header alone names."""
+        return self.pseudonyms(said) if self.is_pseudonymous else said
+
     def _nameless(self, paths: Sequence[str], total: int) -> Sequence[str]:
         if not paths:
             return []
@@ -169,13 +186,16 @@ class Folder:
         if self.options.leads is not None:
             recording = _with_leads(recording, self.options.leads)
         checks.check_varies(recording)
-        extra = checks.header_extra(recording)
+        extra = self._kept(checks.header_extra(recording))
         if "of" in info:
             extra |= {"part_of": info["of"], "from_second": info["start"]}
+        patient = self._patient_read(entry, recording)
+        said = recording.patient
         return replace(
             recording,
             id=entry.id,
-            patient=self._patient_read(entry, recording),
+            patient=patient,
+            named=said if patient != said and patient == self._header_patient(said) else None,
             labels=self._labels(entry, recording),
             episodes=self._episodes(entry, recording),
             age=checks.parse_age(info.get("age", recording.extra.get("Age")))
@@ -193,8 +213,17 @@ class Folder:
             return known
         said = recording.patient
         if self._rule.from_header and said != stem(entry.path) and is_somebody(said):
-            return said
+            return self._header_patient(said)
         return entry.info.get("of", entry.id)
+
+    def _kept(self, extra: Mapping[str, str]) -> dict[str, str]:
+        """What headers say, without the free text that nobody asked for."""
+        asked = self.options.keep_text or ()
+        return {
+            key: text
+            for key, text in extra.items()
+            if key in _TECHNICAL or key in asked or "all" in asked
+        }
 
     def _labels(self, entry: Entry, recording: Recording) -> tuple[str, ...]:
         if "labels" in entry.info:
@@ -221,7 +250,7 @@ class Folder:
 
     def concluded(self, table: pl.DataFrame) -> Folder:
         """The same with the classes and the frame that the recordings suggest."""
-        found = conclude(table, self.options)
+        found = conclude(table, self.options, self.pseudonyms.folder)
         return replace(
             self,
             labels=found.labels,

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from clocs.datasets.folder_options import FolderOptions
+from clocs.datasets.pseudonyms import PSEUDONYM
 from clocs.errors import first_of
 from clocs.formats.leads import unknown_leads
 from clocs.recording import FrameSpec
@@ -33,12 +35,13 @@ class Conclusions:
     notices: tuple[str, ...]
 
 
-def conclude(table: pl.DataFrame, options: FolderOptions) -> Conclusions:
+def conclude(table: pl.DataFrame, options: FolderOptions, whose: Path | None = None) -> Conclusions:
     """Classes by frequency, a frame that fits the recordings' durations, and what to tell the user.
 
     Args:
         table: A store's table.
         options: What the user has said.
+        whose: The folder that says whose pseudonyms there are.
     """
     counts, multilabel = _classes(table, options)
     labels = options.classes or tuple(sorted(counts, key=lambda one: (-counts[one], one)))
@@ -47,7 +50,7 @@ def conclude(table: pl.DataFrame, options: FolderOptions) -> Conclusions:
     if unused:
         named = first_of(unused, _MOST_NAMED)
         notices.append(f"no recording has the label {named} of `classes`")
-    notices += _patients(table, options) + _leads(table) + _said_by_readers(table)
+    notices += _patients(table, options, whose) + _leads(table) + _said_by_readers(table)
     return Conclusions(labels, multilabel, frame, tuple(notices))
 
 
@@ -80,21 +83,35 @@ def _frame(table: pl.DataFrame, options: FolderOptions) -> tuple[FrameSpec, list
     return FrameSpec(chosen, samples), [notice]
 
 
-def _patients(table: pl.DataFrame, options: FolderOptions) -> list[str]:
+def _patients(table: pl.DataFrame, options: FolderOptions, whose: Path | None) -> list[str]:
     import polars as pl
 
+    if options.patient == "header":
+        return [
+            "`patient` is 'header': what the files' patient fields hold, which may be names, birth "
+            "dates and numbers, is kept as it is, in the store and in tables made from it"
+        ]
     if options.patient is not None:
         return []
+    named = table.filter(pl.col("patient").str.contains(PSEUDONYM))["patient"].n_unique()
+    notices = []
+    if named:
+        notices.append(
+            f"the headers of files name {named:,} patients, who have pseudonyms in the store; "
+            f"{whose or 'a folder beside the store'} says whose they are, for you alone, and "
+            '`patient="header"` keeps what the headers say'
+        )
     own = table.select(
         (pl.col("patient") == pl.col("id").str.replace(r"@\d+:\d\d:\d\d$", "")).sum()
     )
     count = int(own.item())
     if not count:
-        return []
+        return notices
     return [
+        *notices,
         f"no patient ID was found for {count:,} recordings, so each file counts as its own "
         "patient; if patients may have several recordings, say with `patient` whose they are, or "
-        "the same person may be both trained and tested on"
+        "the same person may be both trained and tested on",
     ]
 
 

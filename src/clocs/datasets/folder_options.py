@@ -21,8 +21,9 @@ OPTIONS = (
     Option(
         "patient",
         None,
-        "Where the patient is named: header, folder, folder:N, file, column:NAME of the table or "
-        "pattern:REGEX on the path; by default what files or the table say, else each file is one",
+        "Where the patient is named: header (names and numbers are kept), folder, folder:N, file, "
+        "column:NAME of the table or pattern:REGEX on the path; by default the table, else "
+        "pseudonyms of what files say, else each file is one",
         kind=str,
     ),
     Option(
@@ -70,6 +71,13 @@ OPTIONS = (
         above=0,
     ),
     Option("dataset", None, "Name of the dataset in the store; 'folder' by default", kind=str),
+    Option(
+        "keep_text",
+        None,
+        "Free text of headers to keep in the store, such as institution,statements, or all; none "
+        "by default",
+        kind=tuple,
+    ),
 )
 
 
@@ -95,6 +103,7 @@ class FolderOptions:
     cap_minutes: float | None = None
     most_hours: float | None = None
     dataset: str | None = None
+    keep_text: tuple[str, ...] | None = None
 
     def given(self) -> dict[str, Any]:
         """Those that differ from the defaults, by name."""

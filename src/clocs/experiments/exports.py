@@ -8,6 +8,7 @@ from which results are compared.
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
@@ -20,6 +21,7 @@ from clocs.experiments import draws
 from clocs.experiments.grid import GRIDS, Cell, grid
 from clocs.experiments.ledger import FILE, Run, open_ledger
 from clocs.experiments.results import Results, papers
+from clocs.experiments.runner import last_line
 from clocs.experiments.settings import ADDED, settings_of
 from clocs.experiments.twelve_leads import set_apart
 from clocs.files import PUBLIC, file_error, write_atomic
@@ -94,11 +96,17 @@ def _open_one(folder: Path) -> Results:
     if not (folder / FILE).is_file() and (folder / RUNS).is_file():
         return _read_exports(folder)
     with closing(open_ledger(folder, create=False)) as ledger:
-        runs = ledger.runs()
+        runs = {name: replace(run, error=_shared(run.error)) for name, run in ledger.runs().items()}
         made_by = {json.dumps(run.versions, sort_keys=True) for run in runs.values()} - {"{}"}
         found = {name: draws.Draws.unpack(own) for name, own in ledger.draws().items()}
         made = [json.loads(text) for text in sorted(made_by)]
         return Results(runs, ledger.facts(), made, found)
+
+
+def _shared(error: str | None) -> str | None:
+    """What went wrong in one line, without folders of this machine: reports are passed on."""
+    line = last_line(error).replace(str(Path.home()), "~")
+    return None if error is None else re.sub(r"[^\s'\"(]*[/\\](?=\S)", "", line)
 
 
 def _read_exports(folder: Path) -> Results:

@@ -30,7 +30,6 @@ from clocs.experiments.pricing import duration
 from clocs.experiments.report_figures import ReportFigure
 from clocs.experiments.results import TWELVE, Results, value_of
 from clocs.experiments.retrieval_parts import retrieval_parts
-from clocs.experiments.runner import last_line
 from clocs.experiments.tables import Table, markdown, signed
 from clocs.files import PUBLIC, write_atomic
 
@@ -121,7 +120,6 @@ def report(
         signed=signed,
         facts=_facts(results),
         failures=[run for run in results.runs.values() if run.state == "failed"],
-        last_line=last_line,
         duration=duration,
     )
     return out / PAGE

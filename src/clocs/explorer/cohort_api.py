@@ -10,9 +10,9 @@ from pydantic import BaseModel, Field
 from clocs.errors import SettingError
 from clocs.explorer import cohorts
 from clocs.explorer.average_beats import average_beats
-from clocs.explorer.csv_text import csv_text
 from clocs.explorer.group_comparison import compare
 from clocs.explorer.session import Session
+from clocs.files import csv_text
 from clocs.patients.cohort import cohort_text
 
 Code = Annotated[str, Field(pattern="^[0-9a-f]{10}$")]
@@ -155,8 +155,8 @@ def _table(session: Session, codes: list[str]) -> str:
     columns = ("dataset", *who, "labels", *(("split",) if session.show_ids else ()))
     columns += ("age", "sex", "heart_rate")
     rows = [session.summary(row) for row in sorted({session.row(code) for code in codes})]
-    listed = [one | {"patient": one["name"], "labels": ";".join(one["labels"])} for one in rows]
-    return csv_text(columns, listed)
+    listed = [one | {"patient": one["name"]} for one in rows]
+    return csv_text(columns, ([one[name] for name in columns] for one in listed))
 
 
 def _csv(text: str) -> Response:

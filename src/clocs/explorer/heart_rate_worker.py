@@ -32,10 +32,10 @@ def main(cache: Path, stores: list[Path]) -> None:
     for place, path in enumerate(stores):
         try:
             _measure(cache, path, place)
-        except ClocsError as error:
-            _write({"store": place, "error": str(error)})
-        except (MemoryError, OSError) as error:
-            _write({"store": place, "error": f"{path}: {error or 'not enough memory'}"})
+        except (ClocsError, MemoryError, OSError) as error:  # it may name a recording and a folder
+            cause = error if isinstance(error, OSError) else error.__cause__
+            why = getattr(cause, "strerror", None)
+            _write({"store": place, "error": why or type(error).__name__})
 
 
 def _measure(cache: Path, path: Path, place: int) -> None:

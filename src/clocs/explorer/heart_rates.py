@@ -144,11 +144,11 @@ class HeartRates:
             self._fail("the process that measures them has ended")
 
     def _take(self, name: str, message: dict[str, Any]) -> None:
-        if sentence := message.get("error"):
-            _LOG.error("heart rates of %s cannot be measured: %s", name, sentence)
+        if kind := message.get("error"):
+            _LOG.error("heart rates of %s cannot be measured (%s)", name, kind)
             self._fail(f"those of {name} cannot be measured; see the terminal")
-        elif sentence := message.get("unreadable"):
-            _LOG.warning("a heart rate cannot be measured: %s", sentence)
+        elif "unreadable" in message:
+            _LOG.warning("a heart rate of %s cannot be measured", name)
         elif message["kept"]:
             known = self._read(name)
             with self._lock:

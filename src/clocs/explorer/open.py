@@ -7,13 +7,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from clocs.datasets.pseudonyms import key_of
 from clocs.errors import CheckpointError, SettingError
 from clocs.experiments.demo_data import DEMO, demo_store_and_encoder, finished_demo
 from clocs.explorer.cohort_folder import CohortFolder
 from clocs.explorer.embed_stores import embed_stores
 from clocs.explorer.heart_rates import HeartRates
 from clocs.explorer.patient_map import Projection
-from clocs.explorer.pseudonyms import in_order_of_pseudonyms, key_of
+from clocs.explorer.pseudonyms import in_order_of_pseudonyms
 from clocs.explorer.reference_distances import distances_between_patients
 from clocs.explorer.saved_classifiers import SavedClassifiers
 from clocs.explorer.session import Session

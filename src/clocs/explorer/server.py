@@ -16,7 +16,6 @@ from clocs.explorer import responses
 from clocs.explorer.beats import packed_beats
 from clocs.explorer.cohort_api import add_cohorts
 from clocs.explorer.cohort_folder import NameTakenError, UnknownCohortError
-from clocs.explorer.csv_text import csv_text
 from clocs.explorer.heart_rates import RatesState
 from clocs.explorer.patient_map import ProjectionState
 from clocs.explorer.rooms import add_rooms
@@ -24,6 +23,7 @@ from clocs.explorer.seen import Source
 from clocs.explorer.session import NEIGHBOURS, NotFoundError, Session
 from clocs.explorer.signals import LONGEST, packed_signal
 from clocs.explorer.uploads import Uploads
+from clocs.files import csv_text
 from clocs.patients.filters import Where
 from clocs.web import shield
 from clocs.web.problems import Problem, add_problems
@@ -271,8 +271,6 @@ def _binary(content: bytes) -> Response:
 
 def _table(rows: list[dict[str, Any]]) -> str:
     columns = ("code", "name", "dataset", "labels", "split", "age", "sex", "distance", "euclidean")
-    ranked = [
-        one | {"rank": rank, "distance": one["cosine"], "euclidean": one["distance"]}
-        for rank, one in enumerate(rows, 1)
-    ]
+    named = (one | {"distance": one["cosine"], "euclidean": one["distance"]} for one in rows)
+    ranked = ([rank, *(one[name] for name in columns)] for rank, one in enumerate(named, 1))
     return csv_text(("rank", *columns), ranked)

@@ -130,7 +130,7 @@ class Session:
             "rooms": self._rooms(),
             "projection": state,
             "not_embedded": len(self.embeddings.only_zeros),
-            "notes": self._notes(),
+            "notes": self.notes(),
         }
 
     def _rooms(self) -> list[str]:
@@ -138,13 +138,13 @@ class Session:
         there = {"quality": self.stores, "training": self.runs, "results": self.report}
         return [name for name, what in there.items() if what]
 
-    def _notes(self) -> list[str]:
+    def notes(self) -> list[str]:
         """About datasets; files that could not be embedded are counted, for their names are IDs."""
         problems = self.embeddings.problems
         named = [one for one in problems if self.show_ids or one[0] in self.datasets]
         notes = [f"{name}: {sentence}" for name, sentence in named]
         if left := len(problems) - len(named):
-            notes.append(f"{left:,} recordings could not be embedded; the terminal lists them")
+            notes.append(f"{left:,} recordings could not be embedded; `clocs embed` lists them")
         return notes
 
     def map(self) -> bytes:
@@ -251,7 +251,8 @@ class Session:
         except ClocsError:  # it names the recording
             logging.getLogger("clocs.explorer").exception("a recording cannot be read")
             raise SettingError(
-                f"recording {number + 1} of {self.name(row)} cannot be read; see the terminal"
+                f"recording {number + 1} of {self.name(row)} cannot be read; `clocs info --verify` "
+                "of its store says why"
             ) from None
         return replace(recording, id=f"{number + 1} of {self.name(row)}")
 

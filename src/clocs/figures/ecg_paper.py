@@ -35,7 +35,7 @@ def ecg_paper(
     *,
     leads: Sequence[str] | None = None,
     seconds: float | None = None,
-    title: str | None = None,
+    title: str = "",
     layout: Literal["stacked", "clinical"] = "stacked",
     shading: Mapping[str, NDArray[np.floating]] | None = None,
     note: str = "",
@@ -51,7 +51,7 @@ def ecg_paper(
         recording: What to draw.
         leads: Which, in this order; all by default. Not with the clinical layout.
         seconds: How much from its beginning; all of it (clinical: at most 10 s) by default.
-        title: Above the paper; the recording's ID by default.
+        title: Above the paper.
         layout: 'stacked', one row per lead, or 'clinical', three rows of four leads and lead II
             below.
         shading: By lead, (samples,) from -1 (blue) over 0 and nan (the paper's white) to 1
@@ -112,8 +112,7 @@ def ecg_paper(
     scale += f"    cut off at ±{_TALLEST:g} mm" if is_cut else ""
     _write(axes, _MARGIN, _FOOT / 2, scale, va="center", size=8, gid="scale")
     _write(axes, width - _MARGIN, _FOOT / 2, note, va="center", ha="right", size=8, gid="note")
-    heading = recording.id if title is None else title
-    _write(axes, _MARGIN, _FOOT + paper + _HEAD / 2, heading, va="center", size=10, weight="bold")
+    _write(axes, _MARGIN, _FOOT + paper + _HEAD / 2, title, va="center", size=10, weight="bold")
     return figure
 
 

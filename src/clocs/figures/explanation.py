@@ -16,7 +16,8 @@ def explanation_paper(explanation: Explanation, *, title: str | None = None) -> 
 
     Args:
         explanation: What `clocs.explain` has made.
-        title: Above the paper; by default the recording, the label and its probability.
+        title: Above the paper; by default the label and its probability. Figures are passed on, so
+            they name no recording by themselves.
     """
     one = explanation
     first = round(one.start * one.recording.rate)
@@ -24,11 +25,11 @@ def explanation_paper(explanation: Explanation, *, title: str | None = None) -> 
     size = np.abs(one.attribution[np.isfinite(one.attribution)])
     brightest = float(np.percentile(size, _BRIGHTEST)) if size.size else 0.0
     whole = shown.samples == one.recording.samples
-    where = "" if whole else f", {one.start:.1f} to {one.start + one.seconds:.1f} s"
+    where = "" if whole else f" ({one.start:.1f} to {one.start + one.seconds:.1f} s)"
     against = "The classifier abstains. " if one.abstained else ""
     return ecg_paper(
         shown,
-        title=title or f"{one.recording.id}{where}: {one.label}, probability {one.probability:.2f}",
+        title=title or f"{one.label}, probability {one.probability:.2f}{where}",
         shading={
             lead: values / (brightest or 1.0)
             for lead, values in zip(one.leads, one.attribution, strict=True)

@@ -66,8 +66,9 @@ def show_similarity(
     again = same_patient_pairs(patients[None])[0].numpy()
     kind = np.where(np.eye(batch, dtype=bool), 0, np.where(again, 1, 2))
     views = find_method(method).views
+    number = {patient: i for i, patient in enumerate(dict.fromkeys(patients.tolist()), 1)}
     names = [
-        frames.patient_ids[patient] + ("" if views.all_leads else f", {frames.leads[lead]}")
+        f"patient {number[patient]}" + ("" if views.all_leads else f", {frames.leads[lead]}")
         for patient, lead in zip(patients.tolist(), rows.lead, strict=True)
     ]
     seen = [

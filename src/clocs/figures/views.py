@@ -75,8 +75,7 @@ def show_views(
         axes.tick_params(length=2.5, labelsize=9)
         axes.tick_params(axis="y", length=0)
     figure.suptitle(
-        f"Views of recording {recording.id}: one instance in colour, "
-        "the patient's other instances dashed",
+        "Views of a recording: one instance in colour, the patient's other instances dashed",
         size=10,
     )
     return figure

@@ -72,11 +72,11 @@ class Header:
 
     @property
     def age(self) -> float | None:
-        """Of the patient at the time of the recording, in years."""
+        """Of the patient at the time of the recording, in whole years: more would tell the day."""
         if self.birth is None or self.taken is None:
             return None
         years = (self.taken.date() - self.birth).days / 365.25
-        return round(years, 2) if 0 <= years < 130 else None
+        return float(int(years)) if 0 <= years < 130 else None
 
 
 def is_edf(head: bytes) -> bool:

@@ -94,11 +94,13 @@ class _Table:
                 if len(set(names)) < len(names):
                     names = [str(row) for row in range(self.rows)]
         else:
-            column = column or named.get("patient")
-            if column is None:
+            key = column or named.get("patient")
+            if key is None:
                 return [""]
-            unique = self.scan().select(pl.col(column).unique(maintain_order=True)).collect()
-            names = [text_of(one) for one in unique.to_series().to_list()]
+            unique = self.scan().select(pl.col(key).unique(maintain_order=True))
+            names = [text_of(one) for one in unique.collect().to_series().to_list()]
+            if column is None:  # patients' names are no names of recordings
+                names = [str(number) for number in range(len(names))]
         return names if len(names) > 1 else [""]
 
 

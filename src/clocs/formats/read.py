@@ -243,15 +243,24 @@ def read_several(
     items = list(found)
     taken: set[str] = set()
     ids: dict[str, str] = {}  # by name: stretches of one recording have one id
-    for name, result in _read_all(_Read(items, options or ReadOptions())):
+    read = _read_all(_Read(items, options or ReadOptions()))
+    names = without_folders([one.name if isinstance(one, Found) else one[0] for one in items])
+    for short, (name, result) in zip(names, read, strict=True):
         if not isinstance(result, Recording):
             yield name, result
             continue
         if name not in ids:
-            ids[name] = name if result.id in taken else result.id
+            ids[name] = short if result.id in taken else result.id
             taken.add(result.id)
         own = ids[name]
         yield result if own == result.id else replace(result, id=own, patient=own)
+
+
+def without_folders(names: Sequence[str]) -> list[str]:
+    """Names of files without the folders that whole paths share: those are of this machine."""
+    whole = [os.path.dirname(name) for name in names if os.path.isabs(name)]  # noqa: PTH117, PTH120
+    shared = os.path.commonpath(whole).rstrip("/") + "/" if whole else "/"
+    return [name.removeprefix(shared) for name in names]
 
 
 @dataclass(frozen=True)

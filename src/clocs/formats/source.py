@@ -269,7 +269,7 @@ def open_source(path: str | os.PathLike[str] | Address) -> Source:
         zips.append(archive)
         prefix = f"{name}/" if name else ""
         for member in archive.members():
-            files[prefix + member.name] = member
+            files[prefix + printable(member.name)] = member
             marks.update(f"{member.name}\0{member.size}\0{member.crc}\n".encode(errors="replace"))
     return Source(root, files, zips, marks.hexdigest()[:32])
 

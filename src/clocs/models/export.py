@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import torch
 from torch.export import Dim, ExportedProgram
+from torch.fx import GraphModule
 from torch.fx.experimental import _config
 
 from clocs.errors import SettingError
@@ -95,12 +96,16 @@ def traced(module: RecordingModule) -> ExportedProgram:
     # sizes of 1 are not to be special cases, and the graph checks no sizes itself
     tracing: Any = _config
     with tracing.patch(backed_size_oblivious=True):
-        return torch.export.export(
+        made = torch.export.export(
             module.eval(),
             (example,),
             dynamic_shapes=(free,),
             prefer_deferred_runtime_asserts_over_guards=True,
         )
+    for part in made.graph_module.modules():
+        for node in part.graph.nodes if isinstance(part, GraphModule) else ():
+            node.meta.pop("stack_trace", None)  # paths of this machine, which exports carry along
+    return made
 
 
 def _to_torch(model: Checkpoint | Classifier, path: Path, name: str | None) -> None:

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from clocs.errors import SettingError
-from clocs.files import private_folder, replacing, writing
+from clocs.files import csv_cell, private_folder, replacing, writing
 from clocs.models.classifier import Classifier
 from clocs.models.reference import distance
 from clocs.models.row_means import Means
@@ -204,8 +204,11 @@ def write_table(table: pl.DataFrame, path: Path, classifier: Classifier) -> None
     own = pl.col("predicted")
     meaning = own.list.eval(pl.element().replace(words)) if several else own.replace(words)
     place = table.columns.index("predicted") + 1
-    flat = table.clone().insert_column(place, table.select(meaning=meaning)["meaning"])
-    if several:
-        flat = flat.with_columns(pl.col("predicted", "meaning").list.join("; "))
+    flat = (
+        table.clone()
+        .insert_column(place, table.select(meaning=meaning)["meaning"])
+        .with_columns(pl.col(pl.List(pl.String)).list.join("; "))
+        .with_columns(pl.col(pl.String).map_elements(csv_cell, pl.String))
+    )
     with writing(path), replacing(path) as temporary:
         flat.write_csv(temporary)

@@ -17,7 +17,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from clocs.errors import FileError, SettingError
-from clocs.files import file_error
+from clocs.files import csv_text, csv_value, file_error
 from clocs.limits import MOST_TABLE_BYTES
 from clocs.store.store import Store
 
@@ -105,9 +105,7 @@ def read_cohort(path: Path) -> Cohort:
 
 def cohort_text(patients: Iterable[tuple[str, str]]) -> str:
     """The file of a cohort of (dataset, ID)s, sorted."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([COLUMNS, *sorted(set(patients))])
-    return text.getvalue()
+    return csv_text(COLUMNS, sorted(set(patients)))
 
 
 def of_cohort(
@@ -135,8 +133,9 @@ def _of_rows(names: list[str], table: Iterable[list[str]]) -> Iterable[str]:
     for row in table:
         if len(row) <= patient or not row[patient].strip():
             continue
+        who = csv_value(row[patient].strip())
         of = row[dataset].strip() if dataset is not None and dataset < len(row) else ""
-        yield f"{of}:{row[patient].strip()}" if of else row[patient].strip()
+        yield f"{csv_value(of)}:{who}" if of else who
 
 
 def _cohort(name: str, ids: Iterable[str]) -> Cohort:

@@ -26,7 +26,7 @@ from clocs.datasets.checks import check_signal
 from clocs.errors import ClocsError, ClocsWarning, SettingError, UnusableError
 from clocs.files import digest
 from clocs.formats.base import ReadOptions
-from clocs.formats.read import Found, find_recordings, known_suffixes, read_several
+from clocs.formats.read import Found, find_recordings, known_suffixes, read_several, without_folders
 from clocs.frames.positions import cut, frame_count
 from clocs.frames.present import bridged, touched, within
 from clocs.frames.resample import LONG, TOGETHER, cut_windows
@@ -88,21 +88,23 @@ def read_files(
     """
     found = find_recordings(paths, options)
     owners = _owners(found, patients)
+    names = without_folders([one.name if isinstance(one, Found) else one[0] for one in found])
     planned = [
-        (piece, owner)
-        for one, owner in zip(found, owners, strict=True)
+        (piece, name, owner)
+        for one, name, owner in zip(found, names, owners, strict=True)
         for piece in _pieces(one, options, frame)
     ]
 
     def recordings() -> Iterator[ReadFile]:
-        read = read_several((one for (one, _), _ in planned), options)
-        for result, ((_, piece), owner) in zip(read, planned, strict=True):
-            own = result
-            if isinstance(result, Recording) and owner is not None:
-                own = replace(result, patient=owner)
+        read = read_several((one for (one, _), _, _ in planned), options)
+        for result, ((_, piece), name, owner) in zip(read, planned, strict=True):
+            own: RecordingOrError
+            if isinstance(result, Recording):  # what a header says may be a name
+                own = replace(result, patient=owner or result.id)
+            else:
+                own = name, ClocsError(str(result[1]).replace(result[0], name))
             yield own if piece is None else replace(piece, result=own)
 
-    names = [one.name if isinstance(one, Found) else one[0] for one in found]
     return names, recordings()
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from clocs._version import __version__
 from clocs.datasets.base import Dataset, Entry, Listing, Quarantined
 from clocs.datasets.listing import without_repeats
+from clocs.datasets.pseudonyms import Pseudonyms
 from clocs.errors import ClocsWarning, StoreError, printable
 from clocs.files import file_error, leftovers, write_atomic
 from clocs.formats.addresses import Address
@@ -137,7 +139,8 @@ def _write(
     done = journal.done.entries
     report(done, total)
     del entries[:done]
-    with closing(_Writer(out / SIGNALS, journal)) as writer:
+    pseudonyms = getattr(dataset, "pseudonyms", Pseudonyms())
+    with closing(_Writer(out, journal, pseudonyms)) as writer:
         for batch in read_all(workers, _taken_out(entries)):
             for result in batch:
                 writer.add(result)
@@ -235,8 +238,10 @@ def _remove(out: Path) -> None:
 class _Writer:
     """Appends results: samples to chunks, in a few threads, and rows to the journal."""
 
-    def __init__(self, folder: Path, journal: Journal) -> None:
-        self._folder, self._journal = folder, journal
+    def __init__(self, store: Path, journal: Journal, pseudonyms: Pseudonyms) -> None:
+        self._folder, self._journal = store / SIGNALS, journal
+        self._remember = partial(pseudonyms.remember, store.name)
+        self._named: dict[str, str] = {}  # what the files say of patients, by pseudonyms
         self._pool = ThreadPoolExecutor(_COMPRESSORS, thread_name_prefix="compress")
         self._jobs: deque[Future[None]] = deque()
         self._position = journal.done.samples  # where the next recording starts
@@ -252,6 +257,8 @@ class _Writer:
         if isinstance(result, Quarantined):
             self._waiting.append((self._position, result))
             return
+        if "named" in result.row:
+            self._named[result.row["patient"]] = result.row.pop("named")
         result.row["offset"] = self._position
         self._append(result.flat)
         self._waiting.append((self._position, result.row))
@@ -304,6 +311,8 @@ class _Writer:
                 rows.append(result)
         while self._jobs:  # rows may only point to samples that are written
             self._jobs.popleft().result()
+        self._remember(self._named)
+        self._named.clear()
         entries = before.entries + len(rows) + len(quarantined)
         done = Done(before.parts + 1, entries, samples, self._index)
         self._journal.commit(table_of(rows), quarantined, done)

@@ -91,6 +91,12 @@ def stores_folder() -> Path:
     return cache / "stores"
 
 
+def work_folder(address: Address) -> Path:
+    """Where a store on its way to an address is made, so that it resumes."""
+    place = hashlib.sha256(f"{address.scheme}://{address.rest}".encode()).hexdigest()[:16]
+    return stores_folder() / f"upload-{place}"
+
+
 def keep_as_copy(folder: Path) -> None:
     """Let a folder, a store that was uploaded, be the copy that opening it would make."""
     copy = stores_folder() / manifest_key((folder / MANIFEST).read_bytes())

@@ -7,16 +7,20 @@ content depends neither on the workers nor on interruptions.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clocs.datasets.base import Dataset
+from clocs.datasets.pseudonyms import KEY, Pseudonyms, folder_of, key_of, remove_unused
 from clocs.datasets.table import open_dataset
-from clocs.errors import SettingError
+from clocs.errors import SettingError, StoreError
 from clocs.formats.addresses import Address, place_of
 from clocs.recording import Filters
+from clocs.store.fetch import work_folder
+from clocs.store.manifest import MANIFEST, shards_in
 from clocs.store.workers import Workers, start_workers
 
 if TYPE_CHECKING:
@@ -116,6 +120,7 @@ def prepare_dataset(
     if shards is not None and not 1 <= shards <= MOST_SHARDS:
         raise SettingError(f"`shards` is {shards}; give a number from 1 to {MOST_SHARDS:,}")
     with ExitStack() as opened:
+        dataset = opened.enter_context(_with_pseudonyms(dataset, out))
         local = workers if ray is None else None  # to list, and perhaps to read who is who
         readers = opened.enter_context(closing(start_workers(dataset, local)))
         # What is imported from here on has threads, after which nobody may fork.
@@ -143,3 +148,33 @@ def prepare_dataset(
 
             return make_at(dataset, out, readers, make_in, filters)
         return make_in(out, readers)
+
+
+@contextmanager
+def _with_pseudonyms(dataset: Dataset, out: Path | Address) -> Iterator[Dataset]:
+    """The dataset with the key of its patients' pseudonyms, which is made before workers start.
+
+    Raises:
+        StoreError: The key of an unfinished store is missing.
+    """
+    if not getattr(dataset, "is_pseudonymous", False):
+        yield dataset
+        return
+    store = work_folder(out) if isinstance(out, Address) else out
+    folder = folder_of(store)
+    unfinished = (store / "progress.json").is_file() or bool(shards_in(store))
+    if (folder / KEY).is_file() or not (unfinished or (store / MANIFEST).is_file()):
+        made = Pseudonyms(key_of(folder), folder)
+    elif (store / MANIFEST).is_file():
+        made = Pseudonyms()  # the store is complete and needs no key
+    else:
+        raise StoreError(
+            f"{store} is unfinished, and the key of its pseudonyms, {folder / KEY}, is missing; "
+            "put it back, or delete the store and prepare it again"
+        )
+    owner: Any = dataset
+    try:
+        yield replace(owner, pseudonyms=made)
+    finally:
+        if (store / MANIFEST).is_file() or not store.exists():
+            remove_unused(folder)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from clocs.errors import ClocsWarning, StoreError
 from clocs.formats.addresses import Address
 from clocs.recording import Filters
 from clocs.store.assembly import differences
-from clocs.store.fetch import keep_as_copy, stores_folder
+from clocs.store.fetch import keep_as_copy, work_folder
 from clocs.store.store import Store, open_store
 from clocs.store.upload import manifest_at, upload
 from clocs.store.workers import ReadResult, Workers
@@ -64,8 +63,7 @@ def make_at(
         StoreError: Something else is at the address.
     """
     there = manifest_at(address)
-    place = hashlib.sha256(f"{address.scheme}://{address.rest}".encode()).hexdigest()[:16]
-    work = stores_folder() / f"upload-{place}"
+    work = work_folder(address)
 
     def compare(listing: Listing) -> None:
         if there is None:

@@ -108,6 +108,8 @@ def read_one(dataset: Dataset, entry: Entry) -> ReadResult:
     _expect_sound(recording)
     digital = np.ascontiguousarray(recording.digital)
     row = row_of(recording)
+    if recording.named is not None:
+        row["named"] = recording.named
     if getattr(dataset, "skip_flat", False):
         row["flat"] = flat_stretches(recording)
     return ReadRecording(row, digital.reshape(-1))

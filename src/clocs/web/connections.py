@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import uvicorn
@@ -129,6 +131,9 @@ class FewLines(logging.Filter):
         self._began, self._passed, self._dropped = -60.0, 0, 0
 
     def filter(self, record: logging.LogRecord) -> bool:
+        if record.exc_info:  # its message and its paths may tell patients and whose machine it is
+            record.msg, record.args = f"{record.getMessage()} ({_place(record.exc_info[1])})", None
+            record.exc_info = record.exc_text = None
         now = self._clock()
         if now - self._began >= 60:
             if self._dropped:
@@ -138,6 +143,13 @@ class FewLines(logging.Filter):
         self._passed += 1
         self._dropped += self._passed > self._lines
         return self._passed <= self._lines
+
+
+def _place(error: BaseException | None) -> str:
+    """What an error is and where it was raised, without what it says."""
+    steps = traceback.extract_tb(error.__traceback__ if error else None)[-4:]
+    places = ", ".join(f"{Path(step.filename).name}:{step.lineno}" for step in steps)
+    return f"{type(error).__name__} at {places}"
 
 
 def make_server(app: ASGIApp, limits: ConnectionLimits | None = None) -> uvicorn.Server:

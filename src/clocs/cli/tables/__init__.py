@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
-__all__ = ["columns", "escape", "facts_table", "plus_minus"]
 
-
-def facts_table(title: str, rows: Iterable[tuple[str, str]]) -> Table:
-    """One row per fact: its name and its value, both with rich's markup."""
+def facts_table(title: str, rows: Iterable[tuple[str, str | Text]]) -> Table:
+    """One row per fact: its name and its value."""
     table = Table(title=title, show_header=False)
     for name, value in rows:
         table.add_row(name, value)

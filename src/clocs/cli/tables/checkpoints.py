@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from clocs.cli.tables import columns, escape, facts_table
+from clocs.cli.tables import columns, facts_table
 from clocs.recording import Filters
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def card_table(card: dict[str, Any]) -> Table:
     }
     return facts_table(
         f"{card['method']}, seed {card['seed']}",
-        ((name, escape(str(value))) for name, value in rows.items()),
+        ((name, str(value)) for name, value in rows.items()),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
+from rich.text import Text
 
 from clocs.cli.tables import columns
 
@@ -20,7 +21,7 @@ def scores_table(card: ClassifierCard, scores: dict[str, Any]) -> RenderableType
     from rich.console import Group
 
     overall = Table(title=_title(card, scores), show_header=False)
-    overall.add_row("AUC per recording, macro", f"[bold]{_number(scores['auc'])}[/bold]")
+    overall.add_row("AUC per recording, macro", Text(_number(scores["auc"]), "bold"))
     if scores["ci95"] is not None:
         overall.add_row("  95 % interval (patients)", "{:.3f} … {:.3f}".format(*scores["ci95"]))
     overall.add_row("average precision", _number(scores["ap"]))

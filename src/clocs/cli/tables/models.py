@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from clocs.cli.tables import columns, escape
+from clocs.cli.tables import columns
 from clocs.models.listing import HEADS, cells_of
 
 if TYPE_CHECKING:
@@ -18,5 +18,5 @@ def models_table(models: Sequence[Listed]) -> Table:
     """One row per model."""
     table = columns(Table(title="Shipped models"), HEADS, left=[h for h in HEADS if h != "size"])
     for one in models:
-        table.add_row(*map(escape, cells_of(one)))
+        table.add_row(*cells_of(one))
     return table

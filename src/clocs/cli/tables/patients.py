@@ -7,8 +7,9 @@ from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
+from rich.text import Text
 
-from clocs.cli.tables import escape, facts_table, plus_minus
+from clocs.cli.tables import facts_table, plus_minus
 
 if TYPE_CHECKING:
     import polars as pl
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 def neighbours_table(rows: pl.DataFrame, title: str) -> Table:
     """Patients or recordings with their distances, as `PatientIndex.table` has them."""
-    table = Table(title=escape(title))
+    table = Table(title=title)
     for name in rows.columns:
         right = name in ("age", "distance", "euclidean")
         # A truncated ID is of no use: wrap it instead.
@@ -28,7 +29,7 @@ def neighbours_table(rows: pl.DataFrame, title: str) -> Table:
         row["labels"] = ", ".join(row["labels"])
         row["age"] = "" if row["age"] is None else f"{row['age']:g}"
         row |= {name: f"{row[name]:.4f}" for name in ("distance", "euclidean")}
-        table.add_row(*(escape(value or "") for value in row.values()))
+        table.add_row(*(value or "" for value in row.values()))
     return table
 
 
@@ -40,33 +41,34 @@ def index_table(facts: Mapping[str, Any]) -> Table:
         replaced = f", {own['replaced']:,} replaced" if own["replaced"] else ""
         finds = f", recall {own['efforts'][0]['recall']:.3f}" if "efforts" in own else ""
         rows.append((f"{level}s", f"{own['vectors']:,}, {own['kind']}{finds}{replaced}"))
-        rows += [(f"  {escape(name)}", f"{count:,}") for name, count in own["datasets"].items()]
+        rows += [(f"  {name}", f"{count:,}") for name, count in own["datasets"].items()]
     rows += [
         ("frame", "unknown" if facts["frame"] is None else f"{facts['frame']:g} s"),
         ("leads", ", ".join(facts["leads"] or ["unknown"])),
         ("dimensions", str(facts["dim"])),
         ("encoder", facts["encoder"][:12]),
     ]
-    return facts_table(escape(f"Index {facts['index']}"), rows)
+    return facts_table(f"Index {facts['index']}", rows)
 
 
 def distances_table(report: DistanceReport) -> Table:
     """Distances within and between patients."""
-    facts, rows = report.json(), []
+    facts = report.json()
+    rows: list[tuple[str, str | Text]] = []
     for kind in ("intra", "inter"):
         sampled = facts[f"{kind}_sampled"]
         pairs = f"{facts[f'{kind}_pairs']:,} pairs" + (f", {sampled:,} sampled" if sampled else "")
         both = plus_minus(facts[f"{kind}_mean"], facts[f"{kind}_std"])
         rows.append((f"{kind}-patient", f"{both} ({pairs})"))
     rows += [
-        ("separability (AUC)", f"[bold]{facts['separability']:.3f}[/bold]"),
+        ("separability (AUC)", Text(f"{facts['separability']:.3f}", "bold")),
         ("overlap", f"{facts['overlap']:.3f}"),
         ("patients", f"{report.patients:,} (split: {report.split})"),
     ]
     if report.one_recording_each:
         rows.append(("", "one recording each: intra-patient is within a recording"))
     if report.patients_seen:
-        rows.append(("", f"[yellow]{report.patients_seen:,} were seen in training[/yellow]"))
+        rows.append(("", Text(f"{report.patients_seen:,} were seen in training", "yellow")))
     leads = ", ".join(report.leads)
     rows.append(("frames", f"{report.frame:g} s, compared lead by lead: {leads}"))
     if report.zero_vectors:
@@ -89,9 +91,7 @@ def retrieval_table(scores: Sequence[Retrieval]) -> Table:
     for title, *_ in shown:
         table.add_column(title, justify="right")
     for name, seeds in zip(_names(list(runs.values())), runs.values(), strict=True):
-        table.add_row(
-            escape(name), *(_over_seeds(seeds, part, field) for _, part, field, _ in shown)
-        )
+        table.add_row(name, *(_over_seeds(seeds, part, field) for _, part, field, _ in shown))
     table.add_section()
     table.add_row("chance", *(chance for *_, chance in shown))
     return table

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from clocs.cli.tables import escape
-
 if TYPE_CHECKING:
     import polars as pl
 
@@ -36,7 +34,7 @@ def predictions_table(
         name = row["recording"] or row["file"]
         why = in_words(row["problem"] or row["abstained"] or "")
         numbers = ["" if row[k] is None else f"{row[k]:.2f}" for k in ("quality", "distance")]
-        table.add_row(escape(name), *times, escape(_predicted(row)), *numbers, escape(why))
+        table.add_row(name, *times, _predicted(row), *numbers, why)
     return table
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from clocs.cli.tables import escape, facts_table
+from clocs.cli.tables import facts_table
 from clocs.datasets.downloads.publications import Publication
 
 
@@ -21,6 +21,6 @@ def publication_table(one: Publication, *, next_command: str) -> Table:
         ("next", f"clocs data download {one.name}"),
         ("", next_command),
     )
-    table = facts_table(one.name, [(name, escape(value)) for name, value in facts])
+    table = facts_table(one.name, facts)
     table.columns[1].overflow = "fold"
     return table

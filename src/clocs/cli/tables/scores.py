@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
+from rich.text import Text
 
 from clocs.cli.tables import columns, plus_minus
 
@@ -18,7 +19,7 @@ def evaluation_table(result: Evaluation, others: Sequence[Evaluation] = ()) -> T
     """One evaluation, for a person; `others` are the untrained encoders beside it."""
     table = Table(title=_title(result, result.method), show_header=False)
     auc = plus_minus(result.auc_mean, result.auc_std)
-    table.add_row(f"AUC per {_scored(result)}", f"[bold]{auc}[/bold]")
+    table.add_row(f"AUC per {_scored(result)}", Text(auc, "bold"))
     if result.ci95 is not None:
         table.add_row("  95 % interval (seeds, patients)", _range(result.ci95))
     for other in others:
@@ -117,7 +118,7 @@ def _title(result: Evaluation, what: str) -> str:
 
 def _verdict(result: Evaluation) -> str:
     assert result.random_difference is not None  # as beats_random is known
-    words = "beats" if result.beats_random else "[bold]does not beat[/bold]"
+    words = "beats" if result.beats_random else "does not beat"
     by = f"{result.random_difference:+.3f}, p = {result.random_p:.2g}"
     return f"{words} {result.random_method}: {by}"
 
