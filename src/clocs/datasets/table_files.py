@@ -113,9 +113,12 @@ def read_table(
         elif suffix in (".xlsx", ".xlsm"):
             table = pl.read_excel(io.BytesIO(unpacked_excel(data, name)), engine="calamine")
         else:
-            table = _read_text(data, is_id)
-        columns = {column.strip(): _as_text(table[column]) for column in table.columns}
-    except (ImportError, MemoryError):
+            table = _read_text(data, is_id, name)
+        columns = {}
+        for column in table.columns:
+            short = column.strip()
+            columns[column if short in columns else short] = _as_text(table[column])
+    except (ImportError, MemoryError, SourceError):
         raise
     except UnusableError as error:
         raise SourceError(f"{name} cannot be read: {error.detail}") from None
@@ -128,7 +131,7 @@ def read_table(
     return columns
 
 
-def _read_text(data: bytes, is_id: Callable[[str], bool]) -> pl.DataFrame:
+def _read_text(data: bytes, is_id: Callable[[str], bool], name: str) -> pl.DataFrame:
     import polars as pl
 
     try:
@@ -140,6 +143,14 @@ def _read_text(data: bytes, is_id: Callable[[str], bool]) -> pl.DataFrame:
     separator = max(_SEPARATORS, key=lambda one: (first.count(one), one == ","))
     fields = next(csv.reader([first], delimiter=separator), [])
     header = not any(is_id(field.strip()) for field in fields)
+    columns = 0
+    for number, row in enumerate(csv.reader(io.StringIO(text), delimiter=separator), 1):
+        columns = columns or len(row)
+        if any(map(str.strip, row[columns:])):
+            raise SourceError(
+                f"{name} cannot be read: row {number:,} has {len(row)} cells, the first one "
+                f"{columns}; put quotes around cells that contain {separator!r}"
+            )
     return pl.read_csv(
         io.BytesIO(text.encode()),
         separator=separator,

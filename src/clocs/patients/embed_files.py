@@ -52,12 +52,13 @@ def read_files(
     options: ReadOptions,
     *,
     patients: Mapping[str, str] | Path | str | None = None,
+    follow_links: bool = False,
 ) -> tuple[list[str], Iterator[RecordingOrError]]:
     """The names of the recordings in files, folders and zips, and the recordings one by one.
 
-    `patients` is that of `clocs.embed`.
+    `patients` and `follow_links` are those of `clocs.embed`.
     """
-    found = find_recordings(paths, options)
+    found = find_recordings(paths, options, follow_links=follow_links)
     owners = _owners(found, patients)
 
     def recordings() -> Iterator[RecordingOrError]:
