@@ -87,6 +87,23 @@ def test_files_that_are_no_recordings_are_counted_and_broken_ones_are_in_quarant
     assert listing.files["WFDB"] == 3
 
 
+def test_what_is_wrong_with_files_is_counted_by_kind_with_an_example(data: Path) -> None:
+    for number in range(4):
+        (data / f"r{number}.csv").write_text("I,II\n" + 50 * "1,2\n" + f"x{number},d\n")
+    (data / "other.csv").write_text("I,II\n" + 50 * "1,2\n" + "1\n")
+    (data / "table.csv").write_text("name,value\na,b\n")
+    facts = clocs.preview("folder", data, workers=1)
+    assert [(one["reason"], one["count"]) for one in facts["problems"]] == [
+        ("unreadable", 4),
+        ("truncated", 1),
+    ]
+    assert "'x0' for a number in row 51" in facts["problems"][0]["examples"][0]
+    assert any("1 whose content is not recognized as an ECG (table.csv)" in one
+               for one in facts["notices"])  # fmt: skip
+    with pytest.raises(StoreError, match=r"4 unreadable, such as: r0 has 'x0' for a number in"):
+        prepared(data)
+
+
 def test_equal_file_names_in_several_folders_are_told_apart_by_their_path(data: Path) -> None:
     for patient in ("p1", "p2"):
         record(data / patient, "ecg")

@@ -17,7 +17,7 @@ from clocs.datasets.folder_patients import is_somebody, patient_rule
 from clocs.datasets.table import open_dataset
 from clocs.errors import ClocsWarning, SettingError
 from clocs.formats.source import open_source
-from own_files import several
+from own_files import record, several
 
 
 def opened(source: Path, **options: Any) -> FolderOptions:
@@ -120,7 +120,7 @@ def test_options_of_strangers_are_shown_and_not_used(
 
 
 def test_a_pattern_ends_whatever_it_is(data: Path) -> None:
-    several(data, 1, name="a" * 43)
+    record(data, "a" * 43)
     started = time.process_time()
     with pytest.raises(SettingError, match="names no patient for any file"):
         open_dataset("folder", data, patient="pattern:^((?:a+)+)$").list()

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import wfdb
 
-from clocs.errors import ClocsError
+from clocs.errors import ClocsError, ClocsWarning
 from clocs.formats.read import find_recordings, options_of, read_several
 from clocs.recording import Recording
 
@@ -85,6 +85,26 @@ def test_bad_files_are_named_and_the_others_read(folder: Path, tmp_path: Path) -
     assert "does not exist" in problems["missing.hea"]
     assert "cut short or damaged" in problems["broken.zip"]
     assert "of no known format" in problems["notes.txt"]
+
+
+def test_no_file_of_a_folder_or_zip_is_left_out_without_a_word(
+    folder: Path, tmp_path: Path
+) -> None:
+    (folder / "lonely.dat").write_bytes(b"12")
+    (folder / "labels.csv").write_text("file,label\none,AF\ntwo,SR\n")
+    (folder / "channels.csv").write_text("a,b\n" + 5000 * "1,2\n")
+    (folder / "empty.csv").write_text("")
+    archive = shutil.make_archive(str(tmp_path / "all"), "zip", folder)
+    for place in (folder, Path(archive)):
+        with pytest.warns(
+            ClocsWarning,
+            match=r"3 whose content is not recognized as an ECG \(channels.csv, empty.csv, labels.csv"
+            r"\); 1 of no known format \(notes.txt\)",
+        ):
+            results = read(place)
+        assert ids(results) == ["one", "three", "two", f"bad {place}/lonely.dat"]
+        (_, error) = results[-1]  # type: ignore[misc]
+        assert "has no header (.hea) beside it" in str(error)
 
 
 def test_equal_names_in_two_folders_stay_two_recordings(tmp_path: Path) -> None:
