@@ -71,7 +71,7 @@ def test_tables_are_saved_by_their_names_in_the_folder_and_others_are_refused(
         (folder / f"{folder.name}.csv").write_text("id,label\nr0,AF\n")
     monkeypatch.chdir(data.parent)
     save_folder_options(data, labels="data/data.csv")
-    with pytest.raises(SettingError, match="`codes` is .*not in .*copy it there to `save`"):
+    with pytest.raises(SettingError, match=r"`codes` is .*not in .*copy it there to `save`"):
         save_folder_options(data, codes=f"{data.parent.name}.csv")
     monkeypatch.chdir("/")
     assert opened(data).labels == "data.csv"
@@ -93,7 +93,7 @@ def test_a_file_of_options_names_nothing_outside_of_its_folder(
     (data / "clocs.toml").write_text(f'labels = "{labels}"')
     with (
         warnings.catch_warnings(),
-        pytest.raises(SettingError, match="`labels` is .* which is no file in"),
+        pytest.raises(SettingError, match=r"`labels` is .* which is no file in"),
     ):
         warnings.simplefilter("ignore")
         opened(data)

@@ -98,8 +98,8 @@ def test_no_file_of_a_folder_or_zip_is_left_out_without_a_word(
     for place in (folder, Path(archive)):
         with pytest.warns(
             ClocsWarning,
-            match=r"3 whose content is not recognized as an ECG \(channels.csv, empty.csv, labels.csv"
-            r"\); 1 of no known format \(notes.txt\)",
+            match=r"3 whose content is not recognized as an ECG "
+            r"\(channels.csv, empty.csv, labels.csv\); 1 of no known format \(notes.txt\)",
         ):
             results = read(place)
         assert ids(results) == ["one", "three", "two", f"bad {place}/lonely.dat"]
