@@ -339,10 +339,9 @@ def _walk(root: Path, follow_links: bool) -> Iterator[tuple[str, _File, str]]:
     else:
         found, left = [("", str(root), root.stat())], []
     if left:
-        few = f"{len(left):,} links" if len(left) > 1 else "a link"
         warnings.warn(
-            f"{few} in {root} that lead out of it or nowhere are not followed: "
-            f"{first_of(sorted(left), 3)}; `follow_links` reads what they lead to",
+            f"links in {root} that lead out of it or nowhere are not followed ({len(left):,}: "
+            f"{first_of(sorted(left), 3)}); `follow_links` reads what they lead to",
             ClocsWarning,
             stacklevel=3,
         )
