@@ -139,7 +139,7 @@ def test_links_that_lead_out_are_named_and_followed_only_if_asked(tmp_path: Path
     (folder / "itself").symlink_to("itself")
     (folder / "inside.hea").symlink_to("a.hea")
     inside = ("a.hea", "empty.csv", "inside.hea", "sub/b.dat")
-    with pytest.warns(ClocsWarning, match=r"links in .* not followed \(4: itself, nowhere, out and"):
+    with pytest.warns(ClocsWarning, match=r"not followed \(4: itself, nowhere, out and"):
         assert open_source(folder).names == inside
     with pytest.warns(ClocsWarning, match=r"not followed \(2: itself, nowhere\)"):
         found = open_source(folder, follow_links=True)
@@ -174,6 +174,8 @@ def test_a_deep_tree_is_listed_and_one_that_is_too_deep_is_a_sentence(tmp_path: 
 
 
 def test_a_missing_path_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"aaa… does not exist"):
+        open_source("a" * 5000)
     with pytest.raises(SourceError, match=r"nowhere does not exist; give a folder or the zip"):
         open_source(tmp_path / "nowhere")
 

@@ -224,7 +224,7 @@ def unlabelled() -> Files:
 
 def _label_rows() -> bytes:
     return (
-        b"file;patient;label;LVEF;age;sex;taken on;fold\n"
+        b"file;patient;label;LVEF;age;sex;date;fold\n"
         b"a.csv;p;1;51,8;61;M;2020-03-04;1\nb;p;2|1;1.234,5;62,5;F;05.03.2021 10:30;2\n"
         b"P2/c;q;\"['1', '2']\";n/k;;;03/14/2020;2\n"
     )
@@ -246,7 +246,7 @@ def xlsx_labels() -> list[Files]:
     import polars as pl
 
     found = []
-    for kept in (["file", "label"], ["file", "patient", "label", "LVEF", "age", "taken on"]):
+    for kept in (["file", "label"], ["file", "patient", "label", "LVEF", "age", "date"]):
         held = io.BytesIO()
         table = pl.read_csv(_label_rows(), separator=";", infer_schema=False)
         _write_spreadsheet(table.select(kept), held)
@@ -259,7 +259,7 @@ def options_files() -> list[Files]:
     rules = ("header", "folder:-1", "file", "column:patient", "pattern:P([0-9]+)/")
     common = (
         'labels = "t.csv"\ncodes = "codes.csv"\nlabel_columns = ["LVEF<40", "label"]\n'
-        'columns = {age = "age", date = "taken on"}\nsplit_column = "fold"\nrate = 500.0\n'
+        'columns = {age = "age", date = "date"}\nsplit_column = "fold"\nrate = 500.0\n'
         'unit = "mV"\nlead_names = {I = "II"}\nframe_seconds = 2.5\ncap_minutes = 2\n'
         'dataset = "ward-7"\nclasses = "AF,SR"\n'
     )

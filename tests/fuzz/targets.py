@@ -116,7 +116,7 @@ def _listed(given: Given) -> Any:
     saved = row.saved_options(source)
     table = given.one((".csv", ".xlsx"))
     if table in given.files:
-        saved = {**saved, "labels": table, "columns": "date=taken on", "codes": "codes.csv"}
+        saved = {**saved, "labels": table, "codes": "codes.csv"}
     return row.open(source, **chosen_options(row, saved)).list() and None
 
 

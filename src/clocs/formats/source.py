@@ -277,8 +277,8 @@ def open_source(path: str | os.PathLike[str] | Address, *, follow_links: bool = 
         SourceError: The path is missing, or a zip is cut short, damaged or encrypted.
     """
     root = place_of(path)
-    if isinstance(root, Path) and not root.exists():
-        raise SourceError(f"{root} does not exist; give a folder or the zip as downloaded")
+    if isinstance(root, Path) and not os.path.exists(root):  # noqa: PTH110 (a path may be too long)
+        raise SourceError(f"{_shown(root)} does not exist; give a folder or the zip as downloaded")
     files: dict[str, _AnyFile] = {}
     zips: list[Zip] = []
     marks = hashlib.sha256()
@@ -386,13 +386,16 @@ def _collect(
                     elif entry.is_file():
                         found.append((name, entry.path, entry.stat()))
         except OSError as error:
-            what = printable(str(error.filename))
-            what = what if len(what) < _LONG else f"{what[:_LONG]}…"
             raise SourceError(
-                f"{what} cannot be listed ({error.strerror}); check its rights and the length of "
-                "its path"
+                f"{_shown(error.filename)} cannot be listed ({error.strerror}); check its rights "
+                "and the length of its path"
             ) from None
     return found, left
+
+
+def _shown(path: object) -> str:
+    text = printable(str(path))
+    return text if len(text) < _LONG else f"{text[:_LONG]}…"
 
 
 def stem(path: str) -> str:

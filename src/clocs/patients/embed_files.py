@@ -99,9 +99,10 @@ def _rows_of_table(patients: Mapping[str, str] | Path | str) -> Iterable[tuple[s
     """(file, patient), as text, from a mapping or from a CSV or parquet table."""
     if isinstance(patients, Mapping):
         return patients.items()
-    parquet = Path(patients).suffix.lower() == ".parquet"
+    file = Path(patients)  # for polars, a text may be an address of any kind
+    parquet = file.suffix.lower() == ".parquet"
     try:
-        table = pl.read_parquet(patients) if parquet else pl.read_csv(patients, infer_schema=False)
+        table = pl.read_parquet(file) if parquet else pl.read_csv(file, infer_schema=False)
         columns = table.select(pl.col("file", "patient").cast(pl.String).str.strip_chars())
     except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         why = (str(error).splitlines() or [type(error).__name__])[0]
