@@ -17,6 +17,7 @@ import clocs
 from clocs import Store
 from clocs.datasets.table import open_dataset
 from clocs.errors import ClocsWarning, SettingError, SourceError, StoreError
+from clocs.formats.read import find_recordings
 from clocs.store.workers import ThreadWorkers
 from own_files import record, several, walk
 
@@ -142,6 +143,18 @@ def test_a_folder_without_recordings_is_refused(data: Path) -> None:
     (data / "notes.txt").write_text("nothing here")
     with pytest.raises(SourceError, match="holds no recordings"):
         prepared(data)
+
+
+def test_links_out_of_the_folder_are_followed_only_if_asked(data: Path) -> None:
+    several(data, 1)
+    record(data.parent / "other", "x")
+    (data / "more").symlink_to(data.parent / "other", target_is_directory=True)
+    with pytest.warns(ClocsWarning, match=r"not followed \(1: more\); `follow_links` reads"):
+        assert [one.id for one in open_dataset("folder", data).list().entries] == ["r0"]
+    assert rows(prepared(data, follow_links=True), "patient") == {"r0": "r0", "x": "x"}
+    with pytest.warns(ClocsWarning, match="not followed"):
+        assert len(find_recordings([data])) == 1
+    assert len(find_recordings([data], follow_links=True)) == 2
 
 
 def test_a_store_inside_its_own_source_is_refused(data: Path) -> None:

@@ -141,6 +141,8 @@ def test_saving_options_does_not_make_the_source_another(data: Path) -> None:
         ("patient = ", "clocs.toml of .* cannot be read"),
         ("patient = 'folder:" + "9" * 5000 + "'", "`patient` is 'folder:999"),
         ("lead_names = 3", "`lead_names` must be pairs"),
+        ("rate = " + "9" * 400, "`rate` must be a number"),
+        ("frame_samples = " + "9" * 400, "`frame_samples` must be a whole number"),
         ("leads = 3", "clocs.toml"),
         ("leads = [3]", "clocs.toml"),
     ],

@@ -169,7 +169,7 @@ def other_files(
             named |= {name[: name.rfind("/") + 1] + file for file in beside or ()}
     others = [name for name in source.names if name not in found and name not in besides]
     alone = [name for name in others if _base(name) not in headers and name not in named]
-    headless = tuple((name, own) for name in alone if (own := format_beside(name)) is not None)
+    headless = tuple((name, kind) for name in alone if (kind := format_beside(name)) is not None)
     unused = tuple(name for name in alone if format_beside(name) is None)
     return Others(len(others) - len(alone), headless, unused)
 
