@@ -6,7 +6,7 @@ import ast
 import json
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
 _NOTHING = frozenset({"", "nan", "none", "null", "na", "n/a", "unknown", "-", "?"})
@@ -27,6 +27,7 @@ _LONGEST_NUMBER = 40
 _CODE = 6  # digits: '164889003,426783006' are two codes
 _MOST_CLASSES, _SURELY_TOO_MANY = 20, 50  # different numbers of a column of classes
 _ROWS_OF_A_CLASS = 5
+_LOOKED_AT = 2000  # different cells that tell whether a column is one of numbers
 _OLDEST = 150
 
 
@@ -115,6 +116,8 @@ def numbers_with_commas(values: Iterable[str]) -> dict[str, str]:
     None of them where another cell holds several labels: '1,2' may then, too.
     """
     texts = [text for text in dict.fromkeys(values) if not is_nothing(text)]
+    if not any("," in text for text in texts):
+        return {}
     short = [text.strip() for text in texts]
     are = [any(_number(text, mark) is not None for mark in _NUMBERS) for text in short]
     if any(len(split_labels(text)) > 1 for text, one in zip(short, are, strict=True) if not one):
@@ -126,21 +129,22 @@ def numbers_with_commas(values: Iterable[str]) -> dict[str, str]:
     }
 
 
-def are_measured(values: Iterable[str]) -> int:
+def are_measured(values: Sequence[str]) -> int:
     """How many different numbers a column holds, where they are too many to be classes; else 0.
 
     Long whole numbers are codes, not measurements.
     """
-    texts = [text for value in values if not is_nothing(text := value.strip())]
-    numbers = [one for one in numbers_of(texts) if one is not None]
-    count = len(set(numbers))
-    if count <= _MOST_CLASSES or 10 * len(numbers) < 9 * len(texts):
+    texts = [text for text in dict.fromkeys(values) if not is_nothing(text)]
+    if len(texts) <= _MOST_CLASSES:
         return 0
+    some = texts[:_LOOKED_AT]
+    numbers = [one for one in numbers_of(some) if one is not None]
     whole = all(one.is_integer() for one in numbers)
-    if whole and all(abs(one) >= 10 ** (_CODE - 1) for one in numbers):
+    codes = whole and all(abs(one) >= 10 ** (_CODE - 1) for one in numbers)
+    if codes or 10 * len(numbers) < 9 * len(some) or len(set(numbers)) <= _MOST_CLASSES:
         return 0
-    few = count * _ROWS_OF_A_CLASS > len(numbers) or count > _SURELY_TOO_MANY
-    return count if few or not whole else 0
+    few = len(texts) * _ROWS_OF_A_CLASS > len(values) or len(texts) > _SURELY_TOO_MANY
+    return len(texts) if few or not whole else 0
 
 
 def dates_of(values: Iterable[str]) -> list[str | None]:

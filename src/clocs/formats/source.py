@@ -371,7 +371,7 @@ def _collect(
                     name = prefix + printable(entry.name)
                     if entry.is_symlink():
                         real = os.path.realpath(entry.path)
-                        inside = os.path.commonpath((top, real)) == top
+                        inside = Path(real).is_relative_to(top)
                         if not os.path.exists(real) or not (inside or follow_links):  # noqa: PTH110
                             left.append(name)
                             continue
