@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from datetime import date, datetime
 from pathlib import Path
@@ -265,3 +266,11 @@ def test_cells_beyond_the_last_column_are_refused_unless_they_are_empty() -> Non
     assert labels(matched("id,label\nr1,AF,,\n")) == {0: ["AF"]}
     with pytest.raises(SourceError, match="row 3 has 3 cells, the first one 2; put quotes"):
         matched("id,LVEF\nr1,40\nr2,51,8\n")
+
+
+def test_a_table_of_many_columns_is_read_soon_or_refused() -> None:
+    started = time.process_time()
+    given = matched("id,label" + "," * 4000 + "\nr1,AF\n")
+    assert labels(given) == {0: ["AF"]} and time.process_time() - started < 2
+    with pytest.raises(SourceError, match="has 10,002 columns; a table of labels has at most"):
+        matched("id,label" + "," * 10_000 + "\nr1,AF\n")

@@ -223,12 +223,13 @@ def _roles(table: Columns, options: TableOptions, name: str) -> dict[str, str]:
     if unknown:
         raise SettingError(f"`columns` names {unknown}; it may name {', '.join(ROLES)}")
     roles: dict[str, str] = {}
+    simple = {column: _simple(column) for column in table}
     for role, usual in ROLES.items():
         given = options.columns.get(role)
         if given is not None:
             roles[role] = _existing(table, given, option="columns", name=name)
             continue
-        found = [column for word in usual for column in table if _simple(column) == word]
+        found = [column for word in usual for column in table if simple[column] == word]
         found = [one for one in found if one not in (options.id_column, *options.label_columns)]
         if found:
             roles[role] = found[0]
@@ -288,7 +289,8 @@ def _label_columns(
     left = [column for column in table if column not in taken and any(table[column])]
     measured = {column: n for column in left if (n := are_measured(table[column]))}
     left = [column for column in left if column not in measured]
-    usual = [column for word in _LABELS for column in left if _simple(column) == word]
+    simple = {column: _simple(column) for column in left}
+    usual = [column for word in _LABELS for column in left if simple[column] == word]
     if usual:
         return usual[:1], []
     classes = [column for column in left if are_yes_or_no(table[column])]

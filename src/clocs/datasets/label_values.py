@@ -80,7 +80,7 @@ def is_yes(text: str) -> bool:
 
 def age_of(text: str) -> float | None:
     """Years, from '62', '062Y' or '62.5 years'; None where it is no plausible age."""
-    match = _AGE.match(text.strip()[: 2 * _LONGEST_NUMBER])
+    match = _AGE.match(text.strip()) if len(text) <= _LONGEST_NUMBER else None
     age = numbers_of([match[1].rstrip(".,")])[0] if match else None
     return age if age is not None and 0 <= age <= _OLDEST else None
 
