@@ -38,10 +38,10 @@ def _escaped(found: re.Match[str]) -> str:
     return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
 
 
-def first_of(names: Sequence[str], most: int) -> str:
-    """At most so many names for a message, and how many more there are."""
+def first_of(names: Sequence[str], most: int, mark: str = ", ", noun: str = "") -> str:
+    """At most so many names for a message, and how many more (of what) there are."""
     more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
+    return mark.join(names[:most]) + (f" and {more:,} more {noun}".rstrip() if more > 0 else "")
 
 
 def with_extra(name: str) -> str:

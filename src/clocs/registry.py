@@ -75,14 +75,16 @@ class Option:
             return tuple(map(str.strip, value.split(",") if isinstance(value, str) else value))
         if self.value_type is dict:
             return self._pairs(value)
-        if self.value_type is float and type(value) is int:
+        huge = type(value) is int and abs(value) >= 1 << 63  # more than a float may hold
+        if self.value_type is float and type(value) is int and not huge:
             value = float(value)
-        valid = type(value) is self.value_type and (not self.choices or value in self.choices)
+        valid = type(value) is self.value_type and not huge
+        valid = valid and (not self.choices or value in self.choices)
         if valid and self.value_type in (int, float):
             limits = self.above < value and self.minimum <= value <= self.maximum
             valid = limits and math.isfinite(value)
         if not valid:
-            raise SettingError(f"`{self.name}` must be {self._valid()}, not {value!r}")
+            raise SettingError(f"`{self.name}` must be {self._valid()}, not {value!r:.100}")
         return value
 
     def _pairs(self, value: Any) -> dict[str, str]:

@@ -18,6 +18,7 @@ from clinical_files import ishne
 from clocs import Store
 from clocs.datasets.table import open_dataset
 from clocs.errors import ClocsWarning, SettingError, SourceError, StoreError
+from clocs.formats.read import find_recordings
 from clocs.store.workers import ThreadWorkers
 from own_files import record, several, walk
 
@@ -88,6 +89,23 @@ def test_files_that_are_no_recordings_are_counted_and_broken_ones_are_in_quarant
     assert listing.files["WFDB"] == 3
 
 
+def test_what_is_wrong_with_files_is_counted_by_kind_with_an_example(data: Path) -> None:
+    for number in range(4):
+        (data / f"r{number}.csv").write_text("I,II\n" + 50 * "1,2\n" + f"x{number},d\n")
+    (data / "other.csv").write_text("I,II\n" + 50 * "1,2\n" + "1\n")
+    (data / "table.csv").write_text("name,value\na,b\n")
+    facts = clocs.preview("folder", data, workers=1)
+    assert [(one["reason"], one["count"]) for one in facts["problems"]] == [
+        ("unreadable", 4),
+        ("truncated", 1),
+    ]
+    assert "'x0' for a number in row 51" in facts["problems"][0]["examples"][0]
+    assert any("1 whose content is not recognized as an ECG (table.csv)" in one
+               for one in facts["notices"])  # fmt: skip
+    with pytest.raises(StoreError, match=r"4 unreadable, such as: r0 has 'x0' for a number in"):
+        prepared(data)
+
+
 def test_equal_file_names_in_several_folders_are_told_apart_by_their_path(data: Path) -> None:
     for patient in ("p1", "p2"):
         record(data / patient, "ecg")
@@ -126,6 +144,18 @@ def test_a_folder_without_recordings_is_refused(data: Path) -> None:
     (data / "notes.txt").write_text("nothing here")
     with pytest.raises(SourceError, match="holds no recordings"):
         prepared(data)
+
+
+def test_links_out_of_the_folder_are_followed_only_if_asked(data: Path) -> None:
+    several(data, 1)
+    record(data.parent / "other", "x")
+    (data / "more").symlink_to(data.parent / "other", target_is_directory=True)
+    with pytest.warns(ClocsWarning, match=r"not followed \(1: more\); `follow_links` reads"):
+        assert [one.id for one in open_dataset("folder", data).list().entries] == ["r0"]
+    assert rows(prepared(data, follow_links=True), "patient") == {"r0": "r0", "x": "x"}
+    with pytest.warns(ClocsWarning, match="not followed"):
+        assert len(find_recordings([data])) == 1
+    assert len(find_recordings([data], follow_links=True)) == 2
 
 
 def test_a_store_inside_its_own_source_is_refused(data: Path) -> None:

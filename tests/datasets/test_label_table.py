@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from datetime import date, datetime
 from pathlib import Path
@@ -203,3 +204,72 @@ def test_names_of_codes_are_in_the_second_column_or_the_one_given() -> None:
 def test_a_table_whose_name_can_be_no_path_is_refused(name: str) -> None:
     with pytest.raises(ClocsError):
         find_table(hold_files({"r.csv": b"1\n"}), name, option="labels")
+
+
+def test_decimal_commas_are_no_two_labels() -> None:
+    given = matched("id;label\nr1;1,0\nr2;51,8\n007;1.234,5\n")
+    assert labels(given) == {0: ["1"], 1: ["51.8"], 2: ["1234.5"]}
+    assert "such as '1,0' are taken for numbers" in given.notices[0]
+    assert labels(matched("id;label\nr1;1,2\nr2;1,2,3\n")) == {0: ["1", "2"], 1: ["1", "2", "3"]}
+    coded = matched("id;label\nr1;1,2\nr2;2\n", codes={"1": "AF", "2": "SR"})
+    assert labels(coded) == {0: ["AF", "SR"], 1: ["SR"]}
+    assert labels(matched("id;AF;SR\nr1;1,0;0,0\nr2;0,0;1,0\n")) == {0: ["AF"], 1: ["SR"]}
+
+
+def many(cells: Sequence[str], column: str = "LVEF") -> tuple[dict[str, list[str]], RecordingNames]:
+    paths = [f"f{i}.hea" for i in range(len(cells))]
+    return {"file": [path[:-4] for path in paths], column: list(cells)}, names(paths)
+
+
+def test_a_column_of_many_numbers_is_no_label_unless_it_is_asked_for() -> None:
+    cells = [f"{30 + i / 10:.1f}".replace(".", ",") for i in range(100)]
+    for column in ("LVEF", "label"):
+        table, found = many(cells, column)
+        given = label_recordings(table, found, TableOptions(), name="t")
+        assert not any(labels(given).values())
+        assert f"the column {column} of t holds 100 different numbers" in given.notices[0]
+        assert f'`label_columns="{column} < 35"`' in given.notices[0]
+    asked = label_recordings(table, found, TableOptions(label_columns=("label",)), name="t")
+    assert labels(asked)[1] == ["30.1"]
+    codes, found = many([str(164889000 + i) for i in range(60)], "label")
+    assert labels(label_recordings(codes, found, TableOptions(), name="t"))[3] == ["164889003"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "first", "second"),
+    [
+        ("LVEF<40", "LVEF<40", "LVEF>=40"),
+        ("lvef <= 39,5", "LVEF<=39.5", "LVEF>39.5"),
+        ("LVEF > 39.5", "LVEF<=39.5", "LVEF>39.5"),
+        ("LVEF>=40", "LVEF<40", "LVEF>=40"),
+    ],
+)
+def test_a_threshold_makes_two_classes_and_says_what_has_none(
+    rule: str, first: str, second: str
+) -> None:
+    text = "id;LVEF;Age\nr1;39,5;70\nr2;51,8;71\n007;;72\nx.y;n/k;73\n"
+    given = matched(text, label_columns=(rule,))
+    assert labels(given) == {0: [first], 1: [second], 2: [], 3: []}
+    assert "1 values are missing and 1 are not numbers, such as 'n/k'" in given.notices[0]
+    assert given.info[0]["age"] == "70"
+
+
+def test_a_threshold_that_is_none_is_refused() -> None:
+    with pytest.raises(SettingError, match="'LVEF<forty', whose threshold is no number"):
+        matched("id,LVEF\nr1,40\n", label_columns=("LVEF<forty",))
+    with pytest.raises(SettingError, match="names the column 'EF', but t has id, LVEF"):
+        matched("id,LVEF\nr1,40\n", label_columns=("EF<40",))
+
+
+def test_cells_beyond_the_last_column_are_refused_unless_they_are_empty() -> None:
+    assert labels(matched("id,label\nr1,AF,,\n")) == {0: ["AF"]}
+    with pytest.raises(SourceError, match="row 3 has 3 cells, the first one 2; put quotes"):
+        matched("id,LVEF\nr1,40\nr2,51,8\n")
+
+
+def test_a_table_of_many_columns_is_read_soon_or_refused() -> None:
+    started = time.process_time()
+    given = matched("id,label" + "," * 4000 + "\nr1,AF\n")
+    assert labels(given) == {0: ["AF"]} and time.process_time() - started < 2
+    with pytest.raises(SourceError, match="has 10,002 columns; a table of labels has at most"):
+        matched("id,label" + "," * 10_000 + "\nr1,AF\n")

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from clocs.datasets.label_values import age_of, are_yes_or_no, dates_of, split_labels
+from clocs.datasets.label_values import (
+    age_of,
+    are_yes_or_no,
+    dates_of,
+    numbers_of,
+    split_labels,
+)
 
 
 @pytest.mark.parametrize(
@@ -65,3 +73,30 @@ def test_dates_are_understood_by_the_column_or_not_at_all(
     column: list[str], dates: list[str | None]
 ) -> None:
     assert dates_of(column) == dates
+
+
+@pytest.mark.parametrize(
+    ("cells", "numbers"),
+    [
+        (["51,8", "40"], [51.8, 40.0]),
+        (["1.234,5", "7"], [1234.5, 7.0]),
+        (["1,234.5", "1,234"], [1234.5, 1234.0]),
+        (["1,234"], [None]),
+        (["1.234"], [1.234]),
+        (["0,123", "1,234", "5,5"], [0.123, 1.234, 5.5]),
+        (["51.8", "40,2", "n/k", ""], [51.8, None, None, None]),
+        (["164889003,426783006"], [None]),
+        (["9" * 1000, "1e999", "-3,5"], [None, None, -3.5]),
+    ],
+)
+def test_numbers_are_read_with_either_decimal_mark(
+    cells: list[str], numbers: list[float | None]
+) -> None:
+    assert numbers_of(cells) == numbers
+
+
+def test_an_age_of_many_zeros_is_none_at_once() -> None:
+    started = time.process_time()
+    assert age_of("0" * 100_000 + "x") is None
+    assert time.process_time() - started < 1
+    assert age_of("62,5") == 62.5

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
 import clocs
@@ -56,6 +58,21 @@ def published(folder: Path, rows: list[Row] = ROWS, *, rates: tuple[int, ...] = 
     (folder / "SHA256SUMS.txt").write_text("")
     (folder / "example_physionet.py").write_text("")
     return folder
+
+
+def test_columns_that_somebody_added_collide_with_nothing(tmp_path: Path) -> None:
+    folder = published(tmp_path / "ptb-xl", rates=(500,))
+    table = pl.read_csv(folder / "ptbxl_database.csv", infer_schema=False)
+    more = ["labels", "label", "patient", "recording", "id", "split", "fold", "path", "part"]
+    others = table.with_columns(pl.lit("[not, mine").alias(name) for name in more)
+    others.write_csv(folder / "ptbxl_database.csv")
+    facts = clocs.preview("ptbxl", folder, workers=1)
+    store = clocs.prepare("ptbxl", folder, out=tmp_path / "store", workers=1)
+    table.write_csv(folder / "ptbxl_database.csv")
+    plain = clocs.preview("ptbxl", folder, workers=1)
+    assert facts == plain
+    assert store.table["patient"].n_unique() == plain["patients"]
+    assert json.loads(store.table["extra"][0])["labels"] == "[not, mine"
 
 
 def test_the_published_layout_gives_patients_dates_folds_and_superclasses(tmp_path: Path) -> None:

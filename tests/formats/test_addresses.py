@@ -27,7 +27,7 @@ from web_files import serving
         ("s3://b/a//c/", "s3://b/a//c", "s3://b/a//c"),
         (Path("s3://b/a"), "s3://b/a", "s3://b/a"),
         ("https://me:pw@h:1/a.dcm?sig=x/y", "https://me:pw@h:1/a.dcm?sig=x/y", "https://h:1/a.dcm"),
-        ("ftp://me:p@w@h/a", "ftp://me:p@w@h/a", "ftp://h/a"),
+        ("s3://me:p@w@h/a", "s3://me:p@w@h/a", "s3://h/a"),
         ("abfs://box@account/a", "abfs://box@account/a", "abfs://box@account/a"),
         ("memory:///x/y", "memory://x/y", "memory://x/y"),
         (Path("file:///x/y"), "file:///x/y", "file:///x/y"),
@@ -44,6 +44,19 @@ def test_an_address_survives_a_path_and_is_shown_without_secrets(
 @pytest.mark.parametrize("given", ["a/b", "C:/x", "/a:/b", "s3", "s3:", "folder:x"])
 def test_a_path_is_no_address(given: str) -> None:
     assert place_of(given) == Path(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("reference://t.csv", "reference://t.csv is no kind of address that clocs reads; .* s3://"),
+        ("zip://a::s3://b/c.zip", "no kind of address"),
+        ("s3://b/a::http://h/refs.json", "joins several addresses"),
+    ],
+)
+def test_addresses_that_lead_to_others_are_refused(given: str, words: str) -> None:
+    with pytest.raises(SettingError, match=words):
+        open_source(given)
 
 
 def test_an_address_has_names_like_a_path() -> None:

@@ -15,7 +15,7 @@ import wfdb
 
 import clocs
 from clinical_files import ishne
-from clocs.errors import ClocsError, UnknownRateError
+from clocs.errors import ClocsError, ClocsWarning, UnknownRateError
 from clocs.formats.read import find_recordings, options_of, read_several
 from clocs.recording import Recording
 
@@ -94,6 +94,26 @@ def test_bad_files_are_named_and_the_others_read(folder: Path, tmp_path: Path) -
     for name in ("notes.txt", "texts.zip"):
         suffixes = re.findall(r"[ (](\.\w+)", problems[name])
         assert {".csv", ".xml"} < set(suffixes) and len(suffixes) == len(set(suffixes))
+
+
+def test_no_file_of_a_folder_or_zip_is_left_out_without_a_word(
+    folder: Path, tmp_path: Path
+) -> None:
+    (folder / "lonely.dat").write_bytes(b"12")
+    (folder / "labels.csv").write_text("file,label\none,AF\ntwo,SR\n")
+    (folder / "channels.csv").write_text("a,b\n" + 5000 * "1,2\n")
+    (folder / "empty.csv").write_text("")
+    archive = shutil.make_archive(str(tmp_path / "all"), "zip", folder)
+    for place in (folder, Path(archive)):
+        with pytest.warns(
+            ClocsWarning,
+            match=r"3 whose content is not recognized as an ECG "
+            r"\(channels.csv, empty.csv, labels.csv\); 1 of no known format \(notes.txt\)",
+        ):
+            results = read(place)
+        assert ids(results) == ["one", "three", "two", f"bad {place}/lonely.dat"]
+        (_, error) = results[-1]  # type: ignore[misc]
+        assert "has no header (.hea) beside it" in str(error)
 
 
 def test_equal_names_in_two_folders_stay_two_recordings(tmp_path: Path) -> None:

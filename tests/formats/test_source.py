@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clocs.errors import ClocsError, SourceError, UnusableError
+from clocs.errors import ClocsError, ClocsWarning, SourceError, UnusableError
 from clocs.formats.source import open_source
 
 METHODS = [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
@@ -130,7 +130,52 @@ def test_links_that_lead_back_end(tmp_path: Path) -> None:
     assert open_source(folder).names == ("a.hea", "empty.csv", "sub/b.dat")
 
 
+def test_links_that_lead_out_are_named_and_followed_only_if_asked(tmp_path: Path) -> None:
+    folder, other = write_folder(tmp_path / "folder"), write_folder(tmp_path / "other")
+    (other / "back").symlink_to(other, target_is_directory=True)
+    (folder / "out").symlink_to(other, target_is_directory=True)
+    (folder / "out.hea").symlink_to(other / "a.hea")
+    (folder / "nowhere").symlink_to(tmp_path / "gone")
+    (folder / "itself").symlink_to("itself")
+    (folder / "inside.hea").symlink_to("a.hea")
+    inside = ("a.hea", "empty.csv", "inside.hea", "sub/b.dat")
+    with pytest.warns(ClocsWarning, match=r"not followed \(4: itself, nowhere, out and"):
+        assert open_source(folder).names == inside
+    with pytest.warns(ClocsWarning, match=r"not followed \(2: itself, nowhere\)"):
+        found = open_source(folder, follow_links=True)
+    assert set(found.names) == {*inside, "out.hea", *(f"out/{name}" for name in FILES)}
+    assert found.read("out/a.hea") == b"text"
+
+
+def test_a_deep_tree_is_listed_and_one_that_is_too_deep_is_a_sentence(tmp_path: Path) -> None:
+    def deepen(count: int) -> None:
+        for _ in range(count):
+            os.mkdir("d")  # noqa: PTH102
+            os.chdir("d")
+
+    here = Path.cwd()
+    try:
+        os.chdir(tmp_path)
+        deepen(1500)
+        Path("a.hea").write_bytes(b"text")
+        (name,) = open_source(tmp_path).names
+        assert name == "d/" * 1500 + "a.hea"
+        Path("a.hea").unlink()
+        deepen(1000)
+        with pytest.raises(SourceError, match=r"cannot be listed .File name too long") as said:
+            open_source(tmp_path)
+        assert len(str(said.value)) < 400
+    finally:  # `shutil.rmtree`, which pytest uses, cannot
+        Path("a.hea").unlink(missing_ok=True)
+        while Path.cwd() != tmp_path:
+            os.chdir("..")
+            Path("d").rmdir()
+        os.chdir(here)
+
+
 def test_a_missing_path_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"aaa… does not exist"):
+        open_source("a" * 5000)
     with pytest.raises(SourceError, match=r"nowhere does not exist; give a folder or the zip"):
         open_source(tmp_path / "nowhere")
 

@@ -218,6 +218,58 @@ def labelled_folders() -> list[Files]:
     ]
 
 
+@cache
+def unlabelled() -> Files:
+    """Small recordings with names for their codes, and a table that options may name."""
+    text = text_tables()[0]["r.csv"]
+    recordings = {f"ward/P{i}/{name}.csv": text for i, name in enumerate("abc")}
+    return recordings | {"codes.csv": b"code,name\n1,AF\n2,SR\n", "t.csv": _label_rows()}
+
+
+def _label_rows() -> bytes:
+    return (
+        b"file;patient;label;LVEF;age;sex;date;fold\n"
+        b"a.csv;p;1;51,8;61;M;2020-03-04;1\nb;p;2|1;1.234,5;62,5;F;05.03.2021 10:30;2\n"
+        b"P2/c;q;\"['1', '2']\";n/k;;;03/14/2020;2\n"
+    )
+
+
+def csv_labels() -> list[Files]:
+    """Tables with decimal commas, lists in cells and dates, in several encodings."""
+    text = _label_rows().decode()
+    wide = "id,AF,SR,note\na,1,0,x\nb,0,1.0,y\nc,yes,no,\n"
+    return [
+        {"labels.csv": text.encode()},
+        {"labels.csv": "\ufeff".encode() + text.replace(";", "\t").encode()},
+        {"labels.csv": wide.encode("cp1252")},
+    ]
+
+
+def xlsx_labels() -> list[Files]:
+    """The same as spreadsheets."""
+    import polars as pl
+
+    found = []
+    for kept in (["file", "label"], ["file", "patient", "label", "LVEF", "age", "date"]):
+        held = io.BytesIO()
+        table = pl.read_csv(_label_rows(), separator=";", infer_schema=False)
+        _write_spreadsheet(table.select(kept), held)
+        found.append({"labels.xlsx": held.getvalue()})
+    return found
+
+
+def options_files() -> list[Files]:
+    """`clocs.toml` with every kind of option and every rule for patients."""
+    rules = ("header", "folder:-1", "file", "column:patient", "pattern:P([0-9]+)/")
+    common = (
+        'labels = "t.csv"\ncodes = "codes.csv"\nlabel_columns = ["LVEF<40", "label"]\n'
+        'columns = {age = "age", date = "date"}\nsplit_column = "fold"\nrate = 500.0\n'
+        'unit = "mV"\nlead_names = {I = "II"}\nframe_seconds = 2.5\ncap_minutes = 2\n'
+        'dataset = "ward-7"\nclasses = "AF,SR"\n'
+    )
+    return [{"clocs.toml": f'patient = "{rule}"\n{common}'.encode()} for rule in rules]
+
+
 def _write_spreadsheet(table: Any, held: io.BytesIO) -> None:
     from openpyxl import Workbook
 

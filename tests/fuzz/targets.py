@@ -112,6 +112,16 @@ def _prepared(given: Given) -> Any:
         return _store_contents(assemble(dataset, given.scratch / "store", workers, None))
 
 
+def _listed(given: Given) -> Any:
+    """As `clocs prepare folder` lists a tree, with these options or this table of labels."""
+    row, source = DATASETS["folder"], hold_files(format_samples.unlabelled() | given.files)
+    saved = row.saved_options(source)
+    table = given.one((".csv", ".xlsx"))
+    if table in given.files:
+        saved = {**saved, "labels": table, "codes": "codes.csv"}
+    return row.open(source, **chosen_options(row, saved)).list() and None
+
+
 def _stretches(given: Given) -> Any:
     """As recordings of days are read: what there is, and then a part of it after the other."""
     name = given.one((".hea", ".edf", ".bdf"))
@@ -335,6 +345,9 @@ _ALL = (
     Target("mitbih", format_samples.mitbih, _dataset("mitbih"), limited=True),
     Target("physionet2021", format_samples.physionet2021, _dataset("physionet2021"), limited=True),
     Target("label-tables", format_samples.labelled_folders, _prepared, limited=True),
+    Target("label-csv", format_samples.csv_labels, _listed, limited=True),
+    Target("label-xlsx", format_samples.xlsx_labels, _listed, limited=True),
+    Target("options", format_samples.options_files, _listed, limited=True),
     Target("upload", samples.uploads, _upload, limited=True),
     Target("store", samples.stores, _store, checked=True),
     Target("store-hostile", samples.stores, _store, seal=_seal_store),

@@ -153,7 +153,7 @@ def test_no_usable_recording_gives_no_store_but_the_reasons(tmp_path: Path) -> N
         def read(self, entry: Entry) -> Recording:
             raise UnusableError("nan", "all of it")
 
-    with pytest.raises(StoreError, match=r"no recording of fake is usable \(nan: 50, no la"):
+    with pytest.raises(StoreError, match=r"no recording of fake is usable \(50 nan, such as: all"):
         prepare_dataset(Hopeless(), tmp_path / "store")
     assert not (tmp_path / "store").exists()
 

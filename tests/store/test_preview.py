@@ -87,7 +87,8 @@ def test_it_writes_nothing(data: Path) -> None:
 def test_a_table_that_is_not_read_is_named(data: Path) -> None:
     (data / "diagnoses.xlsx").write_bytes(b"PK")
     facts: dict[str, Any] = clocs.preview("folder", data)
-    assert any("diagnoses.xlsx, t.csv may be a table" in notice for notice in facts["notices"])
+    (said,) = (notice for notice in facts["notices"] if "diagnoses.xlsx" in notice)
+    assert "t.csv" in said and said.endswith("if one is a table of labels, give it as `labels`")
 
 
 def test_published_datasets_have_a_preview_too() -> None:

@@ -168,7 +168,7 @@ def test_without_a_usable_recording_there_is_no_store(tmp_path: Path) -> None:
         def read(self, entry: Entry) -> Recording:
             return super().read(Entry("r3", entry.patient, entry.path))
 
-    with pytest.raises(StoreError, match=r"no recording of fake is usable \(flat: 50, no label: 1"):
+    with pytest.raises(StoreError, match=r"no recording of fake is usable \(50 flat, such as: all"):
         prepare_dataset(Flat(), tmp_path / "store", shards=3)
     assert not list((tmp_path / "store").iterdir())
 

@@ -20,6 +20,10 @@ FIGURES = (".png", ".svg", ".pdf")  # as `clocs.figures.canvas` saves them
 Json = Annotated[
     bool, typer.Option("--json", help="Print JSON and nothing else to standard output.")
 ]
+FollowLinks = Annotated[
+    bool,
+    typer.Option("--follow-links", help="Read also what links in a folder lead to outside of it."),
+]
 Leads = Annotated[
     str | None,
     typer.Option(help="Leads to use, such as II,V2,aVL,aVR (the default, where present)."),

@@ -12,7 +12,16 @@ from clocs.cli.console import err, print_json
 from clocs.cli.console import out as console
 from clocs.cli.figure_options import with_figure_style
 from clocs.cli.messages import print_problems
-from clocs.cli.options import CohortFile, Device, Json, SplitSeed, figure_name, names_of, pairs_of
+from clocs.cli.options import (
+    CohortFile,
+    Device,
+    FollowLinks,
+    Json,
+    SplitSeed,
+    figure_name,
+    names_of,
+    pairs_of,
+)
 from clocs.cli.progress import bar
 from clocs.errors import SettingError
 from clocs.figures.style import FigureStyle
@@ -82,6 +91,7 @@ def embed(
             help="Patients of the files: a CSV or parquet table with the columns file and patient.",
         ),
     ] = None,
+    follow_links: FollowLinks = False,
     cohort: CohortFile = None,
     device: Device = None,
     as_json: Json = False,
@@ -109,6 +119,7 @@ def embed(
             unit=unit,
             lead_names=pairs_of(lead_names),
             patients=patients,
+            follow_links=follow_links,
             cohort=cohort,
             device=device,
             progress=progress,

@@ -12,7 +12,15 @@ import clocs
 from clocs.cli.console import err, print_json
 from clocs.cli.console import out as console
 from clocs.cli.messages import in_options
-from clocs.cli.options import CohortFile, Device, Json, SplitSeed, names_of, pairs_of
+from clocs.cli.options import (
+    CohortFile,
+    Device,
+    FollowLinks,
+    Json,
+    SplitSeed,
+    names_of,
+    pairs_of,
+)
 from clocs.cli.patients import LeadNames, Rate, Split, Unit
 from clocs.cli.progress import bar
 from clocs.errors import SettingError
@@ -57,6 +65,7 @@ def predict(
             help="Patients of the files: a CSV or parquet table with the columns file and patient.",
         ),
     ] = None,
+    follow_links: FollowLinks = False,
     cohort: CohortFile = None,
     device: Device = None,
     as_json: Json = False,
@@ -82,6 +91,7 @@ def predict(
             unit=unit,
             lead_names=pairs_of(lead_names),
             patients=patients,
+            follow_links=follow_links,
             cohort=cohort,
             device=device,
             progress=progress,

@@ -14,7 +14,7 @@ import clocs
 from clocs.cli import progress
 from clocs.cli.console import err, out, print_json
 from clocs.cli.messages import in_options
-from clocs.cli.options import Json, with_options_of
+from clocs.cli.options import FollowLinks, Json, with_options_of
 from clocs.datasets.table import DATASETS
 from clocs.errors import SettingError
 from clocs.formats.addresses import place_of
@@ -67,6 +67,7 @@ def prepare(
         bool,
         typer.Option("--baseline", help="Remove baseline wander."),
     ] = False,
+    follow_links: FollowLinks = False,
     as_json: Json = False,
     **options: Any,
 ) -> None:
@@ -82,7 +83,9 @@ def prepare(
         given = {"band_pass": band_pass, "notch": notch, "shards": shards, "ray": ray}
         words = [f"--{k.replace('_', '-')}={v}" for k, v in given.items() if v is not None]
         words += ["--baseline"] if baseline else []
-        _show(name, source, store, workers, options, words, save=save, as_json=as_json)
+        words += ["--follow-links"] if follow_links else []
+        how = {"workers": workers, "follow_links": follow_links}
+        _show(name, source, store, how, options, words, save=save, as_json=as_json)
         return
     with progress.bar(err, f"Preparing {name}", "recordings") as tick:
         made = clocs.prepare(
@@ -94,6 +97,7 @@ def prepare(
             filters=filters,
             shards=shards,
             ray=ray,
+            follow_links=follow_links,
             **options,
         )
     from clocs.cli.info import store_facts
@@ -125,7 +129,7 @@ def _show(
     name: str,
     source: Path | None,
     store: Path,
-    workers: int | None,
+    how: Mapping[str, Any],
     options: Mapping[str, Any],
     more: Sequence[str],
     *,
@@ -135,7 +139,7 @@ def _show(
     """What was understood, and the command that does it."""
     words = ["clocs", "prepare", name, *([str(place_of(source))] if source else [])]
     words += ["--out", str(place_of(store))]
-    facts = clocs.preview(name, source, workers=workers, **options)
+    facts = clocs.preview(name, source, **how, **options)
     if save and source is not None:
         from clocs.datasets.folder import save_folder_options
 

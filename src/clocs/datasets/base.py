@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
+from clocs.errors import first_of
 from clocs.formats.source import Source
 from clocs.recording import FrameSpec, Recording
 from clocs.registry import Option
@@ -13,18 +15,36 @@ from clocs.registry import Option
 if TYPE_CHECKING:
     import polars as pl
 
+# Names of files and recordings, quotations and numbers in the detail of a fault.
+_VARYING = re.compile(r"^\S+|'[^']*'|\"[^\"]*\"|\S*[\d/\\]\S*")
+_MOST_KINDS = 5
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One recording as listed, before it is read: small, and cheap to send to a worker."""
+    """One recording as listed, before it is read: small, and cheap to send to a worker.
+
+    Attributes:
+        id: Of the recording.
+        patient: As far as is known.
+        path: Of its main file in the source, or whatever the dataset's `read` understands.
+        info: For the dataset's `read` alone, such as a table's row with whatever columns it has.
+        labels: Where the listing knows them.
+        fold: Of an official split, where the listing knows it.
+        patient_is_known: Whether reading cannot name another patient.
+    """
 
     id: str
     patient: str
-    path: str  # of its main file in the source, or whatever the dataset's `read` understands
-    info: Mapping[str, str] = field(default_factory=dict)  # from label tables: label, age, sex …
+    path: str
+    info: Mapping[str, str] = field(default_factory=dict)
+    labels: tuple[str, ...] | None = None
+    fold: str | None = None
+    patient_is_known: bool = False
 
-    def __reduce__(self) -> tuple[type[Entry], tuple[str, str, str, Mapping[str, str]]]:
-        return Entry, (self.id, self.patient, self.path, self.info)  # several times as fast
+    def __reduce__(self) -> tuple[type[Entry], tuple[object, ...]]:
+        own = (self.id, self.patient, self.path, self.info)  # several times as fast as all fields
+        return Entry, (*own, self.labels, self.fold, self.patient_is_known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +54,23 @@ class Quarantined:
     id: str
     reason: str
     detail: str
+
+
+def by_kind(found: Iterable[Quarantined]) -> list[tuple[Quarantined, int]]:
+    """The first of each kind of fault and how many there are of it, the most frequent first.
+
+    Faults are of one kind where their details differ in names and numbers alone.
+    """
+    kinds: dict[tuple[str, str], list[Quarantined]] = {}
+    for one in found:
+        kinds.setdefault((one.reason, _VARYING.sub("…", one.detail)), []).append(one)
+    return sorted(((own[0], len(own)) for own in kinds.values()), key=lambda kind: -kind[1])
+
+
+def said_by_kind(found: Iterable[Quarantined]) -> str:
+    """The most frequent kinds of fault with an example of each, as a phrase."""
+    said = [f"{n:,} {one.reason}, such as: {one.detail}" for one, n in by_kind(found)]
+    return first_of(said, _MOST_KINDS, "; ", "kinds") or "it is empty"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +85,7 @@ class Listing:
         files: How many files there are of each kind, where kinds differ.
         notices: What the user should know, one sentence each.
         patients_by_reading: Whether files may name other patients than their entries do, unless
-            the entry's info has the 'patient'.
+            the entry's patient is known.
     """
 
     entries: tuple[Entry, ...]

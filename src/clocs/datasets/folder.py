@@ -25,7 +25,7 @@ from clocs.datasets.folder_stretches import (
     hours_of,
     stretch_of,
 )
-from clocs.datasets.folder_tables import FolderTables, unread_tables, without_row
+from clocs.datasets.folder_tables import FolderTables, unread_files, without_row
 from clocs.datasets.pseudonyms import Pseudonyms
 from clocs.errors import SettingError, SourceError, UnusableError
 from clocs.formats.base import ReadOptions
@@ -107,21 +107,30 @@ class Folder:
                 "none of which is of a known format"
             )
         entries = [unit.entry for unit in files.units]
-        of_paths = [self._patient(unit, unit.entry.path, "") for unit in files.units]
-        labelled = tables.match(entries, of_paths, self._rule)
+        of_paths = self._from_paths(entries)
+        before = [self._patient(*one, "") for one in zip(files.units, of_paths, strict=True)]
+        labelled = tables.match(entries, before, self._rule)
         notices = [*files.notices, *labelled.notices]
         notices += without_row(entries, labelled, tables)
-        notices += unread_tables(files.others, own)
+        notices += unread_files(files.others, own)
         stretches: list[Stretch] = []
         seconds: dict[str, float | None] = {}
         nameless: list[str] = []
         for number, unit in enumerate(files.units):
             whole, row = unit.entry, labelled.info.get(number, {})
-            patient = self._patient(unit, whole.path, row.get("patient", ""))
+            patient = self._patient(unit, of_paths[number], row.get("patient", ""))
             if patient and not row.get("patient"):
                 patient = self._header_patient(patient)
             named = {"patient": patient} if patient else {}
-            entry = Entry(whole.id, "", whole.path, {**whole.info, **row, **named})
+            entry = Entry(
+                whole.id,
+                "",
+                whole.path,
+                {**whole.info, **row, **named},
+                labels=tuple(json.loads(row["labels"])) if "labels" in row else None,
+                fold=row.get("fold"),
+                patient_is_known=bool(patient),
+            )
             if not patient and self._rule.required and not self._rule.from_header:
                 nameless.append(entry.path)
             seconds[entry.id] = unit.seconds
@@ -141,14 +150,19 @@ class Folder:
             files=files.counts,
             notices=tuple(notices),
             patients_by_reading=self._rule.from_header
-            and any("patient" not in entry.info for entry in made.entries),
+            and any(not entry.patient_is_known for entry in made.entries),
         )
 
-    def _patient(self, unit: Unit, path: str, in_table: str) -> str:
+    def _from_paths(self, entries: Sequence[Entry]) -> Sequence[str]:
+        if self._rule.from_paths is None:
+            return [""] * len(entries)
+        return self._rule.from_paths([entry.path for entry in entries])
+
+    def _patient(self, unit: Unit, in_path: str, in_table: str) -> str:
         """The patient, as far as is known before reading; '' otherwise."""
         rule = self._rule
-        if rule.from_path is not None:
-            return rule.from_path(path)
+        if rule.from_paths is not None:
+            return in_path
         known = "" if self.options.patient == "header" else in_table
         if not known and rule.from_header and unit.patient and is_somebody(unit.patient):
             known = unit.patient
@@ -203,7 +217,7 @@ class Folder:
             else recording.age,
             sex=info.get("sex") or recording.sex or checks.parse_sex(recording.extra.get("Sex")),
             taken=info.get("taken", recording.taken),
-            fold=info.get("fold", recording.fold),
+            fold=recording.fold if entry.fold is None else entry.fold,
             extra=extra,
         )
 
@@ -226,8 +240,8 @@ class Folder:
         }
 
     def _labels(self, entry: Entry, recording: Recording) -> tuple[str, ...]:
-        if "labels" in entry.info:
-            return tuple(json.loads(entry.info["labels"]))
+        if entry.labels is not None:
+            return entry.labels
         if self.options.labels == "header":
             return header_labels(recording, self._codes)
         return recording.labels if self.options.labels is None else ()

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from clocs.datasets.base import Entry, Quarantined
 from clocs.errors import UnusableError
 from clocs.formats.base import FileFormat, Part, ReadOptions
-from clocs.formats.read import FORMATS, format_beside, recordings_in
+from clocs.formats.read import Others, other_files, recordings_in
 from clocs.formats.source import Source, stem
-from clocs.limits import MOST_HEADER_BYTES
 
 NO_RECORDING = "not a recording"
 BELONGS = "part of a recording"
 # No recording in fewer bytes is longer than an hour: one lead at 50 Hz has as many.
 _SMALL = 180_000
-_HEADERS = tuple(one.suffix for one in FORMATS.values() if one.companions)
 _SHORTEST_PART = 2.0  # seconds: a median beat is no recording
 
 
@@ -39,7 +37,7 @@ class Files:
     lost: tuple[Quarantined, ...]
     counts: dict[str, int]  # files by format; others under `NO_RECORDING` and `BELONGS`
     notices: tuple[str, ...]
-    others: tuple[str, ...]  # files that are no recordings and belong to none
+    others: Others
 
 
 def find_files(
@@ -55,22 +53,13 @@ def find_files(
     """
     found = {name: own for name, own in recordings_in(source) if name not in besides}
     counts = Counter(own.name for own in found.values())
-    others = [name for name in source.names if name not in found and name not in besides]
+    others = other_files(source, found, besides)
+    counts[BELONGS] += others.belong
+    counts[NO_RECORDING] += len(others.unused)
     lost: list[Quarantined] = []
-    unused: list[str] = []
-    headers = {_base(name) for name in source.names if _is_header(name)}
-    named = _named_by_headers(source, found)
-    for name in others:
-        needed = format_beside(name)
-        if _base(name) in headers or name in named:
-            counts[BELONGS] += 1
-        elif needed is not None:
-            detail = f"{name} has no header beside it"
-            lost.append(Quarantined(stem(name), "unreadable", detail))
-            counts[needed.name] += 1
-        else:
-            unused.append(name)
-    counts[NO_RECORDING] += len(unused)
+    for name, own in others.headless:
+        lost.append(Quarantined(stem(name), "unreadable", f"{name} has no header beside it"))
+        counts[own.name] += 1
     ids = _ids(found)
     units: list[Unit] = []
     left_out = 0
@@ -85,29 +74,7 @@ def find_files(
             f"{left_out:,} parts of files are shorter than {_SHORTEST_PART:g} s, such as median "
             "beats, and are left out"
         )
-    return Files(tuple(units), tuple(lost), dict(counts), tuple(notices), tuple(unused))
-
-
-def _is_header(name: str) -> bool:
-    return name.lower().endswith(_HEADERS)
-
-
-def _named_by_headers(source: Source, found: Mapping[str, FileFormat]) -> set[str]:
-    """Files that headers name, where those are not called like the header."""
-    named: set[str] = set()
-    for name, own in found.items():
-        if own.companions and _size(source, name, own) == float("inf"):
-            try:
-                beside = own.files_beside(source.read(name, MOST_HEADER_BYTES), name)
-            except UnusableError:
-                continue
-            named |= {name[: name.rfind("/") + 1] + file for file in beside or ()}
-    return named
-
-
-def _base(name: str) -> str:
-    dot = name.rfind(".")
-    return name[:dot].lower() if dot > name.rfind("/") else name.lower()
+    return Files(tuple(units), tuple(lost), dict(counts), tuple(notices), others)
 
 
 def _units(name: str, path: str, own: FileFormat, parts: Sequence[Part]) -> Iterator[Unit]:

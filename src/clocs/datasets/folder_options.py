@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import tomllib
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from clocs.datasets.table_files import name_inside
-from clocs.errors import SettingError, UnusableError
+from clocs.errors import ClocsWarning, SettingError, UnusableError
 from clocs.files import write_atomic
 from clocs.formats.addresses import last_name
 from clocs.formats.source import OPTIONS_FILE, Source
-from clocs.limits import MOST_HEADER_BYTES
 from clocs.registry import Option, chosen_options
 
+MOST_OPTIONS_BYTES = 64 << 10  # of `clocs.toml`
+NO_TABLE = ("header", "annotations", "none")  # instead of a table of labels
+_TABLES = ("labels", "codes")
 OPTIONS = (
     Option(
         "patient",
@@ -33,7 +36,12 @@ OPTIONS = (
         kind=str,
     ),
     Option("id_column", None, "Column of the table that names the files; found if left out", str),
-    Option("label_columns", None, "Columns of the table that hold labels, or 'none'", kind=tuple),
+    Option(
+        "label_columns",
+        None,
+        "Columns of the table that hold labels, thresholds such as 'LVEF<40', or 'none'",
+        kind=tuple,
+    ),
     Option("codes", None, "Second table with names for the labels' codes", kind=str),
     Option("code_names", None, "Column of the names in that table; the second by default", str),
     Option(
@@ -113,7 +121,7 @@ class FolderOptions:
     def as_text(self) -> dict[str, str]:
         """Those that were given, as the command line takes them; tables without their folder."""
         texts = {name: text_of(value) for name, value in self.given().items()}
-        for name in ("labels", "codes"):
+        for name in _TABLES:
             if name in texts:
                 texts[name] = last_name(texts[name])
         return texts
@@ -135,42 +143,91 @@ class _Row:
 
 
 def saved_options(source: Source) -> Mapping[str, Any]:
-    """The options in `clocs.toml` of a source, or beside a zip.
+    """The options in `clocs.toml` of a source, or beside a zip, where the file is the user's own.
+
+    Those of anybody else are shown in a warning and not used. Tables are named by plain names:
+    inside the source, or beside the zip.
 
     Raises:
         SettingError: It is no TOML, or has unknown keys or values.
     """
+    strange = ""
     try:
         inside = OPTIONS_FILE in source
         data = (
-            source.read(OPTIONS_FILE, MOST_HEADER_BYTES)
+            source.read(OPTIONS_FILE, MOST_OPTIONS_BYTES)
             if inside
-            else source.beside(OPTIONS_FILE, MOST_HEADER_BYTES)
+            else source.beside(OPTIONS_FILE, MOST_OPTIONS_BYTES)
         )
-        saved = {} if data is None else tomllib.loads(data.decode())
-    except (UnusableError, ValueError, RecursionError) as error:
-        raise SettingError(
-            f"{OPTIONS_FILE} of {source.path} cannot be read ({error}); correct or delete it"
-        ) from None
-    try:
+        if data is None:
+            return {}
+        strange = source.not_own(OPTIONS_FILE)
+        saved = tomllib.loads(data.decode())
         chosen_options(_Row(), saved)
+        if strange:
+            said = ", ".join(f"{name} = {_toml(value)}" for name, value in saved.items())
+            said = said.encode("ascii", "backslashreplace").decode()
+            names = ", ".join(f"`{name}`" for name in saved)
+            problem = f"it says {said:.1000}; give what is right of it yourself, as {names}"
+        else:
+            return {name: _named(source, name, value) for name, value in saved.items()}
+    except (UnusableError, ValueError, RecursionError) as error:
+        problem = f"it cannot be read ({error}); correct or delete it"
     except (SettingError, TypeError) as error:
-        raise SettingError(f"{error}; correct {OPTIONS_FILE} of {source.path}") from None
-    return saved
+        problem = f"{error}; correct or delete it"
+    if not strange:
+        raise SettingError(f"{OPTIONS_FILE} of {source.path} is not used: {problem}")
+    warnings.warn(
+        f"{OPTIONS_FILE} of {source.path} is not used because {strange}; {problem}",
+        ClocsWarning,
+        stacklevel=2,
+    )
+    return {}
+
+
+def _named(source: Source, option: str, value: Any) -> Any:
+    """The value, as a name in the source or the path of a file beside the zip where it is a table.
+
+    Raises:
+        SettingError: It names anything else.
+    """
+    if option not in _TABLES or value.partition(":")[0] in NO_TABLE or value in source:
+        return value
+    plain = "/" not in value and "\\" not in value and isinstance(source.path, Path)
+    if plain and not source.is_folder and (source.path.parent / value).is_file():
+        return str(source.path.parent / value)
+    where = "" if source.is_folder else " or beside it"
+    raise SettingError(
+        f"`{option}` is {value!r:.200}, which is no file in {source.path}{where}; give a table "
+        "from elsewhere with the command"
+    )
 
 
 def save_options(options: FolderOptions, source: Source) -> Path:
-    """Write `clocs.toml` into a folder, or beside a zip; its path."""
-    for name in ("labels", "codes"):
-        given = getattr(options, name)
-        if given is not None and Path(given).is_file():
-            inside = name_inside(source, given)
-            where = inside or str(Path(given).resolve())
-            values: dict[str, Any] = {name: where}
-            options = replace(options, **values)
+    """Write `clocs.toml` into a folder, or beside a zip; its path.
+
+    Raises:
+        SettingError: It would name a table outside of the folder.
+    """
     if not isinstance(source.path, Path):
         raise SettingError(f"`save` writes beside the data, but {source.path} is only read")
     folder = source.path if source.is_folder else source.path.parent
+    for name in _TABLES:
+        given = getattr(options, name)
+        if given is None or given.partition(":")[0] in NO_TABLE:
+            continue
+        inside = name_inside(source, given)
+        beside = folder / last_name(given)
+        if not inside and not source.is_folder and beside.is_file():
+            own = Path(given).samefile(beside) if Path(given).is_file() else given == beside.name
+            inside = beside.name if own else ""
+        if not inside:
+            raise SettingError(
+                f"`{name}` is {given}, which is not in {folder}; copy it there to `save` the "
+                "options, or give it each time"
+            )
+        values: dict[str, Any] = {name: inside}
+        options = replace(options, **values)
     lines = [f"{name} = {_toml(value)}" for name, value in options.given().items()]
     text = "# Options of `clocs prepare folder`, which reads this file.\n" + "\n".join(lines)
     write_atomic(folder / OPTIONS_FILE, f"{text}\n".encode())

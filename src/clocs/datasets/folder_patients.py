@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from clocs.errors import SettingError
 from clocs.formats.source import stem
@@ -19,14 +20,14 @@ class PatientRule:
     """How the user says to tell patients apart.
 
     Attributes:
-        from_path: From a file's path to its patient, '' where the path has none; None where the
-            path does not tell.
+        from_paths: From files' paths to their patients, '' where a path has none; None where
+            paths do not tell.
         column: The table's column of patients, where that tells.
         from_header: Whether to take what files say.
         required: Whether every recording must have a patient by this rule.
     """
 
-    from_path: Callable[[str], str] | None = None
+    from_paths: Callable[[Sequence[str]], Sequence[str]] | None = None
     column: str | None = None
     from_header: bool = False
     required: bool = True
@@ -44,13 +45,14 @@ def patient_rule(given: str | None) -> PatientRule:
     if given == "header":
         return PatientRule(from_header=True)
     if given == "file":
-        return PatientRule(from_path=stem)
-    if kind == "folder" and (not colon or re.fullmatch(r"-?[1-9]\d*", value)):
-        return PatientRule(from_path=_Folder(int(value or -1)))
+        return PatientRule(from_paths=partial(_each, stem))
+    if kind == "folder" and (not colon or re.fullmatch(r"-?[1-9]\d{0,5}", value)):
+        return PatientRule(from_paths=partial(_each, partial(_folder, int(value or -1))))
     if kind == "column" and value:
         return PatientRule(column=value)
     if kind == "pattern" and value:
-        return PatientRule(from_path=_Pattern(value))
+        _found(value, [""])  # refused before files are listed
+        return PatientRule(from_paths=partial(_found, value))
     raise SettingError(f"`patient` is {given!r}; give {_FORMS}")
 
 
@@ -59,34 +61,36 @@ def is_somebody(patient: str) -> bool:
     return _NOBODY.match(patient.strip()) is None
 
 
-@dataclass(frozen=True, slots=True)
-class _Folder:
+def _each(act: Callable[[str], str], paths: Sequence[str]) -> Sequence[str]:
+    return [act(path) for path in paths]
+
+
+def _folder(number: int, path: str) -> str:
     """The nth folder of the path from the top, or from the file upwards where negative."""
-
-    number: int
-
-    def __call__(self, path: str) -> str:
-        folders = path.split("/")[:-1]
-        at = self.number - 1 if self.number > 0 else len(folders) + self.number
-        return folders[at] if 0 <= at < len(folders) else ""
+    folders = path.split("/")[:-1]
+    at = number - 1 if number > 0 else len(folders) + number
+    return folders[at] if 0 <= at < len(folders) else ""
 
 
-class _Pattern:
-    """The one group of a regular expression, found anywhere in the path."""
+def _found(pattern: str, paths: Sequence[str]) -> Sequence[str]:
+    """The one group of a regular expression, found anywhere in each path.
 
-    def __init__(self, text: str) -> None:
-        try:
-            self._expression = re.compile(text)
-        except re.error as error:
-            raise SettingError(
-                f"`patient` has the pattern {text!r}, which is no regular expression ({error})"
-            ) from None
-        if self._expression.groups != 1:
-            raise SettingError(
-                f"`patient` has the pattern {text!r} with {self._expression.groups} groups; put "
-                "parentheses around the patient, such as pattern:(P[0-9]+)_"
-            )
+    The engine of polars takes linear time: no pattern runs for hours.
+    """
+    import polars as pl
 
-    def __call__(self, path: str) -> str:
-        match = self._expression.search(path)
-        return (match[1] or "") if match else ""
+    try:
+        found = pl.Series(paths, dtype=pl.String).str.extract_groups(pattern)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        why = (str(error).strip().splitlines() or [""])[-1].removeprefix("error: ")
+        raise SettingError(
+            f"`patient` has the pattern {pattern!r:.200}, which is no regular expression "
+            f"({why:.200}); look-around and backreferences cannot be used"
+        ) from None
+    groups = found.struct.fields
+    if len(groups) != 1:
+        raise SettingError(
+            f"`patient` has the pattern {pattern!r:.200} with {len(groups)} groups; put "
+            "parentheses around the patient, such as pattern:(P[0-9]+)_"
+        )
+    return found.struct.field(groups[0]).fill_null("").to_list()

@@ -94,11 +94,11 @@ def entry_of(stretch: Stretch, seconds: float | None) -> Entry:
     """The entry of a stretch; that of the whole recording where it is all of it."""
     whole = stretch.entry
     if stretch.stop is None or (stretch.start == 0 and stretch.stop == seconds):
-        return Entry(whole.id, stretch.patient, whole.path, whole.info)
+        return replace(whole, patient=stretch.patient)
     info = {**whole.info, "start": repr(stretch.start), "stop": repr(stretch.stop), "of": whole.id}
     short = seconds is None or seconds <= HOUR
     name = whole.id if short else f"{whole.id}@{_clock(stretch.start)}"
-    return Entry(name, stretch.patient, whole.path, info)
+    return replace(whole, id=name, patient=stretch.patient, info=info)
 
 
 def _clock(seconds: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from clocs.datasets.base import Entry
-from clocs.datasets.folder_options import FolderOptions
+from clocs.datasets.folder_options import NO_TABLE, FolderOptions
 from clocs.datasets.folder_patients import PatientRule
 from clocs.datasets.label_table import (
     Labelled,
@@ -18,10 +18,8 @@ from clocs.datasets.recording_names import Names, PatientNames, RecordingNames
 from clocs.datasets.table_files import TABLES, find_table, read_table
 from clocs.errors import SettingError
 from clocs.formats.addresses import last_name
-from clocs.formats.read import known_suffixes
+from clocs.formats.read import Others, known_suffixes
 from clocs.formats.source import Source
-
-_NO_TABLE = ("header", "annotations", "none")
 
 
 class FolderTables:
@@ -34,7 +32,7 @@ class FolderTables:
         self.contents: list[bytes] = []
         self._table: bytes | None = None
         self.codes: dict[str, str] | None = None
-        if options.labels is not None and options.labels.partition(":")[0] not in _NO_TABLE:
+        if options.labels is not None and options.labels.partition(":")[0] not in NO_TABLE:
             self.name = last_name(options.labels)
             self._table = self._read(source, options.labels, "labels")
         if options.codes is not None:
@@ -96,10 +94,10 @@ def without_row(entries: Sequence[Entry], labelled: Labelled, tables: FolderTabl
     ]
 
 
-def unread_tables(others: Sequence[str], options: FolderOptions) -> list[str]:
-    """A sentence on tables that the options do not name, where there are some."""
-    found = [name for name in others if name.lower().endswith(TABLES)]
-    if options.labels is not None or not found:
-        return []
-    named = ", ".join(found[:3]) + (" …" if len(found) > 3 else "")
-    return [f"{named} may be a table of labels; give the one that is as `labels`"]
+def unread_files(others: Others, options: FolderOptions) -> list[str]:
+    """A sentence on files that are neither recordings nor among the options' tables, if any."""
+    said = others.sentence()
+    tables = any(name.lower().endswith(TABLES) for name in others.unused)
+    if said and tables and options.labels is None:
+        said += "; if one is a table of labels, give it as `labels`"
+    return [said] if said else []

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import operator
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 
 from clocs.datasets import checks
 from clocs.datasets.label_values import (
     age_of,
+    are_measured,
     are_yes_or_no,
     dates_of,
     is_nothing,
     is_yes,
+    numbers_of,
+    numbers_with_commas,
     split_labels,
 )
 from clocs.datasets.recording_names import Names
@@ -22,6 +28,11 @@ from clocs.errors import SettingError, first_of
 Columns = Mapping[str, Sequence[str]]
 
 _SAMPLED = 2000  # rows that tell which column names the recordings
+_THRESHOLD = re.compile(r"(.+?)\s*(<=|>=|<|>)\s*([^<>=]+)")
+_OPPOSITE = {"<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+_MEETS: Mapping[str, Callable[[float, float], bool]] = {
+    "<": operator.lt, ">=": operator.ge, ">": operator.gt, "<=": operator.le,
+}  # fmt: skip
 
 # What columns are called, in lower case without other characters than letters.
 ROLES: Mapping[str, tuple[str, ...]] = {
@@ -35,6 +46,38 @@ _LABELS = (
     *("label", "labels", "class", "classes", "diagnosis", "diagnoses", "rhythm", "dx", "target"),
     *("scpcodes", "statements"),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """Two classes of a column of numbers: 'LVEF<40' and 'LVEF>=40'."""
+
+    column: str
+    sign: str
+    limit: float
+
+    def __str__(self) -> str:
+        return f"{self.column}{self.sign}{self.limit:g}"
+
+    def classes(self, values: Sequence[str]) -> list[tuple[str, ...]]:
+        """The class of each value; none where it is missing or no number."""
+        other = f"{self.column}{_OPPOSITE[self.sign]}{self.limit:g}"
+        return [
+            () if one is None else (str(self) if _MEETS[self.sign](one, self.limit) else other,)
+            for one in numbers_of(values)
+        ]
+
+    def notice(self, values: Sequence[str], found: Sequence[tuple[str, ...]]) -> str:
+        """How many values are of which class, and how many of none."""
+        counts = Counter(one for labels in found for one in labels)
+        others = [value for value, one in zip(values, found, strict=True) if not one]
+        strange = [value for value in others if not is_nothing(value)]
+        such = f", such as {strange[0]!r:.30}" if strange else ""
+        said = ", ".join(f"{label} {count:,}" for label, count in counts.most_common())
+        return (
+            f"rows by {self}: {said or 'none'}; {len(others) - len(strange):,} values are missing "
+            f"and {len(strange):,} are not numbers{such}, and have no such label"
+        )
 
 
 class NoIdsError(SettingError):
@@ -93,8 +136,9 @@ def label_recordings(
     roles = _roles(table, options, name)
     others = {column for role, column in roles.items() if role != "patient"}
     ids = _id_columns(table, names, options, taken=others, name=name)
-    classes = _label_columns(table, options, taken={*ids, *roles.values()}, name=name)
+    classes, measured = _label_columns(table, options, taken={*ids, *roles.values()}, name=name)
     of_rows, notices = _labels_of_rows(table, classes, codes)
+    notices += measured
     dates = dates_of(table[roles["date"]]) if "date" in roles else []
     facts: dict[int, dict[str, str]] = {}
     labels: dict[int, list[str]] = {}
@@ -122,7 +166,7 @@ def label_recordings(
     notices += _numbers_for_sex(table, roles, name)
     if dates and not any(dates):
         notices.append(f"no date in the column {roles['date']} of {name} could be understood")
-    used = {"id": ", ".join(ids), **roles, "labels": ", ".join(classes)}
+    used = {"id": ", ".join(ids), **roles, "labels": ", ".join(map(str, classes))}
     return Labelled(facts, tuple(unmatched), used, tuple(notices))
 
 
@@ -179,12 +223,13 @@ def _roles(table: Columns, options: TableOptions, name: str) -> dict[str, str]:
     if unknown:
         raise SettingError(f"`columns` names {unknown}; it may name {', '.join(ROLES)}")
     roles: dict[str, str] = {}
+    simple = {column: _simple(column) for column in table}
     for role, usual in ROLES.items():
         given = options.columns.get(role)
         if given is not None:
             roles[role] = _existing(table, given, option="columns", name=name)
             continue
-        found = [column for word in usual for column in table if _simple(column) == word]
+        found = [column for word in usual for column in table if simple[column] == word]
         found = [one for one in found if one not in (options.id_column, *options.label_columns)]
         if found:
             roles[role] = found[0]
@@ -235,48 +280,93 @@ def _matched(
 
 def _label_columns(
     table: Columns, options: TableOptions, *, taken: Collection[str], name: str
-) -> list[str]:
+) -> tuple[Sequence[str | Threshold], list[str]]:
+    """The columns of labels, and notices on columns that could be some."""
     if options.label_columns == ("none",):
-        return []
+        return [], []
     if options.label_columns:
-        wanted = options.label_columns
-        return [_existing(table, one, option="label_columns", name=name) for one in wanted]
+        return [_named_column(table, one, name) for one in options.label_columns], []
     left = [column for column in table if column not in taken and any(table[column])]
-    usual = [column for word in _LABELS for column in left if _simple(column) == word]
+    measured = {column: n for column in left if (n := are_measured(table[column]))}
+    left = [column for column in left if column not in measured]
+    simple = {column: _simple(column) for column in left}
+    usual = [column for word in _LABELS for column in left if simple[column] == word]
     if usual:
-        return usual[:1]
+        return usual[:1], []
     classes = [column for column in left if are_yes_or_no(table[column])]
     if classes:
-        return classes
+        return classes, []
+    if not left and measured:
+        column, count = next(iter(measured.items()))
+        middle = median(one for one in numbers_of(table[column]) if one is not None)
+        return [], [
+            f"the column {column} of {name} holds {count:,} different numbers and is not taken for "
+            f'labels; a threshold makes classes of it, such as `label_columns="{column} < '
+            f'{middle:.3g}"`, and its name makes each number one'
+        ]
     if len(left) > 1:
         raise SettingError(
             f"{name} has several columns that could be labels ({_listed(left)}); give those that "
             "are as `label_columns`, or 'none'"
         )
-    return left
+    return left, []
+
+
+def _named_column(table: Columns, given: str, name: str) -> str | Threshold:
+    match = None if given in table else _THRESHOLD.fullmatch(given[:1000])
+    if match is None:
+        return _existing(table, given, option="label_columns", name=name)
+    column = _existing(table, match[1], option="label_columns", name=name)
+    limit = numbers_of([match[3]])[0]
+    if limit is None:
+        raise SettingError(
+            f"`label_columns` has {given!r:.100}, whose threshold is no number; give one such as "
+            f"'{column}<40'"
+        )
+    return Threshold(column, match[2], limit)
 
 
 def _labels_of_rows(
-    table: Columns, columns: Sequence[str], codes: Mapping[str, str] | None
+    table: Columns, columns: Sequence[str | Threshold], codes: Mapping[str, str] | None
 ) -> tuple[list[tuple[str, ...]], list[str]]:
     """The labels of each row by name, and notices."""
     height = len(next(iter(table.values()), ()))
     rows: list[list[str]] = [[] for _ in range(height)]
+    notices = []
     for column in columns:
+        if isinstance(column, Threshold):
+            continue
         values = table[column]
         if len(columns) > 1 and are_yes_or_no(values):
             for row, text in zip(rows, values, strict=True):
                 row.extend((column,) if is_yes(text) else ())
             continue
         parsed = {text: split_labels(text) for text in set(values)}
+        decimal = numbers_with_commas(values)
+        parsed |= {text: (one,) for text, one in decimal.items() if not _are_codes(text, codes)}
+        if decimal:
+            text = next(iter(decimal))
+            notices.append(
+                f"cells of the column {column} such as {text!r} are taken for numbers; where "
+                "several labels are meant, part them by ';'"
+            )
         for row, text in zip(rows, values, strict=True):
             row.extend(parsed[text])
     named, unnamed = named_by(codes, rows)
-    notices = []
     if unnamed:
         words = ", ".join(sorted(unnamed)[:5])
         notices.append(f"{len(unnamed):,} codes have no name in `codes` and keep theirs: {words}")
+    for column in columns:
+        if isinstance(column, Threshold):
+            values = table[column.column]
+            found = column.classes(values)
+            named = [(*row, *more) for row, more in zip(named, found, strict=True)]
+            notices.append(column.notice(values, found))
     return named, notices
+
+
+def _are_codes(text: str, codes: Mapping[str, str] | None) -> bool:
+    return codes is not None and all(one in codes for one in split_labels(text))
 
 
 def named_by(

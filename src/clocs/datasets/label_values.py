@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
 _NOTHING = frozenset({"", "nan", "none", "null", "na", "n/a", "unknown", "-", "?"})
-_YES = frozenset({"1", "1.0", "true", "yes"})
-_NO = frozenset({"0", "0.0", "false", "no"}) | _NOTHING
+_YES = frozenset({"1", "1.0", "1,0", "true", "yes"})
+_NO = frozenset({"0", "0.0", "0,0", "false", "no"}) | _NOTHING
 _MOST_CELL = 10_000  # characters of a cell that are parsed as a list
 _NUMPY = re.compile(r"""(['"])\s+(['"])""")  # "['AF' 'PVC']"
 _DAY = re.compile(r"(\d{1,4})[./-](\d{1,2})[./-](\d{1,4})(?:[T ]+(\d{1,2}:\d{2}(?::\d{2})?).*)?$")
-_AGE = re.compile(r"0*(\d+(?:\.\d*)?)\s*(?:y|years?|yrs?)?$", re.IGNORECASE)
+_AGE = re.compile(r"([\d.,]+)\s*(?:y|years?|yrs?)?$", re.IGNORECASE)
+# By the mark before decimals; the other one may part groups of three digits.
+_NUMBERS = {
+    mark: re.compile(
+        rf"([+-]?(?:\d+|\d{{1,3}}(?:[{other}'’\s]\d{{3}})+))(?:\{mark}(\d+))?([eE][+-]?\d{{1,3}})?"
+    )
+    for mark, other in (".,", ",.")
+}
+_LONGEST_NUMBER = 40
+_CODE = 6  # digits: '164889003,426783006' are two codes
+_MOST_CLASSES, _SURELY_TOO_MANY = 20, 50  # different numbers of a column of classes
+_ROWS_OF_A_CLASS = 5
+_LOOKED_AT = 2000  # different cells that tell whether a column is one of numbers
 _OLDEST = 150
 
 
@@ -67,9 +80,71 @@ def is_yes(text: str) -> bool:
 
 def age_of(text: str) -> float | None:
     """Years, from '62', '062Y' or '62.5 years'; None where it is no plausible age."""
-    match = _AGE.match(text.strip())
-    age = float(match[1]) if match else -1.0
-    return age if 0 <= age <= _OLDEST else None
+    match = _AGE.match(text.strip()) if len(text) <= _LONGEST_NUMBER else None
+    age = numbers_of([match[1].rstrip(".,")])[0] if match else None
+    return age if age is not None and 0 <= age <= _OLDEST else None
+
+
+def numbers_of(values: Iterable[str]) -> list[float | None]:
+    """A column of numbers, None where a cell is none: '51.8', '51,8', '1.234,5', '1,234.5'.
+
+    Commas are decimal marks where more cells of the column can be read so than otherwise. Where
+    nothing tells whether '1,234' has decimals or thousands, it is None.
+    """
+    texts = [value.strip() for value in values]
+    point, comma = ([_number(text, mark) for text in texts] for mark in _NUMBERS)
+    more = sum(one is not None for one in comma) - sum(one is not None for one in point)
+    if more == 0:
+        point = [None if "," in text else one for text, one in zip(texts, point, strict=True)]
+    return comma if more > 0 else point
+
+
+def _number(text: str, mark: str) -> float | None:
+    match = _NUMBERS[mark].fullmatch(text) if len(text) <= _LONGEST_NUMBER else None
+    if match is None:
+        return None
+    whole = re.sub(r"[.,'’\s]", "", match[1])
+    if mark == "," and len(whole) >= _CODE and len(match[2] or "") >= _CODE:
+        return None
+    number = float(f"{whole}.{match[2] or 0}{match[3] or ''}")
+    return number if math.isfinite(number) else None
+
+
+def numbers_with_commas(values: Iterable[str]) -> dict[str, str]:
+    """The cells of a column that are numbers with a comma, as numbers with a point where it is one.
+
+    None of them where another cell holds several labels: '1,2' may then, too.
+    """
+    texts = [text for text in dict.fromkeys(values) if not is_nothing(text)]
+    if not any("," in text for text in texts):
+        return {}
+    short = [text.strip() for text in texts]
+    are = [any(_number(text, mark) is not None for mark in _NUMBERS) for text in short]
+    if any(len(split_labels(text)) > 1 for text, one in zip(short, are, strict=True) if not one):
+        return {}
+    return {
+        text: text.strip() if number is None else f"{number:.15g}"
+        for text, number, one in zip(texts, numbers_of(short), are, strict=True)
+        if one and "," in text
+    }
+
+
+def are_measured(values: Sequence[str]) -> int:
+    """How many different numbers a column holds, where they are too many to be classes; else 0.
+
+    Long whole numbers are codes, not measurements.
+    """
+    texts = [text for text in dict.fromkeys(values) if not is_nothing(text)]
+    if len(texts) <= _MOST_CLASSES:
+        return 0
+    some = texts[:_LOOKED_AT]
+    numbers = [one for one in numbers_of(some) if one is not None]
+    whole = all(one.is_integer() for one in numbers)
+    codes = whole and all(abs(one) >= 10 ** (_CODE - 1) for one in numbers)
+    if codes or 10 * len(numbers) < 9 * len(some) or len(set(numbers)) <= _MOST_CLASSES:
+        return 0
+    few = len(texts) * _ROWS_OF_A_CLASS > len(values) or len(texts) > _SURELY_TOO_MANY
+    return len(texts) if few or not whole else 0
 
 
 def dates_of(values: Iterable[str]) -> list[str | None]:

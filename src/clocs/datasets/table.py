@@ -14,13 +14,18 @@ DATASETS = rows_in("clocs.datasets", DatasetRow)
 
 
 def open_dataset(
-    name: str, source_path: str | os.PathLike[str] | None = None, **options: object
+    name: str,
+    source_path: str | os.PathLike[str] | None = None,
+    *,
+    follow_links: bool = False,
+    **options: object,
 ) -> Dataset:
     """Open a dataset by its name.
 
     Args:
         name: One of `DATASETS`.
         source_path: A folder or zip; None for a dataset without files.
+        follow_links: Read also what links in the folder lead to outside of it.
         options: The dataset's own, such as `reference="v3"` for physionet2017.
 
     Raises:
@@ -37,5 +42,5 @@ def open_dataset(
     if source_path is None:
         raise SettingError(f"{name} needs a source: its folder, or its zip as downloaded")
     chosen_options(row, options)  # refused before the source is listed
-    source = open_source(source_path)
+    source = open_source(source_path, follow_links=follow_links)
     return row.open(source, **chosen_options(row, {**row.saved_options(source), **options}))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", ".xlsx", ".xlsm")
 TABLES = (".csv", ".tsv", ".parquet", ".xlsx")  # files that are probably one
 _SEPARATORS = ",;\t|"
+_MOST_COLUMNS = 4096
 
 
 def find_table(source: Source, given: str, *, option: str) -> tuple[str, bytes]:
@@ -113,9 +114,14 @@ def read_table(
         elif suffix in (".xlsx", ".xlsm"):
             table = pl.read_excel(io.BytesIO(unpacked_excel(data, name)), engine="calamine")
         else:
-            table = _read_text(data, is_id)
-        columns = {column.strip(): _as_text(table[column]) for column in table.columns}
-    except (ImportError, MemoryError):
+            table = _read_text(data, is_id, name)
+        _check_columns(table.width, name)
+        texts = _as_texts(table)
+        columns: dict[str, list[str]] = {}
+        for column in table.columns:
+            short = column.strip()
+            columns[column if short in columns else short] = texts[column].to_list()
+    except (ImportError, MemoryError, SourceError):
         raise
     except UnusableError as error:
         raise SourceError(f"{name} cannot be read: {error.detail}") from None
@@ -128,7 +134,7 @@ def read_table(
     return columns
 
 
-def _read_text(data: bytes, is_id: Callable[[str], bool]) -> pl.DataFrame:
+def _read_text(data: bytes, is_id: Callable[[str], bool], name: str) -> pl.DataFrame:
     import polars as pl
 
     try:
@@ -140,6 +146,16 @@ def _read_text(data: bytes, is_id: Callable[[str], bool]) -> pl.DataFrame:
     separator = max(_SEPARATORS, key=lambda one: (first.count(one), one == ","))
     fields = next(csv.reader([first], delimiter=separator), [])
     header = not any(is_id(field.strip()) for field in fields)
+    columns = 0
+    for number, row in enumerate(csv.reader(io.StringIO(text), delimiter=separator), 1):
+        if not columns:
+            columns = len(row)
+            _check_columns(columns, name)
+        if any(map(str.strip, row[columns:])):
+            raise SourceError(
+                f"{name} cannot be read: row {number:,} has {len(row)} cells, the first one "
+                f"{columns}; put quotes around cells that contain {separator!r}"
+            )
     return pl.read_csv(
         io.BytesIO(text.encode()),
         separator=separator,
@@ -149,12 +165,32 @@ def _read_text(data: bytes, is_id: Callable[[str], bool]) -> pl.DataFrame:
     )
 
 
-def _as_text(column: pl.Series) -> list[str]:
+def _check_columns(count: int, name: str) -> None:
+    if count > _MOST_COLUMNS:
+        raise SourceError(
+            f"{name} has {count:,} columns; a table of labels has at most {_MOST_COLUMNS:,}"
+        )
+
+
+def _as_texts(table: pl.DataFrame) -> pl.DataFrame:
+    """Columns of text; those of whole numbers that pandas wrote with gaps without their '.0'."""
+    import polars as pl
+
+    texts = table.with_columns(
+        _as_text(column) for column in table if not isinstance(column.dtype, pl.String)
+    ).select(pl.all().str.strip_chars().fill_null(""))
+    whole = texts.select(pl.all().str.contains(r"^(\d+\.0)?$").all()).row(0) if texts.width else ()
+    names = [name for name, one in zip(texts.columns, whole, strict=True) if one]
+    return texts.with_columns(pl.col(names).str.strip_suffix(".0"))
+
+
+def _as_text(column: pl.Series) -> pl.Series:
     import polars as pl
 
     kind = column.dtype
     if isinstance(kind, pl.List | pl.Array | pl.Struct):
-        return ["" if value is None else _as_json(value) for value in column.to_list()]
+        values = [None if value is None else _as_json(value) for value in column.to_list()]
+        return pl.Series(column.name, values, pl.String)
     if isinstance(kind, pl.Datetime):
         column = column.dt.to_string("%Y-%m-%dT%H:%M:%S").str.replace("T00:00:00$", "")
     elif kind.is_float():
@@ -164,12 +200,7 @@ def _as_text(column: pl.Series) -> list[str]:
             column = column.cast(pl.Int64)
     elif isinstance(kind, pl.Boolean):
         column = column.cast(pl.Int8)
-    texts = column.cast(pl.String).str.strip_chars().fill_null("")
-    if (
-        texts.str.contains(r"^\d+\.0$") | (texts == "")
-    ).all():  # as pandas writes numbers with gaps
-        texts = texts.str.strip_suffix(".0")
-    return texts.to_list()
+    return column.cast(pl.String)
 
 
 def _as_json(value: Any) -> str:

@@ -28,6 +28,12 @@ R = TypeVar("R")
 # One slash is what a `Path` leaves of two.
 _ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+):/{1,3}(?=[^/])", re.IGNORECASE)
 _WEB = ("http", "https")
+# fsspec knows others that read further addresses from what they fetch, or run what it says.
+SCHEMES = (
+    *("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"),
+    *_WEB,
+    *("file", "local", "memory"),
+)
 _PACKAGES = {
     "s3": f"s3fs; {with_extra('s3')}",
     "s3a": f"s3fs; {with_extra('s3')}",
@@ -135,7 +141,11 @@ class MissingError(SourceError):
 
 
 def place_of(given: str | os.PathLike[str] | Address) -> Path | Address:
-    """An `Address`, also where its text went through a `Path`; otherwise the `Path`."""
+    """An `Address`, also where its text went through a `Path`; otherwise the `Path`.
+
+    Raises:
+        SettingError: It is an address of a kind that is not read, or several in one ('::').
+    """
     if isinstance(given, Address):
         return given
     text = os.fspath(given)
@@ -147,7 +157,13 @@ def place_of(given: str | os.PathLike[str] | Address) -> Path | Address:
     if scheme in _WEB:
         rest, mark, query = rest.partition("?")
     rest = rest.rstrip("/")
-    return Address(scheme, f"/{rest}" if scheme in ("file", "local") else rest, mark + query)
+    made = Address(scheme, f"/{rest}" if scheme in ("file", "local") else rest, mark + query)
+    if scheme not in SCHEMES:
+        kinds = ", ".join(f"{one}://" for one in SCHEMES)
+        raise SettingError(f"{made} is no kind of address that clocs reads; those are {kinds}")
+    if "::" in text:
+        raise SettingError(f"{made} joins several addresses with '::'; give a single one")
+    return made
 
 
 def last_name(given: str) -> str:
@@ -192,11 +208,6 @@ def _explained(error: Exception, address: Address) -> ClocsError:
         return SourceError(f"the server of {address} cannot be reached; check the address")
     if "FileNotFoundError" in kinds:
         return MissingError(f"{address} does not exist; check its bucket or host, and its path")
-    if "Protocol not known" in str(error):
-        return SettingError(
-            f"{address.scheme}:// is no kind of address that fsspec knows; give one such as "
-            "s3://bucket/folder"
-        )
     # Texts of libraries may quote the whole address, with its credentials.
     detail = re.sub(r"\S+://\S+", str(address), (str(error).splitlines() or [""])[0])
     return SourceError(
@@ -304,7 +315,8 @@ def list_address(address: Address, depth: int | None = None) -> list[tuple[str, 
     root = root.rstrip("/")
     if root in found:
         return [("", remote_file(address))]
-    inner = {path: path[len(root) :].lstrip("/") for path in found}
+    # A page may link to other places of its server: those are not below the address.
+    inner = {path: path[len(root) :].lstrip("/") for path in found if path.startswith(f"{root}/")}
     names = {
         path: name
         for path, name in inner.items()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from clocs.errors import (
     ClocsError,
+    ClocsWarning,
     SettingError,
     SourceError,
     UnusableError,
@@ -23,7 +25,7 @@ from clocs.formats.base import HEAD_BYTES, FileFormat, ReadOptions
 from clocs.formats.recognise import recognise, recording_files
 from clocs.formats.source import Source, open_files, open_source
 from clocs.limited_workers import EndedError, LimitedWorkers
-from clocs.limits import default_processes, reading_limits
+from clocs.limits import MOST_HEADER_BYTES, default_processes, reading_limits
 from clocs.recording import PLAUSIBLE_HZ, Recording
 from clocs.registry import rows_in
 from clocs.worker_messages import UnsendableError
@@ -31,7 +33,8 @@ from clocs.worker_messages import UnsendableError
 # Other modules of this package may not import from this one, which imports all of them.
 FORMATS = rows_in("clocs.formats", FileFormat)
 
-_MOST_NAMED = 10  # parts in a message
+_HEADERS = tuple(one.suffix for one in FORMATS.values() if one.companions)
+_MOST_NAMED = 10  # parts or files in a message
 _TOGETHER = 8  # files that a process reads at a time
 _SMALL = 4 << 20  # bytes
 
@@ -124,6 +127,59 @@ def format_beside(name: str) -> FileFormat | None:
     return next((one for one in FORMATS.values() if low.endswith(one.companions)), None)
 
 
+@dataclass(frozen=True, slots=True)
+class Others:
+    """Files of a source that represent no recordings.
+
+    Attributes:
+        belong: How many are parts of recordings.
+        headless: Signal files without the header that tells what they hold, and their formats.
+        unused: All others.
+    """
+
+    belong: int
+    headless: tuple[tuple[str, FileFormat], ...]
+    unused: tuple[str, ...]
+
+    def sentence(self) -> str:
+        """How many are unused and why; '' where there are none."""
+        alike = [name for name in self.unused if _named(name) is not None]
+        rest = [name for name in self.unused if _named(name) is None]
+        parts = []
+        if alike:
+            known = f"{len(alike):,} whose content is not recognized as an ECG"
+            parts.append(f"{known} ({first_of(alike, _MOST_NAMED)})")
+        if rest:
+            parts.append(f"{len(rest):,} of no known format ({first_of(rest, _MOST_NAMED)})")
+        return f"files that are not read: {'; '.join(parts)}" if parts else ""
+
+
+def other_files(
+    source: Source, found: Mapping[str, FileFormat], besides: Collection[str] = ()
+) -> Others:
+    """What the files of a source are that are not among the recordings `found` or `besides`."""
+    headers = {_base(name) for name in source.names if name.lower().endswith(_HEADERS)}
+    named: set[str] = set()  # by headers, where signal files are not called like the header
+    for name, own in found.items():
+        base = name[: -len(own.suffix)]
+        if own.companions and not any(base + suffix in source for suffix in own.companions):
+            try:
+                beside = own.files_beside(source.read(name, MOST_HEADER_BYTES), name)
+            except UnusableError:
+                continue
+            named |= {name[: name.rfind("/") + 1] + file for file in beside or ()}
+    others = [name for name in source.names if name not in found and name not in besides]
+    alone = [name for name in others if _base(name) not in headers and name not in named]
+    headless = tuple((name, kind) for name in alone if (kind := format_beside(name)) is not None)
+    unused = tuple(name for name in alone if format_beside(name) is None)
+    return Others(len(others) - len(alone), headless, unused)
+
+
+def _base(name: str) -> str:
+    dot = name.rfind(".")
+    return name[:dot].lower() if dot > name.rfind("/") else name.lower()
+
+
 def known_suffixes() -> tuple[str, ...]:
     """Suffixes of all files that some format reads, each once."""
     every = (s for one in FORMATS.values() for s in (*one.suffixes, *one.companions))
@@ -207,22 +263,29 @@ def _opened_once(one: Found) -> tuple[Source, str]:
 
 
 def find_recordings(
-    paths: Sequence[Path | str], options: ReadOptions | None = None
+    paths: Sequence[Path | str],
+    options: ReadOptions | None = None,
+    *,
+    follow_links: bool = False,
 ) -> list[Found | tuple[str, ClocsError]]:
     """The recordings in these files, folders and zips, in order; what cannot be used, with why.
 
     Files are recognised by their content; one that holds several recordings is found several times.
+    A warning names files of folders and zips that are not recognized as recordings.
 
     Args:
         paths: Files, folders and zips, here or at addresses.
         options: As they will be read with.
+        follow_links: Read also what links in folders lead to outside of them.
     """
     found: list[Found | tuple[str, ClocsError]] = []
     seen: set[str] = set()  # a header and its signal file are one recording
     for given in map(place_of, paths):
         try:
-            for one in _find(given):
-                if one.name not in seen:
+            for one in _find(given, follow_links):
+                if not isinstance(one, Found):
+                    found.append(one)
+                elif one.name not in seen:
                     seen.add(one.name)
                     found += _parts(one, options or ReadOptions())
         except ClocsError as error:
@@ -334,16 +397,27 @@ def _parts(one: Found, options: ReadOptions) -> list[Found | tuple[str, ClocsErr
         return [(one.name, error)]
 
 
-def _find(given: Path | Address) -> Iterator[Found]:
-    if given.suffix.lower() == ".zip" or given.is_dir():
-        source = open_source(given)
-        files = recordings_in(source)
-        found = [Found(f"{given}/{name}", one, name, source) for name, one in files]
-        if not found:
-            raise SourceError(f"{given} holds no recording ({', '.join(known_suffixes())})")
-        yield from (replace(one, name=printable(one.name)) for one in found)
+def _find(given: Path | Address, follow_links: bool) -> Iterator[Found | tuple[str, ClocsError]]:
+    if given.suffix.lower() != ".zip" and not given.is_dir():
+        yield _find_file(given)
         return
-    yield _find_file(given)
+    source = open_source(given, follow_links=follow_links)
+    files = dict(recordings_in(source))
+    others = other_files(source, files)
+    if not files and not others.headless:
+        why = others.sentence() or "it is empty"
+        raise SourceError(f"{given} holds no recording ({why}); give another folder or zip")
+    for name, own in files.items():
+        yield Found(printable(f"{given}/{name}"), own, name, source)
+    for name, own in others.headless:
+        whole = printable(f"{given}/{name}")
+        yield whole, SourceError(f"{whole} has no header ({own.suffix}) beside it; put it there")
+    if others.unused:
+        warnings.warn(
+            f"{given} holds {others.sentence()}; give one of them by its own name to see why",
+            ClocsWarning,
+            stacklevel=2,
+        )
 
 
 def _find_file(given: Path | Address) -> Found:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from stat import S_ISREG
 from typing import TypeAlias
 
-from clocs.errors import SourceError, UnusableError, printable
+from clocs.errors import ClocsWarning, SourceError, UnusableError, first_of, printable
 from clocs.formats.addresses import (
     Address,
     MissingError,
@@ -29,6 +30,7 @@ from clocs.formats.zips import JUNK, Member, Zip, is_junk
 from clocs.limits import MOST_BYTES, check_size
 
 _TOGETHER = 256  # heads of files at an address that are held at a time
+_LONG = 200  # characters of a path in a message
 OPTIONS_FILE = "clocs.toml"  # holds options of reading; no part of the fingerprint
 
 
@@ -209,13 +211,33 @@ class Source:
         """
         if self.is_folder:
             return None
-        file = self.path.parent / name
+        file = self._beside(name)
         if isinstance(file, Address):
             try:
                 return remote_file(file).read(most)
             except MissingError:
                 return None
-        return _File(str(file)).read(most) if file.is_file() else None
+        return file.read(most) if Path(file.path).is_file() else None
+
+    def not_own(self, name: str) -> str:
+        """Why a file inside, or beside the opened zip, may be a stranger's; '' where it is not.
+
+        It is the user's own where the user owns it on this machine's disk.
+        """
+        file = self._files.get(name, None if self.is_folder else self._beside(name))
+        if isinstance(file, Member):
+            return "it is inside a zip"
+        if isinstance(file, RemoteFile | Address):
+            return "it is at an address"
+        if isinstance(file, _File) and hasattr(os, "getuid"):
+            owner = os.stat(file.path).st_uid  # noqa: PTH116
+            return "" if owner == os.getuid() else "it belongs to another user"
+        return ""
+
+    def _beside(self, name: str) -> _File | Address:
+        """A file in the folder that holds the opened zip, if there is one."""
+        place = self.path.parent / name
+        return place if isinstance(place, Address) else _File(str(place))
 
     @property
     def is_folder(self) -> bool:
@@ -243,22 +265,24 @@ class Source:
             archive.close()
 
 
-def open_source(path: str | os.PathLike[str] | Address) -> Source:
+def open_source(path: str | os.PathLike[str] | Address, *, follow_links: bool = False) -> Source:
     """Open a folder, a zip, or a folder with zips in it, here or at an address.
 
     Args:
-        path: A path, or an address that fsspec knows, such as 's3://bucket/folder'.
+        path: A path, or an address such as 's3://bucket/folder'.
+        follow_links: Read also what links in the folder lead to outside of it. Without it, a
+            warning names them.
 
     Raises:
         SourceError: The path is missing, or a zip is cut short, damaged or encrypted.
     """
     root = place_of(path)
-    if isinstance(root, Path) and not root.exists():
-        raise SourceError(f"{root} does not exist; give a folder or the zip as downloaded")
+    if isinstance(root, Path) and not os.path.exists(root):  # noqa: PTH110 (a path may be too long)
+        raise SourceError(f"{_shown(root)} does not exist; give a folder or the zip as downloaded")
     files: dict[str, _AnyFile] = {}
     zips: list[Zip] = []
     marks = hashlib.sha256()
-    walked = _walk_address(root) if isinstance(root, Address) else _walk(root)
+    walked = _walk_address(root) if isinstance(root, Address) else _walk(root, follow_links)
     for name, found, mark in walked:
         if name != OPTIONS_FILE:
             marks.update(f"{name}\0{mark}\n".encode(errors="replace"))
@@ -308,39 +332,70 @@ def _walk_address(root: Address) -> Iterator[tuple[str, RemoteFile, str]]:
             yield name, file, f"{file.size}\0{file.mark}"
 
 
-def _walk(root: Path) -> Iterator[tuple[str, _File, str]]:
+def _walk(root: Path, follow_links: bool) -> Iterator[tuple[str, _File, str]]:
     """Name, file and mark of all files below a folder, by name; for a file, itself, nameless."""
-    found: list[tuple[str, str, os.stat_result]] = []
     if root.is_dir():
-        _collect(str(root), "", found, set())
+        found, left = _collect(str(root), follow_links)
     else:
-        found.append(("", str(root), root.stat()))
+        found, left = [("", str(root), root.stat())], []
+    if left:
+        warnings.warn(
+            f"links in {root} that lead out of it or nowhere are not followed ({len(left):,}: "
+            f"{first_of(sorted(left), 3)}); `follow_links` reads what they lead to",
+            ClocsWarning,
+            stacklevel=3,
+        )
     for name, path, state in sorted(found):
         yield name, _File(path), f"{state.st_size}\0{state.st_mtime_ns}"
 
 
 def _collect(
-    folder: str, prefix: str, found: list[tuple[str, str, os.stat_result]], seen: set[str]
-) -> None:
-    """Add the files below one folder; `Path` objects would take four times as long."""
-    real = os.path.realpath(folder)
-    if real in seen:  # a link to a parent
-        return
-    seen.add(real)
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.name in JUNK or entry.name.startswith("."):
-                    continue
-                if entry.is_dir():
-                    _collect(entry.path, f"{prefix}{printable(entry.name)}/", found, seen)
-                elif entry.is_file():
-                    name = f"{prefix}{printable(entry.name)}"
-                    found.append((name, entry.path, entry.stat()))
-    except OSError as error:
-        raise SourceError(
-            f"{error.filename} cannot be listed ({error.strerror}); check its rights"
-        ) from None
+    root: str, follow_links: bool
+) -> tuple[list[tuple[str, str, os.stat_result]], list[str]]:
+    """Name, path and state of the files below a folder, and the links that are not followed.
+
+    `Path` objects would take four times as long.
+    """
+    found: list[tuple[str, str, os.stat_result]] = []
+    left: list[str] = []
+    top = os.path.realpath(root)
+    seen = {top}  # what links lead to
+    waiting = [(root, "")]
+    while waiting:
+        folder, prefix = waiting.pop()
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if entry.name in JUNK or entry.name.startswith("."):
+                        continue
+                    name = prefix + printable(entry.name)
+                    if entry.is_symlink():
+                        real = os.path.realpath(entry.path)
+                        inside = Path(real).is_relative_to(top)
+                        if not os.path.exists(real) or not (inside or follow_links):  # noqa: PTH110
+                            left.append(name)
+                            continue
+                        if os.path.isdir(real):  # noqa: PTH112
+                            own = os.path.relpath(real, top)
+                            # Folders inside are listed by their own names, unless they are hidden.
+                            if real in seen or (inside and not is_junk(own)):
+                                continue
+                            seen.add(real)
+                    if entry.is_dir():
+                        waiting.append((entry.path, f"{name}/"))
+                    elif entry.is_file():
+                        found.append((name, entry.path, entry.stat()))
+        except OSError as error:
+            raise SourceError(
+                f"{_shown(error.filename)} cannot be listed ({error.strerror}); check its rights "
+                "and the length of its path"
+            ) from None
+    return found, left
+
+
+def _shown(path: object) -> str:
+    text = printable(str(path))
+    return text if len(text) < _LONG else f"{text[:_LONG]}…"
 
 
 def stem(path: str) -> str:

@@ -44,6 +44,7 @@ def predict(
     unit: str | None = None,
     lead_names: Mapping[str, str] | None = None,
     patients: Mapping[str, str] | Path | str | None = None,
+    follow_links: bool = False,
     cohort: Cohort | Path | str | Iterable[str] | None = None,
     device: str | None = None,
     progress: Progress = lambda done, total: None,
@@ -65,6 +66,7 @@ def predict(
         unit: Unit of the samples of such files, such as 'mV'.
         lead_names: Standard leads by the unusual names that files give them: `{"ECG1": "II"}`.
         patients: The patient of each file, as for `clocs.embed`.
+        follow_links: Read also what links in folders lead to outside of them.
         cohort: Only these patients of stores, as for `clocs.embed`.
         device: 'cpu', 'cuda', …; the best available by default.
         progress: Called with (recordings done, recordings in total), source by source.
@@ -93,7 +95,9 @@ def predict(
     ]
     if files:
         frame = classifier.encoders[0].card.frame
-        names, recordings = read_files(files, options, frame, patients=patients)
+        names, recordings = read_files(
+            files, options, frame, patients=patients, follow_links=follow_links
+        )
         means.append(how.means(_of_files(how, names, recordings, progress)))
     made = prediction_table(classifier, means, over_time=over_time is not None)
     if out is not None:

@@ -57,6 +57,7 @@ def embed(
     unit: str | None = None,
     lead_names: Mapping[str, str] | None = None,
     patients: Mapping[str, str] | Path | str | None = None,
+    follow_links: bool = False,
     cohort: Cohort | Path | str | Iterable[str] | None = None,
     device: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
@@ -82,6 +83,7 @@ def embed(
         patients: The patient of each file, as a mapping or as a CSV or parquet table with the
             columns `file` and `patient`; without it, each file counts as one patient. Files are
             matched by path or by name, with or without their suffix.
+        follow_links: Read also what links in folders lead to outside of them.
         cohort: Only these patients of stores: IDs (or 'dataset:ID'), or a file of them, a CSV table
             with a column `patient` or one ID per line; the explorer saves such files.
         device: 'cpu', 'cuda', …; the best available by default.
@@ -98,7 +100,9 @@ def embed(
     spec = None if frame is None else frame_of(encoder, frame)
     options = options_of(rate=rate, unit=unit, lead_names=lead_names)
     cut_into = spec or encoder.card.frame
-    names, recordings = read_files(files, options, cut_into, patients=patients)
+    names, recordings = read_files(
+        files, options, cut_into, patients=patients, follow_links=follow_links
+    )
     if files and level == "patient" and patients is None:
         warnings.warn(
             "each file counts as one patient, named after the file; give a table with the columns "

@@ -81,12 +81,14 @@ def read_files(
     frame: FrameSpec,
     *,
     patients: Mapping[str, str] | Path | str | None = None,
+    follow_links: bool = False,
 ) -> tuple[list[str], Iterator[ReadFile]]:
     """The names of the recordings in files, folders and zips, and the recordings one by one.
 
-    Those of more than an hour come in pieces, of whole frames. `patients` is that of `clocs.embed`.
+    Those of more than an hour come in pieces, of whole frames. `patients` and `follow_links` are
+    those of `clocs.embed`.
     """
-    found = find_recordings(paths, options)
+    found = find_recordings(paths, options, follow_links=follow_links)
     owners = _owners(found, patients)
     names = without_folders([one.name if isinstance(one, Found) else one[0] for one in found])
     planned = [
@@ -168,9 +170,10 @@ def _rows_of_table(patients: Mapping[str, str] | Path | str) -> Iterable[tuple[s
     """(file, patient), as text, from a mapping or from a CSV or parquet table."""
     if isinstance(patients, Mapping):
         return patients.items()
-    parquet = Path(patients).suffix.lower() == ".parquet"
+    file = Path(patients)  # for polars, a text may be an address of any kind
+    parquet = file.suffix.lower() == ".parquet"
     try:
-        table = pl.read_parquet(patients) if parquet else pl.read_csv(patients, infer_schema=False)
+        table = pl.read_parquet(file) if parquet else pl.read_csv(file, infer_schema=False)
         columns = table.select(pl.col("file", "patient").cast(pl.String).str.strip_chars())
     except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         why = (str(error).splitlines() or [type(error).__name__])[0]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import warnings
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
@@ -22,7 +22,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from clocs._version import __version__
-from clocs.datasets.base import Dataset, Entry, Listing, Quarantined
+from clocs.datasets.base import Dataset, Entry, Listing, Quarantined, said_by_kind
 from clocs.datasets.listing import without_repeats
 from clocs.datasets.pseudonyms import Pseudonyms
 from clocs.errors import ClocsWarning, StoreError, printable
@@ -171,11 +171,9 @@ def _complete(
     quarantined = [*listing.quarantined, *journal.quarantined()]
     if table.is_empty() and not getattr(dataset, "may_be_empty", False):
         _remove(out)
-        reasons = Counter(one.reason for one in quarantined).most_common()
-        counts = ", ".join(f"{reason}: {count}" for reason, count in reasons) or "it is empty"
         raise StoreError(
-            f"no recording of {dataset.name} is usable ({counts}); check that the source is what "
-            "it should be"
+            f"no recording of {dataset.name} is usable ({said_by_kind(quarantined)}); check that "
+            "the source is what it should be"
         )
     dataset = dataset.concluded(table)
     for notice in (*listing.notices, *dataset.notices):

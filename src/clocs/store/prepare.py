@@ -39,6 +39,7 @@ def prepare(
     filters: Filters | None = None,
     shards: int | None = None,
     ray: str | None = None,
+    follow_links: bool = False,
     **options: Any,
 ) -> Store:
     """Read a dataset's published files, or a folder of one's own, into a store.
@@ -58,6 +59,7 @@ def prepare(
         ray: Make each shard on a Ray cluster: its HOST:PORT, or 'auto' for the one of this machine.
             All nodes must see the source and `out` under the same paths. A task has one reading
             process, or `workers`.
+        follow_links: Read also what links in the folder lead to outside of it.
         options: The dataset's own: `reference="v3"` for physionet2017; `patient`, `labels` and
             others for folder (docs/own-ecgs.md); `patients`, `seed`, `recordings`, `seconds`,
             `rate` for synthetic.
@@ -66,7 +68,7 @@ def prepare(
     if source is not None:
         _refuse_inside(place, place_of(source))
     if isinstance(name, str):
-        dataset = open_dataset(name, source, **options)
+        dataset = open_dataset(name, source, follow_links=follow_links, **options)
     elif source is None and not options:
         dataset = name
     else:

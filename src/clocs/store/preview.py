@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
@@ -10,7 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from clocs.datasets.base import Dataset, Listing, Quarantined
+from clocs.datasets.base import Dataset, Listing, Quarantined, by_kind
 from clocs.datasets.table import open_dataset
 from clocs.store.workers import ReadRecording, read_all, start_workers
 
@@ -28,6 +27,7 @@ def preview(
     *,
     sample: int = SAMPLE,
     workers: int | None = None,
+    follow_links: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
     """What `prepare` would make of a source, without writing anything.
@@ -39,6 +39,7 @@ def preview(
         source: A folder or a zip.
         sample: How many recordings to read.
         workers: Number of reading processes; by default one per core, at most 16.
+        follow_links: Read also what links in the folder lead to outside of it.
         options: The dataset's own, as for `prepare`.
 
     Returns:
@@ -46,7 +47,8 @@ def preview(
         `recordings_per_patient`, `leads`, `rates`, `seconds`, `labels`, `frame`, `problems`,
         `notices`, `examples`, and the options that were used.
     """
-    return preview_dataset(open_dataset(name, source, **options), sample=sample, workers=workers)
+    dataset = open_dataset(name, source, follow_links=follow_links, **options)
+    return preview_dataset(dataset, sample=sample, workers=workers)
 
 
 def preview_dataset(
@@ -105,7 +107,7 @@ def _facts(
         "unlabelled": _unlabelled(listing, table),
         "multilabel": concluded.multilabel,
         "frame": {"seconds": concluded.frame.seconds, "samples": concluded.frame.samples},
-        "folds": _counted(one.info["fold"] for one in listing.entries if "fold" in one.info),
+        "folds": _counted(one.fold for one in listing.entries if one.fold is not None),
         "rows_without_recording": len(listing.rows_without_recording),
         "rows_without_recording_examples": list(listing.rows_without_recording[:_EXAMPLES]),
         "problems": _problems(problems),
@@ -121,21 +123,20 @@ def _facts(
 def _patients(listing: Listing, table: pl.DataFrame) -> Counter[str]:
     """Recordings by patient: of all where names or tables tell, else of the sample."""
     read = dict(table.select("id", "patient").iter_rows())
-    of_sample = any("patient" not in one.info and one.id in read for one in listing.entries)
+    of_sample = any(not one.patient_is_known and one.id in read for one in listing.entries)
     if of_sample and any(read[one.id] != one.patient for one in listing.entries if one.id in read):
         return Counter(read.values())
     return Counter(one.patient for one in listing.entries)
 
 
 def _has_table_labels(listing: Listing) -> bool:
-    return any("labels" in one.info for one in listing.entries)
+    return any(one.labels is not None for one in listing.entries)
 
 
 def _labels(listing: Listing, table: pl.DataFrame) -> dict[str, int]:
     """Recordings with each label: all where a table tells, else those of the sample."""
     if _has_table_labels(listing):
-        of_table = (json.loads(one.info.get("labels", "[]")) for one in listing.entries)
-        return _counted(label for labels in of_table for label in labels)
+        return _counted(label for one in listing.entries for label in one.labels or ())
     found: list[str] = []
     for labels, episodes in table.select("labels", "episodes").iter_rows():
         found += {*labels, *(one["label"] for one in episodes)}
@@ -144,7 +145,7 @@ def _labels(listing: Listing, table: pl.DataFrame) -> dict[str, int]:
 
 def _unlabelled(listing: Listing, table: pl.DataFrame) -> int:
     if _has_table_labels(listing):
-        return sum(one.info.get("labels", "[]") == "[]" for one in listing.entries)
+        return sum(not one.labels for one in listing.entries)
     rows = table.select("labels", "episodes").iter_rows()
     return sum(not labels and not episodes for labels, episodes in rows)
 
@@ -161,14 +162,10 @@ def _range(values: Iterable[float]) -> dict[str, float]:
 
 
 def _problems(lost: Sequence[Quarantined]) -> list[dict[str, Any]]:
-    """By reason: how many, and the first few with what exactly is wrong."""
-    by_reason: dict[str, list[Quarantined]] = {}
-    for one in lost:
-        by_reason.setdefault(one.reason, []).append(one)
-    ordered = sorted(by_reason.items(), key=lambda item: (-len(item[1]), item[0]))
+    """By what they say: how many, and an example."""
     return [
-        {"reason": reason, "count": len(own), "examples": [one.detail for one in own[:_EXAMPLES]]}
-        for reason, own in ordered
+        {"reason": one.reason, "count": count, "examples": [one.detail]}
+        for one, count in by_kind(lost)
     ]
 
 

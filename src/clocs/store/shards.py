@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import shutil
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -24,7 +23,7 @@ from typing import Any, cast
 import polars as pl
 
 from clocs._version import __version__
-from clocs.datasets.base import Dataset, Entry, Listing
+from clocs.datasets.base import Dataset, Entry, Listing, Quarantined, said_by_kind
 from clocs.datasets.listing import without_repeats
 from clocs.errors import ClocsWarning, StoreError
 from clocs.files import file_error, leftovers
@@ -194,7 +193,7 @@ def _patients(listing: Listing, readers: Workers) -> list[str]:
     """The patient of each entry; where only the files tell, each of those is read for it."""
     if not listing.patients_by_reading:
         return [entry.patient for entry in listing.entries]
-    unknown = [entry for entry in listing.entries if "patient" not in entry.info]
+    unknown = [entry for entry in listing.entries if not entry.patient_is_known]
     warnings.warn(
         f"{len(unknown):,} files are read once more, before the shards are made, because only "
         "they tell their patients; `patient` may name a rule or a column that does",
@@ -204,7 +203,7 @@ def _patients(listing: Listing, readers: Workers) -> list[str]:
     results = (one for batch in read_all(readers, unknown) for one in batch)
     return [
         entry.patient
-        if "patient" in entry.info or not isinstance(read := next(results), ReadRecording)
+        if entry.patient_is_known or not isinstance(read := next(results), ReadRecording)
         else str(read.row["patient"])
         for entry in listing.entries
     ]
@@ -250,13 +249,13 @@ def _join(
     manifests = [one.manifest for one in shards]
     quarantined = sum(one.quarantined for one in manifests)
     if not any(one.recordings for one in manifests):
-        counts = Counter(reason for one in shards for reason in one.quarantine["reason"])
+        rows = (row for one in shards for row in one.quarantine.iter_rows(named=True))
+        said = said_by_kind(Quarantined(**row) for row in rows)
         for folder in folders:
             shutil.rmtree(folder)
-        said = ", ".join(f"{reason}: {count}" for reason, count in counts.most_common())
         raise StoreError(
-            f"no recording of {dataset.name} is usable ({said or 'it is empty'}); check that the "
-            "source is what it should be"
+            f"no recording of {dataset.name} is usable ({said}); check that the source is what it "
+            "should be"
         )
     contents = [one.content_hash for one in manifests]
     joined = Manifest(

@@ -10,10 +10,12 @@ from rich.table import Table
 from rich.text import Text
 
 from clocs.cli.tables import columns
+from clocs.datasets.base import Quarantined, by_kind
 from clocs.frames.splits import PARTS
 
 _MOST_NAMED = 4
 _MOST_SETS = 20
+_MOST_KINDS = 20
 _ALL = "`clocs info --verbose` lists all"
 
 
@@ -105,10 +107,11 @@ def _quarantine(info: Mapping[str, Any], verbose: bool) -> list[RenderableType]:
         for one in info["quarantine_list"]:
             table.add_row(Text(one["reason"]), Text(one["id"]), Text(one["detail"]))
         return [Text(), table]
-    firsts = {one["reason"]: one for one in reversed(info["quarantine_list"])}
-    for reason, count in info["quarantine"].items():
-        one = firsts[reason]
-        table.add_row(Text(reason), f"{count:,}", Text(one["id"]), Text(one["detail"]))
+    kinds = by_kind(Quarantined(**one) for one in info["quarantine_list"])
+    for one, count in kinds[:_MOST_KINDS]:
+        table.add_row(Text(one.reason), f"{count:,}", Text(one.id), Text(one.detail))
+    if left := kinds[_MOST_KINDS:]:
+        table.add_row("others", f"{sum(count for _, count in left):,}", "", "")
     return [Text(), table, Text(f"Which recordings: {_ALL}.")]
 
 
