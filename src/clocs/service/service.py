@@ -12,14 +12,14 @@ from clocs.models.classifier import Classifier
 from clocs.patients.encode import placed
 from clocs.recording import Recording
 from clocs.service.batching import Batcher
-from clocs.service.bodies import Limits
+from clocs.service.bodies import Bodies, Limits
 from clocs.service.example import example_recording
 from clocs.service.metrics import Metrics
 from clocs.service.models import Level, Result, ServedIndex, ServedModel, open_models
 from clocs.training.checkpoint import Checkpoint
 from clocs.web.shield import TooMuchError
 
-_TOGETHER = 640.0  # seconds of ECG, summed over leads: 64 of ten seconds and one lead
+_TOGETHER = 1920.0  # seconds of ECG, summed over leads: 16 of ten seconds and twelve leads
 
 State: TypeAlias = Literal["loading", "ready", "stopping"]
 Model: TypeAlias = Path | str | Checkpoint | Classifier
@@ -62,6 +62,7 @@ class Service:
         models: By name; none before they are loaded.
         index: To search, if there is one.
         limits: Of requests.
+        bodies: Reads them.
         metrics: What is counted.
     """
 
@@ -70,6 +71,7 @@ class Service:
         self.models: dict[str, ServedModel] = {}
         self.index: ServedIndex | None = None
         self.limits, self.show_ids = limits or Limits(), show_ids
+        self.bodies = Bodies(self.limits)
         self.metrics = Metrics()
         self.batcher = Batcher[Task, Recording, Result](
             self.compute,
@@ -82,6 +84,7 @@ class Service:
 
     def load(self, models: Sequence[Model], index: Path | str | None = None) -> None:
         """Open everything and compute once with each, so that the first request is as fast."""
+        self.bodies.reader.start()
         self.models = open_models(models)
         self.index = ServedIndex(Path(index)) if index is not None else None
         for name, model in self.models.items():
@@ -95,6 +98,12 @@ class Service:
         self.batcher.start()
         if self.state == "loading":  # not told to end meanwhile
             self.state = "ready"
+
+    def close(self) -> None:
+        """Compute what waits, then end the thread and the processes."""
+        self.state = "stopping"
+        self.batcher.close()
+        self.bodies.reader.close()
 
     def expect_ready(self) -> None:
         """Refuse requests while there is nothing to answer them, or no more."""
