@@ -23,10 +23,9 @@ from clocs.explorer.embedding_cache import embed_stores
 from clocs.explorer.uploads import embed_upload
 from clocs.training.checkpoint import load_checkpoint
 from clocs.web import upload_worker
-from clocs.web.upload_reader import read_in_worker
 from clocs.web.upload_worker import read_upload
 from explorer.conftest import Served
-from upload_files import bomb, csv_file, wfdb_files, zipped
+from upload_files import bomb, csv_file, read_in_process, wfdb_files, zipped
 
 MB = 1 << 20
 
@@ -50,7 +49,7 @@ def test_every_format_is_read(recording: Recording, kind: str) -> None:
         "csv": {"own.csv": csv_file(recording)},
         "ecg": {"own.ecg": recording.digital[1].astype("<i2").tobytes()},
     }[kind]
-    read = read_in_worker(files, rate=recording.rate)
+    read = read_in_process(files, {"rate": str(recording.rate)})
     assert read.id == "own"
     if kind == "ecg":
         assert read.unit == "adu"  # never shown as mV
@@ -64,9 +63,9 @@ def test_every_format_is_read(recording: Recording, kind: str) -> None:
 
 def test_reading_leaves_no_files_behind(recording: Recording) -> None:
     temporary = Path(tempfile.gettempdir())
-    read_in_worker(wfdb_files(recording))
+    read_in_process(wfdb_files(recording))
     with pytest.raises(SourceError):
-        read_in_worker({"../../evil.hea": b"evil 1 500 10\n../../evil.dat 16 200 16 0 0 0 0 II\n"})
+        read_in_process({"../../evil.hea": b"evil 1 500 10\n../../evil.dat 16 200 16 0 0 0 0 II\n"})
     for folder in (temporary, temporary.parent, Path()):
         assert not list(folder.glob("*evil*"))
 
@@ -77,7 +76,7 @@ def test_the_worker_imports_nothing_from_the_current_folder(
     for name in ("zipfile.py", "struct.py", "clocs.py"):
         (tmp_path / name).write_text("raise SystemExit(7)")
     monkeypatch.chdir(tmp_path)
-    assert read_in_worker(wfdb_files(recording)).leads == recording.leads
+    assert read_in_process(wfdb_files(recording)).leads == recording.leads
 
 
 def test_a_broken_worker_gives_a_sentence(
@@ -91,7 +90,7 @@ def test_a_broken_worker_gives_a_sentence(
         with pytest.raises(
             SourceError, match="could not be read within the memory and time limits"
         ):
-            read_in_worker(wfdb_files(recording))
+            read_in_process(wfdb_files(recording))
 
 
 def test_duplicate_names_and_too_many_bytes_are_refused(
@@ -110,7 +109,7 @@ def test_duplicate_names_and_too_many_bytes_are_refused(
 
 def test_reading_that_takes_too_long_is_stopped(recording: Recording) -> None:
     with pytest.raises(SourceError, match="more than"):
-        read_in_worker(wfdb_files(recording), seconds=0.01)
+        read_in_process(wfdb_files(recording), seconds=0.01)
 
 
 def test_an_upload_finds_its_own_patient(served: Served, recording: Recording) -> None:

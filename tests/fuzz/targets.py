@@ -36,7 +36,7 @@ from clocs.store.store import Store, open_store
 from clocs.store.workers import ThreadWorkers
 from clocs.training.checkpoint import load_checkpoint
 from clocs.training.fleet import Fleet
-from clocs.web.upload_worker import packed_recording, read_upload, unpacked_recording
+from clocs.web.upload_worker import Posted, pack_posted, read_upload, unpack_posted
 from fuzz import format_samples, samples
 from fuzz.mutations import Files
 from fuzz.target import Given, Target
@@ -170,9 +170,10 @@ def _dataset(name: str) -> Any:
 
 def _upload(given: Given) -> Recording:
     recording = _sound(read_upload(given.files, 100.0))
-    sent = _sound(unpacked_recording(packed_recording(recording)))
+    (sent,) = unpack_posted(pack_posted(Posted([recording]))).recordings
+    assert isinstance(sent, Recording)
     assert np.array_equal(sent.digital, recording.digital)
-    return sent
+    return _sound(sent)
 
 
 def _store_contents(store: Store) -> Any:

@@ -20,7 +20,6 @@ from clocs.service import api
 from clocs.service.bodies import Limits
 from clocs.service.example import example_body
 from clocs.service.service import Service
-from clocs.web.upload_worker import read_upload
 from service.conftest import TOKEN, Served, as_json, as_npy, serving
 from upload_files import csv_file, wfdb_files
 
@@ -32,11 +31,7 @@ schema = schemathesis.openapi.from_dict(api.make_api(Service()).openapi())
 
 @schema.parametrize()  # type: ignore[untyped-decorator]
 @settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
-def test_no_request_makes_the_service_fail(
-    case: Any, served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # files are read in this process here, to save the start of another for each request
-    monkeypatch.setattr("clocs.web.upload_reader.read_in_worker", read_upload)
+def test_no_request_makes_the_service_fail(case: Any, served: Served) -> None:
     if case.path_parameters and hash(str(case.query)) % 2:
         case.path_parameters["name"] = "rhythm"  # random names would never be a model's
     answer = case.call(base_url=served.url)
@@ -54,7 +49,8 @@ def test_every_endpoint_is_described_with_examples(served: Served) -> None:
     assert set(described["paths"]) == {*posts, *gets}
     for path in posts:
         content = described["paths"][path]["post"]["requestBody"]["content"]
-        assert set(content) == {"application/json", "application/x-npy", "multipart/form-data"}
+        kinds = ("json", "x-npy", "x-npz")
+        assert set(content) == {*(f"application/{one}" for one in kinds), "multipart/form-data"}
         assert all(one["examples"] for one in content.values())
         for example in content["application/json"]["examples"].values():
             answer = served.post(path.replace("{name}", "rhythm"), json=example["value"])
@@ -85,9 +81,8 @@ def test_an_embedding_is_that_of_the_file(
 
 
 def test_a_csv_with_its_rate_is_read_and_a_broken_file_is_refused(
-    served: Served, recordings: list[Recording], monkeypatch: pytest.MonkeyPatch
+    served: Served, recordings: list[Recording]
 ) -> None:
-    monkeypatch.setattr("clocs.web.upload_reader.read_in_worker", read_upload)
     listed = [("files", ("own.csv", csv_file(recordings[0])))]
     rate = {"rate": str(recordings[0].rate), "unit": "µV"}
     assert served.post("/models/plain/embedding", files=listed, data=rate).status_code == 200
@@ -140,9 +135,7 @@ def test_a_prediction_is_that_of_predict(
     classifier: Classifier,
     recordings: list[Recording],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("clocs.web.upload_reader.read_in_worker", read_upload)
     for name, data in wfdb_files(recordings[1]).items():
         (tmp_path / name).write_bytes(data)
     (expected,) = clocs.predict(classifier, tmp_path / "own.hea").to_dicts()
@@ -170,9 +163,7 @@ def test_neighbours_are_those_of_similar_and_nameless(
     index: Path,
     recordings: list[Recording],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("clocs.web.upload_reader.read_in_worker", read_upload)
     pair = wfdb_files(recordings[0])
     for name, data in pair.items():
         (tmp_path / name).write_bytes(data)

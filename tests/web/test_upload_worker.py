@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from clocs import Store
 from clocs.errors import ClocsError, SourceError
-from clocs.web.packing import pack, unpack
-from clocs.web.upload_worker import read_upload
+from clocs.web.packing import unpack
+from clocs.web.upload_worker import ANSWER, REQUEST, read_upload
 from upload_files import bomb, wfdb_files, zipped
 
 MB = 1 << 20
@@ -99,14 +99,15 @@ def test_reading_that_needs_too_much_memory_is_stopped() -> None:
     script = (
         "import resource, sys; from clocs.web import upload_worker;"
         "upload_worker.MOST_MEMORY = 600 << 20\n"
-        "upload_worker.read_upload = lambda *given: bytearray(2 << 30)\nupload_worker.main()"
+        "upload_worker.read_posted = lambda *given: bytearray(2 << 30)\n"
+        "sys.argv[1:] = ['clocs.web.upload_worker:read_one']\nupload_worker.main()"
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
         [sys.executable, "-c", script],
-        input=pack({"names": {}, "rate": None, "unit": None}, {}),
+        input=REQUEST.pack(12, 0) + b'{"type": ""}',
         capture_output=True,
         env=environment,
         check=False,
     )
-    assert "memory" in unpack(done.stdout)[0]["error"]
+    assert "memory" in unpack(done.stdout[ANSWER.size :])[0]["error"]

@@ -23,7 +23,9 @@ from clocs.training.checkpoint import Checkpoint
 from clocs.training.embed import AT_ONCE, EncoderInput, stack
 from clocs.training.signals import Signals
 
-_FEWEST = 16  # smaller batches are padded: matrix products of a single row round differently
+# Smaller batches are padded: matrix products of a single row round differently. Windows of many
+# leads, of which two are enough, cost a hundred times as much.
+_FEWEST, _FEWEST_OF_MANY_LEADS = 16, 2
 
 
 # (n, samples) of one lead each; of many leads at once (n, leads, samples), in the encoder's order,
@@ -197,6 +199,7 @@ def _batches(
     windows: Iterable[Windows], samples: int, leads: int, most: int
 ) -> Iterator[tuple[NDArray[np.int16], NDArray[np.bool_], int]]:
     """Batches of `most` windows, the last one smaller, each with its number of real windows."""
+    fewest = _FEWEST_OF_MANY_LEADS if leads else _FEWEST
     most = max(_FEWEST, most // max(1, leads))
     shape = (most, leads, samples) if leads else (most, samples)
     batch, there, filled = np.zeros(shape, np.int16), np.ones(shape[:-1], np.bool_), 0
@@ -215,7 +218,7 @@ def _batches(
                 yield batch, there, filled
                 filled = 0
     if filled:
-        padded = max(filled, _FEWEST)
+        padded = max(filled, fewest)
         yield batch[:padded], there[:padded], filled
 
 
