@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ import unhurried
 from clocs import Checkpoint, Recording
 from clocs.models.classifier import Classifier
 from clocs.patients.embed_files import embed_recordings
+from clocs.recording import STANDARD_LEADS
 from clocs.service import api
 from clocs.service.bodies import Limits
 from clocs.service.example import example_body
@@ -89,6 +91,60 @@ def test_a_csv_with_its_rate_is_read_and_a_broken_file_is_refused(
     broken = served.post("/models/plain/embedding", files=[("files", ("own.hea", b"\xff"))])
     assert broken.status_code == 422
     assert "own.hea" in broken.json()["message"]
+
+
+def test_a_form_holds_as_many_recordings_as_a_request_may(
+    served: Served, recordings: list[Recording]
+) -> None:
+    """As WFDB pairs, one of which is damaged; the field may be called `file`, too."""
+    pairs = [wfdb_files(recordings[n % 12], f"r{n:02}") for n in range(64)]
+    pairs[5]["r05.dat"] = b""
+    listed = [
+        (("files", "file")[n % 2], one) for n, pair in enumerate(pairs) for one in pair.items()
+    ]
+    answer = served.post("/models/plain/embedding", files=listed)
+    assert answer.status_code == 200, answer.text
+    results = answer.json()["results"]
+    assert [one["name"] for one in results] == [f"r{n:02}" for n in range(64)]
+    assert "r05" in results[5]["message"] and "embedding" not in results[5]
+    alone = served.post(
+        "/models/plain/embedding", files=[("file", one) for one in pairs[7].items()]
+    )
+    assert alone.json()["embedding"] == results[7]["embedding"]
+    more = served.post("/models/plain/embedding", files=[*listed, ("file", ("x.csv", b"II\n1\n"))])
+    assert more.status_code == 422 and "Too many files" in more.json()["message"]
+    other = served.post("/models/plain/embedding", files=listed[:2], data={"lead": "II"})
+    assert other.status_code == 422 and "has a field 'lead'" in other.json()["message"]
+
+
+def test_sixty_four_ecgs_of_twelve_leads_fit_into_one_body_as_json_with_all_digits(
+    served: Served,
+) -> None:
+    signal = np.random.default_rng(0).normal(0, 0.3, (12, 5000)).tolist()
+    one = {"signal": signal, "rate": 500, "leads": list(STANDARD_LEADS)}
+    answer = served.embedding({"recordings": [one] * 64})
+    assert answer.status_code == 200, answer.text
+    assert len(answer.json()["results"]) == 64
+
+
+def test_arrays_with_their_names_are_read_as_npz(
+    served: Served, recordings: list[Recording]
+) -> None:
+    file, one = io.BytesIO(), recordings[0]
+    signal = np.stack([one.signal for one in recordings[:3]])
+    np.savez(file, signal=signal, rate=one.rate, leads=np.array(one.leads), unit="mV")
+    kind = {"content-type": "application/x-npz"}
+    given = {"content": file.getvalue(), "headers": kind}
+    answer = served.post("/models/plain/embedding", **given)
+    assert answer.status_code == 200, answer.text
+    alone = [served.embedding(as_json(one)).json() for one in recordings[:3]]
+    assert answer.json()["results"] == alone
+    form = [("files", ("own.npz", file.getvalue()))]
+    assert len(served.post("/models/plain/embedding", files=form).json()["results"]) == 3
+    pickled = io.BytesIO()
+    np.savez(pickled, signal=np.array([{"a": 1}], dtype=object))
+    refused = served.post("/models/plain/embedding", content=pickled.getvalue(), headers=kind)
+    assert refused.status_code == 422 and "Python objects" in refused.json()["message"]
 
 
 def test_a_batch_has_one_result_per_recording_in_order(
@@ -172,9 +228,10 @@ def test_neighbours_are_those_of_similar_and_nameless(
     found = served.post("/neighbours?k=5", files=listed).json()["neighbours"]
     assert [one["cosine"] for one in found] == pytest.approx(expected["cosine"].to_list())
     assert [one["labels"] for one in found] == expected["labels"].to_list()
-    assert not any("patient" in one for one in found)
     own = served.post("/neighbours?k=5&level=recording", files=listed).json()["neighbours"]
-    assert len(own) == 5 and not any("recording" in one for one in own)
+    assert len(own) == 5
+    for one in (*found, *own):
+        assert one.keys() == {"dataset", "labels", "cosine", "euclidean"}
 
 
 def test_ids_of_neighbours_are_shown_on_request(index: Path, recordings: list[Recording]) -> None:
