@@ -82,9 +82,9 @@ def test_the_worker_imports_nothing_from_the_current_folder(
 def test_a_broken_worker_gives_a_sentence(
     recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for command in ("echo nonsense", "true", "kill -9 $$"):
+    for command in ("echo nonsense that is no answer", "echo short", "true", "kill -9 $$"):
         script = tmp_path / "python"
-        script.write_text(f"#!/bin/sh\ncat > /dev/null\n{command}\n")
+        script.write_text(f"#!/bin/sh\nhead -c 16 > /dev/null\n{command}\n")
         script.chmod(0o755)
         monkeypatch.setattr("sys.executable", str(script))
         with pytest.raises(

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from contextlib import closing
 from dataclasses import asdict, replace
 from functools import cache
 from typing import Any
+from urllib.parse import parse_qsl
 
 import numpy as np
 
 from clocs import Frames, Recording
 from clocs.datasets.table import DATASETS
-from clocs.errors import StoreError, UnusableError
+from clocs.errors import SettingError, StoreError, UnusableError
 from clocs.evaluation import Predictions
 from clocs.experiments.ledger import open_ledger
 from clocs.explorer import embedding_cache, patient_map
@@ -28,6 +30,7 @@ from clocs.patients.index_folder import index_encoder, open_index
 from clocs.pretraining.pretrain_frames import STATE, pretrain_frames
 from clocs.registry import chosen_options
 from clocs.sealed import own_hash
+from clocs.service import bodies
 from clocs.store import chunks
 from clocs.store.assembly import assemble
 from clocs.store.manifest import MANIFEST
@@ -174,6 +177,24 @@ def _upload(given: Given) -> Recording:
     assert isinstance(sent, Recording)
     assert np.array_equal(sent.digital, recording.digital)
     return _sound(sent)
+
+
+def _service_body(given: Given) -> Any:
+    """As the processes of `clocs serve` read what a client sends, within two seconds."""
+    kind = given.files.get("type", b"").decode("latin-1")
+    if bodies.plain_kind(kind) not in bodies.KINDS:
+        raise SettingError("it is refused before it is read")
+    query = dict(parse_qsl(given.files.get("query", b"").decode("latin-1")))
+    facts = {"type": kind, "query": query, "limits": asdict(bodies.Limits())}
+    began = time.process_time()
+    read = bodies.read_body(facts, given.files.get("body", b""))
+    sent = unpack_posted(pack_posted(read))
+    assert time.process_time() - began < 2
+    assert sent.recordings
+    assert len(sent.recordings) == len(read.recordings) <= bodies.Limits().recordings
+    assert sent.several or len(sent.recordings) == 1
+    for one in sent.recordings:
+        assert str(_sound(one).id if isinstance(one, Recording) else one)
 
 
 def _store_contents(store: Store) -> Any:
@@ -335,6 +356,7 @@ _ALL = (
     Target("physionet2021", format_samples.physionet2021, _dataset("physionet2021"), limited=True),
     Target("label-tables", format_samples.labelled_folders, _prepared, limited=True),
     Target("upload", samples.uploads, _upload, limited=True),
+    Target("service-body", samples.service_bodies, _service_body, limited=True),
     Target("store", samples.stores, _store, checked=True),
     Target("store-hostile", samples.stores, _store, seal=_seal_store),
     Target("journal", samples.journals, _journal, checked=True),

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 NPY = ("application/x-npy", "application/npy")
 NPZ = ("application/x-npz", "application/npz")
 _JSON, _FORM = "application/json", "multipart/form-data"
+KINDS = (_JSON, _FORM, *NPY, *NPZ)
 _AT_ONCE = 256  # bodies being received, waiting or being read
 _THE_ONE = "the recording"
 
@@ -84,7 +85,7 @@ class Bodies:
     async def receive(self, request: Request) -> Posted:
         """The recordings of a request, by the type of its body."""
         kind = request.headers.get("content-type", "")
-        if _plain(kind) not in (_JSON, _FORM, *NPY, *NPZ):
+        if plain_kind(kind) not in KINDS:
             raise HTTPException(
                 415,
                 "send the ECG as application/json, application/x-npy or application/x-npz, or "
@@ -107,7 +108,8 @@ def read_body(facts: dict[str, Any], body: bytes) -> Posted:
     return _Reading(Limits(**facts["limits"]), facts["query"]).posted(facts["type"], body)
 
 
-def _plain(kind: str) -> str:
+def plain_kind(kind: str) -> str:
+    """A content type without its parameters."""
     return kind.partition(";")[0].strip().lower()
 
 
@@ -117,7 +119,7 @@ class _Reading:
     query: Mapping[str, str]
 
     def posted(self, kind: str, body: bytes) -> Posted:
-        plain = _plain(kind)
+        plain = plain_kind(kind)
         if plain == _JSON:
             return self._from_json(body)
         if plain in NPY:
