@@ -1,7 +1,7 @@
 """`clocs serve` under load: ECGs per second and response times, alone, in step and overloaded.
 
     python benchmarks/serve.py
-    python benchmarks/serve.py --model rhythm-chapman --leads 12 --clients 64 --rate 20 --threads 2
+    python benchmarks/serve.py --model rhythm-chapman --leads 12 --clients 64 --rate 20
 
 Starts the real command as a process and asks it over loopback connections that stay open, for the
 embedding (of a classifier, the prediction) of ten seconds at 500 Hz: as JSON, as an array and as
@@ -240,7 +240,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=32, help="connections of the closed loop")
     parser.add_argument("--seconds", type=float, default=5, help="per measurement")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=1, help="of the server's torch")
+    parser.add_argument("--threads", type=int, help="of the server's torch; one per core")
     given = parser.parse_args()
     generator = np.random.default_rng(0)
     leads = ["II"] if given.leads == 1 else list(STANDARD_LEADS)
@@ -248,7 +248,8 @@ def main() -> None:
     seconds, repeats = given.seconds, range(given.repeats)
     is_classifier = isinstance(clocs.load(given.model), Classifier)
     path = f"/models/model/{'prediction' if is_classifier else 'embedding'}"
-    with server(given.model, ["--threads", str(given.threads)]) as (port, process):
+    threads = ["--threads", str(given.threads)] if given.threads else []
+    with server(given.model, threads) as (port, process):
         for kind, content in requests_of(signal, leads, path).items():
             target = Target(port, content)
             asyncio.run(closed_loop(target, 8, 1))  # warm

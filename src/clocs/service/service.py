@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+import torch
+
 from clocs.errors import ClocsError, SettingError
 from clocs.models.classifier import Classifier
 from clocs.patients.encode import placed
@@ -19,6 +21,7 @@ from clocs.service.models import Level, Result, ServedIndex, ServedModel, open_m
 from clocs.training.checkpoint import Checkpoint
 from clocs.web.shield import TooMuchError
 
+_AT_ONCE = 4  # batches
 _TOGETHER = 1920.0  # seconds of ECG, summed over leads: 16 of ten seconds and twelve leads
 
 State: TypeAlias = Literal["loading", "ready", "stopping"]
@@ -55,7 +58,7 @@ Task: TypeAlias = Embed | Predict | Search
 
 
 class Service:
-    """Models and an index, and the thread that computes with them.
+    """Models and an index, and the threads that compute with them.
 
     Attributes:
         state: Whether requests are accepted.
@@ -73,14 +76,24 @@ class Service:
         self.limits, self.show_ids = limits or Limits(), show_ids
         self.bodies = Bodies(self.limits)
         self.metrics = Metrics()
+        self._cores = torch.get_num_threads()
+        self._at_once = min(self._cores, _AT_ONCE)
         self.batcher = Batcher[Task, Recording, Result](
             self.compute,
             queue=self.limits.queue,
             together=_TOGETHER,
-            on_batch=self.metrics.batches.observe,
+            threads=self._at_once,
+            on_batch=self._on_batch,
         )
         self.metrics.queue.set_function(lambda: self.batcher.size)
         self.metrics.ready.set_function(lambda: float(self.state == "ready"))
+
+    def _on_batch(self, items: int, alone: bool) -> None:
+        """A batch alone has all cores; several are faster side by side than one after another."""
+        self.metrics.batches.observe(items)
+        threads = self._cores if alone else self._cores // self._at_once
+        if threads != torch.get_num_threads():
+            torch.set_num_threads(threads)  # of the calling thread
 
     def load(self, models: Sequence[Model], index: Path | str | None = None) -> None:
         """Open everything and compute once with each, so that the first request is as fast."""
@@ -100,7 +113,7 @@ class Service:
             self.state = "ready"
 
     def close(self) -> None:
-        """Compute what waits, then end the thread and the processes."""
+        """Compute what waits, then end the threads and the processes."""
         self.state = "stopping"
         self.batcher.close()
         self.bodies.reader.close()
@@ -162,7 +175,7 @@ class Service:
         return [one if isinstance(one, ClocsError) else next(results) for one in checked]
 
     def compute(self, task: Task, recordings: list[Recording]) -> list[Result]:
-        """One result per recording; called by the thread that computes."""
+        """One result per recording; called by the threads that compute."""
         if isinstance(task, Embed):
             return self.models[task.model].embed(recordings)
         if isinstance(task, Predict):
