@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, settings
 
 import clocs
 import unhurried
 from clocs import Checkpoint, Recording
 from clocs.models.classifier import Classifier
+from clocs.patients.embed_each import embed_each
 from clocs.patients.embed_files import embed_recordings
 from clocs.recording import STANDARD_LEADS
 from clocs.service import api
@@ -184,6 +186,20 @@ def test_requests_computed_together_get_what_they_get_alone(
         together = list(pool.map(lambda body: served.embedding(body).json(), bodies * 5))
     assert together == alone * 5
     assert batches() - before < 5 * len(bodies)  # some of them were computed together
+
+
+def test_an_encoder_of_many_leads_gives_the_same_bits_in_every_batch(
+    recordings: list[Recording],
+) -> None:
+    encoder = clocs.load("cmsmlc-many-leads")
+    assert isinstance(encoder, Checkpoint)
+    threads = torch.get_num_threads()
+    for torch_threads in (1, 2):
+        torch.set_num_threads(torch_threads)
+        together = embed_each(encoder, recordings)
+        for some in (1, 2, 5):
+            np.testing.assert_array_equal(embed_each(encoder, recordings[:some]), together[:some])
+    torch.set_num_threads(threads)
 
 
 def test_a_prediction_is_that_of_predict(
