@@ -137,7 +137,7 @@ def test_health_is_answered_while_large_bodies_are_read(files: list[str]) -> Non
         asking = [threading.Thread(target=client, args=(facts["url"],)) for _ in range(4)]
         for one in asking:
             one.start()
-        seconds = []
+        seconds: list[float] = []
         with httpx.Client(base_url=facts["url"], timeout=unhurried.SECONDS) as own:
             while len(seconds) < 100 or len(statuses) < 8:
                 began = time.perf_counter()

@@ -178,7 +178,7 @@ class GracefulServer(uvicorn.Server):
     def _connection(self) -> asyncio.Protocol:
         made: asyncio.Protocol = self.config.http_protocol_class(
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
-        )  # type: ignore[call-arg, assignment]
+        )  # type: ignore[call-arg]
         return made
 
 
