@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from clocs import Store
 from clocs.errors import ClocsError, SourceError
 from clocs.web.packing import unpack
-from clocs.web.upload_worker import ANSWER, REQUEST, read_upload
-from upload_files import bomb, wfdb_files, zipped
+from clocs.web.upload_reader import BodyReader
+from clocs.web.upload_worker import ANSWER, REQUEST, read_one, read_upload
+from upload_files import bomb, form_of, wfdb_files, zipped
 
 MB = 1 << 20
 
@@ -111,3 +112,13 @@ def test_reading_that_needs_too_much_memory_is_stopped() -> None:
         check=False,
     )
     assert "memory" in unpack(done.stdout[ANSWER.size :])[0]["error"]
+
+
+def test_a_process_that_failed_is_replaced_before_the_next_body(small_store: Store) -> None:
+    reader = BodyReader(read_one, at_once=1, seconds=600.0)
+    for _ in range(3):
+        with pytest.raises(SourceError, match="KeyError"):
+            reader.read({}, [b"without a type"])
+        kind, body = form_of(wfdb_files(small_store.recording(0)))
+        assert len(reader.read({"type": kind}, [body]).recordings) == 1
+    reader.close()

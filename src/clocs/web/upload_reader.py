@@ -107,10 +107,12 @@ class BodyReader:
         timer = threading.Timer(self._seconds, process.kill)
         began = time.monotonic()
         timer.start()
+        goes_on = False
         try:
-            return unpack_posted(_ask(process, facts, body))
+            goes_on, answer = _ask(process, facts, body)
+            return unpack_posted(answer)
         except (OSError, ValueError, KeyError, TypeError):
-            process.kill()
+            goes_on = False
             if time.monotonic() - began >= self._seconds:
                 raise SourceError(
                     f"reading the files took more than {self._seconds:g} s; upload a shorter "
@@ -122,6 +124,9 @@ class BodyReader:
             ) from None
         finally:
             timer.cancel()
+            if not goes_on:
+                process.kill()
+                process.wait()
 
     def _process(self) -> subprocess.Popen[bytes]:
         """That of this thread; another one where it has ended."""
@@ -154,7 +159,8 @@ _LATER = {"retry-after": "5"}
 
 def _ask(
     process: subprocess.Popen[bytes], facts: Mapping[str, Any], body: Sequence[bytes]
-) -> bytes:
+) -> tuple[bool, bytes]:
+    """Whether the process goes on, and its answer."""
     assert process.stdin and process.stdout
     text = json.dumps(facts).encode()
     process.stdin.write(REQUEST.pack(len(text), sum(map(len, body))) + text)
@@ -162,11 +168,11 @@ def _ask(
         process.stdin.write(part)
     process.stdin.flush()
     head = process.stdout.read(ANSWER.size)
-    size = ANSWER.unpack(head)[0] if len(head) == ANSWER.size else 0
+    size, goes_on = ANSWER.unpack(head) if len(head) == ANSWER.size else (0, False)
     answer = process.stdout.read(size) if size <= _MOST_ANSWER else b""
     if not size or len(answer) < size:
         raise ValueError("the process ended")
-    return answer
+    return goes_on, answer
 
 
 def _end(threads: ThreadPoolExecutor, processes: set[subprocess.Popen[bytes]]) -> None:

@@ -3,7 +3,8 @@
 It limits its own memory and time, so that a malicious file harms nothing else. File names are never
 used as paths: they are cut to their last part and looked up in memory.
 
-A request is two lengths, facts in JSON and the body; an answer is a length and packed recordings.
+A request is two lengths, facts in JSON and the body; an answer is its length, whether the process
+goes on, and packed recordings.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ MOST_SECONDS = 20  # of processor time
 MOST_SAMPLES = 16_000_000  # leads × samples: twelve leads for 45 minutes at 500 Hz
 SHORTEST = 1.0  # seconds
 REQUEST = struct.Struct("<QQ")  # bytes of the facts and of the body
-ANSWER = struct.Struct("<Q")
+ANSWER = struct.Struct("<Q?")  # bytes of the answer, and whether the process goes on
 _MOST_NOTICE = 300  # characters
 
 
@@ -299,7 +300,7 @@ def main() -> None:
         end_after(MOST_SECONDS)
         sound, answer = _answer(read, requests, *REQUEST.unpack(head))
         end_after(0)
-        answers.write(ANSWER.pack(len(answer)))
+        answers.write(ANSWER.pack(len(answer), sound))
         answers.write(answer)
         answers.flush()
 
