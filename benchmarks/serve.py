@@ -1,16 +1,18 @@
 """`clocs serve` under load: ECGs per second and response times, alone, in step and overloaded.
 
     python benchmarks/serve.py
-    python benchmarks/serve.py --model cmsc-physionet2020 --rate 200 --seconds 10 --repeats 3
+    python benchmarks/serve.py --model rhythm-chapman --leads 12 --clients 64 --rate 20
 
 Starts the real command as a process and asks it over loopback connections that stay open, for the
-embedding of ten seconds of one lead at 500 Hz. Server and clients share the machine's cores.
+embedding (of a classifier, the prediction) of ten seconds at 500 Hz: as JSON, as an array and as
+the two files of a WFDB record. Server and clients share the machine's cores.
 
 1. One client at a time: the baseline, without micro-batching.
 2. Closed loop: --clients connections, each asking again when it has its answer: the capacity.
 3. Open loop: --rate requests per second at fixed times, whether or not earlier ones are answered; a
    response time counts from the moment at which the request was due.
 4. Overload: an open loop at twice the capacity; then the same as 3 again.
+5. `/health`, every 20 ms, while 2 runs, and while four clients send JSON of 15 MiB.
 
 Repeated, and the run with the lowest p99 (highest rate) is printed, as other programs may be busy.
 """
@@ -26,7 +28,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -34,6 +36,9 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
+import clocs
+from clocs.models.classifier import Classifier
+from clocs.recording import STANDARD_LEADS
 from clocs.service.example import example_signal
 
 
@@ -60,9 +65,14 @@ class Load:
     def percentile(self, percent: float) -> float:
         return float(np.percentile(self.milliseconds or [float("nan")], percent))
 
+    @property
+    def times(self) -> str:
+        p50, p99, most = (self.percentile(p) for p in (50, 99, 100))
+        return f"p50 {p50:6.1f}   p99 {p99:6.1f}   longest {most:6.1f} ms"
+
     def __str__(self) -> str:
         p50, p95, p99 = (self.percentile(p) for p in (50, 95, 99))
-        text = f"{self.rate:6.0f} ECGs/s   p50 {p50:6.1f}   p95 {p95:6.1f}   p99 {p99:6.1f} ms"
+        text = f"{self.rate:6.1f} ECGs/s   p50 {p50:6.1f}   p95 {p95:6.1f}   p99 {p99:6.1f} ms"
         others = {k: n for k, n in sorted(self.statuses.items()) if k != 200}
         total = sum(self.statuses.values())
         shares = ", ".join(f"{k or 'no answer'}: {n / total:.0%}" for k, n in others.items())
@@ -76,14 +86,15 @@ class Client:
         self.target = target
         self.streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
-    async def ask(self) -> int:
+    async def ask(self, content: bytes | None = None) -> int:
         """The status of one request; 0 where the connection was closed."""
         try:
             if self.streams is None:
                 port = self.target.port
                 self.streams = await asyncio.open_connection("127.0.0.1", port, limit=1 << 18)
             reader, writer = self.streams
-            writer.write(self.target.request)
+            writer.write(content or self.target.request)
+            await writer.drain()
             head = await reader.readuntil(b"\r\n\r\n")
             lower = head.lower()
             at = lower.index(b"content-length:") + 15
@@ -99,6 +110,24 @@ class Client:
         if self.streams is not None:
             self.streams[1].close()
         self.streams = None
+
+
+async def health_while(work: Awaitable[Load], target: Target, into: Load) -> Load:
+    """What `work` gives; meanwhile `/health` is asked every 20 ms."""
+
+    async def ask() -> None:
+        client = Client(target)
+        while True:
+            at = time.perf_counter()
+            into.statuses[await client.ask(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")] += 1
+            into.milliseconds.append(1000 * (time.perf_counter() - at))
+            await asyncio.sleep(0.02)
+
+    asking = asyncio.create_task(ask())
+    try:
+        return await work
+    finally:
+        asking.cancel()
 
 
 async def closed_loop(target: Target, clients: int, seconds: float) -> Load:
@@ -171,16 +200,30 @@ def request(path: str, body: bytes, kind: str) -> bytes:
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
-def requests_of(signal: NDArray[np.float64], lead: str) -> dict[str, bytes]:
-    """The same ECG as JSON and as an array."""
-    listed = {"signal": [signal.tolist()], "rate": 500, "leads": [lead], "unit": "mV"}
+def requests_of(signal: NDArray[np.float64], leads: Sequence[str], path: str) -> dict[str, bytes]:
+    """The same ECG, (leads, samples), as JSON, as an array and as files."""
+    listed = {"signal": signal.tolist(), "rate": 500, "leads": leads, "unit": "mV"}
     array = io.BytesIO()
-    np.save(array, signal[None].astype(np.float32))
-    path = "/models/model/embedding"
+    np.save(array, signal.astype(np.float32))
+    lines = [f"own {len(leads)} 500 {signal.shape[1]}"]
+    lines += [f"own.dat 16 1000(0)/mV 16 0 0 0 0 {lead}" for lead in leads]
+    data = np.ascontiguousarray((1000 * signal).round().T, "<i2").tobytes()
+    form = b""
+    for name, content in (("own.hea", "\n".join(lines).encode()), ("own.dat", data)):
+        about = f'Content-Disposition: form-data; name="files"; filename="{name}"'
+        form += f"--x\r\n{about}\r\n\r\n".encode() + content + b"\r\n"
+    address = f"{path}?rate=500&leads={','.join(leads)}"
     return {
         "JSON": request(path, json.dumps(listed).encode(), "application/json"),
-        "npy": request(f"{path}?rate=500&leads={lead}", array.getvalue(), "application/x-npy"),
+        "npy": request(address, array.getvalue(), "application/x-npy"),
+        "files": request(path, form + b"--x--\r\n", "multipart/form-data; boundary=x"),
     }
+
+
+def processor_seconds(process: psutil.Process) -> float:
+    """Of the server and the processes that read for it."""
+    every = (process, *process.children(recursive=True))
+    return sum(sum(one.cpu_times()[:2]) for one in every)
 
 
 def best(measure: list[Load], *, by_rate: bool) -> Load:
@@ -192,28 +235,33 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--model", default="cmsc-physionet2020", help="file, folder or name")
-    parser.add_argument("--lead", default="II")
+    parser.add_argument("--leads", type=int, default=1, choices=(1, 12), help="1: II alone")
     parser.add_argument("--rate", type=float, default=200, help="requests per second, open loop")
     parser.add_argument("--clients", type=int, default=32, help="connections of the closed loop")
     parser.add_argument("--seconds", type=float, default=5, help="per measurement")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=1, help="of the server's torch")
+    parser.add_argument("--threads", type=int, help="of the server's torch; one per core")
     given = parser.parse_args()
     generator = np.random.default_rng(0)
-    signal = np.round(example_signal(10, 500) + generator.normal(0, 0.02, 5000), 3)
+    leads = ["II"] if given.leads == 1 else list(STANDARD_LEADS)
+    signal = np.round(example_signal(10, 500) + generator.normal(0, 0.02, (len(leads), 5000)), 3)
     seconds, repeats = given.seconds, range(given.repeats)
-    with server(given.model, ["--threads", str(given.threads)]) as (port, process):
-        for kind, content in requests_of(signal, given.lead).items():
+    is_classifier = isinstance(clocs.load(given.model), Classifier)
+    path = f"/models/model/{'prediction' if is_classifier else 'embedding'}"
+    threads = ["--threads", str(given.threads)] if given.threads else []
+    with server(given.model, threads) as (port, process):
+        for kind, content in requests_of(signal, leads, path).items():
             target = Target(port, content)
             asyncio.run(closed_loop(target, 8, 1))  # warm
             alone, full, steady, over, after = [], [], [], [], []
-            costs = []  # processor time of the server per ECG, in ms
+            costs, health = [], Load()  # processor time of the server per ECG, in ms
             for _ in repeats:
                 alone.append(asyncio.run(closed_loop(target, 1, seconds)))
-                before = sum(process.cpu_times()[:2])
-                full.append(asyncio.run(closed_loop(target, given.clients, seconds)))
-                used = sum(process.cpu_times()[:2]) - before
-                costs.append(1000 * used / full[-1].statuses[200])
+                before = processor_seconds(process)
+                loop = closed_loop(target, given.clients, seconds)
+                full.append(asyncio.run(health_while(loop, target, health)))
+                used = processor_seconds(process) - before
+                costs.append(1000 * used / max(1, full[-1].statuses[200]))
                 steady.append(asyncio.run(open_loop(target, given.rate, seconds)))
             capacity = best(full, by_rate=True).rate
             for _ in repeats:
@@ -225,10 +273,18 @@ def main() -> None:
             print(f"  closed loop, {given.clients:3d} clients        {best(full, by_rate=True)}")
             print(f"    ratio to the baseline {capacity / first.rate:.1f}", end="; ")
             print(f"processor time of the server per ECG {min(costs):.1f} ms")
+            print(f"    /health meanwhile             {health.times}")
             print(f"  open loop, {given.rate:4.0f}/s              {best(steady, by_rate=False)}")
             print(f"  overload, {2 * capacity:5.0f}/s              {best(over, by_rate=True)}")
             print(f"  afterwards, {given.rate:4.0f}/s             {best(after, by_rate=False)}")
             sys.stdout.flush()
+        number = b"0.123456789012345,"
+        large = b'{"rate": 500, "signal": [[' + number * ((15 << 20) // len(number)) + b"0]]}"
+        target, health = Target(port, request(path, large, "application/json")), Load()
+        loop = closed_loop(target, 4, max(seconds, 5))
+        done = asyncio.run(health_while(loop, target, health))
+        print(f"4 clients with JSON of 15 MiB: {sum(done.statuses.values())} answered")
+        print(f"    /health meanwhile             {health.times}")
 
 
 if __name__ == "__main__":

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import io
 import zipfile
+from collections.abc import Mapping
 
+import httpx
 import numpy as np
 
 from clocs import Recording
+from clocs.web.upload_reader import BodyReader
+from clocs.web.upload_worker import read_one
 
 
 def wfdb_files(recording: Recording, name: str = "own") -> dict[str, bytes]:
@@ -18,6 +22,29 @@ def wfdb_files(recording: Recording, name: str = "own") -> dict[str, bytes]:
         lines.append(f"{name}.dat 16 {gain:.10g}({zero})/mV 16 0 0 0 0 {lead}")
     data = np.ascontiguousarray(recording.digital.T, "<i2").tobytes()
     return {f"{name}.hea": ("\n".join(lines) + "\n").encode(), f"{name}.dat": data}
+
+
+def form_of(
+    files: Mapping[str, bytes], fields: Mapping[str, str] | None = None
+) -> tuple[str, bytes]:
+    """The content type and the body of a form with these files."""
+    listed = [("files", (name, data)) for name, data in files.items()]
+    made = httpx.Request("POST", "http://127.0.0.1", files=listed, data=dict(fields or {}))
+    return made.headers["content-type"], made.read()
+
+
+def read_in_process(
+    files: Mapping[str, bytes], fields: Mapping[str, str] | None = None, seconds: float = 600.0
+) -> Recording:
+    """As a server reads an upload."""
+    kind, body = form_of(files, fields)
+    reader = BodyReader(read_one, at_once=1, seconds=seconds)
+    try:
+        (recording,) = reader.read({"type": kind}, [body]).recordings
+        assert isinstance(recording, Recording)
+        return recording
+    finally:
+        reader.close()
 
 
 def csv_file(recording: Recording) -> bytes:

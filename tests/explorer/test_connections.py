@@ -19,10 +19,9 @@ import unhurried
 from clocs.errors import SourceError
 from clocs.explorer import uploads
 from clocs.explorer.session import Session
-from clocs.recording import Recording
-from clocs.web import upload_reader
 from clocs.web.connections import ConnectionLimits, FewLines
-from clocs.web.upload_reader import AT_ONCE
+from clocs.web.upload_reader import AT_ONCE, BodyReader
+from clocs.web.upload_worker import Posted
 from explorer.conftest import Served, serving
 
 MB = 1 << 20
@@ -168,11 +167,11 @@ def test_many_uploads_at_once_are_queued_within_memory_while_the_page_answers(
 ) -> None:
     go = threading.Event()
 
-    def waiting(*given: object) -> Recording:
+    def waiting(*given: object) -> Posted:
         go.wait(600)
         raise SourceError("it is damaged; give another file")
 
-    monkeypatch.setattr(upload_reader, "read_in_worker", waiting)
+    monkeypatch.setattr(BodyReader, "read", waiting)
     block = b"1.5,2.5,3.5,4.5\n" * (MB // 16)
     head = b'--x\r\nContent-Disposition: form-data; name="files"; filename="own.csv"\r\n\r\n'
     end = b"\r\n--x--\r\n"

@@ -23,10 +23,9 @@ from clocs.explorer.embed_stores import embed_stores
 from clocs.explorer.uploads import embed_upload
 from clocs.training.checkpoint import load_checkpoint
 from clocs.web import upload_worker
-from clocs.web.upload_reader import read_in_worker
 from clocs.web.upload_worker import read_upload
 from explorer.conftest import Served
-from upload_files import bomb, csv_file, wfdb_files, zipped
+from upload_files import bomb, csv_file, read_in_process, wfdb_files, zipped
 
 MB = 1 << 20
 
@@ -49,7 +48,7 @@ def test_every_format_is_read(recording: Recording, kind: str) -> None:
         "zip": {"own.zip": zipped({f"folder/{name}": data for name, data in pair.items()})},
         "csv": {"own.csv": csv_file(recording)},
     }[kind]
-    read = read_in_worker(files, rate=recording.rate)
+    read = read_in_process(files, {"rate": str(recording.rate)})
     assert read.id == "own"
     assert read.leads == recording.leads
     assert read.rate == recording.rate
@@ -59,9 +58,9 @@ def test_every_format_is_read(recording: Recording, kind: str) -> None:
 
 def test_reading_leaves_no_files_behind(recording: Recording) -> None:
     temporary = Path(tempfile.gettempdir())
-    read_in_worker(wfdb_files(recording))
+    read_in_process(wfdb_files(recording))
     with pytest.raises(SourceError):
-        read_in_worker({"../../evil.hea": b"evil 1 500 10\n../../evil.dat 16 200 16 0 0 0 0 II\n"})
+        read_in_process({"../../evil.hea": b"evil 1 500 10\n../../evil.dat 16 200 16 0 0 0 0 II\n"})
     for folder in (temporary, temporary.parent, Path()):
         assert not list(folder.glob("*evil*"))
 
@@ -72,21 +71,21 @@ def test_the_worker_imports_nothing_from_the_current_folder(
     for name in ("zipfile.py", "struct.py", "clocs.py"):
         (tmp_path / name).write_text("raise SystemExit(7)")
     monkeypatch.chdir(tmp_path)
-    assert read_in_worker(wfdb_files(recording)).leads == recording.leads
+    assert read_in_process(wfdb_files(recording)).leads == recording.leads
 
 
 def test_a_broken_worker_gives_a_sentence(
     recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for command in ("echo nonsense", "true", "kill -9 $$"):
+    for command in ("echo nonsense that is no answer", "echo short", "true", "kill -9 $$"):
         script = tmp_path / "python"
-        script.write_text(f"#!/bin/sh\ncat > /dev/null\n{command}\n")
+        script.write_text(f"#!/bin/sh\nhead -c 16 > /dev/null\n{command}\n")
         script.chmod(0o755)
         monkeypatch.setattr("sys.executable", str(script))
         with pytest.raises(
             SourceError, match="could not be read within the memory and time limits"
         ):
-            read_in_worker(wfdb_files(recording))
+            read_in_process(wfdb_files(recording))
 
 
 def test_duplicate_names_and_too_many_bytes_are_refused(
@@ -105,7 +104,7 @@ def test_duplicate_names_and_too_many_bytes_are_refused(
 
 def test_reading_that_takes_too_long_is_stopped(recording: Recording) -> None:
     with pytest.raises(SourceError, match="more than"):
-        read_in_worker(wfdb_files(recording), seconds=0.01)
+        read_in_process(wfdb_files(recording), seconds=0.01)
 
 
 def test_an_upload_finds_its_own_patient(served: Served, recording: Recording) -> None:

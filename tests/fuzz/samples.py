@@ -38,7 +38,7 @@ from fake_dataset import FakeDataset
 from fuzz.mutations import Files
 from fuzz.worker import load_files
 from spreadsheet import write_spreadsheet
-from upload_files import csv_file, wfdb_files, zipped
+from upload_files import csv_file, form_of, wfdb_files, zipped
 from wfdb_files import write, write_mat, write_segments
 
 PLAN = Plan("cmsc", embedding_dim=4, settings=Settings(epochs=3, batch_size=8, lr=1e-3))
@@ -274,6 +274,28 @@ def uploads() -> list[Files]:
     ]
     ours = wfdb_files(store().recording(0).select(["II"]))
     return [pair, ours, *packed, csv()[0], *wfdb_flac()[1:]]
+
+
+def service_bodies() -> list[Files]:
+    """What `clocs serve` gets: the type of a body, what is in the address, and the body."""
+    one = {"signal": signals().T[:2].round(3).tolist(), "rate": 100, "leads": ["II", "V2"]}
+    several = {"recordings": [one, {"signal": [[0.5, None, 0.25] * 60], "rate": 100.0}]}
+    array, arrays = io.BytesIO(), io.BytesIO()
+    np.save(array, np.array(one["signal"]))
+    np.savez(arrays, signal=np.array([one["signal"]] * 2), rate=100.0, leads=one["leads"])
+    address = b"rate=100&leads=II,V2&unit=mV"
+    forms = [
+        form_of(uploads()[0] | wfdb_files(store().recording(0).select(["II"]), "second")),
+        form_of(csv()[0], {"rate": "100", "unit": "µV"}),
+    ]
+    bodies = [
+        (b"application/json", b"", json.dumps(one).encode()),
+        (b"application/json", b"", json.dumps(several).encode()),
+        (b"application/x-npy", address, array.getvalue()),
+        (b"application/x-npz", b"", arrays.getvalue()),
+        *((kind.encode(), b"", body) for kind, body in forms),
+    ]
+    return [{"type": kind, "query": query, "body": body} for kind, query, body in bodies]
 
 
 def stores() -> list[Files]:

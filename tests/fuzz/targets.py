@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 import warnings
 from contextlib import closing
 from dataclasses import asdict, replace
 from functools import cache
 from typing import Any
+from urllib.parse import parse_qsl
 
 import numpy as np
 
 from clocs import Frames, Recording
 from clocs.datasets.table import DATASETS
-from clocs.errors import StoreError, UnusableError
+from clocs.errors import SettingError, StoreError, UnusableError
 from clocs.evaluation import Predictions
 from clocs.experiments.ledger import open_ledger
 from clocs.explorer import patient_map
@@ -29,6 +31,7 @@ from clocs.patients.index_folder import index_encoder, open_index
 from clocs.pretraining.pretrain_frames import STATE, pretrain_frames
 from clocs.registry import chosen_options
 from clocs.sealed import own_hash
+from clocs.service import bodies
 from clocs.store import chunks
 from clocs.store.assembly import assemble
 from clocs.store.manifest import MANIFEST
@@ -38,7 +41,7 @@ from clocs.store.workers import ThreadWorkers
 from clocs.training.checkpoint import load_checkpoint
 from clocs.training.fleet import Fleet
 from clocs.training.vector_cache import EncoderVectors
-from clocs.web.upload_worker import packed_recording, read_upload, unpacked_recording
+from clocs.web.upload_worker import Posted, pack_posted, read_upload, unpack_posted
 from fuzz import format_samples, samples
 from fuzz.mutations import Files
 from fuzz.target import Given, Target
@@ -182,9 +185,28 @@ def _dataset(name: str) -> Any:
 
 def _upload(given: Given) -> Recording:
     recording = _sound(read_upload(given.files, 100.0))
-    sent = _sound(unpacked_recording(packed_recording(recording)))
+    (sent,) = unpack_posted(pack_posted(Posted([recording]))).recordings
+    assert isinstance(sent, Recording)
     assert np.array_equal(sent.digital, recording.digital)
-    return sent
+    return _sound(sent)
+
+
+def _service_body(given: Given) -> Any:
+    """As the processes of `clocs serve` read what a client sends, within two seconds."""
+    kind = given.files.get("type", b"").decode("latin-1")
+    if bodies.plain_kind(kind) not in bodies.KINDS:
+        raise SettingError("it is refused before it is read")
+    query = dict(parse_qsl(given.files.get("query", b"").decode("latin-1")))
+    facts = {"type": kind, "query": query, "limits": asdict(bodies.Limits())}
+    began = time.process_time()
+    read = bodies.read_body(facts, given.files.get("body", b""))
+    sent = unpack_posted(pack_posted(read))
+    assert time.process_time() - began < 2
+    assert sent.recordings
+    assert len(sent.recordings) == len(read.recordings) <= bodies.Limits().recordings
+    assert sent.several or len(sent.recordings) == 1
+    for one in sent.recordings:
+        assert str(_sound(one).id if isinstance(one, Recording) else one)
 
 
 def _store_contents(store: Store) -> Any:
@@ -349,6 +371,7 @@ _ALL = (
     Target("label-xlsx", format_samples.xlsx_labels, _listed, limited=True),
     Target("options", format_samples.options_files, _listed, limited=True),
     Target("upload", samples.uploads, _upload, limited=True),
+    Target("service-body", samples.service_bodies, _service_body, limited=True),
     Target("store", samples.stores, _store, checked=True),
     Target("store-hostile", samples.stores, _store, seal=_seal_store),
     Target("journal", samples.journals, _journal, checked=True),

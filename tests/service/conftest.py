@@ -70,7 +70,7 @@ def serving(
         yield Served(url, service, server)
         server.should_exit = True
         thread.join(600)
-        service.batcher.close()
+        service.close()
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

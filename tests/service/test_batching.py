@@ -84,6 +84,29 @@ def test_a_full_queue_refuses_with_429_and_recovers() -> None:
     batcher.close()
 
 
+def test_two_threads_compute_side_by_side_and_know_when_they_are_not_alone() -> None:
+    both, alone = threading.Barrier(2), []
+
+    def compute(task: str, items: list[int]) -> list[int]:
+        if task != "first":
+            both.wait(600)  # passes only if the other is computed at the same time
+        return items
+
+    batcher = Doubler(
+        compute, queue=100, together=9, threads=2, on_batch=lambda items, own: alone.append(own)
+    )
+
+    async def work() -> list[list[int]]:
+        batcher.start()
+        assert await batcher.run("first", [0], 1, 600) == [0]
+        asked = [asyncio.create_task(batcher.run(task, [1], 1, 600)) for task in ("a", "b")]
+        return list(await asyncio.gather(*asked))
+
+    assert run(work()) == [[1], [1]]
+    batcher.close()
+    assert alone[0] and not all(alone[1:])
+
+
 def test_an_error_fails_its_own_request_alone() -> None:
     gate = Gate()
     batcher = Doubler(gate.compute, queue=100, together=100)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -9,18 +10,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, settings
 
 import clocs
 import unhurried
 from clocs import Checkpoint, Recording
 from clocs.models.classifier import Classifier
+from clocs.patients.embed_each import embed_each
 from clocs.patients.embed_files import embed_recordings
+from clocs.recording import STANDARD_LEADS
 from clocs.service import api
 from clocs.service.bodies import Limits
 from clocs.service.example import example_body
 from clocs.service.service import Service
-from clocs.web.upload_worker import read_upload
 from service.conftest import TOKEN, Served, as_json, as_npy, serving
 from upload_files import csv_file, wfdb_files
 
@@ -32,11 +35,7 @@ schema = schemathesis.openapi.from_dict(api.make_api(Service()).openapi())
 
 @schema.parametrize()  # type: ignore[untyped-decorator]
 @settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
-def test_no_request_makes_the_service_fail(
-    case: Any, served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # files are read in this process here, to save the start of another for each request
-    monkeypatch.setattr("clocs.web.upload_reader.read_in_worker", read_upload)
+def test_no_request_makes_the_service_fail(case: Any, served: Served) -> None:
     if case.path_parameters and hash(str(case.query)) % 2:
         case.path_parameters["name"] = "rhythm"  # random names would never be a model's
     answer = case.call(base_url=served.url)
@@ -54,7 +53,8 @@ def test_every_endpoint_is_described_with_examples(served: Served) -> None:
     assert set(described["paths"]) == {*posts, *gets}
     for path in posts:
         content = described["paths"][path]["post"]["requestBody"]["content"]
-        assert set(content) == {"application/json", "application/x-npy", "multipart/form-data"}
+        kinds = ("json", "x-npy", "x-npz")
+        assert set(content) == {*(f"application/{one}" for one in kinds), "multipart/form-data"}
         assert all(one["examples"] for one in content.values())
         for example in content["application/json"]["examples"].values():
             answer = served.post(path.replace("{name}", "rhythm"), json=example["value"])
@@ -85,9 +85,8 @@ def test_an_embedding_is_that_of_the_file(
 
 
 def test_a_csv_with_its_rate_is_read_and_a_broken_file_is_refused(
-    served: Served, recordings: list[Recording], monkeypatch: pytest.MonkeyPatch
+    served: Served, recordings: list[Recording]
 ) -> None:
-    monkeypatch.setattr("clocs.web.upload_reader.read_in_worker", read_upload)
     listed = [("files", ("own.csv", csv_file(recordings[0])))]
     rate = {"rate": str(recordings[0].rate), "unit": "µV"}
     assert served.post("/models/plain/embedding", files=listed, data=rate).status_code == 200
@@ -97,6 +96,60 @@ def test_a_csv_with_its_rate_is_read_and_a_broken_file_is_refused(
     broken = served.post("/models/plain/embedding", files=[("files", ("own.hea", b"\xff"))])
     assert broken.status_code == 422
     assert "own.hea" in broken.json()["message"]
+
+
+def test_a_form_holds_as_many_recordings_as_a_request_may(
+    served: Served, recordings: list[Recording]
+) -> None:
+    """As WFDB pairs, one of which is damaged; the field may be called `file`, too."""
+    pairs = [wfdb_files(recordings[n % 12], f"r{n:02}") for n in range(64)]
+    pairs[5]["r05.dat"] = b""
+    listed = [
+        (("files", "file")[n % 2], one) for n, pair in enumerate(pairs) for one in pair.items()
+    ]
+    answer = served.post("/models/plain/embedding", files=listed)
+    assert answer.status_code == 200, answer.text
+    results = answer.json()["results"]
+    assert [one["name"] for one in results] == [f"r{n:02}" for n in range(64)]
+    assert "r05" in results[5]["message"] and "embedding" not in results[5]
+    alone = served.post(
+        "/models/plain/embedding", files=[("file", one) for one in pairs[7].items()]
+    )
+    assert alone.json()["embedding"] == results[7]["embedding"]
+    more = served.post("/models/plain/embedding", files=[*listed, ("file", ("x.csv", b"II\n1\n"))])
+    assert more.status_code == 422 and "Too many files" in more.json()["message"]
+    other = served.post("/models/plain/embedding", files=listed[:2], data={"lead": "II"})
+    assert other.status_code == 422 and "has a field 'lead'" in other.json()["message"]
+
+
+def test_sixty_four_ecgs_of_twelve_leads_fit_into_one_body_as_json_with_all_digits(
+    served: Served,
+) -> None:
+    signal = np.random.default_rng(0).normal(0, 0.3, (12, 5000)).tolist()
+    one = {"signal": signal, "rate": 500, "leads": list(STANDARD_LEADS)}
+    answer = served.embedding({"recordings": [one] * 64})
+    assert answer.status_code == 200, answer.text
+    assert len(answer.json()["results"]) == 64
+
+
+def test_arrays_with_their_names_are_read_as_npz(
+    served: Served, recordings: list[Recording]
+) -> None:
+    file, one = io.BytesIO(), recordings[0]
+    signal = np.stack([one.signal for one in recordings[:3]])
+    np.savez(file, signal=signal, rate=one.rate, leads=np.array(one.leads), unit="mV")
+    kind = {"content-type": "application/x-npz"}
+    given = {"content": file.getvalue(), "headers": kind}
+    answer = served.post("/models/plain/embedding", **given)
+    assert answer.status_code == 200, answer.text
+    alone = [served.embedding(as_json(one)).json() for one in recordings[:3]]
+    assert answer.json()["results"] == alone
+    form = [("files", ("own.npz", file.getvalue()))]
+    assert len(served.post("/models/plain/embedding", files=form).json()["results"]) == 3
+    pickled = io.BytesIO()
+    np.savez(pickled, signal=np.array([{"a": 1}], dtype=object))
+    refused = served.post("/models/plain/embedding", content=pickled.getvalue(), headers=kind)
+    assert refused.status_code == 422 and "Python objects" in refused.json()["message"]
 
 
 def test_a_batch_has_one_result_per_recording_in_order(
@@ -142,14 +195,26 @@ def test_requests_computed_together_get_what_they_get_alone(
     assert batches() - before < 5 * len(bodies)  # some of them were computed together
 
 
+def test_an_encoder_of_many_leads_gives_the_same_bits_in_every_batch(
+    recordings: list[Recording],
+) -> None:
+    encoder = clocs.load("cmsmlc-many-leads")
+    assert isinstance(encoder, Checkpoint)
+    threads = torch.get_num_threads()
+    for torch_threads in (1, 2):
+        torch.set_num_threads(torch_threads)
+        together = embed_each(encoder, recordings)
+        for some in (1, 2, 5):
+            np.testing.assert_array_equal(embed_each(encoder, recordings[:some]), together[:some])
+    torch.set_num_threads(threads)
+
+
 def test_a_prediction_is_that_of_predict(
     served: Served,
     classifier: Classifier,
     recordings: list[Recording],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("clocs.web.upload_reader.read_in_worker", read_upload)
     for name, data in wfdb_files(recordings[1]).items():
         (tmp_path / name).write_bytes(data)
     (expected,) = clocs.predict(classifier, tmp_path / "own.hea").to_dicts()
@@ -177,9 +242,7 @@ def test_neighbours_are_those_of_similar_and_nameless(
     index: Path,
     recordings: list[Recording],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("clocs.web.upload_reader.read_in_worker", read_upload)
     pair = wfdb_files(recordings[0])
     for name, data in pair.items():
         (tmp_path / name).write_bytes(data)
@@ -188,9 +251,10 @@ def test_neighbours_are_those_of_similar_and_nameless(
     found = served.post("/neighbours?k=5", files=listed).json()["neighbours"]
     assert [one["distance"] for one in found] == pytest.approx(expected["distance"].to_list())
     assert [one["labels"] for one in found] == expected["labels"].to_list()
-    assert not any("patient" in one for one in found)
     own = served.post("/neighbours?k=5&level=recording", files=listed).json()["neighbours"]
-    assert len(own) == 5 and not any("recording" in one for one in own)
+    assert len(own) == 5
+    for one in (*found, *own):
+        assert one.keys() == {"dataset", "labels", "cosine", "euclidean"}
 
 
 def test_ids_of_neighbours_are_shown_on_request(index: Path, recordings: list[Recording]) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import httpx
@@ -78,6 +81,100 @@ def test_terminated_it_finishes_what_it_accepted_and_ends_with_0(files: list[str
     assert set(folder.rglob("*")) == before  # it holds nothing, so there is nothing to lose
 
 
+def request(body: bytes, length: int | None = None, *, more: str = "") -> bytes:
+    size = len(body) if length is None else length
+    head = "POST /models/plain/embedding HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+    head += f"Content-Type: application/json\r\nContent-Length: {size}\r\n{more}\r\n"
+    return head.encode() + body
+
+
+def test_at_sigterm_every_request_that_reached_it_is_answered(files: list[str]) -> None:
+    """Sixteen clients, each on one new connection after another, until nobody listens."""
+    ask = request(json.dumps(ECG).encode())
+    outcomes: list[str] = []
+
+    def client(port: int) -> None:
+        while True:
+            try:
+                connection = socket.create_connection(("127.0.0.1", port), 600)
+            except ConnectionRefusedError:
+                return  # it never reached the service
+            with connection:
+                try:
+                    connection.sendall(ask)
+                    answer = connection.makefile("rb").readline()
+                    outcomes.append(answer.split()[1].decode() if answer else "closed")
+                except OSError as error:
+                    outcomes.append(type(error).__name__)
+
+    with process(files[0], "--threads", "1", "--no-token") as (running, facts):
+        port = int(facts["url"].rpartition(":")[2])
+        asking = [threading.Thread(target=client, args=(port,)) for _ in range(16)]
+        for one in asking:
+            one.start()
+        wait_for(lambda: len(outcomes) >= 32)
+        running.send_signal(signal.SIGTERM)
+        for one in asking:
+            one.join(600)
+        assert running.wait(600) == 0
+    assert set(outcomes) <= {"200", "429", "503"}
+    assert "200" in outcomes
+
+
+def test_health_is_answered_while_large_bodies_are_read(files: list[str]) -> None:
+    number = b"0.123456789012345,"
+    body = b'{"rate": 500, "signal": [[' + number * ((15 << 20) // len(number)) + b"0]]}"
+    statuses: list[int] = []
+    stop = threading.Event()
+
+    def client(url: str) -> None:
+        kind = {"content-type": "application/json"}
+        with httpx.Client(base_url=url, headers=kind, timeout=unhurried.SECONDS) as own:
+            while not stop.is_set():
+                statuses.append(own.post("/models/plain/embedding", content=body).status_code)
+
+    with process(files[0], "--threads", "1", "--no-token") as (_, facts):
+        asking = [threading.Thread(target=client, args=(facts["url"],)) for _ in range(4)]
+        for one in asking:
+            one.start()
+        seconds: list[float] = []
+        with httpx.Client(base_url=facts["url"], timeout=unhurried.SECONDS) as own:
+            while len(seconds) < 100 or len(statuses) < 8:
+                began = time.perf_counter()
+                assert own.get("/health").status_code == 200
+                seconds.append(time.perf_counter() - began)
+                time.sleep(0.02)
+        stop.set()
+        for one in asking:
+            one.join(600)
+    assert 422 in statuses  # it was read: it lasts too long
+    assert median(seconds) < 0.2
+    assert max(seconds) < 1.0
+
+
+def test_idle_bodies_keep_nobody_else_from_sending_large_ones(files: list[str]) -> None:
+    limits = Limits(mebibytes=4)
+    with serving(lambda service: service.load(files), limits=limits) as served:
+        port = int(served.url.rpartition(":")[2])
+        large = b" " * (3 << 20) + json.dumps(ECG).encode()
+        idle = [socket.create_connection(("127.0.0.1", port), 600) for _ in range(20)]
+        for one in idle[:10]:  # these announce
+            one.sendall(request(b"{", 4 << 20))
+        for one in idle[10:]:  # and these hold, as much as one client may
+            one.sendall(request(b" " * (3 << 20), 4 << 20))
+        kind = {"content-type": "application/json"}
+
+        def answered() -> bool:
+            made = served.post("/models/plain/embedding", content=large, headers=kind)
+            assert made.status_code in (200, 503)
+            return made.status_code == 200
+
+        wait_for(answered)  # once the others have not sent a byte for a second
+        assert any(one.recv(12) == b"HTTP/1.1 408" for one in idle[10:])
+        for one in idle:
+            one.close()
+
+
 def test_it_is_not_ready_while_it_loads_and_while_it_stops(files: list[str]) -> None:
     loaded: list[Service] = []
     with serving(loaded.append) as served:  # alive, but nothing is loaded
@@ -86,15 +183,11 @@ def test_it_is_not_ready_while_it_loads_and_while_it_stops(files: list[str]) -> 
         assert unhurried.get(f"{served.url}/health").status_code == 200
         for state, word in (("loading", "is loading its models"), ("stopping", "shutting down")):
             service.state = state  # type: ignore[assignment]
-            if state == "stopping":
-                served.server._app.active += 1  # as if a request were unfinished
             ready = unhurried.get(f"{served.url}/ready")
             assert (ready.status_code, ready.json()) == (503, {"status": state})
             refused = served.embedding(ECG)
             assert refused.status_code == 503 and word in refused.json()["message"]
             assert int(refused.headers["retry-after"]) > 0
-        served.server._app.active -= 1
-        wait_for(lambda: served.server.should_exit)
 
 
 def test_a_full_queue_answers_429_and_recovers(files: list[str]) -> None:

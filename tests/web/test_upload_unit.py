@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from clocs import Recording, Store
-from clocs.web.upload_reader import read_in_worker
 from clocs.web.upload_unit import GivenUnit, UnitQuestionError, span_mv
 from clocs.web.upload_worker import read_upload
-from upload_files import wfdb_files
+from upload_files import read_in_process, wfdb_files
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +53,10 @@ def test_a_wrong_gain_in_a_header_is_a_question_too(recording: Recording) -> Non
     wrong = {"own.hea": pair["own.hea"].replace(gain.encode(), b"900000("), "own.dat": b""}
     wrong["own.dat"] = pair["own.dat"]
     with pytest.raises(UnitQuestionError) as asked:
-        read_in_worker(wrong)
+        read_in_process(wrong)
     assert asked.value.facts["mv"] == asked.value.facts["span"] < 0.03
-    read = read_in_worker(wrong, unit=GivenUnit("steps", float(recording.gain[0]), confirmed=True))
+    said = {"unit": "steps", "gain": str(recording.gain[0]), "confirmed": "true"}
+    read = read_in_process(wrong, said)
     np.testing.assert_allclose(read.signal, recording.signal, atol=1e-9)
 
 

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from clocs import Store
 from clocs.errors import ClocsError, SourceError
-from clocs.web.packing import pack, unpack
-from clocs.web.upload_worker import read_upload
-from upload_files import bomb, wfdb_files, zipped
+from clocs.web.packing import unpack
+from clocs.web.upload_reader import BodyReader
+from clocs.web.upload_worker import ANSWER, REQUEST, read_one, read_upload
+from upload_files import bomb, form_of, wfdb_files, zipped
 
 MB = 1 << 20
 
@@ -101,14 +102,25 @@ def test_reading_that_needs_too_much_memory_is_stopped() -> None:
     script = (
         "import resource, sys; from clocs.web import upload_worker;"
         "upload_worker.MOST_MEMORY = 600 << 20\n"
-        "upload_worker.read_upload = lambda *given: bytearray(2 << 30)\nupload_worker.main()"
+        "upload_worker.read_posted = lambda *given: bytearray(2 << 30)\n"
+        "sys.argv[1:] = ['clocs.web.upload_worker:read_one']\nupload_worker.main()"
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
         [sys.executable, "-c", script],
-        input=pack({"names": {}, "rate": None, "unit": None}, {}),
+        input=REQUEST.pack(12, 0) + b'{"type": ""}',
         capture_output=True,
         env=environment,
         check=False,
     )
-    assert "memory" in unpack(done.stdout)[0]["error"]
+    assert "memory" in unpack(done.stdout[ANSWER.size :])[0]["error"]
+
+
+def test_a_process_that_failed_is_replaced_before_the_next_body(small_store: Store) -> None:
+    reader = BodyReader(read_one, at_once=1, seconds=600.0)
+    for _ in range(3):
+        with pytest.raises(SourceError, match="KeyError"):
+            reader.read({}, [b"without a type"])
+        kind, body = form_of(wfdb_files(small_store.recording(0)))
+        assert len(reader.read({"type": kind}, [body]).recordings) == 1
+    reader.close()

@@ -50,8 +50,8 @@ def serve(
         typer.Option(help="Threads of torch; one per core by default.", min=1),
     ] = None,
     most_mebibytes: Annotated[
-        int, typer.Option(help="Largest request body, in MiB.", min=1, max=64)
-    ] = 16,
+        int, typer.Option(help="Largest request body, in MiB.", min=1, max=1024)
+    ] = 80,
     most_recordings: Annotated[
         int, typer.Option(help="Maximum number of recordings per request.", min=1, max=4096)
     ] = 64,
@@ -60,7 +60,7 @@ def serve(
     ] = 600.0,
     queue: Annotated[
         float, typer.Option(help="Seconds of ECG, summed over leads, that may wait.", min=1)
-    ] = 1280.0,
+    ] = 15_360.0,
     timeout: Annotated[
         float, typer.Option(help="Longest wait for results, in seconds.", min=0.1)
     ] = 10.0,

@@ -246,7 +246,7 @@ def _feature_map(network: Network, weights: Weights, x: Tensor) -> Tensor:
 
     def convolved(conv: Conv, h: Tensor) -> Tensor:
         weight, bias = weights[f"{conv.name}.conv.weight"], weights[f"{conv.name}.bias"]
-        return _convolve(h, weight, conv, bias)
+        return _convolve(h, weight, conv, bias, stride_over_one_row=2)
 
     h, there = _input(x, weights[THERE].dtype)
     mask = functional.linear(there, weights[THERE])
@@ -271,8 +271,19 @@ def _input(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     return h.contiguous(memory_format=torch.channels_last), there.to(dtype)
 
 
-def _convolve(h: Tensor, weight: Tensor, conv: Conv, bias: Tensor | None = None) -> Tensor:
-    """h: (n, c_in, 1, steps), zeros around it -> (n, c_out, 1, ⌈steps / stride⌉)."""
+def _convolve(
+    h: Tensor,
+    weight: Tensor,
+    conv: Conv,
+    bias: Tensor | None = None,
+    *,
+    stride_over_one_row: int = 1,
+) -> Tensor:
+    """h: (n, c_in, 1, steps), zeros around it -> (n, c_out, 1, ⌈steps / stride⌉).
+
+    There is one row, so that the stride over rows changes nothing but which of torch's kernels is
+    used: at 1, in one thread, another for small batches than for large ones, with other rounding.
+    """
     if conv.groups == 1 and h.shape[1] > weight.shape[1]:
         weight = functional.pad(weight, (0, 0, 0, h.shape[1] - weight.shape[1]))
     kernel = weight.unsqueeze(2).to(h.dtype, memory_format=torch.channels_last)
@@ -280,7 +291,7 @@ def _convolve(h: Tensor, weight: Tensor, conv: Conv, bias: Tensor | None = None)
         h,
         kernel,
         None if bias is None else bias.to(h.dtype),
-        stride=(1, conv.stride),
+        stride=(stride_over_one_row, conv.stride),
         padding=(0, conv.kernel // 2),
         groups=conv.groups,
     )

@@ -11,10 +11,10 @@ from pydantic import BaseModel
 from clocs._version import __version__
 from clocs.errors import ClocsError
 from clocs.service import descriptions
-from clocs.service.bodies import Bodies, Posted
 from clocs.service.models import Result, ServedIndex, ServedModel
 from clocs.service.service import Embed, Predict, Search, Service, Task, UnknownModelError
 from clocs.web.problems import add_problems
+from clocs.web.upload_worker import Posted
 
 _TEXT = {"text/plain": {"schema": {"type": "string"}, "example": "clocs_ready 1.0\n"}}
 
@@ -64,13 +64,12 @@ def _add_state(app: FastAPI, service: Service) -> None:
 
 def _add_computations(app: FastAPI, service: Service) -> None:
     """The endpoints that compute; they take nothing but the request, which is fastest."""
-    bodies = Bodies(service.limits)
 
     async def answer(
         request: Request, task: Task, served: ServedModel | ServedIndex, endpoint: str
     ) -> Response:
         service.batcher.expect_room()
-        posted = await bodies.receive(request)
+        posted = await service.bodies.receive(request)
         results = await service.run(task, posted.recordings, served)
         unusable = sum(isinstance(one, ClocsError) for one in results)
         counted = service.metrics.recordings
@@ -129,6 +128,8 @@ def _search(request: Request) -> Search:
 def _response(posted: Posted, results: list[Result]) -> Response:
     """One result, or 422 with the reason; of a batch, a list of results and reasons."""
     listed = [{"message": str(one)} if isinstance(one, ClocsError) else one for one in results]
+    if posted.names:
+        listed = [{"name": name} | one for name, one in zip(posted.names, listed, strict=True)]
     if posted.several:
         return _json({"results": listed})
     return _json(listed[0], 422 if isinstance(results[0], ClocsError) else 200)

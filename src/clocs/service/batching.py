@@ -1,6 +1,6 @@
-"""Micro-batching: one thread computes; what arrives meanwhile is computed together.
+"""Micro-batching: few threads compute; what arrives while they do is computed together.
 
-A request alone is computed at once. While a batch is computed, others wait in a queue of limited
+A request alone is computed at once. While batches are computed, others wait in a queue of limited
 length, and all of one task form the next batch: the busier the service, the larger the batches.
 """
 
@@ -29,14 +29,16 @@ class _Job(Generic[K, T, R]):
 
 
 class Batcher(Generic[K, T, R]):
-    """Computes items in batches, in one thread.
+    """Computes items in batches.
 
     Args:
         compute: A task and its items -> one result per item, in order.
         queue: The total size of what may wait or be computed; one request of any size fits into an
             empty queue.
         together: The total size of a batch from which on nothing is added to it.
-        on_batch: Called with the size of each batch, by the thread that computes.
+        threads: That compute, each a batch of its own.
+        on_batch: Called with the size of each batch and whether nothing else waits or is computed,
+            by the thread that computes it.
     """
 
     def __init__(
@@ -45,7 +47,8 @@ class Batcher(Generic[K, T, R]):
         *,
         queue: float,
         together: float,
-        on_batch: Callable[[int], None] = lambda items: None,
+        threads: int = 1,
+        on_batch: Callable[[int, bool], None] = lambda items, alone: None,
     ) -> None:
         self._compute, self._on_batch = compute, on_batch
         self.queue, self.together = queue, together
@@ -54,18 +57,24 @@ class Batcher(Generic[K, T, R]):
         self._jobs: deque[_Job[K, T, R]] = deque()
         self._changed = threading.Condition()
         self._closed = False
-        self._thread = threading.Thread(target=self._work, name="clocs-batches", daemon=True)
+        self._busy = 0  # threads that compute
+        self._threads = [
+            threading.Thread(target=self._work, name=f"clocs-batches-{n}", daemon=True)
+            for n in range(threads)
+        ]
 
     def start(self) -> None:
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def close(self) -> None:
-        """Compute what waits, then end the thread."""
+        """Compute what waits, then end the threads."""
         with self._changed:
             self._closed = True
-            self._changed.notify()
-        if self._thread.ident is not None:
-            self._thread.join()
+            self._changed.notify_all()
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join()
 
     def expect_room(self, size: float = 0.0) -> None:
         """Refuse what does not fit into the queue."""
@@ -100,11 +109,13 @@ class Batcher(Generic[K, T, R]):
         with self._changed:
             self._jobs += self._arrived
             self._arrived = []
-            self._changed.notify()
+            self._changed.notify_all()
 
     def _work(self) -> None:
         while jobs := self._next():
             done = self._answers(jobs)
+            with self._changed:
+                self._busy -= 1
             loop = jobs[0].answer.get_loop()
             if not loop.is_closed():
                 loop.call_soon_threadsafe(_deliver, done)
@@ -124,13 +135,14 @@ class Batcher(Generic[K, T, R]):
                     taken.append(job)
                     size += job.size
             self._jobs = deque(job for job in waiting if job not in taken)
+            self._busy += bool(taken)
             return taken
 
     def _answers(
         self, jobs: list[_Job[K, T, R]]
     ) -> list[tuple[asyncio.Future[list[R]], list[R] | Exception]]:
         items = [item for job in jobs for item in job.items]
-        self._on_batch(len(items))
+        self._on_batch(len(items), self._busy == 1 and not self._jobs)
         try:
             results = self._compute(jobs[0].task, items)
         except Exception as error:

@@ -1,10 +1,9 @@
-"""Bodies of requests: JSON, NumPy arrays and files -> recordings."""
+"""Bodies of requests: JSON, NumPy arrays and files -> recordings, in processes of their own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -16,15 +15,19 @@ from clocs.errors import ClocsError, SettingError
 from clocs.formats.arrays import Said, recording_from
 from clocs.formats.base import ReadOptions
 from clocs.formats.npy import array_from
+from clocs.formats.read import options_of
 from clocs.recording import STANDARD_LEADS, Recording
-from clocs.web.shield import TooMuchError
-from clocs.web.upload_reader import UploadReader
+from clocs.web.upload_reader import BodyReader
+from clocs.web.upload_worker import Posted, read_arrays, read_posted
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
 NPY = ("application/x-npy", "application/npy")
-_AT_ONCE = 8  # times the limit of one body: bytes of bodies received at once
+NPZ = ("application/x-npz", "application/npz")
+_JSON, _FORM = "application/json", "multipart/form-data"
+KINDS = (_JSON, _FORM, *NPY, *NPZ)
+_AT_ONCE = 256  # bodies being received, waiting or being read
 _THE_ONE = "the recording"
 
 _Lead = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
@@ -54,6 +57,9 @@ _DECODER = msgspec.json.Decoder(_Body)
 class Limits:
     """What a request may ask for.
 
+    The defaults fit each other: a body holds 64 ECGs of twelve leads, 10 s and 500 Hz as JSON with
+    all digits, and the queue two such bodies.
+
     Attributes:
         mebibytes: Of a body.
         recordings: In one request.
@@ -62,100 +68,94 @@ class Limits:
         timeout: Seconds that a request may wait for its results.
     """
 
-    mebibytes: int = 16
+    mebibytes: int = 80
     recordings: int = 64
     seconds: float = 600.0
-    queue: float = 1280.0
+    queue: float = 15_360.0
     timeout: float = 10.0
-
-
-@dataclass(frozen=True)
-class Posted:
-    """The recordings of a request, or why one cannot be used.
-
-    Attributes:
-        recordings: In order.
-        several: Whether they were sent as a batch, which gets a list of results.
-    """
-
-    recordings: Sequence[Recording | ClocsError]
-    several: bool
 
 
 class Bodies:
     """Receives bodies, within limits."""
 
     def __init__(self, limits: Limits) -> None:
-        self.limits = limits
-        self._bytes = 0  # of bodies being received; only the event loop's thread changes it
-        self._uploads = UploadReader()
+        self._facts = {"limits": asdict(limits)}
+        self.reader = BodyReader(read_body, at_once=_AT_ONCE)
 
     async def receive(self, request: Request) -> Posted:
         """The recordings of a request, by the type of its body."""
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind == "multipart/form-data":
-            recording = await self._uploads.read(request, lambda one: one)
-            return Posted([self._checked(recording)], several=False)
-        if kind not in ("application/json", *NPY):
+        kind = request.headers.get("content-type", "")
+        if plain_kind(kind) not in KINDS:
             raise HTTPException(
                 415,
-                "send the ECG as application/json, application/x-npy, or files as "
-                "multipart/form-data",
+                "send the ECG as application/json, application/x-npy or application/x-npz, or "
+                "files as multipart/form-data",
             )
-        with self._reserved(request):
-            body = await request.body()
-        if kind == "application/json":
-            return self._from_json(body)
-        return self._from_npy(body, request)
+        query = dict(request.query_params)
+        return await self.reader.receive(request, self._facts | {"type": kind, "query": query})
 
-    @contextmanager
-    def _reserved(self, request: Request) -> Iterator[None]:
-        """Memory for a body; many large ones at once would take too much."""
-        limit = self.limits.mebibytes << 20
-        length = request.headers.get("content-length", "")
-        known = length.isdecimal() and "transfer-encoding" not in request.headers
-        size = int(length) if known else limit
-        if self._bytes + size > _AT_ONCE * limit:
-            raise TooMuchError(
-                503, "too many large requests at once; try again in a moment", {"retry-after": "1"}
-            )
-        self._bytes += size
-        try:
-            yield
-        finally:
-            self._bytes -= size
+
+def read_body(facts: dict[str, Any], body: bytes) -> Posted:
+    """The recordings in a body, read by a process of `Bodies`.
+
+    Args:
+        facts: The content `type`, the `query` of the address and the `limits`.
+        body: All of it.
+
+    Raises:
+        ClocsError: It cannot be used at all.
+    """
+    return _Reading(Limits(**facts["limits"]), facts["query"]).posted(facts["type"], body)
+
+
+def plain_kind(kind: str) -> str:
+    """A content type without its parameters."""
+    return kind.partition(";")[0].strip().lower()
+
+
+@dataclass(frozen=True)
+class _Reading:
+    limits: Limits
+    query: Mapping[str, str]
+
+    def posted(self, kind: str, body: bytes) -> Posted:
+        plain = plain_kind(kind)
+        if plain == _JSON:
+            return self._from_json(body)
+        if plain in NPY:
+            return self._from_npy(body)
+        if plain == _FORM:
+            sent = read_posted(body, kind, most=self.limits.recordings)
+        else:
+            rate, leads, unit = self._rate(needed=False), self._leads(), self.query.get("unit")
+            options = options_of(rate=rate, leads=leads, unit=unit)
+            sent = read_arrays(body, options, most=self.limits.recordings)
+        checked = [
+            one if isinstance(one, ClocsError) else self._checked(one) for one in sent.recordings
+        ]
+        return Posted(checked, sent.several, sent.names)
 
     def _from_json(self, body: bytes) -> Posted:
         try:
             sent = _DECODER.decode(body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise HTTPException(422, f"the JSON is not as expected: {error}") from None
+            raise SettingError(f"the JSON is not as expected: {error}") from None
         if sent.recordings is None:
             if sent.signal is None or sent.rate is None:
-                raise HTTPException(
-                    422, "the JSON needs `signal` and `rate`, or a list of `recordings`"
-                )
+                raise SettingError("the JSON needs `signal` and `rate`, or a list of `recordings`")
             one = _Recording(sent.signal, sent.rate, sent.leads, sent.unit)
-            return Posted([self._from_lists(one, _THE_ONE)], several=False)
+            return Posted([self._from_lists(one, _THE_ONE)])
         if (sent.signal, sent.rate, sent.leads, sent.unit) != (None,) * 4:
-            raise HTTPException(
-                422,
+            raise SettingError(
                 "beside `recordings` give nothing else: each has its own `signal`, `rate`, `leads` "
-                "and `unit`",
+                "and `unit`"
             )
         self._expect_few(len(sent.recordings))
         named = [(one, f"recording {i}") for i, one in enumerate(sent.recordings)]
         return Posted([self._from_lists(one, name) for one, name in named], several=True)
 
-    def _from_npy(self, body: bytes, request: Request) -> Posted:
-        query = request.query_params
-        try:
-            rate = float(query.get("rate", ""))
-        except ValueError:
-            raise HTTPException(
-                422, "give the sampling rate in Hz in the address, as ?rate=500"
-            ) from None
-        leads = query["leads"].split(",")[:65] if query.get("leads") else None
+    def _from_npy(self, body: bytes) -> Posted:
+        rate, leads = self._rate(needed=True), self._leads()
         array = array_from(body, _THE_ONE)
         array = array[None] if array.ndim == 1 else array
         if array.ndim not in (2, 3):
@@ -163,10 +163,9 @@ class Bodies:
                 f"the array has {array.ndim} axes; send (leads, samples), or (recordings, leads, "
                 "samples)"
             )
-        unit = query.get("unit")
+        unit = self.query.get("unit")
         if array.ndim == 2:
-            one = self._recording(array, rate, leads, unit, name=_THE_ONE)
-            return Posted([one], several=False)
+            return Posted([self._recording(array, rate, leads, unit, name=_THE_ONE)])
         self._expect_few(len(array))
         return Posted(
             [
@@ -176,10 +175,24 @@ class Bodies:
             several=True,
         )
 
+    def _rate(self, *, needed: bool) -> float | None:
+        given = self.query.get("rate", "")
+        if not given and not needed:
+            return None
+        try:
+            return float(given)
+        except ValueError:
+            raise SettingError(
+                "give the sampling rate in Hz in the address, as ?rate=500"
+            ) from None
+
+    def _leads(self) -> list[str] | None:
+        return self.query["leads"].split(",")[:65] if self.query.get("leads") else None
+
     def _expect_few(self, count: int) -> None:
         most = self.limits.recordings
         if not 1 <= count <= most:
-            raise HTTPException(422, f"send 1 to {most} recordings at once, not {count}")
+            raise SettingError(f"send 1 to {most} recordings at once, not {count}")
 
     def _from_lists(self, one: _Recording, name: str) -> Recording | ClocsError:
         try:
@@ -195,7 +208,7 @@ class Bodies:
     def _recording(
         self,
         array: NDArray[Any],
-        rate: float,
+        rate: float | None,
         leads: Sequence[str] | None,
         unit: str | None,
         *,

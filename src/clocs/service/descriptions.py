@@ -102,21 +102,18 @@ class Neighbour(BaseModel):
             "example": {
                 "dataset": "chapman",
                 "labels": ["AFIB"],
-                "age": 71.0,
-                "sex": "female",
-                "split": "train",
                 "distance": 0.08,
                 "euclidean": 0.4,
             }
         }
     )
     dataset: str | None
-    patient: str | None = None  # only if the service shows IDs
-    recording: str | None = None
     labels: list[str]
-    age: float | None
-    sex: str | None
-    split: str | None
+    patient: str | None = None  # this and the next only if the service shows IDs
+    recording: str | None = None
+    age: float | None = None
+    sex: str | None = None
+    split: str | None = None
     distance: float  # cosine distance, 0 to 2
     euclidean: float  # distance of unit vectors
 
@@ -207,10 +204,22 @@ def request_body(most: int) -> dict[str, Any]:
                     }
                 },
             },
+            "application/x-npz": {
+                "schema": array,
+                "examples": {
+                    "arrays": {
+                        "summary": "A file of numpy.savez with `signal`, and `rate`, `leads` and "
+                        "`unit` or these in the address",
+                    }
+                },
+            },
             "multipart/form-data": {
                 **FORM,
                 "examples": {
-                    "files": {"summary": "The files of one recording, such as a .hea and a .dat"}
+                    "files": {
+                        "summary": "The files of recordings, such as a .hea and a .dat of each; of "
+                        "several recordings, each result has a `name`"
+                    }
                 },
             },
         },

@@ -71,7 +71,6 @@ class Metered:
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self.app, self.metrics = app, metrics
-        self.active = 0  # requests without a complete response
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -85,11 +84,9 @@ class Metered:
                 status = message["status"]
             await send(message)
 
-        self.active += 1
         try:
             await self.app(scope, receive, send_counted)
         finally:
-            self.active -= 1
             # the path as it was declared: those that clients make up would fill the memory
             endpoint = getattr(scope.get("route"), "path", "none")
             self.metrics.requests.labels(endpoint, str(status)).inc()

@@ -221,7 +221,8 @@ class ServedIndex:
             schema = {"dataset": pl.String, "patient": pl.String}
             where = ~index.rows_of(pl.DataFrame(owners, schema=schema, orient="row"))
         hits = index.search(vector[None], k, where=where)
-        columns = ["dataset", "labels", "age", "sex", "split", "distance", "euclidean"]
+        columns = ["dataset", "labels", "distance", "euclidean"]
         if show_ids:
-            columns[1:1] = ["patient", "recording"] if level == "recording" else ["patient"]
+            own = ["patient", "recording"] if level == "recording" else ["patient"]
+            columns[1:1] = [*own, "age", "sex", "split"]
         return index.table(hits).select(columns).to_dicts()

@@ -32,10 +32,10 @@ def serve(
     token: str | None = "new",
     show_ids: bool = False,
     threads: int | None = None,
-    most_mebibytes: int = 16,
+    most_mebibytes: int = 80,
     most_recordings: int = 64,
     most_seconds: float = 600.0,
-    queue: float = 1280.0,
+    queue: float = 15_360.0,
     timeout: float = 10.0,
     on_ready: Callable[[str, str | None], None] | None = None,
 ) -> None:

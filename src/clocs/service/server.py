@@ -8,15 +8,14 @@ from collections.abc import Callable, Collection
 from types import FrameType
 from typing import ClassVar
 
-import uvicorn
-
 from clocs.service.api import make_api
 from clocs.service.metrics import Metered
 from clocs.service.service import Service
-from clocs.web.connections import ConnectionLimits, server_config
-from clocs.web.shield import LOOPBACK, Shield
+from clocs.web.connections import ConnectionLimits, GracefulServer, server_config
+from clocs.web.shield import BODY_SECONDS, LOOPBACK, Shield
+from clocs.web.upload_reader import SECONDS
 
-_CONNECTIONS = ConnectionLimits(per_address=512)  # all clients may come through one proxy
+_CONNECTIONS = ConnectionLimits(per_address=384)  # many clients may come through one proxy
 
 
 class ServiceShield(Shield):
@@ -38,12 +37,14 @@ def make_app(
     return Metered(shielded, service.metrics)
 
 
-class Server(uvicorn.Server):
+class Server(GracefulServer):
     """Refuses new work once it is told to end, and ends when the accepted work is done."""
 
     def __init__(self, app: Metered, service: Service, on_ready: Callable[[], None]) -> None:
-        super().__init__(server_config(app, _CONNECTIONS))
-        self._app, self._service, self._on_ready = app, service, on_ready
+        # a body that is being received, read and computed is accepted work
+        grace = BODY_SECONDS + 2 * SECONDS + service.limits.timeout
+        super().__init__(server_config(app, _CONNECTIONS, grace=grace))
+        self._service, self._on_ready = service, on_ready
         self._announced = False
         self.problem: Exception | None = None  # why loading failed
 
@@ -57,8 +58,8 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Uvicorn's reaction to SIGINT and SIGTERM; the second one ends at once."""
-        if self._service.state == "stopping":
-            self.should_exit = self.force_exit = True
+        self.force_exit = self.should_exit
+        self.should_exit = True
         self._service.state = "stopping"
 
     async def on_tick(self, counter: int) -> bool:
@@ -66,8 +67,6 @@ class Server(uvicorn.Server):
         if self._service.state == "ready" and not self._announced:
             self._announced = True
             self._on_ready()
-        if self._service.state == "stopping" and not self._app.active:
-            self.should_exit = True
         return await super().on_tick(counter)
 
 
@@ -93,7 +92,6 @@ def run_server(
     server = Server(make_app(service, hosts=hosts, token=token), service, on_ready)
     threading.Thread(target=server.load, args=(load,), daemon=True).start()
     server.run(sockets=[listening])
-    service.state = "stopping"
-    service.batcher.close()
+    service.close()
     if server.problem is not None:
         raise server.problem

@@ -7,19 +7,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+import torch
+
 from clocs.errors import ClocsError, SettingError
 from clocs.models.classifier import Classifier
 from clocs.patients.encode import placed
 from clocs.recording import Recording
 from clocs.service.batching import Batcher
-from clocs.service.bodies import Limits
+from clocs.service.bodies import Bodies, Limits
 from clocs.service.example import example_recording
 from clocs.service.metrics import Metrics
 from clocs.service.models import Level, Result, ServedIndex, ServedModel, open_models
 from clocs.training.checkpoint import Checkpoint
 from clocs.web.shield import TooMuchError
 
-_TOGETHER = 640.0  # seconds of ECG, summed over leads: 64 of ten seconds and one lead
+_AT_ONCE = 4  # batches
+_TOGETHER = 1920.0  # seconds of ECG, summed over leads: 16 of ten seconds and twelve leads
 
 State: TypeAlias = Literal["loading", "ready", "stopping"]
 Model: TypeAlias = Path | str | Checkpoint | Classifier
@@ -55,13 +58,14 @@ Task: TypeAlias = Embed | Predict | Search
 
 
 class Service:
-    """Models and an index, and the thread that computes with them.
+    """Models and an index, and the threads that compute with them.
 
     Attributes:
         state: Whether requests are accepted.
         models: By name; none before they are loaded.
         index: To search, if there is one.
         limits: Of requests.
+        bodies: Reads them.
         metrics: What is counted.
     """
 
@@ -70,18 +74,30 @@ class Service:
         self.models: dict[str, ServedModel] = {}
         self.index: ServedIndex | None = None
         self.limits, self.show_ids = limits or Limits(), show_ids
+        self.bodies = Bodies(self.limits)
         self.metrics = Metrics()
+        self._cores = torch.get_num_threads()
+        self._at_once = min(self._cores, _AT_ONCE)
         self.batcher = Batcher[Task, Recording, Result](
             self.compute,
             queue=self.limits.queue,
             together=_TOGETHER,
-            on_batch=self.metrics.batches.observe,
+            threads=self._at_once,
+            on_batch=self._on_batch,
         )
         self.metrics.queue.set_function(lambda: self.batcher.size)
         self.metrics.ready.set_function(lambda: float(self.state == "ready"))
 
+    def _on_batch(self, items: int, alone: bool) -> None:
+        """A batch alone has all cores; several are faster side by side than one after another."""
+        self.metrics.batches.observe(items)
+        threads = self._cores if alone else self._cores // self._at_once
+        if threads != torch.get_num_threads():
+            torch.set_num_threads(threads)  # of the calling thread
+
     def load(self, models: Sequence[Model], index: Path | str | None = None) -> None:
         """Open everything and compute once with each, so that the first request is as fast."""
+        self.bodies.reader.start()
         self.models = open_models(models)
         self.index = ServedIndex(Path(index)) if index is not None else None
         for name, model in self.models.items():
@@ -95,6 +111,12 @@ class Service:
         self.batcher.start()
         if self.state == "loading":  # not told to end meanwhile
             self.state = "ready"
+
+    def close(self) -> None:
+        """Compute what waits, then end the threads and the processes."""
+        self.state = "stopping"
+        self.batcher.close()
+        self.bodies.reader.close()
 
     def expect_ready(self) -> None:
         """Refuse requests while there is nothing to answer them, or no more."""
@@ -153,7 +175,7 @@ class Service:
         return [one if isinstance(one, ClocsError) else next(results) for one in checked]
 
     def compute(self, task: Task, recordings: list[Recording]) -> list[Result]:
-        """One result per recording; called by the thread that computes."""
+        """One result per recording; called by the threads that compute."""
         if isinstance(task, Embed):
             return self.models[task.model].embed(recordings)
         if isinstance(task, Predict):

@@ -21,7 +21,9 @@ from clocs.training.signals import Signals
 from clocs.training.vector_cache import StoreVectors, filled
 
 AT_ONCE = 2048  # views encoded at a time, over all members
-FEWEST = 16  # smaller batches are padded: matrix products of a few rows round differently
+# Smaller batches are padded: matrix products of a few rows round differently. Windows of many
+# leads, of which two are enough, cost a hundred times as much.
+FEWEST, FEWEST_OF_MANY_LEADS = 16, 2
 
 
 def stack(checkpoints: Sequence[Checkpoint]) -> tuple[Weights, Weights]:
@@ -190,9 +192,10 @@ def _encoded(
     starts = torch.from_numpy(rows.in_view())
     scales = torch.from_numpy(rows.scale_in_view()).to(device).split(size)
     as_input = EncoderInput.of(checkpoints, device)
+    fewest = FEWEST_OF_MANY_LEADS if encoder.leads else FEWEST
     for some, scale in zip(signals.staged(starts.split(size)), scales, strict=True):
         x = as_input(signals, some, scale)
         x = x.expand(len(checkpoints), *x.shape[-3 if encoder.leads else -2 :])
-        if len(some) < FEWEST:
-            x = torch.cat([x, x[:, -1:].expand(-1, FEWEST - len(some), *x.shape[2:])], dim=1)
+        if len(some) < fewest:
+            x = torch.cat([x, x[:, -1:].expand(-1, fewest - len(some), *x.shape[2:])], dim=1)
         yield getattr(encoder, what)(weights, buffers, x)[:, : len(some)]

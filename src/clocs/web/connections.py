@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import socket
 import time
 import traceback
 from collections.abc import Callable
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 HEADER_BYTES = 16 << 10
 _LOGGERS = ("uvicorn.error", "asyncio", "clocs.explorer", "clocs.web")
+_ON_ITS_WAY = 0.5  # seconds that open connections have to send a request, once the server ends
 _BUSY = b'{"message": "too many connections; try again in a moment"}'
 _REFUSAL = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 5\r\n"
@@ -152,13 +155,60 @@ def _place(error: BaseException | None) -> str:
     return f"{type(error).__name__} at {places}"
 
 
+class GracefulServer(uvicorn.Server):
+    """Answers every request that has reached it before it ends.
+
+    uvicorn resets connections that the system has accepted and it has not, and those whose request
+    is on its way.
+    """
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        loop = asyncio.get_running_loop()
+        waiting: list[socket.socket] = []
+        for listening in sockets or []:
+            try:
+                loop.remove_reader(listening.fileno())
+                await asyncio.sleep(0)  # those that were accepted before become connections
+                while True:
+                    waiting.append(listening.accept()[0])
+            except (OSError, NotImplementedError):  # nobody waits; or Windows
+                pass
+        for server in self.servers:
+            server.close()
+        for one in waiting:
+            one.setblocking(False)
+            await loop.connect_accepted_socket(self._connection, one)
+        until = loop.time() + _ON_ITS_WAY
+        while loop.time() < until and any(one.is_idle for one in self._connections):
+            await asyncio.sleep(0.01)
+        await super().shutdown(sockets)
+
+    @property
+    def _connections(self) -> list[Connection]:
+        return [one for one in self.server_state.connections if isinstance(one, Connection)]
+
+    def _connection(self) -> asyncio.Protocol:
+        made: asyncio.Protocol = self.config.http_protocol_class(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )  # type: ignore[call-arg]
+        return made
+
+
 def make_server(app: ASGIApp, limits: ConnectionLimits | None = None) -> uvicorn.Server:
     """A server for an application, within limits; run it with a listening socket."""
-    return uvicorn.Server(server_config(app, limits))
+    return GracefulServer(server_config(app, limits))
 
 
-def server_config(app: ASGIApp, limits: ConnectionLimits | None = None) -> uvicorn.Config:
-    """How a server for an application is to be, within limits."""
+def server_config(
+    app: ASGIApp, limits: ConnectionLimits | None = None, *, grace: float = 5
+) -> uvicorn.Config:
+    """How a server for an application is to be, within limits.
+
+    Args:
+        app: What it serves.
+        limits: Of its visitors.
+        grace: Seconds that accepted requests have once it is told to end.
+    """
     limits = limits or ConnectionLimits()
     most = min(limits.connections, _open_files() // 2)
     own: dict[str, Any] = {"everyone": {}, "limits": replace(limits, connections=most)}
@@ -171,7 +221,8 @@ def server_config(app: ASGIApp, limits: ConnectionLimits | None = None) -> uvico
         server_header=False,
         backlog=max(1, most // 4),  # asyncio accepts this many before it looks at any of them
         h11_max_incomplete_event_size=HEADER_BYTES,
-        timeout_graceful_shutdown=5,
+        timeout_graceful_shutdown=math.ceil(grace),
+        loop="asyncio",
     )
     few = FewLines(limits.log_lines)
     for name in _LOGGERS:

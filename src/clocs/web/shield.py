@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 BODY_LIMIT = 32 << 20  # bytes of an upload
 BODY_SECONDS = 30.0  # allowed for an upload to arrive
+FREE = 1 << 20  # bytes of each body that count against no limit but its own
+BODIES, BODIES_EACH = 4, 2  # times the limit of one: bytes held of all clients, and of each
+STALLED = 1.0  # seconds without a byte, after which a body gives way to another
 
 CSP = (
     "default-src 'self'; img-src 'self' blob: data:; object-src 'none'; base-uri 'none'; "
@@ -82,6 +85,7 @@ class Shield:
             raise ValueError("a server for any host needs a token")
         self.app, self.hosts, self.token = app, hosts, token
         self.body_limit, self.body_seconds = body_limit, body_seconds
+        self._bodies: dict[_Body, int] = {}  # large ones that are held, and their bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -112,12 +116,20 @@ class Shield:
         if self.token is not None and (redirect := self._redirect(scope, headers)) is not None:
             await _respond(send_safely, 303, "", redirect)
             return
+        body = _Body(self, (scope.get("client") or ("",))[0], receive)
         try:
-            await self.app(scope, self._bounded(receive), send_safely)
+            self.make_room(body.client, int(headers.get("content-length", "0")) - FREE)
+        except TooMuchError as error:
+            await _respond(send_safely, error.status, str(error), dict(error.headers))
+            return
+        try:
+            await self.app(scope, body.receive, send_safely)
         except Exception:  # the browser got a sentence; the log gets the traceback
             if not started:
                 await _respond(send_safely, 500, "internal error")
             logging.getLogger("clocs.web").exception("a request failed")
+        finally:
+            self._bodies.pop(body, None)
 
     def _refuse(self, scope: Scope, headers: dict[str, str]) -> tuple[int, str] | None:
         host = headers.get("host", "")
@@ -162,31 +174,77 @@ class Shield:
         cookie = f"{_cookie(headers)}={self.token}; HttpOnly; SameSite=Strict; Path=/"
         return {"location": f"/?{rest}" if rest else "/", "set-cookie": cookie}
 
-    def _bounded(self, receive: Receive) -> Receive:
-        total, deadline = 0, 0.0
+    def hold(self, body: _Body) -> None:
+        """Count what was received of a body until its request is answered."""
+        if body.received > self.body_limit:
+            raise TooMuchError(413, self._too_large())
+        if (size := body.received - FREE) > 0:
+            self.make_room(body.client, size - self._bodies.get(body, 0))
+            self._bodies[body] = size
 
-        async def receive_bounded() -> Message:
-            nonlocal total, deadline
-            if total < 0:
-                return await receive()
-            deadline = deadline or asyncio.get_running_loop().time() + self.body_seconds
-            try:
-                async with asyncio.timeout_at(deadline):
-                    message = await receive()
-            except TimeoutError:
-                sentence = f"the request took more than {self.body_seconds:g} s to arrive"
-                raise TooMuchError(408, sentence) from None
-            total += len(message.get("body", b""))
-            if total > self.body_limit:
-                raise TooMuchError(413, self._too_large())
-            if not message.get("more_body", False):
-                total = -1  # complete: any further receive waits for a disconnect
-            return message
+    def make_room(self, client: str, more: int) -> None:
+        """Refuse a large body while too many are held, of this client or of all.
 
-        return receive_bounded
+        Those that have stopped arriving give way.
+        """
+        for most, whose in ((BODIES_EACH, {client}), (BODIES, None)):
+            while more > 0:
+                held = [one for one in self._bodies if whose is None or one.client in whose]
+                if sum(self._bodies[one] for one in held) + more <= most * self.body_limit:
+                    break
+                stalled = next((one for one in held if one.has_stalled), None)
+                if stalled is None:
+                    raise TooMuchError(
+                        503,
+                        "too many large requests at once; try again in a moment",
+                        {"retry-after": "1", "connection": "close"},
+                    )
+                stalled.give_way()
+                del self._bodies[stalled]
 
     def _too_large(self) -> str:
         return f"the request is larger than {self.body_limit >> 20} MiB; {self.too_large}"
+
+
+class _Body:
+    """The body of a request on its way to the application."""
+
+    def __init__(self, shield: Shield, client: str, receive: Receive) -> None:
+        self.client, self.received = client, 0
+        self._shield, self._receive = shield, receive
+        self._complete, self._since, self._deadline = False, 0.0, 0.0
+        self._timeout: asyncio.Timeout | None = None  # while the next part is awaited
+
+    @property
+    def has_stalled(self) -> bool:
+        now = asyncio.get_running_loop().time()
+        return self._timeout is not None and now - self._since > STALLED
+
+    def give_way(self) -> None:
+        if self._timeout is not None:
+            self._timeout.reschedule(0.0)
+
+    async def receive(self) -> Message:
+        """The next part; once complete, any further one waits for a disconnect."""
+        if self._complete:
+            return await self._receive()
+        self._since = asyncio.get_running_loop().time()
+        self._deadline = self._deadline or self._since + self._shield.body_seconds
+        try:
+            async with asyncio.timeout_at(self._deadline) as self._timeout:
+                message = await self._receive()
+        except TimeoutError:
+            raise TooMuchError(
+                408,
+                "the request took too long to arrive; send it at once, within "
+                f"{self._shield.body_seconds:g} s",
+            ) from None
+        finally:
+            self._timeout = None
+        self._complete = not message.get("more_body", False)
+        self.received += len(message.get("body", b""))
+        self._shield.hold(self)
+        return message
 
 
 def _cookie(headers: dict[str, str]) -> str:
