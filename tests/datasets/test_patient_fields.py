@@ -157,5 +157,6 @@ def test_embedded_and_predicted_files_are_called_by_their_names(archive: Path) -
     from clocs.formats.read import options_of
     from clocs.patients.embed_files import read_files
 
-    _, recordings = read_files([archive / "a.edf", archive / "d.dcm"], options_of())
+    frame = clocs.FrameSpec(5.0, 2500)
+    _, recordings = read_files([archive / "a.edf", archive / "d.dcm"], options_of(), frame)
     assert [one.patient for one in recordings if isinstance(one, clocs.Recording)] == ["a", "d"]

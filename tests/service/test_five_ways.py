@@ -23,12 +23,19 @@ from clocs.models.predict import predict_recordings
 from clocs.patients.embed_files import embed_recordings
 from clocs.patients.embeddings import Embeddings
 from clocs.service.example import example_signal
-from clocs.web.upload_reader import read_in_worker
+from clocs.web.upload_worker import Posted, pack_posted, read_upload, unpack_posted
 from edf_files import write
 from service.conftest import Served
 
 RATE, SECONDS = 256, 30
 MISSING = ["V2"]
+
+
+def uploaded_files(files: dict[str, bytes]) -> clocs.Recording:
+    """The recording in these files, as the process that reads uploads sends it."""
+    (made,) = unpack_posted(pack_posted(Posted([read_upload(files)]))).recordings
+    assert isinstance(made, clocs.Recording)
+    return made
 
 
 def connected(seed: int) -> NDArray[np.float64]:
@@ -65,7 +72,7 @@ def test_one_edf_has_one_vector_and_one_prediction_whichever_way_it_takes(
     frame = checkpoint.card.frame.seconds
     with edf.open("rb") as file:
         posted = served.post("/models/plain/embedding", files={"files": file}).json()
-    uploaded = read_in_worker({"holter.edf": edf.read_bytes()})
+    uploaded = uploaded_files({"holter.edf": edf.read_bytes()})
     vectors = {
         "file": clocs.embed(checkpoint, edf, level="recording").vectors[0],
         "store": clocs.embed(checkpoint, store, level="recording", frame=frame).vectors[0],
@@ -159,7 +166,7 @@ def test_what_was_assumed_on_reading_is_told_on_every_way(
         assert one["notes"] == notes, way
     (row,) = pl.read_csv(tmp_path / "p.csv").to_dicts()
     assert row["leads_used"] == "II; V2" and row["notes"] == "; ".join(notes)
-    uploaded = read_in_worker({"export.csv": path.read_bytes()})
+    uploaded = uploaded_files({"export.csv": path.read_bytes()})
     assert f"V{notes[1][1:]}." in embed_upload(checkpoint, uploaded)[1]
     body = {"signal": [connected(0).tolist()], "rate": RATE, "leads": ["II"]}
     without_unit = served.embedding(body | {"signal": [(connected(0) / 1000).tolist()]}).json()
