@@ -9,9 +9,11 @@ import h5py
 import numpy as np
 import pytest
 
+import clocs
 from clocs.errors import UnusableError
 from clocs.formats.base import Part, ReadOptions
 from clocs.formats.hdf5 import HDF5
+from clocs.formats.read import Found, find_recordings
 from clocs.formats.source import hold_files, open_source
 from clocs.recording import STANDARD_LEADS, Recording
 
@@ -160,3 +162,23 @@ def test_texts_without_end_are_refused_where_hdf5_reads_for_ever(size: int, tmp_
     for source in (open_source(tmp_path), hold_files({"x.h5": bytes(data)})):
         with pytest.raises(UnusableError, match="have no end"):
             HDF5.read(source, "x.h5", ReadOptions(rate=250.0))
+
+
+def test_a_file_that_crashes_its_library_is_a_sentence_and_the_others_are_read(
+    tmp_path: Path,
+) -> None:
+    """One wrong byte in the type of a text makes HDF5 read memory that it does not own."""
+    for name in ("crash.h5", "sound.h5"):
+        with h5py.File(tmp_path / name, "w") as file:
+            file.create_dataset("ecg", data=ECG[0].T)
+            file.attrs["patient"], file.attrs["fs"] = "P1", RATE
+    data = (tmp_path / "crash.h5").read_bytes()
+    text = bytes([0x19, 1, 1, 0, 16, 0, 0, 0])  # a type of variable length, of 16 bytes
+    assert data.count(text) == 1
+    (tmp_path / "crash.h5").write_bytes(data.replace(text, bytes([0x19, 0x2C]) + text[2:]))
+    bad, sound = find_recordings([tmp_path / "crash.h5", tmp_path / "sound.h5"])
+    assert isinstance(bad, tuple) and "crash.h5 made its reader crash" in str(bad[1])
+    assert isinstance(sound, Found) and sound.name.endswith("sound.h5")
+    store = clocs.prepare("folder", tmp_path, out=tmp_path.with_name("store"))
+    assert store.table["id"].to_list() == ["sound"]
+    assert store.quarantine["reason"].to_list() == ["exceeds limits"]

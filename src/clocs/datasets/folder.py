@@ -101,7 +101,7 @@ class Folder:
             options=self._read_options,
             durations=caps,
         )
-        if not files.units:
+        if not files.units and not files.lost:
             raise SourceError(
                 f"{self.source.path} holds no recordings; {listing.summary(self.source)} found, "
                 "none of which is of a known format"

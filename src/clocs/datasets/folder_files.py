@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from clocs.datasets.base import Entry, Quarantined
-from clocs.errors import UnusableError
+from clocs.errors import ClocsError, UnusableError
 from clocs.formats.base import FileFormat, Part, ReadOptions
-from clocs.formats.read import Others, other_files, recordings_in
+from clocs.formats.read import Found, Others, other_files, parts_apart, recordings_in
 from clocs.formats.source import Source, stem
 
 NO_RECORDING = "not a recording"
@@ -63,8 +63,15 @@ def find_files(
     ids = _ids(found)
     units: list[Unit] = []
     left_out = 0
+    apart = parts_apart([Found(name, own, name, source) for name, own in found.items()], options)
     for name, own in found.items():
-        parts = _parts(source, name, own, options, durations=durations)
+        known = apart.get(name)
+        if isinstance(known, UnusableError) and known.reason == "exceeds limits":
+            lost.append(Quarantined(ids[name], known.reason, known.detail))
+            continue
+        if known is None:
+            known = _parts(source, name, own, options, durations=durations)
+        parts = (Part(),) if isinstance(known, ClocsError) else known or (Part(),)
         kept = [one for one in parts if one.seconds is None or one.seconds >= _SHORTEST_PART]
         left_out += len(parts) - len(kept or parts)
         units += _units(ids[name], name, own, kept or parts)

@@ -83,6 +83,8 @@ class FileFormat:
             name and its first bytes: they would be recordings by themselves.
         reads_stretches: Whether `read` decodes only what lies between `start` and `stop` of its
             options, so that recordings of days are read in bounded memory.
+        may_crash: Whether its library can end the process on a damaged file, so that `parts` is
+            called in another one.
     """
 
     name: str
@@ -97,6 +99,7 @@ class FileFormat:
     single: bool = False
     segments: Callable[[Source, str, bytes], set[str]] = _no_segments
     reads_stretches: bool = False
+    may_crash: bool = False
 
     @property
     def suffixes(self) -> tuple[str, ...]:

@@ -174,4 +174,5 @@ HDF5 = FileFormat(
     recognise=_recognise,
     parts=_parts,
     reads_stretches=True,
+    may_crash=True,
 )

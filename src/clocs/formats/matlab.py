@@ -79,4 +79,4 @@ def _recognise(head: bytes) -> bool:
     return head.startswith((MARK, _V73))
 
 
-MATLAB = FileFormat("MATLAB", ".mat", _read, recognise=_recognise, parts=_parts)
+MATLAB = FileFormat("MATLAB", ".mat", _read, recognise=_recognise, parts=_parts, may_crash=True)

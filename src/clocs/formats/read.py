@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from clocs.errors import (
     ClocsError,
@@ -21,7 +22,7 @@ from clocs.errors import (
 )
 from clocs.files import file_error
 from clocs.formats.addresses import Address, place_of
-from clocs.formats.base import HEAD_BYTES, FileFormat, ReadOptions
+from clocs.formats.base import HEAD_BYTES, FileFormat, Part, ReadOptions
 from clocs.formats.recognise import recognise, recording_files
 from clocs.formats.source import Source, open_files, open_source
 from clocs.limited_workers import EndedError, LimitedWorkers
@@ -29,6 +30,8 @@ from clocs.limits import MOST_HEADER_BYTES, default_processes, reading_limits
 from clocs.recording import PLAUSIBLE_HZ, Recording
 from clocs.registry import rows_in
 from clocs.worker_messages import UnsendableError
+
+R_co = TypeVar("R_co", covariant=True)
 
 # Other modules of this package may not import from this one, which imports all of them.
 FORMATS = rows_in("clocs.formats", FileFormat)
@@ -198,6 +201,7 @@ class Found:
         part: Of a file that holds several recordings, the name of this one.
         start: Where a stretch of a long recording begins, in seconds.
         stop: Where it ends; None for the whole recording.
+        length: The duration in seconds, where listing the file's recordings told it.
     """
 
     name: str
@@ -207,6 +211,7 @@ class Found:
     part: str = ""
     start: float = 0.0
     stop: float | None = None
+    length: float | None = None
 
     def read(self, options: ReadOptions) -> Recording:
         """The recording, with the leads of the options."""
@@ -225,8 +230,8 @@ class Found:
 
         None where its format is not read in stretches, or the file is small.
         """
-        if not self.format.reads_stretches:
-            return None
+        if not self.format.reads_stretches or self.format.may_hold_several:
+            return self.length if self.format.reads_stretches else None
         source, path = self._opened()
         if not self.format.companions and source.size(path) < _SMALL:
             return None
@@ -235,13 +240,20 @@ class Found:
 
     def parts(self, options: ReadOptions) -> Iterator[Found]:
         """One for each recording of the file."""
-        if not self.format.may_hold_several:
+        if self.format.may_hold_several:
+            yield from self.each(self.listed(options))
+        else:
             yield self
-            return
-        parts = self.format.parts_of(*self._opened(), options)
+
+    def listed(self, options: ReadOptions) -> Sequence[Part]:
+        """The recordings of the file."""
+        return self.format.parts_of(*self._opened(), options)
+
+    def each(self, parts: Sequence[Part]) -> Iterator[Found]:
+        """One for each of these recordings of the file."""
         for part in parts:
             name = f"{self.name}/{part.name}" if part.name and len(parts) > 1 else self.name
-            yield replace(self, name=printable(name), part=part.name)
+            yield replace(self, name=printable(name), part=part.name, length=part.seconds)
 
     def _opened(self) -> tuple[Source, str]:
         """A source that holds the file and those it needs, and its name there."""
@@ -287,12 +299,26 @@ def find_recordings(
                     found.append(one)
                 elif one.name not in seen:
                     seen.add(one.name)
-                    found += _parts(one, options or ReadOptions())
+                    found.append(one)
         except ClocsError as error:
             found.append((printable(str(given)), error))
         except OSError as error:
             found.append((printable(str(given)), file_error(error, str(given), doing="read")))
-    return found
+    options = options or ReadOptions()
+    apart = parts_apart([one for one in found if isinstance(one, Found)], options)
+    return [part for one in found for part in _parts(one, options, apart)]
+
+
+def parts_apart(
+    found: Sequence[Found], options: ReadOptions
+) -> dict[str, Sequence[Part] | ClocsError]:
+    """The recordings of files whose format may crash, by name, or what is wrong with a file.
+
+    They are listed in a process, so that a file that crashes it spoils only itself.
+    """
+    some = [one for one in found if one.format.may_crash]
+    listed = _in_processes(_Listed(some, options), _batches(some))
+    return {one.name: parts for one, parts in zip(some, listed, strict=True)}
 
 
 def read_several(
@@ -306,7 +332,7 @@ def read_several(
     items = list(found)
     taken: set[str] = set()
     ids: dict[str, str] = {}  # by name: stretches of one recording have one id
-    read = _read_all(_Read(items, options or ReadOptions()))
+    read = _in_processes(_Read(items, options or ReadOptions()), _batches(items))
     names = without_folders([one.name if isinstance(one, Found) else one[0] for one in items])
     for short, (name, result) in zip(names, read, strict=True):
         if not isinstance(result, Recording):
@@ -327,11 +353,38 @@ def without_folders(names: Sequence[str]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class _Read:
-    """Reads one of these items, by its number."""
+class _Items:
+    """What is done with one of these items, by its number."""
 
     items: Sequence[Found | tuple[str, ClocsError]]
     options: ReadOptions
+
+    def name(self, number: int) -> str:
+        item = self.items[number]
+        return item.name if isinstance(item, Found) else item[0]
+
+    def unusable(self, number: int, why: str) -> ClocsError:
+        return UnusableError("exceeds limits", f"{self.name(number)} {why}")
+
+
+class _Listed(_Items):
+    """Lists the recordings of a file."""
+
+    def __call__(self, number: int) -> Sequence[Part] | ClocsError:
+        item = self.items[number]
+        try:
+            return item.listed(self.options) if isinstance(item, Found) else item[1]
+        except ClocsError as error:
+            return error
+        except OSError as error:
+            return file_error(error, self.name(number), doing="read")
+
+    def refused(self, number: int, why: str) -> Sequence[Part] | ClocsError:
+        return self.unusable(number, why)
+
+
+class _Read(_Items):
+    """Reads a recording."""
 
     def __call__(self, number: int) -> tuple[str, Recording | ClocsError]:
         item = self.items[number]
@@ -345,21 +398,27 @@ class _Read:
             return item.name, file_error(error, item.name, doing="read")
 
     def refused(self, number: int, why: str) -> tuple[str, Recording | ClocsError]:
-        item = self.items[number]
-        name = item.name if isinstance(item, Found) else item[0]
-        return name, UnusableError("exceeds limits", f"{name} {why}")
+        return self.name(number), self.unusable(number, why)
 
 
-def _read_all(one: _Read) -> Iterator[tuple[str, Recording | ClocsError]]:
-    """All items, in order, by processes with limits on memory and time."""
-    batches = _batches(one.items)
+class _Work(Protocol[R_co]):
+    """Something to do with items, by their numbers."""
+
+    def __call__(self, number: int) -> R_co: ...
+
+    def refused(self, number: int, why: str) -> R_co:
+        """The result of an item that exceeds the limits of a process."""
+
+
+def _in_processes(one: _Work[R_co], batches: Sequence[range]) -> Iterator[R_co]:
+    """Results of all items, in order, by processes with limits on memory and time."""
     if not batches:
         return
     processes = min(default_processes(), len(batches))
     try:
         workers = LimitedWorkers(one, one.refused, processes, reading_limits())
     except UnsendableError:  # a format that this process alone knows: without limits
-        yield from map(one, range(len(one.items)))
+        yield from map(one, (number for batch in batches for number in batch))
         return
     with closing(workers) as pool:
         try:
@@ -390,7 +449,16 @@ def _batches(items: Sequence[Found | tuple[str, ClocsError]]) -> list[range]:
     return made
 
 
-def _parts(one: Found, options: ReadOptions) -> list[Found | tuple[str, ClocsError]]:
+def _parts(
+    one: Found | tuple[str, ClocsError],
+    options: ReadOptions,
+    apart: Mapping[str, Sequence[Part] | ClocsError],
+) -> list[Found | tuple[str, ClocsError]]:
+    if not isinstance(one, Found):
+        return [one]
+    known = apart.get(one.name)
+    if known is not None:
+        return [(one.name, known)] if isinstance(known, ClocsError) else list(one.each(known))
     try:
         return list(one.parts(options))
     except ClocsError as error:
