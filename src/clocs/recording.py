@@ -247,6 +247,11 @@ class Recording:
         )
 
 
+def said_by_file(fields: Mapping[str, str]) -> dict[str, str]:
+    """What a file says, without the names under which `Recording.extra` has notes of the reader."""
+    return {key: text for key, text in fields.items() if key not in (*NOTES, DERIVED)}
+
+
 def noted(extra: Mapping[str, str], note: str) -> dict[str, str]:
     """`Recording.extra` with one more sentence on what was assumed, under 'notice'."""
     return {**extra, "notice": "; ".join(filter(None, (extra.get("notice"), note)))}

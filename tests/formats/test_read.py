@@ -152,3 +152,14 @@ def test_names_that_are_no_utf8_are_read_and_printable(folder: Path, tmp_path: P
         name = one.id if isinstance(one, Recording) else f"{one[0]} {one[1]}"
         assert name.isprintable() and name.encode()
     assert sorted(ids(results)) == [rf"bad {tmp_path}/caf\xe9/b\xe4d.ecg", r"f\xfcnf", "good"]
+
+
+def test_a_file_cannot_speak_in_the_readers_name(tmp_path: Path) -> None:
+    write_record(tmp_path, "x")
+    with (tmp_path / "x.hea").open("a") as header:
+        header.write("#notice: checked by a cardiologist\n#Dx: 1\n")
+    rows = "\n".join(f"{v:.3f}" for v in np.sin(np.arange(5000) / 17))
+    (tmp_path / "y.csv").write_text(f"# notice: checked\n# rate: 500\nII [mV]\n{rows}\n")
+    wfdb_file, table = clocs.read(tmp_path / "x.hea"), clocs.read(tmp_path / "y.csv")
+    assert "notice" not in wfdb_file.extra and wfdb_file.extra["Dx"] == "1"
+    assert "checked" not in str(table.extra)

@@ -23,7 +23,14 @@ from clocs.formats.samples import (
     units_per_mv,
 )
 from clocs.limits import check_size
-from clocs.recording import STANDARD_LEADS, UNNAMED_LEAD, Recording, check_plausible, check_rate
+from clocs.recording import (
+    STANDARD_LEADS,
+    UNNAMED_LEAD,
+    Recording,
+    check_plausible,
+    check_rate,
+    said_by_file,
+)
 
 _MOST_LEADS = 64
 _LOOKED_AT = 500  # values of each lead, from which a unit is guessed
@@ -170,7 +177,7 @@ def recording_from(
         age=said.age,
         sex=said.sex,
         taken=said.taken,
-        extra=said.extra | added,
+        extra=said_by_file(said.extra) | added,
         gaps=samples.gaps,
     )
     check_plausible(recording)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from clocs.errors import UnusableError
 from clocs.formats.base import HEAD_BYTES
 from clocs.limits import MOST_HEADER_BYTES, MOST_LINE, check_size
+from clocs.recording import said_by_file
 
 _RECORD = re.compile(
     r"[ \t]*([-\w]++)(?:/(\d*))?[ \t]+(\d+)"  # name/segments signals; `++`: in linear time
@@ -85,7 +86,7 @@ class Header:
     def fields(self) -> dict[str, str]:
         """Comments of the form `Name: value`."""
         pairs = (comment.partition(":") for comment in self.comments)
-        return {key.strip(): value.strip() for key, colon, value in pairs if colon}
+        return said_by_file({key.strip(): value.strip() for key, colon, value in pairs if colon})
 
 
 @lru_cache(maxsize=64)  # finding a record's files and reading it both parse its header
