@@ -91,9 +91,8 @@ def test_bad_files_are_named_and_the_others_read(folder: Path, tmp_path: Path) -
     assert "cut short or damaged" in problems["broken.zip"]
     assert "of no known format" in problems["notes.txt"]
     assert problems["empty.csv"] == "truncated: empty is empty"
-    for name in ("notes.txt", "texts.zip"):
-        suffixes = re.findall(r"[ (](\.\w+)", problems[name])
-        assert {".csv", ".xml"} < set(suffixes) and len(suffixes) == len(set(suffixes))
+    suffixes = re.findall(r"[ (](\.\w+)", problems["notes.txt"])
+    assert {".csv", ".xml"} < set(suffixes) and len(suffixes) == len(set(suffixes))
 
 
 def test_no_file_of_a_folder_or_zip_is_left_out_without_a_word(
@@ -107,11 +106,12 @@ def test_no_file_of_a_folder_or_zip_is_left_out_without_a_word(
     for place in (folder, Path(archive)):
         with pytest.warns(
             ClocsWarning,
-            match=r"3 whose content is not recognized as an ECG "
-            r"\(channels.csv, empty.csv, labels.csv\); 1 of no known format \(notes.txt\)",
+            match=r"2 whose content is not recognized as an ECG "
+            r"\(channels.csv, labels.csv\); 1 of no known format \(notes.txt\)",
         ):
             results = read(place)
-        assert ids(results) == ["one", "three", "two", f"bad {place}/lonely.dat"]
+        bad = [f"bad {place}/{name}" for name in ("empty.csv", "lonely.dat")]
+        assert sorted(ids(results)) == [*bad, "one", "three", "two"]
         (_, error) = results[-1]  # type: ignore[misc]
         assert "has no header (.hea) beside it" in str(error)
 
