@@ -164,20 +164,31 @@ def test_texts_without_end_are_refused_where_hdf5_reads_for_ever(size: int, tmp_
             HDF5.read(source, "x.h5", ReadOptions(rate=250.0))
 
 
-def test_a_file_that_crashes_its_library_is_a_sentence_and_the_others_are_read(
-    tmp_path: Path,
-) -> None:
+def test_a_damaged_attribute_that_crashes_the_library_is_left_alone(tmp_path: Path) -> None:
     """One wrong byte in the type of a text makes HDF5 read memory that it does not own."""
-    for name in ("crash.h5", "sound.h5"):
-        with h5py.File(tmp_path / name, "w") as file:
-            file.create_dataset("ecg", data=ECG[0].T)
-            file.attrs["patient"], file.attrs["fs"] = "P1", RATE
-    data = (tmp_path / "crash.h5").read_bytes()
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("ecg", data=ECG[0].T)
+        file.attrs["patient"], file.attrs["fs"] = "P1", RATE
+    data = (tmp_path / "x.h5").read_bytes()
     text = bytes([0x19, 1, 1, 0, 16, 0, 0, 0])  # a type of variable length, of 16 bytes
     assert data.count(text) == 1
-    (tmp_path / "crash.h5").write_bytes(data.replace(text, bytes([0x19, 0x2C]) + text[2:]))
-    bad, sound = find_recordings([tmp_path / "crash.h5", tmp_path / "sound.h5"])
-    assert isinstance(bad, tuple) and "crash.h5 made its reader crash" in str(bad[1])
+    assert read(tmp_path).patient == "P1"
+    (tmp_path / "x.h5").write_bytes(data.replace(text, bytes([0x19, 0x2C]) + text[2:]))
+    assert read(tmp_path).patient == "x"
+
+
+def test_a_file_that_ends_the_process_which_lists_it_spoils_only_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with h5py.File(tmp_path / "endless.h5", "w") as file:
+        for number in range(9000):
+            file.create_group(f"g{number}").attrs["a"] = number  # takes seconds to list
+    with h5py.File(tmp_path / "sound.h5", "w") as file:
+        file.create_dataset("ecg", data=ECG[0].T)
+        file.attrs["fs"] = RATE
+    monkeypatch.setenv("CLOCS_READ_SECONDS", "0.7")
+    bad, sound = find_recordings([tmp_path / "endless.h5", tmp_path / "sound.h5"])
+    assert isinstance(bad, tuple) and "endless.h5 took more than" in str(bad[1])
     assert isinstance(sound, Found) and sound.name.endswith("sound.h5")
     store = clocs.prepare("folder", tmp_path, out=tmp_path.with_name("store"))
     assert store.table["id"].to_list() == ["sound"]

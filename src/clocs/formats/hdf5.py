@@ -118,13 +118,18 @@ def _walk(
 
 def _attributes(item: Any) -> dict[str, Any]:
     """Those with a value that can be read; MATLAB's own are none."""
+    import h5py
+
     found = {}
     for key in item.attrs:
         if key.startswith("MATLAB"):
             continue
         try:
             place = item.attrs.get_id(key)
-            if math.prod(place.shape) * place.dtype.itemsize < _MOST_ATTRIBUTE:
+            kind = place.dtype
+            if h5py.check_vlen_dtype(kind) is not None and h5py.check_string_dtype(kind) is None:
+                continue  # lists, which say nothing here; a damaged one ends the process
+            if math.prod(place.shape) * kind.itemsize < _MOST_ATTRIBUTE:
                 found[key] = item.attrs[key]
         except (OSError, TypeError, ValueError):  # a type that h5py does not know
             continue
