@@ -37,7 +37,7 @@ def test_damage_neither_escapes_nor_goes_unnoticed(name: str, read: Mapping[str,
 
 
 def test_every_format_and_dataset_is_fuzzed() -> None:
-    by_others = {"WFDB", "EDF", "iRhythm"}
+    by_others = {"WFDB", "EDF"}
     assert {form for form, _ in BY_TARGET.values()} | by_others == FORMATS.keys()
     assert DATASETS.keys() - TARGETS.keys() == {"synthetic"}  # which reads nothing
 

@@ -91,9 +91,9 @@ def test_a_frozen_encoder_embeds_every_recording_once(
 ) -> None:
     seen: list[int] = []
 
-    def counted(checkpoints: Any, frames: Frames, rows: Any, device: Any) -> Any:
+    def counted(checkpoints: Any, frames: Frames, rows: Any, device: Any, cache: Any) -> Any:
         seen.extend(np.unique(frames.recording[rows.frame]))
-        return embedded_pieces(checkpoints, frames, rows, device)
+        return embedded_pieces(checkpoints, frames, rows, device, cache)
 
     monkeypatch.setattr(recording_vectors, "embedded_pieces", counted)
     made = clocs.finetune(encoders, small_store, fraction=0.5, members="best", resamples=0)

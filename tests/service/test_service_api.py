@@ -254,7 +254,7 @@ def test_neighbours_are_those_of_similar_and_nameless(
     own = served.post("/neighbours?k=5&level=recording", files=listed).json()["neighbours"]
     assert len(own) == 5
     for one in (*found, *own):
-        assert one.keys() == {"dataset", "labels", "cosine", "euclidean"}
+        assert one.keys() == {"dataset", "labels", "distance", "euclidean"}
 
 
 def test_ids_of_neighbours_are_shown_on_request(index: Path, recordings: list[Recording]) -> None:

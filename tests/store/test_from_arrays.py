@@ -121,7 +121,7 @@ def test_a_table_of_labels_brings_its_class_names() -> None:
         ({"labels": ["c"] * 40, "classes": "ab"}, SettingError, "'c' in `labels`"),
         ({"sexes": [1] * 40}, SettingError, "'male', 'female' or None"),
         ({"taken": ["yesterday"] * 40}, SettingError, "ISO 8601"),
-        ({"unit": "V", "X": 1e6 * signals()}, SettingError, "implausible: 40.*`unit`"),
+        ({"unit": "V", "X": 1e6 * signals()}, SettingError, "40 implausible.*`unit`"),
         ({"X": np.full((40, 3, 100), "a")}, SettingError, "not numbers"),
         ({"X": []}, SettingError, "empty"),
     ],
