@@ -224,10 +224,31 @@ class Study:
             self.run("full-1-again", intent, self.variant_of(best[0]), self.full_steps, seed=1)
 
 
+def report(path: Path) -> str:
+    """All trials of a results file as a Markdown table, those that are ranked by first the best."""
+    trials = json.loads(path.read_text())["trials"]
+    good = {name: one for name, one in trials.items() if "error" not in one}
+    tasks = list(next(iter(good.values()))["scores"])
+    lines = [
+        "| " + " | ".join(["trial", "steps", "weights", "mean", "and amplitudes", *tasks]) + " |",
+        "| --- |" + " ---: |" * (4 + len(tasks)),
+    ]
+    for name, one in sorted(good.items(), key=lambda item: -item[1]["choice"]):
+        training = one["training"]
+        cells = [f"{training['steps']:,}", f"{training['weights'] / 1e6:.1f} M"]
+        cells += [f"{one[key]:.4f}" for key in ("choice", "choice with amplitudes")]
+        for task in tasks:
+            score = one["scores"][task]["embedding"]
+            cells.append(f"{score['auroc']:.3f} ± {score['se']:.3f}")
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join([*lines, *(f"failed: {name}" for name in trials if name not in good)])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, help="folder of packed recordings; none: random waves")
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=Path("trials"), help="folder of the trials")
+    parser.add_argument("--report", type=Path, help="print a results file as a table, and stop")
     parser.add_argument("--export", type=Path, help="folder for results and the best two's weights")
     parser.add_argument("--results", type=Path, help="an exported results.json to go on from")
     parser.add_argument("--seconds", type=float, default=1e9, help="no trial is begun beyond them")
@@ -240,6 +261,9 @@ def main() -> None:
     parser.add_argument("--no-compile", action="store_true")
     parser.add_argument("--no-graph", action="store_true")
     given = parser.parse_args()
+    if given.report is not None:
+        print(report(given.report))
+        return
     began = time.time()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     on_gpu = device.type == "cuda"
