@@ -285,7 +285,7 @@ def test_comments_give_rate_and_unit_and_no_name() -> None:
     said = b"# Sampling rate: 250 Hz\n# units = uV\n# device: abc\n# Patient name: Ann Doe\n"
     recording = read_table(said + b"# DOB: 1960-01-01\n" + written(WIDE * 30), name="x")
     assert recording.rate == 250
-    assert recording.extra == {"sampling rate": "250 Hz", "units": "uV", "device": "abc"}
+    assert recording.extra == {"sampling rate": "250 Hz", "device": "abc"}
     np.testing.assert_allclose(recording.signal, SIGNAL * 0.03, atol=5e-5)
 
 
