@@ -15,7 +15,7 @@ STEERING = re.compile("(?!\n)[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-
 
 
 def printable(text: str, *, lines: bool = False) -> str:
-    r"""Text that does nothing but show when printed, whoever wrote it.
+    r"""Text that cannot control the terminal it is printed on.
 
     Control characters become `\x1b`, bytes of file names that are no UTF-8 `\xe9`.
 

@@ -135,7 +135,7 @@ def test_a_resumed_preparation_keeps_its_pseudonyms_and_needs_their_key(
 
 
 def test_headers_and_their_text_are_kept_where_asked_for_which_is_said(archive: Path) -> None:
-    with pytest.warns(ClocsWarning, match="names, birth dates and numbers, is kept as it is"):
+    with pytest.warns(ClocsWarning, match="names, birth dates and numbers, is kept unchanged"):
         store = clocs.prepare(
             "folder", archive, out=archive.parent / "s", workers=1, patient="header",
             keep_text="institution",

@@ -49,8 +49,8 @@ def test_a_path_is_no_address(given: str) -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ("reference://t.csv", "reference://t.csv is no kind of address that clocs reads; .* s3://"),
-        ("zip://a::s3://b/c.zip", "no kind of address"),
+        ("reference://t.csv", "reference://t.csv is not an address that clocs can read; .* s3://"),
+        ("zip://a::s3://b/c.zip", "not an address that clocs can read"),
         ("s3://b/a::http://h/refs.json", "joins several addresses"),
     ],
 )

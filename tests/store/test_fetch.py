@@ -194,7 +194,7 @@ def test_what_is_wrong_with_an_address_is_one_sentence(
         clocs.prepare("synthetic", out=address("ward"))
     with pytest.raises(SettingError, match="lies in the source s3://ward/ward"):
         clocs.prepare("folder", address("ward"), out=address("ward/store"))
-    with pytest.raises(SettingError, match="nosuch://x/y is no kind of address"):
+    with pytest.raises(SettingError, match="nosuch://x/y is not an address"):
         open_store("nosuch://x/y")
     monkeypatch.setitem(sys.modules, "s3fs", None)
     with pytest.raises(SettingError, match=r"s3:// addresses need s3fs; .* '\.\[s3\]'"):

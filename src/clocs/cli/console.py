@@ -21,7 +21,7 @@ _PLAIN = str.maketrans(
 
 
 class PlainConsole(Console):
-    """A console on which text is text, whoever wrote it: all that clocs prints goes through it.
+    """The console for everything clocs prints: text from files cannot control the terminal.
 
     Characters that would steer the terminal, or that its encoding lacks, are replaced before tables
     are laid out, and square brackets are no markup. Only clocs itself styles text (`rich.text`).

@@ -89,7 +89,7 @@ def _patients(table: pl.DataFrame, options: FolderOptions, whose: Path | None) -
     if options.patient == "header":
         return [
             "`patient` is 'header': what the files' patient fields hold, which may be names, birth "
-            "dates and numbers, is kept as it is, in the store and in tables made from it"
+            "dates and numbers, is kept unchanged, in the store and in tables made from it"
         ]
     if options.patient is not None:
         return []

@@ -160,7 +160,7 @@ def place_of(given: str | os.PathLike[str] | Address) -> Path | Address:
     made = Address(scheme, f"/{rest}" if scheme in ("file", "local") else rest, mark + query)
     if scheme not in SCHEMES:
         kinds = ", ".join(f"{one}://" for one in SCHEMES)
-        raise SettingError(f"{made} is no kind of address that clocs reads; those are {kinds}")
+        raise SettingError(f"{made} is not an address that clocs can read; use one of {kinds}")
     if "::" in text:
         raise SettingError(f"{made} joins several addresses with '::'; give a single one")
     return made
