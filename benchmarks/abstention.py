@@ -27,13 +27,13 @@ from clocs.frames.frames import Frames
 from clocs.frames.make import make_frames
 from clocs.models.classifier import Classifier, load_classifier
 from clocs.models.reference import distance
-from clocs.models.scored_part import ScoredPart, labelled_part, score_part
+from clocs.models.scored_part import ScoredPart, labeled_part, score_part
 from clocs.training.leak_guard import TEST
 
 COVERAGE = (1.0, 0.98, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5)
 SNR_DB = (12.0, 6.0, 0.0)
-NEIGHBOUR = 5
-COLOURS = {
+NEIGHBOR = 5
+COLORS = {
     "quality": "#0072b2",
     "distance": "#e69f00",
     "both": "#009e73",
@@ -81,7 +81,7 @@ def _rank(x: NDArray[np.float64]) -> NDArray[np.float64]:
 def knn(train: torch.Tensor, vectors: torch.Tensor) -> NDArray[np.float64]:
     """The distance to the fifth nearest training recording, mean over the members."""
     made = [
-        torch.cdist(own, near).topk(NEIGHBOUR, largest=False).values[:, -1]
+        torch.cdist(own, near).topk(NEIGHBOR, largest=False).values[:, -1]
         for own, near in zip(vectors, train, strict=True)
     ]
     return torch.stack(made).mean(dim=0).double().numpy()
@@ -129,7 +129,7 @@ def print_noise(model: Classifier, frames: Frames, clean: Scored, train: torch.T
         some = clean
         if kind:
             noisy = with_noise(frames, kind, db, others=False)
-            some = Scored(model, score_part(model, labelled_part(model, noisy, TEST)), train)
+            some = Scored(model, score_part(model, labeled_part(model, noisy, TEST)), train)
         bad, far = some.quality < limits["quality"], some.distance > limits["distance"]
         kept = ~(bad | far)
         auc, right = some.scores(np.ones(len(kept), bool))
@@ -178,7 +178,7 @@ def plot(made: dict[str, list[tuple[float, float]]], path: Path, title: str) -> 
         for kind, values in made.items():
             style = "--" if kind in ("random", "kNN distance", "probability") else "-"
             own = [v[which] for v in values]
-            axes.plot([100 * c for c in COVERAGE], own, style, color=COLOURS[kind], label=kind)
+            axes.plot([100 * c for c in COVERAGE], own, style, color=COLORS[kind], label=kind)
         axes.set_xlabel("recordings kept, %")
         axes.set_ylabel(name)
         axes.invert_xaxis()
@@ -198,7 +198,7 @@ def main() -> None:
     model, store = load_classifier(chosen.model), clocs.open_store(chosen.store)
     card = model.encoders[0].card
     frames = make_frames(store, spec=card.frame, leads=card.encoder.get("leads") or card.leads)
-    parts = [score_part(model, labelled_part(model, frames, split)) for split in (0, TEST)]
+    parts = [score_part(model, labeled_part(model, frames, split)) for split in (0, TEST)]
     train = torch.from_numpy(parts[0].vectors)
     print(f"{model.card.name}, {len(parts[1].targets):,} test recordings of {store.path.name}; "
           f"limits {model.card.limits}")  # fmt: skip

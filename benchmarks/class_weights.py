@@ -28,7 +28,7 @@ from clocs.frames.frames import Frames
 from clocs.models.assembled import assembled, calibrated
 from clocs.models.calibration import calibration_error
 from clocs.models.classifier_scores import at_thresholds, predictions_of
-from clocs.models.scored_part import labelled_part, score_part
+from clocs.models.scored_part import labeled_part, score_part
 from clocs.training.checkpoint import Checkpoint, load_checkpoint
 from clocs.training.leak_guard import TEST
 
@@ -80,7 +80,7 @@ def measured(
     )
     made = assembled([encoder], result, frames, SETTINGS, ABOUT, recording_hashes=False)
     made = calibrated(made, frames, vectors)
-    scored = score_part(made, labelled_part(made, frames, TEST), vectors=vectors)
+    scored = score_part(made, labeled_part(made, frames, TEST), vectors=vectors)
     return Measured(predictions_of(made.card, scored))
 
 

@@ -2,7 +2,7 @@
 
     python benchmarks/encode.py [--patients 600] [--device cpu] [--seconds 4]
 
-Ours is what `embed_instances` does: windows gathered and normalised on the device, the encoder in
+Ours is what `embed_instances` does: windows gathered and normalized on the device, the encoder in
 evaluation mode. The ordinary way is `train_baseline.py`'s Dataset, DataLoader (0 or 2 workers, the
 better one counts) and torch's own modules. Both sides run alternately on the same frames.
 """
@@ -38,7 +38,7 @@ def ours(frames: Frames, device: torch.device, seconds: float) -> float:
 
     def embed() -> int:
         for some in starts.split(AT_ONCE):
-            encoder.encode(weights, buffers, signals.normalised(some)[None]).sum().item()
+            encoder.encode(weights, buffers, signals.normalized(some)[None]).sum().item()
         return len(starts)
 
     return _rate(embed, seconds)

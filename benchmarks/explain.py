@@ -8,7 +8,7 @@ Of recordings of test patients, the most probable label is explained. Then a few
 second, over all leads, are replaced by straight lines: those that `clocs.explain` says speak most
 for the label, those of integrated gradients (from a flat line at the median of each lead, 64
 steps), those with the largest amplitude, and random ones. The recordings are the same for all;
-frames are normalised again after the deletion. Printed are mean falls of the logit, and their
+frames are normalized again after the deletion. Printed are mean falls of the logit, and their
 ratio to those of random places, with the share of recordings in which the fall is greater.
 """
 

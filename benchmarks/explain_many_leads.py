@@ -10,7 +10,7 @@ probability must fall by deletion, and stay by insertion. Compared are
 - 0.3 s or 0.1 s in all leads replaced at once; `clocs.explain` uses one of them;
 - 0.1 s of one lead, summed over leads, as encoders of one lead are explained; it takes most of the
   time, and is left out by --quick;
-- integrated gradients from zero in normalised units, which is the mean of each lead, in 32 steps,
+- integrated gradients from zero in normalized units, which is the mean of each lead, in 32 steps,
   summed over leads, as they are and averaged over 0.3 s;
 - the tenths with the largest amplitude, and random ones.
 

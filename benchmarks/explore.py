@@ -96,8 +96,8 @@ def placed(n: int) -> NDArray[np.float32]:
     """A map of blobs, as UMAP makes them."""
     generator = np.random.default_rng(0)
     cluster = generator.integers(0, 9, n)
-    centres = generator.uniform(-12, 12, size=(9, 2))
-    places = centres[cluster] + generator.normal(size=(n, 2)) * 2.2
+    centers = generator.uniform(-12, 12, size=(9, 2))
+    places = centers[cluster] + generator.normal(size=(n, 2)) * 2.2
     return np.asarray(places, np.float32)
 
 
@@ -165,10 +165,10 @@ def move_and_draw(page: Page) -> None:
         "clocs.map.scatter.pick(i % 534, i % 594); return (performance.now() - b); }"
     )
     print(f"finding the point under mouse   {pick:.1f} µs")
-    recolour = page.evaluate(
-        "() => { const b = performance.now(); clocs.recolour(); return performance.now() - b; }"
+    recolor = page.evaluate(
+        "() => { const b = performance.now(); clocs.recolor(); return performance.now() - b; }"
     )
-    print(f"recolouring all patients        {recolour:.0f} ms")
+    print(f"recoloring all patients        {recolor:.0f} ms")
     print(f"WebGL renderer                  {page.evaluate(RENDERER)}")
 
 

@@ -1,6 +1,6 @@
 """The ordinary way to train the network of many leads: torch's own modules, in eager mode.
 
-Two random crops of a recording, each through 1 to 3 random leads, standardised; a projection head,
+Two random crops of a recording, each through 1 to 3 random leads, standardized; a projection head,
 the contrastive loss of pairs, AdamW. The data come from a DataLoader that cuts with numpy, or, the
 better way, are gathered on the device.
 """
@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from clocs.frames.frames import Frames
 
-TAU, MOST_LEADS = 0.1, 3
+TAU, MAX_LEADS = 0.1, 3
 
 
 class Block(nn.Module):
@@ -87,7 +87,7 @@ class Recordings(Dataset[Tensor]):
         samples, starts = frames.spec.samples, frames.starts[self.first[i]]
         for _ in range(2):
             begin = np.random.randint(samples + 1)
-            kept = np.random.permutation(len(starts))[: np.random.randint(1, MOST_LEADS + 1)]
+            kept = np.random.permutation(len(starts))[: np.random.randint(1, MAX_LEADS + 1)]
             view = np.full((len(starts), samples), np.nan, np.float32)
             for lead in kept:
                 at = starts[lead] + begin
@@ -125,7 +125,7 @@ def gathered(frames: Frames, batch: int, device: torch.device) -> Iterator[tuple
         x = x - x.mean(dim=2, keepdim=True)
         x = x / x.std(dim=2, correction=0, keepdim=True).clamp(min=1e-6)
         rank = torch.rand(batch, leads, device=device).argsort(dim=1)
-        most = torch.randint(1, MOST_LEADS + 1, (batch, 1), device=device)
+        most = torch.randint(1, MAX_LEADS + 1, (batch, 1), device=device)
         return x.masked_fill_((rank >= most)[..., None], torch.nan)
 
     while True:

@@ -45,10 +45,10 @@ for (let i = 0; i < n; i++) {
   places[2 * i] = 0.12 * r * Math.cos(i * 2.4) + 0.4 * Math.cos((i % 9) * 0.7);
   places[2 * i + 1] = 0.12 * r * Math.sin(i * 2.4) + 0.4 * Math.sin((i % 9) * 0.7);
 }
-const COLOURS = [
+const COLORS = [
   "#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#383f45", "#882255", "#44aa99",
 ];
-const bytes = COLOURS.map((hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16)));
+const bytes = COLORS.map((hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16)));
 const makers = {
   async own(kind) {
     const { Scatter } = await import("/static/scatter.js");
@@ -69,7 +69,7 @@ const makers = {
     await script("/regl-scatterplot/package/dist/regl-scatterplot.min.js");
     const plot = createScatterplot.default({
       canvas, width: WIDTH, height: HEIGHT, pointSize: 3, opacity: 0.72, colorBy: "valueA",
-      pointColor: COLOURS,
+      pointColor: COLORS,
     });
     const x = [], y = [], valueA = [];
     for (let i = 0; i < n; i++) {
@@ -87,14 +87,14 @@ const makers = {
   },
   async "deck.gl"() {
     await script("/deck.gl/package/dist.min.js");
-    const colours = new Uint8Array(4 * n);
-    for (let i = 0; i < n; i++) colours.set([...bytes[i % 9], 184], 4 * i);
+    const colors = new Uint8Array(4 * n);
+    for (let i = 0; i < n; i++) colors.set([...bytes[i % 9], 184], 4 * i);
     const layer = new deck.ScatterplotLayer({
       id: "points", radiusUnits: "pixels", getRadius: 1.5,
       data: {
         length: n,
         attributes: {
-          getPosition: { value: places, size: 2 }, getFillColor: { value: colours, size: 4 },
+          getPosition: { value: places, size: 2 }, getFillColor: { value: colors, size: 4 },
         },
       },
     });

@@ -1,6 +1,6 @@
 """The ordinary way to write the paper's pre-training: what most of its re-implementations do.
 
-A per-item Dataset cuts, perturbs and normalises with numpy, a DataLoader batches, the network is
+A per-item Dataset cuts, perturbs and normalizes with numpy, a DataLoader batches, the network is
 torch's own modules, every view is one forward pass, and a Python loop runs over pairs of views.
 """
 
@@ -43,16 +43,16 @@ class Items(Dataset[tuple[Tensor, int]]):
         ]
         if self.method in ("simclr", "byol"):
             noisy = [windows[0] + np.random.normal(0, SIGMA, windows[0].shape) for _ in range(2)]
-            views = [normalised(view) for view in noisy]
+            views = [normalized(view) for view in noisy]
         elif self.method == "mtssl":
-            views = tasks(normalised(windows[0]) - 0.5)
+            views = tasks(normalized(windows[0]) - 0.5)
         else:
-            views = [normalised(window) for window in windows]
+            views = [normalized(window) for window in windows]
         x = torch.from_numpy(np.stack(views).astype(np.float32))
         return x, int(frames.patient[self.rows.frame[i]])
 
 
-def normalised(x: NDArray[np.floating]) -> NDArray[np.floating]:
+def normalized(x: NDArray[np.floating]) -> NDArray[np.floating]:
     return np.asarray((x - x.min()) / max(float(x.max() - x.min()), 1e-6))
 
 

@@ -2,7 +2,7 @@
 
     python benchmarks/vectors.py --vectors 1000000 --work SCRATCH [--like EMBEDDINGS.parquet]
 
-Clustered unit vectors: each patient is a centre with ten vectors around it. Centres are rectified
+Clustered unit vectors: each patient is a center with ten vectors around it. Centers are rectified
 mixtures of 24 factors, as an encoder's last layer gives them, or, with `--like`, mixtures of two
 vectors of a file that `clocs embed` wrote. Queries are new vectors of patients in the index. The
 index of the kind 'ivfpq' is built in one process and searched in another, through
@@ -57,13 +57,13 @@ def unit(vectors: NDArray[np.floating]) -> NDArray[np.float32]:
     return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True), np.float32)
 
 
-def spread(centres: NDArray[np.float32], draw: np.random.Generator) -> NDArray[np.float32]:
-    """Vectors around their centres."""
-    noise = draw.standard_normal(centres.shape, np.float32)
-    return unit(centres + noise * np.float32(SPREAD / np.sqrt(centres.shape[1])))
+def spread(centers: NDArray[np.float32], draw: np.random.Generator) -> NDArray[np.float32]:
+    """Vectors around their centers."""
+    noise = draw.standard_normal(centers.shape, np.float32)
+    return unit(centers + noise * np.float32(SPREAD / np.sqrt(centers.shape[1])))
 
 
-def centres(n: int, dim: int, seed: int, like: Path | None) -> NDArray[np.float32]:
+def centers(n: int, dim: int, seed: int, like: Path | None) -> NDArray[np.float32]:
     draw = np.random.default_rng(seed)
     if like is None:
         mix = np.random.default_rng(0).normal(size=(FACTORS, dim)).astype(np.float32)
@@ -77,13 +77,13 @@ def centres(n: int, dim: int, seed: int, like: Path | None) -> NDArray[np.float3
 def blocks(n: int, dim: int, like: Path | None) -> Iterator[NDArray[np.float32]]:
     for start in range(0, n, BLOCK):
         count = min(BLOCK, n - start)
-        own = centres(-(-count // PER_PATIENT), dim, 1 + start, like)
+        own = centers(-(-count // PER_PATIENT), dim, 1 + start, like)
         yield spread(np.repeat(own, PER_PATIENT, axis=0)[:count], np.random.default_rng(2 + start))
 
 
 def queries(n: int, dim: int, like: Path | None) -> NDArray[np.float32]:
     """New vectors of patients in the first block."""
-    own = centres(-(-min(BLOCK, n) // PER_PATIENT), dim, 1, like)
+    own = centers(-(-min(BLOCK, n) // PER_PATIENT), dim, 1, like)
     draw = np.random.default_rng(0)
     return spread(own[draw.integers(len(own), size=QUERIES)], draw)
 

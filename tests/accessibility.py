@@ -7,7 +7,7 @@ from playwright.sync_api import Page
 
 
 def violations(page: Page) -> list[str]:
-    """One line per rule and element, once nothing moves: half-faded colours have no contrast."""
+    """One line per rule and element, once nothing moves: half-faded colors have no contrast."""
     # A function: an expression would be evaluated again and again, which the page's policy forbids.
     page.wait_for_function(
         "() => document.getAnimations().every(one => one.playState === 'finished')"

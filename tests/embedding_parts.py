@@ -11,8 +11,8 @@ from clocs.patients.rows import Level
 def random_embeddings(n: int, *, dim: int = 16, seed: int = 0, start: int = 0) -> Embeddings:
     """Patients p0 … in loose clusters, with labels, ages and sexes; some ages are unknown."""
     draw = np.random.default_rng(seed)
-    centres = draw.normal(size=(20, dim))
-    vectors = centres[draw.integers(20, size=n)] + 0.7 * draw.normal(size=(n, dim))
+    centers = draw.normal(size=(20, dim))
+    vectors = centers[draw.integers(20, size=n)] + 0.7 * draw.normal(size=(n, dim))
     level: Level = "patient"
     rows = Embeddings.make_rows(
         {

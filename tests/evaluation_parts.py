@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from clocs.evaluation import Predictions
-from clocs.evaluation.protocol_data import LabelledEmbeddings
+from clocs.evaluation.protocol_data import LabeledEmbeddings
 from clocs.training.checkpoint import Checkpoint
 
 
@@ -21,7 +21,7 @@ def fingerprint(checkpoint: Checkpoint) -> str:
     return total.hexdigest()
 
 
-def labelled(seed: int, rows: int, multilabel: bool) -> LabelledEmbeddings:
+def labelled(seed: int, rows: int, multilabel: bool) -> LabeledEmbeddings:
     """Embeddings from which labels can be read, roughly."""
     draw = torch.Generator().manual_seed(seed)
     x = torch.randn(1, rows, 6, generator=draw)
@@ -33,7 +33,7 @@ def labelled(seed: int, rows: int, multilabel: bool) -> LabelledEmbeddings:
     else:
         noise = torch.rand(rows, 3, generator=draw).log().neg().log().neg()
         targets = torch.nn.functional.one_hot((logits + noise).argmax(1), 3).to(torch.uint8)
-    return LabelledEmbeddings(x, targets, multilabel)
+    return LabeledEmbeddings(x, targets, multilabel)
 
 
 def predictions(

@@ -33,7 +33,7 @@ class FakeDataset:
     resample: Literal["recording", "frame"] = "recording"
     batch_size: int = 256
     skip_flat: bool = False
-    keep_unlabelled: bool = False
+    keep_unlabeled: bool = False
     change: Callable[[int, Recording], Recording] = lambda _, recording: recording
     seen: list[str] = field(default_factory=list)
     log: Path | None = None

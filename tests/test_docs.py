@@ -148,7 +148,7 @@ def test_links_and_pictures_lead_somewhere(page: Path) -> None:
             assert heading in slugs, target
 
 
-def test_the_page_of_datasets_says_where_each_is_published_and_under_which_licence() -> None:
+def test_the_page_of_datasets_says_where_each_is_published_and_under_which_license() -> None:
     page = (ROOT / "docs/datasets.md").read_text(encoding="utf-8")
     plain = " ".join(page.replace("*", "").split())
     for one in PUBLICATIONS.values():

@@ -40,7 +40,7 @@ FIRST = """label => {
   const bit = 1 << clocs.session.labels.indexOf(label);
   return clocs.codeOf(clocs.columns.labels.findIndex(mask => mask & bit));
 }"""
-# Centre and radius of a circle on the screen around most patients of a label.
+# Center and radius of a circle on the screen around most patients of a label.
 AROUND = """label => {
   const { scatter } = clocs.map, bit = 1 << clocs.session.labels.indexOf(label), found = [];
   for (let i = 0; i < scatter.count; i++) {
@@ -99,7 +99,7 @@ def take(page: Page, name: str) -> None:
     page.evaluate(SETTLED)
     path = HERE / f"explorer-{name}.png"
     drawn = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
-    # 256 colours: a quarter of the size without a visible difference
+    # 256 colors: a quarter of the size without a visible difference
     few = drawn.quantize(method=Image.Quantize.MAXCOVERAGE, kmeans=5, dither=Image.Dither.NONE)
     few.save(path, optimize=True)
     print(path)

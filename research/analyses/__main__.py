@@ -13,7 +13,7 @@ from pathlib import Path
 from clocs.errors import ClocsError
 from clocs.experiments.marked import fill
 from clocs.training.checkpoint import load_checkpoints
-from research.analyses.run import ANALYSES, analyse, load_data, read_all, save
+from research.analyses.run import ANALYSES, analyze, load_data, read_all, save
 from research.analyses.tables import tables
 
 
@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
         for one in given.checkpoints:
             checkpoints = load_checkpoints(one)
             data = [load_data(path, checkpoints[0], given.seconds) for path in given.data]
-            for found in analyse(given.name, checkpoints, data, device=given.device):
+            for found in analyze(given.name, checkpoints, data, device=given.device):
                 sys.stdout.write(f"{save(found, given.out)}\n")
                 sys.stdout.flush()
         parts = tables(read_all(given.out))

@@ -16,7 +16,7 @@ from clocs import keyed_random
 from clocs.errors import SettingError
 from research.analyses.frame_vectors import FrameVectors
 
-_SHRINKAGE = 0.01  # of the variance within, towards that of independent dimensions
+_SHRINKAGE = 0.01  # of the variance within, toward that of independent dimensions
 _NOTHING = 1e-6  # a ratio that is rounding
 
 Matrix = NDArray[np.float64]
@@ -27,7 +27,7 @@ class Directions:
     """Directions in a space, the strongest first."""
 
     whitening: Matrix  # (dim, dim) to a space in which the variance within is 1 in every direction
-    colouring: Matrix  # (dim, dim) back again
+    coloring: Matrix  # (dim, dim) back again
     axes: Matrix  # (dim, directions) in the whitened space, orthonormal
     ratio: NDArray[np.float64]  # (directions,) variance between to within
 
@@ -40,7 +40,7 @@ class Directions:
             raise SettingError(f"there are {len(self)} directions to remove, not {count}")
         axes = self.axes[:, :count]
         along = (vectors @ self.whitening) @ axes
-        return np.asarray(vectors - along @ (axes.T @ self.colouring), np.float32)
+        return np.asarray(vectors - along @ (axes.T @ self.coloring), np.float32)
 
     def weighted(self, vectors: NDArray[np.floating]) -> NDArray[np.float32]:
         """vectors: (n, dim) -> (n, directions), each by how reliably it tells groups apart."""
@@ -89,12 +89,12 @@ def discriminant(between: Matrix, within: Matrix) -> Directions:
     within = (1 - _SHRINKAGE) * within + _SHRINKAGE * mean * np.eye(dim)
     variance, turned = np.linalg.eigh(within)
     whitening = (turned / np.sqrt(variance)) @ turned.T
-    colouring = (turned * np.sqrt(variance)) @ turned.T
+    coloring = (turned * np.sqrt(variance)) @ turned.T
     ratio, axes = np.linalg.eigh(whitening @ between @ whitening)
-    return Directions(whitening, colouring, axes[:, ::-1], ratio[::-1])
+    return Directions(whitening, coloring, axes[:, ::-1], ratio[::-1])
 
 
-def standardised_by(train: FrameVectors, *many: FrameVectors) -> tuple[FrameVectors, ...]:
+def standardized_by(train: FrameVectors, *many: FrameVectors) -> tuple[FrameVectors, ...]:
     """Each with the mean and spread of the training vectors taken out, dimension by dimension."""
     mean, spread = train.vectors.mean(axis=0), train.vectors.std(axis=0)
     spread = np.where(spread > 0, spread, 1)

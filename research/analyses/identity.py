@@ -27,7 +27,7 @@ from research.analyses.directions import (
     disease_directions,
     identity_directions,
     random_directions,
-    standardised_by,
+    standardized_by,
 )
 from research.analyses.frame_vectors import (
     FrameVectors,
@@ -56,7 +56,7 @@ def identity_and_disease(
 
     Args:
         checkpoint: An encoder.
-        frames: Labelled frames, cut as the encoder expects them, at least two per recording.
+        frames: Labeled frames, cut as the encoder expects them, at least two per recording.
         removed: Numbers of directions to remove; those that are too large are left out. Of
             disease, all directions are removed at last.
         resamples: Draws of the bootstrap of the AUC over patients.
@@ -92,7 +92,7 @@ def identity_and_disease_of_vectors(
 ) -> dict[str, Any]:
     """As `identity_and_disease`, of vectors of frames of all three parts."""
     check_resamples(resamples)
-    (found,) = standardised_by(found.part("train"), found)
+    (found,) = standardized_by(found.part("train"), found)
     means = _Means.of(found)
     identity = identity_directions(*means.learned)
     disease = disease_directions(means.recordings[0])

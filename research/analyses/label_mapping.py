@@ -172,7 +172,7 @@ def other_hospital(
 
     Args:
         checkpoints: Seeds of one method.
-        trained: Labelled frames to learn on: its training and validation parts.
+        trained: Labeled frames to learn on: its training and validation parts.
         tested: Frames of the other dataset, cut alike; its test part is scored.
         resamples: Draws of the bootstrap over seeds and patients.
         device: Where to compute.

@@ -44,7 +44,7 @@ def noise_robustness(
 
     Args:
         checkpoints: Seeds of one method.
-        frames: Labelled frames, cut as the encoders expect them.
+        frames: Labeled frames, cut as the encoders expect them.
         kinds: Of `noise.KINDS`; all that frames of this rate can have by default.
         snr_db: Ratios of signal to noise, in dB.
         seed: Of the noise, which is the same for all encoders.

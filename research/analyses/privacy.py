@@ -23,7 +23,7 @@ from clocs.evaluation.bootstrap import interval
 from clocs.frames.frames import Frames
 from clocs.training import leak_guard
 from clocs.training.checkpoint import Checkpoint
-from research.analyses.directions import identity_directions, standardised_by
+from research.analyses.directions import identity_directions, standardized_by
 from research.analyses.frame_vectors import FrameVectors, about, embed_frames, without_copies
 
 SIZES = (100, 1000, 10_000)
@@ -106,7 +106,7 @@ def privacy_of_vectors(
     device: torch.device | str = "cpu",
 ) -> dict[str, Any]:
     """As `privacy`, of vectors of frames: of others to learn from, and of those searched for."""
-    train, searched = standardised_by(train, train, searched)
+    train, searched = standardized_by(train, train, searched)
     query, gallery, several = query_and_gallery(searched, pairs)
     results = {}
     for way in ways:

@@ -22,7 +22,7 @@ from research.analyses.noise_scores import noise_robustness
 from research.analyses.privacy import privacy
 
 
-def analyse(
+def analyze(
     name: str,
     checkpoints: Sequence[Checkpoint],
     data: Sequence[Frames],

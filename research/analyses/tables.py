@@ -10,7 +10,7 @@ from clocs.experiments import paper
 Result = Mapping[str, Any]
 
 _NOTHING = "Not measured yet."
-_FEWEST_RANDOM = 64  # directions
+_MIN_RANDOM = 64  # directions
 _WAYS = {"cosine": "cosine", "trained": "trained metric"}
 
 
@@ -69,7 +69,7 @@ def _identity(found: Sequence[Result]) -> str:
     for one in found:
         for row in one["rows"]:
             kind, count = row["removed"], row["directions"]
-            if kind == "random" and count < _FEWEST_RANDOM:
+            if kind == "random" and count < _MIN_RANDOM:
                 continue  # as if nothing were removed
             first = kind == "nothing"
             removed = "nothing" if first else f"{kind}, {count} of {one['dim']}"

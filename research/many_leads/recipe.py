@@ -15,8 +15,8 @@ from clocs.pretraining.plan import Plan
 from clocs.pretraining.task import learnable_parts
 from clocs.training.loop import Settings
 
-MOST_EPOCHS = 60  # of fine-tuning, where few recordings are labelled
-FEWEST_EPOCHS = 5
+MAX_EPOCHS = 60  # of fine-tuning, where few recordings are labelled
+MIN_EPOCHS = 5
 SMALLEST_BATCH = 8
 
 
@@ -146,7 +146,7 @@ class Recipe:
         while size > SMALLEST_BATCH and size > rows // 2:
             size //= 2
         each = max(1, rows // size)
-        epochs = min(MOST_EPOCHS, max(FEWEST_EPOCHS, round(steps / each)))
+        epochs = min(MAX_EPOCHS, max(MIN_EPOCHS, round(steps / each)))
         return Settings(
             epochs=epochs,
             patience=epochs,

@@ -61,7 +61,7 @@ class Bench:
             return self._pretrain(item, on_epoch)
         if isinstance(item, Scoring):
             return self._score(item)
-        return self._analyse(item)
+        return self._analyze(item)
 
     def _pretrain(self, item: Pretraining, on_epoch: Callable[[Epoch], None]) -> dict[str, Any]:
         frames = self.data.frames(*item.datasets)
@@ -185,7 +185,7 @@ class Bench:
         ]
         return [*fewer, *noisy]
 
-    def _analyse(self, item: Analysis) -> dict[str, Any]:
+    def _analyze(self, item: Analysis) -> dict[str, Any]:
         checkpoint, frames = self.checkpoint(item.encoder), self.data.frames(item.dataset)
         if item.kind == "hospital":
             assert item.other is not None

@@ -79,7 +79,7 @@ class FrameSpec:
     filters: Filters = field(default_factory=Filters)
 
     LONGEST: ClassVar = 1e6  # seconds, eleven days
-    MOST_SAMPLES: ClassVar = 10_000_000
+    MAX_SAMPLES: ClassVar = 10_000_000
 
     def __post_init__(self) -> None:
         seconds, samples = self.seconds, self.samples
@@ -88,10 +88,10 @@ class FrameSpec:
                 f"the seconds of a frame must be a number above 0 and at most {self.LONGEST:,.0f}, "
                 f"not {seconds!r:.50}"
             )
-        if not (_is(samples, Integral) and 1 <= samples <= self.MOST_SAMPLES):
+        if not (_is(samples, Integral) and 1 <= samples <= self.MAX_SAMPLES):
             raise SettingError(
                 "the samples of a frame must be a whole number from 1 to "
-                f"{self.MOST_SAMPLES:,}, not {samples!r:.50}"
+                f"{self.MAX_SAMPLES:,}, not {samples!r:.50}"
             )
 
     @property

@@ -16,20 +16,20 @@ from pathlib import Path
 
 from clocs.errors import SettingError, UnusableError
 
-MOST_BYTES = 4 << 30  # of one file, unpacked, and of one recording's int16 samples
-MOST_HEADER_BYTES = 1 << 20  # of a WFDB header
-MOST_TABLE_BYTES = 64 << 20  # of a table of labels or a list of episodes
-MOST_LINE = 1000  # characters of a line that is parsed
+MAX_BYTES = 4 << 30  # of one file, unpacked, and of one recording's int16 samples
+MAX_HEADER_BYTES = 1 << 20  # of a WFDB header
+MAX_TABLE_BYTES = 64 << 20  # of a table of labels or a list of episodes
+MAX_LINE = 1000  # characters of a line that is parsed
 # Files that unpack to more than this must have been packed at most so many times smaller: ECGs are
 # packed 2 to 10 times smaller, and only constants 100 times.
 UNPACKED_FREELY = 64 << 20
-MOST_TIMES_SMALLER = 100
+MAX_TIMES_SMALLER = 100
 
 _PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3  # mallopt's options, of malloc.h
 
 
-def check_size(size: int, *, packed: int, name: str, most: int = MOST_BYTES) -> None:
+def check_size(size: int, *, packed: int, name: str, most: int = MAX_BYTES) -> None:
     """Refuse what is too large to be a recording, or was packed as only constants can be.
 
     Args:
@@ -44,7 +44,7 @@ def check_size(size: int, *, packed: int, name: str, most: int = MOST_BYTES) -> 
     if size > most:
         detail = f"{name} has {_readable(size)} of data; at most {_readable(most)} are read"
         raise UnusableError("exceeds limits", detail)
-    if size > UNPACKED_FREELY and size > MOST_TIMES_SMALLER * packed:
+    if size > UNPACKED_FREELY and size > MAX_TIMES_SMALLER * packed:
         raise UnusableError(
             "exceeds limits",
             f"{name} claims {_readable(size)} of data in {packed:,} bytes, which no ECG does",

@@ -142,7 +142,7 @@ def check_fits(needs: Needs) -> int:
 
 
 class Tasks(Generic[T]):
-    """Tasks under way, each under a key of the caller's; cancelled when the context ends."""
+    """Tasks under way, each under a key of the caller's; canceled when the context ends."""
 
     def __init__(self) -> None:
         self._ray: Any = import_ray()

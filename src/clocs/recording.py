@@ -48,7 +48,7 @@ NOTES = ("notice", "leads", "units", "leads without values")
 DERIVED = "leads derived"  # there, too: names, separated by commas
 
 _LONGEST_LEAD = 64  # characters; longer ones are no spelling of a lead
-MOST_GAPS = 100_000  # of one recording
+MAX_GAPS = 100_000  # of one recording
 
 _CANONICAL = {name.lower(): name for name in (*STANDARD_LEADS, "V7", "V8", "V9")}
 _CANONICAL |= {f"v{i}r": f"V{i}R" for i in range(1, 10)}
@@ -136,7 +136,7 @@ class Recording:
         baseline: (leads,) the digital value of zero.
         unit: 'mV', 'adu' where the gain is unpublished, 'mixed' where not all leads are voltages.
         labels: Labels of the whole recording; empty where labels are per frame or unknown.
-        episodes: Labelled stretches, where labels are per frame.
+        episodes: Labeled stretches, where labels are per frame.
         age: In years, or None.
         sex: 'male', 'female' or None.
         taken: Date of recording as ISO 8601 ('2018-01-11T15:51:15', or the day alone), or None.
@@ -382,7 +382,7 @@ def _surely_plausible(rate: float, unit: str, gain: bytes, baseline: bytes) -> b
     return bool(fits.all())
 
 
-def quantise(
+def quantize(
     signal: NDArray[np.floating], per_mv: float = 1.0
 ) -> tuple[NDArray[np.int16], NDArray[np.float64]]:
     """(leads, samples), `per_mv` of its unit to the mV -> int16 samples, (leads,) steps per mV.
@@ -400,7 +400,7 @@ def quantise(
     return np.rint(steps, out=steps).astype(np.int16), gain
 
 
-class Quantised(NamedTuple):
+class Quantized(NamedTuple):
     """Samples as a `Recording` has them, of the leads that have a value at all."""
 
     leads: tuple[str, ...]
@@ -409,10 +409,10 @@ class Quantised(NamedTuple):
     gaps: tuple[Gap, ...]
 
 
-def quantise_with_gaps(
+def quantize_with_gaps(
     signal: NDArray[np.floating], leads: Sequence[str], *, name: str, per_mv: float = 1.0
-) -> Quantised:
-    """As `quantise`, where values that are not finite become gaps, with 0 as their sample.
+) -> Quantized:
+    """As `quantize`, where values that are not finite become gaps, with 0 as their sample.
 
     Leads without a single value are left out.
 
@@ -425,13 +425,13 @@ def quantise_with_gaps(
     Raises:
         UnusableError: nan, where there is no value at all or almost nothing but gaps.
     """
-    try:  # most have a value everywhere, which `quantise` finds out on its way
-        return Quantised(tuple(leads), *quantise(signal, per_mv), ())
+    try:  # most have a value everywhere, which `quantize` finds out on its way
+        return Quantized(tuple(leads), *quantize(signal, per_mv), ())
     except UnusableError:
         missing = ~np.isfinite(signal)
     kept, gaps = find_gaps(missing, leads, name=name)
-    digital, gain = quantise(np.where(missing[kept], 0.0, signal[kept]), per_mv)
-    return Quantised(tuple(leads[i] for i in kept), digital, gain, gaps)
+    digital, gain = quantize(np.where(missing[kept], 0.0, signal[kept]), per_mv)
+    return Quantized(tuple(leads[i] for i in kept), digital, gain, gaps)
 
 
 def find_gaps(
@@ -448,8 +448,8 @@ def find_gaps(
     gaps: list[Gap] = []
     for i in kept:
         edges = np.flatnonzero(np.diff(missing[i], prepend=False, append=False))
-        if len(gaps) + len(edges) // 2 > MOST_GAPS:
-            raise UnusableError("nan", f"{name} has more than {MOST_GAPS:,} gaps")
+        if len(gaps) + len(edges) // 2 > MAX_GAPS:
+            raise UnusableError("nan", f"{name} has more than {MAX_GAPS:,} gaps")
         pairs = edges.reshape(-1, 2).tolist()
         gaps += [Gap(start, stop, leads[i]) for start, stop in pairs]
     return kept, tuple(gaps)

@@ -128,7 +128,7 @@ CHOSEN = {
 }
 
 
-def test_the_optimiser_is_chosen_on_the_command_line_and_said_in_the_json(
+def test_the_optimizer_is_chosen_on_the_command_line_and_said_in_the_json(
     runs: list[Path], small_store: Store, tmp_path: Path
 ) -> None:
     pretrained = CliRunner().invoke(

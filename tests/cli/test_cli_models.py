@@ -21,7 +21,7 @@ def typed(*words: object, code: int = 0) -> str:
     return result.stdout + result.stderr
 
 
-def test_models_are_listed_with_data_leads_rate_size_score_and_licence() -> None:
+def test_models_are_listed_with_data_leads_rate_size_score_and_license() -> None:
     listed = {one["name"]: one for one in json.loads(typed("models", "--json"))}
     assert listed.keys() == SHIPPED.keys()
     for name, one in listed.items():

@@ -208,7 +208,7 @@ def test_an_index_has_one_frame_and_files_are_cut_into_it(
     assert Embeddings.load(tmp_path / "e.parquet").frame == 8.0
 
 
-def test_a_patient_is_never_their_own_neighbour(index: Path, small_store: Store) -> None:
+def test_a_patient_is_never_their_own_neighbor(index: Path, small_store: Store) -> None:
     patient = small_store.table["patient"][0]
     for level, others in (("patient", 39), ("recording", 78)):
         query = f"{small_store.manifest.dataset}:{patient}"

@@ -73,7 +73,7 @@ def test_text_of_strangers_only_shows_in_every_kind_of_output() -> None:
     with bar(console, EVIL, "recordings") as tick:
         tick(1, 2)
     printed = written(file).decode()
-    ours = re.sub(r"\x1b\[[0-9;?]*[mhlAK]", "", printed)  # colours and the bar's own movements
+    ours = re.sub(r"\x1b\[[0-9;?]*[mhlAK]", "", printed)  # colors and the bar's own movements
     assert not STEERING.search(ours.replace("\r", "")), ours
     shown_as = r"\x1b]2owned\x1b[2J\x9b31m\u202e[/red][bold]:smile:"
     assert ours.count(shown_as) >= 6

@@ -98,7 +98,7 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
         open_dataset("cardiology", tmp_path).list()
 
 
-def test_the_published_zip_gives_313_patients_and_7079_labelled_frames(real_data: Path) -> None:
+def test_the_published_zip_gives_313_patients_and_7079_labeled_frames(real_data: Path) -> None:
     dataset = open_dataset("cardiology", real_data / "cardiology" / "CARDIOL_MAY_2017.zip")
     entries = dataset.list().entries
     assert len(entries) == 328

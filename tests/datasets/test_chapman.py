@@ -84,7 +84,7 @@ def test_a_table_and_a_header_that_disagree_after_grouping_are_both_named(tmp_pa
     assert dataset.list().rows_without_recording == ("MUSE_3",)
 
 
-def test_unlabelled_and_strangely_labelled_recordings_get_their_reason(tmp_path: Path) -> None:
+def test_unlabeled_and_strangely_labeled_recordings_get_their_reason(tmp_path: Path) -> None:
     header_only(tmp_path, "MUSE_1", "Rhythm: SB")
     header_only(tmp_path, "MUSE_2")
     header_only(tmp_path, "MUSE_3", "Rhythm: XYZ")

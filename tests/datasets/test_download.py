@@ -572,7 +572,7 @@ def test_a_downloaded_dataset_can_be_prepared(web: Web, tmp_path: Path) -> None:
         root_command(), ["data", "download", "ptbxl", "--url", web.url, "--out", str(target)]
     )
     assert "1 files are in" in done.output
-    assert "Licence: CC BY 4.0." in done.output
+    assert "License: CC BY 4.0." in done.output
     assert f"Next: clocs prepare ptbxl {target}" in done.output
     store = clocs.prepare("ptbxl", target, out=tmp_path / "store")
     assert store.table["labels"].to_list() == [["NORM"]]

@@ -308,7 +308,7 @@ def test_interrupted_preparing_resumes_with_the_same_content(
     assert resumed.manifest.content_hash == whole.manifest.content_hash
 
 
-def test_an_unlabelled_and_a_partly_labelled_store_give_frames(data: Path) -> None:
+def test_an_unlabeled_and_a_partly_labeled_store_give_frames(data: Path) -> None:
     from clocs.frames.make import make_frames
 
     several(data, 6)

@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 from clocs.datasets.base import Entry
-from clocs.datasets.label_table import Labelled, TableOptions, label_recordings, read_codes
+from clocs.datasets.label_table import Labeled, TableOptions, label_recordings, read_codes
 from clocs.datasets.recording_names import RecordingNames
 from clocs.datasets.table_files import find_table, read_table
 from clocs.errors import ClocsError, SettingError, SourceError
@@ -28,14 +28,14 @@ def names(paths: Sequence[str] = PATHS) -> RecordingNames:
     return RecordingNames([Entry(path, "", path) for path in paths], SUFFIXES)
 
 
-def matched(text: str, *, suffix: str = ".csv", **options: Any) -> Labelled:
+def matched(text: str, *, suffix: str = ".csv", **options: Any) -> Labeled:
     found = names()
     table = read_table(text.encode(), name=f"t{suffix}", is_id=lambda one: bool(found.find(one)))
     codes = options.pop("codes", None)
     return label_recordings(table, found, TableOptions(**options), codes=codes, name="t")
 
 
-def labels(given: Labelled) -> dict[int, list[str]]:
+def labels(given: Labeled) -> dict[int, list[str]]:
     return {number: json.loads(info["labels"]) for number, info in sorted(given.info.items())}
 
 

@@ -144,7 +144,7 @@ def test_missing_and_damaged_files_go_to_quarantine_with_a_reason(tmp_path: Path
 
 
 @pytest.mark.parametrize("name", ["chapman", "physionet2017", "physionet2021", "ptbxl"])
-def test_under_another_name_it_is_recognised(tmp_path: Path, name: str) -> None:
+def test_under_another_name_it_is_recognized(tmp_path: Path, name: str) -> None:
     with pytest.raises(SourceError, match=f"looks like mitbih, not {name}"):
         open_dataset(name, published(tmp_path / "mitdb")).list()
 

@@ -87,8 +87,8 @@ def test_nine_seconds_are_enough_for_one_frame_and_less_than_2500_samples_are_no
 def test_unknown_names_and_options_are_refused_with_the_known_ones(folder: Path) -> None:
     with pytest.raises(SettingError, match="`reference` must be original or v3, not 'v9'"):
         open_dataset("physionet2017", folder, reference="v9")
-    with pytest.raises(SettingError, match="does not take `colour`; it has `reference`"):
-        open_dataset("physionet2017", folder, colour="red")
+    with pytest.raises(SettingError, match="does not take `color`; it has `reference`"):
+        open_dataset("physionet2017", folder, color="red")
     with pytest.raises(SettingError, match="no dataset 'ptb'; use one of cardiology, chap"):
         open_dataset("ptb", folder)
     with pytest.raises(SettingError, match="chapman needs a source"):

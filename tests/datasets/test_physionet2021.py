@@ -92,7 +92,7 @@ def test_cpsc_2018_alone_is_physionet2020_unless_it_is_asked_for(tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ["chapman", "physionet2017", "physionet2020", "ptbxl"])
-def test_under_another_name_it_is_recognised(tmp_path: Path, name: str) -> None:
+def test_under_another_name_it_is_recognized(tmp_path: Path, name: str) -> None:
     with pytest.raises(SourceError, match=f"looks like physionet2021, not {name}"):
         open_dataset(name, zipped(published(tmp_path / "2021"))).list()
 

@@ -105,7 +105,7 @@ def test_ages_of_version_1_0_1_are_kept_as_they_are(tmp_path: Path) -> None:
     assert read_all(open_dataset("ptbxl", folder))["00001"].age == 93.0
 
 
-def test_a_recording_without_a_label_of_the_set_is_unlabelled_not_quarantined(
+def test_a_recording_without_a_label_of_the_set_is_unlabeled_not_quarantined(
     tmp_path: Path,
 ) -> None:
     folder = published(tmp_path / "ptb-xl")
@@ -202,7 +202,7 @@ def test_a_table_that_is_something_else_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["chapman", "physionet2017", "physionet2020", "physionet2021"])
-def test_under_another_name_it_is_recognised(tmp_path: Path, name: str) -> None:
+def test_under_another_name_it_is_recognized(tmp_path: Path, name: str) -> None:
     with pytest.raises(SourceError, match=f"looks like ptbxl, not {name}"):
         open_dataset(name, published(tmp_path / "ptb-xl")).list()
 

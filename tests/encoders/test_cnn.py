@@ -90,7 +90,7 @@ def test_it_has_45_thousand_weights() -> None:
     assert sum(tensor.numel() for tensor in weights.values()) == 45_252
 
 
-def test_members_are_initialised_by_their_own_seed_alone() -> None:
+def test_members_are_initialized_by_their_own_seed_alone() -> None:
     both = CNN().parameters(keyed_random.member_keys([3, 8]))
     alone = CNN().parameters(keyed_random.member_keys([8]))
     for name, tensor in alone.items():

@@ -130,7 +130,7 @@ def test_a_frame_too_short_is_refused(name: str) -> None:
 
 
 @every
-def test_members_are_initialised_by_their_own_seed_alone(name: str) -> None:
+def test_members_are_initialized_by_their_own_seed_alone(name: str) -> None:
     encoder = make(name, embedding_dim=8, samples=400)
     both, alone = start(encoder, [3, 8])[0], start(encoder, [8])[0]
     for tensor in alone:

@@ -107,14 +107,14 @@ def test_gradients_of_weights_equal_those_of_the_encoder(name: str, training: bo
     module = encoder.to_module(weights, buffers).double().train(training)
     x, of_fleet = some_frames(encoder)
     x.requires_grad_()
-    towards = torch.randn(4, 10, dtype=torch.float64)
+    toward = torch.randn(4, 10, dtype=torch.float64)
     weights = {name: tensor.requires_grad_() for name, tensor in weights.items()}
     if training:
         z, _ = encoder.encode_training(weights, buffers, of_fleet.detach(), KEYS)
     else:
         z = encoder.encode(weights, buffers, of_fleet.detach())
-    theirs = torch.autograd.grad((z[0] * towards).sum(), [*weights.values()])
-    (module(x) * towards).sum().backward()
+    theirs = torch.autograd.grad((z[0] * toward).sum(), [*weights.values()])
+    (module(x) * toward).sum().backward()
     ours = [p.grad for p in module.parameters()]
     assert all(gradient is not None for gradient in ours)
     lengths = [sorted(float(g.norm()) for g in some if g is not None) for some in (ours, theirs)]

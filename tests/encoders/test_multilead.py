@@ -142,13 +142,13 @@ def test_its_gradients_equal_those_of_torchs_modules(ours: Ours, training: bool)
     encoder, weights, buffers = ours
     twin, x = twin_of(ours).train(training), some(6, 3, 130)
     weights = {name: tensor.requires_grad_() for name, tensor in weights.items()}
-    towards = torch.randn(6, 24, dtype=torch.float64)
+    toward = torch.randn(6, 24, dtype=torch.float64)
     if training:
         z, _ = encoder.encode_training(weights, buffers, x[None], KEYS)
     else:
         z = encoder.encode(weights, buffers, x[None])
-    gradients = torch.autograd.grad((z[0] * towards).sum(), [*weights.values()])
-    (twin(x) * towards).sum().backward()
+    gradients = torch.autograd.grad((z[0] * toward).sum(), [*weights.values()])
+    (twin(x) * toward).sum().backward()
     named = twin.named()
     for name, gradient in zip(weights, gradients, strict=True):
         theirs = named[name].grad
@@ -301,10 +301,10 @@ def test_a_step_is_one_graph_that_computes_the_same(monkeypatch: pytest.MonkeyPa
 @pytest.mark.filterwarnings("ignore")
 def test_the_compiled_gradient_of_a_shortcut_of_odd_length_is_right() -> None:
     h = torch.randn(2, 3, 1, 7, requires_grad=True)
-    towards = torch.randn(2, 3, 1, 4)
+    toward = torch.randn(2, 3, 1, 4)
 
     def gradient(pooled: Tensor) -> Tensor:
-        return torch.autograd.grad(pooled, h, towards)[0]
+        return torch.autograd.grad(pooled, h, toward)[0]
 
     expected = gradient(functional.avg_pool2d(h, (1, 2), ceil_mode=True))
     assert torch.equal(gradient(_pairs_averaged(h)), expected)

@@ -118,15 +118,15 @@ def test_its_gradients_equal_those_of_torchs_modules(
     twin = Twin(encoder, weights).train(training)
     weights = {name: tensor.requires_grad_() for name, tensor in weights.items()}
     x = torch.rand(6, 333, dtype=torch.float64)
-    towards = torch.randn(6, 12, dtype=torch.float64)
+    toward = torch.randn(6, 12, dtype=torch.float64)
     if training:
         z, _ = encoder.encode_training(weights, buffers, x[None], keyed_random.member_keys([5]))
     else:
         z = encoder.encode(weights, buffers, x[None])
     gradients = dict(
-        zip(weights, torch.autograd.grad((z[0] * towards).sum(), [*weights.values()]), strict=True)
+        zip(weights, torch.autograd.grad((z[0] * toward).sum(), [*weights.values()]), strict=True)
     )
-    (twin(x) * towards).sum().backward()
+    (twin(x) * toward).sum().backward()
     for name, module in twin.normed().items():
         conv, norm = module
         assert isinstance(conv.weight, Tensor)

@@ -8,16 +8,16 @@ import pytest
 import torch
 
 from clocs import keyed_random
-from clocs.evaluation.attentive_head import AttentiveHead, LabelledMaps, attended
-from clocs.evaluation.labelled_rows import Averaging
+from clocs.evaluation.attentive_head import AttentiveHead, LabeledMaps, attended
+from clocs.evaluation.labeled_rows import Averaging
 from clocs.evaluation.linear_head import LinearHead
-from clocs.evaluation.protocol_data import LabelledEmbeddings
+from clocs.evaluation.protocol_data import LabeledEmbeddings
 from clocs.training.loop import Settings, fit
 
 CPU = torch.device("cpu")
 
 
-def maps(rows: int, seed: int, members: int = 2) -> LabelledMaps:
+def maps(rows: int, seed: int, members: int = 2) -> LabeledMaps:
     """A class shows in one step out of eight."""
     draw = torch.Generator().manual_seed(seed)
     features = torch.randn(members, rows, 8, 6, generator=draw)
@@ -26,7 +26,7 @@ def maps(rows: int, seed: int, members: int = 2) -> LabelledMaps:
     features[:, torch.arange(rows), step, 0] += 4
     features[:, torch.arange(rows), step, 1] += 3.0 * label
     targets = torch.nn.functional.one_hot(label, 2).to(torch.uint8)
-    return LabelledMaps(features.half(), torch.zeros(members, rows, 2), targets)
+    return LabeledMaps(features.half(), torch.zeros(members, rows, 2), targets)
 
 
 def test_attention_equals_a_loop_over_rows_and_classes() -> None:
@@ -58,7 +58,7 @@ def test_it_learns_what_a_mean_over_time_hides() -> None:
     head = AttentiveHead(train, validation, every, multilabel=False, dropout=0.1, by_auc=True)
     attentive = 1 - fit(head, [0], settings, device=CPU).validation_loss[0]
     means = [
-        LabelledEmbeddings(part.features.float().mean(dim=2), part.targets, multilabel=False)
+        LabeledEmbeddings(part.features.float().mean(dim=2), part.targets, multilabel=False)
         for part in (train, validation)
     ]
     linear = LinearHead(means[0], means[1], every, curve=True)

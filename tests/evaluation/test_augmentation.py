@@ -10,7 +10,7 @@ import torch
 from clocs import keyed_random
 from clocs.errors import SettingError
 from clocs.evaluation.augmentation import Augmentation
-from clocs.evaluation.labelled_rows import LabelledPart, rows_with_label
+from clocs.evaluation.labeled_rows import LabeledPart, rows_with_label
 from clocs.frames.frames import ABSENT, Frames
 from clocs.frames.windows import room
 
@@ -19,19 +19,19 @@ KEYS = keyed_random.member_keys([0, 1])
 
 
 @pytest.fixture
-def part(small_frames: Frames) -> LabelledPart:
+def part(small_frames: Frames) -> LabeledPart:
     starts = small_frames.starts.copy()
     starts[::3, 0] = ABSENT
     frames = replace(small_frames, starts=starts)
-    return LabelledPart(frames, rows_with_label(frames, 0, leads_at_once=True))
+    return LabeledPart(frames, rows_with_label(frames, 0, leads_at_once=True))
 
 
-def made(part: LabelledPart, **changed: float | bool) -> Augmentation:
+def made(part: LabeledPart, **changed: float | bool) -> Augmentation:
     given = {"crops": False, "lead_subsets": 0.0, "gaussian": 0.0} | changed
     return Augmentation.of(part, CPU, **given)  # type: ignore[arg-type]
 
 
-def test_crops_stay_within_their_run_and_move_all_leads_alike(part: LabelledPart) -> None:
+def test_crops_stay_within_their_run_and_move_all_leads_alike(part: LabeledPart) -> None:
     rows = torch.arange(len(part)).expand(2, -1)
     starts = torch.from_numpy(part.rows.in_view())[rows]
     moved = made(part, crops=True).starts(starts, rows, KEYS)
@@ -46,7 +46,7 @@ def test_crops_stay_within_their_run_and_move_all_leads_alike(part: LabelledPart
     assert not torch.equal(moved[0], moved[1]) and not torch.equal(moved[0], starts[0])
 
 
-def test_subsets_leave_at_least_one_lead_of_some_rows(part: LabelledPart) -> None:
+def test_subsets_leave_at_least_one_lead_of_some_rows(part: LabeledPart) -> None:
     rows = torch.arange(len(part)).expand(2, -1)
     starts = torch.from_numpy(part.rows.in_view())[rows]
     fewer = made(part, lead_subsets=0.5).starts(starts, rows, KEYS)
@@ -59,7 +59,7 @@ def test_subsets_leave_at_least_one_lead_of_some_rows(part: LabelledPart) -> Non
         made(replace(part, rows=one_lead), lead_subsets=0.5)
 
 
-def test_noise_differs_by_member_and_leaves_missing_leads_missing(part: LabelledPart) -> None:
+def test_noise_differs_by_member_and_leaves_missing_leads_missing(part: LabeledPart) -> None:
     x = torch.zeros(2, 5, 3, 101)
     x[:, :, 1] = torch.nan
     noisy = made(part, gaussian=0.5).signals(x, KEYS)

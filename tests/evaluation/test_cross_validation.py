@@ -70,7 +70,7 @@ def test_unseen_patients_are_tested_on_once_and_seen_ones_never(
     np.testing.assert_array_equal(tested, (~seen).astype(int))
 
 
-def test_a_patient_stays_in_its_fold_whoever_else_is_labelled(
+def test_a_patient_stays_in_its_fold_whoever_else_is_labeled(
     store: Store, trained: list[Checkpoint]
 ) -> None:
     frames = make_frames(store)

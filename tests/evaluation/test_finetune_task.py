@@ -11,9 +11,9 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTens
 from clocs import keyed_random
 from clocs.encoders.base import Weights
 from clocs.evaluation import score_groups
-from clocs.evaluation.finetune_task import FinetuneTask, LabelledWindows, members_together
+from clocs.evaluation.finetune_task import FinetuneTask, LabeledWindows, members_together
 from clocs.evaluation.groups import evaluate_frames
-from clocs.evaluation.labelled_rows import LabelledPart, rows_with_label
+from clocs.evaluation.labeled_rows import LabeledPart, rows_with_label
 from clocs.frames.frames import Frames
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain_frames import pretrain_frames
@@ -44,7 +44,7 @@ def task(
     encoder_lr: float = 1.0,
 ) -> FinetuneTask:
     train, validation = (
-        LabelledWindows.of(LabelledPart(frames, rows_with_label(frames, s)), CPU) for s in (0, 1)
+        LabeledWindows.of(LabeledPart(frames, rows_with_label(frames, s)), CPU) for s in (0, 1)
     )
     return FinetuneTask(
         checkpoints,
@@ -91,7 +91,7 @@ def test_the_returned_classifier_gives_the_scored_predictions(
         [random[:1]], small_frames, protocol="finetune", settings=QUICK, resamples=0
     )
     rows = rows_with_label(small_frames, 2)
-    x = Signals.of(small_frames, CPU).normalised(torch.from_numpy(rows.windows[:, 0].copy()))
+    x = Signals.of(small_frames, CPU).normalized(torch.from_numpy(rows.windows[:, 0].copy()))
     found = one.classifiers[0].logits(x[None])[0].double().softmax(dim=1).numpy()
     assert np.allclose(found, one.predictions.probabilities[0], atol=1e-6)
 
@@ -201,6 +201,6 @@ def test_an_encoder_for_other_frame_lengths_is_refused(
     random: list[Checkpoint], small_frames: Frames, tmp_path: Path
 ) -> None:
     signals = Signals(torch.zeros(10_000, dtype=torch.int16), 1000)
-    part = LabelledWindows(torch.arange(4), torch.ones(4), torch.ones(4, 2, dtype=torch.uint8))
+    part = LabeledWindows(torch.arange(4), torch.ones(4), torch.ones(4, 2, dtype=torch.uint8))
     with pytest.raises(Exception, match="frames of 2500 samples, not 1000"):
         FinetuneTask(random, signals, part, part, [torch.arange(4)] * 3, multilabel=False)

@@ -17,7 +17,7 @@ from clocs.evaluation import (
     score_groups,
 )
 from clocs.evaluation.groups import evaluate_frames
-from clocs.evaluation.labelled_rows import LabelledShare, choose_rows, rows_with_label
+from clocs.evaluation.labeled_rows import LabeledShare, choose_rows, rows_with_label
 from clocs.evaluation.protocols import PROTOCOLS
 from clocs.evaluation.result import distinct
 from clocs.frames.frames import Frames
@@ -87,7 +87,7 @@ def test_a_number_of_labels_can_count_patients_and_fewer_are_among_more(
         )
         assert (found.labels_count, found.by) == (labels, "patient")
         rows = rows_with_label(small_frames, 0)
-        share = LabelledShare.of_number(labels, "patient", small_frames, rows)
+        share = LabeledShare.of_number(labels, "patient", small_frames, rows)
         patient = small_frames.patient[rows.frame]
         seen.append(set(patient[choose_rows(small_frames, rows, 1, share)]))
         assert len(seen[-1]) == labels
@@ -281,7 +281,7 @@ def test_a_random_encoder_has_seen_nobody(
     assert result.json()["auc_std"] is None
 
 
-def test_labelled_fractions_count_frames_or_patients(
+def test_labeled_fractions_count_frames_or_patients(
     trained: list[Checkpoint], small_frames: Frames
 ) -> None:
     total = 4 * int((small_frames.split == 0).sum())

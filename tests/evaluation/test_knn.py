@@ -10,7 +10,7 @@ from clocs.evaluation.protocols.knn import votes
 from evaluation_parts import labelled
 
 
-def test_nearest_neighbours_agree_with_scikit_learn() -> None:
+def test_nearest_neighbors_agree_with_scikit_learn() -> None:
     known, asked = labelled(0, 80, False), labelled(1, 30, False)
     reference = KNeighborsClassifier(n_neighbors=5, metric="cosine")
     reference.fit(known.features[0].numpy(), known.targets.argmax(1).numpy())

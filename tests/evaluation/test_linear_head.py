@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from clocs.evaluation.linear_head import LinearHead
-from clocs.evaluation.protocol_data import LabelledEmbeddings
+from clocs.evaluation.protocol_data import LabeledEmbeddings
 from clocs.training.loop import Settings, fit
 from evaluation_parts import labelled
 
@@ -26,8 +26,8 @@ def test_the_linear_layer_learns(multilabel: bool) -> None:
 
 def test_a_member_with_few_labels_equals_its_single() -> None:
     train, validation = labelled(0, 100, False), labelled(1, 50, False)
-    both = LabelledEmbeddings(train.features.repeat(2, 1, 1), train.targets, False)
-    both_validation = LabelledEmbeddings(
+    both = LabeledEmbeddings(train.features.repeat(2, 1, 1), train.targets, False)
+    both_validation = LabeledEmbeddings(
         validation.features.repeat(2, 1, 1), validation.targets, False
     )
     few, many = torch.arange(7), torch.arange(90)

@@ -13,7 +13,7 @@ import torch
 
 from clocs.errors import CheckpointError, SettingError
 from clocs.evaluation import Predictions, compare, score_groups
-from clocs.evaluation.labelled_rows import LabelledPart, rows_with_label
+from clocs.evaluation.labeled_rows import LabeledPart, rows_with_label
 from clocs.evaluation.protocols import PROTOCOLS
 from clocs.frames.frames import ABSENT, Frames
 from clocs.frames.make import make_frames
@@ -81,7 +81,7 @@ def test_a_recordings_embedding_is_the_mean_of_its_frames(
     group: list[Checkpoint], frames: Frames
 ) -> None:
     own = frames.for_leads(group[0].encoder.leads)
-    part = LabelledPart(own, rows_with_label(own, 2, leads_at_once=True), "recording")
+    part = LabeledPart(own, rows_with_label(own, 2, leads_at_once=True), "recording")
     z = embed_instances(group, own, part.rows)
     average = part.averaging("cpu")
     assert average is not None
@@ -101,7 +101,7 @@ def test_a_recording_has_the_label_of_most_of_its_frames(frames: Frames) -> None
     rows = rows_with_label(replace(frames, target=target), int(frames.split[0]))
     for multilabel in (False, True):
         changed = replace(frames, target=target, multilabel=multilabel)
-        part = LabelledPart(changed, rows, "recording")
+        part = LabeledPart(changed, rows, "recording")
         place = np.flatnonzero(frames.recording[part.frame] == frames.recording[0])[0]
         assert part.targets[place].tolist() == np.eye(target.shape[1])[1].tolist()
 
@@ -226,7 +226,7 @@ def test_a_recording_that_has_none_of_the_leads_is_not_scored(
 
 
 @pytest.mark.parametrize("protocol", WITHOUT_MAPS)
-def test_few_labelled_patients_are_enough_for_every_protocol(
+def test_few_labeled_patients_are_enough_for_every_protocol(
     group: list[Checkpoint], frames: Frames, protocol: str
 ) -> None:
     more = {"k": 2} if protocol == "knn" else {}

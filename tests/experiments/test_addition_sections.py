@@ -93,7 +93,7 @@ def test_the_ablations_are_one_table_with_a_row_for_each_change(results: Results
         "CMSC": [True, True],
         "positives: pairs of segments alone": [True, True],
         "batch norm per view": [True, True],
-        "signals in mV, not normalised": [True, True],
+        "signals in mV, not normalized": [True, True],
         "three segments": [False, True],
         "four segments": [False, True],
         "5 s throughout": [True, False],

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from clocs.experiments import paper
-from clocs.experiments.additions import ABLATIONS, LABELLED, SHOWN
+from clocs.experiments.additions import ABLATIONS, LABELED, SHOWN
 from clocs.experiments.cells import VARIANTS
 from clocs.experiments.data import Library
 from clocs.experiments.dry_run import estimate
@@ -69,7 +69,7 @@ def test_label_efficiency_has_every_method_on_the_four_datasets_both_ways() -> N
         if (c.pretraining.dataset, c.downstream) in SHOWN or c.pretraining.method == "random"
     ]
     for dataset in paper.DATASET_TITLES:
-        levels = [count for count in LABELLED if dataset != "cardiology" or count <= 100]
+        levels = [count for count in LABELED if dataset != "cardiology" or count <= 100]
         for task in ("linear-converged", "finetune"):
             own = [c for c in shown if (c.downstream, c.task) == (dataset, task)]
             assert {c.pretraining.method for c in own} == set(paper.METHOD_TITLES)
@@ -82,7 +82,7 @@ def test_label_efficiency_has_every_method_on_the_four_datasets_both_ways() -> N
     ]
 
 
-def test_so_many_patients_are_labelled_and_more_than_there_are_is_said_to_be_missing(
+def test_so_many_patients_are_labeled_and_more_than_there_are_is_said_to_be_missing(
     library: Library, tmp_path: Path
 ) -> None:
     names = ["pretrain=chapman", "downstream=cardiology", "cmsc", "patients=10,30,100,all"]
@@ -125,7 +125,7 @@ def test_a_dry_run_counts_what_the_documentation_says(
     assert row.endswith(f"| {trainings} | {shared} |")
 
 
-def test_a_longer_schedule_and_more_labelled_patients_cost_more(tmp_path: Path) -> None:
+def test_a_longer_schedule_and_more_labeled_patients_cost_more(tmp_path: Path) -> None:
     first = ["pretrain=chapman", "split=0"]
     byol = estimate(["byol-fixed"], out=tmp_path, only=first, device="cuda")
     prices = [unit.seconds for unit in byol.units if unit.kind == "pretrain"]

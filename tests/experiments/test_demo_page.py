@@ -102,8 +102,8 @@ def test_the_page_leads_to_the_explorer(page: Page) -> None:
 
 
 def contrast(one: list[int], other: list[int]) -> float:
-    def luminance(colour: list[int]) -> float:
-        parts = [c / 255 for c in colour]
+    def luminance(color: list[int]) -> float:
+        parts = [c / 255 for c in color]
         linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 

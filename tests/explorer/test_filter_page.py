@@ -1,4 +1,4 @@
-"""Search, cross-filter, colours and legend on a page with two datasets and thirteen labels."""
+"""Search, cross-filter, colors and legend on a page with two datasets and thirteen labels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHAPMAN = ("AFIB", "GSVT", "SB", "SR")
 OTHERS = ("AF", "I-AVB", "LBBB", "Normal", "PAC", "PVC", "RBBB", "STD", "STE")
 SIZES = ((1280, 800), (390, 844))
 N = 390
-IN_COLOUR = "() => clocs.look.filter((v, i) => i % 4 === 3 && v < 8).length"
+IN_COLOR = "() => clocs.look.filter((v, i) => i % 4 === 3 && v < 8).length"
 # The symbols of the map's picture, each as a string of its pixels.
 SYMBOLS = """async () => {
   const { caption } = await import("/static/overlay.js");
@@ -103,7 +103,7 @@ def test_one_box_drives_map_list_histograms_and_legend_and_is_in_the_link(
     count = expected(many, {"AF", "AFIB"}, "female")
     expect(page.locator("#found")).to_have_text(f"{count} of {N} patients")
     expect(page.locator(".condition").first).to_contain_text("AF, AFIB")
-    assert page.evaluate(IN_COLOUR) == count
+    assert page.evaluate(IN_COLOR) == count
     legend = page.locator("#legend [data-value=AFIB] small")
     expect(legend).to_have_text(str(expected(many, {"AFIB"}, "female")))
     page.keyboard.press("ArrowDown")
@@ -149,7 +149,7 @@ def test_words_are_understood_as_diagnoses_ages_rates_datasets_and_names(
         assert page.evaluate("clocs.filter.clauses.map(one => String(one.words))") == words, text
     assert page.evaluate("clocs.shownRows()") == [5]
     page.fill("#search", "heart rate 100-120")
-    assert page.evaluate(IN_COLOUR) == int(((rates >= 100) & (rates <= 120)).sum())
+    assert page.evaluate(IN_COLOR) == int(((rates >= 100) & (rates <= 120)).sum())
     title = page.locator("#legend [data-value=AF]").get_attribute("title")
     assert title is not None and "Atrial fibrillation" in title and "same as AFIB" in title
     assert "SNOMED CT 164889003" in title
@@ -166,7 +166,7 @@ def test_a_double_click_isolates_the_legend_entry_under_the_mouse(
     for label in (*CHAPMAN, *OTHERS):
         page.locator(f"#legend [data-value='{label}']").dblclick()
         expect(page.locator("#legend [aria-pressed=true]")).to_have_attribute("data-value", label)
-        assert page.evaluate(IN_COLOUR) == N // 13  # the others are grey
+        assert page.evaluate(IN_COLOR) == N // 13  # the others are gray
         page.locator(f"#legend [data-value='{label}']").dblclick()
         expect(page.locator("#legend [aria-pressed=false]")).to_have_count(0)
 
@@ -179,17 +179,17 @@ def test_thirteen_diagnoses_ages_and_densities_can_be_told_apart(
     symbols = page.evaluate(SYMBOLS)
     assert len(symbols) == len(set(symbols)) == 13
     expect(page.locator("#show-names")).to_have_attribute("aria-pressed", "true")
-    assert len(page.evaluate("clocs.map.names")) == 13  # more than colours: written on the map
+    assert len(page.evaluate("clocs.map.names")) == 13  # more than colors: written on the map
     page.click("#show-contours")
     shares = page.evaluate("clocs.map.contours.filter(one => one.lines.length).map(o => o.share)")
     assert shares == [0.25, 0.5, 0.75, 0.9]
     for field in ("age", "heart_rate"):
-        page.click(f"#colour-by [data-value={field}]")
+        page.click(f"#color-by [data-value={field}]")
         expect(page.locator("#legend .ramp")).to_be_visible()
         paints = page.evaluate("new Set(new Uint32Array(clocs.look.slice().buffer)).size")
         assert paints > 40  # not bands
     assert violations(page) == []
-    expect(page).to_have_url(re.compile("colour=heart_rate.*contours="))
+    expect(page).to_have_url(re.compile("color=heart_rate.*contours="))
     page.keyboard.press("t")
     assert violations(page) == []
 
@@ -203,6 +203,6 @@ def test_a_lasso_drawn_on_the_first_projection_finds_the_same_patients_on_the_se
     lasso = f"-9,-9;{middle},-9;{middle},9;-9,9"
     page = opened(query=f"?lasso={lasso}&on=pca")
     expect(page.locator("#detail h2")).to_have_text(f"{count} patients")
-    assert page.evaluate(IN_COLOUR) == count  # the polygon is of the other map
+    assert page.evaluate(IN_COLOR) == count  # the polygon is of the other map
     page.keyboard.press("Escape")
     page.wait_for_function("() => clocs.look.filter((v, i) => i % 4 === 3 && v < 8).length === 390")

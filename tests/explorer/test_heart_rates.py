@@ -157,7 +157,7 @@ def test_the_page_opens_at_once_and_heart_rates_arrive_without_a_reload(
     with serving(replace(session, heart_rates=rates)) as served:
         page = new_page(viewport={"width": size[0], "height": size[1]})
         page.on("pageerror", lambda error: problems.append(str(error)))
-        page.goto(f"{served.url}/?find=rate+>1&colour=heart_rate&histograms=")
+        page.goto(f"{served.url}/?find=rate+>1&color=heart_rate&histograms=")
         page.wait_for_selector("html[data-ready=all][data-rates=working]")
         expect(page.locator("#found")).to_have_text(f"{known} of 40 patients")
         expect(page.locator("#found-rates")).to_have_text("heart rates: 25 % measured so far")

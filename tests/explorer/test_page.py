@@ -15,7 +15,7 @@ from clocs.explorer.run import opening_file
 from explorer.conftest import Served
 from upload_files import wfdb_files
 
-# How many pixels of a canvas differ from its most common colour, and how many colours it has.
+# How many pixels of a canvas differ from its most common color, and how many colors it has.
 INK = """canvas => {
   const copy = document.createElement("canvas");
   copy.width = canvas.width; copy.height = canvas.height;
@@ -24,7 +24,7 @@ INK = """canvas => {
   const data = new Uint32Array(pen.getImageData(0, 0, copy.width, copy.height).data.buffer);
   const counts = new Map();
   for (const v of data) counts.set(v, (counts.get(v) ?? 0) + 1);
-  return {ink: data.length - Math.max(...counts.values()), colours: counts.size};
+  return {ink: data.length - Math.max(...counts.values()), colors: counts.size};
 }"""
 # The same for the map, drawn now: a WebGL buffer is gone after its frame.
 MAP_INK = """() => {
@@ -90,10 +90,10 @@ def test_the_map_is_drawn_and_filtered_by_its_legend(page: Page, served: Served)
     expect_in_url(page, f"hide=labels%3A{name}")
     page.click("#clear-filter")
     page.wait_for_function(shown, arg=len(served.session.embeddings))
-    expect(page.locator("#colour-by [data-value=split]")).to_have_count(0)  # test_pseudonyms.py
+    expect(page.locator("#color-by [data-value=split]")).to_have_count(0)  # test_pseudonyms.py
     for field in ("age", "sex"):
-        page.click(f"#colour-by [data-value={field}]")
-        expect_in_url(page, f"colour={field}")
+        page.click(f"#color-by [data-value={field}]")
+        expect_in_url(page, f"color={field}")
         assert page.evaluate(MAP_INK) > 40 * 10
 
 
@@ -105,7 +105,7 @@ def test_with_ids_the_split_is_shown_and_the_list_is_sorted_by_id(
         page = new_page()
         page.goto(served.url)
         page.wait_for_selector("html[data-ready=all]")
-        page.click("#colour-by [data-value=split]")
+        page.click("#color-by [data-value=split]")
         expect(page.locator("#legend button").first).to_have_attribute("data-value", "train")
         page.click("#list-box summary")
         names = page.locator("#list button span:first-child")
@@ -122,7 +122,7 @@ def test_hovering_shows_the_patient(page: Page) -> None:
     expect(page.locator("#tip")).to_contain_text("Patient ")
 
 
-def test_a_click_shows_the_ecg_and_the_neighbours(page: Page, served: Served) -> None:
+def test_a_click_shows_the_ecg_and_the_neighbors(page: Page, served: Served) -> None:
     choose(page, 4)
     code = page.evaluate("clocs.state.patient")
     row = served.session.row(code)
@@ -152,7 +152,7 @@ def test_layouts_zoom_and_pan_change_the_paper(page: Page) -> None:
     expect(page.locator(".scale")).to_contain_text("10 mm/mV")
 
 
-def test_true_size_is_ten_millimetres_per_millivolt(page: Page) -> None:
+def test_true_size_is_ten_millimeters_per_millivolt(page: Page) -> None:
     choose(page, 1)
     page.click("#detail [data-value=stacked]")
     page.get_by_role("button", name="1:1").click()
@@ -190,7 +190,7 @@ def test_the_ecg_canvas_is_not_scaled(page: Page) -> None:
     assert shown == pytest.approx([0, 0], abs=1e-3)
 
 
-def test_a_neighbour_is_compared_side_by_side_and_escape_goes_back(page: Page) -> None:
+def test_a_neighbor_is_compared_side_by_side_and_escape_goes_back(page: Page) -> None:
     choose(page, 7)
     other = page.locator("#neighbours .open").first.get_attribute("data-code")
     page.locator("#neighbours .open").first.click()
@@ -260,30 +260,30 @@ def test_everything_can_be_done_by_keyboard(page: Page) -> None:
     before = page.evaluate("clocs.map.scatter.centre")
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("+")
-    moved = "before => clocs.map.scatter.centre.some((v, i) => v !== before[i])"
+    moved = "before => clocs.map.scatter.center.some((v, i) => v !== before[i])"
     page.wait_for_function(moved, arg=before)
 
 
 def test_a_shared_link_restores_the_view(page: Page, guarded: Served) -> None:
     choose(page, 11)
-    page.click("#colour-by [data-value=sex]")
+    page.click("#color-by [data-value=sex]")
     page.locator("#legend button").first.click()
     page.locator("#neighbours .open").nth(2).click()
     expect_compared(page)
     expect_in_url(page, "with=")
     before = page.evaluate(
-        "[clocs.state.patient, clocs.state.other, clocs.state.colour, clocs.shown]"
+        "[clocs.state.patient, clocs.state.other, clocs.state.color, clocs.shown]"
     )
     patient = guarded.session.embeddings.rows["patient"][11]
     assert patient not in page.url.partition("?")[2]
     page.goto(page.url)
     expect_compared(page)
     after = page.evaluate(
-        "[clocs.state.patient, clocs.state.other, clocs.state.colour, clocs.shown]"
+        "[clocs.state.patient, clocs.state.other, clocs.state.color, clocs.shown]"
     )
     assert before == after
     page.go_back()
-    page.goto(f"{guarded.url}/?patient=0000000000&colour=nothing&lasso=x&recording=-5&with=..")
+    page.goto(f"{guarded.url}/?patient=0000000000&color=nothing&lasso=x&recording=-5&with=..")
     expect(page.locator("#detail .error")).to_contain_text("no patient")
 
 
@@ -346,7 +346,7 @@ def test_a_bad_file_is_refused_and_a_good_one_is_shown(
     expect_compared(page)
 
 
-def test_map_ecg_and_neighbours_can_be_saved(page: Page) -> None:
+def test_map_ecg_and_neighbors_can_be_saved(page: Page) -> None:
     with page.expect_download() as saved:
         page.click("#map-png")
     assert saved.value.suggested_filename == "map.png"

@@ -23,7 +23,7 @@ TO_XYZ = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0
 
 
 def lab(paint: str, sight: NDArray[np.float64]) -> NDArray[np.float64]:
-    """A colour in CIELAB, as this sight sees it."""
+    """A color in CIELAB, as this sight sees it."""
     rgb = np.array([int(paint[i : i + 2], 16) for i in (1, 3, 5)]) / 255
     linear = np.where(rgb > 0.04045, ((rgb + 0.055) / 1.055) ** 2.4, rgb / 12.92)
     xyz = np.array(TO_XYZ) @ np.clip(sight @ linear, 0, 1) / [0.9505, 1, 1.089]
@@ -33,7 +33,7 @@ def lab(paint: str, sight: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @pytest.mark.parametrize("theme", [0, 1])
 @pytest.mark.parametrize("sight", [np.eye(3), np.array(PROTAN), np.array(DEUTAN)])
-def test_colours_of_one_shape_differ_for_colour_blind_eyes(
+def test_colors_of_one_shape_differ_for_color_blind_eyes(
     theme: int, sight: NDArray[np.float64]
 ) -> None:
     css = (files("clocs.explorer") / "static" / "style.css").read_text(encoding="utf-8")

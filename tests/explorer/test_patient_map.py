@@ -67,8 +67,8 @@ def test_of_many_patients_a_sample_is_laid_out_and_the_others_are_placed_among_t
     umap_worker.main(tmp_path / "vectors.npy", {"most": 100})
     places = patient_map.MAP.read(tmp_path / "positions.safetensors")[1]["positions"]
     assert seen == [100] and places.shape == (300, 2)
-    centres = np.stack([places[:100][cluster[:100] == c].mean(axis=0) for c in (0, 1)])
-    nearest = np.linalg.norm(places[:, None] - centres, axis=2).argmin(axis=1)
+    centers = np.stack([places[:100][cluster[:100] == c].mean(axis=0) for c in (0, 1)])
+    nearest = np.linalg.norm(places[:, None] - centers, axis=2).argmin(axis=1)
     assert np.array_equal(nearest, cluster)
 
 
@@ -125,7 +125,7 @@ def test_a_worker_that_cannot_start_is_reported(
     assert made.now()[1].state == "failed" and "No such file" in made.now()[1].description
 
 
-def test_an_upload_is_placed_between_its_neighbours_closer_to_the_nearest() -> None:
+def test_an_upload_is_placed_between_its_neighbors_closer_to_the_nearest() -> None:
     places = np.array([[0, 0], [10, 0], [99, 99]], np.float32)
     at = patient_map.position_among(places, np.array([0, 1]), np.array([0.1, 0.3], np.float32))
     np.testing.assert_allclose(at, [2.5, 0], atol=1e-5)

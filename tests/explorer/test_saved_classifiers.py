@@ -27,7 +27,7 @@ from some_classifier import some_classifier
 from upload_files import wfdb_files
 
 # Whether a canvas has a saturated orange and a saturated blue somewhere.
-COLOURS = """canvas => {
+COLORS = """canvas => {
   const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
   let warm = 0, cold = 0;
   for (let i = 0; i < data.length; i += 4) {
@@ -135,19 +135,19 @@ def page(new_page: Callable[..., Page], predicting: Served) -> Iterator[Page]:
     assert problems == []
 
 
-def test_explain_colours_the_ecg_and_again_takes_the_colours_away(page: Page) -> None:
+def test_explain_colors_the_ecg_and_again_takes_the_colors_away(page: Page) -> None:
     paper, button = page.locator("#ecg"), page.locator("#explain")
     expect(button).to_be_enabled()
     expect(page.locator("#predictions")).to_contain_text("rhythm-test")
     expect(page.locator("#predictions")).to_contain_text("Not a diagnosis")
     expect(page.locator("#predictions .notice")).to_contain_text("none of the leads V9")
-    before = paper.evaluate(COLOURS)
+    before = paper.evaluate(COLORS)
     button.click()
     label = page.locator("#predictions button[aria-pressed=true]").get_attribute("data-label")
     assert label
     expect(paper).to_have_attribute("data-explained", label)
     expect(page.locator("#explanation")).to_contain_text(f"speaks for {label}")
-    after = paper.evaluate(COLOURS)  # how much of each colour is the classifier's affair
+    after = paper.evaluate(COLORS)  # how much of each color is the classifier's affair
     assert sum(after.values()) > sum(before.values())
     other = page.locator("#predictions button[aria-pressed=false]").first
     name = other.get_attribute("data-label")
@@ -157,7 +157,7 @@ def test_explain_colours_the_ecg_and_again_takes_the_colours_away(page: Page) ->
     page.locator(f"#predictions button[data-label='{name}']").click()
     expect(paper).to_have_attribute("data-explained", "")
     expect(page.locator("#explanation")).to_have_text("")
-    assert paper.evaluate(COLOURS) == before
+    assert paper.evaluate(COLORS) == before
 
 
 def test_an_upload_is_predicted_and_explained(

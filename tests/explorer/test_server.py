@@ -117,7 +117,7 @@ def test_the_map_contains_every_patient_once(served: Served) -> None:
     assert facts["projection"]["state"] == "ready"
 
 
-def test_neighbours_are_filtered_in_json_and_csv(served: Served) -> None:
+def test_neighbors_are_filtered_in_json_and_csv(served: Served) -> None:
     session = served.session
     code = session.codes[2]
     near = unhurried.get(f"{served.url}/api/patients/{code}/neighbours?k=5&sex=female").json()
@@ -160,4 +160,4 @@ def test_the_page_states_the_actual_limits() -> None:
     script = (static / "upload.js").read_text(encoding="utf-8")
     assert f"up to {BODY_LIMIT >> 20} MiB" in " ".join(page.split())
     assert f"{BODY_LIMIT >> 20} * 2 ** 20" in script
-    assert "accept=" not in page  # files are recognised by their content, whatever their names
+    assert "accept=" not in page  # files are recognized by their content, whatever their names

@@ -13,7 +13,7 @@ from clocs.web.packing import unpack
 from clocs.web.upload_worker import Posted, pack_posted, unpack_posted
 
 
-def test_neighbours_are_the_nearest_other_patients(session: Session) -> None:
+def test_neighbors_are_the_nearest_other_patients(session: Session) -> None:
     x = session.embeddings.vectors
     for row in range(0, len(x), 7):
         near = session.neighbours(session.codes[row], 5)["neighbours"]

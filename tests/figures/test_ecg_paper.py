@@ -44,7 +44,7 @@ def texts(figure: Figure) -> list[str]:
     return [text.get_text() for text in figure.axes[0].texts]
 
 
-def test_a_saved_page_has_as_many_pixels_as_its_millimetres_at_150_dpi(tmp_path: Path) -> None:
+def test_a_saved_page_has_as_many_pixels_as_its_millimeters_at_150_dpi(tmp_path: Path) -> None:
     figure = ecg_paper(ecg(), layout="clinical")
     width, height = figure.axes[0].get_xlim()[1], figure.axes[0].get_ylim()[1]
     save(figure, tmp_path / "ecg.png")

@@ -61,7 +61,7 @@ def test_a_saved_figure_has_the_size_and_the_text_that_were_asked_for(tmp_path: 
 
 def test_text_that_does_not_fit_is_told(tmp_path: Path) -> None:
     figure = new_figure(6, 3)
-    figure.suptitle("a title that is much too long for a figure of so few millimetres")
+    figure.suptitle("a title that is much too long for a figure of so few millimeters")
     with pytest.warns(ClocsWarning, match="give a larger `size` or a smaller `font_size`"):
         save(figure, tmp_path / "one.png", style=FigureStyle("20mm", font_size=9))
 

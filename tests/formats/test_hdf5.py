@@ -84,7 +84,7 @@ def test_a_file_in_memory_is_read_too(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file["ecg"] = ECG[0]
     source = hold_files({"y": (tmp_path / "x.h5").read_bytes()})
-    assert HDF5.recognise is not None and HDF5.recognise(source.head("y", 4096))
+    assert HDF5.recognize is not None and HDF5.recognize(source.head("y", 4096))
     recording = HDF5.read(source, "y", ReadOptions(rate=RATE))
     np.testing.assert_array_equal(recording.digital, read(tmp_path, rate=RATE).digital)
 

@@ -20,7 +20,7 @@ from edf_files import signal, write
 HOURS, RATE, LEADS = 24, 250, 3
 HOUR = 3600 * RATE  # samples of a lead
 MARK = np.arange(1, 1 + LEADS) * 80  # of each lead, at the start of the twentieth hour
-MOST = 8 * HOUR * LEADS * 2  # bytes; the day has three times as many
+MAX = 8 * HOUR * LEADS * 2  # bytes; the day has three times as many
 
 
 def write_wfdb(folder: Path, fmt: str) -> str:
@@ -91,6 +91,6 @@ def test_an_hour_of_a_day_takes_the_memory_of_an_hour(tmp_path: Path, fmt: str, 
             assert found.shape == (LEADS, HOUR)
             assert np.array_equal(found[:, 0], MARK if hour == 20 else MARK * 0)
             assert not found[:, 1:].any()
-        assert tracemalloc.get_traced_memory()[1] < MOST
+        assert tracemalloc.get_traced_memory()[1] < MAX
     finally:
         tracemalloc.stop()

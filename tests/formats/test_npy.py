@@ -236,7 +236,7 @@ def own_of(name: str) -> FileFormat:
 def test_every_cut_of_a_file_is_an_error_of_one_sentence(source: Source) -> None:
     (name,) = source.names
     data = source.read(name)
-    assert (recognise := own_of(name).recognise) is not None and recognise(data[:4096])
+    assert (recognize := own_of(name).recognize) is not None and recognize(data[:4096])
     for cut in range(0, len(data), len(data) // 97):
         with pytest.raises(UnusableError):
             own_of(name).read(hold_files({name: data[:cut]}), name, ReadOptions(rate=RATE))

@@ -181,7 +181,7 @@ def test_a_column_of_dates_gives_the_rate(column: str, times: Any) -> None:
         recording = read_table(data, name="x")
         assert (recording.rate, recording.leads) == (RATE, STANDARD_LEADS)
         assert "rate of 250 Hz" in recording.extra["notice"]
-        assert CSV.recognise is not None and CSV.recognise(data[:4096])
+        assert CSV.recognize is not None and CSV.recognize(data[:4096])
 
 
 def test_dates_in_milliseconds_at_1000_hz_are_no_counter() -> None:
@@ -294,7 +294,7 @@ def test_comments_give_rate_and_unit_and_no_name() -> None:
 def test_the_unit_in_a_header_is_read_in_every_encoding(code: str, name: str) -> None:
     table = (WIDE * 30).round(3).rename(columns=name.format)  # a size that would be taken for mV
     data = table.to_csv(index=False, sep=";", decimal=",", lineterminator="\r\n").encode(code)
-    assert CSV.recognise is not None and CSV.recognise(data[:4096])
+    assert CSV.recognize is not None and CSV.recognize(data[:4096])
     recording = read_table(data, name="x", options=ReadOptions(rate=RATE))
     assert recording.leads == STANDARD_LEADS
     np.testing.assert_allclose(recording.signal, SIGNAL * 0.03, atol=5e-5)
@@ -334,7 +334,7 @@ def test_an_export_of_an_apple_watch_is_read_without_its_owner(language: str, qu
     lines = [f"{v:g}".replace(".", ",") if comma else f"{v:g}" for v in microvolts]
     lines = [f'"{line}"' for line in lines] if quoted else lines
     data = (APPLE[language].format("2020-02-05 09:14:40 -0400") + "\n".join(lines)).encode()
-    assert CSV.recognise is not None and CSV.recognise(data[:4096])
+    assert CSV.recognize is not None and CSV.recognize(data[:4096])
     recording = read_table(data, name="ecg_2020-02-05")
     assert (recording.leads, recording.rate) == (("I",), 512.844)
     np.testing.assert_allclose(recording.signal[0], microvolts / 1000, atol=5e-5)
@@ -357,7 +357,7 @@ def test_a_table_of_a_contec_with_the_limb_leads_alone_is_read() -> None:
     steps = (SIGNAL[:6].T * 1000).astype(int)
     for empty in ("", "None"):
         rows = "".join(",".join([*map(str, row), *[empty] * 6]) + "\n" for row in steps)
-        assert CSV.recognise is not None and CSV.recognise(rows.encode()[:4096])
+        assert CSV.recognize is not None and CSV.recognize(rows.encode()[:4096])
         recording = read_table(rows.encode(), name="x", options=ReadOptions(rate=800, unit="µV"))
         assert recording.leads == STANDARD_LEADS[:6]
         assert recording.extra["leads without values"] == "V1, V2, V3, V4, V5, V6"
@@ -448,8 +448,8 @@ def test_empty_rows_without_end_are_refused_before_memory_is_taken() -> None:
     ],
 )
 def test_tables_of_signals_are_told_from_other_tables(data: bytes, is_one: bool) -> None:
-    assert CSV.recognise is not None
-    assert CSV.recognise(data[:4096]) is is_one
+    assert CSV.recognize is not None
+    assert CSV.recognize(data[:4096]) is is_one
 
 
 @settings(max_examples=150, deadline=None)
@@ -495,8 +495,8 @@ def test_long_runs_of_anything_are_read_in_linear_time(data: bytes) -> None:
     start = time.process_time()
     with contextlib.suppress(UnusableError):
         read_table(data, name="x", options=ReadOptions(rate=RATE))
-    assert CSV.recognise is not None
-    CSV.recognise(data[:4096])
+    assert CSV.recognize is not None
+    CSV.recognize(data[:4096])
     assert time.process_time() - start < 10  # in quadratic time, minutes
 
 

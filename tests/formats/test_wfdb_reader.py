@@ -100,7 +100,7 @@ def test_several_files_and_formats_are_read_as_wfdb_reads_them(tmp_path: Path) -
     assert ours.leads == ("signal 0", "signal 1")
 
 
-def test_wide_samples_are_quantised_to_a_tenth_of_a_microvolt(tmp_path: Path) -> None:
+def test_wide_samples_are_quantized_to_a_tenth_of_a_microvolt(tmp_path: Path) -> None:
     header = write(tmp_path, signals() * 3000, "32", adc_gain=[3e6] * 3)
     physical = wfdb.rdrecord(str(tmp_path / "r")).p_signal.T
     assert np.abs(read(header).signal - physical).max() <= 0.5e-4

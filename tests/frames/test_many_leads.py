@@ -11,7 +11,7 @@ import torch
 from clocs.errors import SettingError
 from clocs.frames.frames import ABSENT, Frames
 from clocs.frames.views import instances, segments, single
-from clocs.training.signals import Signals, standardise
+from clocs.training.signals import Signals, standardize
 
 
 @pytest.fixture
@@ -48,25 +48,25 @@ def test_segments_of_many_leads_are_next_to_one_another(two_leads: Frames) -> No
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_standardised_windows_have_mean_0_and_variance_1_and_absent_ones_are_nan(
+def test_standardized_windows_have_mean_0_and_variance_1_and_absent_ones_are_nan(
     two_leads: Frames, stream: bool
 ) -> None:
     signals = Signals.of(two_leads, torch.device("cpu"), windows=6, stream=stream)
     starts = torch.from_numpy(two_leads.starts[:3].copy())
     starts[1, 0] = ABSENT
     (places,) = signals.staged([starts])
-    x = signals.standardised(places)
+    x = signals.standardized(places)
     assert x.shape == (3, 2, two_leads.spec.samples)
     assert x[1, 0].isnan().all() and int(x.isnan().any(dim=-1).sum()) == 1
     there = ~x[..., 0].isnan()
     assert torch.allclose(x[there].mean(dim=-1), torch.zeros(5), atol=1e-5)
     assert torch.allclose(x[there].var(dim=-1, correction=0), torch.ones(5), atol=1e-4)
-    expected = standardise(torch.from_numpy(two_leads.windows(np.array([2]), 1)))
+    expected = standardize(torch.from_numpy(two_leads.windows(np.array([2]), 1)))
     assert torch.allclose(x[2, 1], expected[0], atol=1e-4)
 
 
 def test_a_flat_lead_is_zero_not_nan() -> None:
-    assert torch.equal(standardise(torch.full((1, 4), 3.0)), torch.zeros(1, 4))
+    assert torch.equal(standardize(torch.full((1, 4), 3.0)), torch.zeros(1, 4))
 
 
 @pytest.mark.parametrize(("dataset", "place"), [("physionet2017", 0), ("cardiology", 1)])

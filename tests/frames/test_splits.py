@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clocs.errors import SettingError
-from clocs.frames.splits import PARTS, assign, keys_of, labelled_subset, row_keys
+from clocs.frames.splits import PARTS, assign, keys_of, labeled_subset, row_keys
 
 names = st.text(min_size=0, max_size=12)
 people = st.lists(names, min_size=1, max_size=40)
@@ -63,7 +63,7 @@ fractions = st.floats(0.01, 1.0)
 
 
 @given(st.integers(1, 300), fractions, fractions, st.integers(0, 5))
-def test_labelled_frames_are_nested_and_exactly_as_many_as_asked_for(
+def test_labeled_frames_are_nested_and_exactly_as_many_as_asked_for(
     n: int, one: float, other: float, seed: int
 ) -> None:
     keys = keys_of(f"row{i}" for i in range(n))
@@ -74,20 +74,20 @@ def test_labelled_frames_are_nested_and_exactly_as_many_as_asked_for(
 
 
 @given(st.integers(1, 60), fractions)
-def test_by_patient_all_rows_of_a_chosen_patient_are_labelled(n: int, fraction: float) -> None:
+def test_by_patient_all_rows_of_a_chosen_patient_are_labeled(n: int, fraction: float) -> None:
     patients = keys_of(f"p{i}" for i in range(n)).repeat(3)
     mask = _subset(patients, fraction=fraction, by="patient").reshape(n, 3)
     assert (mask.all(axis=1) == mask.any(axis=1)).all()
     assert mask.any(axis=1).sum() == max(1, round(fraction * n))
 
 
-def test_labelled_rows_do_not_depend_on_the_order_of_rows() -> None:
+def test_labeled_rows_do_not_depend_on_the_order_of_rows() -> None:
     keys = keys_of(f"row{i}" for i in range(500))
     order = np.random.default_rng(0).permutation(500)
     assert (_subset(keys)[order] == _subset(keys[order])).all()
 
 
-def test_labelled_rows_differ_between_seeds_datasets_and_split_seeds() -> None:
+def test_labeled_rows_differ_between_seeds_datasets_and_split_seeds() -> None:
     keys = keys_of(f"row{i}" for i in range(500))
     masks = [
         _subset(keys),
@@ -119,4 +119,4 @@ def _subset(keys: np.ndarray, **settings: object) -> np.ndarray:
         "fraction": 0.3,
         "by": "frame",
     }
-    return labelled_subset(keys, **(usual | settings))  # type: ignore[arg-type]
+    return labeled_subset(keys, **(usual | settings))  # type: ignore[arg-type]

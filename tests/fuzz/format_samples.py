@@ -176,7 +176,7 @@ def physionet2021() -> list[Files]:
     return [{name: data for name, data in tree.items() if name.startswith(one)} for one in wanted]
 
 
-def labelled_folders() -> list[Files]:
+def labeled_folders() -> list[Files]:
     """Tables of recordings with a table of labels in each format, codes, and `clocs.toml`."""
     import polars as pl
 

@@ -67,7 +67,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Judgement:
+class Judgment:
     """The outcome of one input; what was raised, and the digest of what was returned."""
 
     outcome: Outcome
@@ -79,7 +79,7 @@ class SilentChangeError(Exception):
     """A damaged file was read without an error, but not as it was."""
 
 
-def judge(target: Target, given: Given, expected: str | None) -> Judgement:
+def judge(target: Target, given: Given, expected: str | None) -> Judgment:
     """Read once. `expected` is the digest of the undamaged sample; None where any value is fine."""
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
@@ -88,19 +88,19 @@ def judge(target: Target, given: Given, expected: str | None) -> Judgement:
             value = digest_of(result) if target.checked else ""
         except ClocsError as error:
             if "\n" in str(error):
-                return Judgement("escape", error)
-            return Judgement("error", error)
+                return Judgment("escape", error)
+            return Judgment("error", error)
         except MemoryError as error:
-            return Judgement("error" if target.limited else "escape", error)
+            return Judgment("error" if target.limited else "escape", error)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # a panic of polars is no Exception
-            return Judgement("escape", error)
+            return Judgment("escape", error)
     if expected in (None, value):
-        return Judgement("returned", value=value)
+        return Judgment("returned", value=value)
     if any(issubclass(one.category, ClocsWarning) for one in heard):
-        return Judgement("error")  # not silent: a warning says that something else was taken
-    return Judgement("silent change", SilentChangeError("another value than before"), value)
+        return Judgment("error")  # not silent: a warning says that something else was taken
+    return Judgment("silent change", SilentChangeError("another value than before"), value)
 
 
 def digest_of(value: Any) -> str:

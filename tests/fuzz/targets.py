@@ -89,8 +89,8 @@ def _format(name: str) -> Any:
     def read(given: Given) -> Any:
         own, source = FORMATS[name], hold_files(given.files)
         path, options = given.one(own.suffixes), options_of(rate=500.0)
-        if own.recognise is not None:
-            own.recognise(given.files.get(path, b"")[:HEAD_BYTES])
+        if own.recognize is not None:
+            own.recognize(given.files.get(path, b"")[:HEAD_BYTES])
         failed: UnusableError | None = None
         for part in own.parts_of(source, path, options)[:3]:
             try:
@@ -366,7 +366,7 @@ _ALL = (
     Target("ptbxl", format_samples.ptbxl, _dataset("ptbxl"), limited=True),
     Target("mitbih", format_samples.mitbih, _dataset("mitbih"), limited=True),
     Target("physionet2021", format_samples.physionet2021, _dataset("physionet2021"), limited=True),
-    Target("label-tables", format_samples.labelled_folders, _prepared, limited=True),
+    Target("label-tables", format_samples.labeled_folders, _prepared, limited=True),
     Target("label-csv", format_samples.csv_labels, _listed, limited=True),
     Target("label-xlsx", format_samples.xlsx_labels, _listed, limited=True),
     Target("options", format_samples.options_files, _listed, limited=True),

@@ -24,7 +24,7 @@ from random import Random
 from typing import Any
 
 from fuzz.mutations import Files, damage
-from fuzz.target import FAILURES, Given, Judgement, Target, judge
+from fuzz.target import FAILURES, Given, Judgment, Target, judge
 
 BEAT = struct.Struct("<qqdd")  # target, input (-1: none), when begun, when the target's time ends
 SAVED_PER_KIND = 3
@@ -146,7 +146,7 @@ class Worker:
             found = judge(target, given, None if target.seal else expected[which])
             took = time.process_time() - began
             if took > self.job.cpu_seconds:
-                found = Judgement("escape", TimeoutError(f"took {took:.0f} s"))
+                found = Judgment("escape", TimeoutError(f"took {took:.0f} s"))
             tally.inputs += 1
             tally.outcomes[found.outcome] = tally.outcomes.get(found.outcome, 0) + 1
             tally.slowest, tally.cpu = max(tally.slowest, took), tally.cpu + took
@@ -174,7 +174,7 @@ class Worker:
         self,
         tally: Tally,
         target: Target,
-        found: Judgement,
+        found: Judgment,
         files: Files,
         number: int,
         expected: str,

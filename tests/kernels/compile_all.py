@@ -127,7 +127,7 @@ def losses() -> None:
 
 
 def views() -> None:
-    from clocs.kernels.windows_triton import normalised_windows, perturbed_windows
+    from clocs.kernels.windows_triton import normalized_windows, perturbed_windows
     from clocs.pretraining.fused_views import FusedViews
     from clocs.pretraining.methods.mtssl import TASKS
     from clocs.pretraining.perturbations import parse
@@ -135,7 +135,7 @@ def views() -> None:
     flat, starts = torch.zeros(100_000, dtype=torch.int16), torch.zeros(50, 1, dtype=torch.int64)
     scale, keys = torch.ones(50, 1), keyed_random.member_keys([1, 2])
     rows = torch.zeros(2, 16, dtype=torch.int64)
-    normalised_windows(flat, starts, 2500)
+    normalized_windows(flat, starts, 2500)
     methods = {("gaussian",) * 2: None, ("", *TASKS.values()): -0.5}  # SimCLR and BYOL, MT-SSL
     for names, offset in methods.items():
         chains = [parse(name) if name else None for name in names]
@@ -143,7 +143,7 @@ def views() -> None:
         assert fused is not None
         perturbed_windows(
             flat, starts, rows, scale if offset is None else None, keys, located=False,
-            table=fused.table, programs=fused.programs, offset=offset, normalised=offset is None,
+            table=fused.table, programs=fused.programs, offset=offset, normalized=offset is None,
             out=torch.empty(2, 16 * len(chains), 2500),
         )  # fmt: skip
 

@@ -96,13 +96,13 @@ def test_the_fused_block_in_evaluation_equals_the_plain_one(gpu: ModuleType) -> 
     assert torch.allclose(gpu.triton_block_eval(h, weight, scale, shift), expected, atol=1e-5)
 
 
-def test_gathered_windows_are_normalised_and_flat_ones_are_zero() -> None:
-    from clocs.kernels.windows_triton import normalised_windows
+def test_gathered_windows_are_normalized_and_flat_ones_are_zero() -> None:
+    from clocs.kernels.windows_triton import normalized_windows
 
     flat = torch.randint(-500, 500, (1000,), dtype=torch.int16)
     flat[100:200] = 7
     starts = torch.tensor([[0, 5], [100, 300]])
-    windows = normalised_windows(flat, starts, 90)
+    windows = normalized_windows(flat, starts, 90)
     assert torch.equal(windows, min_max(flat.unfold(0, 90, 1)[starts].float()))
     assert (windows[1, 0] == 0).all()
 

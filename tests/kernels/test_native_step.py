@@ -8,7 +8,7 @@ import torch
 from clocs.encoders.conv_block import block_implementation
 from clocs.pretraining import losses
 from clocs.training.fleet import Fleet
-from clocs.training.optimiser import Optimiser
+from clocs.training.optimiser import Optimizer
 
 needs_a_compiler = pytest.mark.skipif(
     block_implementation(torch.device("cpu")) != "native",
@@ -25,7 +25,7 @@ def stepped(steps: int) -> Fleet:
         if step == 2:
             gradient[2, 1002], loss[3] = torch.nan, torch.inf
         on = torch.tensor([True, False, True, True])
-        moved = fleet.step(gradient, torch.randn(4, 7), loss, Optimiser(1e-2), on)
+        moved = fleet.step(gradient, torch.randn(4, 7), loss, Optimizer(1e-2), on)
         assert moved[:, 0].tolist() == [True, False, step < 2, step < 2]
     return fleet
 

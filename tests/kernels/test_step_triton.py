@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from clocs.training.fleet import BETA1, BETA2, EPSILON, Fleet
-from clocs.training.optimiser import Optimiser
+from clocs.training.optimiser import Optimizer
 
 NUMBERS = {"lr": 1e-2, "beta1": BETA1, "beta2": BETA2, "epsilon": EPSILON}
 STATE = ("theta", "moment1", "moment2", "buffers", "steps", "live", "broken")
@@ -46,7 +46,7 @@ def test_adam_equals_torchs_and_leaves_others_alone(
         after = torch.randn(4, statistics)
         moved = by_kernels(ours, gradient, after, loss, on)
         assert moved.tolist() == [True, False, step < 2, step < 2]
-        assert torch.equal(theirs.step(gradient, after, loss, Optimiser(1e-2), on)[:, 0], moved)
+        assert torch.equal(theirs.step(gradient, after, loss, Optimizer(1e-2), on)[:, 0], moved)
     for name in ("theta", "moment1", "moment2", "buffers"):
         a, b = getattr(ours, name).cpu(), getattr(theirs, name)
         assert torch.allclose(a, b, rtol=1e-4, atol=1e-6), name

@@ -195,10 +195,10 @@ driver.set_active(H200())
 from clocs.kernels.windows_triton import _windows
 
 int64, real = MockTensor(torch.int64), MockTensor(torch.float32)
-for programs, offset, normalised, located, scale, dtype in VARIANTS:
+for programs, offset, normalized, located, scale, dtype in VARIANTS:
     compiled = _windows.warmup(
         MockTensor(torch.int16), int64, int64, scale and real, int64, MockTensor(torch.int32),
-        MockTensor(getattr(torch, dtype)), 256, programs, offset, normalised, located, 2500, 4096,
+        MockTensor(getattr(torch, dtype)), 256, programs, offset, normalized, located, 2500, 4096,
         num_warps=8, enable_fp_fusion=False, grid=(1, 1, 1),
     )
     assert "sm_90" in compiled.asm["ptx"]

@@ -20,7 +20,7 @@ from clocs.patients.embed_files import embed_recordings
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain_frames import untrained
 from clocs.recording import FrameSpec
-from clocs.training.card import CENTRED
+from clocs.training.card import CENTERD
 from some_classifier import some_classifier
 from tiny_leads import many_lead_checkpoints, tiny_leads
 
@@ -80,7 +80,7 @@ def test_the_module_gives_what_clocs_predict_gives_of_a_store(
     assert np.abs(found - expected[order]).max() < 1e-5
 
 
-def test_gradients_reach_normalised_frames_and_logits_train(
+def test_gradients_reach_normalized_frames_and_logits_train(
     encoders: list[Checkpoint], small_store: Store
 ) -> None:
     classifier = some_classifier(*encoders)
@@ -115,6 +115,6 @@ def test_what_is_missing_does_not_count(encoders: list[Checkpoint], small_store:
 
 def test_members_of_different_inputs_are_refused(encoders: list[Checkpoint]) -> None:
     first, second = encoders
-    other = replace(second, card=replace(second.card, normalisation=CENTRED))
+    other = replace(second, card=replace(second.card, normalisation=CENTERD))
     with pytest.raises(SettingError, match="members of this classifier take different inputs"):
         some_classifier(first, other).to_module()

@@ -128,7 +128,7 @@ def test_the_facts_are_in_the_file(exported: Both) -> None:
     assert given.name == "ecg" and "identify a person" in facts["notice"]
 
 
-def test_a_file_carries_the_licence_and_citation_of_its_data() -> None:
+def test_a_file_carries_the_license_and_citation_of_its_data() -> None:
     for name in ("cmsc-chapman", "rhythm-chapman"):
         facts = export_facts(clocs.load(name))
         assert "CC BY 4.0" in facts["licence"] and "Zheng" in facts["citation"]

@@ -19,7 +19,7 @@ from clocs.frames.make import make_frames
 from clocs.models.classifier import load_classifier
 from clocs.models.classifier_scores import predictions_of
 from clocs.models.reference import distance
-from clocs.models.scored_part import labelled_part, score_part
+from clocs.models.scored_part import labeled_part, score_part
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain_frames import pretrain_frames
 from clocs.training import leak_guard
@@ -78,7 +78,7 @@ def test_every_protocol_with_a_layer_returns_classifiers_that_predict_as_it_did(
         head = {k: made.weights[f"head.{k}"] for k in ("weight", "bias")}
         card: Any = None
         one = Classifier(card, (member,), head, {})
-        logits = score_part(one, labelled_part(one, small_frames, 2)).logits
+        logits = score_part(one, labeled_part(one, small_frames, 2)).logits
         found = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
         assert np.allclose(found, expected, atol=1e-5)
 
@@ -301,7 +301,7 @@ def test_the_limits_of_abstention_are_those_of_validation_recordings(
     linear: Classifier, small_frames: Frames
 ) -> None:
     card = linear.card
-    validation = score_part(linear, labelled_part(linear, small_frames, 1))
+    validation = score_part(linear, labeled_part(linear, small_frames, 1))
     away = distance(linear.reference, torch.from_numpy(validation.vectors))
     within = (validation.quality >= card.limits["quality"]) & (
         away.numpy() <= card.limits["distance"]
@@ -315,7 +315,7 @@ def test_the_limits_of_abstention_are_those_of_validation_recordings(
 def assert_predicted_as_scored(classifier: Classifier, store: Store, frames: Frames) -> None:
     """What `clocs.predict` says of the test part is what the scores are of."""
     table = clocs.predict(classifier, store, split="test")
-    scored = score_part(classifier, labelled_part(classifier, frames, 2))
+    scored = score_part(classifier, labeled_part(classifier, frames, 2))
     made = predictions_of(classifier.card, scored)
     own = {name: place for place, name in enumerate(made.columns()["recording"])}
     rows = [own[name] for name in table["recording"]]

@@ -28,8 +28,8 @@ def test_items_are_the_frames_in_mv(small_store: Store, small_frames: Frames) ->
     assert (dataset.leads, dataset.unit) == (small_frames.leads, "mV")
 
 
-def test_normalised_items_reach_from_0_to_1(small_store: Store) -> None:
-    dataset = clocs.torch_dataset(small_store, normalise=True, leads=["II"], frame=2.5)
+def test_normalized_items_reach_from_0_to_1(small_store: Store) -> None:
+    dataset = clocs.torch_dataset(small_store, normalize=True, leads=["II"], frame=2.5)
     signal = dataset[0]["signal"]
     assert signal.shape == (1, 2500)
     assert (signal.min(), signal.max()) == (0, 1)
@@ -53,7 +53,7 @@ def test_folds_of_ones_own_are_the_parts() -> None:
     assert sizes == [6, 2, 4]
 
 
-def test_unlabelled_frames_have_zeros_and_may_be_left_out() -> None:
+def test_unlabeled_frames_have_zeros_and_may_be_left_out() -> None:
     X = np.random.default_rng(0).normal(size=(6, 1, 1000))
     store = clocs.from_arrays(
         X, "abcdef", rate=100, leads=["II"], labels=["AF", None, "SR", None, "SR", "AF"]
@@ -68,8 +68,8 @@ def test_a_missing_lead_is_nan_never_zero() -> None:
     X[1, 0] = np.nan  # a lead without a single value
     X[2, 1, 10:20] = np.nan  # a gap, in the first frame
     store = clocs.from_arrays(X, "abcd", rate=100, leads=["I", "II"], frame=FrameSpec(5.0, 500))
-    for normalise in (False, True):
-        dataset = clocs.torch_dataset(store, normalise=normalise)
+    for normalize in (False, True):
+        dataset = clocs.torch_dataset(store, normalize=normalize)
         items = [dataset[i] for i in range(len(dataset))]
         for index, lead in ((2, 0), (3, 0), (4, 1)):
             assert items[index]["signal"][lead].isnan().all()

@@ -18,7 +18,7 @@ AGAIN = "run script/models pages"
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_the_card_names_data_licence_citation_protocol_and_scores(name: str) -> None:
+def test_the_card_names_data_license_citation_protocol_and_scores(name: str) -> None:
     text = model_card(name, clocs.load(name))
     for part in ("licence: ", "Please cite: ", "## How it was made", "medical device"):
         assert part in text

@@ -22,7 +22,7 @@ from clocs.patients.embed import embed_levels
 from clocs.patients.embeddings import Embeddings, expect_replaceable, joined
 from clocs.patients.encode import encoded
 from clocs.patients.index import PatientIndex
-from clocs.patients.unit_vectors import UnitMeans, normalised
+from clocs.patients.unit_vectors import UnitMeans, normalized
 from clocs.recording import FrameSpec
 from clocs.training.embed import AT_ONCE, embed_instances
 from damage import read_damaged
@@ -117,7 +117,7 @@ def test_means_do_not_depend_on_batches_or_on_the_order_of_groups(in_order: bool
     sums = np.zeros((20, 6))
     for own, one in zip(group, wide / np.where(length > 0, length, 1), strict=True):
         sums[own] += one
-    assert np.array_equal(means.vectors, normalised(sums)[0]) and means.nonzero.all()
+    assert np.array_equal(means.vectors, normalized(sums)[0]) and means.nonzero.all()
     assert np.array_equal(means.views, np.bincount(group[vectors.any(axis=1)], minlength=20))
     assert means.zeros == len(vectors[::7])
 

@@ -22,7 +22,7 @@ from clocs.patients.embeddings import Embeddings, joined
 from clocs.patients.filters import Where
 from clocs.patients.index import PatientIndex
 from clocs.patients.index_files import VECTORS
-from clocs.patients.unit_vectors import as_units, normalised
+from clocs.patients.unit_vectors import as_units, normalized
 from clocs.sealed import own_hash
 from clocs.store.manifest import MANIFEST
 from damage import read_damaged
@@ -192,7 +192,7 @@ def test_a_recording_is_found_by_its_id_in_the_dataset_that_is_named() -> None:
         index.row_of("1", "b")
 
 
-def test_more_neighbours_than_rows_are_all_rows_and_cost_no_memory() -> None:
+def test_more_neighbors_than_rows_are_all_rows_and_cost_no_memory() -> None:
     made = random_embeddings(30)
     for kind in KINDS:
         index = PatientIndex.build(made, kind)
@@ -297,13 +297,13 @@ def test_a_vector_that_is_not_finite_is_refused_by_name() -> None:
             PatientIndex.build(made)
 
 
-def test_vectors_are_normalised_block_by_block_and_unit_vectors_are_kept(
+def test_vectors_are_normalized_block_by_block_and_unit_vectors_are_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("clocs.patients.unit_vectors._AT_ONCE", 7)
     made = random_embeddings(30).vectors
     made[11] = 0
-    unit, alive = normalised(made)
+    unit, alive = normalized(made)
     assert np.flatnonzero(~alive).tolist() == [11]
     length = np.linalg.norm(made.astype(np.float64), axis=1, keepdims=True)
     np.testing.assert_array_equal(unit[alive], (made[alive] / length[alive]).astype(np.float32))

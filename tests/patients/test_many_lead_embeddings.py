@@ -126,12 +126,12 @@ def test_the_transformer_takes_the_leads_that_x_has(many: Checkpoint, small_stor
         named.transform(signal)
 
 
-def test_a_torch_dataset_can_be_standardised(small_store: Store) -> None:
-    item = clocs.torch_dataset(small_store, normalise="standardised")[0]["signal"]
+def test_a_torch_dataset_can_be_standardized(small_store: Store) -> None:
+    item = clocs.torch_dataset(small_store, normalize="standardized")[0]["signal"]
     assert np.allclose(item.mean(dim=-1), 0, atol=1e-4)
     assert np.allclose(item.std(dim=-1, correction=0), 1, atol=1e-3)
-    with pytest.raises(SettingError, match="`normalise` is 'mean'"):
-        clocs.torch_dataset(small_store, normalise="mean")  # type: ignore[arg-type]
+    with pytest.raises(SettingError, match="`normalize` is 'mean'"):
+        clocs.torch_dataset(small_store, normalize="mean")  # type: ignore[arg-type]
 
 
 def test_the_figure_of_similarities_is_for_encoders_of_one_lead(

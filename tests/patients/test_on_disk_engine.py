@@ -71,7 +71,7 @@ def engine_of(index: PatientIndex) -> OnDisk:
     return index.engine
 
 
-def test_it_finds_the_declared_share_of_neighbours_with_exact_distances(
+def test_it_finds_the_declared_share_of_neighbors_with_exact_distances(
     folder: Path, exact: PatientIndex
 ) -> None:
     index = PatientIndex.load(folder)
@@ -129,7 +129,7 @@ def test_no_row_is_missing_where_few_pass_however_far_they_are(
     assert (PatientIndex.load(folder).search(QUERIES[:2], where=~np.ones(N, bool)).rows < 0).all()
 
 
-def test_more_neighbours_than_rows_are_all_rows(folder: Path) -> None:
+def test_more_neighbors_than_rows_are_all_rows(folder: Path) -> None:
     found = PatientIndex.load(folder).search(QUERIES[:1], 10**12).rows
     assert sorted(found[0].tolist()) == list(range(N))
 

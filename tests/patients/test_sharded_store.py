@@ -12,7 +12,7 @@ from clocs import Checkpoint, Store
 from clocs.patients.embed import embed_levels
 
 
-def test_embeddings_and_neighbours_are_those_of_a_store_in_one_piece(
+def test_embeddings_and_neighbors_are_those_of_a_store_in_one_piece(
     checkpoint: Checkpoint, small_store: Store, tmp_path: Path
 ) -> None:
     sharded = clocs.prepare("synthetic", out=tmp_path / "store", patients=40, seed=3, shards=3)

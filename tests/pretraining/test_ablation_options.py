@@ -90,7 +90,7 @@ def test_every_method_trains_with_it_and_its_card_says_so(
 
 
 @pytest.mark.parametrize("perturb", [None, ("gaussian", "flip_x(always=true)>scaling(factor=2)")])
-def test_views_that_are_not_normalised_are_in_mv(
+def test_views_that_are_not_normalized_are_in_mv(
     small_frames: Frames, perturb: tuple[str, ...] | None
 ) -> None:
     plan = Plan("cmsc", perturb=perturb, settings=QUICK, normalisation="none")
@@ -114,7 +114,7 @@ def test_views_that_are_not_normalised_are_in_mv(
 def test_every_protocol_feeds_an_encoder_as_its_card_says(
     small_frames: Frames, tmp_path: Path, protocol: str
 ) -> None:
-    """Beside an encoder that takes normalised frames, and alone; and in mV of any gain."""
+    """Beside an encoder that takes normalized frames, and alone; and in mV of any gain."""
     usual = Plan("random-bn", (0,), embedding_dim=8, settings=QUICK)
     groups = [
         pretrain_frames(small_frames, plan, tmp_path / str(i))

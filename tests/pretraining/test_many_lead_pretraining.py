@@ -20,7 +20,7 @@ from clocs.encoders.make import ENCODERS
 from clocs.errors import ClocsWarning, SettingError
 from clocs.frames.frames import ABSENT
 from clocs.frames.make import make_frames
-from clocs.frames.views import MOST_LEADS
+from clocs.frames.views import MAX_LEADS
 from clocs.pretraining.batches import Batch
 from clocs.pretraining.many_lead_batches import random_subsets
 from clocs.pretraining.methods import METHODS
@@ -29,7 +29,7 @@ from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain_frames import pretrain_frames
 from clocs.pretraining.task import PretrainingTask
 from clocs.recording import STANDARD_LEADS, FrameSpec
-from clocs.training.card import STANDARDISED
+from clocs.training.card import STANDARDIZED
 from clocs.training.checkpoint import load_checkpoint
 from clocs.training.loop import Epoch, Settings
 
@@ -107,7 +107,7 @@ def test_a_batch_holds_the_views_of_its_method(wide: Frames, method: str, views:
     present = part.windows[:12].transpose(0, 1) != ABSENT  # (windows, batch, leads)
     assert not present[..., 2].any() and not present[..., 1].all()
     if method in ("cmlc", "cmsmlc"):
-        assert ((seen.sum(-1) >= 1) & (seen.sum(-1) <= MOST_LEADS)).all()
+        assert ((seen.sum(-1) >= 1) & (seen.sum(-1) <= MAX_LEADS)).all()
         assert not (seen & ~present.expand_as(seen)).any()
         assert not torch.equal(seen[0], seen[1])
     else:
@@ -216,7 +216,7 @@ def test_every_method_trains_and_a_resumed_training_ends_the_same(
     resumed = train("stopped", resume=True)
     assert [one.fingerprint for one in resumed] == [one.fingerprint for one in whole]
     card = load_checkpoint(tmp_path / "whole").card
-    assert card.normalisation == STANDARDISED and card.encoder["leads"] == list(LEADS)
+    assert card.normalisation == STANDARDIZED and card.encoder["leads"] == list(LEADS)
     names = whole[0].encoder.parameters(torch.zeros(0, dtype=torch.int64))
     assert whole[0].weights.keys() == names.keys()  # heads are dropped
     assert all(bool(t.isfinite().all()) for t in (whole[0].weights | whole[0].buffers).values())
@@ -295,7 +295,7 @@ def test_projections_are_for_many_leads_unless_asked_for() -> None:
     assert heads(Plan("simclr", options={"projection": 16})) == {"projection"}
 
 
-def test_normalisation_is_refused_for_many_leads() -> None:
+def test_normalization_is_refused_for_many_leads() -> None:
     with pytest.raises(SettingError, match="leave out `normalisation`"):
         plan("cmsc", normalisation="none")
 

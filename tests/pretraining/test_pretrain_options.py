@@ -229,7 +229,7 @@ def test_bfloat16_activations_train_to_nearly_the_same_encoder(
     assert losses[0] != losses[1] and losses[0] == pytest.approx(losses[1], rel=0.02)
 
 
-def test_the_card_names_the_optimiser_and_another_one_is_another_training(
+def test_the_card_names_the_optimizer_and_another_one_is_another_training(
     small_frames: Frames, tmp_path: Path
 ) -> None:
     adam = Plan("cmsc", embedding_dim=8, settings=QUICK)

@@ -237,7 +237,7 @@ def test_a_prediction_beyond_the_limits_abstains_with_the_reason(
         assert sum(made["probabilities"].values()) == pytest.approx(1)
 
 
-def test_neighbours_are_those_of_similar_and_nameless(
+def test_neighbors_are_those_of_similar_and_nameless(
     served: Served,
     index: Path,
     recordings: list[Recording],
@@ -257,7 +257,7 @@ def test_neighbours_are_those_of_similar_and_nameless(
         assert one.keys() == {"dataset", "labels", "distance", "euclidean"}
 
 
-def test_ids_of_neighbours_are_shown_on_request(index: Path, recordings: list[Recording]) -> None:
+def test_ids_of_neighbors_are_shown_on_request(index: Path, recordings: list[Recording]) -> None:
     with serving(lambda service: service.load([], index), show_ids=True) as served:
         found = served.post("/neighbours?level=recording", json=as_json(recordings[0]))
         assert all(one["patient"] and one["recording"] for one in found.json()["neighbours"])

@@ -18,7 +18,7 @@ from clocs.recording import FrameSpec
 from clocs.store.store import Store
 from clocs.training.checkpoint import Checkpoint
 from research.analyses.__main__ import main
-from research.analyses.run import ANALYSES, analyse, read_all, save
+from research.analyses.run import ANALYSES, analyze, read_all, save
 from research.analyses.tables import tables
 from tiny_leads import many_lead_checkpoints, tiny_leads
 
@@ -46,7 +46,7 @@ def many(data: list[Frames]) -> Iterator[list[Checkpoint]]:
 def test_every_analysis_takes_an_encoder_of_many_leads(
     name: str, many: list[Checkpoint], data: list[Frames], tmp_path: Path
 ) -> None:
-    found = analyse(name, many[:1], data if name == "hospital" else data[:1], device="cpu")
+    found = analyze(name, many[:1], data if name == "hospital" else data[:1], device="cpu")
     for one in found:
         assert one["encoders"][0]["encoder"]["leads"] == ["II", "V2", "V6", "I"]
         assert one["version"]

@@ -37,7 +37,7 @@ def score(share: float, auc: float, **more: Any) -> dict[str, Any]:
     return row | {"auc_mean": auc, "ci95": [auc - 0.01, auc + 0.01], "encoders": 1} | more
 
 
-def test_a_card_names_data_licence_citation_scores_precision_and_limits(
+def test_a_card_names_data_license_citation_scores_precision_and_limits(
     checkpoint: Checkpoint,
 ) -> None:
     scores = scores_section(checkpoint, [score(1.0, 0.91), score(0.1, 0.82)])

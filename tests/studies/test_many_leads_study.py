@@ -100,7 +100,7 @@ def test_a_failed_item_keeps_its_error_and_the_others_go_on(tmp_path: Path, quic
     assert any("FAILED" in line and "feature map" in line for line in lines)
 
 
-def test_copies_of_one_encoder_draw_different_labelled_patients(
+def test_copies_of_one_encoder_draw_different_labeled_patients(
     tmp_path: Path, quick: Recipe
 ) -> None:
     name = "linear-0.1/chapman/cmsmlc-chapman+physionet2020"

@@ -18,7 +18,7 @@ from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain_frames import pretrain_frames
 from clocs.recording import FrameSpec
 from clocs.sealed import own_hash
-from clocs.training.card import MOST_BYTES, NOT_FINITE, Card, parse_card, read_card
+from clocs.training.card import MAX_BYTES, NOT_FINITE, Card, parse_card, read_card
 from clocs.training.checkpoint import load_checkpoint
 
 
@@ -198,7 +198,7 @@ def test_whatever_a_strangers_card_holds_it_is_a_sentence_or_an_encoder(
 
 
 def test_a_card_larger_than_any_real_one_is_not_parsed(saved: Path) -> None:
-    saved.write_bytes(saved.read_bytes() + b" " * MOST_BYTES)
+    saved.write_bytes(saved.read_bytes() + b" " * MAX_BYTES)
     with pytest.raises(CheckpointError, match="larger than 1,048,576 bytes"):
         load_checkpoint(saved.parent)
 

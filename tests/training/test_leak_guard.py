@@ -39,7 +39,7 @@ def test_no_patient_can_be_guessed_from_a_checkpoint(
                 assert first not in content and first[::-1] not in content
 
 
-def test_every_training_and_validation_patient_is_recognised(
+def test_every_training_and_validation_patient_is_recognized(
     checkpoint: Checkpoint, small_frames: Frames
 ) -> None:
     patients = list(small_frames.patient_ids)

@@ -16,7 +16,7 @@ from clocs.pretraining.task import PretrainingTask
 from clocs.training import engine
 from clocs.training.fleet import Fleet
 from clocs.training.loop import Epoch, Keep, Settings, Trained, fit
-from clocs.training.optimiser import Optimiser
+from clocs.training.optimiser import Optimizer
 from clocs.training.signals import min_max
 from clocs.training.task import Task, shuffled_rows
 
@@ -258,7 +258,7 @@ def test_steps_are_adams() -> None:
         gradient = torch.randn(2, 5, dtype=torch.float64)
         reference.grad = gradient.clone()
         adam.step()
-        fleet.step(gradient, fleet.buffers, torch.zeros(2), Optimiser(1e-2), everyone)
+        fleet.step(gradient, fleet.buffers, torch.zeros(2), Optimizer(1e-2), everyone)
     assert torch.allclose(fleet.theta, reference.detach(), atol=1e-12)
 
 
@@ -280,7 +280,7 @@ def test_validation_uses_the_same_batches_every_time(small_frames: Frames) -> No
     assert (first["same_patient_pairs"] > 0).all()
 
 
-def test_normalised_frames_span_zero_to_one_and_flat_ones_are_zero() -> None:
+def test_normalized_frames_span_zero_to_one_and_flat_ones_are_zero() -> None:
     x = torch.randn(3, 50) * 4 + 9
     x[1] = 7.0
     y = min_max(x)

@@ -24,7 +24,7 @@ from clocs.patients.embed_files import embed_recordings
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain_frames import untrained
 from clocs.recording import FrameSpec, Gap
-from clocs.training.card import CENTRED, IN_MV
+from clocs.training.card import CENTERD, IN_MV
 from clocs.training.embed import embed_instances
 from tiny_leads import tiny_leads
 
@@ -99,8 +99,8 @@ def test_a_flat_lead_a_gap_and_a_missing_lead_are_as_in_the_product(
         assert np.abs(by_module(checkpoint, one) - expected).max() < 1e-5
 
 
-@pytest.mark.parametrize("normalisation", [CENTRED, IN_MV])
-def test_other_normalisations_of_the_input_are_those_of_evaluation(
+@pytest.mark.parametrize("normalisation", [CENTERD, IN_MV])
+def test_other_normalizations_of_the_input_are_those_of_evaluation(
     normalisation: str, encoder_of: Encoders, frames: Frames
 ) -> None:
     plain = encoder_of("cnn")
@@ -152,7 +152,7 @@ def test_it_learns_in_a_loop_of_ones_own(name: str, encoder_of: Encoders) -> Non
     torch.manual_seed(0)
     module = encoder_of(name).to_module().train()
     leads = len(module.leads) or 2
-    x, towards = torch.randn(6, leads, 400), torch.randn(6, 12)
+    x, toward = torch.randn(6, leads, 400), torch.randn(6, 12)
     x[0, 0, 5] = torch.nan  # a missing lead teaches nothing
     x[1] = torch.nan
     known = torch.tensor([0, 2, 3, 4, 5])
@@ -160,7 +160,7 @@ def test_it_learns_in_a_loop_of_ones_own(name: str, encoder_of: Encoders) -> Non
     losses = []
     for _ in range(8):
         optimiser.zero_grad()
-        loss = -(module(x)[known] * towards[known]).sum(dim=-1).mean()
+        loss = -(module(x)[known] * toward[known]).sum(dim=-1).mean()
         loss.backward()
         optimiser.step()
         losses.append(float(loss.detach()))

@@ -56,9 +56,9 @@ def test_batches_of_any_size_come_in_order_through_two_places(small_frames: Fram
     def batches() -> Iterator[Tensor]:
         yield from every[: sum(sizes)].split(sizes)
 
-    seen = [streamed.normalised(where) for where in streamed.staged(batches())]
+    seen = [streamed.normalized(where) for where in streamed.staged(batches())]
     assert len(streamed.flat) == 2 * 7 * small_frames.spec.samples
-    assert torch.equal(torch.cat(seen), resident.normalised(every[: sum(sizes)]))
+    assert torch.equal(torch.cat(seen), resident.normalized(every[: sum(sizes)]))
 
 
 def test_embeddings_of_streamed_signals_are_the_same(

@@ -101,7 +101,7 @@ def test_member_names_are_never_used_as_paths(small_store: Store, tmp_path: Path
 def test_reading_that_needs_too_much_memory_is_stopped() -> None:
     script = (
         "import resource, sys; from clocs.web import upload_worker;"
-        "upload_worker.MOST_MEMORY = 600 << 20\n"
+        "upload_worker.MAX_MEMORY = 600 << 20\n"
         "upload_worker.read_posted = lambda *given: bytearray(2 << 30)\n"
         "sys.argv[1:] = ['clocs.web.upload_worker:read_one']\nupload_worker.main()"
     )

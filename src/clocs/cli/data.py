@@ -111,7 +111,7 @@ def _facts(publication: Publication) -> dict[str, Any]:
 def _terms(publication: Publication) -> str:
     if not publication.licence:
         return "The publisher names no licence: ask before you use or share the data."
-    return f"Licence: {publication.licence}."
+    return f"License: {publication.licence}."
 
 
 def _folder(name: str) -> Path:

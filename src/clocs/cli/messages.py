@@ -144,5 +144,5 @@ def print_problems(problems: Iterable[tuple[str, str]]) -> None:
         _say("yellow", in_options(line, command))
 
 
-def _say(colour: str, words: str) -> None:
-    err.print(Text.assemble(("clocs:", colour), " ", printable(words)))
+def _say(color: str, words: str) -> None:
+    err.print(Text.assemble(("clocs:", color), " ", printable(words)))

@@ -99,7 +99,7 @@ def embed(
     """Turn recordings into vectors, with IDs, labels, age and sex.
 
     One vector per frame and lead, per recording or per patient: the mean of unit vectors,
-    normalised again. Files that cannot be embedded are listed, and the exit code is then 1.
+    normalized again. Files that cannot be embedded are listed, and the exit code is then 1.
     """
     from clocs.patients.embeddings import expect_replaceable
     from clocs.patients.reading import counted_notes
@@ -306,10 +306,10 @@ def similar(
         query = patient if patient is not None else file
         print_json({"query": str(query), "level": level, "neighbours": rows.to_dicts()})
         return
-    from clocs.cli.tables.patients import neighbours_table
+    from clocs.cli.tables.patients import neighbors_table
     from clocs.patients.index_folder import open_index
 
-    console.print(neighbours_table(rows.drop("split"), f"Nearest to {patient or file}"))
+    console.print(neighbors_table(rows.drop("split"), f"Nearest to {patient or file}"))
     if not rows.height:
         console.print("No other patient of the index passes.")
     if file is not None and (used := open_index(folder, level).leads):

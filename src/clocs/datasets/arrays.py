@@ -21,7 +21,7 @@ from clocs.recording import (
     Recording,
     canonical_lead,
     check_rate,
-    quantise_with_gaps,
+    quantize_with_gaps,
 )
 
 UNKNOWN_UNIT = "adu"
@@ -83,7 +83,7 @@ class Arrays(DatasetDefaults):
         signal = signal_of(self.signals[number], number, len(self.leads))
         known = self.unit != UNKNOWN_UNIT
         per_mv = UNITS_PER_MV[self.unit.lower()] if known else _peak(signal)
-        made = quantise_with_gaps(signal, self.leads, name=entry.id, per_mv=per_mv)
+        made = quantize_with_gaps(signal, self.leads, name=entry.id, per_mv=per_mv)
         return Recording(
             id=entry.id,
             patient=entry.patient,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # Names of files and recordings, quotations and numbers in the detail of a fault.
 _VARYING = re.compile(r"^\S+|'[^']*'|\"[^\"]*\"|\S*[\d/\\]\S*")
-_MOST_KINDS = 5
+_MAX_KINDS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def by_kind(found: Iterable[Quarantined]) -> list[tuple[Quarantined, int]]:
 def said_by_kind(found: Iterable[Quarantined]) -> str:
     """The most frequent kinds of fault with an example of each, as a phrase."""
     said = [f"{n:,} {one.reason}, such as: {one.detail}" for one, n in by_kind(found)]
-    return first_of(said, _MOST_KINDS, "; ", "kinds") or "it is empty"
+    return first_of(said, _MAX_KINDS, "; ", "kinds") or "it is empty"
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ class DatasetDefaults:
     # Both may be left out, as False. Whether frames that are flat in a lead are skipped, and
     # whether those outside of all labelled episodes are kept, without a label.
     skip_flat: ClassVar[bool] = False
-    keep_unlabelled: ClassVar[bool] = False
+    keep_unlabeled: ClassVar[bool] = False
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -183,12 +183,12 @@ class PublishedDataset(DatasetDefaults):
 
 @dataclass(frozen=True, slots=True)
 class DatasetRow:
-    """How a dataset is opened and recognised; declared at the end of the dataset's module.
+    """How a dataset is opened and recognized; declared at the end of the dataset's module.
 
     Attributes:
         name: On the command line and in stores.
         open: Makes the dataset, from a source (where `has_source`) and options by keyword.
-        recognise: Whether a source holds this dataset.
+        recognize: Whether a source holds this dataset.
         options: The dataset's own.
         has_source: Whether the dataset reads files at all.
         saved_options: Options that lie beside the data; those that are given win.
@@ -196,7 +196,7 @@ class DatasetRow:
 
     name: str
     open: Callable[..., Dataset]
-    recognise: Callable[[Source], bool] = lambda source: False
+    recognize: Callable[[Source], bool] = lambda source: False
     options: tuple[Option, ...] = ()
     has_source: bool = True
     saved_options: Callable[[Source], Mapping[str, Any]] = lambda source: {}

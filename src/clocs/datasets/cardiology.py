@@ -16,7 +16,7 @@ from clocs.datasets.base import DatasetRow, Entry, Listing, PublishedDataset
 from clocs.errors import UnusableError
 from clocs.formats import irhythm
 from clocs.formats.source import stem
-from clocs.limits import MOST_TABLE_BYTES
+from clocs.limits import MAX_TABLE_BYTES
 from clocs.recording import Episode, FrameSpec, Recording
 
 MERGED = {"AVB_TYPE2": "AVB", "AFL": "AFIB"}
@@ -99,7 +99,7 @@ class Cardiology(PublishedDataset):
         return dataclasses.replace(recording, patient=entry.patient, episodes=episodes)
 
     def _episodes(self, path: str) -> tuple[Episode, ...]:
-        return irhythm.read_episodes(self.source.read(path, MOST_TABLE_BYTES), name=path)
+        return irhythm.read_episodes(self.source.read(path, MAX_TABLE_BYTES), name=path)
 
     def _check_labels(self, name: str, recording: Recording, episodes: tuple[Episode, ...]) -> None:
         """Refuse a recording without a single frame that has one of the twelve labels."""

@@ -159,7 +159,7 @@ def _excel(table: bytes, source: Source) -> list[dict[str, str]]:
         ) from None
 
 
-def _recognise(source: Source) -> bool:
+def _recognize(source: Source) -> bool:
     headers = listing.first_headers(source)
     if any("Rhythm" in one.fields() or one.name.startswith("MUSE_") for one in headers):
         return True
@@ -167,4 +167,4 @@ def _recognise(source: Source) -> bool:
     return any(stem(name).startswith("MUSE_") for name in tables)
 
 
-CHAPMAN = DatasetRow("chapman", Chapman, _recognise)
+CHAPMAN = DatasetRow("chapman", Chapman, _recognize)

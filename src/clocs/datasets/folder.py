@@ -69,7 +69,7 @@ class Folder:
     resample: Literal["recording"] = "recording"
     batch_size: int = 256
     skip_flat: bool = True
-    keep_unlabelled: bool = True
+    keep_unlabeled: bool = True
 
     @property
     def name(self) -> str:

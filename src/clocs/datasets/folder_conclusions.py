@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SAMPLES = 2500
 _SECONDS = (5.0, 2.5, 1.0)  # of a frame: the longest of which nearly all recordings hold two
 _NEARLY_ALL = 0.9
-_MOST_NAMED = 8
+_MAX_NAMED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def conclude(table: pl.DataFrame, options: FolderOptions, whose: Path | None = N
     frame, notices = _frame(table, options)
     unused = [one for one in labels if one not in counts]
     if unused:
-        named = first_of(unused, _MOST_NAMED)
+        named = first_of(unused, _MAX_NAMED)
         notices.append(f"no recording has the label {named} of `classes`")
     notices += _patients(table, options, whose) + _leads(table) + _said_by_readers(table)
     return Conclusions(labels, multilabel, frame, tuple(notices))
@@ -122,7 +122,7 @@ def _leads(table: pl.DataFrame) -> list[str]:
     unknown = unknown_leads(counts)
     if not unknown:
         return []
-    named = first_of([f"{one} ({counts[one]:,})" for one in unknown], _MOST_NAMED)
+    named = first_of([f"{one} ({counts[one]:,})" for one in unknown], _MAX_NAMED)
     return [
         f"leads with unknown names keep them: {named}; `lead_names` maps them, such "
         f'as `lead_names="{unknown[0]}=II"`'
@@ -136,7 +136,7 @@ def _said_by_readers(table: pl.DataFrame) -> list[str]:
         if '"notice"' in text:
             said[str(json.loads(text).get("notice", ""))] += 1
     del said[""]
-    most = said.most_common(_MOST_NAMED)
+    most = said.most_common(_MAX_NAMED)
     shown = [f"{text} ({count:,} recordings)" if count > 1 else text for text, count in most]
     more = said.total() - sum(count for _, count in most)
     return [*shown, f"readers had to guess in {more:,} more recordings"] if more else shown

@@ -43,7 +43,7 @@ class Files:
 def find_files(
     source: Source, *, besides: Collection[str], options: ReadOptions, durations: bool
 ) -> Files:
-    """The recordings of a source, recognised by content, and what its other files are.
+    """The recordings of a source, recognized by content, and what its other files are.
 
     Args:
         source: The tree.

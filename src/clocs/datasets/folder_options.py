@@ -17,7 +17,7 @@ from clocs.formats.addresses import last_name
 from clocs.formats.source import OPTIONS_FILE, Source
 from clocs.registry import Option, chosen_options
 
-MOST_OPTIONS_BYTES = 64 << 10  # of `clocs.toml`
+MAX_OPTIONS_BYTES = 64 << 10  # of `clocs.toml`
 NO_TABLE = ("header", "annotations", "none")  # instead of a table of labels
 _TABLES = ("labels", "codes")
 OPTIONS = (
@@ -155,9 +155,9 @@ def saved_options(source: Source) -> Mapping[str, Any]:
     try:
         inside = OPTIONS_FILE in source
         data = (
-            source.read(OPTIONS_FILE, MOST_OPTIONS_BYTES)
+            source.read(OPTIONS_FILE, MAX_OPTIONS_BYTES)
             if inside
-            else source.beside(OPTIONS_FILE, MOST_OPTIONS_BYTES)
+            else source.beside(OPTIONS_FILE, MAX_OPTIONS_BYTES)
         )
         if data is None:
             return {}

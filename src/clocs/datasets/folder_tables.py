@@ -8,7 +8,7 @@ from clocs.datasets.base import Entry
 from clocs.datasets.folder_options import NO_TABLE, FolderOptions
 from clocs.datasets.folder_patients import PatientRule
 from clocs.datasets.label_table import (
-    Labelled,
+    Labeled,
     NoIdsError,
     TableOptions,
     label_recordings,
@@ -48,7 +48,7 @@ class FolderTables:
 
     def match(
         self, entries: Sequence[Entry], patients: Sequence[str], rule: PatientRule
-    ) -> Labelled:
+    ) -> Labeled:
         """What the table says about each entry, or else about each patient."""
         own = self._options
         if self._table is None:
@@ -56,7 +56,7 @@ class FolderTables:
                 raise SettingError(
                     f"`patient` names the column {rule.column} of a table; give it as `labels`"
                 )
-            return Labelled({}, (), {}, ())
+            return Labeled({}, (), {}, ())
         options = TableOptions(
             id_column=own.id_column,
             label_columns=own.label_columns or (),
@@ -75,12 +75,12 @@ class FolderTables:
         by_patient = self._matched(self._table, PatientNames(patients), options)
         return by_patient if by_patient.info else found
 
-    def _matched(self, data: bytes, names: Names, options: TableOptions) -> Labelled:
+    def _matched(self, data: bytes, names: Names, options: TableOptions) -> Labeled:
         table = read_table(data, name=self.name, is_id=lambda text: bool(names.find(text)))
         return label_recordings(table, names, options, codes=self.codes, name=self.name)
 
 
-def without_row(entries: Sequence[Entry], labelled: Labelled, tables: FolderTables) -> list[str]:
+def without_row(entries: Sequence[Entry], labelled: Labeled, tables: FolderTables) -> list[str]:
     """A sentence on recordings that the table does not name, where there are some."""
     missing = [entry.id for number, entry in enumerate(entries) if number not in labelled.info]
     if not tables.name or not missing:

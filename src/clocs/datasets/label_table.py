@@ -96,7 +96,7 @@ class TableOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Labelled:
+class Labeled:
     """What a table says about recordings.
 
     Attributes:
@@ -119,7 +119,7 @@ def label_recordings(
     *,
     codes: Mapping[str, str] | None = None,
     name: str,
-) -> Labelled:
+) -> Labeled:
     """Match the rows of a table with recordings.
 
     Args:
@@ -167,7 +167,7 @@ def label_recordings(
     if dates and not any(dates):
         notices.append(f"no date in the column {roles['date']} of {name} could be understood")
     used = {"id": ", ".join(ids), **roles, "labels": ", ".join(map(str, classes))}
-    return Labelled(facts, tuple(unmatched), used, tuple(notices))
+    return Labeled(facts, tuple(unmatched), used, tuple(notices))
 
 
 def _facts_of_row(

@@ -12,7 +12,7 @@ from datetime import datetime
 _NOTHING = frozenset({"", "nan", "none", "null", "na", "n/a", "unknown", "-", "?"})
 _YES = frozenset({"1", "1.0", "1,0", "true", "yes"})
 _NO = frozenset({"0", "0.0", "0,0", "false", "no"}) | _NOTHING
-_MOST_CELL = 10_000  # characters of a cell that are parsed as a list
+_MAX_CELL = 10_000  # characters of a cell that are parsed as a list
 _NUMPY = re.compile(r"""(['"])\s+(['"])""")  # "['AF' 'PVC']"
 _DAY = re.compile(r"(\d{1,4})[./-](\d{1,2})[./-](\d{1,4})(?:[T ]+(\d{1,2}:\d{2}(?::\d{2})?).*)?$")
 _AGE = re.compile(r"([\d.,]+)\s*(?:y|years?|yrs?)?$", re.IGNORECASE)
@@ -25,7 +25,7 @@ _NUMBERS = {
 }
 _LONGEST_NUMBER = 40
 _CODE = 6  # digits: '164889003,426783006' are two codes
-_MOST_CLASSES, _SURELY_TOO_MANY = 20, 50  # different numbers of a column of classes
+_MAX_CLASSES, _SURELY_TOO_MANY = 20, 50  # different numbers of a column of classes
 _ROWS_OF_A_CLASS = 5
 _LOOKED_AT = 2000  # different cells that tell whether a column is one of numbers
 _OLDEST = 150
@@ -41,7 +41,7 @@ def split_labels(text: str) -> tuple[str, ...]:
     text = text.strip()
     if is_nothing(text):
         return ()
-    found = _listed(text) if text[0] in "[{(" and len(text) <= _MOST_CELL else None
+    found = _listed(text) if text[0] in "[{(" and len(text) <= _MAX_CELL else None
     if found is None:
         found = re.split(r"[;|]", text)
         if len(found) == 1 and "," in text:
@@ -135,13 +135,13 @@ def are_measured(values: Sequence[str]) -> int:
     Long whole numbers are codes, not measurements.
     """
     texts = [text for text in dict.fromkeys(values) if not is_nothing(text)]
-    if len(texts) <= _MOST_CLASSES:
+    if len(texts) <= _MAX_CLASSES:
         return 0
     some = texts[:_LOOKED_AT]
     numbers = [one for one in numbers_of(some) if one is not None]
     whole = all(one.is_integer() for one in numbers)
     codes = whole and all(abs(one) >= 10 ** (_CODE - 1) for one in numbers)
-    if codes or 10 * len(numbers) < 9 * len(some) or len(set(numbers)) <= _MOST_CLASSES:
+    if codes or 10 * len(numbers) < 9 * len(some) or len(set(numbers)) <= _MAX_CLASSES:
         return 0
     few = len(texts) * _ROWS_OF_A_CLASS > len(values) or len(texts) > _SURELY_TOO_MANY
     return len(texts) if few or not whole else 0

@@ -12,7 +12,7 @@ from clocs.errors import SourceError, UnusableError
 from clocs.formats.source import Source, stem
 from clocs.formats.wfdb import WFDB
 from clocs.formats.wfdb_header import Header, parse_header
-from clocs.limits import MOST_HEADER_BYTES, MOST_TABLE_BYTES
+from clocs.limits import MAX_HEADER_BYTES, MAX_TABLE_BYTES
 
 
 def with_suffix(source: Source, suffix: str | tuple[str, ...]) -> list[str]:
@@ -78,8 +78,8 @@ def tables(source: Source, name: str) -> list[bytes]:
     wanted = name.lower()
     inside = [found for found in source.names if found.lower().rpartition("/")[2] == wanted]
     try:
-        found = [source.read(path, MOST_TABLE_BYTES) for path in inside]
-        beside = None if found else source.beside(name, MOST_TABLE_BYTES)
+        found = [source.read(path, MAX_TABLE_BYTES) for path in inside]
+        beside = None if found else source.beside(name, MAX_TABLE_BYTES)
     except UnusableError as error:
         raise SourceError(f"{name} of {source.path} cannot be read: {error.detail}") from None
     return found if beside is None else [beside]
@@ -102,8 +102,8 @@ def require(source: Source, *, dataset: str, found: int, looked_for: str) -> Non
     from clocs.datasets.table import DATASETS
 
     own = DATASETS.get(dataset)
-    if own is None or not own.recognise(source):
-        other = next((row.name for row in DATASETS.values() if row.recognise(source)), None)
+    if own is None or not own.recognize(source):
+        other = next((row.name for row in DATASETS.values() if row.recognize(source)), None)
         if other is not None:
             raise SourceError(
                 f"{source.path} looks like {other}, not {dataset} ({looked_for} expected, "
@@ -117,10 +117,10 @@ def require(source: Source, *, dataset: str, found: int, looked_for: str) -> Non
 
 
 def first_headers(source: Source) -> Iterator[Header]:
-    """The first WFDB headers of a source that can be read, to recognise a dataset by."""
+    """The first WFDB headers of a source that can be read, to recognize a dataset by."""
     for name in with_suffix(source, ".hea")[:5]:
         try:
-            yield parse_header(source.read(name, MOST_HEADER_BYTES), name=name)
+            yield parse_header(source.read(name, MAX_HEADER_BYTES), name=name)
         except UnusableError:
             continue
 

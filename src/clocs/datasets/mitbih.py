@@ -17,7 +17,7 @@ from clocs.formats.source import Source, stem
 from clocs.formats.wfdb import read_wfdb
 from clocs.formats.wfdb_annotations import Annotations, read_annotations
 from clocs.formats.wfdb_header import parse_header
-from clocs.limits import MOST_HEADER_BYTES
+from clocs.limits import MAX_HEADER_BYTES
 from clocs.recording import STANDARD_LEADS, Episode, FrameSpec, Recording
 from clocs.registry import Option
 
@@ -68,7 +68,7 @@ class MITBIH(PublishedDataset):
     frame = FrameSpec(2500 / 360, 2500)
     segment_frame = FrameSpec(2500 / 360, 2500)
     skip_flat = True
-    keep_unlabelled = True
+    keep_unlabeled = True
 
     def __post_init__(self) -> None:
         LABEL_SET.checked(self.label_set)
@@ -99,7 +99,7 @@ class MITBIH(PublishedDataset):
         checks.check_signal(recording, frame=self.frame, known_leads=STANDARD_LEADS)
         notes = read_annotations(self.source, entry.path, "atr")
         rhythm = self.label_set == "rhythm"
-        header = parse_header(self.source.read(entry.path, MOST_HEADER_BYTES), name=entry.path)
+        header = parse_header(self.source.read(entry.path, MAX_HEADER_BYTES), name=entry.path)
         age, sex, facts = _person(header.comments)
         chazal = "DS1" if entry.id in DS1 else "DS2" if entry.id in DS2 else ""
         extra = facts | {"de chazal": "paced" if entry.id in PACED else chazal}
@@ -155,10 +155,10 @@ def _headers(source: Source) -> list[str]:
     return [name for name in listing.with_suffix(source, ".hea") if _NAME.fullmatch(stem(name))]
 
 
-def _recognise(source: Source) -> bool:
+def _recognize(source: Source) -> bool:
     if not _headers(source):
         return False
     return any(len(one.signals) == 2 and one.rate == 360 for one in listing.first_headers(source))
 
 
-MIT_BIH = DatasetRow("mitbih", MITBIH, _recognise, options=(LABEL_SET,))
+MIT_BIH = DatasetRow("mitbih", MITBIH, _recognize, options=(LABEL_SET,))

@@ -111,7 +111,7 @@ def _rows(tables: list[bytes]) -> dict[str, str]:
     return rows
 
 
-def _recognise(source: Source) -> bool:
+def _recognize(source: Source) -> bool:
     headers = listing.first_headers(source)
     return any(
         len(one.signals) == 1 and one.rate == 300 and not {"Dx", "Rhythm"} & one.fields().keys()
@@ -122,6 +122,6 @@ def _recognise(source: Source) -> bool:
 PHYSIONET2017 = DatasetRow(
     "physionet2017",
     PhysioNet2017,
-    _recognise,
+    _recognize,
     options=(REFERENCE,),
 )

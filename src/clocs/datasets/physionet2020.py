@@ -69,10 +69,10 @@ def _labels(name: str, diagnoses: str) -> tuple[str, ...]:
     return labels
 
 
-def _recognise(source: Source) -> bool:
+def _recognize(source: Source) -> bool:
     fields = [header.fields() for header in listing.first_headers(source)]
     has_codes = any("Dx" in one and "Rhythm" not in one for one in fields)
     return has_codes and not has_other_databases(source)
 
 
-PHYSIONET2020 = DatasetRow("physionet2020", PhysioNet2020, _recognise)
+PHYSIONET2020 = DatasetRow("physionet2020", PhysioNet2020, _recognize)

@@ -151,10 +151,10 @@ def has_other_databases(source: Source) -> bool:
     return any(database_of(name) not in ("", "cpsc_2018") for name in headers)
 
 
-def _recognise(source: Source) -> bool:
+def _recognize(source: Source) -> bool:
     fields = [header.fields() for header in listing.first_headers(source)]
     has_codes = any("Dx" in one and "Rhythm" not in one for one in fields)
     return has_codes and has_other_databases(source)
 
 
-PHYSIONET2021 = DatasetRow("physionet2021", PhysioNet2021, _recognise, options=OPTIONS)
+PHYSIONET2021 = DatasetRow("physionet2021", PhysioNet2021, _recognize, options=OPTIONS)

@@ -183,9 +183,9 @@ def _rows(table: bytes, source: Source) -> Iterator[dict[str, str]]:
         ) from None
 
 
-def _recognise(source: Source) -> bool:
+def _recognize(source: Source) -> bool:
     names = (name.rpartition("/")[2] for name in source.names)
     return any(re.fullmatch(r"ptbxl_database\.csv|\d{5}_[hl]r\.hea", name) for name in names)
 
 
-PTB_XL = DatasetRow("ptbxl", PTBXL, _recognise, options=OPTIONS)
+PTB_XL = DatasetRow("ptbxl", PTBXL, _recognize, options=OPTIONS)

@@ -73,7 +73,7 @@ class Patient:
         rhythm: The class.
         rate: Resting heart rate, beats per minute.
         amplitude: (waves, 3) mV.
-        centre: (waves,) s after R.
+        center: (waves,) s after R.
         width: (waves,) s, of the falling side; the rising side of T is `skew` times wider.
         skew: Asymmetry of T, 1 for none.
         qtc: QT at one beat per second, s.
@@ -88,7 +88,7 @@ class Patient:
     sex: str
     rate: float
     amplitude: NDArray[np.float64]
-    centre: NDArray[np.float64]
+    center: NDArray[np.float64]
     width: NDArray[np.float64]
     skew: float
     qtc: float
@@ -173,13 +173,13 @@ def _heart_vector(
     adapted = 0.5 * rr[shown] + 0.5 * rr.mean()
     qt = np.minimum(patient.qtc * np.cbrt(adapted), 0.93 * following)
     stretch = (qt / patient.qtc)[:, None]
-    centre = np.broadcast_to(patient.centre, (beats, len(WAVES))).copy()
-    width = np.broadcast_to(patient.width, centre.shape).copy()
+    center = np.broadcast_to(patient.center, (beats, len(WAVES))).copy()
+    width = np.broadcast_to(patient.width, center.shape).copy()
     width[:, ST:] *= stretch
-    centre[:, T] = qt - _Q_ONSET - 2.1 * width[:, T]
-    centre[:, ST] = 0.5 * (centre[:, T] + 0.05)
+    center[:, T] = qt - _Q_ONSET - 2.1 * width[:, T]
+    center[:, ST] = 0.5 * (center[:, T] + 0.05)
     if patient.rhythm.label in ("SR", "SB"):  # PR shortens as the heart speeds up
-        centre[:, P] *= (0.88 + 0.12 * np.sqrt(adapted))[:, None]
+        center[:, P] *= (0.88 + 0.12 * np.sqrt(adapted))[:, None]
 
     # Breathing turns the heart a little and changes its distance to the electrodes.
     sway = np.sin(2 * np.pi * breath[0] * peak + breath[1])[:, None, None]
@@ -194,7 +194,7 @@ def _heart_vector(
         skew = np.where(np.arange(len(WAVES))[waves] == T, patient.skew, 1.0)
         if part.any():
             _add_waves(
-                vector, part, centre[:, waves], width[:, waves], skew, peak=peak, rate=rate, pad=pad
+                vector, part, center[:, waves], width[:, waves], skew, peak=peak, rate=rate, pad=pad
             )
     return vector[:, pad : pad + samples]
 
@@ -202,7 +202,7 @@ def _heart_vector(
 def _add_waves(
     vector: Array,
     amplitude: Array,
-    centre: NDArray[np.float64],
+    center: NDArray[np.float64],
     width: NDArray[np.float64],
     skew: NDArray[np.float64],
     *,
@@ -213,11 +213,11 @@ def _add_waves(
     """Add (beats, 3, waves) amplitudes of Gaussian waves to (3, pad + samples + pad)."""
     # One window per beat, four widths beyond its outermost waves, on the grid of samples.
     reach = 4 * width * skew
-    before = int(np.ceil((reach - centre).max() * rate)) + 1
-    after = int(np.ceil((centre + reach).max() * rate)) + 1
+    before = int(np.ceil((reach - center).max() * rate)) + 1
+    after = int(np.ceil((center + reach).max() * rate)) + 1
     nearest = np.rint(peak * rate).astype(np.int64)
     grid = np.arange(-before, after + 1, dtype=np.float32) / np.float32(rate)
-    offset = (centre + (peak - nearest / rate)[:, None]).astype(np.float32)
+    offset = (center + (peak - nearest / rate)[:, None]).astype(np.float32)
     narrow = (np.sqrt(0.5) / width).astype(np.float32)
     bump = (grid - offset[:, :, None]) * narrow[:, :, None]
     for wave in np.flatnonzero(skew != 1):  # T rises slowly and falls fast

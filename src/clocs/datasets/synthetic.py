@@ -52,7 +52,7 @@ RHYTHMS: Final = (
     Rhythm("SVT", 0.20, mean=178, spread=16, slowest=150, fastest=220, age=50),
     Rhythm("AFIB", 0.20, mean=98, spread=22, slowest=55, fastest=160, age=70),
 )
-# A typical heart, in the order of `WAVES`: amplitude x, y, z (mV), centre after R and width (s).
+# A typical heart, in the order of `WAVES`: amplitude x, y, z (mV), center after R and width (s).
 _AMPLITUDE: Final = np.array(
     [
         [0.02, 0.085, -0.05],
@@ -66,7 +66,7 @@ _AMPLITUDE: Final = np.array(
         [0.25, 0.17, -0.15],
     ]
 )
-_CENTRE: Final = np.array([-0.155, -0.120, -0.024, 0.0, 0.014, 0.031, 0.0, 0.0, 0.0])
+_CENTER: Final = np.array([-0.155, -0.120, -0.024, 0.0, 0.014, 0.031, 0.0, 0.0, 0.0])
 _WIDTH: Final = np.array([0.019, 0.021, 0.0075, 0.0090, 0.0095, 0.0090, 0.006, 0.040, 0.042])
 
 
@@ -190,16 +190,16 @@ def draw_patient(rng: Generator) -> Patient:
     amplitude[ST:] @= rotation(*(0.6 * np.array([frontal, horizontal]) + rng.normal(0, 9, 2))).T
     amplitude[P] @= rotation(*rng.normal(0, 9, 2)).T
 
-    centre = _CENTRE + rng.normal(0, [0, 0, 0.002, 0, 0.002, 0.002, 0, 0, 0])
-    centre[P] += np.clip(rng.normal(0, 0.016), -0.035, 0.03) + rng.normal(0, [0.002, 0.004])
-    centre[N] = rng.uniform(-0.015, 0.040)
+    center = _CENTER + rng.normal(0, [0, 0, 0.002, 0, 0.002, 0.002, 0, 0, 0])
+    center[P] += np.clip(rng.normal(0, 0.016), -0.035, 0.03) + rng.normal(0, [0.002, 0.004])
+    center[N] = rng.uniform(-0.015, 0.040)
     width = _WIDTH * rng.lognormal(0, [0.1, 0.1, 0.1, 0.08, 0.1, 0.12, 0.15, 0.1, 0.12])
     if rhythm.label == "AFIB":
         amplitude[P] = 0.0
     elif rhythm.label == "SVT":  # a circuit through the node drives the atria from below
         amplitude[P] *= [0.6, -0.9, 0.6]
         hidden = rng.random() < 0.5
-        centre[P] = (0.015 if hidden else rng.uniform(0.075, 0.095)) + np.array([0.0, 0.022])
+        center[P] = (0.015 if hidden else rng.uniform(0.075, 0.095)) + np.array([0.0, 0.022])
         width[P] *= 0.75
 
     field = DOWER * (1 + rng.normal(0, 0.07, DOWER.shape))
@@ -210,7 +210,7 @@ def draw_patient(rng: Generator) -> Patient:
         sex="female" if female else "male",
         rate=rate,
         amplitude=amplitude,
-        centre=centre,
+        center=center,
         width=width,
         skew=float(rng.uniform(1.2, 1.7)),
         qtc=float(np.clip(rng.normal(0.412 if female else 0.400, 0.016), 0.36, 0.45)),

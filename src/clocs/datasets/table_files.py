@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from clocs.errors import SettingError, SourceError, UnusableError
 from clocs.formats.addresses import Address, place_of, remote_file
 from clocs.formats.source import Source
-from clocs.limits import MOST_TABLE_BYTES, check_size
+from clocs.limits import MAX_TABLE_BYTES, check_size
 
 if TYPE_CHECKING:
     import polars as pl
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", ".xlsx", ".xlsm")
 TABLES = (".csv", ".tsv", ".parquet", ".xlsx")  # files that are probably one
 _SEPARATORS = ",;\t|"
-_MOST_COLUMNS = 4096
+_MAX_COLUMNS = 4096
 
 
 def find_table(source: Source, given: str, *, option: str) -> tuple[str, bytes]:
@@ -39,14 +39,14 @@ def find_table(source: Source, given: str, *, option: str) -> tuple[str, bytes]:
     inside = name_inside(source, given)
     try:
         if inside:
-            return inside, source.read(inside, MOST_TABLE_BYTES)
+            return inside, source.read(inside, MAX_TABLE_BYTES)
         if isinstance(place := place_of(given), Address):
-            return "", remote_file(place).read(MOST_TABLE_BYTES)
+            return "", remote_file(place).read(MAX_TABLE_BYTES)
         path = _on_disk(given)
         if path is not None:
-            check_size(path.stat().st_size, packed=1 << 40, name=given, most=MOST_TABLE_BYTES)
+            check_size(path.stat().st_size, packed=1 << 40, name=given, most=MAX_TABLE_BYTES)
             return "", path.read_bytes()
-        beside = source.beside(given, MOST_TABLE_BYTES)
+        beside = source.beside(given, MAX_TABLE_BYTES)
     except UnusableError as error:
         raise SourceError(f"{place_of(given)} cannot be read: {error.detail}") from None
     except OSError as error:
@@ -166,9 +166,9 @@ def _read_text(data: bytes, is_id: Callable[[str], bool], name: str) -> pl.DataF
 
 
 def _check_columns(count: int, name: str) -> None:
-    if count > _MOST_COLUMNS:
+    if count > _MAX_COLUMNS:
         raise SourceError(
-            f"{name} has {count:,} columns; a table of labels has at most {_MOST_COLUMNS:,}"
+            f"{name} has {count:,} columns; a table of labels has at most {_MAX_COLUMNS:,}"
         )
 
 
@@ -213,7 +213,7 @@ def unpacked_excel(table: bytes, name: str) -> bytes:
     with zipfile.ZipFile(io.BytesIO(table)) as packed, zipfile.ZipFile(made, "w") as plain:
         infos = packed.infolist()
         size, held = sum(info.file_size for info in infos), len(table)
-        check_size(size, packed=held, name=name, most=4 * MOST_TABLE_BYTES)
+        check_size(size, packed=held, name=name, most=4 * MAX_TABLE_BYTES)
         for info in infos:
             with packed.open(info) as member, plain.open(info.filename, "w") as copy:
                 shutil.copyfileobj(member, copy, 4096)  # at most the size that it states

@@ -48,7 +48,7 @@ class CNN(Encoder):
         return _pooled(self.samples)
 
     def parameters(self, keys: Tensor) -> Weights:
-        """Uniform in ±1/√fan-in, as torch initialises its layers; keys: (members,)."""
+        """Uniform in ±1/√fan-in, as torch initializes its layers; keys: (members,)."""
         weights = {}
         for i, (c_in, c_out) in enumerate(pairwise(CHANNELS), start=1):
             name, fan_in = f"conv{i}.weight", c_in * KERNEL

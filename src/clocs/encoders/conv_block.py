@@ -20,7 +20,7 @@ _Block = Callable[..., tuple[Tensor, Tensor, Tensor]]
 def conv_block(
     h: Tensor, weight: Tensor, gamma: Tensor, beta: Tensor, keys: Tensor, dropout: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """A block in training mode, normalised by the batch's own statistics.
+    """A block in training mode, normalized by the batch's own statistics.
 
     Where processes share the batch, these are the statistics of all its rows, and torch runs it.
 
@@ -54,7 +54,7 @@ def conv_block(
 def conv_block_eval(
     h: Tensor, weight: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, variance: Tensor
 ) -> Tensor:
-    """The same block normalised by given statistics, without dropout."""
+    """The same block normalized by given statistics, without dropout."""
     scale = gamma * (variance + EPSILON).rsqrt()
     shift = beta - mean * scale
     if can_use_triton(h, h.dtype) and h.numel():

@@ -27,7 +27,7 @@ class Conv:
         return self.c_out, self.c_in // self.groups, self.kernel
 
 
-Convolved = Callable[[Conv, Tensor], Tensor]  # and normalised
+Convolved = Callable[[Conv, Tensor], Tensor]  # and normalized
 Drop = Callable[[int, Tensor], Tensor]  # with the number of the block
 
 

@@ -2,7 +2,7 @@
 
 Slower than an encoder written for a fleet, but there is nothing to write: the module maps (batch,
 1, samples) to (batch, embedding_dim); of many leads, it maps (batch, leads, samples) and a mask of
-those that are there, (batch, leads). It is initialised and drops out by torch's own generator,
+those that are there, (batch, leads). It is initialized and drops out by torch's own generator,
 seeded from the member's key, so that runs are repeatable and a member does not depend on the
 others.
 """
@@ -70,7 +70,7 @@ class ModuleEncoder(Encoder):
         return False  # seeding waits for the host
 
     def parameters(self, keys: Tensor) -> Weights:
-        """As the module initialises itself, seeded by each member's key; keys: (members,)."""
+        """As the module initializes itself, seeded by each member's key; keys: (members,)."""
         if not len(keys):
             outline = _weights(self.outline).items()
             return {name: torch.empty(0, *p.shape, dtype=p.dtype) for name, p in outline}

@@ -1,7 +1,7 @@
 """Batch norm for each view by itself: one pass per view in training, each with its own statistics.
 
 The paper's authors encode one view after another; by default all views of a batch are encoded, and
-normalised, at once.
+normalized, at once.
 """
 
 from __future__ import annotations

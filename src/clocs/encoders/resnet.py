@@ -91,7 +91,7 @@ class ResNet(Encoder):
             )
 
     def parameters(self, keys: Tensor) -> Weights:
-        """Uniform in ±1/√fan-in, as torch initialises its layers; keys: (members,)."""
+        """Uniform in ±1/√fan-in, as torch initializes its layers; keys: (members,)."""
         weights = {}
         for conv in _CONVS:
             name, fan_in = f"{conv.name}.conv.weight", conv.kernel * conv.c_in

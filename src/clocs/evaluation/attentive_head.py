@@ -3,7 +3,7 @@
 For every class, a linear score of each step becomes a weight by a softmax over the steps, and the
 head's logit is the weighted mean of a second linear map. The head is trained by itself, starting at
 zero; its logits are then added to those of a linear layer on the embeddings, solved beforehand.
-The sum decides when training stops. Features are standardised channel by channel.
+The sum decides when training stops. Features are standardized channel by channel.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from clocs import keyed_random
 from clocs.encoders.base import Weights
 from clocs.evaluation.classifier_loss import classifier_loss
 from clocs.evaluation.device_auc import MacroAUC
-from clocs.evaluation.labelled_rows import Averaging
+from clocs.evaluation.labeled_rows import Averaging
 from clocs.training.task import Task
 
 _AT_ONCE = {"cpu": 1 << 24, "cuda": 1 << 28}  # numbers of the features that are read at a time
 
 
 @dataclass(frozen=True)
-class LabelledMaps:
+class LabeledMaps:
     """Feature maps of the rows of one part."""
 
     features: Tensor  # (members, rows, steps, channels), float16
@@ -41,7 +41,7 @@ class LabelledMaps:
         for some in self.features.split(size, dim=1):
             yield some.float()
 
-    def of(self, members: list[int]) -> LabelledMaps:
+    def of(self, members: list[int]) -> LabeledMaps:
         return replace(self, features=self.features[members], linear=self.linear[members])
 
     def statistics(self) -> tuple[Tensor, Tensor]:
@@ -61,8 +61,8 @@ class AttentiveHead(Task):
 
     def __init__(
         self,
-        train: LabelledMaps,
-        validation: LabelledMaps,
+        train: LabeledMaps,
+        validation: LabeledMaps,
         labelled: list[Tensor],
         weights: Tensor | None = None,
         *,
@@ -104,7 +104,7 @@ class AttentiveHead(Task):
         """rows: (members, batch), numbers of labelled rows, −1 for padding."""
         own = self.rows.gather(1, rows.clamp(min=0))  # rows of `train`
         member = torch.arange(len(own), device=own.device)[:, None]
-        x = self._standardised(self.train.features[member, own].float())
+        x = self._standardized(self.train.features[member, own].float())
         if self.dropout:
             key = keyed_random.fold(keys, keyed_random.stream("head"))
             x = keyed_random.dropout(x, self.dropout, key)
@@ -120,13 +120,13 @@ class AttentiveHead(Task):
         return {"loss": loss} | ({"auc": self.auc(logits)} if self.auc else {})
 
     @torch.no_grad()
-    def logits(self, weights: Weights, part: LabelledMaps) -> Tensor:
+    def logits(self, weights: Weights, part: LabeledMaps) -> Tensor:
         """(members, rows or recordings, classes) of a part."""
-        pieces = [attended(weights, self._standardised(some)) for some in part.pieces()]
+        pieces = [attended(weights, self._standardized(some)) for some in part.pieces()]
         found = part.linear + torch.cat(pieces, dim=1)
         return found if part.average is None else part.average(found)
 
-    def _standardised(self, x: Tensor) -> Tensor:
+    def _standardized(self, x: Tensor) -> Tensor:
         return (x - self.mean) / self.spread
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from clocs import keyed_random
 from clocs.errors import SettingError
-from clocs.evaluation.labelled_rows import LabelledPart
+from clocs.evaluation.labeled_rows import LabeledPart
 from clocs.frames.frames import ABSENT
 from clocs.frames.windows import room
 from clocs.pretraining.many_lead_batches import random_subsets
@@ -28,7 +28,7 @@ class Augmentation:
     @classmethod
     def of(
         cls,
-        part: LabelledPart,
+        part: LabeledPart,
         device: torch.device,
         *,
         crops: bool,

@@ -1,6 +1,6 @@
 """The untrained encoders that every method must beat, made when needed and scored beside it.
 
-`random` is as initialised, `random-bn` has batch-norm statistics of the training frames; a method
+`random` is as initialized, `random-bn` has batch-norm statistics of the training frames; a method
 beats random where a paired test finds it better than the stronger of the two.
 """
 

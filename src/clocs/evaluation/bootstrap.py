@@ -116,7 +116,7 @@ def wins(score: Tensor, positive: Tensor, own: Tensor, shape: tuple[int, int]) -
     kinds = positive[order]
     if not bool(((ordered[1:] == ordered[:-1]) & (kinds[1:] != kinds[:-1])).any()):
         return _below(kinds, own[order], shape)
-    # ties count half: the mean of the order that favours positives and the one that does not
+    # ties count half: the mean of the order that favors positives and the one that does not
     total = torch.zeros(shape, device=score.device)
     for first in (positive, ~positive):
         arranged = torch.cat([torch.nonzero(first)[:, 0], torch.nonzero(~first)[:, 0]])

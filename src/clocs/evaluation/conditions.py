@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from clocs.errors import SettingError
 from clocs.evaluation import metrics
 from clocs.evaluation.bootstrap import macro_auc_draws
-from clocs.evaluation.labelled_rows import LabelledPart
+from clocs.evaluation.labeled_rows import LabeledPart
 from clocs.evaluation.noise import parse_noise, with_noise
 from clocs.evaluation.predictions import numbered
 from clocs.evaluation.resampling import Resampling
@@ -30,7 +30,7 @@ class Condition:
     leads: tuple[str, ...] | None = None  # the others are absent; None: all that there are
     noise: str | None = None  # kind and dB, such as 'muscle:6'
 
-    def applied(self, part: LabelledPart, device: torch.device | str) -> LabelledPart:
+    def applied(self, part: LabeledPart, device: torch.device | str) -> LabeledPart:
         """The test part under this condition."""
         if self.noise is not None:
             kind, snr_db = parse_noise(self.noise)
@@ -59,7 +59,7 @@ def as_condition(given: AnyCondition) -> Condition:
     return Condition(name, None if leads is None else tuple(leads), noise)
 
 
-def through_leads(part: LabelledPart, leads: Sequence[str]) -> LabelledPart:
+def through_leads(part: LabeledPart, leads: Sequence[str]) -> LabeledPart:
     """The rows that have one of these leads, without their other leads.
 
     Raises:
@@ -82,7 +82,7 @@ def through_leads(part: LabelledPart, leads: Sequence[str]) -> LabelledPart:
     return replace(part, rows=rows.where(kept))
 
 
-def leads_of(part: LabelledPart) -> list[str]:
+def leads_of(part: LabeledPart) -> list[str]:
     """The leads that its rows have."""
     rows, leads = part.rows, part.frames.leads
     if not rows.leads_at_once:
@@ -94,7 +94,7 @@ def leads_of(part: LabelledPart) -> list[str]:
 
 def score_under(
     condition: Condition,
-    part: LabelledPart,
+    part: LabeledPart,
     scores: NDArray[np.float64],
     copies: NDArray[np.bool_],
     *,

@@ -12,7 +12,7 @@ from clocs.errors import ClocsWarning, SettingError
 from clocs.evaluation.baseline import score_against_untrained
 from clocs.evaluation.conditions import AnyCondition
 from clocs.evaluation.groups import GroupResult
-from clocs.evaluation.labelled_rows import By, Per
+from clocs.evaluation.labeled_rows import By, Per
 from clocs.evaluation.result import Evaluation
 from clocs.frames.folds import Split, split_of
 from clocs.frames.frames import Frames
@@ -58,7 +58,7 @@ def evaluate(
 
     Args:
         checkpoint: One, several of one method, a file, or a folder (all its seeds).
-        store: Labelled recordings. They are cut into the store's frames, and for encoders of many
+        store: Labeled recordings. They are cut into the store's frames, and for encoders of many
             leads into those of the encoder.
         protocol: 'linear', 'linear-converged', 'attentive', 'finetune' or 'knn'.
         fraction: The labelled fraction of the training part.
@@ -144,7 +144,7 @@ def evaluate_many(
 
     Args:
         checkpoints: For each method what `evaluate` takes.
-        store: Labelled recordings.
+        store: Labeled recordings.
         leads: By name; those the encoders were trained on by default.
         split: As for `evaluate`, like the next three.
         test_folds: The folds to test on.

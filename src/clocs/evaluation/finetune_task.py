@@ -22,7 +22,7 @@ from clocs.errors import CheckpointError
 from clocs.evaluation.augmentation import Augmentation
 from clocs.evaluation.classifier_loss import classifier_loss, summed_loss
 from clocs.evaluation.device_auc import MacroAUC
-from clocs.evaluation.labelled_rows import Averaging, LabelledPart
+from clocs.evaluation.labeled_rows import Averaging, LabeledPart
 from clocs.frames.frames import Frames
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.embed import EncoderInput, stack
@@ -85,15 +85,15 @@ class FinetunedClassifier:
         """x: (1, n, samples) scaled to 0 … 1 -> (1, n, classes), in evaluation mode.
 
         Where the card of the encoder says that it takes mV, x is in mV; of many leads at once it is
-        (1, n, leads, samples), standardised, and nan where a lead is missing.
+        (1, n, leads, samples), standardized, and nan where a lead is missing.
         """
         encoder = make_encoder(**self.encoder)
         return _logits(encoder, self.weights, self.buffers, x + self.input_offset)
 
 
 @dataclass(frozen=True)
-class LabelledWindows:
-    """Labelled rows of one part."""
+class LabeledWindows:
+    """Labeled rows of one part."""
 
     starts: Tensor  # (rows,) where their signals begin; of many leads at once (rows, leads)
     scale: Tensor  # the same shape: mV per step
@@ -101,7 +101,7 @@ class LabelledWindows:
     average: Averaging | None = None  # over the rows of each recording
 
     @classmethod
-    def of(cls, part: LabelledPart, device: torch.device) -> LabelledWindows:
+    def of(cls, part: LabeledPart, device: torch.device) -> LabeledWindows:
         """What is scored of a part."""
         arrays = part.rows.in_view(), part.rows.scale_in_view(), part.targets
         starts, scale, targets = (
@@ -110,7 +110,7 @@ class LabelledWindows:
         return cls(starts, scale, targets, part.averaging(device))
 
     @classmethod
-    def to_learn(cls, part: LabelledPart, device: torch.device) -> LabelledWindows:
+    def to_learn(cls, part: LabeledPart, device: torch.device) -> LabeledWindows:
         """Each row of a part with its own target."""
         return cls.of(replace(part, per="row"), device)
 
@@ -122,8 +122,8 @@ class FinetuneTask(Task):
         self,
         checkpoints: Sequence[Checkpoint],
         signals: Signals,
-        train: LabelledWindows,
-        validation: LabelledWindows,
+        train: LabeledWindows,
+        validation: LabeledWindows,
         labelled: list[Tensor],
         *,
         multilabel: bool,
@@ -176,7 +176,7 @@ class FinetuneTask(Task):
         return some
 
     def parameters(self, keys: Tensor) -> Weights:
-        """The checkpoints' encoders; the layer on top is initialised as in torch."""
+        """The checkpoints' encoders; the layer on top is initialized as in torch."""
         dim, classes = self.encoder.embedding_dim, self.train.targets.shape[1]
         return self.initial[0] | {
             "head.weight": keyed_random.symmetric(keys, "head.weight", (dim, classes), dim),
@@ -237,7 +237,7 @@ class FinetuneTask(Task):
         self,
         weights: Weights,
         buffers: Weights,
-        part: LabelledWindows,
+        part: LabeledWindows,
         signals: Signals | None = None,
     ) -> Tensor:
         """(members, rows or recordings, classes) of a part, in evaluation mode.
@@ -248,7 +248,7 @@ class FinetuneTask(Task):
         return found if part.average is None else part.average(found)
 
     def _pieces(
-        self, weights: Weights, buffers: Weights, part: LabelledWindows, signals: Signals
+        self, weights: Weights, buffers: Weights, part: LabeledWindows, signals: Signals
     ) -> Iterator[Tensor]:
         members, leads = len(weights["head.bias"]), len(self.encoder.leads)
         size = rows_at_once(part.starts.device, members, leads)

@@ -24,10 +24,10 @@ from clocs.evaluation.conditions import (
     through_leads,
 )
 from clocs.evaluation.finetune_task import FinetunedClassifier
-from clocs.evaluation.labelled_rows import (
+from clocs.evaluation.labeled_rows import (
     By,
-    LabelledPart,
-    LabelledShare,
+    LabeledPart,
+    LabeledShare,
     Per,
     choose_rows,
     rows_with_label,
@@ -203,22 +203,22 @@ def score_groups(
     return [found[number] for number in range(len(groups))]
 
 
-def _parts(checkpoint: Checkpoint, frames: Frames, per: Per) -> list[LabelledPart]:
+def _parts(checkpoint: Checkpoint, frames: Frames, per: Per) -> list[LabeledPart]:
     """Training, validation and test rows, as the encoder of this checkpoint sees frames."""
     leads = checkpoint.encoder.leads
     own = frames.for_leads(leads) if leads else frames
     return [
-        LabelledPart(own, rows_with_label(own, split, leads_at_once=bool(leads)), per)
+        LabeledPart(own, rows_with_label(own, split, leads_at_once=bool(leads)), per)
         for split in range(len(PARTS))
     ]
 
 
-def _share(fraction: float, by: By, labels: int | None, train: LabelledPart) -> LabelledShare:
+def _share(fraction: float, by: By, labels: int | None, train: LabeledPart) -> LabeledShare:
     """Where recordings are scored, they are labelled as a whole."""
     whole: By = "patient" if by == "patient" else "recording"
     if labels is not None:
-        return LabelledShare.of_number(labels, whole, train.frames, train.rows)
-    return LabelledShare(fraction, by if train.per == "row" else whole)
+        return LabeledShare.of_number(labels, whole, train.frames, train.rows)
+    return LabeledShare(fraction, by if train.per == "row" else whole)
 
 
 def _same_encoder(groups: Sequence[Sequence[Checkpoint]]) -> list[list[int]]:
@@ -233,7 +233,7 @@ def _result(
     given: ProtocolInput,
     output: ProtocolOutput,
     members: slice,
-    share: LabelledShare,
+    share: LabeledShare,
     resamples: int,
     facts: dict[str, Any],
 ) -> GroupResult:

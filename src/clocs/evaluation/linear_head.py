@@ -14,7 +14,7 @@ from clocs import keyed_random
 from clocs.encoders.base import Weights
 from clocs.evaluation.classifier_loss import classifier_loss
 from clocs.evaluation.device_auc import MacroAUC
-from clocs.evaluation.protocol_data import LabelledEmbeddings
+from clocs.evaluation.protocol_data import LabeledEmbeddings
 from clocs.training.task import Task
 
 _SMALL = 500_000  # numbers in a batch of embeddings that one thread handles as fast as two
@@ -25,8 +25,8 @@ class LinearHead(Task):
 
     def __init__(
         self,
-        train: LabelledEmbeddings,
-        validation: LabelledEmbeddings,
+        train: LabeledEmbeddings,
+        validation: LabeledEmbeddings,
         labelled: list[Tensor],
         weights: Tensor | None = None,
         *,
@@ -52,7 +52,7 @@ class LinearHead(Task):
         return some
 
     def parameters(self, keys: Tensor) -> Weights:
-        """Uniform in ±1/√dim, as torch initialises a linear layer."""
+        """Uniform in ±1/√dim, as torch initializes a linear layer."""
         dim, classes = self.train.features.shape[-1], self.train.targets.shape[-1]
         return {
             "weight": keyed_random.symmetric(keys, "head.weight", (dim, classes), dim),

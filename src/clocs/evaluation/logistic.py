@@ -18,10 +18,10 @@ from clocs.errors import TrainingError
 from clocs.evaluation.classifier_loss import classifier_loss
 
 if TYPE_CHECKING:
-    from clocs.evaluation.protocol_data import LabelledEmbeddings
+    from clocs.evaluation.protocol_data import LabeledEmbeddings
 
 L2_STRENGTHS = tuple(10.0**-k for k in range(8))  # strongest first: each solution starts the next
-_FLATTEST = 1e-5  # a solution's largest gradient, in standardised features
+_FLATTEST = 1e-5  # a solution's largest gradient, in standardized features
 _NEWTON, _CONJUGATE, _HALVINGS = 60, 60, 20  # the most steps of each kind
 _AT_ONCE = {"cpu": 1 << 24, "cuda": 1 << 28}  # numbers of the features of members solved together
 # conjugate steps between two looks at who still moves: each look waits for a GPU
@@ -35,7 +35,7 @@ class LogisticRegression:
 
     mean: Tensor  # (members, 1, dim) of the training features
     spread: Tensor  # (members, 1, dim) their standard deviation; 1 where it is 0
-    weights: Tensor  # (members, dim + 1, classes) for standardised features, the last row the bias
+    weights: Tensor  # (members, dim + 1, classes) for standardized features, the last row the bias
     l2: tuple[float, ...]  # for each member the strength with the lowest validation loss
 
     def logits(self, x: Tensor) -> Tensor:
@@ -111,8 +111,8 @@ def fit_logistic(
 
 
 def fit_members(
-    train: LabelledEmbeddings,
-    validation: LabelledEmbeddings,
+    train: LabeledEmbeddings,
+    validation: LabeledEmbeddings,
     labelled: Sequence[Tensor],
     *,
     class_weights: Tensor | None = None,

@@ -195,8 +195,8 @@ def _muscle(keys: Tensor, samples: int, rate: float, dtype: torch.dtype) -> Tens
     time = _seconds(samples, rate, keys.device)
     tension = torch.full((len(keys), samples), 0.3, dtype=dtype, device=keys.device)
     for n in range(bursts):
-        centre, width, height = (draws[:, i, n, None] for i in range(3))
-        apart = (time - centre * seconds) / (0.1 + 0.4 * width)
+        center, width, height = (draws[:, i, n, None] for i in range(3))
+        apart = (time - center * seconds) / (0.1 + 0.4 * width)
         tension += height * (-apart.square()).exp()
     return _band(tension * _white(keys, samples, dtype), rate, *MUSCLE_HZ)
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from clocs.errors import TrainingError
 from clocs.evaluation.classifier_loss import class_weights
 from clocs.evaluation.finetune_task import FinetunedClassifier
-from clocs.evaluation.labelled_rows import LabelledPart
+from clocs.evaluation.labeled_rows import LabeledPart
 from clocs.evaluation.recording_vectors import RecordingVectors
 from clocs.frames.frames import Frames
 from clocs.training.checkpoint import Checkpoint
@@ -26,7 +26,7 @@ from clocs.training.vector_cache import StoreVectors
 
 
 @dataclass(frozen=True)
-class LabelledEmbeddings:
+class LabeledEmbeddings:
     """Embeddings of what is scored of one part: rows, or recordings."""
 
     features: Tensor  # (members, rows, dim)
@@ -40,7 +40,7 @@ class ProtocolInput:
 
     checkpoints: Sequence[Checkpoint]
     # training (of any member), validation, test, and test under further conditions
-    parts: Sequence[LabelledPart]
+    parts: Sequence[LabeledPart]
     labelled: list[Tensor]  # for each member, what it may learn from of the training part
     settings: Settings  # for protocols that train in epochs
     weighted: bool  # whether rare classes count as much as common ones
@@ -59,7 +59,7 @@ class ProtocolInput:
         return self.parts[0].frames
 
     @property
-    def labelled_rows(self) -> list[Tensor]:
+    def labeled_rows(self) -> list[Tensor]:
         """For each member, the training rows that it may learn from."""
         place = torch.from_numpy(self.parts[0].place).to(self.device)
         return [torch.isin(place, own).nonzero()[:, 0] for own in self.labelled]
@@ -68,20 +68,20 @@ class ProtocolInput:
     def seeds(self) -> list[int]:
         return [checkpoint.card.seed for checkpoint in self.checkpoints]
 
-    def embeddings(self) -> list[LabelledEmbeddings]:
+    def embeddings(self) -> list[LabeledEmbeddings]:
         """Training, validation and test, and test under conditions, by the frozen encoders."""
         return [self.embedded(part) for part in self.parts]
 
-    def embedded(self, part: LabelledPart) -> LabelledEmbeddings:
+    def embedded(self, part: LabeledPart) -> LabeledEmbeddings:
         """What is scored of a part, by the frozen encoders."""
         if part.per == "row":
             features = self.encoded(part, partial(embed_instances, cache=self.cache))
         else:
             vectors = self.vectors or RecordingVectors(self.checkpoints, self.device, self.cache)
             features = vectors.of(part).float().to(self.device)
-        return LabelledEmbeddings(features, self.targets(part), self.frames.multilabel)
+        return LabeledEmbeddings(features, self.targets(part), self.frames.multilabel)
 
-    def encoded(self, part: LabelledPart, how: Callable[..., Tensor]) -> Tensor:
+    def encoded(self, part: LabeledPart, how: Callable[..., Tensor]) -> Tensor:
         """(members, rows, …) what `embed_instances` or `feature_maps` makes of a part's rows.
 
         Members that share an encoder, and differ in their labelled rows alone, encode once.
@@ -134,7 +134,7 @@ class ProtocolInput:
         each = zip(self.checkpoints, weight, bias, strict=True)
         return [FinetunedClassifier.on_frozen(one, self.frames, w, b) for one, w, b in each]
 
-    def targets(self, part: LabelledPart) -> Tensor:
+    def targets(self, part: LabeledPart) -> Tensor:
         """(scored, classes) on the device."""
         return torch.from_numpy(part.targets).to(self.device)
 

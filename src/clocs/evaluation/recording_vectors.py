@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clocs.evaluation.labelled_rows import LabelledPart
+from clocs.evaluation.labeled_rows import LabeledPart
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.embed import embedded_pieces, expect_finite
 from clocs.training.vector_cache import StoreVectors
@@ -32,7 +32,7 @@ class RecordingVectors:
         self._row: dict[int, int] = {}  # of each recording that is known
         self._vectors = torch.zeros((len(distinct), 0, 0), dtype=torch.float64)
 
-    def of(self, part: LabelledPart) -> Tensor:
+    def of(self, part: LabeledPart) -> Tensor:
         """(members, recordings, dim) the mean over the rows of each, in float64 on the CPU."""
         wanted = part.frames.recording[part.frame].tolist()
         new = [recording not in self._row for recording in wanted]
@@ -53,7 +53,7 @@ class RecordingVectors:
         return made
 
     @torch.no_grad()
-    def _embedded(self, part: LabelledPart) -> Tensor:
+    def _embedded(self, part: LabeledPart) -> Tensor:
         """Rows are encoded some at a time; of recordings only the sum is kept."""
         place, count = torch.from_numpy(part.place).to(self._device), len(part)
         total, start = torch.zeros(0), 0

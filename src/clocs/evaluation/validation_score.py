@@ -19,7 +19,7 @@ from clocs.errors import SettingError
 from clocs.evaluation import metrics
 from clocs.evaluation.bootstrap import macro_auc_draws
 from clocs.evaluation.evaluate import frames_for
-from clocs.evaluation.labelled_rows import LabelledPart, rows_with_label
+from clocs.evaluation.labeled_rows import LabeledPart, rows_with_label
 from clocs.evaluation.logistic import fit_members
 from clocs.evaluation.protocol_data import ProtocolInput
 from clocs.evaluation.resampling import Resampling
@@ -68,7 +68,7 @@ def validation_auc(
 
     Args:
         checkpoint: One, several of one method, a file, or a folder (all its seeds).
-        store: Labelled recordings.
+        store: Labeled recordings.
         split: As for `clocs.evaluate`, like the next three.
         test_folds: The folds to test on later.
         validation_folds: The folds to score on.
@@ -95,7 +95,7 @@ def score_frames(
         frames = frames.for_leads(leads)
         checkpoints = [one.for_frame(frames.spec) for one in checkpoints]
     train, validation = (
-        LabelledPart(frames, rows_with_label(frames, part, leads_at_once=bool(leads)), "recording")
+        LabeledPart(frames, rows_with_label(frames, part, leads_at_once=bool(leads)), "recording")
         for part in SEEN
     )
     given = ProtocolInput(

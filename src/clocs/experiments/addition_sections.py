@@ -123,7 +123,7 @@ def efficiency_tables(results: Results) -> list[Table]:
     own = [(dataset, dataset) for dataset in paper.PRETRAIN]
     found = []
     for dataset, downstream in dict.fromkeys((*additions.SHOWN, *paper.PAIRS, *own)):
-        counts = additions.labelled_patients(downstream)
+        counts = additions.labeled_patients(downstream)
         columns = tuple("all" if count is None else f"{count:,}" for count in counts)
         for task, protocol in _PROTOCOLS.items():
             for metric, what in _METRICS.items():
@@ -178,7 +178,7 @@ def efficiency_panels(results: Results) -> list[EfficiencyPanel]:
             lines = []
             for method, title in paper.METHOD_TITLES.items():
                 known = []
-                for count in additions.labelled_patients(downstream):
+                for count in additions.labeled_patients(downstream):
                     value = _value(results, _at(method, dataset, downstream, task, count))
                     if value is not None:
                         known.append((count or _all_patients(results, downstream), value))

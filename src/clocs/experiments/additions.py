@@ -64,7 +64,7 @@ ABLATIONS = {  # the title of each row: a variant of CMSC's training; None for C
     "CMSC": None,
     "positives: pairs of segments alone": "instance-pairs",
     "batch norm per view": "norm-per-view",
-    "signals in mV, not normalised": "unnormalised",
+    "signals in mV, not normalized": "unnormalised",
     "three segments": "segments3",
     "four segments": "segments4",
 }
@@ -86,9 +86,9 @@ def ablations() -> list[Cell]:
     ]
 
 
-LABELLED = (10, 30, 100, 300, 1000)  # patients; then all of them
+LABELED = (10, 30, 100, 300, 1000)  # patients; then all of them
 # the training part of Cardiology has fewer than 300 patients
-MOST_LABELLED = {"cardiology": 100}
+MAX_LABELED = {"cardiology": 100}
 FEW_LABELS = 100  # up to here the rows are fewer than a batch, so that batches are smaller
 LEARNERS = ("cmsc", "cmlc", "cmsmlc", "simclr", "byol", "mtssl", "supervised", "random-bn")
 # of the figure's panels: (pre-trained on, scored on)
@@ -102,10 +102,10 @@ SHOWN = (
 EFFICIENCY_TASKS: tuple[CellTask, ...] = ("linear-converged", "finetune")
 
 
-def labelled_patients(dataset: str) -> list[int | None]:
+def labeled_patients(dataset: str) -> list[int | None]:
     """Numbers of labelled patients to compare on a dataset; None for all."""
-    most = MOST_LABELLED.get(dataset, LABELLED[-1])
-    return [*(count for count in LABELLED if count <= most), None]
+    most = MAX_LABELED.get(dataset, LABELED[-1])
+    return [*(count for count in LABELED if count <= most), None]
 
 
 def label_efficiency() -> list[Cell]:
@@ -119,7 +119,7 @@ def label_efficiency() -> list[Cell]:
     found = []
     for dataset, downstream in (*SHOWN, *more, *own):
         for task in EFFICIENCY_TASKS if dataset != downstream else EFFICIENCY_TASKS[:1]:
-            for patients in labelled_patients(downstream):
+            for patients in labeled_patients(downstream):
                 encoders = [Pretraining("random", downstream)] + [
                     Pretraining(method, dataset)
                     for method in LEARNERS

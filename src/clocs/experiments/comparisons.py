@@ -4,7 +4,7 @@ One test for wins and losses, linear and fine-tuned: paired draws over seeds, pa
 there are several, patient splits. Holm's correction is over the eight columns of both tables (two
 linear, six fine-tuned), separately for each pair of a method and a rival. Where a rival has two
 forms (BYOL by the paper's rule or for a fixed number of epochs; two untrained encoders), the one
-with the higher test AUC counts, in its favour.
+with the higher test AUC counts, in its favor.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ TITLES = {
     "perturbations": "Perturbations",
     "byol-decay": "BYOL's decay rate",
     "embedding-dim": "Embedding dimension",
-    "labelled-fraction": "Labelled fraction",
+    "labelled-fraction": "Labeled fraction",
     "appendix-linear": "Appendix: linear evaluation",
     "appendix-transfer": "Appendix: transfer",
 }
@@ -155,7 +155,7 @@ def _section(results: Results, name: str) -> Section:
             caption = f"Test AUC of a linear layer on frozen embeddings; {_OF_LOGITS}."
             drawn.append(report_figures.dots(section.tables[0], caption))
         case "linear-converged":
-            title = "Standardised features, solved to convergence, L2 chosen on the validation set"
+            title = "Standardized features, solved to convergence, L2 chosen on the validation set"
             section.tables.append(table("linear-converged", title=title))
         case "table-2":
             section.tables.extend(

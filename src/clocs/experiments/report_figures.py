@@ -18,14 +18,14 @@ WIDTH = 960.0
 
 @dataclass(frozen=True)
 class ReportFigure:
-    """A plot with its caption and legend: (name, colour, hollow) per entry."""
+    """A plot with its caption and legend: (name, color, hollow) per entry."""
 
     svg: str
     caption: str
     legend: tuple[tuple[str, str, bool], ...] = ()
 
 
-COLOURS = {method: f"var(--{method})" for method in paper.METHOD_TITLES}
+COLORS = {method: f"var(--{method})" for method in paper.METHOD_TITLES}
 OURS_AND_PAPERS = (("ours ± sd", "var(--ink)", False), ("paper ± sd", "var(--ink)", True))
 
 
@@ -33,7 +33,7 @@ def dots(table: Table, caption: str) -> ReportFigure | None:
     """Every entry of a table on its own line: ours filled, the paper's hollow, like with like."""
     if not table.filled:
         return None
-    colours = {title: COLOURS[method] for method, title in paper.METHOD_TITLES.items()}
+    colors = {title: COLORS[method] for method, title in paper.METHOD_TITLES.items()}
     per_row = 3 if len(table.columns) > 2 else len(table.columns)
     lines = len(table.rows)
     left, gap, tall = 130.0, 26.0, 21.0 * lines
@@ -72,7 +72,7 @@ def dots(table: Table, caption: str) -> ReportFigure | None:
                             value.mean,
                             height + (0.18 if hollow else -0.12),
                             value.std,
-                            colours[name],
+                            colors[name],
                             f"{name}, {title}, {source}: {value}",
                             hollow,
                         )
@@ -103,9 +103,9 @@ def perturbations(results: Results) -> ReportFigure | None:
         for k, value in enumerate(values):
             if value is not None:
                 single = ">" not in CHAINS[k]
-                colour = "var(--cmsc)" if single else "var(--cmlc)"
+                color = "var(--cmsc)" if single else "var(--cmlc)"
                 tooltip = f"{paper.METHOD_TITLES[method]}, {names[k]}: {value}"
-                panel.dot(Dot(value.mean, k + 0.5, value.std, colour, tooltip))
+                panel.dot(Dot(value.mean, k + 0.5, value.std, color, tooltip))
         panels.append(panel)
     return ReportFigure(
         picture(WIDTH, tall + 90, panels, "AUC under each perturbation"),
@@ -157,13 +157,13 @@ def more_with_less(results: Results) -> ReportFigure | None:
     )
 
 
-def _curve(result: dict[str, Any] | None, name: str, colour: str) -> Line | None:
+def _curve(result: dict[str, Any] | None, name: str, color: str) -> Line | None:
     if result is None or not result.get("curve"):
         return None
     by_epoch = list(zip(*result["curve"], strict=True))
     epochs = list(range(1, len(by_epoch) + 1))
     spread = [pstdev(values) for values in by_epoch]
-    return Line(epochs, [fmean(values) for values in by_epoch], colour, name, spread)
+    return Line(epochs, [fmean(values) for values in by_epoch], color, name, spread)
 
 
 def along(
@@ -182,10 +182,10 @@ def along(
             if known:
                 title = paper.METHOD_TITLES[method] + (", paper" if dashed else "")
                 x, y = [k for k, _ in known], [v.mean for _, v in known]
-                lines.append(Line(x, y, COLOURS[method], title, dashed=dashed, marked=True))
+                lines.append(Line(x, y, COLORS[method], title, dashed=dashed, marked=True))
                 if not dashed:
                     marks += [
-                        Dot(k, v.mean, v.std, COLOURS[method], f"{title}: {v}") for k, v in known
+                        Dot(k, v.mean, v.std, COLORS[method], f"{title}: {v}") for k, v in known
                     ]
     if not any(not line.dashed for line in lines):
         return None
@@ -198,7 +198,7 @@ def along(
         panel.line(line)
     for mark in marks:
         panel.dot(mark, across=False)
-    legend = [(paper.METHOD_TITLES[m], COLOURS[m], False) for m in methods]
+    legend = [(paper.METHOD_TITLES[m], COLORS[m], False) for m in methods]
     return ReportFigure(picture(WIDTH, 370, [panel], caption), caption, tuple(legend))
 
 
@@ -237,7 +237,7 @@ def distances(results: Results, cells: Sequence[Cell]) -> ReportFigure | None:
     rows = -(-len(found) // per_row)
     return ReportFigure(
         picture(WIDTH, rows * (tall + 80), panels, "Histograms of distances"),
-        "Distances between embeddings (not normalised) of validation patients of PhysioNet 2020, "
+        "Distances between embeddings (not normalized) of validation patients of PhysioNet 2020, "
         "same lead; heights are shares per unit of distance; the farthest 1 % are not drawn. "
         "Separability: the probability that two embeddings of one patient are closer than two of "
         "different patients; 0.5 is chance. "

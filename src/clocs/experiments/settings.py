@@ -17,7 +17,7 @@ from clocs.experiments.ledger import Run
 from clocs.pretraining.methods import find_method
 from clocs.pretraining.methods.mtssl import PAPER_TASKS, TASKS
 from clocs.recording import STANDARD_LEADS, FrameSpec
-from clocs.training.card import CENTRED, IN_MV, NORMALISATION
+from clocs.training.card import CENTERD, IN_MV, NORMALIZATION
 
 _DATASETS = {
     "chapman": Chapman,
@@ -28,7 +28,7 @@ _DATASETS = {
 _AUC = "test AUC, macro, per frame and lead: of probabilities (auc) and of logits (auc_logits)"
 _METRICS = {
     "curve": "validation AUC after every epoch, macro, per frame and lead, of probabilities",
-    "distances": "Euclidean distance between embeddings, not normalised",
+    "distances": "Euclidean distance between embeddings, not normalized",
 }
 # What a row of results has beside the result itself.
 ADDED = (
@@ -67,7 +67,7 @@ def settings_of(cell: Cell, run: Run, *, simulated: bool) -> dict[str, Any]:
             cell.downstream, segments=1 + cell.segment_frame, simulated=simulated
         ).facts(),
         "encoder_frame": _frame(p.dataset, segments=views.segments, simulated=simulated).facts(),
-        "input": IN_MV if in_mv else CENTRED if views.normalised_first else NORMALISATION,
+        "input": IN_MV if in_mv else CENTERD if views.normalised_first else NORMALIZATION,
         "metric": _METRICS.get(cell.task, _AUC),
         "version": run.versions.get("clocs"),
     }

@@ -18,7 +18,7 @@ from clocs.recording import STANDARD_LEADS, Recording
 if TYPE_CHECKING:
     from clocs.explorer.session import Session
 
-MOST = 100  # patients: the first by pseudonym, which is a random order
+MAX = 100  # patients: the first by pseudonym, which is a random order
 BEFORE, AFTER = 0.25, 0.45  # s around the R peak
 RATE = 250  # Hz
 _SECONDS = 30  # of a long recording
@@ -31,7 +31,7 @@ def average_beats(session: Session, codes: Sequence[str]) -> dict[str, Any]:
     In mV; if no recording has a known gain, in arbitrary units.
     """
     found: dict[str, dict[str, list[NDArray[np.float64]]]] = defaultdict(lambda: defaultdict(list))
-    chosen = sorted(set(codes))[:MOST]
+    chosen = sorted(set(codes))[:MAX]
     used: dict[str, int] = defaultdict(int)
     for code in chosen:
         session.row(code)  # an unknown one is an error

@@ -20,7 +20,7 @@ from clocs.files import private_folder, write_atomic, writing
 from clocs.patients.cohort import Cohort, cohort_text, read_cohort
 
 LONGEST_NAME = 60
-MOST = 1000  # cohorts in a folder
+MAX = 1000  # cohorts in a folder
 _NAME = re.compile(r"\w([\w .,()+=-]*[\w)+])?")
 
 
@@ -71,8 +71,8 @@ class CohortFolder:
             return taken
         if taken is not None:
             raise NameTakenError(f"there is a cohort {taken!r} already; give another name")
-        if len(files) >= MOST:
-            raise SettingError(f"{MOST:,} cohorts are saved already; delete some of their files")
+        if len(files) >= MAX:
+            raise SettingError(f"{MAX:,} cohorts are saved already; delete some of their files")
         with writing(self.path):
             private_folder(self.path)
         _write_new(self.path / f"{name}.csv", content)

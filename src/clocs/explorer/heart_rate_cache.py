@@ -25,7 +25,7 @@ from clocs.store.columns import recording_of
 from clocs.store.store import Store
 
 _RATES = ArrayFile("cached heart rates", key="clocs.rates", format=2, remedy="delete it")
-_FEWEST, _MOST, _PARTS = 200, 5_000, 20  # recordings between two writings of the file
+_MIN, _MAX, _PARTS = 200, 5_000, 20  # recordings between two writings of the file
 
 
 @dataclass
@@ -93,7 +93,7 @@ def measure_rates(
         known = read_rates(store, folder)
         order = _order(store, known.seed)
         while not known.complete:
-            step = max(_FEWEST, min(_MOST, len(order) // _PARTS)) if known.done else _FEWEST
+            step = max(_MIN, min(_MAX, len(order) // _PARTS)) if known.done else _MIN
             rows = np.sort(order[known.done : known.done + step]).tolist()
             for i, (row, rate) in enumerate(_rates(store, rows)):
                 if isinstance(rate, StoreError):

@@ -1,4 +1,4 @@
-"""The map: patients' embeddings in two dimensions, and the columns it is coloured and filtered by.
+"""The map: patients' embeddings in two dimensions, and the columns it is colored and filtered by.
 
 UMAP runs once, in a process of its own (it compiles for seconds, which would block the pages), and
 is cached under a hash of the vectors and the settings; the map shows PCA until it has finished. Of
@@ -31,7 +31,7 @@ from clocs.frames.frames import SEXES
 from clocs.frames.splits import PARTS
 from clocs.sealed import ArrayFile
 
-MOST_LABELS = 31  # bits of a patient's mask; the last means all rarer ones
+MAX_LABELS = 31  # bits of a patient's mask; the last means all rarer ones
 UNKNOWN_AGE = 255
 OTHER = "other"
 Positions = NDArray[np.float32]  # (patients, 2)
@@ -60,11 +60,11 @@ class ProjectionState:
 
 def pca(vectors: NDArray[np.float32]) -> Positions:
     """(n, dim) -> (n, 2): the two principal components, with fixed signs."""
-    centred = vectors - vectors.mean(axis=0, dtype=np.float64).astype(np.float32)
-    _, axes = np.linalg.eigh((centred.T @ centred).astype(np.float64))
+    centerd = vectors - vectors.mean(axis=0, dtype=np.float64).astype(np.float32)
+    _, axes = np.linalg.eigh((centerd.T @ centerd).astype(np.float64))
     two = axes[:, :-3:-1] if axes.shape[1] > 1 else np.repeat(axes, 2, axis=1)
     two = two * np.where(two[np.abs(two).argmax(axis=0), [0, 1]] < 0, -1, 1)
-    return np.asarray(centred @ two.astype(np.float32), np.float32)
+    return np.asarray(centerd @ two.astype(np.float32), np.float32)
 
 
 def position_among(
@@ -202,9 +202,9 @@ def label_names(rows: pl.DataFrame, first: Sequence[str]) -> tuple[str, ...]:
     """The labels in use, `first` in their order; beyond 31 the rare ones become 'other'."""
     counts = dict(rows["labels"].explode().drop_nulls().value_counts().iter_rows())
     known = [label for label in dict.fromkeys([*first, *sorted(counts)]) if counts.get(label)]
-    if len(known) <= MOST_LABELS:
+    if len(known) <= MAX_LABELS:
         return tuple(known)
-    common = set(sorted(known, key=lambda label: -counts[label])[: MOST_LABELS - 1])
+    common = set(sorted(known, key=lambda label: -counts[label])[: MAX_LABELS - 1])
     return (*(label for label in known if label in common), OTHER)
 
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from clocs.evaluation.logistic import LogisticRegression
 
-_FEWEST = 20  # labelled training patients
-_MOST = 20_000  # of each part; in the order of pseudonyms, so that they are a random sample
+_MIN = 20  # labelled training patients
+_MAX = 20_000  # of each part; in the order of pseudonyms, so that they are a random sample
 
 
 @dataclass(frozen=True)
@@ -107,10 +107,10 @@ def fit_predictor(
         target[row, [code[name] for name in names if name in code]] = 1
     split = embeddings.rows["split"].to_numpy()
     train, validation, test = (
-        np.flatnonzero(target.any(axis=1) & (split == name))[:_MOST]
+        np.flatnonzero(target.any(axis=1) & (split == name))[:_MAX]
         for name in ("train", "validation", "test")
     )
-    if len(train) < _FEWEST or len(classes) < 2:
+    if len(train) < _MIN or len(classes) < 2:
         return None
     held_out = validation if len(validation) else train
     # A patient with several labels in a single-label dataset counts in part for each.

@@ -18,7 +18,7 @@ from clocs.store.store import Store
 from clocs.web.packing import pack
 
 LOOKED_AT = 200  # recordings of a store, in which flat and clipped parts are looked for
-MOST_LISTED = 200  # of each reason
+MAX_LISTED = 200  # of each reason
 DUPLICATE = "duplicate id"
 CLIPPED = 0.06  # seconds at the largest or smallest value of a lead: no wave has so broad a top
 WHY = {
@@ -73,7 +73,7 @@ class Quality:
         counts: dict[str, int] = {}
         for name, reason, detail in quarantine.iter_rows():
             counts[reason] = counts.get(reason, 0) + 1
-            if counts[reason] <= MOST_LISTED:
+            if counts[reason] <= MAX_LISTED:
                 # another recording, perhaps in the store, has the ID of a duplicate
                 code = self._code(dataset, f"{name}\n{detail}" if reason == DUPLICATE else name)
                 self._quarantined[code] = (dataset, name, reason, detail)
@@ -88,7 +88,7 @@ class Quality:
                     }
                 )
         for reason, rows in found.items():
-            for row in rows[:MOST_LISTED]:
+            for row in rows[:MAX_LISTED]:
                 name, patient = table["id"][row], table["patient"][row]
                 code = self._code(dataset, name)
                 self._rows[code] = (store, row)

@@ -21,13 +21,13 @@ from clocs.formats.base import FileFormat, ReadOptions
 from clocs.formats.read import FORMATS, recordings_in
 from clocs.formats.source import Source, hold_files, open_source
 from clocs.limited_workers import EndedError, LimitedWorkers
-from clocs.limits import MOST_HEADER_BYTES, ReadingLimits
+from clocs.limits import MAX_HEADER_BYTES, ReadingLimits
 from clocs.recording import Recording
 from clocs.web.shield import TooMuchError
-from clocs.web.upload_worker import MOST_MEMORY, MOST_SECONDS
+from clocs.web.upload_worker import MAX_MEMORY, MAX_SECONDS
 
 SECONDS = 60.0  # drawn
-MOST_BYTES = 64 << 20  # of a recording's files
+MAX_BYTES = 64 << 20  # of a recording's files
 AT_ONCE = 2  # recordings being read; a further request is refused for the moment
 # At the end of the ID of an hour of a long recording: when it begins.
 _STRETCH = re.compile(r"@(\d+):(\d\d):(\d\d)$")
@@ -80,10 +80,10 @@ class QuarantinedFiles:
         path, own = self._file(name, detail)
         source = self._source.only(_needed(self._source, path, own))
         size = sum(source.size(one) for one in source.names)
-        if size > MOST_BYTES:
+        if size > MAX_BYTES:
             raise NotDrawnError(
                 f"its files have {size / 2**20:,.0f} MiB; recordings of up to "
-                f"{MOST_BYTES >> 20} MiB are drawn"
+                f"{MAX_BYTES >> 20} MiB are drawn"
             )
         hour = _STRETCH.search(name)
         start = (
@@ -130,7 +130,7 @@ def _needed(source: Source, path: str, own: FileFormat) -> set[str]:
     """The files that a recording consists of."""
     folder = path[: path.rfind("/") + 1]
     try:
-        beside = own.files_beside(source.read(path, MOST_HEADER_BYTES), path)
+        beside = own.files_beside(source.read(path, MAX_HEADER_BYTES), path)
     except ClocsError:  # a damaged header; reading it says so
         beside = set()
     if beside is None:  # segments: whatever is in the folder
@@ -175,7 +175,7 @@ def _start_of(recording: Recording) -> Recording:
 
 def _up_to_the_end(source: Source, path: str) -> Source | None:
     """The same files, in memory, where the header promises no more than there is; or None."""
-    held = {name: source.read(name, MOST_BYTES) for name in source.names}
+    held = {name: source.read(name, MAX_BYTES) for name in source.names}
     data, kind = held[path], path.lower().rpartition(".")[2]
     if kind == "hea":
         held[path] = _RECORD_LINE.sub(rb"\1", data, count=1)
@@ -187,7 +187,7 @@ def _up_to_the_end(source: Source, path: str) -> Source | None:
 
 
 def _in_process(act: _Read) -> Drawn | str:
-    limits = ReadingLimits(MOST_MEMORY, MOST_SECONDS)
+    limits = ReadingLimits(MAX_MEMORY, MAX_SECONDS)
     with closing(LimitedWorkers(act, lambda _, why: f"it {why}", 1, limits)) as pool:
         try:
             pool.submit([None])

@@ -115,14 +115,14 @@ class Distance(BaseModel):
     closer_pairs: float | None  # share of pairs of different patients that are closer to each other
 
 
-class Neighbour(Summary, Distance):
+class Neighbor(Summary, Distance):
     pass
 
 
-class Neighbours(BaseModel):
+class Neighbors(BaseModel):
     code: str
     name: str
-    neighbours: list[Neighbour]  # nearest first
+    neighbours: list[Neighbor]  # nearest first
 
 
 class Uploaded(BaseModel):
@@ -131,5 +131,5 @@ class Uploaded(BaseModel):
     notes: list[str]
     recording: RecordingFacts
     position: list[float] | None
-    neighbours: list[Neighbour]
+    neighbours: list[Neighbor]
     predictions: list[DatasetPrediction]

@@ -20,7 +20,7 @@ from clocs.explorer.heart_rates import RatesState
 from clocs.explorer.patient_map import ProjectionState
 from clocs.explorer.rooms import add_rooms
 from clocs.explorer.seen import Source
-from clocs.explorer.session import NEIGHBOURS, NotFoundError, Session
+from clocs.explorer.session import NEIGHBORS, NotFoundError, Session
 from clocs.explorer.signals import LONGEST, packed_signal
 from clocs.explorer.uploads import Uploads
 from clocs.files import csv_text
@@ -179,12 +179,12 @@ def _add_patients(app: FastAPI, session: Session) -> None:
         return responses.Distance.model_validate(session.apart(code, other))
 
     @app.get("/api/patients/{code}/neighbours")
-    def neighbours(code: Code, where: Conditions, k: K = NEIGHBOURS) -> responses.Neighbours:
+    def neighbours(code: Code, where: Conditions, k: K = NEIGHBORS) -> responses.Neighbors:
         """The most similar patients."""
-        return responses.Neighbours.model_validate(session.neighbours(code, k, where))
+        return responses.Neighbors.model_validate(session.neighbours(code, k, where))
 
     @app.get("/api/patients/{code}/neighbours.csv", response_class=Response)
-    def neighbours_csv(code: Code, where: Conditions, k: K = NEIGHBOURS) -> Response:
+    def neighbors_csv(code: Code, where: Conditions, k: K = NEIGHBORS) -> Response:
         """The same as CSV."""
         near = session.neighbours(code, k, where)["neighbours"]
         headers = {"content-disposition": f'attachment; filename="neighbours-{code}.csv"'}

@@ -45,7 +45,7 @@ from clocs.recording import Recording
 from clocs.store.store import Store
 from clocs.web.packing import pack
 
-NEIGHBOURS = 10
+NEIGHBORS = 10
 
 
 class NotFoundError(ClocsError):
@@ -104,7 +104,7 @@ class Session:
 
     @cached_property
     def columns(self) -> dict[str, NDArray[Any]]:
-        """One value per patient: what the map is coloured and filtered by, except heart rates."""
+        """One value per patient: what the map is colored and filtered by, except heart rates."""
         return map_columns(self.embeddings.rows, self.labels, self.datasets)
 
     @cached_property
@@ -272,7 +272,7 @@ class Session:
             return table
         return table[np.argsort(pseudonyms([(dataset, name) for name in table["id"]], self.key))]
 
-    # Neighbours
+    # Neighbors
 
     @cached_property
     def index(self) -> PatientIndex:
@@ -285,7 +285,7 @@ class Session:
             self.predictors.fit()
 
     def neighbours(
-        self, code: str, k: int = NEIGHBOURS, where: Where | None = None
+        self, code: str, k: int = NEIGHBORS, where: Where | None = None
     ) -> dict[str, Any]:
         """The most similar patients, nearest first."""
         if where is not None and where.split is not None and not self.show_ids:

@@ -11,8 +11,8 @@ from typing import Any
 from clocs.locks import LOCK
 
 DEPTH = 3  # folders below the one that was given
-MOST = 200  # runs listed
-MOST_BYTES = 4 << 20  # of a log in one answer
+MAX = 200  # runs listed
+MAX_BYTES = 4 << 20  # of a log in one answer
 LOG, SETTINGS = "log.jsonl", "settings.json"  # as `clocs.pretraining` writes them
 
 
@@ -22,7 +22,7 @@ def run_folders(place: Path) -> dict[str, Path]:
     for depth in range(DEPTH + 1):
         for file in sorted(place.glob("/".join([*["*"] * depth, SETTINGS]))):
             folder = file.parent
-            if len(found) < MOST and ((folder / LOG).is_file() or (folder / LOCK).is_file()):
+            if len(found) < MAX and ((folder / LOG).is_file() or (folder / LOCK).is_file()):
                 found[str(folder.relative_to(place)) if depth else place.name or "run"] = folder
     return found
 
@@ -68,7 +68,7 @@ def log_lines(folder: Path, start: int, version: str) -> dict[str, Any]:
             if own != version or start > os.fstat(file.fileno()).st_size:
                 start = 0
             file.seek(start)
-            data = file.read(MOST_BYTES)
+            data = file.read(MAX_BYTES)
     except FileNotFoundError:
         return {"version": "", "start": 0, "next": 0, "lines": []}
     whole = data[: data.rfind(b"\n") + 1]

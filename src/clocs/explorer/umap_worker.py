@@ -93,10 +93,10 @@ def placed(others: Any, some: Any, positions: Any) -> Any:
 
 
 def _rotated(positions: Any) -> Any:
-    """Centred, with the longer axis horizontal, to fill a wide screen."""
-    centred = positions - positions.mean(axis=0)
-    _, axes = np.linalg.eigh(centred.T @ centred)
-    return np.ascontiguousarray(centred @ axes[:, ::-1], np.float32)
+    """Centerd, with the longer axis horizontal, to fill a wide screen."""
+    centerd = positions - positions.mean(axis=0)
+    _, axes = np.linalg.eigh(centerd.T @ centerd)
+    return np.ascontiguousarray(centerd @ axes[:, ::-1], np.float32)
 
 
 class _Steps:

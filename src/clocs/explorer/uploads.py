@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from clocs.errors import ClocsError, SettingError
 from clocs.explorer.patient_map import position_among
-from clocs.explorer.session import NEIGHBOURS, NotFoundError, Session
+from clocs.explorer.session import NEIGHBORS, NotFoundError, Session
 from clocs.explorer.signals import recording_facts
 from clocs.recording import Recording, notes_of
 
@@ -112,7 +112,7 @@ class Uploads:
         """An upload's facts, position, neighbours and predicted classes."""
         upload = self._get(code)
         one, vector = upload.recording, upload.vector
-        near = [] if vector is None else self._session.near(vector, NEIGHBOURS)
+        near = [] if vector is None else self._session.near(vector, NEIGHBORS)
         position = None
         if near:
             rows = np.array([patient["row"] for patient in near], np.int64)

@@ -9,12 +9,12 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from clocs.errors import SettingError
-from clocs.figures.canvas import COLOURS, SHADES, hide_frame, new_figure
+from clocs.figures.canvas import COLORS, SHADES, hide_frame, new_figure
 
 _SEEDS: Final[dict[str, Any]] = {
     "markersize": 3,
     "markerfacecolor": "white",
-    "markeredgecolor": COLOURS["quiet"],
+    "markeredgecolor": COLORS["quiet"],
     "markeredgewidth": 0.6,
 }
 
@@ -43,7 +43,7 @@ def auc_dots(rows: Sequence[Mapping[str, Any]]) -> Figure:
         x = methods.index(str(row["method"])) + (rank - (len(fractions) - 1) / 2) * slot
         mean = float(row["auc_mean"])
         if not np.isfinite(mean):
-            axes.text(x, 0.5, "n/a", ha="center", va="bottom", size=8, color=COLOURS["quiet"])
+            axes.text(x, 0.5, "n/a", ha="center", va="bottom", size=8, color=COLORS["quiet"])
             continue
         low, high = _interval(row, known)
         shade = shades[fractions[rank]]
@@ -54,9 +54,9 @@ def auc_dots(rows: Sequence[Mapping[str, Any]]) -> Figure:
         axes.plot(place, seeds, "o", **_SEEDS, zorder=3)
         top = max(high, float(np.nanmax(seeds, initial=mean)))
         axes.text(x, top + 0.012, f"{mean:.3f}", ha="center", va="bottom", size=7.5, rotation=lean)
-    axes.axhline(0.5, color=COLOURS["quiet"], linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+    axes.axhline(0.5, color=COLORS["quiet"], linewidth=1, linestyle=(0, (4, 3)), zorder=1)
     side = axes.get_yaxis_transform()  # x in axes, y in data
-    axes.text(1.005, 0.5, "chance", transform=side, va="center", size=8, color=COLOURS["quiet"])
+    axes.text(1.005, 0.5, "chance", transform=side, va="center", size=8, color=COLORS["quiet"])
     span = "95 % interval" if known else "± sd over seeds"
     axes.set(xlim=(-0.6, len(methods) - 0.4), ylabel=f"AUC: mean, {span}, seeds")
     lowest, highest = axes.get_ylim()

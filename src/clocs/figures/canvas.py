@@ -1,4 +1,4 @@
-"""What all matplotlib figures share: colours, an empty figure, and saving it as PNG, SVG or PDF.
+"""What all matplotlib figures share: colors, an empty figure, and saving it as PNG, SVG or PDF.
 
 Figures are made as objects and drawn by Agg, never through pyplot: nothing global changes, no
 display is needed, and threads do not interfere.
@@ -29,9 +29,9 @@ _METADATA: Final[dict[str, dict[str, None]]] = {
 }
 SUFFIXES: Final = tuple(_METADATA)
 
-# The categorical colours are Okabe and Ito's, chosen for colour-blind readers; labelled fractions,
+# The categorical colors are Okabe and Ito's, chosen for color-blind readers; labelled fractions,
 # which are ordered, are shades of one blue.
-COLOURS: Final = {
+COLORS: Final = {
     "trace": "#111111",
     "minor": "#f9dcdc",
     "major": "#efb0b0",

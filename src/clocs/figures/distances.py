@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from clocs.errors import SettingError
-from clocs.figures.canvas import COLOURS, hide_frame, new_figure
+from clocs.figures.canvas import COLORS, hide_frame, new_figure
 
 
 def distance_histograms(
@@ -35,12 +35,12 @@ def distance_histograms(
             raise SettingError(f"panel {name!r} needs finite distances of both kinds")
         bins = np.histogram_bin_edges(np.concatenate(both), bins=60)
         for kind, values in zip(("intra", "inter"), both, strict=True):
-            colour = COLOURS[kind]
-            axes.hist(values, bins=list(bins), density=True, color=colour, alpha=0.55)
+            color = COLORS[kind]
+            axes.hist(values, bins=list(bins), density=True, color=color, alpha=0.55)
             mean = float(values.mean())
             label = f"{kind}-patient, mean {mean:.2f}"
             axes.axvline(
-                mean, 0, 0.8, color=colour, linewidth=1.6, linestyle=(0, (4, 2)), label=label
+                mean, 0, 0.8, color=color, linewidth=1.6, linestyle=(0, (4, 2)), label=label
             )  # not under the legend
         axes.set(xlabel=f"{metric} distance", title=name)
         axes.legend(loc="upper right", framealpha=1, edgecolor="none", fontsize=8)

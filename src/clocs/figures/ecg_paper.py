@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from clocs.errors import SettingError
-from clocs.figures.canvas import COLOURS, DPI
+from clocs.figures.canvas import COLORS, DPI
 from clocs.recording import STANDARD_LEADS, Recording
 
 _MM_PER_SECOND = 25.0
@@ -76,8 +76,8 @@ def ecg_paper(
         recording = recording if leads is None else recording.select(leads)
         strips = [(row, 0.0, shown, lead) for row, lead in enumerate(recording.leads)]
 
-    millimetres, gain, is_cut = _millimetres(recording, shown)
-    traces = [millimetres[recording.leads.index(lead)] for *_, lead in strips]
+    millimeters, gain, is_cut = _millimeters(recording, shown)
+    traces = [millimeters[recording.leads.index(lead)] for *_, lead in strips]
     rows, paper = _rows(strips, traces)
     width = 2 * _MARGIN + _PULSE + shown * _MM_PER_SECOND
     figure, axes = _page(width, _HEAD + paper + _FOOT, paper)
@@ -93,7 +93,7 @@ def ecg_paper(
         axes.plot(
             left + time * _MM_PER_SECOND,
             base + trace[first : first + time.size],
-            color=COLOURS["trace"],
+            color=COLORS["trace"],
             linewidth=0.75,
             solid_joinstyle="round",
             gid=f"trace {lead}",
@@ -103,11 +103,11 @@ def ecg_paper(
         above = max(7.5, float(np.nanmax(under)) + 1)  # the label never covers a QRS complex
         _write(axes, x + 1.2, base + above, lead, weight="bold")
         if start > 0:
-            axes.plot([x, x], [base - 3, base + 3], color=COLOURS["trace"], linewidth=0.9)
+            axes.plot([x, x], [base - 3, base + 3], color=COLORS["trace"], linewidth=0.9)
         elif physical:
             pulse = left - 11 + np.array([0.0, 2, 2, 7, 7, 9])  # 1 mV for 200 ms
             height = base + np.array([0.0, 0, gain, gain, 0, 0])
-            axes.plot(pulse, height, color=COLOURS["trace"], linewidth=0.75, gid="calibration")
+            axes.plot(pulse, height, color=COLORS["trace"], linewidth=0.75, gid="calibration")
     scale = f"25 mm/s    {gain:g} mm/mV" if physical else "25 mm/s    arbitrary units"
     scale += f"    cut off at ±{_TALLEST:g} mm" if is_cut else ""
     _write(axes, _MARGIN, _FOOT / 2, scale, va="center", size=8, gid="scale")
@@ -116,7 +116,7 @@ def ecg_paper(
     return figure
 
 
-def _millimetres(recording: Recording, seconds: float) -> tuple[NDArray[np.float64], float, bool]:
+def _millimeters(recording: Recording, seconds: float) -> tuple[NDArray[np.float64], float, bool]:
     """(leads, samples) deflection on paper, about each lead's median; mm/mV; whether cut off."""
     signal = recording.signal[:, : max(2, round(seconds * recording.rate))]
     signal = signal - np.nanmedian(signal, axis=1, keepdims=True)
@@ -156,18 +156,18 @@ def _rows(
 def _shade(
     axes: Axes, values: NDArray[np.floating], place: tuple[float, float, float, float]
 ) -> None:
-    """A band: orange where values are positive, blue where negative, more of it towards ±1."""
+    """A band: orange where values are positive, blue where negative, more of it toward ±1."""
     values = np.clip(np.nan_to_num(values), -1, 1)
     image = np.empty((1, values.size, 4))
     for name, sign in (("for", 1), ("against", -1)):
-        image[0, values * sign > 0, :3] = to_rgb(COLOURS[name])
+        image[0, values * sign > 0, :3] = to_rgb(COLORS[name])
     image[0, values == 0, :3] = 1
     image[..., 3] = _STRONGEST * np.abs(values)
     axes.imshow(image, extent=place, aspect="auto", interpolation="none", zorder=0.3, gid="shading")
 
 
 def _page(width: float, height: float, paper: float) -> tuple[Figure, Axes]:
-    """A figure with axes over the whole page, in millimetres, and the grid on it."""
+    """A figure with axes over the whole page, in millimeters, and the grid on it."""
     figure = Figure(figsize=(width / 25.4, height / 25.4), dpi=DPI, facecolor="white")
     FigureCanvasAgg(figure)
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, width), ylim=(0, height))
@@ -179,10 +179,10 @@ def _page(width: float, height: float, paper: float) -> tuple[Figure, Axes]:
         segments = [[(at, _FOOT), (at, _FOOT + paper)] for at in x]
         segments += [[(_MARGIN, at), (right, at)] for at in y]
         axes.add_collection(
-            LineCollection(segments, colors=COLOURS[name], linewidths=line, zorder=0.5, gid=name)
+            LineCollection(segments, colors=COLORS[name], linewidths=line, zorder=0.5, gid=name)
         )
     return figure, axes
 
 
 def _write(axes: Axes, x: float, y: float, text: str, **style: Any) -> None:
-    axes.text(x, y, text, **{"size": 8, "color": COLOURS["text"], **style})
+    axes.text(x, y, text, **{"size": 8, "color": COLORS["text"], **style})

@@ -1,4 +1,4 @@
-"""An explanation on ECG paper: the parts of the ECG that drove a prediction are coloured."""
+"""An explanation on ECG paper: the parts of the ECG that drove a prediction are colored."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from clocs.figures.ecg_paper import ecg_paper
 from clocs.models.explanation import Explanation
 
-_BRIGHTEST = 99.5  # percentile of the contributions that has the full colour
+_BRIGHTEST = 99.5  # percentile of the contributions that has the full color
 
 
 def explanation_paper(explanation: Explanation, *, title: str | None = None) -> Figure:

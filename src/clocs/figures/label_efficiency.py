@@ -16,7 +16,7 @@ from clocs.figures.svg import Line, Panel, picture, ticks
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COLOURS = {  # those of the report's page in light mode
+COLORS = {  # those of the report's page in light mode
     "random": "#7a7f8c",
     "random-bn": "#a5a9b3",
     "supervised": "#5b4a9c",
@@ -65,10 +65,10 @@ def label_efficiency(panels: Sequence[EfficiencyPanel], ylabel: str) -> Figure:
         hide_frame(axes)
         for line in panel.lines:
             low, high = ([m + s * d for m, d in _values(line)] for s in (-1, 1))
-            colour = COLOURS[line.method]
-            axes.fill_between(line.patients, low, high, color=colour, alpha=0.13, linewidth=0)
+            color = COLORS[line.method]
+            axes.fill_between(line.patients, low, high, color=color, alpha=0.13, linewidth=0)
             (legend[line.title],) = axes.plot(
-                line.patients, line.mean, "o-", color=colour, markersize=3, linewidth=1.4
+                line.patients, line.mean, "o-", color=color, markersize=3, linewidth=1.4
             )
         marks = _marks(panel)
         axes.set_xscale("log")
@@ -88,7 +88,7 @@ def label_efficiency(panels: Sequence[EfficiencyPanel], ylabel: str) -> Figure:
 
 
 def label_efficiency_svg(panels: Sequence[EfficiencyPanel], width: float, alt: str) -> str:
-    """The same as SVG in the page's colours."""
+    """The same as SVG in the page's colors."""
     rows, columns = (1 + max(getattr(p, name) for p in panels) for name in ("row", "column"))
     left, gap, tall = 46.0, 44.0, 170.0
     wide = (width - left - gap * (columns - 1) - 8) / columns
@@ -103,8 +103,8 @@ def label_efficiency_svg(panels: Sequence[EfficiencyPanel], width: float, alt: s
         axes.y_axis(ticks(*axes.y, about=4))
         for line in panel.lines:
             at = [math.log10(count) for count in line.patients]
-            colour = f"var(--{line.method})"
-            axes.line(Line(at, line.mean, colour, line.title, line.spread, marked=True))
+            color = f"var(--{line.method})"
+            axes.line(Line(at, line.mean, color, line.title, line.spread, marked=True))
         drawn.append(axes)
     return picture(width, rows * (tall + 84), drawn, alt)
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from clocs import keyed_random
 from clocs.errors import SettingError
-from clocs.figures.canvas import COLOURS, new_figure
+from clocs.figures.canvas import COLORS, new_figure
 from clocs.pretraining import perturbations
 from clocs.recording import FrameSpec, Recording
 
@@ -84,14 +84,14 @@ def show_perturbations(
     margin = max(0.06 * (high - low), 1e-3)
     image: Any = None
     for axes, chain, trace in zip(grid, rows, traces, strict=True):
-        axes[0].plot(time, trace, color=COLOURS["trace"], linewidth=0.7)
+        axes[0].plot(time, trace, color=COLORS["trace"], linewidth=0.7)
         axes[0].axvspan(time[near.start], time[near.stop - 1], color=_TINT, zorder=0)
         axes[1].set_facecolor(_TINT)
         axes[1].plot(time[near], traces[0][near], color=_ORIGINAL, linewidth=2.4)
-        axes[1].plot(time[near], trace[near], color=COLOURS["trace"], linewidth=0.8)
+        axes[1].plot(time[near], trace[near], color=COLORS["trace"], linewidth=0.8)
         image = _spectrogram(axes[2], x, chain, keys, spec)
         name = ", then ".join(_TITLES[step.name] for step in chain.steps) or "Original"
-        axes[0].set_title(name, loc="left", size=10, color=COLOURS["text"])
+        axes[0].set_title(name, loc="left", size=10, color=COLORS["text"])
         axes[0].set_ylabel(amplitude, size=8)
         axes[2].set_ylabel("Hz", size=8)
         for panel in axes:

@@ -11,7 +11,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from clocs.figures.canvas import COLOURS, SHADES, hide_frame, new_figure
+from clocs.figures.canvas import COLORS, SHADES, hide_frame, new_figure
 
 if TYPE_CHECKING:
     from clocs.evaluation.predictions import Predictions
@@ -42,7 +42,7 @@ def roc(predictions: Predictions) -> Figure:
         curves = [_roc(s[:, c], target) for s in predictions.probabilities]
         text = f"{label}  {auc[:, c].mean():.3f}"
         axes.plot(_GRID, np.mean(curves, axis=0), **_style(c), label=text)
-    axes.plot([0, 1], [0, 1], color=COLOURS["quiet"], linewidth=1, linestyle=(0, (4, 3)))
+    axes.plot([0, 1], [0, 1], color=COLORS["quiet"], linewidth=1, linestyle=(0, (4, 3)))
     axes.set(xlabel="1 − specificity", ylabel="sensitivity")
     _legend(axes, "AUC")
     return figure
@@ -74,7 +74,7 @@ def calibration(predictions: Predictions) -> Figure:
         below.stairs(
             np.histogram(predicted, edges)[0] / len(predicted), edges, color=_style(c)["color"]
         )
-    axes.plot([0, 1], [0, 1], color=COLOURS["quiet"], linewidth=1, linestyle=(0, (4, 3)))
+    axes.plot([0, 1], [0, 1], color=COLORS["quiet"], linewidth=1, linestyle=(0, (4, 3)))
     axes.set(ylabel="observed frequency", xlim=(0, 1), ylim=(0, 1))
     below.set(xlabel="predicted probability", ylabel="share of rows", yscale="log")
     _legend(axes, "mean error")
@@ -143,9 +143,9 @@ def _matrix(axes: Axes, counts: NDArray[np.float64], labels: tuple[str, ...]) ->
     share = np.divide(counts, total, out=np.zeros_like(counts), where=total > 0)
     axes.imshow(share, cmap=_BLUES, vmin=0, vmax=1)
     for (i, j), part in np.ndenumerate(share):
-        colour = "white" if part > 0.55 else COLOURS["text"]
+        color = "white" if part > 0.55 else COLORS["text"]
         text = f"{100 * part:.0f} %\n{counts[i, j]:,.0f}" if total[i, 0] else "–"
-        axes.text(j, i, text, ha="center", va="center", fontsize=7, color=colour)
+        axes.text(j, i, text, ha="center", va="center", fontsize=7, color=color)
     axes.set_xticks(range(len(labels)), labels, fontsize=8)
     axes.set_yticks(range(len(labels)), labels, fontsize=8)
     axes.tick_params(length=0)

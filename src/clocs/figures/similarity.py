@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from clocs import keyed_random
 from clocs.errors import SettingError
-from clocs.figures.canvas import COLOURS, new_figure
+from clocs.figures.canvas import COLORS, new_figure
 from clocs.frames.frames import Frames
 from clocs.frames.views import Instances, Views, instances
 from clocs.pretraining.losses import same_patient_pairs, unit
@@ -134,11 +134,11 @@ def _matrix(axes: Axes, similarity: NDArray[np.float64], kind: NDArray[np.int64]
     low = float(similarity.min())
     shade = (similarity - low) / max(1.0 - low, 1e-9)
     maps = [LinearSegmentedColormap.from_list(name, ends) for name, ends in _KINDS.items()]
-    pixels = np.choose(kind[..., None], [np.asarray(colours(shade)) for colours in maps])
+    pixels = np.choose(kind[..., None], [np.asarray(colors(shade)) for colors in maps])
     axes.imshow(pixels, aspect="auto", interpolation="nearest")
     if len(kind) <= 24:
         for (i, k), value in np.ndenumerate(similarity):
-            ink = "white" if shade[i, k] > 0.6 else COLOURS["text"]
+            ink = "white" if shade[i, k] > 0.6 else COLORS["text"]
             text = f"{value:.2f}".replace("0.", ".", 1)
             axes.text(k, i, text, ha="center", va="center", size=7, color=ink)
     for i, k in np.argwhere(kind < 2):
@@ -158,7 +158,7 @@ def _edge(axes: Axes, frames: Frames, rows: Instances, *, view: int) -> None:
         middle, reach = (trace.max() + trace.min()) / 2, max(float(np.ptp(trace)), 1.0)
         across = i - 0.8 * (trace - middle) / reach
         points = (along, across) if view == 0 else (across, along)
-        axes.plot(*points, color=COLOURS["trace"], linewidth=0.6)
+        axes.plot(*points, color=COLORS["trace"], linewidth=0.6)
     if view == 0:
         axes.set(xlim=(0, 1), ylim=ends)
     else:
@@ -169,13 +169,13 @@ def _edge(axes: Axes, frames: Frames, rows: Instances, *, view: int) -> None:
 def _spread(axes: Axes, similarity: NDArray[np.float64], kind: NDArray[np.int64]) -> None:
     """Every similarity as a dot, by kind of pair, and the means."""
     labels = []
-    for row, (name, (_, colour)) in enumerate(_KINDS.items()):
+    for row, (name, (_, color)) in enumerate(_KINDS.items()):
         values = similarity[kind == row]
         beside = 0.56 * (np.arange(values.size) * 0.618034 % 1) - 0.28
-        axes.plot(row + beside, values, "o", color=colour, markersize=3, alpha=0.6)
+        axes.plot(row + beside, values, "o", color=color, markersize=3, alpha=0.6)
         if values.size:
             mean = float(values.mean())
-            axes.plot([row - 0.36, row + 0.36], [mean, mean], color=COLOURS["text"], linewidth=1.6)
+            axes.plot([row - 0.36, row + 0.36], [mean, mean], color=COLORS["text"], linewidth=1.6)
             axes.text(row, 1.02, f"mean {mean:.2f}", ha="center", size=8)
         labels.append(f"{name.replace(' ', chr(10))}\n({values.size})")
     axes.set_xticks(range(len(labels)), labels)
@@ -183,5 +183,5 @@ def _spread(axes: Axes, similarity: NDArray[np.float64], kind: NDArray[np.int64]
     axes.set_ylabel("cosine similarity", size=9)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=8, length=2.5)
-    for label, (_, colour) in zip(axes.get_xticklabels(), _KINDS.values(), strict=True):
-        label.set_color(colour)
+    for label, (_, color) in zip(axes.get_xticklabels(), _KINDS.values(), strict=True):
+        label.set_color(color)

@@ -139,7 +139,7 @@ def _tick_labels(figure: Figure) -> list[Text]:
 
 
 def _grid_for_scale(figure: Figure, shrunk: float) -> None:
-    """Millimetres no longer hold; the squares of the paper do."""
+    """Millimeters no longer hold; the squares of the paper do."""
     import numpy as np
     from matplotlib.collections import LineCollection
     from matplotlib.text import Text

@@ -1,6 +1,6 @@
 """Small plots as inline SVG, which scales, prints and follows light and dark mode.
 
-Colours are the page's CSS variables.
+Colors are the page's CSS variables.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Dot:
     x: float
     y: float
     spread: float | None
-    colour: str
+    color: str
     tooltip: str
     hollow: bool = False
 
@@ -32,7 +32,7 @@ class Line:
 
     x: Sequence[float]
     y: Sequence[float]
-    colour: str
+    color: str
     name: str
     spread: Sequence[float] | None = None
     dashed: bool = False
@@ -109,12 +109,12 @@ class Panel:
             )
             lines = (
                 f'<line x1="{low[0]:.1f}" y1="{low[1]:.1f}" x2="{high[0]:.1f}" '
-                f'y2="{high[1]:.1f}" stroke="{dot.colour}" stroke-width="1.5" opacity=".55"/>'
+                f'y2="{high[1]:.1f}" stroke="{dot.color}" stroke-width="1.5" opacity=".55"/>'
             )
-        fill = "var(--paper)" if dot.hollow else dot.colour
+        fill = "var(--paper)" if dot.hollow else dot.color
         self.parts.append(
             f'<g class="mark">{lines}<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{fill}" '
-            f'stroke="{dot.colour}" stroke-width="1.6"/>'
+            f'stroke="{dot.color}" stroke-width="1.6"/>'
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="9" fill="transparent"/>'
             f"<title>{escape(dot.tooltip)}</title></g>"
         )
@@ -124,20 +124,20 @@ class Panel:
             upper = [self.at(x, y + s) for x, y, s in zip(line.x, line.y, line.spread, strict=True)]
             lower = [self.at(x, y - s) for x, y, s in zip(line.x, line.y, line.spread, strict=True)]
             ring = " ".join(f"{x:.1f},{y:.1f}" for x, y in [*upper, *reversed(lower)])
-            self.parts.append(f'<polygon points="{ring}" fill="{line.colour}" opacity=".15"/>')
+            self.parts.append(f'<polygon points="{ring}" fill="{line.color}" opacity=".15"/>')
         points = " ".join(
             "{:.1f},{:.1f}".format(*self.at(x, y)) for x, y in zip(line.x, line.y, strict=True)
         )
         dash = ' stroke-dasharray="5 4" opacity=".75"' if line.dashed else ""
         self.parts.append(
-            f'<polyline points="{points}" fill="none" stroke="{line.colour}" '
+            f'<polyline points="{points}" fill="none" stroke="{line.color}" '
             f'stroke-width="1.8" stroke-linejoin="round"{dash}/>'
         )
         if line.marked:
             for x, y in zip(line.x, line.y, strict=True):
-                self.dot(Dot(x, y, None, line.colour, f"{line.name}: {y:.3f}", line.dashed))
+                self.dot(Dot(x, y, None, line.color, f"{line.name}: {y:.3f}", line.dashed))
 
-    def steps(self, edges: Sequence[float], heights: Sequence[float], colour: str) -> None:
+    def steps(self, edges: Sequence[float], heights: Sequence[float], color: str) -> None:
         """A histogram as a filled outline."""
         points = [self.at(edges[0], 0)]
         for left, right, height in zip(edges[:-1], edges[1:], heights, strict=True):
@@ -145,7 +145,7 @@ class Panel:
         points.append(self.at(edges[-1], 0))
         ring = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
         self.parts.append(
-            f'<polygon points="{ring}" fill="{colour}" fill-opacity=".28" stroke="{colour}" '
+            f'<polygon points="{ring}" fill="{color}" fill-opacity=".28" stroke="{color}" '
             'stroke-width="1.3"/>'
         )
 
@@ -155,7 +155,7 @@ class Panel:
             "unit": unit,
             "x": list(self.x),
             "lines": [
-                {"name": line.name, "colour": line.colour, "x": list(line.x),
+                {"name": line.name, "color": line.color, "x": list(line.x),
                  "y": [round(v, 4) for v in line.y]}
                 for line in lines
             ],

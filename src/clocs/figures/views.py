@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from clocs.errors import SettingError
-from clocs.figures.canvas import COLOURS, new_figure
+from clocs.figures.canvas import COLORS, new_figure
 from clocs.frames.views import frame_for
 from clocs.pretraining.methods import find_method
 from clocs.recording import Recording
@@ -56,14 +56,14 @@ def show_views(
         count = method.views.segments
         own = len(leads) if method.of == "frame" else 1
         for lead, trace in enumerate(traces):
-            ink = COLOURS["trace"] if lead < own else COLOURS["quiet"]
+            ink = COLORS["trace"] if lead < own else COLORS["quiet"]
             axes.plot(time, 0.8 * trace - lead, color=ink, linewidth=0.7, zorder=2)
             for part in range(round(seconds / spec.seconds)):
                 letter = chr(ord("A") + part * own + lead) if lead < own and part < count else ""
                 _box(axes, spec.seconds, part, lead, letter)
         pairs = own * count * (own * count - 1) // 2
         of = "one lead" if method.of == "lead" else f"all {own} leads"
-        axes.set_title(name.upper(), size=11, weight="bold", color=COLOURS["text"])
+        axes.set_title(name.upper(), size=11, weight="bold", color=COLORS["text"])
         axes.set_xlabel(
             f"seconds\n\none instance: {of}, {count} × {spec.seconds:g} s\n"
             f"{own * count} views, {pairs} pair{'s' if pairs > 1 else ''}",
@@ -75,7 +75,7 @@ def show_views(
         axes.tick_params(length=2.5, labelsize=9)
         axes.tick_params(axis="y", length=0)
     figure.suptitle(
-        "Views of a recording: one instance in colour, the patient's other instances dashed",
+        "Views of a recording: one instance in color, the patient's other instances dashed",
         size=10,
     )
     return figure
@@ -83,13 +83,13 @@ def show_views(
 
 def _box(axes: Axes, seconds: float, part: int, lead: int, letter: str) -> None:
     """A box around one view, with its letter; dashed for another instance's views."""
-    colour = _SEGMENTS[part % len(_SEGMENTS)] if letter else _QUIET
+    color = _SEGMENTS[part % len(_SEGMENTS)] if letter else _QUIET
     left, low, width, height = part * seconds + 0.04, -lead - 0.46, seconds - 0.08, 0.92
     if letter:
-        axes.add_patch(Rectangle((left, low), width, height, color=colour, alpha=0.1, linewidth=0))
+        axes.add_patch(Rectangle((left, low), width, height, color=color, alpha=0.1, linewidth=0))
         place: dict[str, Any] = {"ha": "center", "va": "center", "zorder": 4}
-        spot = {"boxstyle": "square,pad=0.25", "facecolor": colour, "edgecolor": "none"}
+        spot = {"boxstyle": "square,pad=0.25", "facecolor": color, "edgecolor": "none"}
         axes.text(left + 0.22, -lead + 0.34, letter, size=7.5, color="white", bbox=spot, **place)
     style: dict[str, Any] = {"linewidth": 1.5} if letter else {"linewidth": 0.9, "linestyle": "--"}
-    frame = Rectangle((left, low), width, height, fill=False, edgecolor=colour, zorder=3, **style)
+    frame = Rectangle((left, low), width, height, fill=False, edgecolor=color, zorder=3, **style)
     axes.add_patch(frame)

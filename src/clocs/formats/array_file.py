@@ -27,13 +27,13 @@ from clocs.formats.field_names import (
     texts_of,
 )
 from clocs.formats.samples import stretch
-from clocs.limits import MOST_TABLE_BYTES, check_size
+from clocs.limits import MAX_TABLE_BYTES, check_size
 from clocs.recording import STANDARD_LEADS, UNITS_PER_MV, Recording, canonical_lead
 
 _FIELDS = frozenset({"rate", "leads", "unit", "patient", "id", "labels", "age", "sex", "taken"})
-_FEWEST_SAMPLES = 50
-_MOST_PARTS = 10_000_000
-_MOST_OF_ALL = 1 << 50  # bytes of all recordings together: only what is packed limits them
+_MIN_SAMPLES = 50
+_MAX_PARTS = 10_000_000
+_MAX_OF_ALL = 1 << 50  # bytes of all recordings together: only what is packed limits them
 _LOOKED_AT = 8  # recordings, and stretches of each, from which a unit is guessed
 _BLOCK = 256  # samples of each stretch
 
@@ -84,9 +84,9 @@ def find_places(tree: Tree, options: ReadOptions, *, name: str) -> dict[str, Pla
     for paths, _ in signals:
         array = tree.arrays[paths[0]]
         size = int(np.prod(array.shape, dtype=object)) * array.dtype.itemsize
-        check_size(size, packed=tree.packed, name=name, most=_MOST_OF_ALL)
+        check_size(size, packed=tree.packed, name=name, most=_MAX_OF_ALL)
     places: dict[str, Place] = {}
-    if sum(_count(tree, one) for one in signals) > _MOST_PARTS:
+    if sum(_count(tree, one) for one in signals) > _MAX_PARTS:
         raise UnusableError("exceeds limits", f"{name} holds too many recordings")
     for one in signals:
         paths, axes = one
@@ -198,9 +198,9 @@ def _signals(
         kind = getattr(array.dtype, "kind", "")
         if kind not in "iuf" or meaning_of(_last(path)) in _FIELDS or 0 in array.shape:
             continue
-        if 2 <= len(array.shape) <= 3 and max(array.shape) >= _FEWEST_SAMPLES:
+        if 2 <= len(array.shape) <= 3 and max(array.shape) >= _MIN_SAMPLES:
             several.append(path)
-        elif len(array.shape) == 1 and array.shape[0] >= _FEWEST_SAMPLES:
+        elif len(array.shape) == 1 and array.shape[0] >= _MIN_SAMPLES:
             flat.setdefault(_folder(path), []).append(path)
     problem: UnusableError | None = None
     found = False
@@ -284,7 +284,7 @@ def _count(tree: Tree, signal: tuple[tuple[str, ...], Axes]) -> int:
 def _is_small(value: Any) -> bool:
     """Whether a field can be read whole."""
     size = int(np.prod(getattr(value, "shape", ()), dtype=object))
-    return size * getattr(getattr(value, "dtype", None), "itemsize", 1) <= MOST_TABLE_BYTES
+    return size * getattr(getattr(value, "dtype", None), "itemsize", 1) <= MAX_TABLE_BYTES
 
 
 def _is_rowwise(value: Any, rows: int) -> bool:

@@ -32,7 +32,7 @@ from clocs.recording import (
     said_by_file,
 )
 
-_MOST_LEADS = 64
+_MAX_LEADS = 64
 _LOOKED_AT = 500  # values of each lead, from which a unit is guessed
 # What the middle 99 % of a lead span: ECGs have 0.05 to 20 mV, drift and lost leads included.
 _SPANS = {"V": (5e-5, 1e-2), "mV": (0.03, 25.0), "µV": (60.0, 2e5)}
@@ -99,7 +99,7 @@ def find_axes(
         return Axes(0, None, 1, "each row is taken as a recording of one lead")
     for leads_first, leads, samples in ((True, a, b), (False, b, a)):
         twelve = leads == 12 and samples > 12
-        if samples >= 50 and leads <= _MOST_LEADS and (twelve or samples >= 4 * leads):
+        if samples >= 50 and leads <= _MAX_LEADS and (twelve or samples >= 4 * leads):
             axes = (outer, first, last) if leads_first else (outer, last, first)
             if leads == 1 or named is not None:
                 return Axes(*axes)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from clocs.formats.source import Source
 from clocs.recording import Recording
 
-HEAD_BYTES = 4096  # of a file, from which its format is recognised
+HEAD_BYTES = 4096  # of a file, from which its format is recognized
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +73,10 @@ class FileFormat:
         files_beside: From the file's bytes and name, the names of the files it needs beside it;
             None where only the whole folder will do.
         other_suffixes: Further ones of files that represent a recording.
-        recognise: Whether a file that begins with these bytes (at most `HEAD_BYTES`) is of this
+        recognize: Whether a file that begins with these bytes (at most `HEAD_BYTES`) is of this
             format; None where its name alone tells.
         generic: Whether the suffix tells little, as `.csv` does, so that a file is of this format
-            only where `recognise` says so too.
+            only where `recognize` says so too.
         parts: Lists the recordings of a file without reading their samples.
         single: Whether a file always holds one recording, whatever `parts` says about it.
         segments: Lists files in the source that are parts of the recording of this one, from its
@@ -93,7 +93,7 @@ class FileFormat:
     companions: tuple[str, ...] = ()
     files_beside: Callable[[bytes, str], set[str] | None] = _no_other_files
     other_suffixes: tuple[str, ...] = ()
-    recognise: Callable[[bytes], bool] | None = None
+    recognize: Callable[[bytes], bool] | None = None
     generic: bool = False
     parts: Callable[[Source, str, ReadOptions], Sequence[Part]] = _one_part
     single: bool = False

@@ -36,7 +36,7 @@ from clocs.recording import UNITS_PER_MV, Recording, check_plausible, check_rate
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_MOST_BYTES = 512 << 20  # of a file: these formats are of seconds, and XML takes ten times itself
+_MAX_BYTES = 512 << 20  # of a file: these formats are of seconds, and XML takes ten times itself
 _SEXES = {"M": "male", "F": "female"}
 
 
@@ -52,7 +52,7 @@ def _parsed(parser: str, source: Source, path: str, what: str, data: bytes | Non
             f"{what} files need ecgdatakit, which is not installed; {with_extra('formats')}"
         ) from None
     size = source.size(path)
-    check_size(size, packed=size, name=stem(path), most=_MOST_BYTES)
+    check_size(size, packed=size, name=stem(path), most=_MAX_BYTES)
     with _on_disk(source, path, data) as file, decoding(stem(path), what):
         try:
             return found().parse(file)
@@ -167,7 +167,7 @@ class _Reader:
         data, notice = None, ""
         if self.mend is not None:
             with decoding(stem(path), self.what):
-                data, notice = self.mend(source.read(path, _MOST_BYTES), stem(path))
+                data, notice = self.mend(source.read(path, _MAX_BYTES), stem(path))
         record = _parsed(self.parser, source, path, self.what, data)
         with decoding(stem(path), self.what):
             return _recording(record, stem(path), options, notice)
@@ -250,7 +250,7 @@ def _row(
         suffixes[0],
         _Reader(parser, name, mend),
         other_suffixes=suffixes[1:],
-        recognise=is_one,
+        recognize=is_one,
         generic=suffixes[0] == ".xml",
     )
 

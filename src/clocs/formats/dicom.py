@@ -28,7 +28,7 @@ from clocs.formats.dicom_fields import (
 )
 from clocs.formats.samples import decoding, from_integers, leads_of, stretch
 from clocs.formats.source import Source, stem
-from clocs.limits import MOST_BYTES, MOST_TIMES_SMALLER, UNPACKED_FREELY, check_size
+from clocs.limits import MAX_BYTES, MAX_TIMES_SMALLER, UNPACKED_FREELY, check_size
 from clocs.recording import Recording, check_plausible, check_rate
 
 _KINDS = {"SB": "i1", "UB": "u1", "SS": "i2", "US": "u2", "SL": "i4", "UL": "u4"}
@@ -145,7 +145,7 @@ def _inflated(data: bytes, name: str) -> bytes:
     if _DEFLATED not in data[:start]:
         return data
     packed = len(data) - start
-    most = min(max(UNPACKED_FREELY, MOST_TIMES_SMALLER * packed), MOST_BYTES)
+    most = min(max(UNPACKED_FREELY, MAX_TIMES_SMALLER * packed), MAX_BYTES)
     body = zlib.decompressobj(-15).decompress(data[start:], most + 1)
     check_size(len(body), packed=packed, name=name)
     return data[:start].replace(_DEFLATED, _PLAIN) + body
@@ -266,7 +266,7 @@ def _parts(source: Source, path: str, options: ReadOptions) -> Sequence[Part]:
         ]
 
 
-def _recognise(head: bytes) -> bool:
+def _recognize(head: bytes) -> bool:
     return head[128:132] == b"DICM"
 
 
@@ -275,7 +275,7 @@ DICOM = FileFormat(
     ".dcm",
     _read,
     other_suffixes=(".dicom",),
-    recognise=_recognise,
+    recognize=_recognize,
     parts=_parts,
     reads_stretches=True,
 )

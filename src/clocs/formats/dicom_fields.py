@@ -15,7 +15,7 @@ _LEADS = dict(enumerate(("I", "II", *_CHEST, "X", "Y", "Z"), 1))
 _LEADS |= {19: "CC5", 20: "CM5", 61: "III", 62: "aVR", 63: "aVL", 64: "aVF", 65: "-aVR"}
 _LEADS |= {66: "V8", 67: "V9", 68: "V8R", 69: "V9R", 70: "D", 71: "A", 72: "J"}
 _SEEN: dict[tuple[Any, ...], tuple[Channel, ...]] = {}
-_MOST_SEEN = 64
+_MAX_SEEN = 64
 SEXES = {"M": "male", "F": "female"}
 _YEARS = {"Y": 1.0, "M": 1 / 12, "W": 7 / 365.25, "D": 1 / 365.25}
 FIELDS = {
@@ -73,7 +73,7 @@ def channels_of(item: Any, encoding: tuple[Any, ...]) -> tuple[Channel, ...]:
             )
         )
     if key is not None:
-        if len(_SEEN) >= _MOST_SEEN:
+        if len(_SEEN) >= _MAX_SEEN:
             _SEEN.clear()
         _SEEN[key] = tuple(found)
     return tuple(found)

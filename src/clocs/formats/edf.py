@@ -36,8 +36,8 @@ from clocs.recording import (
 _OTHER_KINDS = re.compile(r"(?:EEG|EOG|EMG|ERG|MEG|ECoG|EP)\b", re.IGNORECASE)  # as EDF+ names them
 _ECG = re.compile(r"ecg|ekg", re.IGNORECASE)
 _AT_ONCE = 8 << 20  # bytes, where only annotations are looked for
-_MOST_TEXT = 2000  # characters of annotations in `extra`
-_MOST_ANNOTATIONS = 1_000_000
+_MAX_TEXT = 2000  # characters of annotations in `extra`
+_MAX_ANNOTATIONS = 1_000_000
 # Texts of annotations that name a rhythm, in upper case; one letter could be a beat.
 RHYTHMS = frozenset(
     {
@@ -245,7 +245,7 @@ def _annotations(source: Source, path: str) -> tuple[list[float], list[Note]]:
                 own += _parsed(data[at + low : at + high])
             starts.append(next((n.onset for n in own if not n.text), float("nan")))
             notes += [note for note in own if note.text]
-            if len(notes) > _MOST_ANNOTATIONS:
+            if len(notes) > _MAX_ANNOTATIONS:
                 raise UnusableError("exceeds limits", f"{path} has more than a million annotations")
     zero = starts[0] if starts and math.isfinite(starts[0]) else 0.0
     return starts, [note._replace(onset=note.onset - zero) for note in notes]
@@ -289,7 +289,7 @@ def _said(
         for note in timed
         if low <= note.onset < high and not is_rhythm(note.text)
     ]
-    return tuple(episodes), "; ".join(others)[:_MOST_TEXT]
+    return tuple(episodes), "; ".join(others)[:_MAX_TEXT]
 
 
 def is_rhythm(text: str) -> bool:
@@ -311,7 +311,7 @@ EDF = FileFormat(
     ".edf",
     read_edf,
     other_suffixes=(".bdf",),
-    recognise=is_edf,
+    recognize=is_edf,
     parts=_parts,
     single=True,
     reads_stretches=True,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from clocs.errors import UnusableError
 from clocs.formats.source import Source
-from clocs.limits import MOST_HEADER_BYTES, check_size
+from clocs.limits import MAX_HEADER_BYTES, check_size
 
 _FIXED = 256  # bytes before the signals' fields, and of each signal's
 _MONTHS = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"]
@@ -99,7 +99,7 @@ def read_header(source: Source, path: str) -> Header:
     if not is_edf(head):
         raise UnusableError("unreadable", f"{path} has no header of EDF")
     size = int(head[184:192])
-    check_size(size, packed=size, name=path, most=MOST_HEADER_BYTES)
+    check_size(size, packed=size, name=path, most=MAX_HEADER_BYTES)
     data = source.head(path, size)
     if len(data) < size:
         raise UnusableError("truncated", f"{path} breaks off in its header")

@@ -30,7 +30,7 @@ _MEANINGS = {name: meaning for meaning, names in _NAMES.items() for name in name
 _IN_BRACKETS = re.compile(r"([^(\[]*)[(\[]([^)\]]*)[)\]]\Z")
 _NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?")
 _LONGEST_NAME = 200  # characters
-_MOST_TEXT = 1000  # characters of a field that is kept
+_MAX_TEXT = 1000  # characters of a field that is kept
 
 
 def meaning_of(name: str) -> str | None:
@@ -93,7 +93,7 @@ def text_of(value: Any) -> str:
         return ""
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
         value = int(value)
-    text = str(value).strip("\0 \t\r\n")[:_MOST_TEXT]
+    text = str(value).strip("\0 \t\r\n")[:_MAX_TEXT]
     return text.encode("utf-8", "replace").decode()
 
 

@@ -21,9 +21,9 @@ from clocs.recording import Recording
 
 _MAGIC = b"\x89HDF\r\n\x1a\n"
 _HEAP = b"GCOL\1\0\0\0"  # how a store of texts of variable length begins
-_MOST_ITEMS = 1_000_000
-_MOST_DEPTH = 32
-_MOST_ATTRIBUTE = 1 << 20  # bytes, or as many of references to texts
+_MAX_ITEMS = 1_000_000
+_MAX_DEPTH = 32
+_MAX_ATTRIBUTE = 1 << 20  # bytes, or as many of references to texts
 
 
 def open_hdf5(source: Source, path: str) -> Tree:
@@ -94,12 +94,12 @@ def _walk(
     import h5py
 
     attributes[path] = _attributes(group)
-    if path.count("/") > _MOST_DEPTH:
+    if path.count("/") > _MAX_DEPTH:
         raise UnusableError("exceeds limits", f"{name} has groups inside groups without end")
     for key in group:
         seen[0] += 1
-        if seen[0] > _MOST_ITEMS:
-            raise UnusableError("exceeds limits", f"{name} holds more than {_MOST_ITEMS:,} items")
+        if seen[0] > _MAX_ITEMS:
+            raise UnusableError("exceeds limits", f"{name} holds more than {_MAX_ITEMS:,} items")
         if key.startswith("#") or not isinstance(group.get(key, getlink=True), h5py.HardLink):
             continue
         below = f"{path}/{key}" if path else key
@@ -129,7 +129,7 @@ def _attributes(item: Any) -> dict[str, Any]:
             kind = place.dtype
             if h5py.check_vlen_dtype(kind) is not None and h5py.check_string_dtype(kind) is None:
                 continue  # lists, which say nothing here; a damaged one ends the process
-            if math.prod(place.shape) * kind.itemsize < _MOST_ATTRIBUTE:
+            if math.prod(place.shape) * kind.itemsize < _MAX_ATTRIBUTE:
                 found[key] = item.attrs[key]
         except (OSError, TypeError, ValueError):  # a type that h5py does not know
             continue
@@ -166,7 +166,7 @@ def _parts(source: Source, path: str, options: ReadOptions) -> list[Part]:
     return _FILES.parts(source, path, options)
 
 
-def _recognise(head: bytes) -> bool:
+def _recognize(head: bytes) -> bool:
     starts = (0, 512, 1024, 2048)
     return not head.startswith(b"MATLAB") and any(head[at : at + 8] == _MAGIC for at in starts)
 
@@ -176,7 +176,7 @@ HDF5 = FileFormat(
     ".h5",
     _read,
     other_suffixes=(".hdf5",),
-    recognise=_recognise,
+    recognize=_recognize,
     parts=_parts,
     reads_stretches=True,
     may_crash=True,

@@ -22,7 +22,7 @@ _HEADER = 522
 _FAULT = -32768  # a sample of a lead that is off
 _NAMES = ("X", "Y", "Z", "I", "II", "III", "aVR", "aVL", "aVF")
 _LEADS = dict(enumerate((*_NAMES, "V1", "V2", "V3", "V4", "V5", "V6", "ES", "AS", "AI"), 2))
-_MOST_VARIABLE = 64 << 20  # bytes of the variable block
+_MAX_VARIABLE = 64 << 20  # bytes of the variable block
 
 
 class _Header(NamedTuple):
@@ -57,7 +57,7 @@ def _header(source: Source, path: str) -> _Header:
     count = struct.unpack_from("<h", head, 156)[0]
     size = source.size(path)
     start = _HEADER + variable
-    if not 1 <= count <= 12 or not 0 <= variable <= _MOST_VARIABLE or start > size:
+    if not 1 <= count <= 12 or not 0 <= variable <= _MAX_VARIABLE or start > size:
         detail = f"{name} claims {count} leads behind {variable:,} bytes, which cannot be"
         raise UnusableError("unreadable", detail)
     born, taken = _date(head, 132), _date(head, 138)
@@ -141,7 +141,7 @@ def _parts(source: Source, path: str, options: ReadOptions) -> Sequence[Part]:
     return (Part("", seconds, header.patient or None),)
 
 
-def _recognise(head: bytes) -> bool:
+def _recognize(head: bytes) -> bool:
     return head.startswith(_MAGIC)
 
 
@@ -149,7 +149,7 @@ ISHNE = FileFormat(
     "ISHNE",
     ".ecg",
     _read,
-    recognise=_recognise,
+    recognize=_recognize,
     parts=_parts,
     single=True,
     reads_stretches=True,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from clocs.errors import UnusableError, first_of
 from clocs.recording import LEAD_WORD, STANDARD_LEADS, canonical_lead, is_modified_lead
 
-_MOST_NAMED = 12  # of the names in a message
+_MAX_NAMED = 12  # of the names in a message
 _COUNTED = re.compile(rf"(?:ecg|ekg)?[\s_.:-]*{LEAD_WORD}[\s_.:-]*(\d+)", re.IGNORECASE).fullmatch
 _CHEST = re.compile(r"c[\s_]?([1-6])$", re.IGNORECASE)
 
@@ -82,7 +82,7 @@ def unknown_leads(leads: Iterable[str]) -> list[str]:
 
 def how_to_map(unknown: Sequence[str]) -> str:
     """A sentence that lists unknown names and says which option maps them."""
-    named = first_of([repr(lead) for lead in unknown], _MOST_NAMED)
+    named = first_of([repr(lead) for lead in unknown], _MAX_NAMED)
     return (
         f"leads of unknown names: {named}; if one is a standard lead, say so with "
         f"`lead_names`, such as {unknown[0]}=II"

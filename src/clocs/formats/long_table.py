@@ -19,7 +19,7 @@ from clocs.recording import UNITS_PER_MV
 if TYPE_CHECKING:
     import polars as pl
 
-_MOST_LEADS = 1000
+_MAX_LEADS = 1000
 
 
 def from_long(
@@ -47,7 +47,7 @@ def from_long(
         raise UnusableError("unreadable", detail)
     value = value.astype(np.float64)
     codes, names = _numbered(lead)
-    if len(names) > _MOST_LEADS:
+    if len(names) > _MAX_LEADS:
         raise UnusableError("exceeds limits", f"{name} has {len(names):,} leads")
     key = columns.get("sample", columns.get("time"))
     if key is None:

@@ -75,8 +75,8 @@ def _parts(source: Source, path: str, options: ReadOptions) -> list[Part]:
     return _FILES.parts(source, path, options)
 
 
-def _recognise(head: bytes) -> bool:
+def _recognize(head: bytes) -> bool:
     return head.startswith((MARK, _V73))
 
 
-MATLAB = FileFormat("MATLAB", ".mat", _read, recognise=_recognise, parts=_parts, may_crash=True)
+MATLAB = FileFormat("MATLAB", ".mat", _read, recognize=_recognize, parts=_parts, may_crash=True)

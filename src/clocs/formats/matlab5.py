@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clocs.errors import UnusableError
-from clocs.limits import MOST_BYTES, MOST_TIMES_SMALLER, UNPACKED_FREELY, check_size
+from clocs.limits import MAX_BYTES, MAX_TIMES_SMALLER, UNPACKED_FREELY, check_size
 
 MARK = b"MATLAB 5.0 MAT-file"
 _HEADER = 128
@@ -25,8 +25,8 @@ _CELL, _STRUCT, _OBJECT, _CHAR = 1, 2, 3, 4  # classes of matrices
 _CLASSES = {6: "f8", 7: "f4", 8: "i1", 9: "u1", 10: "i2", 11: "u2", 12: "i4", 13: "u4"}
 _CLASSES |= {14: "i8", 15: "u8"}
 _DEEPEST = 32
-_MOST_MATRICES = 1_000_000
-_MOST_DIMENSIONS = 32
+_MAX_MATRICES = 1_000_000
+_MAX_DIMENSIONS = 32
 
 
 class Cell(NamedTuple):
@@ -58,7 +58,7 @@ class _Reader:
     def variables(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
         total, at = 0, _HEADER
-        most = min(max(UNPACKED_FREELY, MOST_TIMES_SMALLER * len(self._data)), MOST_BYTES)
+        most = min(max(UNPACKED_FREELY, MAX_TIMES_SMALLER * len(self._data)), MAX_BYTES)
         while at + 8 <= len(self._data):
             kind, content, at = self._element(memoryview(self._data), at)
             if kind == _COMPRESSED:
@@ -110,7 +110,7 @@ class _Reader:
     def _matrix(self, data: memoryview, depth: int) -> tuple[str, Any]:
         """The name of a matrix and its value; None where it is of no kind that is read."""
         self._matrices += 1
-        if depth > _DEEPEST or self._matrices > _MOST_MATRICES:
+        if depth > _DEEPEST or self._matrices > _MAX_MATRICES:
             detail = f"{self._name} holds structs inside structs without end"
             raise UnusableError("exceeds limits", detail)
         if not len(data):  # how an empty cell is written
@@ -118,7 +118,7 @@ class _Reader:
         flags, at = self._numbers(data, 0)
         sizes, at = self._numbers(data, at)
         shape = tuple(map(int, sizes))
-        if not len(flags) or not 2 <= len(shape) <= _MOST_DIMENSIONS or min(shape) < 0:
+        if not len(flags) or not 2 <= len(shape) <= _MAX_DIMENSIONS or min(shape) < 0:
             raise self._unreadable()
         _, letters, at = self._element(data, at)
         called = bytes(letters).decode("latin-1")

@@ -23,8 +23,8 @@ from clocs.limits import check_size
 from clocs.recording import Recording
 
 _MAGIC = b"\x93NUMPY"
-_MOST_HEADER = 10_000  # characters, as NumPy's own limit
-_MOST_FIELDS = 64 << 20  # bytes of an array of ids, patients or labels
+_MAX_HEADER = 10_000  # characters, as NumPy's own limit
+_MAX_FIELDS = 64 << 20  # bytes of an array of ids, patients or labels
 
 
 class _Header:
@@ -38,7 +38,7 @@ class _Header:
         }
         if version not in readers:
             raise UnusableError("unreadable", f"{name} is of version {version} of NumPy's format")
-        self.shape, fortran, self.dtype = readers[version](file, max_header_size=_MOST_HEADER)
+        self.shape, fortran, self.dtype = readers[version](file, max_header_size=_MAX_HEADER)
         if self.dtype.hasobject:
             detail = f"{name} holds Python objects, which are not loaded; save it as numbers"
             raise UnusableError("unreadable", detail)
@@ -61,7 +61,7 @@ class _Member:
 
     def __init__(self, archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> None:
         with archive.open(info) as file:
-            self._header = _Header(io.BytesIO(file.read(_MOST_HEADER + 64)), name)
+            self._header = _Header(io.BytesIO(file.read(_MAX_HEADER + 64)), name)
         self.shape, self.dtype = self._header.shape, self._header.dtype
         self._archive, self._info, self._name = archive, info, name
         self._held: NDArray[Any] | None = None
@@ -81,7 +81,7 @@ def array_from(data: bytes, name: str) -> NDArray[Any]:
         UnusableError: unreadable or truncated.
     """
     with decoding(name, "a NumPy array"):
-        return _Header(io.BytesIO(data[: _MOST_HEADER + 64]), name).array(data, name)
+        return _Header(io.BytesIO(data[: _MAX_HEADER + 64]), name).array(data, name)
 
 
 def _open_npy(source: Source, path: str) -> Tree:
@@ -89,7 +89,7 @@ def _open_npy(source: Source, path: str) -> Tree:
     size = source.size(path)
     if disk is None:
         return Tree({"": array_from(source.read(path), name)}, packed=size)
-    header = _Header(io.BytesIO(source.head(path, _MOST_HEADER + 64)), name)
+    header = _Header(io.BytesIO(source.head(path, _MAX_HEADER + 64)), name)
     if size - header.start < header.size:
         detail = f"{name} has {size - header.start:,} of {header.size:,} bytes"
         raise UnusableError("truncated", detail)
@@ -142,6 +142,6 @@ def _is_npz(head: bytes) -> bool:
 
 
 NPY = FileFormat(
-    "NumPy", ".npy", _read_npy, recognise=_is_npy, parts=_npy_parts, reads_stretches=True
+    "NumPy", ".npy", _read_npy, recognize=_is_npy, parts=_npy_parts, reads_stretches=True
 )
-NPZ = FileFormat("NumPy archive", ".npz", _read_npz, recognise=_is_npz, parts=_npz_parts)
+NPZ = FileFormat("NumPy archive", ".npz", _read_npz, recognize=_is_npz, parts=_npz_parts)

@@ -296,8 +296,8 @@ def _parts(source: Source, path: str, options: ReadOptions) -> list[Part]:
         raise UnusableError("unreadable", f"{name} is damaged: {text}") from None
 
 
-def _recognise(head: bytes) -> bool:
+def _recognize(head: bytes) -> bool:
     return head.startswith(b"PAR1")
 
 
-PARQUET = FileFormat("Parquet", ".parquet", _read, recognise=_recognise, parts=_parts)
+PARQUET = FileFormat("Parquet", ".parquet", _read, recognize=_recognize, parts=_parts)

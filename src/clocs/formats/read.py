@@ -23,10 +23,10 @@ from clocs.errors import (
 from clocs.files import file_error
 from clocs.formats.addresses import Address, place_of
 from clocs.formats.base import HEAD_BYTES, FileFormat, Part, ReadOptions
-from clocs.formats.recognise import recognise, recording_files
+from clocs.formats.recognize import recognize, recording_files
 from clocs.formats.source import Source, open_files, open_source
 from clocs.limited_workers import EndedError, LimitedWorkers
-from clocs.limits import MOST_HEADER_BYTES, default_processes, reading_limits
+from clocs.limits import MAX_HEADER_BYTES, default_processes, reading_limits
 from clocs.recording import PLAUSIBLE_HZ, Recording
 from clocs.registry import rows_in
 from clocs.worker_messages import UnsendableError
@@ -37,7 +37,7 @@ R_co = TypeVar("R_co", covariant=True)
 FORMATS = rows_in("clocs.formats", FileFormat)
 
 _HEADERS = tuple(one.suffix for one in FORMATS.values() if one.companions)
-_MOST_NAMED = 10  # parts or files in a message
+_MAX_NAMED = 10  # parts or files in a message
 _TOGETHER = 8  # files that a process reads at a time
 _SMALL = 4 << 20  # bytes
 
@@ -54,7 +54,7 @@ def read(
     """Read one recording from a file.
 
     Args:
-        path: A file of any format that clocs knows, recognised by its content: a WFDB header (.hea)
+        path: A file of any format that clocs knows, recognized by its content: a WFDB header (.hea)
             or its signal file with the header beside it, EDF, a table (.csv) and others. Or its
             address, such as 's3://bucket/a.dcm'.
         leads: Keep these, in this order.
@@ -87,7 +87,7 @@ def _chosen(found: Found, part: str | None, options: ReadOptions) -> Found:
     chosen = [one for one in parts if one.part == (part or "")]
     if chosen or (part is None and len(parts) == 1):
         return (chosen or parts)[0]
-    named = first_of([repr(one.part) for one in parts], _MOST_NAMED)
+    named = first_of([repr(one.part) for one in parts], _MAX_NAMED)
     raise SettingError(
         f"{found.name} holds {len(parts)} recordings ({named}); choose one as `part`"
     )
@@ -116,7 +116,7 @@ def format_of(name: str, head: bytes) -> FileFormat | None:
         name: Of the file.
         head: Its first `HEAD_BYTES` bytes, or all where it has fewer.
     """
-    return recognise(name, head, FORMATS.values())
+    return recognize(name, head, FORMATS.values())
 
 
 def recordings_in(source: Source) -> Iterator[tuple[str, FileFormat]]:
@@ -151,9 +151,9 @@ class Others:
         parts = []
         if alike:
             known = f"{len(alike):,} whose content is not recognized as an ECG"
-            parts.append(f"{known} ({first_of(alike, _MOST_NAMED)})")
+            parts.append(f"{known} ({first_of(alike, _MAX_NAMED)})")
         if rest:
-            parts.append(f"{len(rest):,} of no known format ({first_of(rest, _MOST_NAMED)})")
+            parts.append(f"{len(rest):,} of no known format ({first_of(rest, _MAX_NAMED)})")
         return f"files that are not read: {'; '.join(parts)}" if parts else ""
 
 
@@ -167,7 +167,7 @@ def other_files(
         base = name[: -len(own.suffix)]
         if own.companions and not any(base + suffix in source for suffix in own.companions):
             try:
-                beside = own.files_beside(source.read(name, MOST_HEADER_BYTES), name)
+                beside = own.files_beside(source.read(name, MAX_HEADER_BYTES), name)
             except UnusableError:
                 continue
             named |= {name[: name.rfind("/") + 1] + file for file in beside or ()}
@@ -282,7 +282,7 @@ def find_recordings(
 ) -> list[Found | tuple[str, ClocsError]]:
     """The recordings in these files, folders and zips, in order; what cannot be used, with why.
 
-    Files are recognised by their content; one that holds several recordings is found several times.
+    Files are recognized by their content; one that holds several recordings is found several times.
     A warning names files of folders and zips that are not recognized as recordings.
 
     Args:

@@ -17,7 +17,7 @@ from clocs.recording import (
     UNITS_PER_MV,
     Gap,
     find_gaps,
-    quantise_with_gaps,
+    quantize_with_gaps,
 )
 
 WITHOUT_VALUES = "leads without values"  # in `Recording.extra`, where such leads are left out
@@ -154,6 +154,6 @@ def from_integers(
 def from_floats(
     signal: NDArray[np.floating], leads: Sequence[str], *, per_mv: float = 1.0, name: str
 ) -> Samples:
-    """As `quantise_with_gaps`; the arguments are the same."""
-    leads, digital, gain, gaps = quantise_with_gaps(signal, leads, name=name, per_mv=per_mv)
+    """As `quantize_with_gaps`; the arguments are the same."""
+    leads, digital, gain, gaps = quantize_with_gaps(signal, leads, name=name, per_mv=per_mv)
     return Samples(leads, digital, gain, np.zeros(len(leads), np.int32), gaps)

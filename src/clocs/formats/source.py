@@ -27,7 +27,7 @@ from clocs.formats.addresses import (
     remote_file,
 )
 from clocs.formats.zips import JUNK, Member, Zip, is_junk
-from clocs.limits import MOST_BYTES, check_size
+from clocs.limits import MAX_BYTES, check_size
 
 _TOGETHER = 256  # heads of files at an address that are held at a time
 _LONG = 200  # characters of a path in a message
@@ -120,7 +120,7 @@ class Source:
         files = {name: self._files[name] for name in names}
         return Source(self.path, files, self._zips, self.fingerprint)
 
-    def read(self, name: str, most: int = MOST_BYTES) -> bytes:
+    def read(self, name: str, most: int = MAX_BYTES) -> bytes:
         """The bytes of one file. Thread-safe.
 
         Args:
@@ -203,7 +203,7 @@ class Source:
             f"{name} of {self.path} can no longer be read ({detail}); is it still there?"
         )
 
-    def beside(self, name: str, most: int = MOST_BYTES) -> bytes | None:
+    def beside(self, name: str, most: int = MAX_BYTES) -> bytes | None:
         """The bytes of a file in the folder that holds the opened zip, or None.
 
         Raises:

@@ -28,9 +28,9 @@ MISSING = (
 )
 LOOKED_AT = 1 << 20  # bytes from which the layout is told
 _LINES = 40
-_MOST_ABOVE = 3  # lines above the numbers that say nothing about them
+_MAX_ABOVE = 3  # lines above the numbers that say nothing about them
 _FIRST_LOOK = 16 << 10  # bytes, that hold as many lines of most files
-_FEWEST_ROWS, _FEWEST_SAMPLES = 8, 50  # of numbers without a header that can be a signal
+_MIN_ROWS, _MIN_SAMPLES = 8, 50  # of numbers without a header that can be a signal
 _COMMENTS = ("#", "%", "//")
 # Each digit can be matched in one way only, or long runs of them would take quadratic time.
 _POINT = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?\Z")
@@ -81,7 +81,7 @@ class TextLayout(NamedTuple):
     def is_signal(self) -> bool:
         """Whether the header, if there is one, is that of a signal and not of another table."""
         if self.names is None:
-            enough = self.rows >= _FEWEST_ROWS or self.columns >= _FEWEST_SAMPLES
+            enough = self.rows >= _MIN_ROWS or self.columns >= _MIN_SAMPLES
             return enough and not self.text - {0}
         meanings = {meaning_of(name) for name in self.names}
         if {"lead", "value"} <= meanings:
@@ -171,7 +171,7 @@ def _with(sep: str, lines: Sequence[tuple[int, str]]) -> TextLayout | None:
     body, above = rows[first:], [row for row in rows[:first] if any(row)]
     said = [_fact(line) for _, line in lines[:first]]
     facts = {key: value for one in said for key, value in one.items()}
-    odd = len(above) > _MOST_ABOVE or any(_is_data(row, sep) for row in above)
+    odd = len(above) > _MAX_ABOVE or any(_is_data(row, sep) for row in above)
     if (
         (columns < 2) != (sep == "")
         or (odd and not facts.keys() & {"rate", "unit"})

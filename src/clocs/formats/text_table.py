@@ -24,7 +24,7 @@ from clocs.recording import UNITS_PER_MV, Recording
 if TYPE_CHECKING:
     import polars as pl
 
-_MOST_ROWS_OF_LEADS = 64
+_MAX_ROWS_OF_LEADS = 64
 _FIRST_LOOK = 64 << 10  # bytes
 _NO_LEADS = frozenset({"id", "patient", "labels", "age", "sex", "taken", "rate"})
 
@@ -58,10 +58,10 @@ def read_table(data: bytes, *, name: str, options: ReadOptions | None = None) ->
     )
     body = data[layout.start :]
     lines = body.count(b"\n", 0, _FIRST_LOOK) + 1
-    if lines <= _MOST_ROWS_OF_LEADS:
+    if lines <= _MAX_ROWS_OF_LEADS:
         lines = body.count(b"\n") + 1
     values: NDArray[np.float64]
-    if lines <= _MOST_ROWS_OF_LEADS and layout.columns >= 4 * lines and layout.columns >= 50:
+    if lines <= _MAX_ROWS_OF_LEADS and layout.columns >= 4 * lines and layout.columns >= 50:
         values, said = _rows_of_leads(body, layout, said, name)
     else:
         table = _table(body, layout, name)
@@ -247,7 +247,7 @@ def _read(source: Source, path: str, options: ReadOptions) -> Recording:
     return read_table(source.read(path), name=stem(path), options=options)
 
 
-def _recognise(head: bytes) -> bool:
+def _recognize(head: bytes) -> bool:
     try:
         layout = find_layout(_plain(head, ""), whole=len(head) < HEAD_BYTES)
     except UnusableError:
@@ -255,4 +255,4 @@ def _recognise(head: bytes) -> bool:
     return layout is not None and layout.is_signal()
 
 
-CSV = FileFormat("CSV", ".csv", _read, other_suffixes=(".tsv",), recognise=_recognise, generic=True)
+CSV = FileFormat("CSV", ".csv", _read, other_suffixes=(".tsv",), recognize=_recognize, generic=True)

@@ -28,7 +28,7 @@ from clocs.formats.wfdb_segments import (
     signals_of_record,
 )
 from clocs.formats.wfdb_signals import beside
-from clocs.limits import MOST_HEADER_BYTES
+from clocs.limits import MAX_HEADER_BYTES
 from clocs.recording import (
     UNITS_PER_MV,
     Recording,
@@ -60,7 +60,7 @@ def read_wfdb(source: Source, path: str, options: ReadOptions | None = None) -> 
         UnusableError: truncated, unreadable, nan, implausible or beyond the limits.
     """
     options = options or _NO_OPTIONS
-    header = parse_header(source.read(path, MOST_HEADER_BYTES), name=path)
+    header = parse_header(source.read(path, MAX_HEADER_BYTES), name=path)
     first = header.signals[0] if header.signals else None
     whole = not options.start and options.stop is None
     if first is not None and whole and _is_plain(header, first):
@@ -288,7 +288,7 @@ def _person(fields: dict[str, str], comments: Sequence[str]) -> tuple[float | No
 
 
 def _parts(source: Source, path: str, options: ReadOptions) -> Sequence[Part]:
-    header = parse_header(source.read(path, MOST_HEADER_BYTES), name=path)
+    header = parse_header(source.read(path, MAX_HEADER_BYTES), name=path)
     return (Part(seconds=frames_of_record(source, path, header) / header.rate),)
 
 
@@ -306,7 +306,7 @@ WFDB = FileFormat(
     read_wfdb,
     companions=(".dat", ".mat", ".flac"),
     files_beside=_files_beside,
-    recognise=is_header,
+    recognize=is_header,
     parts=_parts,
     single=True,
     segments=segments_beside,

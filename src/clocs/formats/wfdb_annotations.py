@@ -11,7 +11,7 @@ from clocs.errors import UnusableError
 from clocs.formats.source import Source
 from clocs.formats.wfdb_header import parse_header
 from clocs.formats.wfdb_segments import frames_of_record
-from clocs.limits import MOST_HEADER_BYTES
+from clocs.limits import MAX_HEADER_BYTES
 from clocs.recording import Episode
 
 # Symbols by their numbers in the file; those without one are not defined.
@@ -20,7 +20,7 @@ _SYMBOLS |= dict(enumerate('sT*D"=pB^t+u?![]en@xf()r', 18))
 BEATS = frozenset("NLRaVFJASEj/QB?!enfr")  # symbols of beats
 _RHYTHM, _NOTE = "+", '"'
 _SKIP, _NUM, _SUB, _CHN, _AUX = 59, 60, 61, 62, 63
-_MOST_BYTES = 4 << 20  # of a file: a week of beats
+_MAX_BYTES = 4 << 20  # of a file: a week of beats
 _RESOLUTION = re.compile(r"## time resolution: (\d{1,9}(?:\.\d{1,9})?)")
 _DEFINITION = re.compile(r"(\d{1,2}) (\S)(?: |$)")
 
@@ -84,8 +84,8 @@ def read_annotations(source: Source, path: str, extension: str = "atr") -> Annot
     name = f"{path[: path.rfind('.')]}.{extension}"
     if name not in source:
         raise UnusableError("no label", f"{path} has no annotations {name} beside it")
-    header = parse_header(source.read(path, MOST_HEADER_BYTES), name=path)
-    rate, notes = _decode(source.read(name, _MOST_BYTES), name=name)
+    header = parse_header(source.read(path, MAX_HEADER_BYTES), name=path)
+    rate, notes = _decode(source.read(name, _MAX_BYTES), name=name)
     if rate and rate != header.rate:  # a clock of its own
         notes = [note._replace(sample=round(note.sample * header.rate / rate)) for note in notes]
     notes = sorted((note for note in notes if note.sample >= 0), key=lambda note: note.sample)

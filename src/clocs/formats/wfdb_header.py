@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from clocs.errors import UnusableError
 from clocs.formats.base import HEAD_BYTES
-from clocs.limits import MOST_HEADER_BYTES, MOST_LINE, check_size
+from clocs.limits import MAX_HEADER_BYTES, MAX_LINE, check_size
 from clocs.recording import said_by_file
 
 _RECORD = re.compile(
@@ -39,7 +39,7 @@ _REST = re.compile(r"(-?\d+) -?\d+ \d+ ([^\t\n\r\f\v ]+)$")  # first value, chec
 _MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec"
 _NO_PREFIX = "\n"  # no line starts like this
 _LARGEST_INT32 = 2**31 - 1
-_MOST = 2**40  # samples, bytes or segments: far more than any record has
+_MAX = 2**40  # samples, bytes or segments: far more than any record has
 
 
 class Signal(NamedTuple):
@@ -96,8 +96,8 @@ def parse_header(data: bytes, *, name: str) -> Header:
     Raises:
         UnusableError: unreadable or beyond the limits; the message contains `name`.
     """
-    if len(data) > MOST_HEADER_BYTES:
-        check_size(len(data), packed=len(data), name=name, most=MOST_HEADER_BYTES)
+    if len(data) > MAX_HEADER_BYTES:
+        check_size(len(data), packed=len(data), name=name, most=MAX_HEADER_BYTES)
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -111,8 +111,8 @@ def parse_header(data: bytes, *, name: str) -> Header:
         elif line:
             lines.append(line)
     try:
-        if len(max(lines, key=len, default="")) > MOST_LINE:
-            raise ValueError(f"it has a line of more than {MOST_LINE:,} characters")
+        if len(max(lines, key=len, default="")) > MAX_LINE:
+            raise ValueError(f"it has a line of more than {MAX_LINE:,} characters")
         return _header(lines, tuple(comments))
     except (ValueError, OverflowError) as error:
         raise UnusableError("unreadable", f"the header {name} is damaged: {error}") from None
@@ -126,7 +126,7 @@ def is_header(head: bytes) -> bool:
     lines = [line for line in map(str.strip, text.splitlines()) if line and line[0] != "#"]
     if len(head) >= HEAD_BYTES:
         lines = lines[:-1]  # perhaps cut
-    record = _RECORD.match(lines[0]) if len(lines) > 1 and len(lines[0]) <= MOST_LINE else None
+    record = _RECORD.match(lines[0]) if len(lines) > 1 and len(lines[0]) <= MAX_LINE else None
     if record is None:
         return False
     if record[2] is not None:
@@ -173,7 +173,7 @@ def _header(lines: list[str], comments: tuple[str, ...]) -> Header:
 
 def _count(text: str) -> int:
     count = int(text)
-    if count > _MOST:
+    if count > _MAX:
         raise ValueError(f"it counts to {text:.20}")
     return count
 

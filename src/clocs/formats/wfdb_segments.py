@@ -14,7 +14,7 @@ from clocs.formats.source import Source
 from clocs.formats.wfdb_formats import Integers
 from clocs.formats.wfdb_header import Header, Signal, parse_header
 from clocs.formats.wfdb_signals import NO_FILE, Rows, frames_of, signal_rows, size_of_signals
-from clocs.limits import MOST_HEADER_BYTES, check_size
+from clocs.limits import MAX_HEADER_BYTES, check_size
 from clocs.recording import UNITS_PER_MV
 
 
@@ -86,7 +86,7 @@ def segments_beside(source: Source, path: str, head: bytes) -> set[str]:
     if b"/" not in first:  # of the record line, 'name/segments'
         return set()
     try:
-        header = parse_header(source.read(path, MOST_HEADER_BYTES), name=path)
+        header = parse_header(source.read(path, MAX_HEADER_BYTES), name=path)
     except UnusableError:
         return set()
     folder = path[: path.rfind("/") + 1]
@@ -241,7 +241,7 @@ def _header_of(source: Source, path: str, segment: str) -> Header:
     beside = _path_of(path, segment)
     if "/" in segment or "\\" in segment or beside not in source or beside == path:
         raise UnusableError("unreadable", f"{path} has no segment {segment} beside it")
-    inner = parse_header(source.read(beside, MOST_HEADER_BYTES), name=beside)
+    inner = parse_header(source.read(beside, MAX_HEADER_BYTES), name=beside)
     if inner.segment_names:
         raise UnusableError("unreadable", f"{path} has segments inside segments")
     return inner

@@ -23,7 +23,7 @@ from clocs.formats.wfdb_formats import (
 from clocs.formats.wfdb_header import Header, Signal
 from clocs.limits import check_size
 
-_MOST_SKEW = 100_000  # frames between two signals of one moment; real ones are a few
+_MAX_SKEW = 100_000  # frames between two signals of one moment; real ones are a few
 NO_FILE = "~"
 
 
@@ -109,7 +109,7 @@ def signal_rows(
     decoded: dict[str, Integers] = {}
     for number in kept:
         signal = header.signals[number]
-        if signal.skew > _MOST_SKEW:
+        if signal.skew > _MAX_SKEW:
             detail = f"{path} shifts {signal.name} by {signal.skew:,} samples"
             raise UnusableError("unreadable", detail)
         if signal.file == NO_FILE:
@@ -125,7 +125,7 @@ def signal_rows(
             if held < whole or whole < first + count or not whole:
                 wanted = max(first + count, header.samples or 0)
                 raise UnusableError("truncated", f"{path} has {held} of {wanted} samples")
-            stop = min(first + count + min(most, _MOST_SKEW), whole)
+            stop = min(first + count + min(most, _MAX_SKEW), whole)
             decoded[signal.file] = _decoded(source, file, header, path, first, stop - first)
         frames, column = decoded[signal.file], file.columns[number]
         here = frames[signal.skew : signal.skew + count, column : column + per_frame].reshape(-1)

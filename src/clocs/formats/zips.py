@@ -24,7 +24,7 @@ _TIGHTEST = 1032  # times smaller: deflate packs no tighter
 _SMALL = 256 << 20  # bytes that a member may unpack to before its size is known to be true
 _STEP = 4096  # packed bytes at a time: bzip2 makes 80 MB of as many
 _BLOCK = 1 << 20  # bytes at a time, of a stretch and on the way to it
-_MOST_STREAMS = 4  # kept for the next stretch
+_MAX_STREAMS = 4  # kept for the next stretch
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ class Zip:
     def keep(self, name: str, stream: _Inflating) -> None:
         """Keep a stream for the stretch that follows; long files are read from front to end."""
         with self._lock:
-            while len(self._streams) >= _MOST_STREAMS:
+            while len(self._streams) >= _MAX_STREAMS:
                 self._streams.pop(next(iter(self._streams)))
             self._streams[name] = stream
 

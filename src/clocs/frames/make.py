@@ -166,7 +166,7 @@ def possible_frames(
     table = store.table if len(rows) == len(store) else store.table[rows]
     samples, rate = table["samples"].to_numpy(), table["rate"].to_numpy()
     cuts = cut(samples, rate, spec)
-    labelled = label_frames(table, cuts, manifest.labels, keep_unlabelled=manifest.keep_unlabelled)
+    labelled = label_frames(table, cuts, manifest.labels, keep_unlabeled=manifest.keep_unlabeled)
     target = _targets(table, cuts, manifest.labels, labelled)
     present = present_frames(table, cuts, spec, leads)
     everyone = split_patients(store, split=split, split_seed=split_seed)

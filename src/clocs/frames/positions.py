@@ -90,11 +90,11 @@ def frame_labels(
 
 
 def label_frames(
-    table: pl.DataFrame, cuts: Cuts, classes: tuple[str, ...], *, keep_unlabelled: bool = False
+    table: pl.DataFrame, cuts: Cuts, classes: tuple[str, ...], *, keep_unlabeled: bool = False
 ) -> FrameLabels:
     """Label the frames of a store's rows, which `cuts.recording` numbers, by their episodes.
 
-    `keep_unlabelled` keeps frames whose episode is of none of the classes, or that have none.
+    `keep_unlabeled` keeps frames whose episode is of none of the classes, or that have none.
     """
     episodes = (
         table.select(pl.int_range(pl.len(), dtype=pl.Int64).alias("recording"), "episodes")
@@ -117,7 +117,7 @@ def label_frames(
     )
     known = (found >= 0) & (found < len(classes))
     by_episode = np.isin(cuts.recording, episodes["recording"].to_numpy())
-    kept = every if keep_unlabelled else known | ~by_episode
+    kept = every if keep_unlabeled else known | ~by_episode
     kinds, counts = np.unique(found[~kept], return_counts=True)
     left_out = {
         NO_EPISODE if kind < 0 else names[kind]: int(count)

@@ -57,7 +57,7 @@ def row_keys(
     return mixed
 
 
-def labelled_subset(
+def labeled_subset(
     keys: NDArray[np.uint64],
     *,
     dataset: str,
@@ -98,7 +98,7 @@ def labelled_subset(
 
 
 def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """SplitMix64's finaliser: a bijection of 64-bit words that mixes all bits."""
+    """SplitMix64's finalizer: a bijection of 64-bit words that mixes all bits."""
     x = x + _GOLDEN
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

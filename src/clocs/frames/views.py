@@ -20,7 +20,7 @@ from clocs.recording import FrameSpec
 from clocs.store.manifest import Manifest
 
 ALL_LEADS = "all"  # as the name of a lead: of a frame in all its leads at once
-MOST_LEADS = 2  # of a view through a random subset: more or all of them taught less
+MAX_LEADS = 2  # of a view through a random subset: more or all of them taught less
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Views:
     segments: int = 1  # consecutive windows
     all_leads: bool = False  # whether an instance has all leads
     copies: tuple[str, ...] = ("",)  # the chain of perturbations of each copy; '' for none
-    # whether frames are normalised and centred on zero before perturbing, and not again after it
+    # whether frames are normalized and centerd on zero before perturbing, and not again after it
     normalised_first: bool = False
     # whether segments begin anywhere in a run of consecutive frames, drawn anew for each batch
     random_crops: bool = False
@@ -61,7 +61,7 @@ class Views:
         if not self.all_leads:
             return self
         copies = self.copies * 2 if self.segments * len(self.copies) == 1 else self.copies
-        return replace(self, copies=copies, most_leads=self.most_leads or MOST_LEADS)
+        return replace(self, copies=copies, most_leads=self.most_leads or MAX_LEADS)
 
     def facts(self) -> dict[str, Any]:
         """Plain values for JSON; what most methods do not have is left out."""
@@ -90,7 +90,7 @@ def perturbed(chain: str, copies: int = 2) -> Views:
 
 
 def transformed(*chains: str) -> Views:
-    """A normalised frame of one lead unchanged, and once for each chain."""
+    """A normalized frame of one lead unchanged, and once for each chain."""
     return Views(copies=("", *chains), normalised_first=True)
 
 

@@ -1,4 +1,4 @@
-"""Batch-norm statistics moved towards those of a batch, on a GPU: one Triton kernel for a network.
+"""Batch-norm statistics moved toward those of a batch, on a GPU: one Triton kernel for a network.
 
 Imported only where there is a GPU, or by tests in Triton's interpreter.
 """

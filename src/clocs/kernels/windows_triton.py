@@ -1,4 +1,4 @@
-"""Windows gathered, perturbed and normalised on a GPU, by one Triton kernel."""
+"""Windows gathered, perturbed and normalized on a GPU, by one Triton kernel."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Program = tuple[tuple[float, ...], ...]  # a chain of perturbations: see `pertur
 _COPY = tl.constexpr(stream("copy"))
 
 
-def normalised_windows(
+def normalized_windows(
     flat: Tensor, starts: Tensor, samples: int, dtype: torch.dtype = torch.float32
 ) -> Tensor:
     """flat: (samples,) int16, starts: (…) -> (…, samples) in [0, 1] each."""
@@ -39,7 +39,7 @@ def perturbed_windows(
     table: Tensor,
     programs: tuple[Program, ...],
     offset: float | None,
-    normalised: bool,
+    normalized: bool,
     out: Tensor,
 ) -> None:
     """Fill out: (members, copies·windows·batch, samples), each view as its program says.
@@ -54,14 +54,14 @@ def perturbed_windows(
         located: Whether `starts` are those of the batch.
         table: (members, copies) int32, the program of each copy; −1 for those to be left alone.
         programs: the chains.
-        offset: Where not None, windows are normalised and moved by it before they are perturbed.
-        normalised: Whether views are normalised after it.
+        offset: Where not None, windows are normalized and moved by it before they are perturbed.
+        normalized: Whether views are normalized after it.
         out: what is filled.
     """
     copies, samples = table.shape[1], out.shape[-1]
     _windows[(out.shape[1] // copies, copies, len(table))](
         flat, starts.contiguous(), rows.contiguous(), scale, keys.contiguous(), table, out,
-        rows.shape[1], programs, offset, normalised, located, **_shape(samples),
+        rows.shape[1], programs, offset, normalized, located, **_shape(samples),
     )  # fmt: skip
 
 
@@ -76,7 +76,7 @@ def _shape(samples: int) -> dict[str, int]:
 @triton.jit
 def _windows(
     flat, starts, rows, scale, keys, table, o, batch,
-    programs: tl.constexpr, offset: tl.constexpr, normalised: tl.constexpr, located: tl.constexpr,
+    programs: tl.constexpr, offset: tl.constexpr, normalized: tl.constexpr, located: tl.constexpr,
     samples: tl.constexpr, width: tl.constexpr,
 ):  # fmt: skip
     """One view: a window of a member, as one of its copies."""
@@ -105,7 +105,7 @@ def _windows(
                 flat, factor, low, span, i, key, window, item(programs, p), offset,
                 scale is not None, samples,
             )  # fmt: skip
-            if normalised:
+            if normalized:
                 low, span = _range(x, i < samples)
                 x = tl.div_rn(x - low, span)
             tl.store(o + i, x, mask=i < samples)

@@ -29,7 +29,7 @@ def _shift(x: Tensor, bits: int) -> Tensor:
 
 
 def mix(x: Tensor) -> Tensor:
-    """SplitMix64's finaliser: int64 -> well-mixed int64, the same on every device."""
+    """SplitMix64's finalizer: int64 -> well-mixed int64, the same on every device."""
     x = (x ^ _shift(x, 30)) * _M1
     x = (x ^ _shift(x, 27)) * _M2
     return x ^ _shift(x, 31)

@@ -19,7 +19,7 @@ from clocs.models.calibration import fit_temperature, probabilities
 from clocs.models.classifier import Classifier
 from clocs.models.classifier_card import ClassifierCard
 from clocs.models.reference import choose_limits, distance, fit_reference
-from clocs.models.scored_part import labelled_part, score_part
+from clocs.models.scored_part import labeled_part, score_part
 from clocs.pretraining.cards import TRAINED_ON, datasets_of, trained_on
 from clocs.training import leak_guard
 from clocs.training.checkpoint import Checkpoint
@@ -112,7 +112,7 @@ def calibrated(
 ) -> Classifier:
     """With temperature, thresholds and limits of abstention chosen on the validation patients."""
     card, multilabel = classifier.card, classifier.card.multilabel
-    parts = {name: labelled_part(classifier, frames, split) for name, split in _PARTS.items()}
+    parts = {name: labeled_part(classifier, frames, split) for name, split in _PARTS.items()}
     reference = fit_reference(vectors.of(parts["train"]))
     scored = score_part(classifier, parts["validation"], device, vectors)
     limits = choose_limits(

@@ -66,7 +66,7 @@ class Classifier:
 
         It takes raw ECGs in mV at the rate of its encoders' frame, (batch, leads, samples), of at
         least one frame, and gives the probabilities of `clocs.predict`; `logits` gives what a loss
-        takes, and `network` inside takes normalised frames. It is made of torch's own layers with
+        takes, and `network` inside takes normalized frames. It is made of torch's own layers with
         copies of these weights, in evaluation mode.
         """
         return ClassifierModule(self.card, self.encoders, self.head)

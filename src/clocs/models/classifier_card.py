@@ -13,9 +13,9 @@ from typing import Any
 from clocs._version import __version__
 from clocs.datasets.label_names import meanings
 from clocs.errors import CheckpointError
-from clocs.training.card import LONGEST_NAME, MOST_LABELS, Card, check_text, parse_card
+from clocs.training.card import LONGEST_NAME, MAX_LABELS, Card, check_text, parse_card
 
-MOST_MEMBERS = 100
+MAX_MEMBERS = 100
 LONGEST_TEXT = 10_000  # characters
 INTENDED_USE = (
     "Research: reading recordings like those it was trained on. Not a medical device: no diagnosis "
@@ -83,12 +83,12 @@ def _check(facts: dict[str, Any]) -> None:
     labels = facts["labels"]
     sound = {
         "labels": _are_texts(labels)
-        and 1 <= len(labels) <= MOST_LABELS
+        and 1 <= len(labels) <= MAX_LABELS
         and len(set(labels)) == len(labels),
         "multilabel": type(facts["multilabel"]) is bool,
         "protocol": facts["protocol"] in PROTOCOLS,
         "encoders": isinstance(facts["encoders"], list)
-        and 1 <= len(facts["encoders"]) <= MOST_MEMBERS,
+        and 1 <= len(facts["encoders"]) <= MAX_MEMBERS,
         "temperature": _are_numbers(facts["temperature"], len(labels), least=1e-6),
         "thresholds": _are_numbers(facts["thresholds"], len(labels), most=1, maybe=True),
         "limits": isinstance(facts["limits"], dict)

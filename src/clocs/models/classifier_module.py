@@ -16,7 +16,7 @@ from clocs.training.module import RecordingModule
 
 
 class MemberNetworks(nn.Module):
-    """Normalised frames to logits: the mean over members, each an encoder and a linear layer."""
+    """Normalized frames to logits: the mean over members, each an encoder and a linear layer."""
 
     def __init__(self, encoders: Sequence[Checkpoint], head: Weights) -> None:
         super().__init__()

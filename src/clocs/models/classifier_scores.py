@@ -28,7 +28,7 @@ from clocs.models.calibration import calibration, probabilities
 from clocs.models.classifier import Classifier, as_classifier
 from clocs.models.classifier_card import ClassifierCard
 from clocs.models.reference import distance
-from clocs.models.scored_part import ScoredPart, labelled_part, score_part
+from clocs.models.scored_part import ScoredPart, labeled_part, score_part
 from clocs.patients.embed import how_to_use
 from clocs.recording import UNNAMED_LEAD
 from clocs.store.store import Store, as_store
@@ -151,7 +151,7 @@ def scores_on_test(
     """All scores of a classifier on the test part of frames that are cut as it sees them."""
     for one in classifier.encoders:
         leak_guard.check_no_leak(one, frames)
-    test = labelled_part(classifier, frames, TEST)
+    test = labeled_part(classifier, frames, TEST)
     copies = leak_guard.copies_of_seen(classifier.encoders, frames)
     kept = ~copies[test.frames.recording[test.frame]]
     if not kept.any():

@@ -19,7 +19,7 @@ from clocs.recording import Recording, with_derived
 from clocs.store.store import Store, as_store
 from clocs.training.checkpoint import Checkpoint
 
-MOST_RECORDINGS = 200  # of a store, evenly spread
+MAX_RECORDINGS = 200  # of a store, evenly spread
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def difference(
     to: str,
     store: Store | Path | str,
     *,
-    most: int = MOST_RECORDINGS,
+    most: int = MAX_RECORDINGS,
 ) -> Difference:
     """Run an exported model, its module and this package on recordings of a store.
 

@@ -60,10 +60,10 @@ def export_facts(model: Checkpoint | Classifier, name: str | None = None) -> dic
         }
     facts |= {"trained_on": [one.dataset for one in card.trained_on], "notice": card.notice}
     data = publications_of(card)
-    licences = [f"{one.title}: {one.licence or 'the publisher names none'}" for one in data]
+    licenses = [f"{one.title}: {one.licence or 'the publisher names none'}" for one in data]
     given = model.card if isinstance(model, Classifier) else None
     return facts | {
-        "licence": (given and given.licence) or "; ".join(licences),
+        "licence": (given and given.licence) or "; ".join(licenses),
         "citation": (given and given.citation) or "; ".join(one.citation for one in data),
     }
 

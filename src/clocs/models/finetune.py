@@ -11,7 +11,7 @@ from clocs.datasets.downloads.publications import PUBLICATIONS
 from clocs.errors import SettingError
 from clocs.evaluation.evaluate import frames_for
 from clocs.evaluation.groups import score_groups
-from clocs.evaluation.labelled_rows import By
+from clocs.evaluation.labeled_rows import By
 from clocs.evaluation.protocols import find_protocol
 from clocs.evaluation.recording_vectors import RecordingVectors
 from clocs.evaluation.resampling import check_resamples
@@ -75,7 +75,7 @@ def finetune(
 
     Args:
         checkpoint: An encoder, several of one method, a file, or a folder (all its seeds).
-        store: Labelled recordings.
+        store: Labeled recordings.
         out: The file to write, ….safetensors; nothing is written where None. An interrupted
             training is kept beside it, in a folder that ends in '.training'.
         head: 'linear' leaves the encoder as it is and solves a linear layer on top (the protocol
@@ -132,7 +132,7 @@ def finetune(
     if any(one.card.in_mv for one in encoders):
         raise SettingError(
             "this encoder takes signals in mV, which prediction does not give it; use one that was "
-            "trained on normalised frames"
+            "trained on normalized frames"
         )
     for one in encoders if shared else ():
         check_shared(one)

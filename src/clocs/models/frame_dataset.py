@@ -16,9 +16,9 @@ from clocs.frames.make import make_frames
 from clocs.frames.splits import PARTS
 from clocs.recording import FrameSpec
 from clocs.store.store import Store, as_store
-from clocs.training.signals import min_max, standardise
+from clocs.training.signals import min_max, standardize
 
-Normalise: TypeAlias = Literal[False, True, "standardised"]
+Normalize: TypeAlias = Literal[False, True, "standardized"]
 
 
 def torch_dataset(
@@ -28,7 +28,7 @@ def torch_dataset(
     split_seed: int = 0,
     leads: Sequence[str] | None = None,
     frame: FrameSpec | float | None = None,
-    normalise: Normalise = False,
+    normalize: Normalize = False,
     labelled: bool = False,
 ) -> FrameDataset:
     """The frames of a store as a `torch.utils.data.Dataset`, for `torch.utils.data.DataLoader`.
@@ -43,8 +43,8 @@ def torch_dataset(
         split_seed: Random seed for the patient split.
         leads: By name, in this order; II, V2, aVL, aVR where present, else all.
         frame: Seconds of a frame, as 2,500 samples, or a `clocs.FrameSpec`; the store's by default.
-        normalise: Scale each lead of each frame to 0 … 1, as encoders of one lead see them, instead
-            of mV; 'standardised' gives each mean 0 and variance 1, as encoders of many leads do.
+        normalize: Scale each lead of each frame to 0 … 1, as encoders of one lead see them, instead
+            of mV; 'standardized' gives each mean 0 and variance 1, as encoders of many leads do.
         labelled: Leave out frames without a label.
     """
     opened = as_store(store)
@@ -58,7 +58,7 @@ def torch_dataset(
         rows &= frames.split == PARTS.index(split)
     if labelled:
         rows &= frames.has_label
-    return FrameDataset(frames, np.flatnonzero(rows), normalise=normalise)
+    return FrameDataset(frames, np.flatnonzero(rows), normalize=normalize)
 
 
 class FrameDataset(Dataset[dict[str, Any]]):
@@ -66,7 +66,7 @@ class FrameDataset(Dataset[dict[str, Any]]):
 
     An item is a dict, which the loader's usual `collate_fn` turns into a batch:
 
-        signal     (leads, samples) float32, in mV or normalised; nan in a lead that is missing
+        signal     (leads, samples) float32, in mV or normalized; nan in a lead that is missing
         has_lead   (leads,) bool: whether the lead has a signal here
         target     (classes,) float32: 1 where the label holds; zeros where none is known
         patient    number of the patient, an index into `patients`
@@ -78,18 +78,18 @@ class FrameDataset(Dataset[dict[str, Any]]):
         labels: Class names.
         patients: IDs of the patients, by number.
         spec: Duration and samples of a frame.
-        unit: Of signals that are not normalised: 'mV', 'adu' where it is unknown, or 'mixed'.
+        unit: Of signals that are not normalized: 'mV', 'adu' where it is unknown, or 'mixed'.
     """
 
-    def __init__(self, frames: Frames, rows: np.ndarray[Any, Any], *, normalise: Normalise) -> None:
+    def __init__(self, frames: Frames, rows: np.ndarray[Any, Any], *, normalize: Normalize) -> None:
         """Take these rows of frames; their signals are not copied."""
         self.leads, self.labels, self.spec = frames.leads, frames.labels, frames.spec
-        self.patients, self.unit = frames.patient_ids, "" if normalise else frames.unit
-        if normalise not in get_args(Normalise):
+        self.patients, self.unit = frames.patient_ids, "" if normalize else frames.unit
+        if normalize not in get_args(Normalize):
             raise SettingError(
-                f"`normalise` is {normalise!r:.50}; give False, True or 'standardised'"
+                f"`normalize` is {normalize!r:.50}; give False, True or 'standardized'"
             )
-        self._normalise = normalise
+        self._normalize = normalize
         self._recording_ids = frames.recording_ids
         # Tensors, which processes that are started afresh share, too, where they would copy arrays.
         self._signals = torch.from_numpy(frames.signals)
@@ -108,9 +108,9 @@ class FrameDataset(Dataset[dict[str, Any]]):
         has_lead = starts >= 0
         windows = self._signals.unfold(0, self.spec.samples, 1)
         steps = windows[starts.clamp(min=0)].float()
-        if self._normalise == "standardised":
-            signal = standardise(steps)
-        elif self._normalise:
+        if self._normalize == "standardized":
+            signal = standardize(steps)
+        elif self._normalize:
             signal = min_max(steps)
         else:
             signal = steps * self._scale[index][:, None]

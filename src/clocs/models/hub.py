@@ -36,7 +36,7 @@ class HubModel(nn.Module, PyTorchModelHubMixin):
     """A module of `to_module()` with `save_pretrained`, `from_pretrained` and `push_to_hub`.
 
     Attributes:
-        model: The module itself; its `network` takes normalised frames.
+        model: The module itself; its `network` takes normalized frames.
     """
 
     def __init__(self, kind: str, card: dict[str, Any], name: str | None = None) -> None:

@@ -12,8 +12,8 @@ from clocs.models.model_card import first_card, model_card, publications_of
 from clocs.training.checkpoint import Checkpoint
 
 TAGS = ("ecg", "electrocardiogram", "medical", "self-supervised-learning", "clocs")
-# licences by the names that the hub gives them
-_LICENCES = {
+# licenses by the names that the hub gives them
+_LICENSES = {
     "apache-2.0": "apache-2.0",
     "cc-by-4.0": "cc-by-4.0",
     "cc0-1.0": "cc0-1.0",
@@ -52,8 +52,8 @@ def _front_matter(model: Checkpoint | Classifier, name: str) -> str:
             metric_name="macro AUROC on test patients",
         )
         results.append(result)
-    slug = re.sub(r"[^a-z0-9.]+", "-", _licence(model).lower()).strip("-")
-    known = _LICENCES.get(slug)
+    slug = re.sub(r"[^a-z0-9.]+", "-", _license(model).lower()).strip("-")
+    known = _LICENSES.get(slug)
     data = hub.ModelCardData(
         license=known or ("other" if slug else None),
         license_name=None if known or not slug else slug[:64],
@@ -68,7 +68,7 @@ def _front_matter(model: Checkpoint | Classifier, name: str) -> str:
     return text.strip()
 
 
-def _licence(model: Checkpoint | Classifier) -> str:
+def _license(model: Checkpoint | Classifier) -> str:
     """That of a classifier's card; else that of the data, where there is but one."""
     if isinstance(model, Classifier) and model.card.licence:
         return model.card.licence

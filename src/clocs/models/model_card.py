@@ -187,7 +187,7 @@ found = clocs.{verb}(model, "my.edf")
 ```
 
 A file may have any rate and any further leads: those of the model are taken by \
-their names, resampled, cut and normalised."""
+their names, resampled, cut and normalized."""
 
 
 def _use(model: Checkpoint | Classifier, call: str) -> str:

@@ -54,7 +54,7 @@ def predict(
     Args:
         model: A classifier, or its file.
         sources: Stores; or recordings' files of any format, folders and zips. All are resampled,
-            cut and normalised as the classifier's card says.
+            cut and normalized as the classifier's card says.
         out: A file to write, .parquet or .csv.
         over_time: Seconds of the stretches that long recordings are predicted in, in whole frames;
             0 for a single frame each. Without it, one prediction for the whole recording.

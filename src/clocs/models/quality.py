@@ -21,7 +21,7 @@ from clocs.patients.encode import Windows
 
 QRS_HZ: Final = (5.0, 40.0)
 SLOW_HZ: Final = 0.7  # P and T waves lie between this and the QRS complex; below is wander
-_MOST_SLOW = 2.0  # times the power of the QRS band: slow waves alone are no ECG
+_MAX_SLOW = 2.0  # times the power of the QRS band: slow waves alone are no ECG
 _MEDIAN = 0.6745  # of the absolute value of Gaussian noise of variance 1
 _FLAT_SECONDS, _FLAT_SHARE = 1.0, 0.01  # no heart is that still for so long; of the frame's range
 _CLIP_SECONDS, _CLIP_SHARE = 0.04, 0.002  # no wave has so broad a top; of the frame's range
@@ -87,7 +87,7 @@ def _quality(x: Tensor, rate: float) -> Tensor:
     beats = (qrs.square().mean(dim=-1) - floor).clamp(min=0)
     slow = band(SLOW_HZ, QRS_HZ[0]).square().mean(dim=-1)
     total = x.square().mean(dim=-1).clamp(min=torch.finfo(x.dtype).tiny)
-    ecg = (beats + torch.minimum(slow, _MOST_SLOW * beats)) / total
+    ecg = (beats + torch.minimum(slow, _MAX_SLOW * beats)) / total
     return torch.stack([(ecg * usable).clamp(max=1), flat])
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from clocs.evaluation.labelled_rows import LabelledPart, rows_with_label
+from clocs.evaluation.labeled_rows import LabeledPart, rows_with_label
 from clocs.evaluation.recording_vectors import RecordingVectors
 from clocs.frames.frames import ABSENT, Frames
 from clocs.models.classifier import Classifier
@@ -20,7 +20,7 @@ from clocs.training.embed import AT_ONCE
 class ScoredPart:
     """Recordings of one part of a labelled store, in order, by one classifier."""
 
-    part: LabelledPart
+    part: LabeledPart
     vectors: NDArray[np.float32]  # (members, recordings, dim) the mean over the rows of each
     logits: NDArray[np.float64]  # (recordings, classes)
     quality: NDArray[np.float64]  # (recordings,) of the signals, from 0 to 1
@@ -46,16 +46,16 @@ class ScoredPart:
         return ScoredPart(rows, self.vectors[:, kept], self.logits[kept], self.quality[kept])
 
 
-def labelled_part(classifier: Classifier, frames: Frames, split: int) -> LabelledPart:
+def labeled_part(classifier: Classifier, frames: Frames, split: int) -> LabeledPart:
     """The labelled recordings of a part, cut into the rows that the encoders see."""
     leads = classifier.encoders[0].encoder.leads
     own = frames.for_leads(leads) if leads else frames
-    return LabelledPart(own, rows_with_label(own, split, leads_at_once=bool(leads)), "recording")
+    return LabeledPart(own, rows_with_label(own, split, leads_at_once=bool(leads)), "recording")
 
 
 def score_part(
     classifier: Classifier,
-    part: LabelledPart,
+    part: LabeledPart,
     device: torch.device | str = "cpu",
     vectors: RecordingVectors | None = None,
 ) -> ScoredPart:
@@ -65,7 +65,7 @@ def score_part(
     return ScoredPart(part, found.float().numpy(), logits, quality_of(part, device))
 
 
-def quality_of(part: LabelledPart, device: torch.device | str = "cpu") -> NDArray[np.float64]:
+def quality_of(part: LabeledPart, device: torch.device | str = "cpu") -> NDArray[np.float64]:
     """(scored,) the mean quality of the signals of each recording, over its frames and leads."""
     spec, starts = part.frames.spec, torch.from_numpy(part.rows.in_view())
     place = torch.from_numpy(part.place)

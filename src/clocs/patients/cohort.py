@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from clocs.errors import FileError, SettingError
 from clocs.files import csv_text, csv_value, file_error
-from clocs.limits import MOST_TABLE_BYTES
+from clocs.limits import MAX_TABLE_BYTES
 from clocs.store.store import Store
 
 COLUMNS = ("dataset", "patient")
@@ -74,7 +74,7 @@ def as_cohort(given: Cohort | Path | str | Iterable[str]) -> Cohort:
 def read_cohort(path: Path) -> Cohort:
     """The cohort of a file; see this module."""
     try:
-        if path.stat().st_size > MOST_TABLE_BYTES:
+        if path.stat().st_size > MAX_TABLE_BYTES:
             raise FileError(f"{path} is larger than a list of patients; give a smaller file")
         text = path.read_text("utf-8-sig")
     except OSError as error:

@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 Metric = Literal["euclidean", "cosine"]
 METRICS: tuple[Metric, ...] = get_args(Metric)
-MOST_PAIRS = 8_000_000
+MAX_PAIRS = 8_000_000
 _AT_ONCE = 262_144  # pairs computed together
-_MOST_BINS = 100  # of each distribution, to measure their overlap
+_MAX_BINS = 100  # of each distribution, to measure their overlap
 
 Pairs = NDArray[np.int64]  # (pairs, 2)
 
 
 @dataclass(frozen=True)
 class PatientDistances:
-    """Distances between embeddings; for 'euclidean' these are not normalised.
+    """Distances between embeddings; for 'euclidean' these are not normalized.
 
     Attributes:
         intra: Between two embeddings of one patient; perhaps a sample of all `intra_pairs`.
@@ -180,7 +180,7 @@ def distances_between(
     group: NDArray[np.integer],
     *,
     metric: Metric = "euclidean",
-    most: int = MOST_PAIRS,
+    most: int = MAX_PAIRS,
     seed: int = 0,
 ) -> PatientDistances:
     """vectors: (n, dim); patient: (n,); group: (n,), such as the lead -> distances in each group.
@@ -279,7 +279,7 @@ def _overlap(a: NDArray[np.float32], b: NDArray[np.float32]) -> float:
 
     With too many bins for the smaller of the two, noise would count as a difference.
     """
-    steps = np.linspace(0, 1, min(_MOST_BINS, max(5, round(min(len(a), len(b)) ** 0.5))))
+    steps = np.linspace(0, 1, min(_MAX_BINS, max(5, round(min(len(a), len(b)) ** 0.5))))
     inner = np.unique(np.concatenate([np.quantile(a, steps), np.quantile(b, steps)]))
     shares = [np.histogram(values, inner)[0] / len(values) for values in (a, b)]
     return float(np.minimum(*shares).sum())

@@ -1,7 +1,7 @@
 """Embeddings: vectors with one row of facts each, saved as one parquet file.
 
 At the level 'frame' a vector is what the encoder made of one lead of one frame. A recording's is
-the mean of the unit vectors of its frames and leads, normalised again; a patient's is the same over
+the mean of the unit vectors of its frames and leads, normalized again; a patient's is the same over
 all frames and leads of all recordings. A zero vector has no direction: it is left out of means.
 """
 

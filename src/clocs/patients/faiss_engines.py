@@ -27,7 +27,7 @@ Rows = NDArray[np.int64]
 EXACT_UP_TO = 1_000_000
 HNSW_UP_TO = 4_000_000  # its graph and vectors must be in memory: 0.65 kB each at 128 dimensions
 IVF_UP_TO = 10_000_000  # its codes must be in memory: 0.14 kB each
-FEWEST_CODED = 10_000  # vectors of 'ivfpq': fewer are too few to learn codes from, and are scanned
+MIN_CODED = 10_000  # vectors of 'ivfpq': fewer are too few to learn codes from, and are scanned
 _LINKS, _BUILD_EFFORT, _EFFORT = 16, 64, 128  # of HNSW
 _PROBES = 64  # lists of IVF that a query searches
 _TRAINING = 64  # vectors per list, from which IVF's lists are learned
@@ -141,7 +141,7 @@ def pick_kind(kind: KindOrAuto, count: int) -> Kind:
     if kind not in kinds:
         choices = ", ".join(get_args(KindOrAuto))
         raise SettingError(f"there is no `kind` {kind!r} of index; choose one of {choices}")
-    return "exact" if kind == "ivfpq" and count < FEWEST_CODED else kind
+    return "exact" if kind == "ivfpq" and count < MIN_CODED else kind
 
 
 def scan(vectors: Vectors, queries: Vectors, k: int, rows: Rows | None) -> tuple[Rows, Vectors]:

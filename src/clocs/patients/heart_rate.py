@@ -28,7 +28,7 @@ def qrs_complexes(signal: NDArray[np.float64], rate: float) -> NDArray[np.int64]
     filtered = sosfiltfilt(_band(rate), signal, axis=1)
     scale = np.percentile(np.abs(filtered), 99, axis=1, keepdims=True)
     steep = np.divide(filtered, scale, out=np.zeros_like(filtered), where=scale > 0)
-    # The limit keeps a single artefact from dwarfing every beat around it.
+    # The limit keeps a single artifact from dwarfing every beat around it.
     power = uniform_filter1d(np.clip(steep**2, 0, 4).mean(axis=0), round(_WIDTH * rate))
     energy = np.sqrt(np.maximum(power, 0))  # a running sum ends a little below zero
     nearby = maximum_filter1d(energy, round(2.5 * rate))

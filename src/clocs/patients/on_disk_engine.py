@@ -1,12 +1,12 @@
 """IVF-PQ on disk, for more vectors than memory holds: lists of short codes, memory-mapped.
 
-A vector is a code of two bits per dimension in the list of the nearest of many centres. A query
+A vector is a code of two bits per dimension in the list of the nearest of many centers. A query
 reads a few lists, and the best of their codes are candidates, whose distances are then computed
 from the vectors themselves. How many lists and candidates that takes is measured on vectors of the
 index after each change (`Effort`). The ten nearest of the tenth of the rows that pass a filter are
 among about the hundred nearest of all, so a filter takes the effort for a hundred.
 
-    building/trained-KEY.faiss      centres and codebook, learned from a sample
+    building/trained-KEY.faiss      centers and codebook, learned from a sample
     building/shard-KEY.faiss        codes of a million vectors or more
     codes-N.ivf, engine-N.faiss     all shards in one file, and where each list is
 
@@ -37,12 +37,12 @@ SHARD = 1_000_000  # vectors, at least: a billion are a hundred shards
 RECALL = 0.95  # of the nearest, to be found by the measured effort
 _DEPTHS, _QUERIES = (10, 40, 160), 256  # neighbours and queries with which it is measured
 _FACTORS = (5, 10, 20, 40)  # candidates per neighbour
-_MOST_CANDIDATES = 4_000
+_MAX_CANDIDATES = 4_000
 _LISTS, _TRAINING = 2, 32  # lists per √n, and vectors per list from which they are learned
-_MOST_TRAINING = 4_000_000  # vectors
+_MAX_TRAINING = 4_000_000  # vectors
 _CODEBOOK = 64  # vectors per codeword from which it is learned
 _ROUNDS = 10  # of k-means
-_FLAT_UP_TO, _LINKS = 16_384, 32  # centres; beyond that, a graph finds the nearest sooner
+_FLAT_UP_TO, _LINKS = 16_384, 32  # centers; beyond that, a graph finds the nearest sooner
 _BLOCK = 65_536  # vectors encoded at a time
 
 
@@ -51,7 +51,7 @@ class Effort:
     """How a query for so many neighbours is answered, and how well that was found to do.
 
     Attributes:
-        depth: Neighbours.
+        depth: Neighbors.
         probes: Lists that a query reads.
         factor: Candidates per neighbour.
         recall: Share of the nearest that a sample of the vectors found.
@@ -194,7 +194,7 @@ def _opened(path: Path, shape: tuple[int, int] | None) -> Any:
 
 
 def _emptied(index: Any) -> Any:
-    """The same centres and codebook without codes."""
+    """The same centers and codebook without codes."""
     faiss = load_faiss()
     empty = faiss.ArrayInvertedLists(index.nlist, index.code_size)
     index.replace_invlists(empty, True)
@@ -223,23 +223,23 @@ def digest_of(path: Path) -> str:
 
 
 def _trained(work: Path, vectors: Vectors) -> Path:
-    """The file of an empty index with centres and codebook."""
+    """The file of an empty index with centers and codebook."""
     n, dim = vectors.shape
     lists = max(1, min(round(_LISTS * math.sqrt(n)), n // 39))
-    count = min(n, lists * _TRAINING, _MOST_TRAINING)
+    count = min(n, lists * _TRAINING, _MAX_TRAINING)
     sample = np.ascontiguousarray(vectors[np.linspace(0, n - 1, count).astype(np.int64)])
     key = xxhash.xxh3_64_hexdigest(sample.data, seed=lists)
 
     def make(path: Path) -> None:
-        faiss, centres = load_faiss(), _centres(sample, lists)
+        faiss, centers = load_faiss(), _centers(sample, lists)
         metric = faiss.METRIC_INNER_PRODUCT
-        if len(centres) <= _FLAT_UP_TO:
+        if len(centers) <= _FLAT_UP_TO:
             nearest = faiss.IndexFlat(dim, metric)
         else:
             nearest = faiss.IndexHNSWFlat(dim, _LINKS, metric)
-        nearest.add(centres)
+        nearest.add(centers)
         size = next(m for m in range(min(dim, max(32, dim // 4)), 0, -1) if dim % m == 0)
-        index = faiss.IndexIVFPQ(nearest, dim, len(centres), size, 8, metric)
+        index = faiss.IndexIVFPQ(nearest, dim, len(centers), size, 8, metric)
         index.pq.cp.niter = _ROUNDS
         index.pq.cp.min_points_per_centroid = 1
         index.pq.cp.max_points_per_centroid = _CODEBOOK
@@ -249,8 +249,8 @@ def _trained(work: Path, vectors: Vectors) -> Path:
     return _kept(work / f"trained-{key}.faiss", make)
 
 
-def _centres(sample: Vectors, lists: int) -> Vectors:
-    """About `lists` centres, by k-means in two steps: coarse groups, and then each of them."""
+def _centers(sample: Vectors, lists: int) -> Vectors:
+    """About `lists` centers, by k-means in two steps: coarse groups, and then each of them."""
     first = _k_means(sample, max(1, round(math.sqrt(lists))))
     group = first.assign(sample)[1]
     order = np.argsort(group, kind="stable")
@@ -318,7 +318,7 @@ def _tried(
 ) -> Effort | None:
     """The fewest candidates with which this many lists do; the most where these are all lists."""
     queries = np.ascontiguousarray(vectors[own])
-    factors = [one for one in _FACTORS if one * depth <= _MOST_CANDIDATES]
+    factors = [one for one in _FACTORS if one * depth <= _MAX_CANDIDATES]
     how = load_faiss().SearchParametersIVF(nprobe=probes)
     found = index.search(queries, min(factors[-1] * depth, len(vectors)), params=how)[1]
     hits = np.zeros(found.shape, bool)

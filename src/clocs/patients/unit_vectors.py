@@ -63,7 +63,7 @@ def _unit(vectors: NDArray[np.floating]) -> tuple[NDArray[np.float64], NDArray[n
     return wide / np.where(nonzero, length, 1.0)[:, None], nonzero
 
 
-def normalised(vectors: NDArray[np.floating]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+def normalized(vectors: NDArray[np.floating]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     """(n, dim) -> unit vectors, and (n,) which are not zero; in bounded extra memory."""
     unit, nonzero = np.empty(vectors.shape, np.float32), np.empty(len(vectors), bool)
     for start in range(0, len(vectors), _AT_ONCE):
@@ -77,7 +77,7 @@ def as_units(vectors: NDArray[np.floating]) -> NDArray[np.float32]:
     length = lengths(vectors)
     if vectors.dtype == np.float32 and np.allclose(length, 1, rtol=0, atol=1e-6):
         return vectors if vectors.flags.c_contiguous else np.ascontiguousarray(vectors, np.float32)
-    return normalised(vectors)[0]
+    return normalized(vectors)[0]
 
 
 def lengths(vectors: NDArray[np.floating]) -> NDArray[np.float64]:

@@ -18,7 +18,7 @@ from clocs.kernels.collectives import Share
 from clocs.kernels.triton_support import can_use_triton
 from clocs.pretraining.fused_views import FusedViews
 from clocs.pretraining.perturbations import Chain, parse
-from clocs.training.card import CENTRED, INPUT_OFFSETS
+from clocs.training.card import CENTERD, INPUT_OFFSETS
 from clocs.training.signals import Signals, min_max
 
 
@@ -142,7 +142,7 @@ def members_alike(chains: Sequence[Copies]) -> list[tuple[slice, Copies]]:
 
 
 class BatchMaker:
-    """Gathers, perturbs and normalises the views of a batch on the device."""
+    """Gathers, perturbs and normalizes the views of a batch on the device."""
 
     def __init__(
         self,
@@ -158,15 +158,15 @@ class BatchMaker:
         """Decide how the views are made.
 
         `perturb` is one chain per member, in place of those of the views; `in_mv` leaves views in
-        mV instead of normalising them; `shared` says that other processes make the other rows.
+        mV instead of normalizing them; `shared` says that other processes make the other rows.
         """
         self.signals, self.multilabel = signals, multilabel
         self.copies = len(views.copies)
         chains = chains_of(views, members, perturb)
-        # centred on zero: otherwise negation and scaling are invisible
-        self._offset = INPUT_OFFSETS[CENTRED] if views.normalised_first and not in_mv else None
-        self._normalised = self._offset is None and not in_mv  # after perturbing
-        self._plain = self._normalised and not any(map(any, chains))
+        # centerd on zero: otherwise negation and scaling are invisible
+        self._offset = INPUT_OFFSETS[CENTERD] if views.normalised_first and not in_mv else None
+        self._normalized = self._offset is None and not in_mv  # after perturbing
+        self._plain = self._normalized and not any(map(any, chains))
         self._fused: FusedViews | None = None
         if can_use_triton(signals.flat, signals.dtype) and not shared:
             self._fused = FusedViews.of(chains, signals.samples, signals.flat.device)
@@ -190,14 +190,14 @@ class BatchMaker:
         if signals.streamed or self._in_torch or part.room is not None:
             starts, located = signals.located(part.starts(rows, keys)), True
         if self._plain and not self._fused:
-            return signals.normalised(starts)
+            return signals.normalized(starts)
         n = rows.shape[1] * part.windows.shape[1]
         x = rows.new_empty(len(rows), self.copies * n, signals.samples, dtype=signals.dtype)
         if self._fused:
             scale = part.scale if self._offset is None and not self._plain else None
             self._fused.fill(
                 x, signals.flat, starts, rows, scale, keys,
-                located=located, offset=self._offset, normalised=self._normalised,
+                located=located, offset=self._offset, normalized=self._normalized,
             )  # fmt: skip
         if self._in_torch:
             scale = by_view(part.scale, rows)
@@ -206,14 +206,14 @@ class BatchMaker:
                 for i, chain in enumerate(chains):
                     key = keyed_random.fold(keys[members], keyed_random.stream("copy"), i)
                     copy = chain(own, key) if chain else own
-                    copy = min_max(copy) if self._normalised else copy
+                    copy = min_max(copy) if self._normalized else copy
                     x[members, i * n : (i + 1) * n] = copy
         return x
 
     def _unperturbed(self, starts: Tensor, scale: Tensor) -> Tensor:
         if self._offset is None:
             return self.signals.raw(starts, scale)
-        return self.signals.normalised(starts) + self._offset
+        return self.signals.normalized(starts) + self._offset
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from clocs.frames.frames import SEVERAL, Frames
 from clocs.pretraining.plan import Plan
 from clocs.recording import FrameSpec
 from clocs.training import leak_guard
-from clocs.training.card import CENTRED, IN_MV, NORMALISATION, STANDARDISED, Card, TrainedOn
+from clocs.training.card import CENTERD, IN_MV, NORMALIZATION, STANDARDIZED, Card, TrainedOn
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.loop import Trained
 
@@ -87,7 +87,7 @@ def make_card(
             else block_implementation(device, getattr(torch, plan.precision)),
             **({"processes": processes} if processes > 1 else {}),
         },
-        normalisation=_normalisation(plan),
+        normalisation=_normalization(plan),
         recording_hashes=hashed,
         salt=salt if hashed else "",
     )
@@ -117,13 +117,13 @@ def make_checkpoint(
     )
 
 
-def _normalisation(plan: Plan) -> str:
-    """How the encoder's input is normalised, in words that the card has."""
+def _normalization(plan: Plan) -> str:
+    """How the encoder's input is normalized, in words that the card has."""
     if plan.many_leads:
-        return STANDARDISED
+        return STANDARDIZED
     if plan.normalisation == "none":
         return IN_MV
-    return CENTRED if plan.row.views.normalised_first else NORMALISATION
+    return CENTERD if plan.row.views.normalised_first else NORMALIZATION
 
 
 def datasets_of(dataset: str | None, init: Checkpoint | None) -> str | None:

@@ -13,7 +13,7 @@ from clocs.pretraining.perturbations import PERTURBATIONS, Chain
 
 Program = tuple[tuple[float, ...], ...]  # a chain as `kernels.perturb_triton` reads it
 
-MOST_PIECES = 64  # the kernel goes through a view once for each of them
+MAX_PIECES = 64  # the kernel goes through a view once for each of them
 
 
 def program(chain: Chain | None, samples: int) -> Program | None:
@@ -29,7 +29,7 @@ def program(chain: Chain | None, samples: int) -> Program | None:
     if "places" in kinds and "view" in kinds[: kinds.index("places")]:
         return None
     pieces = [value for step in steps for name, value in step.options if name == "pieces"]
-    if max(pieces, default=0) > min(MOST_PIECES, samples - 1):
+    if max(pieces, default=0) > min(MAX_PIECES, samples - 1):
         return None
     return tuple(
         (keyed_random.stream(step.name), *(value for _, value in step.options)) for step in steps
@@ -78,12 +78,12 @@ class FusedViews:
         *,
         located: bool,
         offset: float | None,
-        normalised: bool,
+        normalized: bool,
     ) -> None:
         """x: (members, copies·windows·batch, samples); more as for `perturbed_windows`."""
         from clocs.kernels.windows_triton import perturbed_windows
 
         perturbed_windows(
             flat, starts, rows, scale, keys, located=located, table=self.table,
-            programs=self.programs, offset=offset, normalised=normalised, out=x,
+            programs=self.programs, offset=offset, normalized=normalized, out=x,
         )  # fmt: skip

@@ -38,7 +38,7 @@ def patient_nce(
     matches it to every other instance k that is its positive, and is 0 where there is none.
 
     Args:
-        z: (members, views, batch, dim) embeddings, not normalised.
+        z: (members, views, batch, dim) embeddings, not normalized.
         positives: (members, batch, batch) bool, symmetric: `same_patient_pairs` in the paper.
         neither: The same shape: pairs that are neither pulled together nor pushed apart.
         temperature: τ.
@@ -59,7 +59,7 @@ def same_patient_nce(z: Tensor, patients: Tensor, temperature: float = 0.1) -> T
     """`patient_nce` where all pairs of one patient are positives, as in the paper.
 
     Args:
-        z: (members, views, batch, dim) embeddings, not normalised.
+        z: (members, views, batch, dim) embeddings, not normalized.
         patients: (members, batch) numbers of the patients.
         temperature: τ.
     """
@@ -84,7 +84,7 @@ def queued_patient_nce(
     patient join its positives. They have no gradient.
 
     Args:
-        z: (members, views, batch, dim) embeddings, not normalised.
+        z: (members, views, batch, dim) embeddings, not normalized.
         positives: (members, batch, batch) bool, symmetric.
         past: (members, size, dim) unit vectors.
         past_positives: (members, batch, size) bool.
@@ -169,7 +169,7 @@ class _BothWays(torch.autograd.Function):
 def nt_xent(z: Tensor, temperature: float = 0.1) -> Tensor:
     """SimCLR's loss: each view finds the other views of its instance among all views of the batch.
 
-    z: (members, views, batch, dim), not normalised -> (members,).
+    z: (members, views, batch, dim), not normalized -> (members,).
     """
     if in_kernels(z):
         from clocs.kernels import contrast_triton

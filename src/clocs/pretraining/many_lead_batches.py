@@ -12,7 +12,7 @@ from clocs.frames.frames import ABSENT
 from clocs.frames.views import Views
 from clocs.pretraining.batches import Batch, Copies, Part, by_view, chains_of, members_alike
 from clocs.pretraining.perturbations import Chain
-from clocs.training.signals import Signals, standardise
+from clocs.training.signals import Signals, standardize
 
 
 def random_subsets(present: Tensor, keys: Tensor, most: int) -> Tensor:
@@ -40,10 +40,10 @@ def random_leads(present: Tensor, keys: Tensor, most: int) -> tuple[Tensor, Tens
 
 
 class ManyLeadBatchMaker:
-    """Gathers, perturbs and standardises the leads that each view sees.
+    """Gathers, perturbs and standardizes the leads that each view sees.
 
     Leads are perturbed in mV (or the steps of the file, where its gain is unknown), each by its own
-    random numbers, but all of a view are moved in time together; then they are standardised, or
+    random numbers, but all of a view are moved in time together; then they are standardized, or
     before that, if the views say so.
     """
 
@@ -100,10 +100,10 @@ class ManyLeadBatchMaker:
     def _perturbed(self, starts: Tensor, scale: Tensor, key: Tensor, chain: Chain | None) -> Tensor:
         """starts, scale: (members, n, leads) -> (members, n, leads, samples), nan where absent."""
         if chain is None:
-            return self.signals.standardised(starts)
+            return self.signals.standardized(starts)
         if self.views.normalised_first:
-            x = self.signals.standardised(starts)
+            x = self.signals.standardized(starts)
         else:
             x = self.signals.raw(starts, torch.where(starts == ABSENT, torch.nan, scale))
         x = chain(x, key)
-        return (x if self.views.normalised_first else standardise(x)).to(self.signals.dtype)
+        return (x if self.views.normalised_first else standardize(x)).to(self.signals.dtype)

@@ -30,7 +30,7 @@ def option(default: Any, about: str, **more: Any) -> Any:
 
 @dataclass(frozen=True)
 class Objective:
-    """What a method optimises; its fields, declared with `option`, are the method's own options.
+    """What a method optimizes; its fields, declared with `option`, are the method's own options.
 
     Most objectives define `loss` alone; those that define both `train_loss` and `validation_loss`
     can do without it.

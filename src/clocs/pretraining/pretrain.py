@@ -15,7 +15,7 @@ from clocs.frames.join import join
 from clocs.frames.make import common_leads, leads_of_any, leads_of_those, make_frames
 from clocs.frames.signal_memory import memory_for_signals
 from clocs.frames.views import frame_for
-from clocs.pretraining.plan import BatchNorm, Normalisation, Plan, Precision
+from clocs.pretraining.plan import BatchNorm, Normalization, Plan, Precision
 from clocs.pretraining.pretrain_frames import pretrain_frames
 from clocs.recording import STANDARD_LEADS, FrameSpec
 from clocs.store.store import Store, as_store, expect_different_stores
@@ -42,7 +42,7 @@ def pretrain(
     instances_per_patient: int | None = None,
     precision: Precision = "float32",
     batch_norm: BatchNorm = "batch",
-    normalisation: Normalisation = "min-max",
+    normalisation: Normalization = "min-max",
     init: Path | str | Sequence[Checkpoint] | None = None,
     settings: Settings | None = None,
     split: Literal["hash", "folds"] | None = None,

@@ -308,7 +308,7 @@ def untrained(
 
 
 def _initial_weights(frames: Frames, plan: Plan, device: torch.device) -> Trained:
-    """The members as initialised; where the method says so, batch norm has seen training frames."""
+    """The members as initialized; where the method says so, batch norm has seen training frames."""
     if plan.objective is not None:
         names = " or ".join(name for name, row in METHODS.items() if row.objective is None)
         raise SettingError(f"{plan.method} has to be trained; without training use {names}")
@@ -339,10 +339,10 @@ def _fitted_batch_norm(
         for step in range(len(starts) // size):
             some = order[:, step * size : (step + 1) * size]
             if many:
-                x = signals.standardised(starts[some])
+                x = signals.standardized(starts[some])
             elif plan.normalisation == "none":
                 x = signals.raw(starts[some], scale[some])
             else:
-                x = signals.normalised(starts[some])
+                x = signals.normalized(starts[some])
             _, buffers = encoder.encode_training(weights, buffers, x, keys, momentum=1 / (step + 1))
     return buffers

@@ -1,6 +1,6 @@
 """Projection heads between embeddings and a loss, dropped after training.
 
-Linear, standardised over the batch, ReLU, Linear. There are no running statistics: nobody encodes a
+Linear, standardized over the batch, ReLU, Linear. There are no running statistics: nobody encodes a
 single ECG with a head.
 
 Torch is imported inside functions, as in the modules of methods.

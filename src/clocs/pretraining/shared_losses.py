@@ -24,7 +24,7 @@ def patient_nce_of_rows(
     """(members,) the part of `patient_nce`, or of `queued_patient_nce`, that these rows have.
 
     Args:
-        z: (members, views, own, dim) embeddings of the rows of this process, not normalised.
+        z: (members, views, own, dim) embeddings of the rows of this process, not normalized.
         share: Which rows of the batch these are.
         positives: (members, batch, batch) bool of the whole batch.
         neither: The same shape: pairs that are neither pulled together nor pushed apart.

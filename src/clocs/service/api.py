@@ -103,7 +103,7 @@ def _described(service: Service, endpoint: str) -> dict[str, Any]:
     kinds: dict[str, tuple[type[BaseModel], type[BaseModel]]] = {
         "embedding": (descriptions.Embedding, descriptions.EmbeddingResults),
         "prediction": (descriptions.Prediction, descriptions.PredictionResults),
-        "neighbours": (descriptions.Neighbours, descriptions.NeighbourResults),
+        "neighbours": (descriptions.Neighbors, descriptions.NeighborResults),
     }
     return {
         "responses": descriptions.responses_of(*kinds[endpoint]),
@@ -118,8 +118,8 @@ def _described(service: Service, endpoint: str) -> dict[str, Any]:
 def _search(request: Request) -> Search:
     k, level = request.query_params.get("k", "10"), request.query_params.get("level", "patient")
     number = int(k) if k.isascii() and k.isdecimal() and len(k) < 10 else 0
-    if not 1 <= number <= descriptions.MOST_NEIGHBOURS:
-        raise HTTPException(422, f"`k` must be 1 to {descriptions.MOST_NEIGHBOURS}")
+    if not 1 <= number <= descriptions.MAX_NEIGHBORS:
+        raise HTTPException(422, f"`k` must be 1 to {descriptions.MAX_NEIGHBORS}")
     if level not in ("patient", "recording"):
         raise HTTPException(422, "`level` must be patient or recording")
     return Search(number, "patient" if level == "patient" else "recording")

@@ -10,7 +10,7 @@ from clocs.service.example import example_body
 from clocs.web.problems import Problem
 from clocs.web.upload_form import FORM
 
-MOST_NEIGHBOURS = 100
+MAX_NEIGHBORS = 100
 _SENTENCE = "too short: the recording has 400 samples (0.80 s), a frame needs 2500"
 
 
@@ -96,7 +96,7 @@ class Prediction(ReadAs):
     distance: float | None  # from the training recordings
 
 
-class Neighbour(BaseModel):
+class Neighbor(BaseModel):
     model_config = ConfigDict(
         json_schema_extra={
             "example": {
@@ -118,8 +118,8 @@ class Neighbour(BaseModel):
     euclidean: float  # distance of unit vectors
 
 
-class Neighbours(ReadAs):
-    neighbours: list[Neighbour]  # nearest first
+class Neighbors(ReadAs):
+    neighbours: list[Neighbor]  # nearest first
 
 
 class EmbeddingResults(BaseModel):
@@ -130,8 +130,8 @@ class PredictionResults(BaseModel):
     results: list[Prediction | Problem]
 
 
-class NeighbourResults(BaseModel):
-    results: list[Neighbours | Problem]
+class NeighborResults(BaseModel):
+    results: list[Neighbors | Problem]
 
 
 class Status(BaseModel):
@@ -242,7 +242,7 @@ def parameters(endpoint: str) -> list[dict[str, Any]]:
     if endpoint != "neighbours":
         name = {"name": "name", "in": "path", "schema": {"type": "string"}, "required": True}
         return [name | {"description": "As in `/models`.", "example": "cmsc-chapman"}, *shared]
-    k = {"type": "integer", "minimum": 1, "maximum": MOST_NEIGHBOURS, "default": 10}
+    k = {"type": "integer", "minimum": 1, "maximum": MAX_NEIGHBORS, "default": 10}
     level = {"type": "string", "enum": ["patient", "recording"], "default": "patient"}
     return [
         query("k", k, "Number of neighbours.", 10),

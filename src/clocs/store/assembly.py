@@ -47,7 +47,7 @@ from clocs.store.store_files import (
 from clocs.store.workers import ReadResult, Workers, read_all
 
 _COMPRESSORS = 2
-_MOST_JOBS = 24  # chunks in memory that wait to be written
+_MAX_JOBS = 24  # chunks in memory that wait to be written
 
 
 def assemble(
@@ -211,7 +211,7 @@ def _complete(
         content_hash=content_hash(table),
         clocs=__version__,
         skip_flat=getattr(dataset, "skip_flat", False),
-        keep_unlabelled=getattr(dataset, "keep_unlabelled", False),
+        keep_unlabeled=getattr(dataset, "keep_unlabeled", False),
     ).write(out)
     remove_journal(out)
 
@@ -290,7 +290,7 @@ class _Writer:
     def _flush(self) -> None:
         job = self._pool.submit(chunks.write_chunk, self._folder, self._index, self._buffer)
         self._jobs.append(job)
-        if len(self._jobs) > _MOST_JOBS:
+        if len(self._jobs) > _MAX_JOBS:
             self._jobs.popleft().result()
         self._buffer = np.empty_like(self._buffer)
         self._index += 1

@@ -26,7 +26,7 @@ from clocs.formats.addresses import (
     reaching,
     remote_file,
 )
-from clocs.limits import MOST_TABLE_BYTES
+from clocs.limits import MAX_TABLE_BYTES
 from clocs.locks import locked
 from clocs.store.manifest import MANIFEST, Manifest
 
@@ -110,7 +110,7 @@ def manifest_key(manifest: bytes) -> str:
 
 def _manifest_at(address: Address) -> bytes:
     try:
-        return remote_file(address / MANIFEST).read(MOST_TABLE_BYTES)
+        return remote_file(address / MANIFEST).read(MAX_TABLE_BYTES)
     except MissingError:
         raise StoreError(
             f"{address} is no complete store (it has no {MANIFEST}); make one with `clocs prepare`"

@@ -85,7 +85,7 @@ class Manifest:
         clocs: The version that wrote the store.
         skip_flat: Whether frames that are flat in a lead are absent there; the table's column
             `flat` lists the stretches.
-        keep_unlabelled: Whether frames outside of a recording's labelled episodes are kept, without
+        keep_unlabeled: Whether frames outside of a recording's labelled episodes are kept, without
             a label: for pre-training.
         shards: Of a store in shards, in the order of its recordings; it has no files of its own.
         leads: Of a store in shards, in the order in which the source's listing has them.
@@ -113,7 +113,7 @@ class Manifest:
     content_hash: str
     clocs: str
     skip_flat: bool = False
-    keep_unlabelled: bool = False
+    keep_unlabeled: bool = False
     shards: tuple[ShardHash, ...] = ()
     leads: tuple[str, ...] = ()
     format: int = FORMAT

@@ -26,7 +26,7 @@ from clocs.store.workers import Workers, start_workers
 if TYPE_CHECKING:
     from clocs.store.store import Store
 
-MOST_SHARDS = 9999
+MAX_SHARDS = 9999
 
 
 def prepare(
@@ -119,8 +119,8 @@ def prepare_dataset(
     """
     if ray is not None and shards is None:
         raise SettingError("`ray` makes one shard per task; say with `shards` how many")
-    if shards is not None and not 1 <= shards <= MOST_SHARDS:
-        raise SettingError(f"`shards` is {shards}; give a number from 1 to {MOST_SHARDS:,}")
+    if shards is not None and not 1 <= shards <= MAX_SHARDS:
+        raise SettingError(f"`shards` is {shards}; give a number from 1 to {MAX_SHARDS:,}")
     with ExitStack() as opened:
         dataset = opened.enter_context(_with_pseudonyms(dataset, out))
         local = workers if ray is None else None  # to list, and perhaps to read who is who

@@ -104,7 +104,7 @@ def _facts(
         "seconds": _range(seconds),
         "units": _counted(table["unit"].to_list()),
         "labels": _labels(listing, table),
-        "unlabelled": _unlabelled(listing, table),
+        "unlabelled": _unlabeled(listing, table),
         "multilabel": concluded.multilabel,
         "frame": {"seconds": concluded.frame.seconds, "samples": concluded.frame.samples},
         "folds": _counted(one.fold for one in listing.entries if one.fold is not None),
@@ -143,7 +143,7 @@ def _labels(listing: Listing, table: pl.DataFrame) -> dict[str, int]:
     return _counted(found)
 
 
-def _unlabelled(listing: Listing, table: pl.DataFrame) -> int:
+def _unlabeled(listing: Listing, table: pl.DataFrame) -> int:
     if _has_table_labels(listing):
         return sum(not one.labels for one in listing.entries)
     rows = table.select("labels", "episodes").iter_rows()

@@ -280,7 +280,7 @@ def _join(
         content_hash=hashlib.sha256("\n".join(contents).encode()).hexdigest(),
         clocs=__version__,
         skip_flat=getattr(dataset, "skip_flat", False),
-        keep_unlabelled=getattr(dataset, "keep_unlabelled", False),
+        keep_unlabeled=getattr(dataset, "keep_unlabeled", False),
         shards=tuple(map(ShardHash, (folder.name for folder in folders), contents)),
         format=JOINED,
     )

@@ -17,7 +17,7 @@ from clocs.formats.addresses import (
     reaching,
     remote_file,
 )
-from clocs.limits import MOST_TABLE_BYTES
+from clocs.limits import MAX_TABLE_BYTES
 from clocs.store.fetch import batches, file_names, manifest_key
 from clocs.store.manifest import MANIFEST, Manifest
 
@@ -34,7 +34,7 @@ def manifest_at(address: Address) -> Manifest | None:
     """
     _files_of_ours(address)
     with suppress(MissingError), tempfile.TemporaryDirectory() as folder:
-        content = remote_file(address / MANIFEST).read(MOST_TABLE_BYTES)
+        content = remote_file(address / MANIFEST).read(MAX_TABLE_BYTES)
         Path(folder, MANIFEST).write_bytes(content)
         return Manifest.read(Path(folder))
     return None
@@ -60,7 +60,7 @@ def upload(folder: Path, address: Address) -> None:
     """
     content = (folder / MANIFEST).read_bytes()
     there = _files_of_ours(address)
-    if MANIFEST in there and there[MANIFEST].read(MOST_TABLE_BYTES) != content:
+    if MANIFEST in there and there[MANIFEST].read(MAX_TABLE_BYTES) != content:
         raise StoreError(
             f"{address} is already a store of something else; delete it or give another address "
             "as `out`"
@@ -68,7 +68,7 @@ def upload(folder: Path, address: Address) -> None:
     if MANIFEST in there:
         return
     mark = manifest_key(content).encode()
-    if _UPLOAD in there and there[_UPLOAD].read(MOST_TABLE_BYTES) != mark:
+    if _UPLOAD in there and there[_UPLOAD].read(MAX_TABLE_BYTES) != mark:
         raise StoreError(
             f"{address} holds a part of another store, whose upload was interrupted; finish that, "
             "or delete it"

@@ -20,21 +20,21 @@ from clocs.recording import FrameSpec
 from clocs.sealed import own_hash
 
 FORMAT = 2
-NORMALISATION = "min-max per frame and lead"
-CENTRED = "min-max per frame and lead, minus 0.5"
+NORMALIZATION = "min-max per frame and lead"
+CENTERD = "min-max per frame and lead, minus 0.5"
 IN_MV = "none: in mV"
-STANDARDISED = "standardised per frame and lead"  # mean 0, variance 1
+STANDARDIZED = "standardised per frame and lead"  # mean 0, variance 1; as cards spell it
 # added to frames that are scaled to 0 … 1, or to those in mV
-INPUT_OFFSETS = {NORMALISATION: 0.0, CENTRED: -0.5, IN_MV: 0.0, STANDARDISED: 0.0}
+INPUT_OFFSETS = {NORMALIZATION: 0.0, CENTERD: -0.5, IN_MV: 0.0, STANDARDIZED: 0.0}
 NOTICE = (
     "Embeddings are learned to tell patients apart: treat them as data that can identify a person."
 )
 NOT_FINITE = "not finite"  # the status of a training that diverged
 
-MOST_BYTES = 1 << 20  # of a card; real ones have 2,000
-MOST_DIMENSIONS = 1 << 20  # of embeddings
-MOST_LEADS, MOST_LABELS, MOST_DATASETS = 1000, 10_000, 1000
-MOST_FOLDS = 1000
+MAX_BYTES = 1 << 20  # of a card; real ones have 2,000
+MAX_DIMENSIONS = 1 << 20  # of embeddings
+MAX_LEADS, MAX_LABELS, MAX_DATASETS = 1000, 10_000, 1000
+MAX_FOLDS = 1000
 HIGHEST_RATE = 1e5  # of a frame, in Hz
 LONGEST_NAME = 1000  # characters
 _LARGEST = 1e300  # number: larger integers do not fit into a float
@@ -75,7 +75,7 @@ class Card:
     environment: dict[str, Any] = field(default_factory=dict)  # versions, device and threads
     recording_hashes: bool = True  # whether the weights file lists the recordings it has seen
     salt: str = ""  # salt of these hashes, hexadecimal
-    normalisation: str = NORMALISATION  # how the encoder's input is normalised
+    normalisation: str = NORMALIZATION  # how the encoder's input is normalized
     notice: str = NOTICE  # for anyone who passes the checkpoint on
     weights_sha256: str = ""  # hash of the weights file
     clocs: str = __version__  # the version that wrote it
@@ -92,9 +92,9 @@ class Card:
         return self.normalisation == IN_MV
 
     @property
-    def standardised(self) -> bool:
+    def standardized(self) -> bool:
         """Whether the encoder takes frames with mean 0 and variance 1 in each lead."""
-        return self.normalisation == STANDARDISED
+        return self.normalisation == STANDARDIZED
 
     def json(self) -> bytes:
         """The content of the file."""
@@ -126,7 +126,7 @@ def read_card(path: Path) -> Card:
     if not path.is_file():
         raise CheckpointError(f"{path} is missing: a checkpoint needs its card beside it")
     with path.open("rb") as file:
-        content = file.read(MOST_BYTES + 1)
+        content = file.read(MAX_BYTES + 1)
     try:
         return parse_card(content)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -140,8 +140,8 @@ def read_card(path: Path) -> Card:
 
 def parse_card(content: bytes) -> Card:
     """The card in a file's content; errors as they come."""
-    if len(content) > MOST_BYTES:
-        raise ValueError(f"it is larger than {MOST_BYTES:,} bytes")
+    if len(content) > MAX_BYTES:
+        raise ValueError(f"it is larger than {MAX_BYTES:,} bytes")
     facts = json.loads(content)
     if not isinstance(facts, dict):
         raise ValueError("it is no JSON object")
@@ -229,7 +229,7 @@ _FRAME = _has(
     only=True,
     maybe={"filters": _FILTERS},
 )
-_NAMES = _are(_is_name, MOST_FOLDS)
+_NAMES = _are(_is_name, MAX_FOLDS)
 _FOLDS = _has({"test": _NAMES, "validation": _NAMES}, only=True)
 _CHECKS: dict[str, Callable[[Any], bool]] = {
     "method": _is_name,
@@ -243,22 +243,22 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
             only=True,
             maybe={"folds": _FOLDS},
         ),
-        MOST_DATASETS,
+        MAX_DATASETS,
     ),
-    "leads": _are(_is_name, MOST_LEADS),
+    "leads": _are(_is_name, MAX_LEADS),
     "frame_trained": _FRAME,
     "frame": _FRAME,
     "encoder": _has(
         {
             "name": _is_name,
-            "embedding_dim": lambda v: _is_int(v, 1, MOST_DIMENSIONS),
-            "samples": lambda v: _is_int(v, 1, FrameSpec.MOST_SAMPLES),
+            "embedding_dim": lambda v: _is_int(v, 1, MAX_DIMENSIONS),
+            "samples": lambda v: _is_int(v, 1, FrameSpec.MAX_SAMPLES),
             "dropout": lambda v: _is_number(v) and 0 <= v < 1,
         },
         only=True,
-        maybe={"leads": _are(_is_name, MOST_LEADS)},
+        maybe={"leads": _are(_is_name, MAX_LEADS)},
     ),
-    "labels": _are(_is_name, MOST_LABELS),
+    "labels": _are(_is_name, MAX_LABELS),
     "training": lambda v: isinstance(v, dict) and type(v.get("lr", 0)) in (int, float),
     "metrics": _has(
         {
@@ -306,6 +306,6 @@ def _check(facts: dict[str, Any]) -> None:
         raise CheckpointError("its training diverged; train again with a lower `lr`")
     if facts["normalisation"] not in INPUT_OFFSETS:
         raise CheckpointError(
-            f"its input is normalised by {facts['normalisation']!r:.100}, which this version of "
+            f"its input is normalized by {facts['normalisation']!r:.100}, which this version of "
             "clocs cannot do; use the version that wrote it"
         )

@@ -27,7 +27,7 @@ from clocs.training.card import Card, read_card
 from clocs.training.module import EncoderModule
 from clocs.training.shipped import weights_path
 
-MOST_RECORDINGS = 100_000_000  # hashed in a checkpoint
+MAX_RECORDINGS = 100_000_000  # hashed in a checkpoint
 _HEADER = 1 << 24  # bytes, more than any weights file spends on names and shapes
 _SAME_RATE = 0.01  # the largest relative difference of two rates that count as the same
 STORED_AS, HALF = "weights stored as", "float16"  # in a card's `environment`
@@ -99,7 +99,7 @@ class Checkpoint:
 
         It takes raw ECGs in mV at `card.frame.rate` Hz, (batch, leads, samples), of at least one
         frame, and gives what `clocs.embed(level="recording")` gives; `network` inside takes
-        normalised frames. It is made of torch's own layers with copies of these weights, in
+        normalized frames. It is made of torch's own layers with copies of these weights, in
         evaluation mode.
         """
         return EncoderModule.of(self.card, self.encoder, self.weights, self.buffers)
@@ -243,7 +243,7 @@ def _expected(path: Path, card: Card) -> Weights:
 def _read(path: Path, expected: Weights) -> bytes:
     """The content of a weights file, unless its size cannot be that of these tensors."""
     least, size = sum(tensor.nbytes for tensor in expected.values()), path.stat().st_size
-    if not least <= size <= least + 8 * MOST_RECORDINGS + _HEADER:
+    if not least <= size <= least + 8 * MAX_RECORDINGS + _HEADER:
         raise CheckpointError(
             f"{path} has {size:,} bytes, which cannot be the encoder that its card "
             f"{path.stem}.json describes; copy both again"

@@ -23,7 +23,7 @@ from clocs.training.vector_cache import StoreVectors, filled
 AT_ONCE = 2048  # views encoded at a time, over all members
 # Smaller batches are padded: matrix products of a few rows round differently. Windows of many
 # leads, of which two are enough, cost a hundred times as much.
-FEWEST, FEWEST_OF_MANY_LEADS = 16, 2
+MIN, MIN_OF_MANY_LEADS = 16, 2
 
 
 def stack(checkpoints: Sequence[Checkpoint]) -> tuple[Weights, Weights]:
@@ -43,15 +43,15 @@ def stack(checkpoints: Sequence[Checkpoint]) -> tuple[Weights, Weights]:
 class EncoderInput:
     """How the input of each member is made of signals: as its encoder learned on it."""
 
-    offset: Tensor | None  # (members, 1, 1) to add to normalised frames; None where all are 0
+    offset: Tensor | None  # (members, 1, 1) to add to normalized frames; None where all are 0
     in_mv: Tensor | None  # (members, 1, 1) bool: who takes frames in mV; None where nobody does
-    standardised: bool = False  # whether all take frames that are standardised, of many leads
+    standardized: bool = False  # whether all take frames that are standardized, of many leads
 
     @classmethod
     def of(cls, checkpoints: Sequence[Checkpoint], device: torch.device | str) -> EncoderInput:
         cards = [checkpoint.card for checkpoint in checkpoints]
-        if all(card.standardised for card in cards):
-            return cls(None, None, standardised=True)
+        if all(card.standardized for card in cards):
+            return cls(None, None, standardized=True)
         offsets, in_mv = (
             torch.tensor(values, device=device)[:, None, None] if any(values) else None
             for values in ([card.input_offset for card in cards], [card.in_mv for card in cards])
@@ -61,16 +61,16 @@ class EncoderInput:
     def of_members(self, members: list[int]) -> EncoderInput:
         """That of some members."""
         offset, in_mv = (None if x is None else x[members] for x in (self.offset, self.in_mv))
-        return EncoderInput(offset, in_mv, self.standardised)
+        return EncoderInput(offset, in_mv, self.standardized)
 
     def __call__(self, signals: Signals, starts: Tensor, scale: Tensor) -> Tensor:
         """starts, scale: (rows,) or (members, rows) -> (…, rows, samples).
 
         Of many leads, (…, rows, leads) -> (…, rows, leads, samples).
         """
-        if self.standardised:
-            return signals.standardised(starts)
-        x = signals.normalised(starts)
+        if self.standardized:
+            return signals.standardized(starts)
+        x = signals.normalized(starts)
         if self.offset is not None:
             x = (x + self.offset).to(x.dtype)
         if self.in_mv is not None:
@@ -79,7 +79,7 @@ class EncoderInput:
 
 
 def expect_mv(checkpoints: Sequence[Checkpoint], frames: Frames) -> None:
-    """Refuse frames in another unit for encoders that take mV; the others normalise any unit."""
+    """Refuse frames in another unit for encoders that take mV; the others normalize any unit."""
     if frames.unit != "mV" and any(checkpoint.card.in_mv for checkpoint in checkpoints):
         raise CheckpointError(
             f"this encoder takes signals in mV, but those of {frames.dataset} are in {frames.unit}"
@@ -192,7 +192,7 @@ def _encoded(
     starts = torch.from_numpy(rows.in_view())
     scales = torch.from_numpy(rows.scale_in_view()).to(device).split(size)
     as_input = EncoderInput.of(checkpoints, device)
-    fewest = FEWEST_OF_MANY_LEADS if encoder.leads else FEWEST
+    fewest = MIN_OF_MANY_LEADS if encoder.leads else MIN
     for some, scale in zip(signals.staged(starts.split(size)), scales, strict=True):
         x = as_input(signals, some, scale)
         x = x.expand(len(checkpoints), *x.shape[-3 if encoder.leads else -2 :])

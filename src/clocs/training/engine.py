@@ -14,7 +14,7 @@ from clocs.errors import SettingError
 from clocs.kernels.triton_support import can_use_triton
 from clocs.training.cuda_graph import Captured
 from clocs.training.fleet import Fleet
-from clocs.training.optimiser import Optimiser
+from clocs.training.optimiser import Optimizer
 from clocs.training.rows import Layout, Unpacked
 from clocs.training.settings import Settings
 from clocs.training.task import Task
@@ -39,7 +39,7 @@ class Engine:
     ) -> None:
         self.task, self.fleet, self.layouts, self.keys = task, fleet, layouts, keys
         self.size, self.steps = _batches(task.counts, settings.batch_size)
-        self.optimiser = Optimiser.of(
+        self.optimiser = Optimizer.of(
             settings, layouts[0].shapes, self.steps, task.lr_factor, fleet.theta.dtype
         )
         self.longest = int(self.steps.max())

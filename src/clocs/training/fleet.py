@@ -22,7 +22,7 @@ from clocs.errors import CheckpointError, ClocsWarning
 from clocs.files import remove_leftovers, write_atomic
 from clocs.kernels.native import adam
 from clocs.kernels.triton_support import can_use_triton
-from clocs.training.optimiser import Optimiser
+from clocs.training.optimiser import Optimizer
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # Adam's
 _DIGEST = "sha256"  # in the header of a saved state
@@ -51,7 +51,7 @@ class Fleet:
 
     @classmethod
     def start(cls, theta: Tensor, buffers: Tensor, *, averaged: bool = False) -> Fleet:
-        """Members as initialised, nothing done yet."""
+        """Members as initialized, nothing done yet."""
         members, device = len(theta), theta.device
 
         def full(value: float | bool, dtype: torch.dtype) -> Tensor:
@@ -104,7 +104,7 @@ class Fleet:
 
     @torch.no_grad()
     def step(
-        self, gradient: Tensor, buffers: Tensor, loss: Tensor, optimiser: Optimiser, on: Tensor
+        self, gradient: Tensor, buffers: Tensor, loss: Tensor, optimiser: Optimizer, on: Tensor
     ) -> Tensor:
         """One step of the members that are `on` and live; a non-finite loss ends a member.
 
@@ -158,7 +158,7 @@ class Fleet:
         return adam(numbers, on, loss, given, **state)
 
     @torch.no_grad()
-    def take_average(self, optimiser: Optimiser, moved: Tensor) -> None:
+    def take_average(self, optimiser: Optimizer, moved: Tensor) -> None:
         """Let the averages, where there are any, follow the members that moved, (members, 1)."""
         if self.average is None or self.average_buffers is None or optimiser.average is None:
             return

@@ -18,10 +18,10 @@ from clocs.training.card import Card
 
 
 class RecordingModule(nn.Module):
-    """What modules of recordings share: an ECG is cut into normalised frames, as in training.
+    """What modules of recordings share: an ECG is cut into normalized frames, as in training.
 
     Attributes:
-        network: Normalised frames, (n, leads, samples), to one row each. An encoder of one lead
+        network: Normalized frames, (n, leads, samples), to one row each. An encoder of one lead
             takes (n, 1, samples); for one of many leads, a missing lead is nan.
         samples: Of a frame, at `rate`.
         rate: In Hz, of the ECGs to give.
@@ -33,7 +33,7 @@ class RecordingModule(nn.Module):
         self.network = network
         self.samples, self.rate = encoder.samples, card.frame.rate
         self.leads = encoder.leads
-        self._in_mv, self._standardised = card.in_mv, card.standardised
+        self._in_mv, self._standardized = card.in_mv, card.standardized
         self._offset = card.input_offset
         if card.frame.filters:
             warnings.warn(
@@ -51,7 +51,7 @@ class RecordingModule(nn.Module):
         nan anywhere in a frame is missing there.
 
         Returns:
-            The views, normalised as the encoder learned on them, and which of them have a signal.
+            The views, normalized as the encoder learned on them, and which of them have a signal.
         """
         if x.ndim != 3 or (self.leads and x.shape[1] != len(self.leads)):
             leads = f"{len(self.leads)} leads ({', '.join(self.leads)})" if self.leads else "leads"
@@ -64,7 +64,7 @@ class RecordingModule(nn.Module):
         count = x.shape[2] // self.samples
         cut = x[:, :, : count * self.samples].unflatten(2, (count, self.samples))
         missing = cut.isnan().any(dim=-1, keepdim=True)
-        made = self._normalised(cut.masked_fill(missing, 0))
+        made = self._normalized(cut.masked_fill(missing, 0))
         if self.leads:
             made = made.masked_fill(missing, torch.nan).transpose(1, 2)
             # always a copy, so that what `torch.export` traces holds for a single frame, too
@@ -88,13 +88,13 @@ class RecordingModule(nn.Module):
             made = self.network(flat)
         return made.unflatten(0, (there.shape[0], there.shape[1])), there
 
-    def _normalised(self, x: Tensor) -> Tensor:
+    def _normalized(self, x: Tensor) -> Tensor:
         """(…, samples) in mV -> as the encoder learned on them; a flat one becomes zeros."""
         if self._in_mv:
             return x
         low, high = x.amin(dim=-1, keepdim=True), x.amax(dim=-1, keepdim=True)
         flat, x = high == low, x - low  # exactly zero where it is flat
-        if not self._standardised:
+        if not self._standardized:
             return x / torch.where(flat, 1, high - low) + self._offset
         x = x - x.mean(dim=-1, keepdim=True)
         variance = x.square().mean(dim=-1, keepdim=True)

@@ -1,4 +1,4 @@
-"""Optimiser: Adam, and what may be added to it: decay, a schedule, clipping, an average of weights.
+"""Optimizer: Adam, and what may be added to it: decay, a schedule, clipping, an average of weights.
 
 Numbers that change from step to step are functions of the steps that a member has made, a tensor
 that stays in place, so that a step can be captured and replayed.
@@ -19,7 +19,7 @@ _TINY = 1e-6  # added to norms, as in torch's clipping
 
 
 @dataclass(frozen=True)
-class Optimiser:
+class Optimizer:
     """How far a gradient moves the weights."""
 
     lr: float
@@ -39,7 +39,7 @@ class Optimiser:
         steps: Tensor,
         lr_factor: Callable[[str], float],
         dtype: torch.dtype,
-    ) -> Optimiser:
+    ) -> Optimizer:
         """The optimiser of a fleet.
 
         Args:

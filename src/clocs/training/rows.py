@@ -67,7 +67,7 @@ class Unpacked:
         return {name: part.view(len(rows), *shape) for part, (name, shape) in names}
 
 
-def move_towards(tensors: list[Tensor], others: list[Tensor], kept: float, moved: Tensor) -> None:
+def move_toward(tensors: list[Tensor], others: list[Tensor], kept: float, moved: Tensor) -> None:
     """Keep a share of tensors and take the rest of others, for those that moved, (members, 1) bool.
 
     In place, where they are; on a GPU, adjacent parts of rows are moved by one kernel.

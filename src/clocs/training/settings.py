@@ -12,9 +12,9 @@ from clocs.errors import SettingError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Keep = Literal["best", "last"]
-OptimiserName = Literal["adam", "adamw"]
+OptimizerName = Literal["adam", "adamw"]
 Schedule = Literal["constant", "cosine"]
-_CHOICES = {"keep": Keep, "optimiser": OptimiserName, "schedule": Schedule}
+_CHOICES = {"keep": Keep, "optimiser": OptimizerName, "schedule": Schedule}
 _ALWAYS = ("epochs", "patience", "batch_size", "lr")  # said even at their defaults
 DECAY = 0.01  # AdamW's where none is given
 
@@ -45,7 +45,7 @@ class Settings:
     batch_size: int = 256
     lr: float = 1e-4
     keep: Keep = "best"
-    optimiser: OptimiserName = "adam"
+    optimiser: OptimizerName = "adam"
     weight_decay: float | None = None
     schedule: Schedule = "constant"
     warm_up: float = 0.0

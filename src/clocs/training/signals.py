@@ -1,4 +1,4 @@
-"""Signals on a device: int16, gathered window by window and normalised there.
+"""Signals on a device: int16, gathered window by window and normalized there.
 
 Signals too large for the device are streamed: a thread gathers the windows of a batch on the host
 into a pinned buffer, which is copied to one of two slots on the device while the step before still
@@ -30,7 +30,7 @@ def min_max(x: Tensor) -> Tensor:
     return (x - low) / (high - low).clamp(min=FLAT)
 
 
-def standardise(x: Tensor) -> Tensor:
+def standardize(x: Tensor) -> Tensor:
     """(…, samples) -> the same with mean 0 and variance 1; a flat frame becomes zeros."""
     variance, mean = torch.var_mean(x, dim=-1, correction=0, keepdim=True)
     return (x - mean) / variance.sqrt().clamp(min=FLAT)
@@ -82,19 +82,19 @@ class Signals:
         steps = self.flat.unfold(0, self.samples, 1)[starts.clamp(min=0)].to(exact)
         return steps * scale.to(exact)[..., None]  # which is nan where absent
 
-    def standardised(self, starts: Tensor) -> Tensor:
+    def standardized(self, starts: Tensor) -> Tensor:
         """starts: (…) -> (…, samples) with mean 0 and variance 1 each; nan where absent."""
         exact = torch.promote_types(self.dtype, torch.float32)
         steps = self.flat.unfold(0, self.samples, 1)[starts.clamp(min=0)].to(exact)
-        made = standardise(steps).masked_fill_((starts == ABSENT)[..., None], float("nan"))
+        made = standardize(steps).masked_fill_((starts == ABSENT)[..., None], float("nan"))
         return made.to(self.dtype)
 
-    def normalised(self, starts: Tensor) -> Tensor:
+    def normalized(self, starts: Tensor) -> Tensor:
         """starts: (…) -> (…, samples) in [0, 1] each, so the scale in mV does not matter."""
         if can_use_triton(self.flat, self.dtype):
-            from clocs.kernels.windows_triton import normalised_windows
+            from clocs.kernels.windows_triton import normalized_windows
 
-            return normalised_windows(self.flat, starts, self.samples, self.dtype)
+            return normalized_windows(self.flat, starts, self.samples, self.dtype)
         if self.flat.device.type == "cpu" and self.dtype == torch.float32:
             windows = native_windows(self.flat, starts, self.samples)
             if windows is not None:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from clocs.store.store import Store
     from clocs.training.checkpoint import Checkpoint
 
-MOST_BYTES = 4 << 30  # of all vectors of a store; those not used for longest are deleted
+MAX_BYTES = 4 << 30  # of all vectors of a store; those not used for longest are deleted
 _OF_FREE = 10  # and at most a tenth of the disk's free space
 _PIECE = 1 << 26  # bytes of vectors in a file
 _FILE = ArrayFile("a file of vectors", key="clocs.vectors", format=1, remedy="delete it")
@@ -144,7 +144,7 @@ class StoreVectors:
             ",".join(leads),
             checkpoint.fingerprint,
             json.dumps(card.encoder, sort_keys=True),
-            f"{card.input_offset} {card.in_mv} {card.standardised}",
+            f"{card.input_offset} {card.in_mv} {card.standardized}",
             torch.device(device).type,
             f"{__version__} {torch.__version__}",
         ]
@@ -328,7 +328,7 @@ def _make_room(folder: Path, needed: int, key: str) -> bool:
     """Delete vectors of other keys that were not used for longest; whether there is room then."""
     sizes = _sizes(folder)
     total = sum(sizes.values())
-    most = min(MOST_BYTES, total + shutil.disk_usage(folder).free // _OF_FREE)
+    most = min(MAX_BYTES, total + shutil.disk_usage(folder).free // _OF_FREE)
     for other, size in sizes.items():
         if total + needed <= most:
             break

@@ -14,7 +14,7 @@ from clocs.errors import SourceError
 from clocs.recording import PLAUSIBLE_STEPS_PER_MV
 from clocs.web.upload_unit import STEPS, UNITS, GivenUnit
 
-MOST_FILES = 128  # in a form or a zip: 64 recordings of two files each
+MAX_FILES = 128  # in a form or a zip: 64 recordings of two files each
 _FILES = ("files", "file")  # either name will do
 _FIELDS = ("rate", "unit", "gain", "confirmed")
 _LISTED = {"type": "array", "items": {"type": "string", "format": "binary"}}
@@ -23,7 +23,7 @@ FORM: dict[str, Any] = {  # in the OpenAPI description
     "schema": {
         "type": "object",
         "properties": {
-            "files": {**_LISTED, "maxItems": MOST_FILES},
+            "files": {**_LISTED, "maxItems": MAX_FILES},
             "file": {**_LISTED, "description": "The same as `files`."},
             "rate": {"type": "number", "minimum": 10, "maximum": 10_000},
             "unit": {"type": "string", "enum": list(UNITS)},
@@ -53,7 +53,7 @@ class _Parser(MultiPartParser):
     spool_max_size = 1 << 40  # the body is in memory already
 
 
-def read_form(body: bytes, kind: str, *, most_files: int = MOST_FILES) -> SentFiles:
+def read_form(body: bytes, kind: str, *, most_files: int = MAX_FILES) -> SentFiles:
     """The files, sampling rate and unit of a form; anything else in it is refused.
 
     Args:

@@ -36,7 +36,7 @@ SECONDS = 20.0
 AT_ONCE = 8  # uploads being received, waiting or being read; more are told to come back
 LARGE = 4 << 20  # bytes of a body; such bodies are read one at a time, and others meanwhile
 _PIPE_BYTES = 1 << 20
-_MOST_ANSWER = 1 << 30  # bytes
+_MAX_ANSWER = 1 << 30  # bytes
 
 T = TypeVar("T")
 Read = Callable[[dict[str, Any], bytes], Posted]
@@ -169,7 +169,7 @@ def _ask(
     process.stdin.flush()
     head = process.stdout.read(ANSWER.size)
     size, goes_on = ANSWER.unpack(head) if len(head) == ANSWER.size else (0, False)
-    answer = process.stdout.read(size) if size <= _MOST_ANSWER else b""
+    answer = process.stdout.read(size) if size <= _MAX_ANSWER else b""
     if not size or len(answer) < size:
         raise ValueError("the process ended")
     return goes_on, answer

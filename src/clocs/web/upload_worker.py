@@ -32,17 +32,17 @@ from clocs.formats.source import Source, hold_files, stem
 from clocs.limits import end_after, keep_memory, limit_process
 from clocs.recording import Gap, Recording, notes_of
 from clocs.web.packing import pack, unpack
-from clocs.web.upload_form import MOST_FILES, read_form
+from clocs.web.upload_form import MAX_FILES, read_form
 from clocs.web.upload_unit import GivenUnit, UnitQuestionError, in_given_unit
 
-MOST_BYTES = 64 << 20  # of all files, uncompressed
-MOST_MEMORY = 2 << 30  # bytes
-MOST_SECONDS = 20  # of processor time
-MOST_SAMPLES = 16_000_000  # leads × samples: twelve leads for 45 minutes at 500 Hz
+MAX_BYTES = 64 << 20  # of all files, uncompressed
+MAX_MEMORY = 2 << 30  # bytes
+MAX_SECONDS = 20  # of processor time
+MAX_SAMPLES = 16_000_000  # leads × samples: twelve leads for 45 minutes at 500 Hz
 SHORTEST = 1.0  # seconds
 REQUEST = struct.Struct("<QQ")  # bytes of the facts and of the body
 ANSWER = struct.Struct("<Q?")  # bytes of the answer, and whether the process goes on
-_MOST_NOTICE = 300  # characters
+_MAX_NOTICE = 300  # characters
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def read_upload(
 
 def read_posted(body: bytes, kind: str, *, most: int = 1) -> Posted:
     """The recordings in a form of at most `most` of them; `kind` is its content type."""
-    sent = read_form(body, kind, most_files=max(MOST_FILES, 2 * most))
+    sent = read_form(body, kind, most_files=max(MAX_FILES, 2 * most))
     options = options_of(rate=sent.rate)
     found = list(_recordings(_unpacked(sent.files), options, most=most))
     if len(found) == 1:
@@ -159,9 +159,9 @@ def _unpacked(files: Mapping[str, bytes]) -> dict[str, bytes]:
         if twice := found.keys() & more.keys():
             raise SourceError(f"two files are called {min(twice)}; upload one recording at a time")
         found |= more
-        if sum(map(len, found.values())) > MOST_BYTES:
+        if sum(map(len, found.values())) > MAX_BYTES:
             raise SourceError(
-                f"the files exceed {MOST_BYTES >> 20} MiB uncompressed; upload one recording"
+                f"the files exceed {MAX_BYTES >> 20} MiB uncompressed; upload one recording"
             )
     return found
 
@@ -170,11 +170,11 @@ def _members(name: str, data: bytes) -> dict[str, bytes]:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             infos = [i for i in archive.infolist() if not i.is_dir() and _is_wanted(i.filename)]
-            if len(archive.infolist()) > 10 * MOST_FILES or len(infos) > MOST_FILES:
+            if len(archive.infolist()) > 10 * MAX_FILES or len(infos) > MAX_FILES:
                 raise SourceError(f"{_last(name)} contains too many files; zip one recording")
-            if sum(info.file_size for info in infos) > MOST_BYTES:
+            if sum(info.file_size for info in infos) > MAX_BYTES:
                 raise SourceError(
-                    f"{_last(name)} exceeds {MOST_BYTES >> 20} MiB uncompressed; zip one recording"
+                    f"{_last(name)} exceeds {MAX_BYTES >> 20} MiB uncompressed; zip one recording"
                 )
             found: dict[str, bytes] = {}
             for info in infos:
@@ -208,7 +208,7 @@ def _last(name: str) -> str:
 
 def _checked(recording: Recording) -> Recording:
     name, digital, problem = recording.id, recording.digital, ""
-    if not recording.samples or digital.size > MOST_SAMPLES:
+    if not recording.samples or digital.size > MAX_SAMPLES:
         problem = f"has {digital.size:,} samples; upload a shorter recording"
     elif recording.seconds < SHORTEST:
         problem = f"lasts {recording.seconds:.2f} s; at least {SHORTEST:g} s is needed"
@@ -245,7 +245,7 @@ def _facts(recording: Recording) -> dict[str, Any]:
         "gain": recording.gain.tolist(),
         "baseline": recording.baseline.tolist(),
         "gaps": [asdict(gap) for gap in recording.gaps],
-        "notice": "; ".join(notes_of(recording.extra))[:_MOST_NOTICE],
+        "notice": "; ".join(notes_of(recording.extra))[:_MAX_NOTICE],
     }
 
 
@@ -297,10 +297,10 @@ def main() -> None:
     module, _, name = sys.argv[1].partition(":")
     read = getattr(importlib.import_module(module), name)
     keep_memory()
-    limit_process(MOST_MEMORY, os.getppid())
+    limit_process(MAX_MEMORY, os.getppid())
     sound = True
     while sound and (head := requests.read(REQUEST.size)):
-        end_after(MOST_SECONDS)
+        end_after(MAX_SECONDS)
         sound, answer = _answer(read, requests, *REQUEST.unpack(head))
         end_after(0)
         answers.write(ANSWER.pack(len(answer), sound))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from clocs.patients.retrieval import Retrieval
 
 
-def neighbours_table(rows: pl.DataFrame, title: str) -> Table:
+def neighbors_table(rows: pl.DataFrame, title: str) -> Table:
     """Patients or recordings with their distances, as `PatientIndex.table` has them."""
     table = Table(title=title)
     for name in rows.columns:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from clocs.errors import first_of
 
-_MOST_NAMED = 12
+_MAX_NAMED = 12
 
 
 def preview_tables(facts: Mapping[str, Any]) -> RenderableType:
@@ -58,7 +58,7 @@ def _unmatched(facts: Mapping[str, Any]) -> str:
 
 
 def _counted(counts: Mapping[str, int]) -> str:
-    return first_of([f"{name} {count:,}" for name, count in counts.items()], _MOST_NAMED)
+    return first_of([f"{name} {count:,}" for name, count in counts.items()], _MAX_NAMED)
 
 
 def _range(values: Mapping[str, float]) -> str:

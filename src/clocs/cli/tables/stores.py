@@ -13,9 +13,9 @@ from clocs.cli.tables import columns
 from clocs.datasets.base import Quarantined, by_kind
 from clocs.frames.splits import PARTS
 
-_MOST_NAMED = 4
-_MOST_SETS = 20
-_MOST_KINDS = 20
+_MAX_NAMED = 4
+_MAX_SETS = 20
+_MAX_KINDS = 20
 _ALL = "`clocs info --verbose` lists all"
 
 
@@ -88,7 +88,7 @@ def _remarks(info: Mapping[str, Any], verbose: bool) -> list[RenderableType]:
         shown += [Text(), _lead_sets(info["lead_sets"])]
     if info["rows_without_recording"]:
         count = info["rows_without_recording"]
-        most = count if verbose else _MOST_NAMED
+        most = count if verbose else _MAX_NAMED
         names = ", ".join(info["rows_without_recording_list"][:most])
         more = f" … and {count - most:,} more ({_ALL})" if count > most else ""
         shown.append(Text(f"\n{count:,} rows of the label table have no recording: {names}{more}"))
@@ -108,9 +108,9 @@ def _quarantine(info: Mapping[str, Any], verbose: bool) -> list[RenderableType]:
             table.add_row(Text(one["reason"]), Text(one["id"]), Text(one["detail"]))
         return [Text(), table]
     kinds = by_kind(Quarantined(**one) for one in info["quarantine_list"])
-    for one, count in kinds[:_MOST_KINDS]:
+    for one, count in kinds[:_MAX_KINDS]:
         table.add_row(Text(one.reason), f"{count:,}", Text(one.id), Text(one.detail))
-    if left := kinds[_MOST_KINDS:]:
+    if left := kinds[_MAX_KINDS:]:
         table.add_row("others", f"{sum(count for _, count in left):,}", "", "")
     return [Text(), table, Text(f"Which recordings: {_ALL}.")]
 
@@ -139,10 +139,10 @@ def _notes(info: Mapping[str, Any]) -> list[str]:
 def _lead_sets(sets: list[dict[str, Any]]) -> Table:
     table = Table(title="Leads of recordings", title_justify="left")
     columns(table, ("leads", "recordings"), left=("leads",))
-    for one in sets[:_MOST_SETS]:
+    for one in sets[:_MAX_SETS]:
         table.add_row(Text(", ".join(one["leads"])), f"{one['recordings']:,}")
-    if len(sets) > _MOST_SETS:
-        table.add_row("other sets", f"{sum(one['recordings'] for one in sets[_MOST_SETS:]):,}")
+    if len(sets) > _MAX_SETS:
+        table.add_row("other sets", f"{sum(one['recordings'] for one in sets[_MAX_SETS:]):,}")
     return table
 
 

@@ -18,11 +18,11 @@ from clocs.datasets.downloads.http_file import PARTIAL, HttpFile, Patience
 from clocs.datasets.downloads.publications import PUBLICATIONS, Publication
 from clocs.errors import SettingError, SourceError
 from clocs.files import PUBLIC, write_atomic, writing
-from clocs.limits import MOST_TABLE_BYTES
+from clocs.limits import MAX_TABLE_BYTES
 from clocs.locks import locked
 
 CONNECTIONS = 4
-_MOST_FAILURES = 20
+_MAX_FAILURES = 20
 _LINE = re.compile(r"([0-9a-fA-F]{64}) +\*?(.+)")  # PhysioNet has one space, sha256sum two
 _PART = re.compile(r"(?!\.\.?$)[^/\\:\x00-\x1f\x7f]{1,200}(?<! )")  # of a name
 
@@ -192,7 +192,7 @@ def _read(url: str, patience: Patience) -> bytes:
     """A small file of a server."""
     with tempfile.TemporaryDirectory() as folder:
         here = Path(folder)
-        file = HttpFile(url, here / "content", here, patience=patience, most=MOST_TABLE_BYTES)
+        file = HttpFile(url, here / "content", here, patience=patience, most=MAX_TABLE_BYTES)
         file.fetch(WebClient())
         return (here / "content").read_bytes()
 
@@ -265,7 +265,7 @@ def _fetch(
     pool = ThreadPoolExecutor(connections, thread_name_prefix="download")
     flying: set[Future[bool]] = set()
     try:
-        while len(problems) < _MOST_FAILURES:
+        while len(problems) < _MAX_FAILURES:
             while len(flying) < 2 * connections and (file := next(left, None)):
                 flying.add(pool.submit(one, file))
             if not flying:

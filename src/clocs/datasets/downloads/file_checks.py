@@ -14,7 +14,7 @@ from clocs.limits import check_size
 _SPARE = 64 << 20  # bytes of the disk that are left to others
 _BLOCK = 256 << 10
 _PLAIN_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-_MOST_UNPACKED = 1 << 40
+_MAX_UNPACKED = 1 << 40
 
 
 def check_space(folder: Path, size: int) -> None:
@@ -37,7 +37,7 @@ def zip_problem(path: Path) -> str:
         with zipfile.ZipFile(path) as archive:
             infos = archive.infolist()
             check_size(sum(i.file_size for i in infos), packed=path.stat().st_size, name="it",
-                       most=_MOST_UNPACKED)  # fmt: skip
+                       most=_MAX_UNPACKED)  # fmt: skip
             if any(info.compress_type not in _PLAIN_METHODS for info in infos):
                 return "it is packed in an unusual way"
             for info in infos:

@@ -20,7 +20,7 @@ from urllib.request import (
 from clocs._version import __version__
 from clocs.errors import SettingError, SourceError
 
-_MOST_REDIRECTIONS = 10
+_MAX_REDIRECTIONS = 10
 _REDIRECTIONS = (301, 302, 303, 307, 308)
 _HEADERS = {"User-Agent": f"clocs/{__version__}", "Accept-Encoding": "identity"}
 _STALE = (ConnectionError, http.client.BadStatusLine, http.client.CannotSendRequest)
@@ -85,7 +85,7 @@ class WebClient:
             with self._through_proxy.open(request, timeout=timeout) as response:
                 yield response
             return
-        for _ in range(_MOST_REDIRECTIONS):
+        for _ in range(_MAX_REDIRECTIONS):
             response = self._answer(url, headers, timeout)
             try:
                 if response.status in _REDIRECTIONS and response.headers.get("Location"):

@@ -48,7 +48,7 @@ class Patience:
     longest: float = 60.0
     timeout: float = 60.0
 
-    MOST: ClassVar = 1000  # attempts in all, of a server that always sends a little
+    MAX: ClassVar = 1000  # attempts in all, of a server that always sends a little
 
 
 class _AgainError(Exception):
@@ -96,7 +96,7 @@ class HttpFile:
         """
         failures, mismatches = 0, 0
         reached = self._held()
-        for _ in range(self.patience.MOST):
+        for _ in range(self.patience.MAX):
             try:
                 self._receive(web)
             except _AgainError as error:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 def predict(given: ProtocolInput, *, head_dropout: float, stop_by: str) -> ProtocolOutput:
     from dataclasses import replace
 
-    from clocs.evaluation.attentive_head import AttentiveHead, LabelledMaps
-    from clocs.evaluation.labelled_rows import LabelledPart
+    from clocs.evaluation.attentive_head import AttentiveHead, LabeledMaps
+    from clocs.evaluation.labeled_rows import LabeledPart
     from clocs.evaluation.logistic import fit_members
     from clocs.evaluation.protocol_data import CurveRecorder
     from clocs.training.embed import embed_instances, feature_maps
@@ -28,16 +28,16 @@ def predict(given: ProtocolInput, *, head_dropout: float, stop_by: str) -> Proto
         class_weights=given.class_weights(),
     )
 
-    def maps(part: LabelledPart) -> LabelledMaps:
+    def maps(part: LabeledPart) -> LabeledMaps:
         features, vectors = given.encoded(part, feature_maps), given.encoded(part, embed_instances)
         logits, average = linear.logits(vectors).float(), part.averaging(given.device)
-        return LabelledMaps(features, logits, given.targets(part), average)
+        return LabeledMaps(features, logits, given.targets(part), average)
 
     validation = maps(given.parts[1])
     head = AttentiveHead(
         maps(replace(given.parts[0], per="row")),  # learns from rows
         validation,
-        given.labelled_rows,
+        given.labeled_rows,
         given.class_weights(),
         multilabel=given.frames.multilabel,
         dropout=head_dropout,

@@ -45,9 +45,9 @@ def predict(
         batch_size=min(given.settings.batch_size, len(given.parts[0].rows)),
         stream=given.stream,
     )
-    train = finetune_task.LabelledWindows.to_learn(given.parts[0], device)
-    validation = finetune_task.LabelledWindows.of(given.parts[1], device)
-    labelled = given.labelled_rows
+    train = finetune_task.LabeledWindows.to_learn(given.parts[0], device)
+    validation = finetune_task.LabeledWindows.of(given.parts[1], device)
+    labelled = given.labeled_rows
     augmentation = Augmentation.of(
         given.parts[0], device, crops=crops, lead_subsets=lead_subsets, gaussian=gaussian
     )
@@ -98,7 +98,7 @@ def predict(
                     batch_size=0,
                     stream=given.stream,
                 )
-            windows = finetune_task.LabelledWindows.of(part, device)
+            windows = finetune_task.LabeledWindows.of(part, device)
             found = task.logits(best.weights, best.buffers, windows, own)
             for place, member in enumerate(members):
                 logits[member].append(found[place])

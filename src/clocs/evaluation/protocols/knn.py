@@ -64,6 +64,6 @@ KNN = EvaluationProtocol(
     name="knn",
     help="vote of the nearest labelled frames by cosine similarity, nothing trained",
     predict=predict,
-    options=(Option("k", 20, "Neighbours that vote", minimum=1),),
+    options=(Option("k", 20, "Neighbors that vote", minimum=1),),
     class_weights=False,
 )

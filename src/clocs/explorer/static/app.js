@@ -51,18 +51,18 @@ class App {
     this.fields = new Fields(session, this.columns, this.rates);
     $("search").value = this.state.search;
     this.filter.setText(this.state.search);
-    if (!this.fields.all[this.state.colour]) this.state.colour = "labels";
+    if (!this.fields.all[this.state.color]) this.state.color = "labels";
     for (const [field, value] of this.state.hidden) this.fields.off[field]?.add(value);
     $("summary").textContent = [session.title, `${session.patients.toLocaleString()} patients`].filter(Boolean).join(" · ");
     $("open-upload").hidden = !session.uploads;
     this.rooms = new Rooms(this, session.rooms);
     this.map.describe = (row) => [this.nameOf(row), this.labelsOf(row).join(", ") || "no label", this.factsAt(row)];
     this.map.setPlaces(this.columns.positions);
-    this.recolour();
+    this.recolor();
     await this.map.drawn();
     document.documentElement.dataset.ready = "map";
     [this.histogram, this.names] = await Promise.all([api.distances(), session.show_ids ? api.names() : null]);
-    if (this.names && this.filter.clauses.some((one) => one.field === "patient")) this.recolour();
+    if (this.names && this.filter.clauses.some((one) => one.field === "patient")) this.recolor();
     await this.show();
     document.documentElement.dataset.ready = "all";
     this.#follow(everyone.facts.projection);
@@ -168,9 +168,9 @@ class App {
     const { state } = this;
     const clean = { selected: -1, near: [], visitor: null, polygon: null };
     this.near = [];
-    const greyed = this.lassoed?.only;
+    const grayed = this.lassoed?.only;
     this.lassoed = null; // {rows, only}
-    if (greyed) this.recolour();
+    if (grayed) this.recolor();
     if (state.lasso) {
       await this.#showGroup(clean);
     } else if (state.upload) {
@@ -198,7 +198,7 @@ class App {
   }
 
   // A lasso finds the same patients on whichever projection the map shows; on another than its own they
-  // alone have colours.
+  // alone have colors.
   async #showGroup(clean) {
     const { lasso, on } = this.state, own = !on || on === this.kind;
     this.map.mark({ ...clean, polygon: own ? lasso : null });
@@ -208,7 +208,7 @@ class App {
       const rows = this.map.scatter.inside(lasso, places), only = own ? null : new Uint8Array(this.session.patients);
       if (only) for (const row of rows) only[row] = 1;
       this.lassoed = { rows, only };
-      this.recolour();
+      this.recolor();
     } catch (error) {
       this.detail.showProblem(error);
     }
@@ -217,7 +217,7 @@ class App {
   // The patients inside the lasso who are not filtered out.
   lassoRows() { return this.lassoed.rows.filter((row) => !this.filter.failed[row]); }
 
-  // The map's colours and everything else that depends on who is filtered out
+  // The map's colors and everything else that depends on who is filtered out
 
   // The rows of those who are not, in this order.
   shownRows(order) {
@@ -229,18 +229,18 @@ class App {
     return rows;
   }
 
-  colourBy(name) {
-    this.state.colour = name;
-    this.recolour();
+  colorBy(name) {
+    this.state.color = name;
+    this.recolor();
   }
 
   writeAddress() { address.write(this.state, this.fields.off, false); }
 
-  recolour() {
+  recolor() {
     const { state, filter, fields } = this;
     filter.apply();
     this.shown = filter.shown;
-    this.look = fields.look(state.colour, filter.failed, filter.wanted, this.lassoed?.only);
+    this.look = fields.look(state.color, filter.failed, filter.wanted, this.lassoed?.only);
     this.map.setLook(this.look);
     this.map.setOverlay(overlay(this));
     this.legend.update();
@@ -255,7 +255,7 @@ class App {
   // New heart rates: the map, the list and a group change only where they depend on them.
   showHeartRates() {
     const filtered = this.filter.clauses.some((one) => one.field === "heart_rate") || this.fields.off.heart_rate.size > 0;
-    if (filtered || this.state.colour === "heart_rate") this.recolour();
+    if (filtered || this.state.color === "heart_rate") this.recolor();
     else this.histograms.update();
   }
 
@@ -278,7 +278,7 @@ class App {
     this.columns.positions = arrays.positions;
     this.map.touched = false;
     this.map.setPlaces(arrays.positions);
-    this.recolour();
+    this.recolor();
     if (this.state.upload || this.state.lasso) { this.shownKey = null; this.show(); }
   }
 
@@ -296,11 +296,11 @@ class App {
     $("map-png").addEventListener("click", async () => save("map.png", await map.picture(...caption(this))));
     $("show-names").addEventListener("click", () => {
       this.state.naming = $("show-names").getAttribute("aria-pressed") !== "true";
-      this.recolour();
+      this.recolor();
     });
     $("show-contours").addEventListener("click", () => {
       this.state.contours = !this.state.contours;
-      this.recolour();
+      this.recolor();
     });
     $("theme").addEventListener("click", () => this.toggleTheme());
     $("open-keys").addEventListener("click", () => $("keys").showModal());
@@ -315,7 +315,7 @@ class App {
     window.addEventListener("popstate", () => {
       if (!this.session) return;
       this.state = address.read();
-      if (!this.fields.all[this.state.colour]) this.state.colour = "labels";
+      if (!this.fields.all[this.state.color]) this.state.color = "labels";
       for (const set of Object.values(this.fields.off)) set.clear();
       for (const [field, value] of this.state.hidden) this.fields.off[field]?.add(value);
       $("histograms-box").open = this.state.bars;
@@ -331,7 +331,7 @@ class App {
     localStorage.setItem(THEME, theme);
     setTheme(theme);
     if (!this.fields) return;
-    this.recolour();
+    this.recolor();
     this.detail.view?.draw();
     this.comparison.view?.draw();
     this.shownKey = null;

@@ -1,7 +1,7 @@
 // Calipers on ECG paper: two ends in one lead, and the time and amplitude between them. Ends are kept as
 // time and deflection, so that they stay where they are on the ECG when the paper moves.
 
-import { colour, make } from "./dom.js";
+import { color, make } from "./dom.js";
 
 const NEAR = { touch: 22, mouse: 10, pen: 10 }; // CSS pixels around an end in which a pointer takes hold of it
 const SMALL = { time: 0.004, mm: 0.1 }, LARGE = { time: 0.04, mm: 1 }; // steps of the arrow keys: a tenth of a small square, and one
@@ -113,7 +113,7 @@ export class Calipers {
     this.output.hidden = !this.on;
     if (!this.on || !this.ends) return;
     const { top, bottom } = this.#place, [[ax, ay], [bx, by]] = this.ends.map((end) => this.#at(end));
-    const paint = colour("caliper");
+    const paint = color("caliper");
     pen.save();
     pen.fillStyle = pen.strokeStyle = paint;
     pen.globalAlpha = 0.12;
@@ -131,7 +131,7 @@ export class Calipers {
     [[ax, ay], [bx, by]].forEach(([x, y], i) => {
       pen.beginPath();
       pen.arc(x, y, 5, 0, 7);
-      pen.fillStyle = i === this.active ? paint : colour("paper");
+      pen.fillStyle = i === this.active ? paint : color("paper");
       pen.fill();
       pen.stroke();
     });
@@ -145,11 +145,11 @@ export class Calipers {
     pen.font = "600 12px system-ui, sans-serif";
     const wide = pen.measureText(text).width + 14;
     const left = Math.max(2, Math.min(width - wide - 2, x - wide / 2)), y = Math.max(2, top - high / 2);
-    pen.fillStyle = colour("caliper");
+    pen.fillStyle = color("caliper");
     pen.beginPath();
     pen.roundRect(left, y, wide, high, 5);
     pen.fill();
-    pen.fillStyle = colour("paper");
+    pen.fillStyle = color("paper");
     pen.textBaseline = "middle";
     pen.fillText(text, left + 7, y + high / 2 + 0.5);
   }

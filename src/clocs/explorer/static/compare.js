@@ -1,7 +1,7 @@
 // Two ECGs, side by side or on one paper: same leads per row, same scale, scrolling together.
 
 import * as api from "./api.js";
-import { $, colour, factsOf, make, save, segments, sentence } from "./dom.js";
+import { $, color, factsOf, make, save, segments, sentence } from "./dom.js";
 import { closeness, distanceKey, distancePlot } from "./distances.js";
 import { View, Viewer } from "./ecg.js";
 import { EcgTools } from "./ecg_tools.js";
@@ -100,7 +100,7 @@ export class Compare {
     canvas.width = pictures.reduce((sum, one) => sum + one.width + gap, -gap);
     canvas.height = Math.max(...pictures.map((one) => one.height));
     const pen = canvas.getContext("2d");
-    pen.fillStyle = colour("panel");
+    pen.fillStyle = color("panel");
     pen.fillRect(0, 0, canvas.width, canvas.height);
     let x = 0;
     for (const one of pictures) { pen.drawImage(one, x, canvas.height - one.height); x += one.width + gap; } // papers in line, whatever their titles take

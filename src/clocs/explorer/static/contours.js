@@ -60,7 +60,7 @@ function traced(grid, level, [x0, y0], cell) {
 }
 
 // Where a name stands: among the most of a value's points. Returns [x, y] for each code, null where none.
-export function centres(places, codeOf, values) {
+export function centers(places, codeOf, values) {
   const n = places.length / 2, side = 24, low = [Infinity, Infinity], high = [-Infinity, -Infinity];
   for (let i = 0; i < n; i++) for (const a of [0, 1]) {
     low[a] = Math.min(low[a], places[2 * i + a]);

@@ -23,7 +23,7 @@ export function svg(tag, attributes = {}, ...children) {
 // A server's message as a sentence: "cannot read `x`" -> "Cannot read x."
 export const sentence = (text) => (text.charAt(0).toUpperCase() + text.slice(1)).replaceAll("`", "") + (/[.?!]$/.test(text) ? "" : ".");
 
-export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+export const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
 let fading;
 export function toast(text) {

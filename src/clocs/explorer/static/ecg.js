@@ -1,7 +1,7 @@
 // A canvas with one ECG that can be zoomed, scrolled and measured. Several can move together.
 
 import { Calipers } from "./calipers.js";
-import { colour } from "./dom.js";
+import { color } from "./dom.js";
 import { drawPaper, heightOf, MM, pageOf, rowsOf, secondsIn, stripsOf } from "./paper.js";
 
 const SMALLEST = 0.2, LARGEST = 4;
@@ -123,7 +123,7 @@ export class Viewer {
     canvas.dataset.explained = this.explanation?.label ?? "";
   }
 
-  // Colours behind the traces, beginning where they do if that is out of sight; null takes them away.
+  // Colors behind the traces, beginning where they do if that is out of sight; null takes them away.
   explain(explanation) {
     this.explanation = explanation;
     const { start, shown } = this.view;
@@ -184,11 +184,11 @@ export class Viewer {
     const head = 14 + 20 * lines.length;
     canvas.width = this.canvas.width;
     canvas.height = this.canvas.height + head * ratio;
-    pen.fillStyle = colour("panel");
+    pen.fillStyle = color("panel");
     pen.fillRect(0, 0, canvas.width, canvas.height);
     pen.drawImage(this.canvas, 0, head * ratio);
     pen.scale(ratio, ratio);
-    pen.fillStyle = colour("ink");
+    pen.fillStyle = color("ink");
     pen.font = font;
     lines.forEach((line, i) => pen.fillText(line, 10, 22 + 20 * i, room));
     return new Promise((done) => { canvas.toBlob(done, "image/png"); });

@@ -1,10 +1,10 @@
-// The fields that patients can be coloured and filtered by, and the look of each value.
+// The fields that patients can be colored and filtered by, and the look of each value.
 
-import { colour, svg } from "./dom.js";
+import { color, svg } from "./dom.js";
 
 export const AGES = [[0, 20], [20, 30], [30, 40], [40, 50], [50, 60], [60, 70], [70, 80], [80, 255]];
 export const RATES = [[1, 40], [40, 50], [50, 60], [60, 70], [70, 80], [80, 90], [90, 100], [100, 120], [120, 150], [150, 512]];
-// Viridis, which is safe for colour blindness; without its pale end, and lighter on dark backgrounds.
+// Viridis, which is safe for color blindness; without its pale end, and lighter on dark backgrounds.
 const RAMP = ["#440154", "#472f7d", "#39568c", "#2a788e", "#1f988b", "#35b779", "#73d055", "#b5cc18"];
 const DARK_RAMP = ["#9a72e0", "#7585d8", "#4f97cf", "#35a9c0", "#2fbda2", "#4fcf83", "#8ade5c", "#d4e93a"];
 const SHAPES = ["disc", "diamond", "square", "triangle", "ring"];
@@ -21,7 +21,7 @@ export class Fields {
     this.rates = rates; // how far heart rates are measured
     this.columns = columns;
     this.off = {}; // field -> set of hidden values
-    // The first fourteen differ in colour, and those of the same hue in shape.
+    // The first fourteen differ in color, and those of the same hue in shape.
     const pick = (i) => ({ ink: `${Math.floor(i / 7) % 2 ? "d" : "c"}${i % 7}`, shape: Math.floor(i / 7) % SHAPES.length });
     const none = { value: NONE, ink: "none", shape: 0 };
     const bands = (edges, last) => [...edges.map(([low, high], i) => ({
@@ -94,17 +94,17 @@ export class Fields {
     for (let bits = mask; bits; bits &= bits - 1) counts[31 - Math.clz32(bits & -bits)]++;
   }
 
-  paint(value) { return value.paint ?? colour(value.ink); }
+  paint(value) { return value.paint ?? color(value.ink); }
 
   // (4n) bytes for the scatter plot. `failed`: (n) what each patient is filtered out by. A patient with
-  // several labels has the colour of the first in `wanted`, a mask. `only`: (n) 1 for those in a group.
+  // several labels has the color of the first in `wanted`, a mask. `only`: (n) 1 for those in a group.
   look(by, failed, wanted, only = null) {
     const n = this.columns.age.length, look = new Uint32Array(n), field = this.all[by], last = field.values.length - 1;
-    const grey = word(colour("faded"), GREY), { labels } = this.columns;
+    const gray = word(color("faded"), GREY), { labels } = this.columns;
     const paints = Uint32Array.from(field.values, (value) => word(this.paint(value), value.shape + 1));
     const scale = field.numbers && this.#scale(field);
     for (let i = 0; i < n; i++) {
-      if (failed[i] || (only && !only[i])) look[i] = grey;
+      if (failed[i] || (only && !only[i])) look[i] = gray;
       else if (scale) look[i] = scale[Math.min(field.numbers[i], 511)];
       else if (field.codes) look[i] = paints[field.codes[i]];
       else {
@@ -115,13 +115,13 @@ export class Fields {
     return new Uint8Array(look.buffer);
   }
 
-  // The colour of every number of a continuous field.
+  // The color of every number of a continuous field.
   #scale({ low, high, unknown }) {
-    return Uint32Array.from({ length: 512 }, (_, v) => word(v === unknown ? colour("none") : mixed((v - low) / (high - low)), 1));
+    return Uint32Array.from({ length: 512 }, (_, v) => word(v === unknown ? color("none") : mixed((v - low) / (high - low)), 1));
   }
 }
 
-// From the 1st to the 99th percentile, so that few extreme values do not use up the colours.
+// From the 1st to the 99th percentile, so that few extreme values do not use up the colors.
 function extent({ numbers, unknown }) {
   const counts = new Uint32Array(512);
   let known = 0;
@@ -134,7 +134,7 @@ function extent({ numbers, unknown }) {
   return { known, low, high: Math.max(low + 1, at(0.99)) };
 }
 
-// A colour of the ramp, 0 … 1.
+// A color of the ramp, 0 … 1.
 export function mixed(share) {
   const stops = ramp(), at = Math.min(1, Math.max(0, share)) * (stops.length - 1), i = Math.min(stops.length - 2, Math.floor(at));
   const [a, b] = [bytes(stops[i]), bytes(stops[i + 1])];

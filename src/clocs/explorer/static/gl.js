@@ -4,12 +4,12 @@ import { GREY } from "./fields.js";
 
 const VERTEX = `#version 300 es
 in vec2 place; in vec3 rgb; in float kind;
-uniform vec2 centre, scale; uniform float size; uniform bool grey;
+uniform vec2 center, scale; uniform float size; uniform bool gray;
 out vec3 ink; flat out int shape;
 void main() {
-  bool other = (kind > ${GREY - 0.5}) != grey;
-  ink = rgb; shape = grey ? 0 : int(kind) - 1;
-  gl_Position = kind < 0.5 || other ? vec4(2.0, 2.0, 2.0, 1.0) : vec4((place - centre) * scale, 0.0, 1.0);
+  bool other = (kind > ${GREY - 0.5}) != gray;
+  ink = rgb; shape = gray ? 0 : int(kind) - 1;
+  gl_Position = kind < 0.5 || other ? vec4(2.0, 2.0, 2.0, 1.0) : vec4((place - center) * scale, 0.0, 1.0);
   gl_PointSize = size;
 }`;
 // Shapes: 0 disc, 1 diamond, 2 square, 3 triangle, 4 ring; the same in pixels.js.
@@ -65,7 +65,7 @@ export class GlPainter {
     gl.useProgram(program);
     gl.enable(gl.BLEND);
     gl.blendFunc(gl.ONE, gl.ONE_MINUS_SRC_ALPHA);
-    this.uniform = Object.fromEntries(["centre", "scale", "size", "opacity", "grey"].map((n) => [n, gl.getUniformLocation(program, n)]));
+    this.uniform = Object.fromEntries(["center", "scale", "size", "opacity", "gray"].map((n) => [n, gl.getUniformLocation(program, n)]));
     this.buffers = { place: gl.createBuffer(), look: gl.createBuffer() };
     const attribute = (name, buffer, size, type, normal, stride, offset) => {
       const at = gl.getAttribLocation(program, name);
@@ -91,22 +91,22 @@ export class GlPainter {
     gl.bufferData(gl.ARRAY_BUFFER, places, gl.STATIC_DRAW);
     gl.bindBuffer(gl.ARRAY_BUFFER, this.buffers.look);
     gl.bufferData(gl.ARRAY_BUFFER, looks, gl.DYNAMIC_DRAW);
-    this.grey = new Uint8Array(looks.buffer).some((byte, at) => at % 4 === 3 && byte === GREY);
+    this.gray = new Uint8Array(looks.buffer).some((byte, at) => at % 4 === 3 && byte === GREY);
   }
 
   // The first `count` points. size: of a point, in canvas pixels.
-  draw(count, { centre, zoom, width, height, size, opacity }) {
+  draw(count, { center, zoom, width, height, size, opacity }) {
     const { gl, uniform } = this;
     gl.viewport(0, 0, gl.canvas.width, gl.canvas.height);
     gl.clearColor(0, 0, 0, 0);
     gl.clear(gl.COLOR_BUFFER_BIT);
     if (!count) return;
-    gl.uniform2f(uniform.centre, ...centre);
+    gl.uniform2f(uniform.center, ...center);
     gl.uniform2f(uniform.scale, (2 * zoom) / width, (2 * zoom) / height);
     gl.uniform1f(uniform.size, size);
     gl.uniform1f(uniform.opacity, opacity);
-    for (const grey of this.grey ? [1, 0] : [0]) { // grey ones below all others
-      gl.uniform1i(uniform.grey, grey);
+    for (const gray of this.gray ? [1, 0] : [0]) { // gray ones below all others
+      gl.uniform1i(uniform.gray, gray);
       gl.drawArrays(gl.POINTS, 0, count);
     }
   }

@@ -37,7 +37,7 @@ export class HeartRates {
     this.app.showHeartRates();
   }
 
-  // After the state, the filter, the colour or the histograms have changed.
+  // After the state, the filter, the color or the histograms have changed.
   update() {
     document.documentElement.dataset.rates = this.state.state;
     for (const place of document.querySelectorAll("[data-rates-note]")) place.textContent = this.note && `${place.dataset.ratesNote}${this.note}`;

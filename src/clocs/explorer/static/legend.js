@@ -1,4 +1,4 @@
-// The legend: which colour is what and how many there are; a click filters a value out, two isolate it.
+// The legend: which color is what and how many there are; a click filters a value out, two isolate it.
 
 import { $, make, segments } from "./dom.js";
 import { BITS } from "./filter.js";
@@ -11,11 +11,11 @@ export class Legend {
   }
 
   update() {
-    const { fields, state, filter } = this.app, field = fields.all[state.colour];
-    const theme = document.documentElement.dataset.theme, key = `${state.colour} ${theme}`;
+    const { fields, state, filter } = this.app, field = fields.all[state.color];
+    const theme = document.documentElement.dataset.theme, key = `${state.color} ${theme}`;
     if (key !== this.key) {
       this.key = key;
-      segments($("colour-by"), fields.names.map((name) => [name, fields.all[name].title]), state.colour, (name) => this.app.colourBy(name));
+      segments($("color-by"), fields.names.map((name) => [name, fields.all[name].title]), state.color, (name) => this.app.colorBy(name));
       this.drawn = null;
     }
     const drawn = [field.known > 0, field.low, field.high, field.counts.at(-1) > 0].join(); // which new heart rates change
@@ -23,7 +23,7 @@ export class Legend {
       this.drawn = drawn;
       $("legend").replaceChildren(...(field.numbers ? this.#scale(field) : this.#entries(field)));
     }
-    const counts = fields.countWhere(state.colour, filter.failed, BITS[state.colour]), off = fields.off[state.colour];
+    const counts = fields.countWhere(state.color, filter.failed, BITS[state.color]), off = fields.off[state.color];
     for (const entry of $("legend").querySelectorAll("[data-value]")) {
       const i = field.values.findIndex((one) => one.value === entry.dataset.value);
       entry.setAttribute("aria-pressed", String(!off.has(entry.dataset.value)));
@@ -46,14 +46,14 @@ export class Legend {
 
   // A second click shows one value alone, or all again.
   #click(value, twice) {
-    const { fields, state } = this.app, field = fields.all[state.colour], off = fields.off[state.colour];
+    const { fields, state } = this.app, field = fields.all[state.color], off = fields.off[state.color];
     if (twice) {
       const others = field.values.filter((one, i) => field.counts[i] && one.value !== value).map((one) => one.value);
       const alone = others.length > 0 && others.every((name) => off.has(name));
       off.clear();
       if (!alone) others.forEach((name) => off.add(name));
     } else if (!off.delete(value)) off.add(value);
-    this.app.recolour();
+    this.app.recolor();
   }
 
   #scale(field) {

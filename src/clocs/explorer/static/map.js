@@ -1,7 +1,7 @@
 // The map: one point per patient; hover, click, lasso, zoom and pan; marks above the points.
 
 import { Scatter } from "./scatter.js";
-import { colour } from "./dom.js";
+import { color } from "./dom.js";
 import { drawSymbol } from "./fields.js";
 import { drawContours, drawNames } from "./overlay.js";
 
@@ -112,7 +112,7 @@ export class PatientMap extends EventTarget {
     const { scatter } = this;
     const [x, y] = scatter.toScreen(scatter.places[2 * row], scatter.places[2 * row + 1]);
     if (x > 20 && y > 20 && x < scatter.width - 20 && y < scatter.height - 20) return;
-    scatter.centre = [scatter.places[2 * row], scatter.places[2 * row + 1]];
+    scatter.center = [scatter.places[2 * row], scatter.places[2 * row + 1]];
     this.touched = true;
     this.redraw();
   }
@@ -123,19 +123,19 @@ export class PatientMap extends EventTarget {
     const side = 190, canvas = document.createElement("canvas"), pen = canvas.getContext("2d");
     canvas.width = (scatter.width + side) * ratio;
     canvas.height = Math.max(scatter.height + 40, 60 + 20 * legend.length) * ratio;
-    pen.fillStyle = colour("panel");
+    pen.fillStyle = color("panel");
     pen.fillRect(0, 0, canvas.width, canvas.height);
     scatter.draw(); // a drawing buffer is cleared after its frame
     pen.drawImage(scatter.canvas, 0, 40 * ratio);
     pen.drawImage(this.marks, 0, 40 * ratio);
     pen.scale(ratio, ratio);
-    pen.fillStyle = colour("ink");
+    pen.fillStyle = color("ink");
     pen.font = "600 14px system-ui, sans-serif";
     pen.fillText(title, 16, 26, scatter.width + side - 32);
     pen.font = "12px system-ui, sans-serif";
     legend.forEach(({ text, paint, shape }, i) => {
       drawSymbol(pen, shape, paint, scatter.width + 12, 56 + 20 * i, 5.5);
-      pen.fillStyle = colour("ink");
+      pen.fillStyle = color("ink");
       pen.fillText(text, scatter.width + 24, 60 + 20 * i, side - 30);
     });
     return new Promise((done) => { canvas.toBlob(done, "image/png"); });
@@ -157,7 +157,7 @@ export class PatientMap extends EventTarget {
     pen.clearRect(0, 0, scatter.width, scatter.height);
     if (!scatter.count) return;
     const at = (row) => scatter.toScreen(scatter.places[2 * row], scatter.places[2 * row + 1]);
-    const ink = colour("mark"), ground = colour("panel"), r = scatter.size / 2;
+    const ink = color("mark"), ground = color("panel"), r = scatter.size / 2;
     const ring = (x, y, radius, width) => {
       for (const [paint, more] of [[ground, 2.5], [ink, 0]]) {
         pen.strokeStyle = paint;
@@ -167,8 +167,8 @@ export class PatientMap extends EventTarget {
         pen.stroke();
       }
     };
-    drawContours(pen, scatter, this.contours, ground, colour("ink"));
-    drawNames(pen, scatter, this.names, ground, colour("ink"));
+    drawContours(pen, scatter, this.contours, ground, color("ink"));
+    drawNames(pen, scatter, this.names, ground, color("ink"));
     const from = this.visitor ? scatter.toScreen(...this.visitor) : this.selected >= 0 ? at(this.selected) : null;
     if (from && this.near.length) {
       pen.strokeStyle = ink;
@@ -182,16 +182,16 @@ export class PatientMap extends EventTarget {
     for (const row of this.near) ring(...at(row), r + 2.5, 1.3);
     if (this.selected >= 0) { ring(...at(this.selected), r + 4, 2.4); }
     if (this.hovered >= 0) ring(...at(this.hovered), r + 3, 1.8);
-    if (this.visitor) star(pen, ...from, 10, colour("warn"), ground);
+    if (this.visitor) star(pen, ...from, 10, color("warn"), ground);
     if (this.polygon?.length > 1) {
       pen.beginPath();
       this.polygon.forEach(([x, y], i) => pen[i ? "lineTo" : "moveTo"](...scatter.toScreen(x, y)));
       pen.closePath();
-      pen.fillStyle = colour("accent");
+      pen.fillStyle = color("accent");
       pen.globalAlpha = 0.1;
       pen.fill();
       pen.globalAlpha = 1;
-      pen.strokeStyle = colour("accent");
+      pen.strokeStyle = color("accent");
       pen.lineWidth = 1.5;
       pen.stroke();
     }

@@ -1,16 +1,16 @@
-// What is drawn over the points: contours of their density, and the names of the colours.
+// What is drawn over the points: contours of their density, and the names of the colors.
 
-import { centres, contours } from "./contours.js";
+import { centers, contours } from "./contours.js";
 import { $ } from "./dom.js";
 import { drawSymbol, GREY, mixed } from "./fields.js";
 
-// More values than colours are hard to tell apart, so their names stand on the map, unless asked otherwise.
-const COLOURS = 7;
+// More values than colors are hard to tell apart, so their names stand on the map, unless asked otherwise.
+const COLORS = 7;
 
-// What the page's state asks for, of the patients that are not grey.
+// What the page's state asks for, of the patients that are not gray.
 export function overlay({ state, look, fields, columns, filter }) {
-  const field = fields.all[state.colour], used = field.numbers ? 0 : field.counts.filter(Boolean).length;
-  const naming = used > 0 && (state.naming ?? used > COLOURS), last = field.values.length - 1;
+  const field = fields.all[state.color], used = field.numbers ? 0 : field.counts.filter(Boolean).length;
+  const naming = used > 0 && (state.naming ?? used > COLORS), last = field.values.length - 1;
   $("show-names").disabled = !used;
   $("show-names").setAttribute("aria-pressed", String(naming));
   $("show-contours").setAttribute("aria-pressed", String(state.contours));
@@ -23,7 +23,7 @@ export function overlay({ state, look, fields, columns, filter }) {
   };
   const rows = [];
   if (state.contours) for (let i = 0; i < columns.age.length; i++) if (stands(i)) rows.push(i);
-  const named = naming ? centres(columns.positions, codeOf, field.values.length) : [];
+  const named = naming ? centers(columns.positions, codeOf, field.values.length) : [];
   return {
     contours: contours(columns.positions, rows),
     names: named.map((at, i) => at && { text: field.values[i].value, at, paint: fields.paint(field.values[i]), shape: field.values[i].shape }).filter(Boolean),
@@ -32,7 +32,7 @@ export function overlay({ state, look, fields, columns, filter }) {
 
 // The title and the legend of the map as an image.
 export function caption({ state, fields, filter }) {
-  const field = fields.all[state.colour], off = fields.off[state.colour];
+  const field = fields.all[state.color], off = fields.off[state.color];
   const legend = field.numbers
     ? [0, 0.25, 0.5, 0.75, 1].map((share) => ({ text: `${Math.round(field.low + share * (field.high - field.low))} ${field.unit}`, paint: mixed(share), shape: 0 }))
     : field.values.filter((value, i) => field.counts[i] && !off.has(value.value)).map((value) => ({ text: value.value, paint: fields.paint(value), shape: value.shape }));

@@ -1,7 +1,7 @@
 // ECG paper: strips of leads at a speed (25 or 50 mm/s) and a gain (5, 10 or 20 mm/mV) on a grid of
 // 1 and 5 mm. Draws on any canvas. Units other than mV are scaled to fit and have no calibration pulse.
 
-import { colour } from "./dom.js";
+import { color } from "./dom.js";
 
 export const MM = 96 / 25.4; // CSS pixels per millimetre
 export const GAINS = [5, 10, 20], SPEEDS = [25, 50];
@@ -98,10 +98,10 @@ export function placesOf({ strips, rows, width, scale, start, seconds, gain, spe
 }
 
 // Draws one page. width: CSS pixels; scale: 1 for actual size; from start on, so many seconds. explanation: bands of
-// colour behind the traces, or nothing; over: a second signal; paints: of the first and the second.
+// color behind the traces, or nothing; over: a second signal; paints: of the first and the second.
 export function drawPaper(pen, { signal, over = null, paints = ["trace"], explanation = null, ratio = 1, ...page }) {
   const { rows, width, scale, gain } = page, mm = MM * scale, height = heightOf(rows) * mm;
-  const places = placesOf(page), paper = colour("paper");
+  const places = placesOf(page), paper = color("paper");
   pen.setTransform(ratio, 0, 0, ratio, 0, 0);
   pen.fillStyle = paper;
   pen.fillRect(0, 0, width, height);
@@ -118,12 +118,12 @@ export function drawPaper(pen, { signal, over = null, paints = ["trace"], explan
     layers.forEach((one, i) => {
       const values = deflections(one).get(place.lead);
       if (!values) return;
-      pen.strokeStyle = pen.fillStyle = colour(paints[i]);
+      pen.strokeStyle = pen.fillStyle = color(paints[i]);
       if (one.spread) spread(pen, values, one, place);
       trace(pen, values, one, place);
     });
     pen.restore();
-    pen.strokeStyle = pen.fillStyle = colour("trace");
+    pen.strokeStyle = pen.fillStyle = color("trace");
     if (place.first && signal.unit === "mV") pulse(pen, place.x - 11 * mm, place.base, { mm, speed: page.speed, gain });
     if (!place.first && !signal.spread) {
       pen.beginPath();
@@ -149,19 +149,19 @@ function grid(pen, { width, height, mm, ratio }) {
     pen.beginPath();
     for (let x = 0; x <= width / mm; x += step) { pen.moveTo(at(x), 0); pen.lineTo(at(x), height); }
     for (let y = 0; y <= height / mm; y += step) { pen.moveTo(0, at(y)); pen.lineTo(width, at(y)); }
-    pen.strokeStyle = colour(paint);
+    pen.strokeStyle = color(paint);
     pen.lineWidth = line;
     pen.stroke();
   }
 }
 
-// A band behind a strip: one colour for what speaks for the label, another against it.
+// A band behind a strip: one color for what speaks for the label, another against it.
 function shade(pen, { shares, rate, start, samples }, { lead, x: x0, top, bottom, second, begin: from, seconds }) {
   const values = shares.get(lead);
   if (!values) return;
   const begin = Math.max(from, start), end = Math.min(from + seconds, start + samples / rate);
   const x = (time) => Math.round(x0 + (time - from) * second);
-  const paints = [colour("against"), colour("for")];
+  const paints = [color("against"), color("for")];
   for (let px = x(begin); px < x(end); px++) {
     const time = from + (px + 0.5 - x0) / second;
     const value = values[Math.min(samples - 1, Math.max(0, Math.round((time - start) * rate)))];
@@ -227,7 +227,7 @@ function highest(values, signal, from, seconds) { // above the baseline, in mm
 function label(pen, text, x, y) {
   pen.textBaseline = "middle";
   pen.save();
-  pen.strokeStyle = colour("paper");
+  pen.strokeStyle = color("paper");
   pen.lineWidth = 3;
   pen.strokeText(text, x, y);
   pen.restore();
@@ -249,7 +249,7 @@ export function drawThumbnail(canvas, signal, lead, seconds = 10) {
   for (let i = 0; i < end; i++) { if (values[i] < low) low = values[i]; if (values[i] > high) high = values[i]; }
   const mm = Math.min((height - 4) / Math.max(high - low, 8), height / 14);
   const base = height / 2 + ((high + low) / 2) * mm;
-  pen.strokeStyle = colour("trace");
+  pen.strokeStyle = color("trace");
   pen.lineWidth = 0.9;
   pen.lineJoin = "round";
   pen.beginPath();

@@ -17,17 +17,17 @@ export class PixelPainter {
     this.places = places;
     this.kinds = new Uint8Array(looks.length);
     this.inks = new Uint32Array(looks.length);
-    this.grey = false;
+    this.gray = false;
     for (let k = 0; k < looks.length; k++) {
       const word = looks[k], kind = LITTLE ? word >>> 24 : word & 255;
       this.kinds[k] = kind;
       this.inks[k] = LITTLE ? word | 0xff000000 : word | 255;
-      this.grey ||= kind === GREY;
+      this.gray ||= kind === GREY;
     }
   }
 
   // The first `count` points. size: of a point, in canvas pixels.
-  draw(count, { centre, zoom, width, height, size, opacity }) {
+  draw(count, { center, zoom, width, height, size, opacity }) {
     const { canvas, pen } = this, margin = Math.ceil(size) + 2; // a stamp never exceeds the image
     const across = canvas.width + 2 * margin, down = canvas.height + 2 * margin;
     if (this.image?.width !== across || this.image.height !== down) {
@@ -36,22 +36,22 @@ export class PixelPainter {
     }
     this.pixels.fill(0);
     if (count) this.#cut(size, opacity, across);
-    if (this.grey) this.#stamp(count, true, { centre, zoom, width, margin, across, down });
-    this.#stamp(count, false, { centre, zoom, width, margin, across, down });
+    if (this.gray) this.#stamp(count, true, { center, zoom, width, margin, across, down });
+    this.#stamp(count, false, { center, zoom, width, margin, across, down });
     this.#divide();
     pen.clearRect(0, 0, canvas.width, canvas.height);
     pen.putImageData(this.image, -margin, -margin);
   }
 
-  // The grey points, or all others.
-  #stamp(count, grey, { centre, zoom, width, margin, across, down }) {
+  // The gray points, or all others.
+  #stamp(count, gray, { center, zoom, width, margin, across, down }) {
     const { canvas, pixels, places, kinds, inks } = this;
     const ratio = canvas.width / width, unit = zoom * ratio;
-    const left = margin + canvas.width / 2 - centre[0] * unit, top = margin + canvas.height / 2 + centre[1] * unit;
+    const left = margin + canvas.width / 2 - center[0] * unit, top = margin + canvas.height / 2 + center[1] * unit;
     const low = margin / 2, right = across - low, bottom = down - low;
     for (let k = 0; k < count; k++) {
-      if (!kinds[k] || (kinds[k] === GREY) !== grey) continue;
-      const kind = grey ? 1 : kinds[k];
+      if (!kinds[k] || (kinds[k] === GREY) !== gray) continue;
+      const kind = gray ? 1 : kinds[k];
       const x = left + places[2 * k] * unit, y = top - places[2 * k + 1] * unit;
       if (!(x >= low && y >= low && x < right && y < bottom)) continue;
       const column = Math.floor(x), row = Math.floor(y);
@@ -66,7 +66,7 @@ export class PixelPainter {
     }
   }
 
-  // Blending yields colours multiplied by opacity; an image needs them unmultiplied.
+  // Blending yields colors multiplied by opacity; an image needs them unmultiplied.
   #divide() {
     const { data } = this.image;
     for (let i = 3; i < data.length; i += 4) {

@@ -10,7 +10,7 @@ export class SavedPredictions {
     this.box = make("section", { id: "predictions" });
     this.button = make("button", {
       type: "button", id: "explain", "aria-pressed": "false", disabled: true,
-      title: "Colour the parts of the ECG that speak for the predicted label", onclick: () => this.#toggle(this.first),
+      title: "Color the parts of the ECG that speak for the predicted label", onclick: () => this.#toggle(this.first),
     }, "Explain");
     this.caption = make("p", { class: "fine", id: "explanation", role: "status" });
   }
@@ -81,7 +81,7 @@ export class SavedPredictions {
     const where = made.seconds < this.viewer.signal.seconds - 0.05 ? `, ${made.start.toFixed(1)} to ${(made.start + made.seconds).toFixed(1)} s` : "";
     this.caption.replaceChildren(
       make("i", { class: "for" }), `speaks for ${made.label} `, make("i", { class: "against" }), `against it${where}. `,
-      `Coloured by what the classifier’s logit falls by where a tenth of a second is a straight line. Not a diagnosis.`);
+      `Colored by what the classifier’s logit falls by where a tenth of a second is a straight line. Not a diagnosis.`);
     this.viewer.explain(made);
   }
 

@@ -9,7 +9,7 @@ export class Scatter {
   constructor(canvas, kind) {
     this.canvas = canvas;
     this.count = 0;
-    this.centre = [0, 0];
+    this.center = [0, 0];
     this.zoom = 1; // CSS pixels per unit
     this.home = 1;
     this.width = this.height = 1;
@@ -36,7 +36,7 @@ export class Scatter {
     this.#fill();
   }
 
-  #stands(row) { // whether a point is neither hidden nor grey
+  #stands(row) { // whether a point is neither hidden nor gray
     const kind = this.look[4 * row + 3];
     return kind > 0 && kind < GREY;
   }
@@ -81,27 +81,27 @@ export class Scatter {
     });
     const margin = 22;
     const room = [Math.max(20, this.width - 2 * margin), Math.max(20, this.height - 2 * margin)];
-    this.centre = ends.map(([low, high]) => (low + high) / 2);
+    this.center = ends.map(([low, high]) => (low + high) / 2);
     this.zoom = this.home = Math.min(room[0] / (ends[0][1] - ends[0][0]), room[1] / (ends[1][1] - ends[1][0]));
   }
 
   toScreen(x, y) {
-    return [this.width / 2 + (x - this.centre[0]) * this.zoom, this.height / 2 - (y - this.centre[1]) * this.zoom];
+    return [this.width / 2 + (x - this.center[0]) * this.zoom, this.height / 2 - (y - this.center[1]) * this.zoom];
   }
 
   toPlane(x, y) {
-    return [this.centre[0] + (x - this.width / 2) / this.zoom, this.centre[1] - (y - this.height / 2) / this.zoom];
+    return [this.center[0] + (x - this.width / 2) / this.zoom, this.center[1] - (y - this.height / 2) / this.zoom];
   }
 
   pan(dx, dy) {
-    this.centre = [this.centre[0] - dx / this.zoom, this.centre[1] + dy / this.zoom];
+    this.center = [this.center[0] - dx / this.zoom, this.center[1] + dy / this.zoom];
   }
 
   zoomAt(x, y, factor) {
     const before = this.toPlane(x, y);
     this.zoom = Math.min(Math.max(this.zoom * factor, this.home / 4), this.home * 400);
     const after = this.toPlane(x, y);
-    this.centre = [this.centre[0] + before[0] - after[0], this.centre[1] + before[1] - after[1]];
+    this.center = [this.center[0] + before[0] - after[0], this.center[1] + before[1] - after[1]];
   }
 
   get size() { // of a point, in CSS pixels
@@ -113,8 +113,8 @@ export class Scatter {
 
   // share: of the points; below 1 while a slow machine moves the map.
   draw(share = 1) {
-    const { centre, zoom, width, height, opacity } = this, size = this.size * (window.devicePixelRatio || 1);
-    this.painter.draw(this.look ? Math.ceil(this.count * share) : 0, { centre, zoom, width, height, size, opacity });
+    const { center, zoom, width, height, opacity } = this, size = this.size * (window.devicePixelRatio || 1);
+    this.painter.draw(this.look ? Math.ceil(this.count * share) : 0, { center, zoom, width, height, size, opacity });
   }
 
   // Points by grid cell, in one array: cell c contains order[starts[c] … starts[c + 1]]. Made when
@@ -159,7 +159,7 @@ export class Scatter {
     return best;
   }
 
-  // All points inside a polygon [[x, y], …], also grey ones; `places` may be of another projection.
+  // All points inside a polygon [[x, y], …], also gray ones; `places` may be of another projection.
   inside(polygon, places = this.places) {
     const found = [];
     const xs = polygon.map((p) => p[0]), ys = polygon.map((p) => p[1]);

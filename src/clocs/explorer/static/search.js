@@ -41,7 +41,7 @@ export class Search {
   #search(text) {
     this.app.state.search = text.trim();
     this.app.filter.setText(text);
-    this.app.recolour();
+    this.app.recolor();
   }
 
   focus() {

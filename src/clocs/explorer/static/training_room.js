@@ -5,7 +5,7 @@ import { make, sentence, svg } from "./dom.js";
 
 const EVERY = 2000; // ms between two looks at the log
 const WIDE = 460, TALL = 200, LEFT = 46, RIGHT = 8, TOP = 8, BELOW = 24;
-const COLOURS = ["c0", "c1", "c2", "c3", "c4", "c5", "c6"];
+const COLORS = ["c0", "c1", "c2", "c3", "c4", "c5", "c6"];
 const SKIPPED = ["epoch", "seed", "perturb", "seconds", "instances_per_second"];
 
 export class TrainingRoom {
@@ -16,7 +16,7 @@ export class TrainingRoom {
     this.choice = make("select", { id: "run", "aria-label": "Run", hidden: true, onchange: () => this.#open(this.choice.value) });
     box.replaceChildren(
       make("div", { class: "room-head" }, make("h2", {}, "Training"), this.choice, this.state),
-      make("p", { class: "key-line fine" }, "Solid: validation. Dashed: training. One colour per seed."), this.charts);
+      make("p", { class: "key-line fine" }, "Solid: validation. Dashed: training. One color per seed."), this.charts);
     try {
       await this.#list();
       const first = this.runs.find((run) => run.state === "training") ?? this.runs[0];
@@ -96,7 +96,7 @@ const words = (name) => { const text = name.replaceAll("_", " "); return text.ch
 function chart(title, metrics, lines) {
   const members = [...new Set(lines.map((line) => `${line.perturb ?? ""} ${line.seed}`))];
   const curves = metrics.flatMap((metric) => members.map((member, i) => ({
-    metric, colour: COLOURS[i % COLOURS.length],
+    metric, color: COLORS[i % COLORS.length],
     points: lines.filter((line) => `${line.perturb ?? ""} ${line.seed}` === member && Number.isFinite(line[metric])).map((line) => [line.epoch, line[metric]]),
   }))).filter((curve) => curve.points.length);
   const all = curves.flatMap((curve) => curve.points);
@@ -111,10 +111,10 @@ function chart(title, metrics, lines) {
       svg("text", { x: LEFT - 6, y: y(value) + 3.5, "text-anchor": "end" }, String(Number(value.toPrecision(3)))));
   }
   for (const epoch of [1, Math.round((1 + last) / 2), last]) picture.append(svg("text", { x: x(epoch), y: TALL - 6, "text-anchor": epoch === 1 ? "start" : epoch === last ? "end" : "middle" }, epoch === last ? `epoch ${last}` : String(epoch)));
-  for (const { metric, colour, points } of curves) {
+  for (const { metric, color, points } of curves) {
     picture.append(points.length > 1
-      ? svg("polyline", { class: metric === "train_loss" ? "curve train" : "curve", "data-colour": colour, points: points.map(([e, v]) => `${x(e).toFixed(1)},${y(v).toFixed(1)}`).join(" ") })
-      : svg("circle", { class: "dot", "data-colour": colour, cx: x(points[0][0]), cy: y(points[0][1]), r: 2.5 }));
+      ? svg("polyline", { class: metric === "train_loss" ? "curve train" : "curve", "data-color": color, points: points.map(([e, v]) => `${x(e).toFixed(1)},${y(v).toFixed(1)}`).join(" ") })
+      : svg("circle", { class: "dot", "data-color": color, cx: x(points[0][0]), cy: y(points[0][1]), r: 2.5 }));
   }
   return make("figure", { class: "panel chart" }, make("figcaption", {}, title), picture);
 }

@@ -106,13 +106,13 @@ class BYOL(Projecting):
         return linear_relu(z, weights["predictor.weight"], weights["predictor.bias"])
 
     def after_step(self, weights: Weights, buffers: Weights, moved: Tensor) -> None:
-        """The target network moves towards the online one, statistics included."""
-        from clocs.training.rows import move_towards
+        """The target network moves toward the online one, statistics included."""
+        from clocs.training.rows import move_toward
 
         online = weights | {k: v for k, v in buffers.items() if not k.startswith(TARGET)}
         theirs = {k: v for k, v in buffers.items() if k.startswith(TARGET)}
         ours = [online[name.removeprefix(TARGET)] for name in theirs]
-        move_towards(list(theirs.values()), ours, self.tau_d, moved)
+        move_toward(list(theirs.values()), ours, self.tau_d, moved)
 
     def metrics(self, z: Tensor, batch: Batch) -> dict[str, Tensor]:
         """Spread and effective rank: the loss also falls when the embeddings collapse.
@@ -123,8 +123,8 @@ class BYOL(Projecting):
         from clocs.pretraining.losses import unit
 
         u = unit(z).flatten(1, 2)
-        centred = u - u.mean(dim=1, keepdim=True)
-        covariance = centred.transpose(1, 2) @ centred / centred.shape[1]
+        centerd = u - u.mean(dim=1, keepdim=True)
+        covariance = centerd.transpose(1, 2) @ centerd / centerd.shape[1]
         trace = covariance.diagonal(dim1=1, dim2=2).sum(dim=1)
         squares = covariance.square().sum(dim=(1, 2))
         return {"spread": trace.sqrt(), "rank": trace.square() / squares.clamp(min=1e-12)}

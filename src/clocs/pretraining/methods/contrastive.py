@@ -9,7 +9,7 @@ import numpy as np
 
 from clocs.errors import SettingError
 from clocs.frames.frames import Frames
-from clocs.frames.views import MOST_LEADS, Views, leads, perturbed, segments
+from clocs.frames.views import MAX_LEADS, Views, leads, perturbed, segments
 from clocs.pretraining.method import Method, option
 from clocs.pretraining.projection import Projecting
 
@@ -159,7 +159,7 @@ def _most_leads() -> Any:
     return option(
         None,
         "Most leads of a view, for encoders of many leads: it keeps 1 to so many at random; "
-        f"{MOST_LEADS} where not given.",
+        f"{MAX_LEADS} where not given.",
         kind=int,
         minimum=1,
     )

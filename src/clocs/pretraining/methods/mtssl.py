@@ -1,4 +1,4 @@
-"""MT-SSL (Sarkar and Etemad, 2020): recognise which transformation was applied to a frame."""
+"""MT-SSL (Sarkar and Etemad, 2020): recognize which transformation was applied to a frame."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class MultiTask(Objective):
 
     tasks: tuple[str, ...] | None = option(
         None,
-        "Transformations to recognise, such as noise,scaling,negation,inversion,permutation,"
+        "Transformations to recognize, such as noise,scaling,negation,inversion,permutation,"
         "time_warp; those of the paper for the dataset where not given.",
         kind=tuple,
     )

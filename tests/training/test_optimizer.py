@@ -19,7 +19,7 @@ from clocs.pretraining.plan import Plan
 from clocs.pretraining.task import PretrainingTask
 from clocs.training.fleet import Fleet
 from clocs.training.loop import Epoch, Settings, Trained, fit
-from clocs.training.optimiser import Optimiser, schedule
+from clocs.training.optimiser import Optimizer, schedule
 from clocs.training.rows import Layout
 from clocs.training.task import Task
 
@@ -54,7 +54,7 @@ def test_warm_up_rises_in_equal_parts() -> None:
 def test_each_member_has_the_schedule_of_its_own_number_of_steps() -> None:
     settings = Settings(epochs=2, lr=0.5, schedule="cosine", warm_up=0.25)
     steps = torch.tensor([2, 4])  # an epoch: 4 and 8 in all, of which 1 and 2 are warm-up
-    optimiser = Optimiser.of(settings, SHAPES, steps, lambda name: 1.0, torch.float64)
+    optimiser = Optimizer.of(settings, SHAPES, steps, lambda name: 1.0, torch.float64)
     rate = optimiser.rate(torch.tensor([2, 2]), torch.float64)
     assert isinstance(rate, Tensor)
     expected = [0.25 + 0.25 * math.cos(math.pi / 3), 0.5]
@@ -74,7 +74,7 @@ def test_steps_are_those_of_torchs_adamw_with_clipping(
     )
     theta = torch.randn(2, sum(layout.sizes), dtype=torch.float64)
     everyone = torch.ones(2, dtype=torch.bool)
-    optimiser = Optimiser.of(
+    optimiser = Optimizer.of(
         settings,
         SHAPES,
         torch.tensor([4, 4]),
@@ -114,7 +114,7 @@ def test_steps_are_those_of_torchs_adamw_with_clipping(
 
 def test_a_member_that_does_not_move_stays_as_it_is_to_the_bit() -> None:
     settings = Settings(**ALL)
-    optimiser = Optimiser.of(settings, {"w": (2, 3)}, torch.ones(3), lambda _: 1.0, torch.float32)
+    optimiser = Optimizer.of(settings, {"w": (2, 3)}, torch.ones(3), lambda _: 1.0, torch.float32)
     fleet = Fleet.start(torch.randn(3, 6), torch.randn(3, 2), averaged=True)
     before = fleet.of([0, 1, 2])
     gradient, loss = torch.randn(3, 6), torch.tensor([0.0, 0.0, torch.nan])
@@ -132,7 +132,7 @@ def test_a_step_with_all_options_waits_for_nothing() -> None:
     """Else it could not be captured as a CUDA graph: fake tensors refuse to be read."""
     with FakeTensorMode():
         steps = torch.ones(2, dtype=torch.int64)
-        optimiser = Optimiser.of(Settings(**ALL), SHAPES, steps, lambda name: 0.5, torch.float32)
+        optimiser = Optimizer.of(Settings(**ALL), SHAPES, steps, lambda name: 0.5, torch.float32)
         fleet = Fleet.start(torch.zeros(2, 24), torch.zeros(2, 3), averaged=True)
         gradient, statistics = torch.zeros(2, 24), torch.zeros(2, 3)
         moved = fleet.step(gradient, statistics, torch.zeros(2), optimiser, steps > 0)
@@ -142,7 +142,7 @@ def test_a_step_with_all_options_waits_for_nothing() -> None:
 
 
 class Valley(Task):
-    """Weights that fall towards a goal, and a statistic that counts steps."""
+    """Weights that fall toward a goal, and a statistic that counts steps."""
 
     counts = torch.tensor([8, 8])
 

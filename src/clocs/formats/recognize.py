@@ -8,7 +8,7 @@ from clocs.formats.base import HEAD_BYTES, FileFormat
 from clocs.formats.source import Source
 
 
-def recognise(name: str, head: bytes, formats: Collection[FileFormat]) -> FileFormat | None:
+def recognize(name: str, head: bytes, formats: Collection[FileFormat]) -> FileFormat | None:
     """The format of a file with this name that begins with these bytes; None where it has none.
 
     A file whose content speaks for itself is what it says, whatever its suffix; one with the
@@ -20,12 +20,12 @@ def recognise(name: str, head: bytes, formats: Collection[FileFormat]) -> FileFo
         return named[0]  # which says that it is empty
     specific = [one for one in formats if not one.generic]
     for one in (*named, *specific):
-        if one.recognise is not None and one.recognise(head):
+        if one.recognize is not None and one.recognize(head):
             return one
-    if by_name := next((one for one in named if one.recognise is None), None):
+    if by_name := next((one for one in named if one.recognize is None), None):
         return by_name  # more than a generic format's content tells
     for one in formats:
-        if one.recognise is not None and one.recognise(head):
+        if one.recognize is not None and one.recognize(head):
             return one
     return next((one for one in named if not one.generic), None)
 
@@ -53,7 +53,7 @@ def recording_files(
         )
     ]
     for name, head in source.heads(alone, HEAD_BYTES):
-        if (own := recognise(name, head, formats)) is not None:
+        if (own := recognize(name, head, formats)) is not None:
             found[name] = own
             segments |= own.segments(source, name, head)
     yield from ((name, own) for name, own in found.items() if name not in segments)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from clocs.errors import SettingError
 from clocs.frames.frames import Frames
-from clocs.frames.splits import PARTS, keys_of, labelled_subset, row_keys
+from clocs.frames.splits import PARTS, keys_of, labeled_subset, row_keys
 from clocs.frames.views import Instances, instances, single
 
 By = Literal["frame", "patient", "recording"]
@@ -25,7 +25,7 @@ Per = Literal["row", "recording"]
 
 
 @dataclass(frozen=True)
-class LabelledShare:
+class LabeledShare:
     """How much of the training part is labelled."""
 
     fraction: float = 1.0  # of what `by` counts
@@ -33,7 +33,7 @@ class LabelledShare:
     labels: int | None = None  # the number of labelled ones, where it was given instead
 
     @classmethod
-    def of_number(cls, labels: int, by: By, frames: Frames, rows: Instances) -> LabelledShare:
+    def of_number(cls, labels: int, by: By, frames: Frames, rows: Instances) -> LabeledShare:
         """So many patients or recordings of the training rows, as a fraction of them."""
         each = frames.patient if by == "patient" else frames.recording
         available = len(np.unique(each[rows.frame]))
@@ -46,7 +46,7 @@ class LabelledShare:
 
 
 @dataclass(frozen=True)
-class LabelledPart:
+class LabeledPart:
     """The labelled rows of a part, and what of them is scored."""
 
     frames: Frames
@@ -106,7 +106,7 @@ class LabelledPart:
             return None
         return Averaging(torch.from_numpy(self.place).to(device), len(self))
 
-    def where(self, kept: NDArray[np.bool_]) -> LabelledPart:
+    def where(self, kept: NDArray[np.bool_]) -> LabeledPart:
         """Only those of the scored; kept: (scored,)."""
         return replace(self, rows=self.rows.where(kept[self.place]))
 
@@ -142,7 +142,7 @@ def rows_with_label(frames: Frames, split: int, *, leads_at_once: bool = False) 
 
 
 def choose_rows(
-    frames: Frames, rows: Instances, seed: int, share: LabelledShare
+    frames: Frames, rows: Instances, seed: int, share: LabeledShare
 ) -> NDArray[np.bool_]:
     """(rows,) which to learn from: the same for every method, smaller shares within larger ones."""
     if share.by == "patient":
@@ -151,7 +151,7 @@ def choose_rows(
         keys = keys_of(frames.recording_ids)[frames.recording[rows.frame]]
         if share.by != "recording":
             keys = row_keys(keys, frames.segment[rows.frame], keys_of(frames.leads)[rows.lead])
-    return labelled_subset(
+    return labeled_subset(
         keys,
         dataset=frames.dataset,
         split_seed=frames.split_seed,

@@ -1,4 +1,4 @@
-"""Files are recognised by what they hold; their names help."""
+"""Files are recognized by what they hold; their names help."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from clocs.errors import SettingError, SourceError, UnusableError
 from clocs.formats import read as formats
 from clocs.formats.base import FileFormat, Part, ReadOptions
 from clocs.formats.read import Found, find_recordings, format_of, read, read_several
-from clocs.formats.recognise import recognise
+from clocs.formats.recognize import recognize
 from clocs.formats.source import Source, open_source
 from clocs.formats.wfdb_header import is_header
 from clocs.recording import Recording
@@ -46,7 +46,7 @@ FAKE = FileFormat(
     ".fake",
     _named,
     other_suffixes=(".fk",),
-    recognise=lambda head: head[:4] == b"FAKE",
+    recognize=lambda head: head[:4] == b"FAKE",
     parts=_parts,
 )
 
@@ -56,7 +56,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(formats.FORMATS, "Fake", FAKE)
 
 
-def test_a_header_is_recognised_under_any_name(tmp_path: Path) -> None:
+def test_a_header_is_recognized_under_any_name(tmp_path: Path) -> None:
     header = write(tmp_path, signals())
     whole = read(header)
     for name in ("r.txt", "r.csv", "header", "r.ecg"):
@@ -97,7 +97,7 @@ def test_headers_are_told_from_other_text(text: str, known: bool) -> None:
 
 
 @given(st.binary(max_size=300))
-def test_recognising_any_bytes_raises_nothing(head: bytes) -> None:
+def test_recognizing_any_bytes_raises_nothing(head: bytes) -> None:
     for name in ("a.hea", "a.csv", "a", "a.edf"):
         format_of(name, head)
 
@@ -110,11 +110,11 @@ def test_content_counts_more_than_a_suffix(fake: None) -> None:
 
 
 def test_a_generic_suffix_alone_is_no_format() -> None:
-    one = FileFormat("Any", ".any", _named, recognise=lambda head: head == b"1", generic=True)
-    assert recognise("a.any", b"2", [one]) is None
-    assert recognise("a.any", b"1", [one]) is one
-    other = FileFormat("Other", ".oth", _named, recognise=lambda head: head == b"1")
-    assert recognise("a", b"1", [one, other]) is other  # the one that is sure of itself
+    one = FileFormat("Any", ".any", _named, recognize=lambda head: head == b"1", generic=True)
+    assert recognize("a.any", b"2", [one]) is None
+    assert recognize("a.any", b"1", [one]) is one
+    other = FileFormat("Other", ".oth", _named, recognize=lambda head: head == b"1")
+    assert recognize("a", b"1", [one, other]) is other  # the one that is sure of itself
 
 
 def test_every_recording_of_a_file_is_found_and_read(fake: None, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import clocs
 from clocs import Store
-from clocs.evaluation.labelled_rows import rows_with_label
+from clocs.evaluation.labeled_rows import rows_with_label
 from clocs.frames.make import make_frames
 from clocs.frames.views import instances, segments
 from clocs.recording import Episode, FrameSpec, Recording
@@ -35,14 +35,14 @@ def in_part(number: int, recording: Recording) -> Recording:
 
 
 def made(
-    folder: Path, change: Callable[[int, Recording], Recording], *, keep_unlabelled: bool = False
+    folder: Path, change: Callable[[int, Recording], Recording], *, keep_unlabeled: bool = False
 ) -> Store:
     dataset = FakeDataset(
         count=60,
         change=change,
         frame=FRAME,
         segment_frame=FRAME,
-        keep_unlabelled=keep_unlabelled,
+        keep_unlabeled=keep_unlabeled,
     )
     return prepare_dataset(dataset, folder)
 
@@ -77,7 +77,7 @@ def test_frames_outside_of_episodes_are_kept_for_learning_where_the_dataset_asks
     tmp_path: Path,
 ) -> None:
     left_out = make_frames(made(tmp_path / "no", in_part))
-    kept = make_frames(made(tmp_path / "yes", in_part, keep_unlabelled=True))
+    kept = make_frames(made(tmp_path / "yes", in_part, keep_unlabeled=True))
     assert left_out.has_label.all()
     assert len(kept) > len(left_out)
     own = [name for name in kept.recording_ids if int(name[1:]) % 2]
