@@ -257,7 +257,7 @@ def test_everything_can_be_done_by_keyboard(page: Page) -> None:
     page.wait_for_function("() => clocs.state.patient === null")
     page.keyboard.press("m")
     expect(page.locator("#map")).to_be_focused()
-    before = page.evaluate("clocs.map.scatter.centre")
+    before = page.evaluate("clocs.map.scatter.center")
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("+")
     moved = "before => clocs.map.scatter.center.some((v, i) => v !== before[i])"
