@@ -63,7 +63,7 @@ SLOW = (
     "test_every_encoder.py",
     "test_killed.py",
     "test_site.py",
-    "test_limited_workers.py",
+    "test_workers.py",
     "test_cli_patients.py",
     "test_many_lead_pretraining.py",
     "test_loop.py",

@@ -21,7 +21,7 @@ import sklearn
 
 from clocs.cli import console
 from clocs.service.service import Service
-from clocs.worker_messages import UnsendableError
+from clocs.workers import UnsendableError
 from command_line import Done, clocs
 
 ROOT = Path(__file__).resolve().parent.parent

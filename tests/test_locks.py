@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from clocs.errors import BusyError
-from clocs.locks import LOCK, locked
+from clocs.files import LOCK, locked
 from clocs.store.store import Store, open_store
 from command_line import clocs
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs locks on files
 HOLD = """
 import sys, time
 from pathlib import Path
-from clocs.locks import locked
+from clocs.files import locked
 with locked(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(3600)
@@ -79,7 +79,7 @@ def test_of_many_at_once_one_at_a_time_gets_in(tmp_path: Path) -> None:
 import sys
 from pathlib import Path
 from clocs.errors import BusyError
-from clocs.locks import locked
+from clocs.files import locked
 folder, got = Path(sys.argv[1]), 0
 count = folder.parent / "count"
 while got < 200:

@@ -13,8 +13,8 @@ import pytest
 
 from clocs.errors import FileError
 from clocs.frames.signal_memory import allocate_signals
-from clocs.limited_workers import LimitedWorkers
 from clocs.limits import ReadingLimits
+from clocs.workers import LimitedWorkers
 
 LIMITS = ReadingLimits(memory=4 << 30, seconds=1.0)
 

@@ -212,7 +212,7 @@ def about(checkpoint: Checkpoint) -> dict[str, Any]:
         "trained_on": card.dataset,
         "fingerprint": checkpoint.fingerprint,
         "encoder": card.encoder,
-        "frame": card.frame.facts(),
+        "frame": card.frame.to_dict(),
     }
 
 

@@ -74,7 +74,7 @@ def identity_and_disease(
         "dataset": frames.dataset,
         "split_seed": frames.split_seed,
         "leads": list(frames.leads),
-        "frame": frames.spec.facts(),
+        "frame": frames.spec.to_dict(),
         "encoders": [about(checkpoint)],
         **identity_and_disease_of_vectors(
             found, removed=removed, resamples=resamples, device=device, progress=progress

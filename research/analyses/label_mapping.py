@@ -225,7 +225,7 @@ def other_hospital(
     return {
         "analysis": "other hospital",
         "encoders": [about(one) for one in checkpoints],
-        "frame": tested.spec.facts(),
+        "frame": tested.spec.to_dict(),
         "split_seed": [trained.split_seed, tested.split_seed],
         "leads": [list(trained.leads), list(tested.leads)],
         "across_leads": across if not checkpoints[0].encoder.leads else None,

@@ -96,7 +96,7 @@ def noise_robustness(
         "dataset": frames.dataset,
         "split_seed": frames.split_seed,
         "leads": list(frames.leads),
-        "frame": frames.spec.facts(),
+        "frame": frames.spec.to_dict(),
         "encoders": [about(one) for one in checkpoints],
         "readout": "logistic regression per recording, L2 chosen on validation patients",
         "noise_seed": seed,

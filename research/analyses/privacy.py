@@ -78,7 +78,7 @@ def privacy(
         "dataset": frames.dataset,
         "split_seed": frames.split_seed,
         "leads": list(frames.leads),
-        "frame": frames.spec.facts(),
+        "frame": frames.spec.to_dict(),
         "encoders": [about(checkpoint)],
         "patients": patients,
         **privacy_of_vectors(

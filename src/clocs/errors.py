@@ -113,7 +113,7 @@ class UnknownRateError(UnusableError):
     """A file does not give its sampling rate: a question to its owner, never a guess."""
 
     @classmethod
-    def of(cls, name: str, what: str = "does not say its sampling rate") -> Self:
+    def for_recording(cls, name: str, what: str = "does not say its sampling rate") -> Self:
         """With what to do about it, for the recording of this name."""
         return cls("no rate", f"{name} {what}; give it in Hz as `rate`, such as `rate=500`")
 

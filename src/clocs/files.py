@@ -1,4 +1,4 @@
-"""Atomic writes, file errors in words, CSV, the cache folder, and hashes."""
+"""Atomic writes, locks on folders, file errors in words, CSV, the cache folder, and hashes."""
 
 from __future__ import annotations
 
@@ -10,17 +10,21 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clocs.errors import CheckpointError, ClocsError, FileError
-from clocs.locks import flock, is_file_of
+from clocs.errors import BusyError, CheckpointError, ClocsError, FileError
 
+T = TypeVar("T")
+LOCK = ".lock"
+_ENDING = 300.0  # seconds in which a process that was lost must have ended
+_AGAIN = 0.2  # seconds between two attempts
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 _INT16 = np.dtype("<i2")
@@ -215,6 +219,92 @@ def sync_folder(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold `folder`, made for its owner alone where it does not exist, for this `with`.
+
+    The system keeps the lock and drops it with the process, so that none is ever stale; the file is
+    only what the lock is on. Where there are no such locks (Windows, some network disks), nothing
+    is guarded. Take it after forking: a child that inherits the lock holds it, too.
+
+    Raises:
+        BusyError: Another process, or another thread of this one, holds it.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # stores hold patient IDs
+    path = folder / LOCK
+    handle = _take(path)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)  # first: nobody may take a lock on a file without a name
+        os.close(handle)
+
+
+def once_free(act: Callable[[], T]) -> T:
+    """`act()`, tried again while another process, perhaps of a lost worker, is in the way.
+
+    Raises:
+        BusyError: It still is after five minutes.
+    """
+    give_up = time.monotonic() + _ENDING
+    while True:
+        try:
+            return act()
+        except BusyError:
+            if time.monotonic() > give_up:
+                raise
+        time.sleep(_AGAIN)
+
+
+def _take(path: Path) -> int:
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            flock(handle)
+            if is_file_of(path, handle):
+                with suppress(OSError):  # a full disk: the lock holds without its holder's number
+                    os.ftruncate(handle, 0)
+                    os.write(handle, str(os.getpid()).encode())
+                return handle
+        except BlockingIOError:
+            holder = os.read(handle, 20).decode(errors="replace")
+            os.close(handle)
+            who = f"another process ({holder})" if holder else "another process"
+            raise BusyError(
+                f"{path.parent} is being written by {who}; wait for it to end, or give another "
+                "folder as `out`"
+            ) from None
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)  # released and removed between our opening it and locking it: once more
+
+
+def flock(handle: int) -> bool:
+    """Lock an open file; BlockingIOError where another holds it, False where there are no locks."""
+    try:
+        import fcntl
+    except ImportError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:
+        return False  # a disk without locks
+    return True
+
+
+def is_file_of(path: Path, handle: int) -> bool:
+    """Whether this path still is the open file."""
+    try:
+        there = path.stat()
+    except FileNotFoundError:
+        return False
+    ours = os.fstat(handle)
+    return (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
 
 
 def private_folder(path: Path) -> None:

@@ -1,18 +1,13 @@
-"""ReadingLimits of reading that no real recording meets, on sizes and on the processes that read.
+"""Limits of reading that no real recording meets, on sizes and on the processes that read.
 
 The longest real recordings, 24 hours of twelve leads at 1000 Hz, are 2 GB of int16.
 """
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import math
 import os
-import signal
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 from clocs.errors import SettingError, UnusableError
 
@@ -24,9 +19,6 @@ MAX_LINE = 1000  # characters of a line that is parsed
 # packed 2 to 10 times smaller, and only constants 100 times.
 UNPACKED_FREELY = 64 << 20
 MAX_TIMES_SMALLER = 100
-
-_PR_SET_PDEATHSIG = 1  # of linux/prctl.h
-_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3  # mallopt's options, of malloc.h
 
 
 def check_size(size: int, *, packed: int, name: str, most: int = MAX_BYTES) -> None:
@@ -62,11 +54,13 @@ class ReadingLimits:
     Attributes:
         memory: Bytes that it may take to read one recording.
         seconds: Of processor time, for one recording.
+        wall_seconds: That may pass until the result, if there is a limit.
         scratch: Folder for its temporary files; the system's where None.
     """
 
     memory: int
     seconds: float
+    wall_seconds: float | None = None
     scratch: str | None = None
 
 
@@ -96,48 +90,3 @@ def from_environment(name: str, default: float) -> float:
     if not 0.1 <= value < 1e6:
         raise SettingError(f"{name} is {text!r} in the environment; give a number from 0.1 on")
     return value
-
-
-def limit_process(memory: int, parent: int) -> None:
-    """Limit what this process takes from now on, and end it with its parent.
-
-    On Linux, fully; on other systems, as far as they can.
-
-    Args:
-        memory: Bytes of address space, on top of those it has.
-        parent: Number of the process that started this one.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it ended before
-            os._exit(0)
-    try:
-        import resource
-    except ImportError:  # Windows
-        return
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-        most = pages * resource.getpagesize() + memory
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))
-
-
-def end_after(seconds: float) -> None:
-    """Have the system end this process after so much processor time; 0 for never."""
-    if hasattr(signal, "setitimer"):
-        signal.setitimer(signal.ITIMER_PROF, seconds)
-
-
-def keep_memory() -> None:
-    """Let glibc keep freed memory.
-
-    It hands buffers of a file's size back to the system each time, and the page faults of getting
-    them again are half the time of reading a plain WFDB record.
-    """
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError, TypeError):  # another C library
-        return
-    for option in (_TRIM_THRESHOLD, _MMAP_THRESHOLD):
-        mallopt(option, 256 << 20)
-    mallopt(_TOP_PAD, 16 << 20)

@@ -29,7 +29,7 @@ from clocs.datasets.downloads.http_file import PARTIAL, HttpFile, Patience
 from clocs.datasets.downloads.publications import PUBLICATIONS
 from clocs.datasets.table import DATASETS
 from clocs.errors import BusyError, FileError, SettingError, SourceError
-from clocs.locks import locked
+from clocs.files import locked
 from web_server import Handler, Web, claims, cut, serving, status
 
 HASTY = Patience(attempts=3, wait=0.01, longest=0.05, timeout=60)

@@ -20,7 +20,7 @@ from clocs.explorer import heart_rate_cache
 from clocs.explorer.heart_rate_cache import measure_rates, rates_folder, read_rates
 from clocs.explorer.heart_rates import HeartRates
 from clocs.explorer.session import Session
-from clocs.locks import locked
+from clocs.files import locked
 from clocs.patients.heart_rate import heart_rate, heart_rates
 from clocs.recording import Recording
 from clocs.web.packing import unpack

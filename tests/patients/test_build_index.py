@@ -11,7 +11,7 @@ import pytest
 
 from clocs import Checkpoint, Store
 from clocs.errors import BusyError, ClocsError, SettingError
-from clocs.locks import locked
+from clocs.files import locked
 from clocs.patients.build_index import _add, index
 from clocs.patients.embeddings import Embeddings
 from clocs.patients.index import PatientIndex

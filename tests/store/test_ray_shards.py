@@ -20,8 +20,8 @@ import pytest
 import fake_dataset
 from clocs.datasets.base import Entry, Listing
 from clocs.errors import BusyError, SettingError, UnusableError
+from clocs.files import locked
 from clocs.formats.source import open_source
-from clocs.locks import locked
 from clocs.recording import Recording
 from clocs.store import chunks
 from clocs.store.journal import roughly_done

@@ -16,14 +16,13 @@ import clocs
 from clocs import Checkpoint, Frames, Recording, Store
 from clocs.encoders.make import ENCODERS, sees_many_leads
 from clocs.errors import ClocsWarning, SettingError
-from clocs.frame_spec import Filters
 from clocs.frames.make import make_frames
 from clocs.frames.views import instances, single
 from clocs.models.module_input import module_input
 from clocs.patients.embed_files import embed_recordings
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain_frames import untrained
-from clocs.recording import FrameSpec, Gap
+from clocs.recording import Filters, FrameSpec, Gap
 from clocs.training.card import CENTERD, IN_MV
 from clocs.training.embed import embed_instances
 from tiny_leads import tiny_leads

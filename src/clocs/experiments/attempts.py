@@ -23,7 +23,7 @@ from clocs.experiments.grid import Cell, Pretraining
 from clocs.experiments.ledger import versions
 from clocs.experiments.simulated import simulated_datasets
 from clocs.experiments.steps import Profile, Throughput, learn, score
-from clocs.locks import LOCK
+from clocs.files import LOCK
 from clocs.training.loop import Epoch
 
 Files = dict[str, bytes]

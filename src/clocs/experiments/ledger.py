@@ -22,7 +22,7 @@ from typing import Any, Literal
 from clocs._version import __version__
 from clocs.errors import SettingError, StoreError
 from clocs.experiments.row_database import RowDatabase
-from clocs.locks import flock
+from clocs.files import flock
 
 RunState = Literal["waiting", "running", "done", "failed"]
 FILE = "runs.sqlite"

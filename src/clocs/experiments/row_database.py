@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from clocs.errors import BusyError, ClocsError, SettingError, StoreError
-from clocs.files import file_error
-from clocs.locks import once_free
+from clocs.files import file_error, once_free
 
 VERSION = 2  # 0 has no digests, 1 no table of draws
 

@@ -65,8 +65,8 @@ def settings_of(cell: Cell, run: Run, *, simulated: bool) -> dict[str, Any]:
         "tasks": tasks,
         "frame": _frame(
             cell.downstream, segments=1 + cell.segment_frame, simulated=simulated
-        ).facts(),
-        "encoder_frame": _frame(p.dataset, segments=views.segments, simulated=simulated).facts(),
+        ).to_dict(),
+        "encoder_frame": _frame(p.dataset, segments=views.segments, simulated=simulated).to_dict(),
         "input": IN_MV if in_mv else CENTERD if views.normalised_first else NORMALIZATION,
         "metric": _METRICS.get(cell.task, _AUC),
         "version": run.versions.get("clocs"),

@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clocs.errors import ClocsError, StoreError
-from clocs.files import private_cache
-from clocs.locks import locked
+from clocs.files import locked, private_cache
 from clocs.patients.heart_rate import heart_rate
 from clocs.sealed import ArrayFile
 from clocs.store.columns import recording_of

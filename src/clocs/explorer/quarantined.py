@@ -20,11 +20,11 @@ from clocs.formats.addresses import Address
 from clocs.formats.base import FileFormat, ReadOptions
 from clocs.formats.read import FORMATS, recordings_in
 from clocs.formats.source import Source, hold_files, open_source
-from clocs.limited_workers import EndedError, LimitedWorkers
 from clocs.limits import MAX_HEADER_BYTES, ReadingLimits
 from clocs.recording import Recording
 from clocs.web.shield import TooMuchError
 from clocs.web.upload_worker import MAX_MEMORY, MAX_SECONDS
+from clocs.workers import EndedError, LimitedWorkers
 
 SECONDS = 60.0  # drawn
 MAX_BYTES = 64 << 20  # of a recording's files

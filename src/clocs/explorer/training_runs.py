@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from clocs.locks import LOCK
+from clocs.files import LOCK
 
 DEPTH = 3  # folders below the one that was given
 MAX = 200  # runs listed

@@ -150,7 +150,7 @@ def recording_from(
     leads = _leads(len(values), said, options, notices, name=name)
     rate = said.rate if said.rate is not None else options.rate
     if rate is None:
-        raise UnknownRateError.of(name)
+        raise UnknownRateError.for_recording(name)
     check_rate(rate, name=name)
     unit = said.unit or options.unit
     if unit is None:

@@ -25,11 +25,10 @@ from clocs.formats.addresses import Address, place_of
 from clocs.formats.base import HEAD_BYTES, FileFormat, Part, ReadOptions
 from clocs.formats.recognize import recognize, recording_files
 from clocs.formats.source import Source, open_files, open_source
-from clocs.limited_workers import EndedError, LimitedWorkers
 from clocs.limits import MAX_HEADER_BYTES, default_processes, reading_limits
 from clocs.recording import PLAUSIBLE_HZ, Recording
 from clocs.registry import rows_in
-from clocs.worker_messages import UnsendableError
+from clocs.workers import EndedError, LimitedWorkers, UnsendableError
 
 R_co = TypeVar("R_co", covariant=True)
 

@@ -73,7 +73,7 @@ def read_table(data: bytes, *, name: str, options: ReadOptions | None = None) ->
             values, said = _wide(table, layout, said, options, name)
     rate = said.rate or options.rate
     if rate is None:
-        raise UnknownRateError.of(name)
+        raise UnknownRateError.for_recording(name)
     kept = stretch(options, rate=rate, samples=values.shape[1], name=name)
     return recording_from(values[:, kept], said, options, name=name, sample=values)
 

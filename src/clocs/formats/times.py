@@ -117,7 +117,7 @@ def rate_of_times(
         )
     if coarse:
         what = f"has times in steps of {digit:g} s, too coarse to tell its sampling rate"
-        raise UnknownRateError.of(name, what)
+        raise UnknownRateError.for_recording(name, what)
     guessed = not per_second
     if guessed:
         since = next((per for least, per in _SINCE_1970 if times[0] >= least), None)

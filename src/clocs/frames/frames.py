@@ -251,7 +251,7 @@ class Frames:
         for name, nothing in _LATER.items():  # so that earlier versions read what they can
             if facts[name] == nothing:
                 del facts[name]
-        facts |= {"spec": self.spec.facts(), "samples": len(self.signals)}
+        facts |= {"spec": self.spec.to_dict(), "samples": len(self.signals)}
         if self.folds:
             facts["folds"] = {name: folds.facts() for name, folds in self.folds.items()}
         arrays["signals.bytes"] = np.frombuffer(b"".join(pieces), np.uint8)
@@ -281,7 +281,7 @@ def _plain(facts: dict[str, Any]) -> dict[str, Any]:
     """Facts as they were before they became JSON."""
     tuples = {name: tuple(v) if isinstance(v, list) else v for name, v in facts.items()}
     folds = {name: Folds(**one) for name, one in facts.get("folds", {}).items()}
-    return tuples | {"spec": FrameSpec.of(facts["spec"]), "folds": folds}
+    return tuples | {"spec": FrameSpec.from_dict(facts["spec"]), "folds": folds}
 
 
 def _encode(signals: NDArray[np.int16]) -> list[bytes]:

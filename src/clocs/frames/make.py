@@ -19,7 +19,6 @@ from clocs.frames.positions import Cuts, FrameLabels, cut, frame_count, label_fr
 from clocs.frames.present import bridged, gaps_of, has_leads, present_frames
 from clocs.frames.resample import LONG, TOGETHER, CutWindows, cut_windows
 from clocs.frames.signal_memory import allocate_signals
-from clocs.parallel import ahead, alike
 from clocs.recording import (
     LIMB_SOURCES,
     UNNAMED_LEAD,
@@ -30,6 +29,7 @@ from clocs.recording import (
     with_derived,
 )
 from clocs.store.store import Store
+from clocs.workers import group_runs, prefetch
 
 # recording, (own leads, samples) steps, (own leads,) gain and baseline
 _Decoded: TypeAlias = tuple[int, NDArray[np.int16], NDArray[np.float64], NDArray[np.int64]]
@@ -119,7 +119,7 @@ class FramePlan:
             (int(i), *in_order(int(i), digital, scale))
             for i, (_, digital), scale in zip(chosen, decoded, scales, strict=True)
         )
-        for made in ahead(several, alike(items, shape, TOGETHER), _AHEAD):
+        for made in prefetch(several, group_runs(items, shape, TOGETHER), _AHEAD):
             for i, windows in made:
                 yield i, *windows
 

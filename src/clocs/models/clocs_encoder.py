@@ -184,7 +184,7 @@ class ClocsEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         params = self.get_params(deep=False)
         frame = params["frame"]
         if isinstance(frame, FrameSpec):
-            params["frame"] = frame.facts()
+            params["frame"] = frame.to_dict()
         params |= {"checkpoint": self.checkpoint is not None}
         names = getattr(self, "feature_names_in_", None)
         fields = {
@@ -219,7 +219,7 @@ class ClocsEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             )
         params = fields["parameters"]
         if isinstance(params["frame"], dict):
-            params["frame"] = FrameSpec.of(params["frame"])
+            params["frame"] = FrameSpec.from_dict(params["frame"])
         params["checkpoint"] = str(path) if params["checkpoint"] else None
         made = cls(**params)
         made.checkpoint_ = load_checkpoint(seed_files(Path(path))[0])

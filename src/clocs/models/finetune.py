@@ -155,7 +155,7 @@ def finetune(
         "encoders": [one.fingerprint for one in encoders],
         "data": frames.content,
         "leads": list(frames.leads),
-        "frame": frames.spec.facts(),
+        "frame": frames.spec.to_dict(),
         "split_seed": frames.split_seed,
         "folds": {dataset: folds.facts() for dataset, folds in frames.folds.items()},
         "recording_hashes": recording_hashes,

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from clocs.errors import CheckpointError
-from clocs.files import private_folder, write_atomic
-from clocs.locks import LOCK, locked
+from clocs.files import LOCK, locked, private_folder, write_atomic
 from clocs.models.classifier import load_classifier
 
 ENDING, SETTINGS, STATES = ".training", "settings.json", "state-*.safetensors"

@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 
 from clocs.errors import CheckpointError, SettingError, StoreError
-from clocs.locks import LOCK, locked
+from clocs.files import LOCK, locked
 from clocs.patients.cohort import Cohort, of_cohort
 from clocs.patients.embed import embed_levels, store_leads
 from clocs.patients.embeddings import Embeddings, joined

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from clocs.errors import ClocsError, SettingError
 from clocs.frames.resample import TOGETHER
-from clocs.parallel import alike
 from clocs.patients.embed_files import FileWindows, cut_alike, shape_of
 from clocs.patients.encode import (
     encoded,
@@ -25,6 +24,7 @@ from clocs.patients.encode import (
 from clocs.patients.unit_vectors import UnitMeans
 from clocs.recording import FrameSpec, Recording
 from clocs.training.checkpoint import Checkpoint
+from clocs.workers import group_runs
 
 
 def cut_each(
@@ -45,7 +45,7 @@ def cut_each(
     checkpoint, frame = _fitted(checkpoint, spec)
     wanted, known = leads_of(checkpoint, leads), known_leads(checkpoint)
     made: list[FileWindows | ClocsError] = []
-    for run in alike((placed(one, known, wanted) for one in recordings), shape_of, TOGETHER):
+    for run in group_runs((placed(one, known, wanted) for one in recordings), shape_of, TOGETHER):
         for one in cut_alike(list(run), frame, wanted, known):
             made.append(one[1] if isinstance(one, tuple) else one)
     return made

@@ -31,7 +31,6 @@ from clocs.frames.positions import cut, frame_count
 from clocs.frames.present import bridged, touched, within
 from clocs.frames.resample import LONG, TOGETHER, cut_windows
 from clocs.frames.views import ALL_LEADS
-from clocs.parallel import ahead, alike
 from clocs.patients.embeddings import Embeddings
 from clocs.patients.encode import (
     Windows,
@@ -49,6 +48,7 @@ from clocs.patients.rows import Level, check_level, file_row, rows_of_files
 from clocs.recording import DERIVED, FrameSpec, Recording, how_to_choose, leads_touched
 from clocs.store.flat import flat_stretches
 from clocs.training.checkpoint import Checkpoint
+from clocs.workers import group_runs, prefetch
 
 _AHEAD = 4  # times `TOGETHER` recordings cut ahead of the encoder
 LONGEST = 3600.0  # seconds of a recording that is read as a whole
@@ -342,8 +342,8 @@ def file_windows(
             yield placed(own, known, wanted) if isinstance(own, Recording) else own
 
     number, some, lost = 0, False, False  # the recording's, whether it has windows, is given up
-    runs = alike(each(), shape_of, TOGETHER)
-    cut_ahead = ahead(lambda run: cut_alike(run, frame, wanted, known), runs, _AHEAD)
+    runs = group_runs(each(), shape_of, TOGETHER)
+    cut_ahead = prefetch(lambda run: cut_alike(run, frame, wanted, known), runs, _AHEAD)
     for made in (one for run in cut_ahead for one in run):
         read = given.popleft()
         done = not isinstance(read, Piece) or read.is_last

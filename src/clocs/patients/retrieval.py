@@ -91,7 +91,7 @@ class Retrieval:
     diagnosis: Diagnosis | None
 
     def json(self) -> dict[str, Any]:
-        frames = {name: getattr(self, name).facts() for name in ("frame", "frame_trained")}
+        frames = {name: getattr(self, name).to_dict() for name in ("frame", "frame_trained")}
         return asdict(self) | frames | {"version": __version__}
 
 

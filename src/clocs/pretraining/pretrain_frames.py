@@ -20,10 +20,9 @@ import torch
 from clocs import keyed_random
 from clocs.encoders.base import Encoder, Weights
 from clocs.errors import CheckpointError, ClocsWarning, SettingError, TrainingError
-from clocs.files import leftovers, write_atomic
+from clocs.files import LOCK, leftovers, locked, write_atomic
 from clocs.frames.frames import Frames
 from clocs.frames.views import Instances, instances
-from clocs.locks import LOCK, locked
 from clocs.pretraining.cards import make_card, make_checkpoint
 from clocs.pretraining.epoch_log import logged, require_tensorboard
 from clocs.pretraining.methods import METHODS
@@ -258,7 +257,7 @@ def _claim(
         "data": frames.content,
         "split_seed": frames.split_seed,
         "leads": frames.leads,
-        "frame": frames.spec.facts(),
+        "frame": frames.spec.to_dict(),
         "init": [checkpoint.card.weights_sha256 for checkpoint in init],
     }
     if frames.folds:

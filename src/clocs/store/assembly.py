@@ -26,10 +26,9 @@ from clocs.datasets.base import Dataset, Entry, Listing, Quarantined, said_by_ki
 from clocs.datasets.listing import without_repeats
 from clocs.datasets.pseudonyms import Pseudonyms
 from clocs.errors import ClocsWarning, StoreError, printable
-from clocs.files import file_error, leftovers, write_atomic
+from clocs.files import LOCK, file_error, leftovers, locked, write_atomic
 from clocs.formats.addresses import Address
 from clocs.formats.source import Source
-from clocs.locks import LOCK, locked
 from clocs.recording import Filters
 from clocs.store import chunks
 from clocs.store.journal import PROGRESS, Done, Job, Journal, parquet, progress_of, remove_journal

@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import Protocol, TypeVar
 
 from clocs.errors import BusyError, ClocsWarning, StoreError
-from clocs.files import cache_folder, private_cache, private_folder, write_atomic, writing
+from clocs.files import cache_folder, locked, private_cache, private_folder, write_atomic, writing
 from clocs.formats.addresses import (
     Address,
     MissingError,
@@ -27,7 +27,6 @@ from clocs.formats.addresses import (
     remote_file,
 )
 from clocs.limits import MAX_TABLE_BYTES
-from clocs.locks import locked
 from clocs.store.manifest import MANIFEST, Manifest
 
 _BATCH = 1024  # files whose names are in memory

@@ -125,7 +125,7 @@ class Manifest:
     def write(self, folder: Path) -> None:
         """Write the manifest, with a hash of itself, atomically."""
         fields = dataclasses.asdict(self)
-        fields |= {name: getattr(self, name).facts() for name in ("frame", "segment_frame")}
+        fields |= {name: getattr(self, name).to_dict() for name in ("frame", "segment_frame")}
         if not self.shards:
             del fields["shards"], fields["leads"]
         fields["sha256"] = own_hash(fields)
@@ -152,7 +152,7 @@ class Manifest:
             raise StoreError(f"{path} is damaged (it differs from its own hash); {remedy}")
         try:
             for name in ("frame", "segment_frame"):
-                fields[name] = FrameSpec.of(fields[name])
+                fields[name] = FrameSpec.from_dict(fields[name])
             fields["labels"] = tuple(fields["labels"])
             fields["files"] = {name: FileHash(**file) for name, file in fields["files"].items()}
             fields["shards"] = tuple(ShardHash(**one) for one in fields.get("shards", ()))

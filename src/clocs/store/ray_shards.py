@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from clocs.datasets.base import Dataset, Listing
+from clocs.files import once_free
 from clocs.formats.source import Source, stem
-from clocs.locks import once_free
 from clocs.ray_cluster import Needs, Tasks, check_fits
 from clocs.recording import Filters
 from clocs.store.journal import roughly_done

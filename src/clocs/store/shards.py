@@ -26,8 +26,7 @@ from clocs._version import __version__
 from clocs.datasets.base import Dataset, Entry, Listing, Quarantined, said_by_kind
 from clocs.datasets.listing import without_repeats
 from clocs.errors import ClocsWarning, StoreError
-from clocs.files import file_error, leftovers
-from clocs.locks import LOCK, locked
+from clocs.files import LOCK, file_error, leftovers, locked
 from clocs.recording import Filters
 from clocs.store.assembly import assemble, check_source, differences, source_name
 from clocs.store.manifest import (

@@ -19,12 +19,11 @@ from numpy.typing import NDArray
 
 from clocs.datasets.base import Dataset, Entry, Listing, Quarantined
 from clocs.errors import ClocsError, SourceError, StoreError, UnusableError
-from clocs.limited_workers import EndedError, LimitedWorkers
 from clocs.limits import default_processes, reading_limits
 from clocs.recording import Recording, check_plausible
 from clocs.store.columns import row_of
 from clocs.store.flat import flat_stretches
-from clocs.worker_messages import UnsendableError
+from clocs.workers import EndedError, LimitedWorkers, UnsendableError
 
 _BATCH_BYTES = 2 << 20  # of samples, roughly, that one task reads
 _BATCH_ENTRIES = 16
@@ -154,7 +153,7 @@ class ThreadWorkers:
 
 
 class ProcessWorkers:
-    """Processes with limits on memory and time; see `clocs.limited_workers`."""
+    """Processes with limits on memory and time; see `clocs.workers`."""
 
     def __init__(self, dataset: Dataset, workers: int, *, fork: bool, to_list: bool = True) -> None:
         self._dataset = dataset

@@ -99,7 +99,7 @@ class Card:
     def json(self) -> bytes:
         """The content of the file."""
         facts = asdict(self)
-        facts |= {name: getattr(self, name).facts() for name in ("frame", "frame_trained")}
+        facts |= {name: getattr(self, name).to_dict() for name in ("frame", "frame_trained")}
         for one in facts["trained_on"]:
             if one["folds"] is None:  # as in cards of earlier versions
                 del one["folds"]
@@ -160,7 +160,7 @@ def parse_card(content: bytes) -> Card:
         raise ValueError(f"its fields differ: {', '.join(sorted(unknown)):.100}")
     _check(facts)
     for name in ("frame", "frame_trained"):
-        facts[name] = FrameSpec.of(facts[name])
+        facts[name] = FrameSpec.from_dict(facts[name])
         if facts[name].rate > HIGHEST_RATE or facts[name].samples != facts["encoder"]["samples"]:
             raise ValueError(f"`{name}` is {facts[name]}")
     facts["trained_on"] = tuple(_trained_on(one) for one in facts["trained_on"])

@@ -82,7 +82,7 @@ class StoreVectors:
         digest = hashlib.blake2b(digest_size=16)
         for array in (recording.astype(np.int64), segment.astype(np.int64)):
             digest.update(array.tobytes())
-        self._about = [*map(str, about), json.dumps(spec.facts()), digest.hexdigest()]
+        self._about = [*map(str, about), json.dumps(spec.to_dict()), digest.hexdigest()]
         self._folders = [store / VECTORS, cache_folder() / VECTORS]
 
     @classmethod

@@ -17,9 +17,8 @@ from clocs.datasets.downloads.http_client import WebClient, check_address
 from clocs.datasets.downloads.http_file import PARTIAL, HttpFile, Patience
 from clocs.datasets.downloads.publications import PUBLICATIONS, Publication
 from clocs.errors import SettingError, SourceError
-from clocs.files import PUBLIC, write_atomic, writing
+from clocs.files import PUBLIC, locked, write_atomic, writing
 from clocs.limits import MAX_TABLE_BYTES
-from clocs.locks import locked
 
 CONNECTIONS = 4
 _MAX_FAILURES = 20

@@ -17,8 +17,8 @@ import psutil
 import pytest
 
 from clocs.errors import SettingError, UnusableError
-from clocs.limited_workers import EndedError, LimitedWorkers
 from clocs.limits import ReadingLimits, reading_limits
+from clocs.workers import EndedError, LimitedWorkers
 
 GIB = 1 << 30
 LIMITS = ReadingLimits(memory=GIB // 2, seconds=1.0)
@@ -106,10 +106,10 @@ def test_an_error_of_the_package_and_a_defect_both_reach_the_caller(act: Act) ->
     assert (unusable.value.reason, unusable.value.detail) == ("nan", "it is not")
     with pytest.raises(ZeroDivisionError) as defect:
         list(batches(act, [["defect"]]))
-    assert "test_limited_workers.py" in defect.value.__notes__[0]
+    assert "test_workers.py" in defect.value.__notes__[0]
     with pytest.raises(RuntimeError, match="OddError: 1 and 2") as odd:
         list(batches(act, [["odd defect"]]))
-    assert "test_limited_workers.py" in odd.value.__notes__[0]
+    assert "test_workers.py" in odd.value.__notes__[0]
 
 
 def test_a_process_killed_from_outside_is_replaced_once(act: Act) -> None:
@@ -123,8 +123,8 @@ SCRIPT = """
 import sys, time
 from dataclasses import dataclass
 from pathlib import Path
-from test_limited_workers import Act, LIMITS
-from clocs.limited_workers import LimitedWorkers
+from test_workers import Act, LIMITS
+from clocs.workers import LimitedWorkers
 
 class Sleeps(Act):
     def __call__(self, item):

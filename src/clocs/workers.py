@@ -10,6 +10,8 @@ process shares with this one; where there is none or it is full, through the pip
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import mmap
 import os
 import pickle
 import signal
@@ -19,23 +21,31 @@ import tempfile
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, BinaryIO, Generic, NoReturn, TypeVar
 
-from clocs import worker_messages
 from clocs.errors import ClocsError
-from clocs.limits import ReadingLimits, end_after, keep_memory, limit_process
-from clocs.worker_messages import SLOT_BYTES, SLOTS, UnsendableError, receive, send, shared_slots
+from clocs.limits import ReadingLimits
 
 T = TypeVar("T")
 R = TypeVar("R")
 
+SLOTS = 3  # batches per process: one being done, one done, one being used
+SLOT_BYTES = 4 << 20
 _NO_MEMORY = 3  # exit status
 # More threads would only take address space: each has its own pool of memory.
 _ONE_THREAD = ("POLARS_MAX_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+_PR_SET_PDEATHSIG = 1  # of linux/prctl.h
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3  # mallopt's options, of malloc.h
 _CRASHES = {getattr(signal, name, 0) for name in ("SIGABRT", "SIGSEGV", "SIGBUS", "SIGILL")}
+
+
+class UnsendableError(Exception):
+    """A process started afresh cannot do this: the code is known to the parent process alone."""
 
 
 class EndedError(Exception):
@@ -109,7 +119,7 @@ class LimitedWorkers(Generic[T, R]):
         number = self._taken % len(self._processes)
         answer: list[R] | BaseException
         try:
-            answer = self._processes[number].receive(self._flying[number][0][0])
+            answer = self._receive(number, self._flying[number][0][0])
         except _PIPE_ERRORS:
             answer = self._again(number)
         self._flying[number].popleft()
@@ -125,6 +135,17 @@ class LimitedWorkers(Generic[T, R]):
         self._processes.clear()
         self._scratch.cleanup()
 
+    def _receive(self, number: int, slot: int) -> Any:
+        process, wall = self._processes[number], self._limits.wall_seconds
+        if wall is None:
+            return process.receive(slot)
+        timer = threading.Timer(wall, process.kill_late)
+        timer.start()
+        try:
+            return process.receive(slot)
+        finally:
+            timer.cancel()
+
     def _again(self, number: int) -> list[R] | BaseException:
         """Replace a process that ended; its oldest batch is done item by item, the others whole."""
         (_, seconds, items), *others = self._flying[number]
@@ -136,7 +157,7 @@ class LimitedWorkers(Generic[T, R]):
             for item in items:
                 try:
                     self._processes[number].send((0, seconds, [item]))
-                    answer = self._processes[number].receive(0)
+                    answer = self._receive(number, 0)
                 except _PIPE_ERRORS:
                     why = self._replace(number, seconds)
                     if not why:
@@ -151,13 +172,16 @@ class LimitedWorkers(Generic[T, R]):
 
     def _replace(self, number: int, seconds: float) -> str:
         """Start another process; says why this one ended, '' where it was ended from outside."""
-        status = self._processes[number].end(kill=False)
+        process = self._processes[number]
+        status = process.end(kill=False)
         try:
             self._processes[number] = _Spawned(self._pickled())
             self._processes[number].wait_until_ready()
         except UnsendableError:
             raise EndedError from None
         memory = f"{self._limits.memory / 2**30:.3g} GiB of memory"
+        if process.late:
+            return f"took more than {self._limits.wall_seconds:g} s to read"
         if status == _NO_MEMORY:
             return f"took more than {memory} to read"
         if status == -getattr(signal, "SIGPROF", 0):
@@ -184,6 +208,7 @@ class _Process:
     requests: BinaryIO
     answers: BinaryIO
     slots: Sequence[memoryview] = ()
+    late = False  # whether it was killed because no result came in time
 
     def wait_until_ready(self) -> None:
         """Return once it knows what to do."""
@@ -200,9 +225,18 @@ class _Process:
         with contextlib.suppress(OSError):
             self.requests.close()
         self.answers.close()
-        return self._wait(kill)
+        if kill:
+            self.kill()  # it only reads: nothing is lost
+        return self.wait()
 
-    def _wait(self, kill: bool) -> int:
+    def kill_late(self) -> None:
+        self.late = True
+        self.kill()
+
+    def kill(self) -> None:
+        raise NotImplementedError
+
+    def wait(self) -> int:
         raise NotImplementedError
 
 
@@ -230,29 +264,22 @@ class _Forked(_Process):
         os.close(their_out)
         self.requests, self.answers = open(our_out, "wb"), open(our_in, "rb")  # noqa: PTH123, SIM115
 
-    def _wait(self, kill: bool) -> int:
-        if kill:
-            os.kill(self._pid, signal.SIGKILL)  # it only reads: nothing is lost
+    def kill(self) -> None:
+        os.kill(self._pid, signal.SIGKILL)
+
+    def wait(self) -> int:
         return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
 
 
 class _Spawned(_Process):
     def __init__(self, start: bytes) -> None:
-        paths = os.pathsep.join(path for path in sys.path if path)
         shared: tuple[int, ...] = ()
         if sys.platform == "linux":
             shared = (os.memfd_create("clocs"),)
             os.ftruncate(shared[0], SLOTS * SLOT_BYTES)
             self.slots = shared_slots(shared[0])
         own = [str(number) for number in (os.getpid(), *shared)]
-        self._child = subprocess.Popen(
-            # -P: import nothing from the current folder
-            [sys.executable, "-P", "-m", "clocs.limited_workers", *own],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, **dict.fromkeys(_ONE_THREAD, "1"), "PYTHONPATH": paths},
-            pass_fds=shared,
-        )
+        self._child = start_python("clocs.workers", *own, stdin=subprocess.PIPE, pass_fds=shared)
         for handle in shared:
             os.close(handle)
         assert self._child.stdin and self._child.stdout
@@ -270,9 +297,10 @@ class _Spawned(_Process):
     def receive(self, slot: int) -> Any:
         return receive(self.answers, self.slots[slot] if self.slots else None, keep=True)
 
-    def _wait(self, kill: bool) -> int:
-        if kill:
-            self._child.kill()
+    def kill(self) -> None:
+        self._child.kill()
+
+    def wait(self) -> int:
         return self._child.wait()
 
 
@@ -324,10 +352,154 @@ def _results(
     except BaseException as error:  # the parent raises it
         if not isinstance(error, ClocsError):  # the traceback does not travel itself
             error.add_note("".join(traceback.format_exception(error)))
-        return worker_messages.sendable(error)
+        return _sendable(error)
     finally:
         end_after(0)
     return results
+
+
+# Messages: both ends are this program; nothing that comes from elsewhere is unpickled.
+
+
+def shared_slots(handle: int) -> list[memoryview]:
+    """Shared memory in as many pieces as there are slots; −1: shared with what is forked."""
+    memory = memoryview(mmap.mmap(handle, SLOTS * SLOT_BYTES))
+    return [memory[i * SLOT_BYTES : (i + 1) * SLOT_BYTES] for i in range(SLOTS)]
+
+
+def send(file: BinaryIO, value: object, slot: memoryview | None) -> None:
+    """Write a value for `receive`; its arrays into the slot, as far as they fit."""
+    buffers: list[pickle.PickleBuffer] = []
+    data = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    places: list[tuple[int, int]] = []
+    through_pipe: list[memoryview] = []
+    free = 0
+    for raw in (buffer.raw() for buffer in buffers):
+        if slot is not None and free + raw.nbytes <= len(slot):
+            slot[free : free + raw.nbytes] = raw
+            places.append((free, raw.nbytes))
+            free += -(-raw.nbytes // 8) * 8
+        else:
+            places.append((-1, raw.nbytes))
+            through_pipe.append(raw)
+    pickle.dump((data, places), file)
+    for raw in through_pipe:
+        file.write(raw)
+    file.flush()
+
+
+def _sendable(error: BaseException) -> BaseException:
+    """The error, or one that says the same where it cannot be pickled and made again."""
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301 (its own)
+    except Exception:
+        other = RuntimeError(f"{type(error).__name__}: {error}")
+        for note in getattr(error, "__notes__", ()):
+            other.add_note(note)
+        return other
+    return error
+
+
+def receive(file: BinaryIO, slot: memoryview | None, *, keep: bool = False) -> Any:
+    """What was sent; with `keep`, its arrays are copied out of the slot."""
+    data, places = pickle.load(file)  # noqa: S301 (both ends are this program)
+    buffers: list[memoryview | bytearray] = []
+    for start, size in places:
+        if start >= 0 and slot is not None:
+            shared = slot[start : start + size]
+            buffers.append(bytearray(shared) if keep else shared)
+            continue
+        buffers.append(whole := bytearray(size))
+        at = 0
+        while at < size:
+            got = file.readinto(memoryview(whole)[at:])  # type: ignore[attr-defined]
+            if not got:
+                raise EOFError
+            at += got
+    return pickle.loads(data, buffers=buffers)  # noqa: S301
+
+
+def start_python(module: str, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
+    """A process that runs a module, with one thread; it imports nothing from the current folder."""
+    paths = os.pathsep.join(path for path in sys.path if path)
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", module, *arguments],
+        stdout=subprocess.PIPE,
+        env={**os.environ, **dict.fromkeys(_ONE_THREAD, "1"), "PYTHONPATH": paths},
+        **options,
+    )
+
+
+def limit_process(memory: int, parent: int) -> None:
+    """Limit what this process takes from now on, and end it with its parent.
+
+    On Linux, fully; on other systems, as far as they can.
+
+    Args:
+        memory: Bytes of address space, on top of those it has.
+        parent: Number of the process that started this one.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it ended before
+            os._exit(0)
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        most = pages * resource.getpagesize() + memory
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+def end_after(seconds: float) -> None:
+    """Have the system end this process after so much processor time; 0 for never."""
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+
+
+def keep_memory() -> None:
+    """Let glibc keep freed memory.
+
+    It hands buffers of a file's size back to the system each time, and the page faults of getting
+    them again are half the time of reading a plain WFDB record.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError, TypeError):  # another C library
+        return
+    for option in (_TRIM_THRESHOLD, _MMAP_THRESHOLD):
+        mallopt(option, 256 << 20)
+    mallopt(_TOP_PAD, 16 << 20)
+
+
+def prefetch(act: Callable[[T], R], items: Iterable[T], most: int) -> Iterator[R]:
+    """`act` of each item, in order; up to `most` of them are done before they are needed.
+
+    Items are taken in the caller's thread; an error is raised where its result would have come.
+    """
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        waiting: deque[Future[R]] = deque()
+        for item in items:
+            waiting.append(pool.submit(act, item))
+            if len(waiting) >= most:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def group_runs(items: Iterable[T], key: Callable[[T], object], most: int) -> Iterator[list[T]]:
+    """Runs of consecutive items with equal keys, at most so many together."""
+    run: list[T] = []
+    for item in items:
+        if run and (len(run) == most or key(item) != key(run[0])):
+            yield run
+            run = []
+        run.append(item)
+    if run:
+        yield run
 
 
 def main() -> None:
