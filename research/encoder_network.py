@@ -31,11 +31,12 @@ class Variant:
     gain: float = 0.0  # the greatest random gain of a view: 0.2 is ±20 %
     reconstruct: float = 0.0  # weight of the reconstruction of masked leads and stretches
     predict: float = 0.0  # weight of the prediction of the next crop's features
-    pool: str = "meanmax"  # or attention
+    pool: str = "meanmax"  # or moments (with the spread), or attention
     over_time: str = "none"  # or ssm, a state-space layer over the feature map
     seconds: float = 5.0
     data: str = "two"  # Chapman and PhysioNet 2020, or all
     most_leads: int = 2
+    mix: float = 0.0  # share of views that see up to twelve leads instead
     embedding_dim: int = 640
     temperature: float = 0.2
     stretch: float = 1.2
@@ -145,7 +146,8 @@ class Net(nn.Module):
             nn.Linear(48, 64), nn.ReLU(), nn.Linear(64, 64)) if v.amplitudes else None  # fmt: skip
         self.over_time = StateSpace(width) if v.over_time == "ssm" else None
         self.pool = Attention(width, v.embedding_dim) if v.pool == "attention" else None
-        self.dim = v.embedding_dim + (64 if v.amplitudes else 0)
+        pooled = width * 3 if v.pool == "moments" else v.embedding_dim
+        self.dim = pooled + (64 if v.amplitudes else 0)
         self.to(device)
 
     def normalized(self, x: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
@@ -193,7 +195,10 @@ class Net(nn.Module):
             if self.pool is not None:
                 z = self.pool(h).float()
             else:
-                z = torch.cat([h.float().mean(dim=2), h.float().amax(dim=2)], dim=1)
+                parts = [h.float().mean(dim=2), h.float().amax(dim=2)]
+                if self.variant.pool == "moments":
+                    parts.append((h.float().var(dim=2) + 1e-6).sqrt())
+                z = torch.cat(parts, dim=1)
         if self.branch is not None:
             facts = torch.cat([amplitudes(x, there), there.float()], dim=1)
             z = torch.cat([z, self.branch(facts)], dim=1)
@@ -265,7 +270,9 @@ def loss_of(net: Net, heads: Heads, pool: Pool, batch: int) -> Tensor:
         left = torch.rand(2 * batch, 1, device=device) * 0.7
         at = step / n
         hidden = (at >= left) & (at < left + wide)
-    seen = random_subset(there, v.most_leads)
+    most = torch.full((2 * batch, 1), v.most_leads, device=device)
+    most = most.masked_fill(torch.rand(2 * batch, 1, device=device) < v.mix, 12)
+    seen = random_subset(there, most)
     z, h = net(clean + v.noise * torch.randn_like(clean), seen, hidden, training=True)
     a, b = heads.project(z).chunk(2)
     loss = patient_nce(a, b, pool.patient[rows], v.temperature)

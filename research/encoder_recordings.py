@@ -170,10 +170,10 @@ def crops(
     return twelve(x), there
 
 
-def random_subset(there: Tensor, most: int) -> Tensor:
-    """1 to `most` of the leads there, every number equally likely."""
+def random_subset(there: Tensor, most: Tensor) -> Tensor:
+    """1 to `most` (n, 1) of the leads there, every number equally likely."""
     order = torch.rand(there.shape, device=there.device).masked_fill(~there, 2.0)
     rank = order.argsort(dim=1).argsort(dim=1)
-    limit = there.sum(dim=1, keepdim=True).clamp(max=most)
+    limit = there.sum(dim=1, keepdim=True).minimum(most)
     number = 1 + (torch.rand(len(there), 1, device=there.device) * limit).long()
     return rank < number

@@ -65,6 +65,18 @@ LATER = (
     Trial("12b-narrow", "A narrower last stage.", {"embedding_dim": 384}),
 )  # fmt: skip
 
+# Each is a change of the best of the trials above at full length; then the best of all, for longer.
+SECOND = (
+    Trial("20-mix", "Half of the views see up to twelve leads, half one or two.", {"mix": 0.5}),
+    Trial("21-moments", "The same, and the spread over time is pooled, too.",
+          {"mix": 0.5, "pool": "moments"}),
+    Trial("22-reconstruct", "The mix, and masked leads and stretches are reconstructed.",
+          {"mix": 0.5, "reconstruct": 2.0}),
+    Trial("23-all-data", "The mix, and all datasets are learned from.",
+          {"mix": 0.5, "data": "all"}),
+    Trial("24-temperature", "The mix at half the temperature.", {"mix": 0.5, "temperature": 0.1}),
+)  # fmt: skip
+
 
 def save(net: Net, path: Path) -> None:
     """Weights in half precision, statistics of batch norm in full."""
@@ -223,6 +235,20 @@ class Study:
             intent = f"{best[0]} at full length once more, to see the spread of seeds."
             self.run("full-1-again", intent, self.variant_of(best[0]), self.full_steps, seed=1)
 
+    def second(self, longest: int) -> None:
+        """The second round; `longest`: steps of the last training, 0 for none."""
+        base = Variant(**self.done()["full-1"]["variant"])
+        for trial in SECOND:
+            if longest or not self.run(
+                trial.name, trial.intent, replace(base, **trial.change), self.full_steps
+            ):
+                break
+        if longest:
+            names = [one.name for one in SECOND]
+            best = next(name for name in self.ranked(full=True) if name in (*names, "full-1"))
+            intent = f"{best}, trained for longer."
+            self.run(f"longest-{best}", intent, self.variant_of(best), longest)
+
 
 def report(path: Path) -> str:
     """All trials of a results file as a Markdown table, those that are ranked by first the best."""
@@ -244,7 +270,7 @@ def report(path: Path) -> str:
     return "\n".join([*lines, *(f"failed: {name}" for name in trials if name not in good)])
 
 
-def main() -> None:
+def main() -> None:  # noqa: PLR0912
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, help="folder of packed recordings; none: random waves")
     parser.add_argument("--out", type=Path, default=Path("trials"), help="folder of the trials")
@@ -255,6 +281,8 @@ def main() -> None:
     parser.add_argument("--reserve", type=float, default=0, help="seconds kept for the full trials")
     parser.add_argument("--steps", type=int, default=2500)
     parser.add_argument("--full-steps", type=int, default=12_000)
+    parser.add_argument("--second", action="store_true", help="the second round of trials")
+    parser.add_argument("--longest", type=int, default=0, help="its best for so many steps")
     parser.add_argument("--batch", type=int)
     parser.add_argument("--tiny", action="store_true", help="few recordings and steps")
     parser.add_argument("--only", nargs="*", help="of the first trials, these alone, then stop")
@@ -299,6 +327,9 @@ def main() -> None:
         for trial in FIRST:
             if trial.name in given.only:
                 study.run(trial.name, trial.intent, Variant(**trial.change), study.steps)
+        return
+    if given.second:
+        study.second(given.longest)
         return
     study.everything()
     for name in [*study.ranked(full=True), *study.ranked()]:
