@@ -33,7 +33,7 @@ from clocs.training.checkpoint import Checkpoint, load_checkpoint
 from clocs.training.leak_guard import TEST
 
 SETTINGS: dict[str, Any] = {"head": "linear", "members": "best", "half": False}
-ABOUT = {"name": "class-weights", "licence": "", "citation": "", "intended_use": ""}
+ABOUT = {"name": "class-weights", "license": "", "citation": "", "intended_use": ""}
 
 
 @dataclass(frozen=True)

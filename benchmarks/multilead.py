@@ -82,7 +82,7 @@ class Setting:
 
     def engine(self, precision: Precision) -> Engine:
         settings = Settings(
-            batch_size=self.batch, lr=1e-3, optimiser="adamw", weight_decay=0.01,
+            batch_size=self.batch, lr=1e-3, optimizer="adamw", weight_decay=0.01,
             schedule="cosine", warm_up=0.05,
         )  # fmt: skip
         plan = Plan(

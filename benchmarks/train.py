@@ -3,7 +3,7 @@
     python benchmarks/train.py [--members 1,5] [--methods cmsc,simclr] [--encoder resnet] …
 
 An instance is one batch element with all its views; members add up. Gathering, perturbing and the
-optimiser are counted; start-up, compilation and validation are not. The ordinary way
+optimizer are counted; start-up, compilation and validation are not. The ordinary way
 (`train_baseline.py`) trains one member with a per-item Dataset, a DataLoader with 0 or 2 workers
 (the better one counts), one forward pass per view and a Python loop over pairs of views. Both sides
 see the same frames and run alternately. Where CMSC is measured, too, views per second are also

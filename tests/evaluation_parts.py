@@ -21,7 +21,7 @@ def fingerprint(checkpoint: Checkpoint) -> str:
     return total.hexdigest()
 
 
-def labelled(seed: int, rows: int, multilabel: bool) -> LabeledEmbeddings:
+def labeled(seed: int, rows: int, multilabel: bool) -> LabeledEmbeddings:
     """Embeddings from which labels can be read, roughly."""
     draw = torch.Generator().manual_seed(seed)
     x = torch.randn(1, rows, 6, generator=draw)

@@ -25,7 +25,7 @@ def some_classifier(*encoders: Checkpoint, multilabel: bool = False) -> Classifi
         thresholds=(0.4, None, 0.5),
         limits={"quality": 0.2},
         scores={"auc": 0.9},
-        licence="CC-BY-4.0",
+        license="CC-BY-4.0",
         citation="Somebody et al. 2020",
     )
     head = {

@@ -154,7 +154,7 @@ def test_the_page_of_datasets_says_where_each_is_published_and_under_which_licen
     for one in PUBLICATIONS.values():
         rows = re.findall(rf"^\| `{one.name}` .*$", page, re.MULTILINE)
         assert any(one.page in row and one.version in row for row in rows), one.name
-        assert any((one.licence or "none named") in row for row in rows), one.name
+        assert any((one.license or "none named") in row for row in rows), one.name
         section = page.partition(f"\n## {one.name}\n")[2].partition("\n## ")[0]
         assert "**Quarantined**" in section, one.name
         assert one.citation.split(",")[0] in plain, one.name

@@ -28,9 +28,9 @@ def write_ward(folder: Path, patients: int = PATIENTS) -> None:
     for number, entry in enumerate(simulated.list().entries):
         one = simulated.read(entry)
         path = _WRITERS[number % len(_WRITERS)](folder, one)
-        labelled = number % 5 != 4  # every fifth has no diagnosis
+        labeled = number % 5 != 4  # every fifth has no diagnosis
         sex = (one.sex or "")[:1].upper()
-        rows.append([path, one.patient, one.labels[0] if labelled else None, one.age, sex])
+        rows.append([path, one.patient, one.labels[0] if labeled else None, one.age, sex])
     book = openpyxl.Workbook()
     sheet = book.worksheets[0]
     for row in (["file", "patient", "rhythm", "age", "sex"], *rows):

@@ -64,7 +64,7 @@ def identity_directions(first: FrameVectors, second: FrameVectors) -> Directions
 
 def disease_directions(rows: FrameVectors) -> Directions:
     """What differs between diagnoses, of rows per recording: at most one direction per label."""
-    own = rows.labelled()
+    own = rows.labeled()
     explained, rest = _by_labels(own.vectors.astype(np.float64), own.target)
     found = discriminant(explained.T @ explained / len(own), rest.T @ rest / len(own))
     real = int((found.ratio > _NOTHING).sum())

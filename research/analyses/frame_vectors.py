@@ -68,7 +68,7 @@ class FrameVectors:
         """The rows of 'train', 'validation' or 'test'."""
         return self.where(np.flatnonzero(self.split == PARTS.index(name)))
 
-    def labelled(self) -> FrameVectors:
+    def labeled(self) -> FrameVectors:
         """The rows with a label."""
         return self.where(np.flatnonzero(self.target.any(axis=1)))
 
@@ -156,8 +156,8 @@ def without_copies(found: FrameVectors, frames: Frames) -> FrameVectors:
 def fit_readout(
     train: FrameVectors, validation: FrameVectors, device: torch.device | str = "cpu"
 ) -> LogisticRegression:
-    """A logistic regression on the labelled rows, its L2 penalty chosen on validation."""
-    own = [part.labelled() for part in (train, validation)]
+    """A logistic regression on the labeled rows, its L2 penalty chosen on validation."""
+    own = [part.labeled() for part in (train, validation)]
     if not all(map(len, own)):
         raise SettingError(
             f"{train.dataset} has no labels in its training or validation part; a readout needs "

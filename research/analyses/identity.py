@@ -135,7 +135,7 @@ class _Means:
         return cls(
             one_pair_each(parts[0]),
             one_pair_each(parts[2]),
-            tuple(part.by_recording().labelled() for part in parts),
+            tuple(part.by_recording().labeled() for part in parts),
         )
 
     def without(self, directions: Directions, count: int) -> _Means:
@@ -170,14 +170,14 @@ def ridge_scores(
 
     One decomposition serves all penalties, where a logistic regression would be solved for each.
     """
-    own = train.labelled()
+    own = train.labeled()
     mean, labels = own.vectors.mean(axis=0), own.target - own.target.mean(axis=0)
     x = (own.vectors - mean).astype(np.float64)
     variance, axes = np.linalg.eigh(x.T @ x / len(x))
     slope = axes.T @ (x.T @ labels) / len(x)
     strengths = variance.mean() * np.array(PENALTIES)[:, None, None]
     weights = axes @ (slope / (variance[:, None].clip(min=0) + strengths))
-    known = validation.labelled()
+    known = validation.labeled()
     areas = [
         metrics.macro(metrics.auc_per_class((known.vectors - mean) @ one, known.target))
         for one in weights

@@ -247,7 +247,7 @@ def _unseen(
 ) -> FrameVectors:
     """Without copies of what was trained on."""
     copies = leak_guard.copies_of_seen(checkpoints, frames) | np.isin(frames.digests, known)
-    return rows.where(~copies[rows.recording]).labelled()
+    return rows.where(~copies[rows.recording]).labeled()
 
 
 def _any(

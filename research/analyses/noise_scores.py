@@ -73,7 +73,7 @@ def noise_robustness(
     def scored(some: Frames) -> dict[str, Any]:
         rows: list[FrameVectors] = []
         for one in checkpoints:
-            found = embed_frames(one, some, split="test", device=device).by_recording().labelled()
+            found = embed_frames(one, some, split="test", device=device).by_recording().labeled()
             rows.append(found.where(~copies[found.recording]))
         scores = [
             probabilities(own, part, multilabel=frames.multilabel)

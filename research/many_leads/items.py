@@ -9,7 +9,7 @@ from clocs.recording import PAPER_LEADS
 
 BOTH = ("chapman", "physionet2020")  # learned from together
 DATASETS = ("physionet2020", "chapman", "physionet2017", "cardiology")
-SHARES = (1.0, 0.1, 0.01)  # of training patients that are labelled
+SHARES = (1.0, 0.1, 0.01)  # of training patients that are labeled
 WINNER = "cmsmlc"
 SCRATCH = "random"  # fine-tuned, it is supervised training from scratch
 METHODS = ("cmsc", "cmlc", "simclr", "byol", "mtssl", "random-bn")

@@ -60,7 +60,7 @@ def scores_section(checkpoint: Checkpoint, rows: Sequence[Row]) -> str:
                 lines.append([DATASET_TITLES[dataset], title, *map(cell, own)])
     if not lines:
         return ""
-    heads = ["dataset", "readout", *(f"{100 * share:g} % labelled" for share in SHARES)]
+    heads = ["dataset", "readout", *(f"{100 * share:g} % labeled" for share in SHARES)]
     intro = (
         "Macro AUROC per recording on test patients, with 95 % intervals. Patients are split by a "
         "hash of their IDs into 60 % training, 20 % validation and 20 % test; settings were chosen "

@@ -15,7 +15,7 @@ from clocs.pretraining.plan import Plan
 from clocs.pretraining.task import learnable_parts
 from clocs.training.loop import Settings
 
-MAX_EPOCHS = 60  # of fine-tuning, where few recordings are labelled
+MAX_EPOCHS = 60  # of fine-tuning, where few recordings are labeled
 MIN_EPOCHS = 5
 SMALLEST_BATCH = 8
 
@@ -51,7 +51,7 @@ class Recipe:
     head_dropout: float = 0.3
     lead_subsets: float = 0.5  # share of frames seen through a subset of leads, in fine-tuning
     finetune_noise: float = 0.2  # the greatest, in standard deviations of a lead
-    linear_draws: int = 5  # seeds of labelled patients, where not all are labelled
+    linear_draws: int = 5  # seeds of labeled patients, where not all are labeled
     finetune_draws: int = 3
     resamples: int = 2000
     precision: str = "bfloat16"  # of pre-training on a GPU
@@ -129,7 +129,7 @@ class Recipe:
             batch_size=self.batch_size,
             lr=self.lr,
             keep="last",
-            optimiser="adamw",
+            optimizer="adamw",
             weight_decay=self.weight_decay,
             schedule="cosine",
             warm_up=self.warm_up,
@@ -137,9 +137,9 @@ class Recipe:
         )
 
     def finetuning(self, rows: int, lr: float, steps: int, average: float | None) -> Settings:
-        """Settings of so many steps on so many labelled rows; the best epoch is kept.
+        """Settings of so many steps on so many labeled rows; the best epoch is kept.
 
-        Few rows make smaller batches, of a size that all draws of labelled patients fill: a network
+        Few rows make smaller batches, of a size that all draws of labeled patients fill: a network
         is compiled for every size.
         """
         size = self.finetune_batch_size
@@ -152,7 +152,7 @@ class Recipe:
             patience=epochs,
             batch_size=size,
             lr=lr,
-            optimiser="adamw",
+            optimizer="adamw",
             weight_decay=self.finetune_weight_decay,
             schedule="cosine",
             warm_up=self.warm_up,

@@ -16,6 +16,7 @@ from clocs.experiments.draws import Draws
 from clocs.frames.frames import Frames
 from clocs.frames.splits import PARTS
 from clocs.pretraining.pretrain_frames import pretrain_frames
+from clocs.sealed import spelled_for_files
 from clocs.training.checkpoint import Checkpoint, load_checkpoint
 from clocs.training.loop import Epoch
 from research.analyses.identity import identity_and_disease
@@ -169,7 +170,7 @@ class Bench:
         return options
 
     def _draws(self, own: Sequence[Checkpoint], item: Scoring) -> list[Checkpoint]:
-        """One checkpoint per seed of labelled patients: of one encoder, copies of it."""
+        """One checkpoint per seed of labeled patients: of one encoder, copies of it."""
         if len(own) > 1 or item.share == 1:
             return list(own)
         linear = item.protocol == "linear"
@@ -205,7 +206,8 @@ class Bench:
 
 def result_of(one: GroupResult) -> dict[str, Any]:
     """What the ledger keeps of an evaluation."""
-    facts = {k: v for k, v in one.evaluation.json().items() if k not in _LEFT_OUT}
+    scores = spelled_for_files(one.evaluation.json())
+    facts = {k: v for k, v in scores.items() if k not in _LEFT_OUT}
     if one.draws is None:
         return facts
     return facts | {"draws": Draws(one.draws).packed()}

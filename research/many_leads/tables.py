@@ -59,7 +59,7 @@ def parts(results: StudyResults) -> dict[str, str]:
 
 
 def scores(results: StudyResults) -> str:
-    """Of each dataset, methods and readouts by the share of labelled patients."""
+    """Of each dataset, methods and readouts by the share of labeled patients."""
     text = []
     for dataset in DATASETS:
         rows = []
@@ -72,14 +72,14 @@ def scores(results: StudyResults) -> str:
             heads = [
                 "pre-training",
                 "readout",
-                *(f"{100 * share:g} % labelled" for share in SHARES),
+                *(f"{100 * share:g} % labeled" for share in SHARES),
             ]
             text += [f"### {DATASET_TITLES[dataset]}", table(heads, rows)]
     if not text:
         return ""
     intro = (
         "Macro AUROC per recording on test patients, with 95 % intervals over patients and draws "
-        "of labelled patients."
+        "of labeled patients."
     )
     if len({row["method"] for row in results.scores} - {SCRATCH}) > 1:
         intro += " All methods have the same network, schedule and number of steps."
@@ -199,6 +199,6 @@ def single_lead(results: StudyResults) -> str:
             if any(own):
                 where = f", lead {leads}" if leads != "12" else ""
                 rows.append([f"{DATASET_TITLES[dataset]}{where}", title, *map(cell, own)])
-    heads = ["tested on", "encoder", *(f"{100 * share:g} % labelled" for share in SHARES)]
+    heads = ["tested on", "encoder", *(f"{100 * share:g} % labeled" for share in SHARES)]
     intro = "Linear readouts of one lead. The CNN sees the same frames, 5 s at 100 Hz."
     return "\n\n".join(["## One lead", intro, table(heads, rows)])

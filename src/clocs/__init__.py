@@ -1,4 +1,4 @@
-"""Learning from unlabelled ECGs: contrastive learning across time, leads and patients.
+"""Learning from unlabeled ECGs: contrastive learning across time, leads and patients.
 
 The names below are the whole public surface; each is imported when first used, so that
 `import clocs` is light.

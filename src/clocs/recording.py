@@ -98,7 +98,7 @@ def _spelled(name: str) -> tuple[str, bool]:
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """A labelled stretch of a recording: from sample `start` (0-based) up to `stop`, exclusive."""
+    """A labeled stretch of a recording: from sample `start` (0-based) up to `stop`, exclusive."""
 
     start: int
     stop: int

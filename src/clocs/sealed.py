@@ -30,6 +30,37 @@ from clocs.files import PRIVATE, file_error, write_atomic
 
 _SEAL = 16  # bytes of the digest in a parquet file
 _END = 8  # bytes after a parquet file's footer: its length, and "PAR1"
+# names that files spell as earlier versions did, so that what is written keeps its hash
+_SPELLED = {
+    "optimizer": "optimiser",
+    "normalization": "normalisation",
+    "normalized_first": "normalised_first",
+    "license": "licence",
+    "labeled": "labelled",
+    "unlabeled_recordings": "unlabelled_recordings",
+    "keep_unlabeled": "keep_unlabelled",
+}
+_NESTED = ("training", "settings", "views")  # objects within them that have such names
+_READ = {stored: name for name, stored in _SPELLED.items()}
+
+
+def spelled_for_files(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The same JSON object with names as files spell them."""
+    return _renamed(facts, _SPELLED)
+
+
+def spelled_in_code(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON object of a file with names as the code spells them."""
+    return _renamed(facts, _READ)
+
+
+def _renamed(facts: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        names.get(name, name): _renamed(value, names)
+        if name in _NESTED and isinstance(value, dict)
+        else value
+        for name, value in facts.items()
+    }
 
 
 def own_hash(fields: Mapping[str, Any]) -> str:

@@ -114,12 +114,12 @@ def test_a_fraction_and_a_number_of_labels_are_refused_together(
         evaluate(runs[0], small_store.path, "--labels", 9, "--fraction", 0.5)
 
 
-OPTIMISER = (
-    "--optimiser", "adamw", "--weight-decay", 0.05, "--schedule", "cosine", "--warm-up", 0.1,
+OPTIMIZER = (
+    "--optimizer", "adamw", "--weight-decay", 0.05, "--schedule", "cosine", "--warm-up", 0.1,
     "--clip", 1, "--average", 0.9,
 )  # fmt: skip
 CHOSEN = {
-    "optimiser": "adamw",
+    "optimizer": "adamw",
     "weight_decay": 0.05,
     "schedule": "cosine",
     "warm_up": 0.1,
@@ -135,14 +135,14 @@ def test_the_optimizer_is_chosen_on_the_command_line_and_said_in_the_json(
         root_command(),
         [str(word) for word in (
             "pretrain", small_store.path, "--out", tmp_path / "run", "--embedding-dim", 8,
-            "--epochs", 1, "--batch-size", 64, *OPTIMISER, "--json",
+            "--epochs", 1, "--batch-size", 64, *OPTIMIZER, "--json",
         )],
         catch_exceptions=False,
     )  # fmt: skip
     (card,) = json.loads(pretrained.stdout)
     assert CHOSEN.items() <= card["training"].items()
     words = evaluate(
-        runs[0], small_store.path, *QUICK, "--protocol", "finetune", *OPTIMISER,
+        runs[0], small_store.path, *QUICK, "--protocol", "finetune", *OPTIMIZER,
         "--keep", "last", "--encoder-lr", 0.1, "--json",
     )  # fmt: skip
     assert (CHOSEN | {"keep": "last", "encoder_lr": 0.1}).items() <= json.loads(words)[
@@ -150,7 +150,7 @@ def test_the_optimizer_is_chosen_on_the_command_line_and_said_in_the_json(
     ].items()
     with pytest.raises(SettingError, match="linear does not take `encoder_lr`"):
         evaluate(runs[0], small_store.path, *QUICK, "--encoder-lr", 0.1)
-    with pytest.raises(SettingError, match="`weight_decay` needs `optimiser=adamw`"):
+    with pytest.raises(SettingError, match="`weight_decay` needs `optimizer=adamw`"):
         evaluate(runs[0], small_store.path, *QUICK, "--weight-decay", 0.1)
 
 

@@ -25,7 +25,7 @@ def test_models_are_listed_with_data_leads_rate_size_score_and_license() -> None
     listed = {one["name"]: one for one in json.loads(typed("models", "--json"))}
     assert listed.keys() == SHIPPED.keys()
     for name, one in listed.items():
-        assert one["data"] and one["leads"] and one["rate"] > 0 and one["licence"]
+        assert one["data"] and one["leads"] and one["rate"] > 0 and one["license"]
         assert one["size"] == sum(path.stat().st_size for path in SHIPPED[name].files)
         assert one["auc_ci95"][0] <= one["auc"] <= one["auc_ci95"][1]
     assert "Shipped models" in typed("models")

@@ -37,7 +37,7 @@ def slow_frames(store: Store, spec: FrameSpec) -> list[tuple[str, int, tuple[str
 
 
 def episodes(number: int, recording: Recording) -> Recording:
-    """Every second recording labelled by episodes, some with a label outside the dataset."""
+    """Every second recording labeled by episodes, some with a label outside the dataset."""
     if number % 2:
         return recording
     edges = (0, 900, 2600, 2600 + 400 * (number % 9), recording.samples - 100)

@@ -537,7 +537,7 @@ def test_every_named_dataset_with_files_is_published_somewhere() -> None:
         assert one.archives or one.folder.endswith("/")
         assert one.citation
         assert one.title
-    assert PUBLICATIONS["cardiology"].licence == ""
+    assert PUBLICATIONS["cardiology"].license == ""
 
 
 def test_the_command_lists_all_and_shows_what_to_run_next() -> None:

@@ -313,11 +313,11 @@ def test_an_unlabeled_and_a_partly_labeled_store_give_frames(data: Path) -> None
 
     several(data, 6)
     (data / "t.tsv").write_text("name\tclass\nr0\tAF\nr1\tSR\n")
-    for options, labelled in (({}, 0), ({"labels": "t.tsv"}, 4)):
-        store = prepared(data, f"s{labelled}", **options)
+    for options, labeled in (({}, 0), ({"labels": "t.tsv"}, 4)):
+        store = prepared(data, f"s{labeled}", **options)
         frames = make_frames(store)
         assert len(frames.starts) == 12
-        assert int(frames.has_label.sum()) == labelled
+        assert int(frames.has_label.sum()) == labeled
 
 
 def test_the_dataset_may_have_a_name_of_its_own(data: Path) -> None:

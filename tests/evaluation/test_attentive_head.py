@@ -68,9 +68,9 @@ def test_it_learns_what_a_mean_over_time_hides() -> None:
 
 def test_a_member_learns_as_it_would_alone_and_logits_are_averaged_by_recording() -> None:
     train, validation = maps(64, 0), maps(30, 1)
-    labelled = [torch.arange(64), torch.arange(20, 60)]
+    labeled = [torch.arange(64), torch.arange(20, 60)]
     settings = Settings(epochs=3, batch_size=16, lr=1e-2)
-    both = AttentiveHead(train, validation, labelled, multilabel=False)
+    both = AttentiveHead(train, validation, labeled, multilabel=False)
     together = fit(both, [0, 1], settings, device=CPU)
     alone = fit(both.of([1]), [1], settings, device=CPU)
     for name, value in alone.weights.items():

@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from clocs.evaluation.classifier_loss import class_weights, classifier_loss
-from evaluation_parts import labelled
+from evaluation_parts import labeled
 
 
 @pytest.mark.parametrize("multilabel", [False, True])
 def test_weighted_losses_equal_those_of_torch(multilabel: bool) -> None:
-    data = labelled(3, 60, multilabel)
+    data = labeled(3, 60, multilabel)
     weights = class_weights(data.targets, multilabel)
     logits, truth = data.features[0, :, :3], data.targets.float()
     found = classifier_loss(logits[None], data.targets, multilabel, weights[None])[0]

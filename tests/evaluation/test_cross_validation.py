@@ -143,6 +143,6 @@ def test_folds_that_cannot_be_are_refused_with_a_sentence(
     frames = make_frames(store)
     with pytest.raises(SettingError, match="has no official folds"):
         divided([trained], replace(frames, fold=(), folds={}), "official")
-    unlabelled = replace(frames, target=np.zeros_like(frames.target))
-    with pytest.raises(LeakError, match="trained on every labelled patient"):
-        divided([trained], unlabelled, 3)
+    unlabeled = replace(frames, target=np.zeros_like(frames.target))
+    with pytest.raises(LeakError, match="trained on every labeled patient"):
+        divided([trained], unlabeled, 3)

@@ -142,7 +142,7 @@ def test_few_labels_by_patient_give_the_same_alone_and_together(
     """Recordings without a batch's worth of rows: padding would reach batch norm."""
     how: dict[str, Any] = {"protocol": "finetune", "labels": 3, "settings": QUICK, "resamples": 0}
     together = evaluate_frames(random, small_frames, **how)
-    assert max(together.labelled) < QUICK.batch_size
+    assert max(together.labeled) < QUICK.batch_size
     for member, checkpoint in enumerate(random):
         alone = evaluate_frames([checkpoint], small_frames, **how)
         assert alone.auc[0] == pytest.approx(together.auc[member], abs=1e-6)

@@ -61,7 +61,7 @@ def test_groups_evaluated_together_score_as_they_would_alone(
         alone = evaluate_frames(group, frames, **how)
         for name in ("auc", "auc_logits", "auc_recording", "ap", "ci95"):
             assert getattr(found, name) == pytest.approx(getattr(alone, name), abs=2e-4), name
-        assert found.labelled == alone.labelled
+        assert found.labeled == alone.labeled
         assert (found.method, found.embedding_dim) == (alone.method, alone.embedding_dim)
 
 
@@ -69,7 +69,7 @@ def test_a_number_of_labels_counts_recordings(
     groups: list[list[Checkpoint]], small_frames: Frames
 ) -> None:
     found = evaluate_frames(groups[0], small_frames, labels=5, settings=QUICK, resamples=0)
-    assert found.labelled == [5 * 2 * 4] * 2  # recordings × frames × leads
+    assert found.labeled == [5 * 2 * 4] * 2  # recordings × frames × leads
     assert (found.labels_count, found.by) == (5, "recording")
     available = len(np.unique(small_frames.recording[small_frames.split == 0]))
     assert found.fraction == pytest.approx(5 / available)
@@ -91,9 +91,9 @@ def test_a_number_of_labels_can_count_patients_and_fewer_are_among_more(
         patient = small_frames.patient[rows.frame]
         seen.append(set(patient[choose_rows(small_frames, rows, 1, share)]))
         assert len(seen[-1]) == labels
-        assert found.labelled[1] == np.isin(patient, list(seen[-1])).sum()
+        assert found.labeled[1] == np.isin(patient, list(seen[-1])).sum()
     assert seen[0] < seen[1]
-    with pytest.raises(SettingError, match="labelled patients; give a number"):
+    with pytest.raises(SettingError, match="labeled patients; give a number"):
         evaluate_frames(groups[0], small_frames, labels=999, by="patient", settings=QUICK)
 
 
@@ -286,12 +286,12 @@ def test_labeled_fractions_count_frames_or_patients(
 ) -> None:
     total = 4 * int((small_frames.split == 0).sum())
     by_frame = evaluate_frames(trained, small_frames, fraction=0.25, settings=QUICK, resamples=0)
-    assert by_frame.labelled == [round(total * 0.25)] * 2
+    assert by_frame.labeled == [round(total * 0.25)] * 2
     by_patient = evaluate_frames(
         trained, small_frames, fraction=0.5, by="patient", settings=QUICK, resamples=0
     )
     patients = len(small_frames.patients_of(0))
-    assert by_patient.labelled == [round(patients / 2) * 16] * 2  # 2 recordings, 2 frames, 4 leads
+    assert by_patient.labeled == [round(patients / 2) * 16] * 2  # 2 recordings, 2 frames, 4 leads
 
 
 @pytest.mark.parametrize("fraction", [0.0, -1.0, 1.5])

@@ -7,11 +7,11 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from clocs.errors import SettingError
 from clocs.evaluation.protocols.knn import votes
-from evaluation_parts import labelled
+from evaluation_parts import labeled
 
 
 def test_nearest_neighbors_agree_with_scikit_learn() -> None:
-    known, asked = labelled(0, 80, False), labelled(1, 30, False)
+    known, asked = labeled(0, 80, False), labeled(1, 30, False)
     reference = KNeighborsClassifier(n_neighbors=5, metric="cosine")
     reference.fit(known.features[0].numpy(), known.targets.argmax(1).numpy())
     expected = reference.predict_proba(asked.features[0].numpy())
@@ -20,8 +20,8 @@ def test_nearest_neighbors_agree_with_scikit_learn() -> None:
 
 
 def test_a_zero_embedding_gets_the_frequency_of_each_class() -> None:
-    known = labelled(0, 80, True)
+    known = labeled(0, 80, True)
     found = votes(torch.zeros(1, 6), known.features[0], known.targets, 5)
     assert torch.allclose(found[0], known.targets.float().mean(dim=0))
-    with pytest.raises(SettingError, match="80 rows are labelled"):
+    with pytest.raises(SettingError, match="80 rows are labeled"):
         votes(known.features[0], known.features[0], known.targets, 81)

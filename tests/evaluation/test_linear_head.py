@@ -6,12 +6,12 @@ import torch
 from clocs.evaluation.linear_head import LinearHead
 from clocs.evaluation.protocol_data import LabeledEmbeddings
 from clocs.training.loop import Settings, fit
-from evaluation_parts import labelled
+from evaluation_parts import labeled
 
 
 @pytest.mark.parametrize("multilabel", [False, True])
 def test_the_linear_layer_learns(multilabel: bool) -> None:
-    train, validation = labelled(0, 500, multilabel), labelled(1, 200, multilabel)
+    train, validation = labeled(0, 500, multilabel), labeled(1, 200, multilabel)
     head = LinearHead(train, validation, [torch.arange(500)])
     losses: list[float] = []
     fit(
@@ -25,7 +25,7 @@ def test_the_linear_layer_learns(multilabel: bool) -> None:
 
 
 def test_a_member_with_few_labels_equals_its_single() -> None:
-    train, validation = labelled(0, 100, False), labelled(1, 50, False)
+    train, validation = labeled(0, 100, False), labeled(1, 50, False)
     both = LabeledEmbeddings(train.features.repeat(2, 1, 1), train.targets, False)
     both_validation = LabeledEmbeddings(
         validation.features.repeat(2, 1, 1), validation.targets, False

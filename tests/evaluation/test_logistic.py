@@ -8,12 +8,12 @@ from sklearn.preprocessing import StandardScaler
 
 from clocs.evaluation.classifier_loss import class_weights
 from clocs.evaluation.logistic import fit_logistic
-from evaluation_parts import labelled
+from evaluation_parts import labeled
 
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_the_converged_solver_agrees_with_scikit_learn(weighted: bool) -> None:
-    train, validation, test = (labelled(s, n, False) for s, n in ((0, 400), (1, 200), (2, 100)))
+    train, validation, test = (labeled(s, n, False) for s, n in ((0, 400), (1, 200), (2, 100)))
     fitted = fit_logistic(
         train.features[:1],
         train.targets[None],
@@ -38,7 +38,7 @@ def test_the_converged_solver_agrees_with_scikit_learn(weighted: bool) -> None:
 
 @pytest.mark.parametrize("multilabel", [False, True])
 def test_members_of_different_numbers_of_rows_are_solved_as_if_alone(multilabel: bool) -> None:
-    train, validation = (labelled(s, n, multilabel) for s, n in ((0, 300), (1, 200)))
+    train, validation = (labeled(s, n, multilabel) for s, n in ((0, 300), (1, 200)))
     x, sizes = train.features[[0, 0, 0]], (300, 120, 41)
     present = torch.arange(300) < torch.tensor(sizes)[:, None]
     held_out = (validation.features[[0, 0, 0]], validation.targets)

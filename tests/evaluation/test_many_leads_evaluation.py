@@ -71,7 +71,7 @@ def test_many_leads_are_scored_per_recording(
     assert found.auc == pytest.approx(found.auc_recording)
     assert found.leads == ["II", "V2", "I"]  # V6 is not there
     trained = len(np.unique(frames.recording[frames.split == 0]))
-    assert found.labelled == [trained] * 2 and found.by == "recording"
+    assert found.labeled == [trained] * 2 and found.by == "recording"
     assert set(p.columns()["lead"]) == {"all"}
     p.save(tmp_path / "p.safetensors")
     assert Predictions.load(tmp_path / "p.safetensors").per == "recording"
@@ -234,7 +234,7 @@ def test_few_labeled_patients_are_enough_for_every_protocol(
         scored([group], frames, protocol=protocol, by="patient", fraction=f, **more)[0].evaluation
         for f in (0.1, 0.3)
     )
-    assert 0 < max(few.labelled) < min(some.labelled)
+    assert 0 < max(few.labeled) < min(some.labeled)
 
 
 def test_few_labels_can_be_regularised_more_strongly(

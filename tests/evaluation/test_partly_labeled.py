@@ -67,8 +67,8 @@ def test_recordings_without_a_label_are_left_out_of_evaluation_and_counted(
     )
     found = clocs.evaluate(checkpoints, store, settings=ONE_EPOCH, resamples=0, device="cpu")
     frames = make_frames(store)
-    unlabelled = (store.table["labels"].list.len() == 0).sum()
-    assert found.unlabelled_recordings == unlabelled > 0
+    unlabeled = (store.table["labels"].list.len() == 0).sum()
+    assert found.unlabeled_recordings == unlabeled > 0
     test = (frames.split == 2) & frames.has_label
     assert found.test_frames == int(frames.present[test].sum())
 

@@ -32,7 +32,7 @@ def predict(given, *, temperature):
 
     train, *parts = given.embeddings()
     centroids = []
-    for member, rows in enumerate(given.labelled):
+    for member, rows in enumerate(given.labeled):
         x, y = train.features[member, rows], train.targets[rows].float()
         centroids.append(y.T @ x / y.sum(dim=0).clamp(min=1)[:, None])
     logits = [-torch.cdist(part.features, torch.stack(centroids)) / temperature for part in parts]

@@ -56,7 +56,7 @@ def test_the_ablations_run_and_each_encoder_differs_in_what_its_row_says(
     assert trained[None]["positives"] == "patient"
     assert trained["instance-pairs"]["positives"] == "instance"
     assert trained["norm-per-view"]["batch_norm"] == "view"
-    assert trained["unnormalised"]["normalisation"] == "none"
+    assert trained["unnormalised"]["normalization"] == "none"
     missing = [why_not(library, cell) for cell in cells if why_not(library, cell)]
     assert missing == ["needs recordings of 3 segments", "needs recordings of 4 segments"]
 
@@ -99,7 +99,7 @@ def test_so_many_patients_are_labeled_and_more_than_there_are_is_said_to_be_miss
         assert 0 <= result["ap_recording_mean"] <= 1
         if cell.task == "finetune":
             assert result["settings"]["batch_size"] == 16
-    assert why_not(library, only(cells, ["patients=100"])[0]) == "needs 100 labelled patients"
+    assert why_not(library, only(cells, ["patients=100"])[0]) == "needs 100 labeled patients"
 
 
 @pytest.mark.parametrize(

@@ -219,7 +219,7 @@ def labeled_folders() -> list[Files]:
 
 
 @cache
-def unlabelled() -> Files:
+def unlabeled() -> Files:
     """Small recordings with names for their codes, and a table that options may name."""
     text = text_tables()[0]["r.csv"]
     recordings = {f"ward/P{i}/{name}.csv": text for i, name in enumerate("abc")}

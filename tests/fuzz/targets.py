@@ -117,7 +117,7 @@ def _prepared(given: Given) -> Any:
 
 def _listed(given: Given) -> Any:
     """As `clocs prepare folder` lists a tree, with these options or this table of labels."""
-    row, source = DATASETS["folder"], hold_files(format_samples.unlabelled() | given.files)
+    row, source = DATASETS["folder"], hold_files(format_samples.unlabeled() | given.files)
     saved = row.saved_options(source)
     table = given.one((".csv", ".xlsx"))
     if table in given.files:

@@ -8,7 +8,7 @@ import torch
 from clocs.encoders.conv_block import block_implementation
 from clocs.pretraining import losses
 from clocs.training.fleet import Fleet
-from clocs.training.optimiser import Optimizer
+from clocs.training.optimizer import Optimizer
 
 needs_a_compiler = pytest.mark.skipif(
     block_implementation(torch.device("cpu")) != "native",

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from clocs.training.fleet import BETA1, BETA2, EPSILON, Fleet
-from clocs.training.optimiser import Optimizer
+from clocs.training.optimizer import Optimizer
 
 NUMBERS = {"lr": 1e-2, "beta1": BETA1, "beta2": BETA2, "epsilon": EPSILON}
 STATE = ("theta", "moment1", "moment2", "buffers", "steps", "live", "broken")

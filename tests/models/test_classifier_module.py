@@ -20,7 +20,7 @@ from clocs.patients.embed_files import embed_recordings
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain_frames import untrained
 from clocs.recording import FrameSpec
-from clocs.training.card import CENTERD
+from clocs.training.card import CENTERED
 from some_classifier import some_classifier
 from tiny_leads import many_lead_checkpoints, tiny_leads
 
@@ -92,13 +92,13 @@ def test_gradients_reach_normalized_frames_and_logits_train(
     module.network(rows)[:, 0].sum().backward()
     assert rows.grad is not None and float(rows.grad.abs().sum()) > 0
     module.train()
-    optimiser = torch.optim.Adam(module.parameters(), lr=1e-2)
+    optimizer = torch.optim.Adam(module.parameters(), lr=1e-2)
     labels, losses = torch.tensor([0, 1, 2, 1]), []
     for _ in range(6):
         loss = torch.nn.functional.cross_entropy(module.logits(x), labels)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         losses.append(float(loss.detach()))
     assert losses[-1] < losses[0]
 
@@ -115,6 +115,6 @@ def test_what_is_missing_does_not_count(encoders: list[Checkpoint], small_store:
 
 def test_members_of_different_inputs_are_refused(encoders: list[Checkpoint]) -> None:
     first, second = encoders
-    other = replace(second, card=replace(second.card, normalisation=CENTERD))
+    other = replace(second, card=replace(second.card, normalization=CENTERED))
     with pytest.raises(SettingError, match="members of this classifier take different inputs"):
         some_classifier(first, other).to_module()

@@ -131,7 +131,7 @@ def test_the_facts_are_in_the_file(exported: Both) -> None:
 def test_a_file_carries_the_license_and_citation_of_its_data() -> None:
     for name in ("cmsc-chapman", "rhythm-chapman"):
         facts = export_facts(clocs.load(name))
-        assert "CC BY 4.0" in facts["licence"] and "Zheng" in facts["citation"]
+        assert "CC BY 4.0" in facts["license"] and "Zheng" in facts["citation"]
     assert facts["meanings"]["AFIB"] == "Atrial fibrillation or flutter"
 
 

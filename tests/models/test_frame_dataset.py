@@ -60,7 +60,7 @@ def test_unlabeled_frames_have_zeros_and_may_be_left_out() -> None:
     )
     dataset = clocs.torch_dataset(store)
     assert [int(dataset[i]["target"].sum()) for i in range(4)] == [1, 1, 0, 0]
-    assert len(clocs.torch_dataset(store, labelled=True)) == 8
+    assert len(clocs.torch_dataset(store, labeled=True)) == 8
 
 
 def test_a_missing_lead_is_nan_never_zero() -> None:

@@ -20,7 +20,7 @@ AGAIN = "run script/models pages"
 @pytest.mark.parametrize("name", SHIPPED)
 def test_the_card_names_data_license_citation_protocol_and_scores(name: str) -> None:
     text = model_card(name, clocs.load(name))
-    for part in ("licence: ", "Please cite: ", "## How it was made", "medical device"):
+    for part in ("license: ", "Please cite: ", "## How it was made", "medical device"):
         assert part in text
     assert "## Scores" in text and f"clocs evaluate {name} stores/" in text
 

@@ -1,4 +1,4 @@
-"""Options that ablations vary: positive pairs, batch norm per view, no normalisation."""
+"""Options that ablations vary: positive pairs, batch norm per view, no normalization."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_batch_norm_per_view_is_one_pass_for_each_view() -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("option", ["batch_norm=view", "normalisation=none"])
+@pytest.mark.parametrize("option", ["batch_norm=view", "normalization=none"])
 def test_every_method_trains_with_it_and_its_card_says_so(
     few_frames: Frames, tmp_path: Path, method: str, option: str
 ) -> None:
@@ -86,14 +86,14 @@ def test_every_method_trains_with_it_and_its_card_says_so(
     )
     assert not torch.equal(first[1].weights["conv1.weight"], second[1].weights["conv1.weight"])
     assert second[0].card.training[name] == value and name not in first[0].card.training
-    assert second[0].card.in_mv == (option == "normalisation=none")
+    assert second[0].card.in_mv == (option == "normalization=none")
 
 
 @pytest.mark.parametrize("perturb", [None, ("gaussian", "flip_x(always=true)>scaling(factor=2)")])
 def test_views_that_are_not_normalized_are_in_mv(
     small_frames: Frames, perturb: tuple[str, ...] | None
 ) -> None:
-    plan = Plan("cmsc", perturb=perturb, settings=QUICK, normalisation="none")
+    plan = Plan("cmsc", perturb=perturb, settings=QUICK, normalization="none")
     task = task_of(small_frames, plan)
     keys = keyed_random.member_keys([0] * len(plan.chains), CPU)
     rows = torch.arange(6).expand(len(keys), -1)
@@ -118,9 +118,9 @@ def test_every_protocol_feeds_an_encoder_as_its_card_says(
     usual = Plan("random-bn", (0,), embedding_dim=8, settings=QUICK)
     groups = [
         pretrain_frames(small_frames, plan, tmp_path / str(i))
-        for i, plan in enumerate((usual, replace(usual, normalisation="none")))
+        for i, plan in enumerate((usual, replace(usual, normalization="none")))
     ]
-    assert groups[1][0].card.normalisation == IN_MV
+    assert groups[1][0].card.normalization == IN_MV
     how: dict[str, Any] = {
         "protocol": protocol,
         "settings": replace(QUICK, epochs=2),
@@ -139,7 +139,7 @@ def test_every_protocol_feeds_an_encoder_as_its_card_says(
 def test_signals_in_another_unit_are_refused_where_mv_are_needed(
     small_frames: Frames, tmp_path: Path
 ) -> None:
-    plan = Plan("random-bn", (0,), embedding_dim=8, settings=QUICK, normalisation="none")
+    plan = Plan("random-bn", (0,), embedding_dim=8, settings=QUICK, normalization="none")
     made = pretrain_frames(small_frames, plan, tmp_path / "a")
     unknown = replace(small_frames, unit="adu")
     rows = instances(unknown, of="lead", views=single(), split=2)
@@ -147,13 +147,13 @@ def test_signals_in_another_unit_are_refused_where_mv_are_needed(
         embed_instances(made, unknown, rows)
     with pytest.raises(CheckpointError, match="takes signals in mV"):
         score_groups([made], unknown, protocol="finetune")
-    with pytest.raises(SettingError, match="are in adu, not mV; leave out `normalisation`"):
+    with pytest.raises(SettingError, match="are in adu, not mV; leave out `normalization`"):
         pretrain_frames(unknown, plan, tmp_path / "b")
 
 
 def test_embedding_refuses_an_encoder_that_takes_mv(small_store: Store, tmp_path: Path) -> None:
     clocs.pretrain(
-        small_store, method="random", out=tmp_path / "a", embedding_dim=8, normalisation="none"
+        small_store, method="random", out=tmp_path / "a", embedding_dim=8, normalization="none"
     )
     with pytest.raises(CheckpointError, match="takes signals in mV, which only `clocs evaluate`"):
         clocs.embed(tmp_path / "a", small_store)

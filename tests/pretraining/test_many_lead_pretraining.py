@@ -216,7 +216,7 @@ def test_every_method_trains_and_a_resumed_training_ends_the_same(
     resumed = train("stopped", resume=True)
     assert [one.fingerprint for one in resumed] == [one.fingerprint for one in whole]
     card = load_checkpoint(tmp_path / "whole").card
-    assert card.normalisation == STANDARDIZED and card.encoder["leads"] == list(LEADS)
+    assert card.normalization == STANDARDIZED and card.encoder["leads"] == list(LEADS)
     names = whole[0].encoder.parameters(torch.zeros(0, dtype=torch.int64))
     assert whole[0].weights.keys() == names.keys()  # heads are dropped
     assert all(bool(t.isfinite().all()) for t in (whole[0].weights | whole[0].buffers).values())
@@ -296,8 +296,8 @@ def test_projections_are_for_many_leads_unless_asked_for() -> None:
 
 
 def test_normalization_is_refused_for_many_leads() -> None:
-    with pytest.raises(SettingError, match="leave out `normalisation`"):
-        plan("cmsc", normalisation="none")
+    with pytest.raises(SettingError, match="leave out `normalization`"):
+        plan("cmsc", normalization="none")
 
 
 def test_stores_of_different_leads_are_learned_from_together(tmp_path: Path) -> None:

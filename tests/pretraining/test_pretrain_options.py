@@ -233,7 +233,7 @@ def test_the_card_names_the_optimizer_and_another_one_is_another_training(
     small_frames: Frames, tmp_path: Path
 ) -> None:
     adam = Plan("cmsc", embedding_dim=8, settings=QUICK)
-    how = {"optimiser": "adamw", "schedule": "cosine", "warm_up": 0.1, "clip": 1.0, "average": 0.9}
+    how = {"optimizer": "adamw", "schedule": "cosine", "warm_up": 0.1, "clip": 1.0, "average": 0.9}
     adamw = replace(adam, settings=Settings(**QUICK.facts() | how))
     (plain,) = pretrain_frames(small_frames, adam, tmp_path / "adam")
     (changed,) = pretrain_frames(small_frames, adamw, tmp_path / "adamw")

@@ -43,7 +43,7 @@ def test_it_shows_what_was_understood(data: Path) -> None:
     assert facts["rates"] == {"100": 5, "250": 1}
     assert facts["seconds"] == {"least": 3.0, "median": 12.0, "most": 12.0}
     assert facts["labels"] == {"AF": 2, "PVC": 1, "SR": 1} and facts["multilabel"]
-    assert facts["unlabelled"] == 4
+    assert facts["unlabeled"] == 4
     assert facts["rows_without_recording"] == 2
     (problem,) = facts["problems"]
     assert (problem["reason"], problem["count"]) == ("truncated", 1)

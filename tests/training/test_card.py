@@ -153,7 +153,7 @@ STRANGE: list[dict[str, Any]] = [
     {"trained_on": None},
     {"salt": None},
     {"recording_hashes": "no"},
-    {"normalisation": "none"},
+    {"normalization": "none"},
 ]
 
 
@@ -230,3 +230,12 @@ def test_a_frame_of_no_duration_is_refused(seconds: Any) -> None:
 def test_a_frame_of_no_samples_is_refused(samples: Any) -> None:
     with pytest.raises(SettingError, match="samples of a frame must be a whole number from 1"):
         FrameSpec(5.0, samples)
+
+
+def test_names_are_spelled_in_files_as_earlier_versions_spelled_them(
+    checkpoint: Checkpoint,
+) -> None:
+    trained = replace(checkpoint.card, training={"lr": 1e-4, "optimizer": "adamw"})
+    stored = json.loads(trained.json())
+    assert "normalisation" in stored and stored["training"]["optimiser"] == "adamw"
+    assert parse_card(trained.json()) == trained

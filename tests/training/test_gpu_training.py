@@ -21,7 +21,7 @@ from clocs.training.rows import Layout
 METHODS = ("cmsc", "cmlc", "cmsmlc", "simclr", "byol", "mtssl", "supervised")
 SEEDS = [0, 1, 2]
 ALL_OPTIONS: dict[str, Any] = {
-    "optimiser": "adamw",
+    "optimizer": "adamw",
     "weight_decay": 0.1,
     "schedule": "cosine",
     "warm_up": 0.3,

@@ -16,7 +16,7 @@ from clocs.pretraining.task import PretrainingTask
 from clocs.training import engine
 from clocs.training.fleet import Fleet
 from clocs.training.loop import Epoch, Keep, Settings, Trained, fit
-from clocs.training.optimiser import Optimizer
+from clocs.training.optimizer import Optimizer
 from clocs.training.signals import min_max
 from clocs.training.task import Task, shuffled_rows
 

@@ -23,7 +23,7 @@ from clocs.patients.embed_files import embed_recordings
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain_frames import untrained
 from clocs.recording import Filters, FrameSpec, Gap
-from clocs.training.card import CENTERD, IN_MV
+from clocs.training.card import CENTERED, IN_MV
 from clocs.training.embed import embed_instances
 from tiny_leads import tiny_leads
 
@@ -98,12 +98,12 @@ def test_a_flat_lead_a_gap_and_a_missing_lead_are_as_in_the_product(
         assert np.abs(by_module(checkpoint, one) - expected).max() < 1e-5
 
 
-@pytest.mark.parametrize("normalisation", [CENTERD, IN_MV])
+@pytest.mark.parametrize("normalization", [CENTERED, IN_MV])
 def test_other_normalizations_of_the_input_are_those_of_evaluation(
-    normalisation: str, encoder_of: Encoders, frames: Frames
+    normalization: str, encoder_of: Encoders, frames: Frames
 ) -> None:
     plain = encoder_of("cnn")
-    checkpoint = replace(plain, card=replace(plain.card, normalisation=normalisation))
+    checkpoint = replace(plain, card=replace(plain.card, normalization=normalization))
     rows = instances(frames, of="lead", views=single())
     expected = embed_instances([checkpoint], frames, rows)[0][:50]
     starts, scales = (

@@ -19,13 +19,13 @@ from clocs.pretraining.plan import Plan
 from clocs.pretraining.task import PretrainingTask
 from clocs.training.fleet import Fleet
 from clocs.training.loop import Epoch, Settings, Trained, fit
-from clocs.training.optimiser import Optimizer, schedule
+from clocs.training.optimizer import Optimizer, schedule
 from clocs.training.rows import Layout
 from clocs.training.task import Task
 
 CPU = torch.device("cpu")
 ALL: dict[str, Any] = {
-    "optimiser": "adamw",
+    "optimizer": "adamw",
     "weight_decay": 0.1,
     "schedule": "cosine",
     "warm_up": 0.2,
@@ -54,8 +54,8 @@ def test_warm_up_rises_in_equal_parts() -> None:
 def test_each_member_has_the_schedule_of_its_own_number_of_steps() -> None:
     settings = Settings(epochs=2, lr=0.5, schedule="cosine", warm_up=0.25)
     steps = torch.tensor([2, 4])  # an epoch: 4 and 8 in all, of which 1 and 2 are warm-up
-    optimiser = Optimizer.of(settings, SHAPES, steps, lambda name: 1.0, torch.float64)
-    rate = optimiser.rate(torch.tensor([2, 2]), torch.float64)
+    optimizer = Optimizer.of(settings, SHAPES, steps, lambda name: 1.0, torch.float64)
+    rate = optimizer.rate(torch.tensor([2, 2]), torch.float64)
     assert isinstance(rate, Tensor)
     expected = [0.25 + 0.25 * math.cos(math.pi / 3), 0.5]
     assert rate[:, 0].tolist() == pytest.approx(expected)
@@ -70,11 +70,11 @@ def test_steps_are_those_of_torchs_adamw_with_clipping(
     torch.manual_seed(0)
     layout = Layout(SHAPES)
     settings = Settings(
-        epochs=5, lr=1e-2, optimiser="adamw", weight_decay=0.2, clip=clip, schedule="cosine"
+        epochs=5, lr=1e-2, optimizer="adamw", weight_decay=0.2, clip=clip, schedule="cosine"
     )
     theta = torch.randn(2, sum(layout.sizes), dtype=torch.float64)
     everyone = torch.ones(2, dtype=torch.bool)
-    optimiser = Optimizer.of(
+    optimizer = Optimizer.of(
         settings,
         SHAPES,
         torch.tensor([4, 4]),
@@ -105,7 +105,7 @@ def test_steps_are_those_of_torchs_adamw_with_clipping(
                 torch.nn.utils.clip_grad_norm_(tensors.values(), clip)
             references[member].step()
             schedulers[member].step()
-        fleet.step(gradient, fleet.buffers, torch.zeros(2), optimiser, everyone)
+        fleet.step(gradient, fleet.buffers, torch.zeros(2), optimizer, everyone)
     for member, tensors in enumerate(groups):
         for name, tensor in layout.unpack(fleet.theta).items():
             assert torch.allclose(tensor[member], tensors[name].detach(), atol=1e-12), name
@@ -114,13 +114,13 @@ def test_steps_are_those_of_torchs_adamw_with_clipping(
 
 def test_a_member_that_does_not_move_stays_as_it_is_to_the_bit() -> None:
     settings = Settings(**ALL)
-    optimiser = Optimizer.of(settings, {"w": (2, 3)}, torch.ones(3), lambda _: 1.0, torch.float32)
+    optimizer = Optimizer.of(settings, {"w": (2, 3)}, torch.ones(3), lambda _: 1.0, torch.float32)
     fleet = Fleet.start(torch.randn(3, 6), torch.randn(3, 2), averaged=True)
     before = fleet.of([0, 1, 2])
     gradient, loss = torch.randn(3, 6), torch.tensor([0.0, 0.0, torch.nan])
     on = torch.tensor([True, False, True])
-    moved = fleet.step(gradient, torch.randn(3, 2), loss, optimiser, on)
-    fleet.take_average(optimiser, moved)
+    moved = fleet.step(gradient, torch.randn(3, 2), loss, optimizer, on)
+    fleet.take_average(optimizer, moved)
     assert moved[:, 0].tolist() == [True, False, False]
     for name in ("theta", "buffers", "moment1", "moment2", "average", "average_buffers", "steps"):
         now, then = getattr(fleet, name), getattr(before, name)
@@ -132,11 +132,11 @@ def test_a_step_with_all_options_waits_for_nothing() -> None:
     """Else it could not be captured as a CUDA graph: fake tensors refuse to be read."""
     with FakeTensorMode():
         steps = torch.ones(2, dtype=torch.int64)
-        optimiser = Optimizer.of(Settings(**ALL), SHAPES, steps, lambda name: 0.5, torch.float32)
+        optimizer = Optimizer.of(Settings(**ALL), SHAPES, steps, lambda name: 0.5, torch.float32)
         fleet = Fleet.start(torch.zeros(2, 24), torch.zeros(2, 3), averaged=True)
         gradient, statistics = torch.zeros(2, 24), torch.zeros(2, 3)
-        moved = fleet.step(gradient, statistics, torch.zeros(2), optimiser, steps > 0)
-        fleet.take_average(optimiser, moved)
+        moved = fleet.step(gradient, statistics, torch.zeros(2), optimizer, steps > 0)
+        fleet.take_average(optimizer, moved)
         with pytest.raises(DataDependentOutputException):
             float(fleet.kept[0][0, 0])
 
@@ -262,16 +262,16 @@ def test_settings_at_their_defaults_are_not_said() -> None:
     chosen = Settings(**ALL)
     assert ALL.items() <= chosen.facts().items()
     assert Settings(**json.loads(json.dumps(chosen.facts()))) == chosen
-    assert Settings(optimiser="adamw").facts()["weight_decay"] == 0.01  # torch's default
+    assert Settings(optimizer="adamw").facts()["weight_decay"] == 0.01  # torch's default
 
 
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"optimiser": "sgd"}, "`optimiser` is adam or adamw, not sgd"),
+        ({"optimizer": "sgd"}, "`optimizer` is adam or adamw, not sgd"),
         ({"schedule": "linear"}, "`schedule` is constant or cosine, not linear"),
-        ({"weight_decay": 0.1}, "`weight_decay` needs `optimiser=adamw`"),
-        ({"optimiser": "adamw", "weight_decay": -1.0}, "`weight_decay` must be a number from 0"),
+        ({"weight_decay": 0.1}, "`weight_decay` needs `optimizer=adamw`"),
+        ({"optimizer": "adamw", "weight_decay": -1.0}, "`weight_decay` must be a number from 0"),
         ({"warm_up": 1.0}, "`warm_up` is a share of all steps, at least 0 and below 1, not 1.0"),
         ({"warm_up": math.nan}, "`warm_up` is a share"),
         ({"clip": 0.0}, "`clip` must be a number above 0, not 0.0"),

@@ -28,8 +28,8 @@ def test_a_shipped_model_is_loaded_by_its_name(name: str) -> None:
     model, row = clocs.load(name), SHIPPED[name]
     assert isinstance(model, Checkpoint if row.kind == "encoder" else clocs.Classifier)
     for checkpoint in (model,) if isinstance(model, Checkpoint) else model.encoders:
-        for one in checkpoint.card.trained_on:  # only data whose licence allows it
-            assert PUBLICATIONS[one.dataset].licence and PUBLICATIONS[one.dataset].citation
+        for one in checkpoint.card.trained_on:  # only data whose license allows it
+            assert PUBLICATIONS[one.dataset].license and PUBLICATIONS[one.dataset].citation
 
 
 @pytest.mark.parametrize("dataset", ["chapman", "physionet2020"])

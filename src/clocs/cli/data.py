@@ -25,7 +25,7 @@ app = typer.Typer(
 
 @app.command("list", epilog="Example: clocs data list --json")
 def list_datasets(as_json: Json = False) -> None:
-    """Show where each named dataset is published, its licence, citation, version and size."""
+    """Show where each named dataset is published, its license, citation, version and size."""
     from clocs.cli.tables.publications import publication_table
     from clocs.datasets.downloads.publications import PUBLICATIONS
 
@@ -109,9 +109,9 @@ def _facts(publication: Publication) -> dict[str, Any]:
 
 
 def _terms(publication: Publication) -> str:
-    if not publication.licence:
-        return "The publisher names no licence: ask before you use or share the data."
-    return f"License: {publication.licence}."
+    if not publication.license:
+        return "The publisher names no license: ask before you use or share the data."
+    return f"License: {publication.license}."
 
 
 def _folder(name: str) -> Path:

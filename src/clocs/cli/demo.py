@@ -49,7 +49,7 @@ def demo(
 
 
 def demo_table(result: Demo) -> Table:
-    """One row per encoder: its AUC for each labelled fraction, and how separable patients are."""
+    """One row per encoder: its AUC for each labeled fraction, and how separable patients are."""
     shares = [f"{fraction:.0%} of labels" for fraction in result.fractions]
     title = f"Test AUC, linear evaluation, {result.seeds} seeds, mean ± sd"
     table = columns(Table(title=title), ["encoder", *shares, "separability"], left=["encoder"])

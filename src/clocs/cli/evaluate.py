@@ -53,7 +53,7 @@ def evaluate(
         typer.Argument(
             metavar="CHECKPOINT... STORE",
             help="For each method a file, or a folder with all its seeds, or one classifier, made "
-            "by `clocs finetune`; then a store of labelled recordings.",
+            "by `clocs finetune`; then a store of labeled recordings.",
         ),
     ],
     protocol: Annotated[str, typer.Option(help=_PROTOCOLS)] = "linear",
@@ -141,7 +141,7 @@ def evaluate(
     *checkpoints, store = paths
     if not checkpoints:
         raise SettingError(
-            f"only {store} is given; give the checkpoints first, then a store of labelled "
+            f"only {store} is given; give the checkpoints first, then a store of labeled "
             "recordings: clocs evaluate CHECKPOINT... STORE"
         )
     if any(map(is_classifier, checkpoints)):

@@ -42,7 +42,7 @@ def finetune(
     checkpoint: Annotated[
         Path, typer.Argument(help="An encoder's file, or a folder with all its seeds.")
     ],
-    store: Annotated[Path, typer.Argument(help="A store of labelled recordings.")],
+    store: Annotated[Path, typer.Argument(help="A store of labeled recordings.")],
     file: Annotated[Path, typer.Option("--out", help="The file to write, NAME.safetensors.")],
     head: Annotated[
         Literal["linear", "whole"],

@@ -74,7 +74,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
-    help="Learning from unlabelled ECGs: contrastive learning across time, leads and patients.",
+    help="Learning from unlabeled ECGs: contrastive learning across time, leads and patients.",
 )
 app.command(epilog=prepare.EXAMPLE)(prepare.command())
 app.add_typer(data.app)

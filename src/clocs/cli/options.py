@@ -63,11 +63,11 @@ ClassWeights = Annotated[
     bool,
     typer.Option("--class-weights", help="Let rare classes count as much as common ones."),
 ]
-Fraction = Annotated[float, typer.Option(help="The labelled fraction of the training part.")]
+Fraction = Annotated[float, typer.Option(help="The labeled fraction of the training part.")]
 Labels = Annotated[
     int | None,
     typer.Option(
-        help="The number of labelled recordings (--by patient: patients), not a fraction.",
+        help="The number of labeled recordings (--by patient: patients), not a fraction.",
         min=1,
     ),
 ]

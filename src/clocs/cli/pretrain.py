@@ -91,7 +91,7 @@ def pretrain(
         Literal["batch", "view"],
         typer.Option(help="Batch norm over all views of a batch at once, or over each view."),
     ] = "batch",
-    normalisation: Annotated[
+    normalization: Annotated[
         Literal["min-max", "none"],
         typer.Option(help="Scale each frame to 0 … 1 (min-max), or leave it in mV (none)."),
     ] = "min-max",
@@ -118,7 +118,7 @@ def pretrain(
     as_json: Json = False,
     **options: Any,
 ) -> None:
-    """Learn encoders from unlabelled ECGs, one per seed.
+    """Learn encoders from unlabeled ECGs, one per seed.
 
     Writes seed-0.safetensors, seed-0.json, … and log.jsonl with the metrics of every epoch.
     Interrupted, even killed, it ends with the same weights when resumed on the CPU.
@@ -140,7 +140,7 @@ def pretrain(
             init=init,
             precision=precision,
             batch_norm=batch_norm,
-            normalisation=normalisation,
+            normalization=normalization,
             split=split,
             test_folds=folds_of(test_folds),
             validation_folds=folds_of(validation_folds),

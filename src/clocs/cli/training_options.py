@@ -25,7 +25,7 @@ _OPTIONS: dict[str, Any] = {
         help="Weights to keep: of the lowest validation loss, or after all epochs, without early "
         "stopping."
     ),
-    "optimiser": typer.Option(help="Adam as in the paper, or AdamW, whose weights decay."),
+    "optimizer": typer.Option(help="Adam as in the paper, or AdamW, whose weights decay."),
     "weight_decay": typer.Option(
         help="How fast weights decay under AdamW, biases and scales of norms aside; 0.01 by "
         "default.",

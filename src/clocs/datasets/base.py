@@ -157,7 +157,7 @@ class DatasetDefaults:
     batch_size: ClassVar[int] = 256
     notices: ClassVar[tuple[str, ...]] = ()
     # Both may be left out, as False. Whether frames that are flat in a lead are skipped, and
-    # whether those outside of all labelled episodes are kept, without a label.
+    # whether those outside of all labeled episodes are kept, without a label.
     skip_flat: ClassVar[bool] = False
     keep_unlabeled: ClassVar[bool] = False
 

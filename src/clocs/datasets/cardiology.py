@@ -1,4 +1,4 @@
-"""Cardiology (Hannun et al. 2019): one lead, 200 Hz, 30 s, twelve rhythms labelled in time.
+"""Cardiology (Hannun et al. 2019): one lead, 200 Hz, 30 s, twelve rhythms labeled in time.
 
 `.ecg` files with the committee's episodes in `_grp*.episodes.json`; the single readers' `_rev*`
 are not used.

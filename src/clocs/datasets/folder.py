@@ -109,15 +109,15 @@ class Folder:
         entries = [unit.entry for unit in files.units]
         of_paths = self._from_paths(entries)
         before = [self._patient(*one, "") for one in zip(files.units, of_paths, strict=True)]
-        labelled = tables.match(entries, before, self._rule)
-        notices = [*files.notices, *labelled.notices]
-        notices += without_row(entries, labelled, tables)
+        labeled = tables.match(entries, before, self._rule)
+        notices = [*files.notices, *labeled.notices]
+        notices += without_row(entries, labeled, tables)
         notices += unread_files(files.others, own)
         stretches: list[Stretch] = []
         seconds: dict[str, float | None] = {}
         nameless: list[str] = []
         for number, unit in enumerate(files.units):
-            whole, row = unit.entry, labelled.info.get(number, {})
+            whole, row = unit.entry, labeled.info.get(number, {})
             patient = self._patient(unit, of_paths[number], row.get("patient", ""))
             if patient and not row.get("patient"):
                 patient = self._header_patient(patient)
@@ -146,7 +146,7 @@ class Folder:
         )
         return replace(
             made,
-            rows_without_recording=tuple(sorted(set(labelled.unmatched))),
+            rows_without_recording=tuple(sorted(set(labeled.unmatched))),
             files=files.counts,
             notices=tuple(notices),
             patients_by_reading=self._rule.from_header

@@ -80,16 +80,16 @@ class FolderTables:
         return label_recordings(table, names, options, codes=self.codes, name=self.name)
 
 
-def without_row(entries: Sequence[Entry], labelled: Labeled, tables: FolderTables) -> list[str]:
+def without_row(entries: Sequence[Entry], labeled: Labeled, tables: FolderTables) -> list[str]:
     """A sentence on recordings that the table does not name, where there are some."""
-    missing = [entry.id for number, entry in enumerate(entries) if number not in labelled.info]
+    missing = [entry.id for number, entry in enumerate(entries) if number not in labeled.info]
     if not tables.name or not missing:
         return []
     count = len(missing)
     have = "recording has" if count == 1 else "recordings have"
     are = "is" if count == 1 else "are"
     return [
-        f"{count:,} {have} no row in {tables.name} and {are} unlabelled: "
+        f"{count:,} {have} no row in {tables.name} and {are} unlabeled: "
         f"{', '.join(missing[:3])}{' …' if count > 3 else ''}"
     ]
 

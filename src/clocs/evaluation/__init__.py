@@ -1,4 +1,4 @@
-"""Evaluation: checkpoints and labelled frames -> test scores, intervals and paired tests."""
+"""Evaluation: checkpoints and labeled frames -> test scores, intervals and paired tests."""
 
 from __future__ import annotations
 

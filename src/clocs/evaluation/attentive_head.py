@@ -57,13 +57,13 @@ class LabeledMaps:
 
 
 class AttentiveHead(Task):
-    """A training task: each member has its own feature maps and its own labelled rows."""
+    """A training task: each member has its own feature maps and its own labeled rows."""
 
     def __init__(
         self,
         train: LabeledMaps,
         validation: LabeledMaps,
-        labelled: list[Tensor],
+        labeled: list[Tensor],
         weights: Tensor | None = None,
         *,
         multilabel: bool,
@@ -76,8 +76,8 @@ class AttentiveHead(Task):
         self.multilabel, self.dropout = multilabel, dropout
         self.criterion = "auc" if by_auc else "loss"
         self.auc = MacroAUC(validation.targets, multilabel) if curve or by_auc else None
-        self.rows = torch.nn.utils.rnn.pad_sequence(labelled, batch_first=True)
-        self.counts = torch.tensor([len(rows) for rows in labelled], device=self.rows.device)
+        self.rows = torch.nn.utils.rnn.pad_sequence(labeled, batch_first=True)
+        self.counts = torch.tensor([len(rows) for rows in labeled], device=self.rows.device)
         self.mean, self.spread = train.statistics()
 
     def of(self, members: list[int]) -> AttentiveHead:
@@ -101,7 +101,7 @@ class AttentiveHead(Task):
     def train_loss(
         self, weights: Weights, buffers: Weights, rows: Tensor, keys: Tensor
     ) -> tuple[Tensor, Weights]:
-        """rows: (members, batch), numbers of labelled rows, −1 for padding."""
+        """rows: (members, batch), numbers of labeled rows, −1 for padding."""
         own = self.rows.gather(1, rows.clamp(min=0))  # rows of `train`
         member = torch.arange(len(own), device=own.device)[:, None]
         x = self._standardized(self.train.features[member, own].float())

@@ -45,17 +45,17 @@ def divided(
     """The same frames once for each part of the unseen patients, which is tested on.
 
     Raises:
-        SettingError: A part would have no labelled patient.
+        SettingError: A part would have no labeled patient.
         LeakError: The encoders have learned from everybody.
     """
     seen = np.zeros(len(frames.patient_ids), np.bool_)
     for checkpoint in (one for group in groups for one in group):
         seen |= seen_patients(checkpoint, frames)
-    labelled = np.zeros(len(seen), np.bool_)
-    labelled[frames.patient[frames.has_label]] = True
-    if not (labelled & ~seen).any():
+    labeled = np.zeros(len(seen), np.bool_)
+    labeled[frames.patient[frames.has_label]] = True
+    if not (labeled & ~seen).any():
         raise LeakError(
-            f"the encoders were trained on every labelled patient of {frames.dataset}; evaluate on "
+            f"the encoders were trained on every labeled patient of {frames.dataset}; evaluate on "
             "another dataset, or train on fewer patients"
         )
     names, part = _parts(frames, folds)
@@ -69,10 +69,10 @@ def divided(
             f"{len(names)} parts can be tested on, and `folds` needs {MIN}: to test, to "
             "validate and to train on; give a larger number"
         )
-    sizes = np.bincount(part[labelled & (part >= 0)], minlength=len(names))
+    sizes = np.bincount(part[labeled & (part >= 0)], minlength=len(names))
     if not sizes.all():
         raise SettingError(
-            f"{frames.dataset} has {int(sizes.sum())} labelled patients that no encoder was "
+            f"{frames.dataset} has {int(sizes.sum())} labeled patients that no encoder was "
             f"trained on, too few for {len(names)} `folds`: one part has none; give fewer"
         )
     made = []
@@ -123,7 +123,7 @@ def pooled(
     recording = np.array([place[name] for name in predictions.recording_ids])[predictions.recording]
     first = results[0].evaluation
     evaluations = [one.evaluation for one in results]
-    labelled = [one.labelled for one in evaluations]
+    labeled = [one.labeled for one in evaluations]
     validation = np.mean([one.auc_validation for one in evaluations], axis=0)
     evaluation = replace(
         first,
@@ -133,7 +133,7 @@ def pooled(
         | scores_by_sex_and_age(predictions, frames.sex[recording], frames.age[recording], plan),
         auc_validation=validation.tolist(),
         auc_validation_mean=float(validation.mean()),
-        labelled=[round(float(np.mean(own))) for own in zip(*labelled, strict=True)],
+        labeled=[round(float(np.mean(own))) for own in zip(*labeled, strict=True)],
         settings={
             name: value
             for name, value in first.settings.items()

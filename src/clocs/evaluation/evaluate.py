@@ -1,4 +1,4 @@
-"""`clocs.evaluate`: checkpoints and a labelled store to scores."""
+"""`clocs.evaluate`: checkpoints and a labeled store to scores."""
 
 from __future__ import annotations
 
@@ -54,16 +54,16 @@ def evaluate(
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
     **options: Any,
 ) -> Evaluation:
-    """Score the seeds of one method on a labelled store.
+    """Score the seeds of one method on a labeled store.
 
     Args:
         checkpoint: One, several of one method, a file, or a folder (all its seeds).
         store: Labeled recordings. They are cut into the store's frames, and for encoders of many
             leads into those of the encoder.
         protocol: 'linear', 'linear-converged', 'attentive', 'finetune' or 'knn'.
-        fraction: The labelled fraction of the training part.
+        fraction: The labeled fraction of the training part.
         by: Whether `fraction` counts frames ('frame', as in the paper), 'patient' or 'recording'.
-        labels: The number of labelled recordings, or of patients if `by` is 'patient', instead of
+        labels: The number of labeled recordings, or of patients if `by` is 'patient', instead of
             `fraction`.
         per: What is scored: each 'row', a frame of a lead as in the paper, or each 'recording', of
             whose frames and leads the embeddings, or the logits of a head or an encoder that is
@@ -79,7 +79,7 @@ def evaluate(
             is evaluated on the others, and one that lacks all on its own leads, with a warning.
         epochs, patience, batch_size, lr, keep: How long and how fast to train, and which weights to
             keep; described by `clocs.training.settings.Settings`, with their defaults.
-        optimiser, weight_decay, schedule, warm_up, clip, average: The optimiser; described there.
+        optimizer, weight_decay, schedule, warm_up, clip, average: The optimizer; described there.
         settings: All of these as one object, in place of them.
         split: Whether the 'hash' of patients or official 'folds' decide who is trained and tested
             on; the folds by default where the store has some.

@@ -124,7 +124,7 @@ class FinetuneTask(Task):
         signals: Signals,
         train: LabeledWindows,
         validation: LabeledWindows,
-        labelled: list[Tensor],
+        labeled: list[Tensor],
         *,
         multilabel: bool,
         weights: Tensor | None = None,
@@ -138,7 +138,7 @@ class FinetuneTask(Task):
 
         `encoder_lr` is the learning rate of the encoder as a share of that of the layer on top,
         `head_dropout` is of embeddings, `by_auc` keeps the epoch of the best validation AUC.
-        In one fleet all members have equally many labelled rows, or at least a batch: batch norm
+        In one fleet all members have equally many labeled rows, or at least a batch: batch norm
         cannot mask padding.
         """
         self.encoder = checkpoints[0].encoder
@@ -150,8 +150,8 @@ class FinetuneTask(Task):
         self.as_input = EncoderInput.of(checkpoints, signals.flat.device)
         self.signals, self.train, self.validation = signals, train, validation
         self.multilabel, self.weights, self.encoder_lr = multilabel, weights, encoder_lr
-        self.rows = torch.nn.utils.rnn.pad_sequence(labelled, batch_first=True)
-        self.counts = torch.tensor([len(rows) for rows in labelled], device=self.rows.device)
+        self.rows = torch.nn.utils.rnn.pad_sequence(labeled, batch_first=True)
+        self.counts = torch.tensor([len(rows) for rows in labeled], device=self.rows.device)
         self.auc = MacroAUC(validation.targets, multilabel) if curve or by_auc else None
         self.criterion = "auc" if by_auc else "loss"
         self.head_dropout = head_dropout
@@ -203,7 +203,7 @@ class FinetuneTask(Task):
     def train_loss(
         self, weights: Weights, buffers: Weights, rows: Tensor, keys: Tensor
     ) -> tuple[Tensor, Weights]:
-        """rows: (members, batch), numbers of labelled rows."""
+        """rows: (members, batch), numbers of labeled rows."""
         own = self.rows.gather(1, rows.clamp(min=0))  # −1: a member that has finished its epoch
         starts = self.augmentation.starts(self.train.starts[own], own, keys)
         x = self.as_input(self.signals, self.signals.located(starts), self.train.scale[own])

@@ -1,4 +1,4 @@
-"""Groups of checkpoints, each the seeds of one method, scored on labelled frames at once."""
+"""Groups of checkpoints, each the seeds of one method, scored on labeled frames at once."""
 
 from __future__ import annotations
 
@@ -114,12 +114,12 @@ def score_groups(
     cache: StoreVectors | None = None,
     **options: Any,
 ) -> list[GroupResult]:
-    """Score encoders on labelled frames, all groups trained as one fleet.
+    """Score encoders on labeled frames, all groups trained as one fleet.
 
     Each group gets the scores that it would get alone. Groups with different kinds of encoders
     (another embedding dimension, for example) are separate fleets.
 
-    A group is the seeds of one method on one pre-training set; each seed also selects its labelled
+    A group is the seeds of one method on one pre-training set; each seed also selects its labeled
     rows. Frames are cut as the encoders expect them; encoders of many leads that pool over time
     also take longer or shorter ones. `conditions` are tested on without training anew; each is
     (name, leads or None, noise or None). `curve` records the validation AUC after every epoch;
@@ -166,7 +166,7 @@ def score_groups(
             for seed in set(seeds)
         }
         used = np.logical_or.reduce(list(chosen.values()))
-        labelled = [torch.from_numpy(np.flatnonzero(chosen[seed][used])) for seed in seeds]
+        labeled = [torch.from_numpy(np.flatnonzero(chosen[seed][used])) for seed in seeds]
         if seen.leads is not None:
             validation = through_leads(validation, seen.leads)
         given = ProtocolInput(
@@ -176,7 +176,7 @@ def score_groups(
                 validation,
                 *(condition.applied(test, device) for condition in (seen, *further)),
             ],
-            labelled=[own.to(device) for own in labelled],
+            labeled=[own.to(device) for own in labeled],
             settings=settings,
             weighted=class_weights,
             curve=curve,
@@ -214,7 +214,7 @@ def _parts(checkpoint: Checkpoint, frames: Frames, per: Per) -> list[LabeledPart
 
 
 def _share(fraction: float, by: By, labels: int | None, train: LabeledPart) -> LabeledShare:
-    """Where recordings are scored, they are labelled as a whole."""
+    """Where recordings are scored, they are labeled as a whole."""
     whole: By = "patient" if by == "patient" else "recording"
     if labels is not None:
         return LabeledShare.of_number(labels, whole, train.frames, train.rows)
@@ -295,10 +295,10 @@ def _result(
         embedding_dim=card.encoder["embedding_dim"],
         leads=leads_of(validation),
         encoder_leads=[] if card.dataset is None else list(card.leads),
-        labelled=[len(own) for own in given.labelled[members]],
+        labeled=[len(own) for own in given.labeled[members]],
         left_out_copies=int(copies.sum()),
         split="; ".join(map(str, frames.folds.values())) or "hash",
-        unlabelled_recordings=len(np.unique(frames.recording))
+        unlabeled_recordings=len(np.unique(frames.recording))
         - len(np.unique(frames.recording[frames.has_label])),
         settings=facts["settings"] | {k: v[members] for k, v in output.per_member.items()},
         curve=output.curves[members] or None,

@@ -1,4 +1,4 @@
-"""The rows of an evaluation: labelled ones of each part, and the share of training rows to use.
+"""The rows of an evaluation: labeled ones of each part, and the share of training rows to use.
 
 A row is one frame of one lead; for encoders that see many leads at once it is one frame. What is
 scored is each row, or each recording, of whose rows the embeddings or logits are averaged.
@@ -26,11 +26,11 @@ Per = Literal["row", "recording"]
 
 @dataclass(frozen=True)
 class LabeledShare:
-    """How much of the training part is labelled."""
+    """How much of the training part is labeled."""
 
     fraction: float = 1.0  # of what `by` counts
     by: By = "frame"  # 'frame' is a row, as in the paper; 'patient' is one with all rows
-    labels: int | None = None  # the number of labelled ones, where it was given instead
+    labels: int | None = None  # the number of labeled ones, where it was given instead
 
     @classmethod
     def of_number(cls, labels: int, by: By, frames: Frames, rows: Instances) -> LabeledShare:
@@ -40,14 +40,14 @@ class LabeledShare:
         if not 1 <= labels <= available:
             raise SettingError(
                 f"`labels` is {labels}, but the training part of {frames.dataset} has {available} "
-                f"labelled {by}s; give a number from 1 to {available}"
+                f"labeled {by}s; give a number from 1 to {available}"
             )
         return cls(labels / available, by, labels)
 
 
 @dataclass(frozen=True)
 class LabeledPart:
-    """The labelled rows of a part, and what of them is scored."""
+    """The labeled rows of a part, and what of them is scored."""
 
     frames: Frames
     rows: Instances
@@ -132,13 +132,13 @@ class Averaging:
 def rows_with_label(frames: Frames, split: int, *, leads_at_once: bool = False) -> Instances:
     """Instances of a part that have a label: of one lead, or of all leads at once."""
     every = instances(frames, of="lead", views=single(), split=split, leads_at_once=leads_at_once)
-    labelled = every.where(frames.has_label[every.frame])
-    if not len(labelled):
+    labeled = every.where(frames.has_label[every.frame])
+    if not len(labeled):
         raise SettingError(
-            f"the {PARTS[split]} part of {frames.dataset} has no labelled frames; evaluation "
+            f"the {PARTS[split]} part of {frames.dataset} has no labeled frames; evaluation "
             "needs labels in all three parts"
         )
-    return labelled
+    return labeled
 
 
 def choose_rows(

@@ -21,26 +21,26 @@ _SMALL = 500_000  # numbers in a batch of embeddings that one thread handles as 
 
 
 class LinearHead(Task):
-    """A training task: each member has its own embeddings and its own labelled rows."""
+    """A training task: each member has its own embeddings and its own labeled rows."""
 
     def __init__(
         self,
         train: LabeledEmbeddings,
         validation: LabeledEmbeddings,
-        labelled: list[Tensor],
+        labeled: list[Tensor],
         weights: Tensor | None = None,
         *,
         curve: bool = False,
     ) -> None:
-        """Each member may learn from its `labelled` rows of `train`.
+        """Each member may learn from its `labeled` rows of `train`.
 
         weights: (members, classes) class weights; None where all count the same. `curve` computes
         the validation AUC after every epoch.
         """
         self.train, self.validation, self.weights = train, validation, weights
         self.auc = MacroAUC(validation.targets, validation.multilabel) if curve else None
-        self.rows = torch.nn.utils.rnn.pad_sequence(labelled, batch_first=True)
-        self.counts = torch.tensor([len(rows) for rows in labelled], device=self.rows.device)
+        self.rows = torch.nn.utils.rnn.pad_sequence(labeled, batch_first=True)
+        self.counts = torch.tensor([len(rows) for rows in labeled], device=self.rows.device)
 
     def of(self, members: list[int]) -> LinearHead:
         some = copy(self)
@@ -65,7 +65,7 @@ class LinearHead(Task):
     def train_loss(
         self, weights: Weights, buffers: Weights, rows: Tensor, keys: Tensor
     ) -> tuple[Tensor, Weights]:
-        """rows: (members, batch), numbers of labelled rows, −1 for padding."""
+        """rows: (members, batch), numbers of labeled rows, −1 for padding."""
         present = rows >= 0
         own = self.rows.gather(1, rows.clamp(min=0))  # rows of `train`
         member = torch.arange(len(own), device=own.device)[:, None]

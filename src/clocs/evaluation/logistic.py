@@ -113,7 +113,7 @@ def fit_logistic(
 def fit_members(
     train: LabeledEmbeddings,
     validation: LabeledEmbeddings,
-    labelled: Sequence[Tensor],
+    labeled: Sequence[Tensor],
     *,
     class_weights: Tensor | None = None,
     strongest_l2: float = L2_STRENGTHS[0],
@@ -123,12 +123,12 @@ def fit_members(
     Args:
         train: To learn from.
         validation: To choose the penalty by.
-        labelled: For each member, the rows of `train` that it may learn from.
+        labeled: For each member, the rows of `train` that it may learn from.
         class_weights: (members, classes); None where all count the same.
         strongest_l2: The strongest penalty to choose from, in steps of ten.
     """
-    rows = pad_sequence(list(labelled), batch_first=True)  # members may have different numbers
-    present = pad_sequence([torch.ones_like(own) for own in labelled], batch_first=True)
+    rows = pad_sequence(list(labeled), batch_first=True)  # members may have different numbers
+    present = pad_sequence([torch.ones_like(own) for own in labeled], batch_first=True)
     stronger: list[float] = []
     while L2_STRENGTHS[0] * 10 ** len(stronger) < strongest_l2:
         stronger.insert(0, L2_STRENGTHS[0] * 10 ** (len(stronger) + 1))

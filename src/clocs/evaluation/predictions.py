@@ -36,7 +36,7 @@ class Predictions:
     downstream: str  # the dataset of these rows
     content: str  # content hash of its store
     protocol: str
-    fraction: float  # the labelled fraction of the training part
+    fraction: float  # the labeled fraction of the training part
     by: str  # what `fraction` counts
     split_seed: int  # of the patient split
     seeds: tuple[int, ...]  # one per member

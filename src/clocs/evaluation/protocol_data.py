@@ -41,7 +41,7 @@ class ProtocolInput:
     checkpoints: Sequence[Checkpoint]
     # training (of any member), validation, test, and test under further conditions
     parts: Sequence[LabeledPart]
-    labelled: list[Tensor]  # for each member, what it may learn from of the training part
+    labeled: list[Tensor]  # for each member, what it may learn from of the training part
     settings: Settings  # for protocols that train in epochs
     weighted: bool  # whether rare classes count as much as common ones
     curve: bool  # whether to record the validation AUC after every epoch
@@ -62,7 +62,7 @@ class ProtocolInput:
     def labeled_rows(self) -> list[Tensor]:
         """For each member, the training rows that it may learn from."""
         place = torch.from_numpy(self.parts[0].place).to(self.device)
-        return [torch.isin(place, own).nonzero()[:, 0] for own in self.labelled]
+        return [torch.isin(place, own).nonzero()[:, 0] for own in self.labeled]
 
     @property
     def seeds(self) -> list[int]:
@@ -84,7 +84,7 @@ class ProtocolInput:
     def encoded(self, part: LabeledPart, how: Callable[..., Tensor]) -> Tensor:
         """(members, rows, …) what `embed_instances` or `feature_maps` makes of a part's rows.
 
-        Members that share an encoder, and differ in their labelled rows alone, encode once.
+        Members that share an encoder, and differ in their labeled rows alone, encode once.
         """
         distinct = {id(one.weights): one for one in self.checkpoints}
         place = [list(distinct).index(id(one.weights)) for one in self.checkpoints]
@@ -96,7 +96,7 @@ class ProtocolInput:
         if not self.weighted:
             return None
         targets, multilabel = self.targets(self.parts[0]), self.frames.multilabel
-        return torch.stack([class_weights(targets[own], multilabel) for own in self.labelled])
+        return torch.stack([class_weights(targets[own], multilabel) for own in self.labeled])
 
     def check_converged(self, trained: Trained, members: Sequence[int]) -> None:
         """Refuse classifiers of these members whose training diverged: they know nothing."""

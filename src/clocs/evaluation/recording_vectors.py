@@ -24,7 +24,7 @@ class RecordingVectors:
         cache: StoreVectors | None = None,
     ) -> None:
         """checkpoints: The members, with the weights that they keep; cache: Of their frames."""
-        # members that differ in their labelled rows alone share an encoder, which encodes once
+        # members that differ in their labeled rows alone share an encoder, which encodes once
         distinct = {id(one.weights): one for one in checkpoints}
         self._checkpoints, self._device, self._cache = list(checkpoints), device, cache
         self._distinct = list(distinct.values())

@@ -26,10 +26,10 @@ class Evaluation:
     the stronger untrained encoder, p corrected for the number of methods; None where there was no
     comparison. `better_than` names the other methods given that this one beats in a paired test,
     corrected for all pairs; None where there was only one. `curve` is the validation AUC after
-    every epoch, one list per seed, where recorded. `unlabelled_recordings` are in no part.
+    every epoch, one list per seed, where recorded. `unlabeled_recordings` are in no part.
     `split` says whether patients are split by the hash of their IDs or by which official folds.
     `folds` has the scores of each fold, where every patient was tested on once; all other scores
-    are then of all folds together, and `labelled` is the mean over them. `labelled` counts what
+    are then of all folds together, and `labeled` is the mean over them. `labeled` counts what
     `per` names. `noise` is that of the test part; `conditions` are further tests of the same
     classifiers: name, leads, noise, rows, AUC per seed, its mean and `ci95`.
     """
@@ -54,7 +54,7 @@ class Evaluation:
     embedding_dim: int
     leads: list[str]
     split_seed: int
-    labelled: list[int]
+    labeled: list[int]
     test_patients: int
     test_frames: int
     left_out_copies: int
@@ -85,7 +85,7 @@ class Evaluation:
     beats_random: bool | None = None
     better_than: list[str] | None = None
     curve: list[list[float]] | None = None
-    unlabelled_recordings: int = 0
+    unlabeled_recordings: int = 0
     split: str = "hash"
     folds: list[dict[str, Any]] | None = None
     per: str = "row"

@@ -60,10 +60,10 @@ def validation_auc(
     split_seed: int = 0,
     device: str | None = None,
 ) -> ValidationScore:
-    """Score encoders on the validation patients of a labelled store, to choose settings by.
+    """Score encoders on the validation patients of a labeled store, to choose settings by.
 
     The score is the macro AUC per recording of a logistic regression on frozen embeddings. It is
-    solved to convergence on all labelled recordings of training patients; its L2 penalty has the
+    solved to convergence on all labeled recordings of training patients; its L2 penalty has the
     lowest loss on the validation patients. The interval is over seeds and these patients.
 
     Args:
@@ -101,7 +101,7 @@ def score_frames(
     given = ProtocolInput(
         checkpoints=checkpoints,
         parts=[train, validation],
-        labelled=[torch.arange(len(train), device=device)] * len(checkpoints),
+        labeled=[torch.arange(len(train), device=device)] * len(checkpoints),
         settings=Settings(),
         weighted=False,
         curve=False,
@@ -109,7 +109,7 @@ def score_frames(
         on_epoch=lambda epoch: None,
     )
     learned, held_out = given.embeddings()
-    logits = fit_members(learned, held_out, given.labelled).logits(held_out.features)
+    logits = fit_members(learned, held_out, given.labeled).logits(held_out.features)
     chances = logits.sigmoid() if frames.multilabel else logits.softmax(dim=-1)
     scores: NDArray[np.float64] = chances.double().cpu().numpy()
     each = [metrics.macro(metrics.auc_per_class(own, validation.targets)) for own in scores]

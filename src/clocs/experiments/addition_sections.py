@@ -119,7 +119,7 @@ def ablation_table(results: Results, cells: Sequence[Cell]) -> Table:
 
 
 def efficiency_tables(results: Results) -> list[Table]:
-    """Methods by number of labelled patients, for each pair of datasets, protocol and metric."""
+    """Methods by number of labeled patients, for each pair of datasets, protocol and metric."""
     own = [(dataset, dataset) for dataset in paper.PRETRAIN]
     found = []
     for dataset, downstream in dict.fromkeys((*additions.SHOWN, *paper.PAIRS, *own)):
@@ -135,27 +135,27 @@ def efficiency_tables(results: Results) -> list[Table]:
                         rows.append((label, tuple(entries)))
                 if rows:
                     where = f"{paper.DATASET_TITLES[dataset]} → {paper.DATASET_TITLES[downstream]}"
-                    title = f"{where}, {protocol}: {what} over labelled patients"
+                    title = f"{where}, {protocol}: {what} over labeled patients"
                     found.append(Table(title, (), columns, tuple(rows)))
     return found
 
 
 def efficiency_figure(results: Results) -> ReportFigure | None:
-    """AUC per recording over labelled patients."""
+    """AUC per recording over labeled patients."""
     panels = efficiency_panels(results)
     if not panels:
         return None
     methods = dict.fromkeys((li.method, li.title) for panel in panels for li in panel.lines)
     caption = (
-        "Test AUC per recording over the number of labelled training patients (logarithmic), mean "
+        "Test AUC per recording over the number of labeled training patients (logarithmic), mean "
         "± sd over seeds. Each seed draws its own patients; a smaller set is part of the larger. "
         "Above: logistic regression on the frozen encoder; below: fine-tuned, in batches of 16 "
         f"up to {additions.FEW_LABELS} patients. Encoders are pre-trained on Chapman, or on "
-        "PhysioNet 2020 where Chapman is scored. All validation patients are labelled: they "
+        "PhysioNet 2020 where Chapman is scored. All validation patients are labeled: they "
         "select the penalty and stop the training."
     )
     return ReportFigure(
-        label_efficiency_svg(panels, WIDTH, "AUC over the number of labelled patients"),
+        label_efficiency_svg(panels, WIDTH, "AUC over the number of labeled patients"),
         caption,
         tuple((title, f"var(--{method})", False) for method, title in methods),
     )

@@ -24,7 +24,7 @@ def on_other_splits(cells: Sequence[Cell]) -> list[Cell]:
 
     An encoder that is scored on its own dataset is trained on the same split, as no test patient
     may be among those it has learned from. One that is scored on another dataset stays that of
-    split 0: what varies is who is labelled and who is tested.
+    split 0: what varies is who is labeled and who is tested.
     """
     return [on_split(cell, seed) for seed in SPLIT_SEEDS for cell in cells if not cell.split_seed]
 
@@ -103,13 +103,13 @@ EFFICIENCY_TASKS: tuple[CellTask, ...] = ("linear-converged", "finetune")
 
 
 def labeled_patients(dataset: str) -> list[int | None]:
-    """Numbers of labelled patients to compare on a dataset; None for all."""
+    """Numbers of labeled patients to compare on a dataset; None for all."""
     most = MAX_LABELED.get(dataset, LABELED[-1])
     return [*(count for count in LABELED if count <= most), None]
 
 
 def label_efficiency() -> list[Cell]:
-    """AUC over the number of labelled patients: what the figure shows first.
+    """AUC over the number of labeled patients: what the figure shows first.
 
     Fine-tuned and frozen encoders on datasets they were not trained on, frozen ones also on their
     own, but for the supervised, which have seen all labels there.

@@ -18,7 +18,7 @@ CellTask = Literal["linear", "linear-converged", "finetune", "curve", "distances
 VARIANTS: dict[str, dict[str, Any]] = {
     "instance-pairs": {"options": {"positives": "instance"}},
     "norm-per-view": {"batch_norm": "view"},
-    "unnormalised": {"normalisation": "none"},
+    "unnormalised": {"normalization": "none"},
     "segments3": {"options": {"segments": 3}},
     "segments4": {"options": {"segments": 4}},
 }
@@ -86,7 +86,7 @@ class Cell:
     task: CellTask
     fraction: float = 0.5
     split_seed: int = 0  # of the downstream patient split
-    patients: int | None = None  # so many labelled patients, in place of a fraction of all frames
+    patients: int | None = None  # so many labeled patients, in place of a fraction of all frames
     segment_frame: bool = False  # scored on frames as long as the segments that CMSC compares
 
     @property

@@ -153,7 +153,7 @@ ABOUT = {
     "table-2-12": "transfer by fine-tuning, E = 128, F = 0.5, twelve leads",
     "byol-fixed": "BYOL for a fixed number of epochs, chosen by linear AUC on validation patients",
     "ablations": "CMSC with one thing changed at a time, linear, E = 128, F = 0.5, four leads",
-    "label-efficiency": "10, 30, 100, 300, 1,000 and all labelled patients, linear and fine-tuned",
+    "label-efficiency": "10, 30, 100, 300, 1,000 and all labeled patients, linear and fine-tuned",
     "linear-converged": "table 1 with the linear layer solved to convergence",
     "more-with-less": "validation AUC over epochs: CMSC with few labels, random with all labels",
     "patient-distances": "distances between embeddings within and between patients",

@@ -46,7 +46,7 @@ PRETRAINING = {
     "supervised": (3.5e6, 232),  # the rate is estimated
 }
 VALIDATING = 1.25  # the validation split is a third of the training split, forward pass only
-# assumed until measured: labelled frames per second of a whole fleet, and epochs
+# assumed until measured: labeled frames per second of a whole fleet, and epochs
 DOWNSTREAM_RATES = {"linear": 47e6, "finetune": 2.8e6, "curve": 1.4e6}
 SOLVED = 1.6  # seconds of a logistic regression solved to convergence (docs/results)
 EPOCHS = {"linear": 150, "finetune": 40}
@@ -162,9 +162,9 @@ class Rates:
             return self.set_up + SOLVED * seeds * len(cells)
         top = self.profile.curve_epochs if first.task == "curve" else self.profile.epochs
         epochs = top if first.task == "curve" else min(EPOCHS[first.task], top)
-        labelled = frames * TRAINED * fraction * seeds * len(cells)
+        labeled = frames * TRAINED * fraction * seeds * len(cells)
         rate = DOWNSTREAM_RATES[first.task] / SMALL_BATCH.get(first.downstream, 1.0) / slower
-        return self.set_up + epochs * labelled / rate
+        return self.set_up + epochs * labeled / rate
 
 
 def needs_of(

@@ -174,7 +174,7 @@ def _section(results: Results, name: str) -> Section:
         case "embedding-dim":
             _add_along(results, section, cells, "E, embedding dimension", "F = 0.25")
         case "labelled-fraction":
-            _add_along(results, section, cells, "F, labelled fraction", "E = 64")
+            _add_along(results, section, cells, "F, labeled fraction", "E = 64")
         case "byol-decay":
             for one in tables.decay_tables(results):
                 (section.tables if one.title.endswith("F = 0.5") else section.folded).append(one)

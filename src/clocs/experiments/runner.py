@@ -81,7 +81,7 @@ def why_not(library: Library, cell: Cell) -> str | None:
         return why
     patients = library.sources[cell.downstream].patients
     if patients is not None and patients < (cell.patients or 0):
-        return f"needs {cell.patients:,} labelled patients"
+        return f"needs {cell.patients:,} labeled patients"
     segments = library.sources[p.dataset].segments
     if segments is not None and segments < p.segments:
         return f"needs recordings of {p.segments} segments"

@@ -17,7 +17,7 @@ from clocs.experiments.ledger import Run
 from clocs.pretraining.methods import find_method
 from clocs.pretraining.methods.mtssl import PAPER_TASKS, TASKS
 from clocs.recording import STANDARD_LEADS, FrameSpec
-from clocs.training.card import CENTERD, IN_MV, NORMALIZATION
+from clocs.training.card import CENTERED, IN_MV, NORMALIZATION
 
 _DATASETS = {
     "chapman": Chapman,
@@ -46,7 +46,7 @@ def settings_of(cell: Cell, run: Run, *, simulated: bool) -> dict[str, Any]:
     p = cell.pretraining
     views = find_method(p.method).views
     tasks = list(PAPER_TASKS.get(p.dataset, tuple(TASKS))) if p.method == "mtssl" else None
-    in_mv = p.plan.get("normalisation") == "none"
+    in_mv = p.plan.get("normalization") == "none"
     chosen = p.perturb or next(filter(None, views.copies), None)
     return {
         "run": run.name,
@@ -67,7 +67,7 @@ def settings_of(cell: Cell, run: Run, *, simulated: bool) -> dict[str, Any]:
             cell.downstream, segments=1 + cell.segment_frame, simulated=simulated
         ).to_dict(),
         "encoder_frame": _frame(p.dataset, segments=views.segments, simulated=simulated).to_dict(),
-        "input": IN_MV if in_mv else CENTERD if views.normalised_first else NORMALIZATION,
+        "input": IN_MV if in_mv else CENTERED if views.normalized_first else NORMALIZATION,
         "metric": _METRICS.get(cell.task, _AUC),
         "version": run.versions.get("clocs"),
     }

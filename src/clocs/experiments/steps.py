@@ -21,12 +21,13 @@ from clocs.patients.distances import frame_distances
 from clocs.pretraining.methods import find_method
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain_frames import pretrain_frames
+from clocs.sealed import spelled_for_files
 from clocs.training.checkpoint import Checkpoint, load_checkpoints
 from clocs.training.loop import Epoch, Settings
 
 VALIDATION = 1
 BINS = 60  # of the distance histograms
-FEW_BATCH = 16  # rows per step where few patients are labelled, as the paper's for Cardiology
+FEW_BATCH = 16  # rows per step where few patients are labeled, as the paper's for Cardiology
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,7 @@ def score(
 
 def _result(one: GroupResult, resamples: int) -> dict[str, Any]:
     """What the ledger keeps of an evaluation: its scores, and the draws of its AUC in bytes."""
-    result = one.evaluation.json()
+    result = spelled_for_files(one.evaluation.json())
     if one.draws is None:
         return result
     logits = None if one.draws_logits is None else one.draws_logits[:resamples]

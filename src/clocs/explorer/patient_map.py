@@ -60,11 +60,11 @@ class ProjectionState:
 
 def pca(vectors: NDArray[np.float32]) -> Positions:
     """(n, dim) -> (n, 2): the two principal components, with fixed signs."""
-    centerd = vectors - vectors.mean(axis=0, dtype=np.float64).astype(np.float32)
-    _, axes = np.linalg.eigh((centerd.T @ centerd).astype(np.float64))
+    centered = vectors - vectors.mean(axis=0, dtype=np.float64).astype(np.float32)
+    _, axes = np.linalg.eigh((centered.T @ centered).astype(np.float64))
     two = axes[:, :-3:-1] if axes.shape[1] > 1 else np.repeat(axes, 2, axis=1)
     two = two * np.where(two[np.abs(two).argmax(axis=0), [0, 1]] < 0, -1, 1)
-    return np.asarray(centerd @ two.astype(np.float32), np.float32)
+    return np.asarray(centered @ two.astype(np.float32), np.float32)
 
 
 def position_among(

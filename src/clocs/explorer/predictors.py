@@ -1,4 +1,4 @@
-"""Linear classifiers on patients' embeddings, one per labelled dataset.
+"""Linear classifiers on patients' embeddings, one per labeled dataset.
 
 They show what a linear layer can read from a patient's vector: an aid to browsing, not a diagnosis.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from clocs.evaluation.logistic import LogisticRegression
 
-_MIN = 20  # labelled training patients
+_MIN = 20  # labeled training patients
 _MAX = 20_000  # of each part; in the order of pseudonyms, so that they are a random sample
 
 
@@ -35,7 +35,7 @@ class Predictor:
     multilabel: bool
     model: LogisticRegression
     trained_on: int  # patients
-    tested_on: int  # labelled patients
+    tested_on: int  # labeled patients
     auc: float | None  # macro, on the test patients; None if undefined
 
     def probabilities(self, vectors: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -58,7 +58,7 @@ class Predictor:
 
 
 class Predictors:
-    """The classifiers of all labelled datasets, fitted when first needed."""
+    """The classifiers of all labeled datasets, fitted when first needed."""
 
     def __init__(self, embeddings: Embeddings, stores: Mapping[str, Store]) -> None:
         self._embeddings, self._stores = embeddings, stores
@@ -92,7 +92,7 @@ class Predictors:
 def fit_predictor(
     embeddings: Embeddings, dataset: str, labels: Sequence[str], *, multilabel: bool
 ) -> Predictor | None:
-    """A classifier for this dataset's patients, or None if too few of them are labelled."""
+    """A classifier for this dataset's patients, or None if too few of them are labeled."""
     import torch  # only now: the map does not wait for it
 
     from clocs.evaluation.logistic import fit_logistic

@@ -51,7 +51,7 @@ def explore(
             the stores.
         model: Classifiers, their files or the names of shipped ones. They predict the recordings
             and uploads that are shown, and explain it; without any, a logistic regression is
-            fitted to the embeddings of each labelled dataset.
+            fitted to the embeddings of each labeled dataset.
         runs: A folder with trainings, whose curves are shown while they train, or a report.
         cohorts: Folder where groups of patients are saved, each as a CSV file of IDs; `cohorts`
             beside the first store, or beside the embeddings, by default.

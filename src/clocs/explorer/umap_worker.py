@@ -94,9 +94,9 @@ def placed(others: Any, some: Any, positions: Any) -> Any:
 
 def _rotated(positions: Any) -> Any:
     """Centerd, with the longer axis horizontal, to fill a wide screen."""
-    centerd = positions - positions.mean(axis=0)
-    _, axes = np.linalg.eigh(centerd.T @ centerd)
-    return np.ascontiguousarray(centerd @ axes[:, ::-1], np.float32)
+    centered = positions - positions.mean(axis=0)
+    _, axes = np.linalg.eigh(centered.T @ centered)
+    return np.ascontiguousarray(centered @ axes[:, ::-1], np.float32)
 
 
 class _Steps:

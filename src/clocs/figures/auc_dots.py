@@ -1,4 +1,4 @@
-"""AUCs as dots with intervals: one group per method, one dot per labelled fraction."""
+"""AUCs as dots with intervals: one group per method, one dot per labeled fraction."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SEEDS: Final[dict[str, Any]] = {
 
 
 def auc_dots(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """Draw AUCs: one group per method, one dot per labelled fraction, with its interval.
+    """Draw AUCs: one group per method, one dot per labeled fraction, with its interval.
 
     Args:
         rows: With `method`, `fraction`, `auc` (one per seed, drawn as small dots), `auc_mean`,

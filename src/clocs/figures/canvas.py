@@ -29,7 +29,7 @@ _METADATA: Final[dict[str, dict[str, None]]] = {
 }
 SUFFIXES: Final = tuple(_METADATA)
 
-# The categorical colors are Okabe and Ito's, chosen for color-blind readers; labelled fractions,
+# The categorical colors are Okabe and Ito's, chosen for color-blind readers; labeled fractions,
 # which are ordered, are shades of one blue.
 COLORS: Final = {
     "trace": "#111111",

@@ -1,4 +1,4 @@
-"""AUC over the number of labelled patients: one panel per dataset and protocol, a line per method.
+"""AUC over the number of labeled patients: one panel per dataset and protocol, a line per method.
 
 Drawn twice from the same values: with matplotlib for a PNG, and as SVG for the report.
 """
@@ -27,12 +27,12 @@ COLORS = {  # those of the report's page in light mode
     "cmlc": "#009e73",
     "cmsmlc": "#56a4d9",
 }
-_AXIS = "labelled patients"
+_AXIS = "labeled patients"
 
 
 @dataclass(frozen=True)
 class EfficiencyLine:
-    """One method: mean and standard deviation over seeds for each number of labelled patients."""
+    """One method: mean and standard deviation over seeds for each number of labeled patients."""
 
     method: str
     title: str

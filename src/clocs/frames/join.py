@@ -25,7 +25,7 @@ def join(
 ) -> Frames:
     """One Frames of all parts, in their order; a single part is returned as it is.
 
-    Labels are kept where all parts have the same classes, else nothing is labelled. `beside` and
+    Labels are kept where all parts have the same classes, else nothing is labeled. `beside` and
     `memory` are as for `allocate_signals`, but by default only half as many bytes stay in memory,
     as the parts are there too.
     """

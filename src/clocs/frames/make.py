@@ -1,4 +1,4 @@
-"""Frames of a store: cut, resampled where needed, labelled and split."""
+"""Frames of a store: cut, resampled where needed, labeled and split."""
 
 from __future__ import annotations
 
@@ -166,8 +166,8 @@ def possible_frames(
     table = store.table if len(rows) == len(store) else store.table[rows]
     samples, rate = table["samples"].to_numpy(), table["rate"].to_numpy()
     cuts = cut(samples, rate, spec)
-    labelled = label_frames(table, cuts, manifest.labels, keep_unlabeled=manifest.keep_unlabeled)
-    target = _targets(table, cuts, manifest.labels, labelled)
+    labeled = label_frames(table, cuts, manifest.labels, keep_unlabeled=manifest.keep_unlabeled)
+    target = _targets(table, cuts, manifest.labels, labeled)
     present = present_frames(table, cuts, spec, leads)
     everyone = split_patients(store, split=split, split_seed=split_seed)
     people, patient = np.unique(everyone.recording[rows], return_inverse=True)
@@ -182,8 +182,8 @@ def possible_frames(
         counts=frame_count(samples, rate, spec),
         has=has_leads(table, leads),
         present=present,
-        kept=labelled.kept & present.any(axis=1),
-        left_out=labelled.left_out,
+        kept=labeled.kept & present.any(axis=1),
+        left_out=labeled.left_out,
         target=target,
         patient_ids=tuple(everyone.ids[i] for i in people),
         patient=patient.astype(np.int32),
@@ -305,7 +305,7 @@ def leads_of_those(store: Store, leads: Sequence[str]) -> list[str]:
 
 
 def _targets(
-    table: pl.DataFrame, cuts: Cuts, classes: tuple[str, ...], labelled: FrameLabels
+    table: pl.DataFrame, cuts: Cuts, classes: tuple[str, ...], labeled: FrameLabels
 ) -> NDArray[np.uint8]:
     """(frames, classes) targets.
 
@@ -320,9 +320,9 @@ def _targets(
         whole[i, [code[name] for name in names.split("\0") if name in code]] = 1
     kind = sets.replace_strict(kinds, np.arange(len(kinds)), return_dtype=pl.Int64).to_numpy()
     target: NDArray[np.uint8] = whole[kind[cuts.recording]]
-    target[labelled.by_episode] = 0
-    rows = np.flatnonzero(labelled.label >= 0)
-    target[rows, labelled.label[rows]] = 1
+    target[labeled.by_episode] = 0
+    rows = np.flatnonzero(labeled.label >= 0)
+    target[rows, labeled.label[rows]] = 1
     return target
 
 

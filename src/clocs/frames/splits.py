@@ -1,7 +1,7 @@
-"""Which part a patient belongs to, and which training rows are labelled: stable hashes, numpy only.
+"""Which part a patient belongs to, and which training rows are labeled: stable hashes, numpy only.
 
 No random generator is used: a patient's part depends on the patient alone, so adding or dropping
-recordings moves no other patient, and every method sees the same labelled rows.
+recordings moves no other patient, and every method sees the same labeled rows.
 """
 
 from __future__ import annotations
@@ -66,16 +66,16 @@ def labeled_subset(
     fraction: float,
     by: Literal["frame", "patient", "recording"],
 ) -> NDArray[np.bool_]:
-    """(n,) which training rows are labelled.
+    """(n,) which training rows are labeled.
 
     The distinct keys are put into an order that depends on (dataset, split seed, seed, by) alone;
-    the first round(fraction × their number), at least one, are labelled, with all their rows. So
+    the first round(fraction × their number), at least one, are labeled, with all their rows. So
     the subset for a smaller fraction is contained in that for a larger one, the count is exact, and
     it does not depend on method, lead order or batch size.
 
     Args:
         keys: One per training row: `row_keys` where `by` is "frame", the `keys_of` its patient or
-            recording otherwise (then all rows of a chosen one are labelled).
+            recording otherwise (then all rows of a chosen one are labeled).
         dataset: Its name.
         split_seed: Random seed of the patient split.
         seed: Random seed of the training.

@@ -62,7 +62,7 @@ def store_info(
     views_per_part = counted("lead", False)
     people_per_part, recordings_per_part = _per_part(everyone.part), _per_part(part)
     without_signal = ~plan.present.any(axis=1)
-    labelled = plan.kept & plan.target.any(axis=1)
+    labeled = plan.kept & plan.target.any(axis=1)
 
     seconds = float((table["samples"] / table["rate"]).sum())
     quarantine = store.quarantine
@@ -83,7 +83,7 @@ def store_info(
         "frames": views_per_part["total"],
         "frames_without_signal": int(without_signal.sum()),
         "views_without_signal": plan.without_signal,
-        "recordings_without_label": len(plan.rows) - len(np.unique(plan.cuts.recording[labelled])),
+        "recordings_without_label": len(plan.rows) - len(np.unique(plan.cuts.recording[labeled])),
         "leads": list(plan.leads),
         "all_leads": list(store.leads),
         "lead_sets": _sets_of_leads(table),

@@ -34,8 +34,8 @@ class Views:
     segments: int = 1  # consecutive windows
     all_leads: bool = False  # whether an instance has all leads
     copies: tuple[str, ...] = ("",)  # the chain of perturbations of each copy; '' for none
-    # whether frames are normalized and centerd on zero before perturbing, and not again after it
-    normalised_first: bool = False
+    # whether frames are normalized and centered on zero before perturbing, and not again after it
+    normalized_first: bool = False
     # whether segments begin anywhere in a run of consecutive frames, drawn anew for each batch
     random_crops: bool = False
     # of encoders of many leads: a view keeps 1 to so many leads, drawn anew; 0: all of them
@@ -47,7 +47,7 @@ class Views:
             self.segments * other.segments,
             self.all_leads or other.all_leads,
             copies,
-            self.normalised_first or other.normalised_first,
+            self.normalized_first or other.normalized_first,
             self.random_crops or other.random_crops,
             max(self.most_leads, other.most_leads),
         )
@@ -91,7 +91,7 @@ def perturbed(chain: str, copies: int = 2) -> Views:
 
 def transformed(*chains: str) -> Views:
     """A normalized frame of one lead unchanged, and once for each chain."""
-    return Views(copies=("", *chains), normalised_first=True)
+    return Views(copies=("", *chains), normalized_first=True)
 
 
 def frame_for(dataset: Manifest, *, segments: int) -> FrameSpec:

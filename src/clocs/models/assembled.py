@@ -40,9 +40,9 @@ def assembled(
     Args:
         encoders: From which each member started.
         result: Their layers and scores on validation patients.
-        frames: The labelled ones.
+        frames: The labeled ones.
         facts: The settings; `head` and `members` decide what is kept.
-        about: Name, licence, citation and intended use.
+        about: Name, license, citation and intended use.
         recording_hashes: Whether hashes of recordings are listed.
     """
     auc = result.evaluation.auc_validation
@@ -68,7 +68,7 @@ def assembled(
         encoders=tuple(one.card for one in made),
         temperature=(1.0,) * len(labels),
         thresholds=(None,) * len(labels),
-        training=facts | {"kept": kept, "labelled": result.evaluation.labelled} | plain(per_member),
+        training=facts | {"kept": kept, "labeled": result.evaluation.labeled} | plain(per_member),
     )
     layers = [result.classifiers[m].weights for m in kept]
     top = {k: torch.cat([one[f"head.{k}"] for one in layers]) for k in ("weight", "bias")}

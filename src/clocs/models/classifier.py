@@ -218,7 +218,7 @@ def _of(tensors: Weights, prefix: str) -> Weights:
 
 
 def first_encoder(model: Checkpoint | Classifier) -> Checkpoint:
-    """The one whose frame, leads and normalisation are the model's."""
+    """The one whose frame, leads and normalization are the model's."""
     return model.encoders[0] if isinstance(model, Classifier) else model
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from clocs._version import __version__
 from clocs.datasets.label_names import meanings
 from clocs.errors import CheckpointError
+from clocs.sealed import spelled_for_files, spelled_in_code
 from clocs.training.card import LONGEST_NAME, MAX_LABELS, Card, check_text, parse_card
 
 MAX_MEMBERS = 100
@@ -44,7 +45,7 @@ class ClassifierCard:
     training: dict[str, Any] = field(default_factory=dict)  # its settings
     scores: dict[str, Any] = field(default_factory=dict)  # on the test patients
     intended_use: str = INTENDED_USE
-    licence: str = ""  # of these weights, and of the data behind them
+    license: str = ""  # of these weights, and of the data behind them
     citation: str = ""  # of the data
     clocs: str = __version__  # the version that wrote it
 
@@ -55,13 +56,14 @@ class ClassifierCard:
 
     def facts(self) -> dict[str, Any]:
         """As JSON has it."""
-        made = asdict(self)
+        made = spelled_for_files(asdict(self))
         made["encoders"] = [json.loads(card.json()) for card in self.encoders]
         return made
 
     @classmethod
     def of(cls, facts: dict[str, Any]) -> ClassifierCard:
         """The card of these facts; ValueError, KeyError or TypeError say what is wrong."""
+        facts = spelled_in_code(facts)
         differing = facts.keys() ^ {one.name for one in fields(cls)}
         if differing:
             raise ValueError(f"its fields differ: {', '.join(sorted(differing)):.100}")
@@ -95,7 +97,7 @@ def _check(facts: dict[str, Any]) -> None:
         and facts["limits"].keys() <= set(LIMITS)
         and all(map(_is_number, facts["limits"].values())),
     }
-    texts = {"name", "dataset", "content", "intended_use", "licence", "citation", "clocs"}
+    texts = {"name", "dataset", "content", "intended_use", "license", "citation", "clocs"}
     sound |= {name: _is_text(facts[name], LONGEST_TEXT) for name in texts}
     sound |= {name: isinstance(facts[name], dict) for name in ("training", "scores")}
     for name, passes in sound.items():

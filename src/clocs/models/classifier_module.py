@@ -49,7 +49,7 @@ class ClassifierModule(RecordingModule):
 
     def __init__(self, card: ClassifierCard, encoders: Sequence[Checkpoint], head: Weights) -> None:
         first = encoders[0]
-        if len({(one.card.normalisation, one.encoder.samples) for one in encoders}) > 1:
+        if len({(one.card.normalization, one.encoder.samples) for one in encoders}) > 1:
             raise SettingError(
                 "the members of this classifier take different inputs; make one module of each"
             )

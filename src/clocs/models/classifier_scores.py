@@ -52,7 +52,7 @@ def evaluate_classifier(
     resamples: int = 2000,
     device: str | None = None,
 ) -> dict[str, Any]:
-    """Score a classifier on the test patients of a labelled store; nothing is trained.
+    """Score a classifier on the test patients of a labeled store; nothing is trained.
 
     On the store that it was trained with, these are the scores of its card.
 

@@ -53,7 +53,7 @@ def export(
 ) -> Exported:
     """Write a model for other programs: raw mV in, embeddings or calibrated probabilities out.
 
-    Batch and length are free; cutting into frames and normalisation are inside. A receiver brings
+    Batch and length are free; cutting into frames and normalization are inside. A receiver brings
     signals in mV, at the model's rate, with its leads.
 
     Args:

@@ -46,7 +46,7 @@ def export_facts(model: Checkpoint | Classifier, name: str | None = None) -> dic
         "leads_at_once": bool(at_once),
         "unit": "mV",
         "filters": str(card.frame.filters),
-        "normalisation": f"{card.normalisation}; done inside",
+        "normalization": f"{card.normalization}; done inside",
     }
     if isinstance(model, Classifier):
         own = model.card
@@ -60,10 +60,10 @@ def export_facts(model: Checkpoint | Classifier, name: str | None = None) -> dic
         }
     facts |= {"trained_on": [one.dataset for one in card.trained_on], "notice": card.notice}
     data = publications_of(card)
-    licenses = [f"{one.title}: {one.licence or 'the publisher names none'}" for one in data]
+    licenses = [f"{one.title}: {one.license or 'the publisher names none'}" for one in data]
     given = model.card if isinstance(model, Classifier) else None
     return facts | {
-        "licence": (given and given.licence) or "; ".join(licenses),
+        "license": (given and given.license) or "; ".join(licenses),
         "citation": (given and given.citation) or "; ".join(one.citation for one in data),
     }
 

@@ -1,4 +1,4 @@
-"""`clocs.finetune`: encoders and a labelled store to a classifier, with thresholds and scores."""
+"""`clocs.finetune`: encoders and a labeled store to a classifier, with thresholds and scores."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def finetune(
     shared: bool = False,
     recording_hashes: bool = True,
     name: str | None = None,
-    licence: str | None = None,
+    license: str | None = None,  # noqa: A002 (its name everywhere)
     citation: str | None = None,
     intended_use: str = INTENDED_USE,
     resamples: int = 2000,
@@ -85,13 +85,13 @@ def finetune(
         members: Of several seeds, keep the 'best' by its AUC on validation patients, or all of
             them as an 'ensemble', whose logits are averaged.
         class_weights: Whether rare classes count as much as common ones.
-        fraction: The labelled fraction of the training part.
+        fraction: The labeled fraction of the training part.
         by: Whether `fraction` counts recordings or patients.
-        labels: The number of labelled recordings, or of patients, instead of `fraction`.
+        labels: The number of labeled recordings, or of patients, instead of `fraction`.
         leads: As for `clocs.evaluate`.
         epochs, patience, batch_size, lr, keep: How long and how fast to train, and which weights to
             keep; described by `clocs.training.settings.Settings`, with their defaults.
-        optimiser, weight_decay, schedule, warm_up, clip, average: The optimiser; described there.
+        optimizer, weight_decay, schedule, warm_up, clip, average: The optimizer; described there.
         settings: All of these as one object, in place of them.
         split: As for `clocs.evaluate`, like the next three.
         test_folds: The folds to test on.
@@ -103,7 +103,7 @@ def finetune(
             it is small, and is read by every clocs that has them. Only for a 'linear' head.
         recording_hashes: Whether the file lists salted hashes of the recordings it has seen.
         name: Of the classifier; that of the file by default.
-        licence: Of the data, and so of the weights; known for published datasets.
+        license: Of the data, and so of the weights; known for published datasets.
         citation: Of the data; known for published datasets.
         intended_use: What it may be used for.
         resamples: Bootstrap resamples of patients for the intervals in the card.
@@ -164,7 +164,7 @@ def finetune(
     published = PUBLICATIONS.get(frames.dataset)
     about: dict[str, Any] = {
         "name": name or (Path(out).stem if out else f"{frames.dataset}-{head}"),
-        "licence": licence if licence is not None else published.licence if published else "",
+        "license": license if license is not None else published.license if published else "",
         "citation": citation if citation is not None else published.citation if published else "",
         "intended_use": intended_use,
     }

@@ -29,7 +29,7 @@ def torch_dataset(
     leads: Sequence[str] | None = None,
     frame: FrameSpec | float | None = None,
     normalize: Normalize = False,
-    labelled: bool = False,
+    labeled: bool = False,
 ) -> FrameDataset:
     """The frames of a store as a `torch.utils.data.Dataset`, for `torch.utils.data.DataLoader`.
 
@@ -45,7 +45,7 @@ def torch_dataset(
         frame: Seconds of a frame, as 2,500 samples, or a `clocs.FrameSpec`; the store's by default.
         normalize: Scale each lead of each frame to 0 … 1, as encoders of one lead see them, instead
             of mV; 'standardized' gives each mean 0 and variance 1, as encoders of many leads do.
-        labelled: Leave out frames without a label.
+        labeled: Leave out frames without a label.
     """
     opened = as_store(store)
     filters = opened.manifest.frame.filters
@@ -56,7 +56,7 @@ def torch_dataset(
         if split not in PARTS:
             raise SettingError(f"there is no split {split!r}; choose one of {', '.join(PARTS)}")
         rows &= frames.split == PARTS.index(split)
-    if labelled:
+    if labeled:
         rows &= frames.has_label
     return FrameDataset(frames, np.flatnonzero(rows), normalize=normalize)
 

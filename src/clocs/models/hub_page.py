@@ -70,9 +70,9 @@ def _front_matter(model: Checkpoint | Classifier, name: str) -> str:
 
 def _license(model: Checkpoint | Classifier) -> str:
     """That of a classifier's card; else that of the data, where there is but one."""
-    if isinstance(model, Classifier) and model.card.licence:
-        return model.card.licence
-    found = {one.licence for one in publications_of(first_card(model))}
+    if isinstance(model, Classifier) and model.card.license:
+        return model.card.license
+    found = {one.license for one in publications_of(first_card(model))}
     return found.pop() if len(found) == 1 else ""
 
 

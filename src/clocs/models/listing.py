@@ -26,7 +26,7 @@ class Listed:
     size: int  # bytes of its files
     auc: float | None  # on test patients of the dataset it learned on, with its 95 % interval
     auc_ci95: list[float] | None
-    licence: list[str]  # of the data
+    license: list[str]  # of the data
 
     def json(self) -> dict[str, Any]:
         return asdict(self)
@@ -58,11 +58,11 @@ def _listed(row: Shipped) -> Listed:
         size=sum(file.stat().st_size for file in row.files),
         auc=auc,
         auc_ci95=interval,
-        licence=list(dict.fromkeys(one.licence for one in publications_of(card))),
+        license=list(dict.fromkeys(one.license for one in publications_of(card))),
     )
 
 
-HEADS = ("name", "kind", "learned on", "leads", "frame", "size", "AUC", "licence of the data")
+HEADS = ("name", "kind", "learned on", "leads", "frame", "size", "AUC", "license of the data")
 
 
 def cells_of(one: Listed) -> list[str]:
@@ -76,7 +76,7 @@ def cells_of(one: Listed) -> list[str]:
         f"{one.seconds:.3g} s at {one.rate:g} Hz",
         f"{one.size / 1e3:,.0f} kB",
         "–" if one.auc is None else f"{one.auc:.3f}{interval}",
-        ", ".join(one.licence),
+        ", ".join(one.license),
     ]
 
 

@@ -152,7 +152,7 @@ def _facts(model: Checkpoint | Classifier) -> list[list[str]]:
     trained = [
         ["seed", str(card.seed)],
         ["epochs", f"{card.metrics['epochs']:,}"],
-        ["optimiser", f"{training.get('optimiser', 'adam')}, learning rate {training.get('lr'):g}"],
+        ["optimizer", f"{training.get('optimizer', 'adam')}, learning rate {training.get('lr'):g}"],
         ["batch", f"{training.get('batch_size')} instances"],
     ]
     facts = [
@@ -161,7 +161,7 @@ def _facts(model: Checkpoint | Classifier) -> list[list[str]]:
         ["network", f"`{card.encoder['name']}`, {weights:,} weights"],
         ["leads", ", ".join(card.encoder.get("leads") or card.leads)],
         ["frame", f"{card.frame.seconds:.3g} s at {card.frame.rate:g} Hz"],
-        ["input", card.normalisation],
+        ["input", card.normalization],
         *(trained if isinstance(model, Checkpoint) else []),
         ["weights stored as", str(card.environment.get(STORED_AS, "float32"))],
         ["version of clocs", card.clocs],
@@ -270,8 +270,8 @@ def _data(card: Card) -> str:
     if not card.trained_on:
         return ""
     lines = [
-        f"- [{one.title}]({one.page}), version {one.version}; licence: "
-        f"{one.licence or 'the publisher names no licence'}. Please cite: {one.citation}"
+        f"- [{one.title}]({one.page}), version {one.version}; license: "
+        f"{one.license or 'the publisher names no license'}. Please cite: {one.citation}"
         for one in publications_of(card)
     ]
     lines += [

@@ -34,7 +34,7 @@ def signal_quality(x: Tensor, rate: float) -> Tensor:
     """x: (…, samples) of single leads, in any unit -> (…) from 0, noise or flat, to 1.
 
     Args:
-        x: Frames as the encoder sees them, before or after normalisation.
+        x: Frames as the encoder sees them, before or after normalization.
         rate: Samples per second.
     """
     return quality_and_flat(x, rate)[0]

@@ -1,4 +1,4 @@
-"""The labelled recordings of a part as a classifier sees them: vectors, logits and targets."""
+"""The labeled recordings of a part as a classifier sees them: vectors, logits and targets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from clocs.training.embed import AT_ONCE
 
 @dataclass(frozen=True)
 class ScoredPart:
-    """Recordings of one part of a labelled store, in order, by one classifier."""
+    """Recordings of one part of a labeled store, in order, by one classifier."""
 
     part: LabeledPart
     vectors: NDArray[np.float32]  # (members, recordings, dim) the mean over the rows of each
@@ -47,7 +47,7 @@ class ScoredPart:
 
 
 def labeled_part(classifier: Classifier, frames: Frames, split: int) -> LabeledPart:
-    """The labelled recordings of a part, cut into the rows that the encoders see."""
+    """The labeled recordings of a part, cut into the rows that the encoders see."""
     leads = classifier.encoders[0].encoder.leads
     own = frames.for_leads(leads) if leads else frames
     return LabeledPart(own, rows_with_label(own, split, leads_at_once=bool(leads)), "recording")

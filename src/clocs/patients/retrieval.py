@@ -304,29 +304,29 @@ def _recordings(recordings: Embeddings, frame: FrameSpec) -> SamePatient | None:
 
 def diagnosis(patients: Embeddings) -> Diagnosis | None:
     """Labels of the nearest other patients, among patients with a label."""
-    labelled = patients.where(patients.rows["labels"].list.len().to_numpy() > 0)
-    if len(labelled) <= NEAREST:
+    labeled = patients.where(patients.rows["labels"].list.len().to_numpy() > 0)
+    if len(labeled) <= NEAREST:
         return None
-    index = PatientIndex.build(labelled, "exact")
-    near = index.search(labelled, NEAREST).rows  # never the query's own patient
-    names = sorted({label for labels in labelled.rows["labels"] for label in labels})
-    target = np.zeros((len(labelled), len(names)), np.float32)
-    for row, labels in enumerate(labelled.rows["labels"]):
+    index = PatientIndex.build(labeled, "exact")
+    near = index.search(labeled, NEAREST).rows  # never the query's own patient
+    names = sorted({label for labels in labeled.rows["labels"] for label in labels})
+    target = np.zeros((len(labeled), len(names)), np.float32)
+    for row, labels in enumerate(labeled.rows["labels"]):
         target[row, [names.index(label) for label in labels]] = 1
     shared = (target[near] * target[:, None]).any(axis=2)
     kinds, kind, count = np.unique(target, axis=0, return_inverse=True, return_counts=True)
     sharing = (kinds @ kinds.T > 0) @ count  # patients who share a label, oneself included
-    base = (sharing[kind.ravel()] - 1) / (len(labelled) - 1)
+    base = (sharing[kind.ravel()] - 1) / (len(labeled) - 1)
     return Diagnosis(
         precision=float(shared.mean()),
         base_rate=float(base.mean()),
         per_label={
             name: {
                 "precision": float(target[near[target[:, i] > 0], i].mean()),
-                "base_rate": float((target[:, i].sum() - 1) / (len(labelled) - 1)),
+                "base_rate": float((target[:, i].sum() - 1) / (len(labeled) - 1)),
                 "patients": int(target[:, i].sum()),
             }
             for i, name in enumerate(names)
         },
-        queries=len(labelled),
+        queries=len(labeled),
     )

@@ -18,7 +18,7 @@ from clocs.kernels.collectives import Share
 from clocs.kernels.triton_support import can_use_triton
 from clocs.pretraining.fused_views import FusedViews
 from clocs.pretraining.perturbations import Chain, parse
-from clocs.training.card import CENTERD, INPUT_OFFSETS
+from clocs.training.card import CENTERED, INPUT_OFFSETS
 from clocs.training.signals import Signals, min_max
 
 
@@ -163,8 +163,8 @@ class BatchMaker:
         self.signals, self.multilabel = signals, multilabel
         self.copies = len(views.copies)
         chains = chains_of(views, members, perturb)
-        # centerd on zero: otherwise negation and scaling are invisible
-        self._offset = INPUT_OFFSETS[CENTERD] if views.normalised_first and not in_mv else None
+        # centered on zero: otherwise negation and scaling are invisible
+        self._offset = INPUT_OFFSETS[CENTERED] if views.normalized_first and not in_mv else None
         self._normalized = self._offset is None and not in_mv  # after perturbing
         self._plain = self._normalized and not any(map(any, chains))
         self._fused: FusedViews | None = None

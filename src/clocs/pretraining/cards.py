@@ -14,7 +14,7 @@ from clocs.frames.frames import SEVERAL, Frames
 from clocs.pretraining.plan import Plan
 from clocs.recording import FrameSpec
 from clocs.training import leak_guard
-from clocs.training.card import CENTERD, IN_MV, NORMALIZATION, STANDARDIZED, Card, TrainedOn
+from clocs.training.card import CENTERED, IN_MV, NORMALIZATION, STANDARDIZED, Card, TrainedOn
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.loop import Trained
 
@@ -87,7 +87,7 @@ def make_card(
             else block_implementation(device, getattr(torch, plan.precision)),
             **({"processes": processes} if processes > 1 else {}),
         },
-        normalisation=_normalization(plan),
+        normalization=_normalization(plan),
         recording_hashes=hashed,
         salt=salt if hashed else "",
     )
@@ -121,9 +121,9 @@ def _normalization(plan: Plan) -> str:
     """How the encoder's input is normalized, in words that the card has."""
     if plan.many_leads:
         return STANDARDIZED
-    if plan.normalisation == "none":
+    if plan.normalization == "none":
         return IN_MV
-    return CENTERD if plan.row.views.normalised_first else NORMALIZATION
+    return CENTERED if plan.row.views.normalized_first else NORMALIZATION
 
 
 def datasets_of(dataset: str | None, init: Checkpoint | None) -> str | None:

@@ -101,9 +101,9 @@ class ManyLeadBatchMaker:
         """starts, scale: (members, n, leads) -> (members, n, leads, samples), nan where absent."""
         if chain is None:
             return self.signals.standardized(starts)
-        if self.views.normalised_first:
+        if self.views.normalized_first:
             x = self.signals.standardized(starts)
         else:
             x = self.signals.raw(starts, torch.where(starts == ABSENT, torch.nan, scale))
         x = chain(x, key)
-        return (x if self.views.normalised_first else standardize(x)).to(self.signals.dtype)
+        return (x if self.views.normalized_first else standardize(x)).to(self.signals.dtype)

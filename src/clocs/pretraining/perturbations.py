@@ -169,7 +169,7 @@ def stft_shape(samples: int) -> tuple[int, int]:
 
 
 def stft(x: Tensor) -> Tensor:
-    """x: (…, samples) -> (…, frequency, time) complex: Hann 256, hop 128, centerd, reflected.
+    """x: (…, samples) -> (…, frequency, time) complex: Hann 256, hop 128, centered, reflected.
 
     As `torch.stft(center=True)`, but reflected at the end up to a whole hop, so that every sample
     is in two windows: with one alone, the inverse would divide a mask's traces by almost nothing.

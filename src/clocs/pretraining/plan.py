@@ -22,7 +22,7 @@ Precision = Literal["float32", "bfloat16"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 BatchNorm = Literal["batch", "view"]
 Normalization = Literal["min-max", "none"]
-_CHOICES = {"precision": Precision, "batch_norm": BatchNorm, "normalisation": Normalization}
+_CHOICES = {"precision": Precision, "batch_norm": BatchNorm, "normalization": Normalization}
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Plan:
     instances_per_patient: int | None = None  # the most per epoch
     precision: Precision = "float32"  # of activations; weights and statistics are always float32
     batch_norm: BatchNorm = "batch"  # statistics of all views of a batch at once, or of each view
-    normalisation: Normalization = "min-max"  # of frames; 'none' leaves them in mV
+    normalization: Normalization = "min-max"  # of frames; 'none' leaves them in mV
     settings: Settings = field(default_factory=Settings)
 
     def __post_init__(self) -> None:
@@ -51,9 +51,9 @@ class Plan:
             if getattr(self, name) not in get_args(choices):
                 valid = " or ".join(get_args(choices))
                 raise SettingError(f"`{name}` is {valid}, not {getattr(self, name)}")
-        if self.many_leads and self.normalisation != get_args(Normalization)[0]:
+        if self.many_leads and self.normalization != get_args(Normalization)[0]:
             raise SettingError(
-                f"{self.encoder} takes leads that are standardized; leave out `normalisation`"
+                f"{self.encoder} takes leads that are standardized; leave out `normalization`"
             )
         if self.batch_norm == "view" and self.objective is None:
             raise SettingError(f"{self.method} trains on no views; leave out `batch_norm`")

@@ -42,7 +42,7 @@ def pretrain(
     instances_per_patient: int | None = None,
     precision: Precision = "float32",
     batch_norm: BatchNorm = "batch",
-    normalisation: Normalization = "min-max",
+    normalization: Normalization = "min-max",
     init: Path | str | Sequence[Checkpoint] | None = None,
     settings: Settings | None = None,
     split: Literal["hash", "folds"] | None = None,
@@ -84,11 +84,11 @@ def pretrain(
         precision: Of activations: 'float32' or 'bfloat16'.
         batch_norm: Whether batch norm sees all views of a batch at once ('batch') or each by
             itself ('view').
-        normalisation: Of frames: 'min-max' to 0 … 1, or 'none' to leave them in mV.
+        normalization: Of frames: 'min-max' to 0 … 1, or 'none' to leave them in mV.
         init: Encoders to start from: a checkpoint for all seeds, or a folder with one per seed.
         epochs, patience, batch_size, lr, keep: How long and how fast to train, and which weights to
             keep; described by `clocs.training.settings.Settings`, with their defaults.
-        optimiser, weight_decay, schedule, warm_up, clip, average: The optimiser; described there.
+        optimizer, weight_decay, schedule, warm_up, clip, average: The optimizer; described there.
         settings: All of these as one object, in place of them.
         split: Whether the 'hash' of patients or official 'folds' decide who is trained and tested
             on; the folds by default where the store has some.
@@ -129,7 +129,7 @@ def pretrain(
             instances_per_patient=instances_per_patient,
             precision=precision,
             batch_norm=batch_norm,
-            normalisation=normalisation,
+            normalization=normalization,
             settings=training,
         )
         usual = frame_for(manifest, segments=plan.row.views.segments)

@@ -30,6 +30,7 @@ from clocs.pretraining.plan import Plan
 from clocs.pretraining.shared_task import SharedTask, check_shareable
 from clocs.pretraining.task import PretrainingTask, learnable_parts
 from clocs.recording import FrameSpec
+from clocs.sealed import spelled_for_files, spelled_in_code
 from clocs.training.card import expect_readable
 from clocs.training.checkpoint import Checkpoint, load_checkpoint
 from clocs.training.embed import stack
@@ -157,9 +158,9 @@ def _resumable(learn: Callable[..., Trained], **options: Any) -> Trained:
 
 def _check(frames: Frames, plan: Plan, *, shared: bool) -> None:
     """Refuse a plan that does not fit the frames, or the processes."""
-    if plan.normalisation == "none" and frames.unit != "mV":
+    if plan.normalization == "none" and frames.unit != "mV":
         raise SettingError(
-            f"signals of {frames.dataset} are in {frames.unit}, not mV; leave out `normalisation`"
+            f"signals of {frames.dataset} are in {frames.unit}, not mV; leave out `normalization`"
         )
     if shared:
         check_shareable(plan, frames)
@@ -269,7 +270,7 @@ def _claim(
         if not (out / SETTINGS).is_file():
             raise CheckpointError(f"{out} holds other files; give a new folder as `out`")
         try:
-            have = json.loads((out / SETTINGS).read_text(encoding="utf-8"))
+            have = spelled_in_code(json.loads((out / SETTINGS).read_text(encoding="utf-8")))
         except ValueError:
             have = None
         if not isinstance(have, dict):
@@ -291,7 +292,7 @@ def _claim(
                 f"{out} already holds this pre-training; add `resume` to continue it, or give a "
                 "new folder as `out`"
             )
-    write_atomic(out / SETTINGS, json.dumps(want, indent=2).encode())
+    write_atomic(out / SETTINGS, json.dumps(spelled_for_files(want), indent=2).encode())
 
 
 def untrained(
@@ -339,7 +340,7 @@ def _fitted_batch_norm(
             some = order[:, step * size : (step + 1) * size]
             if many:
                 x = signals.standardized(starts[some])
-            elif plan.normalisation == "none":
+            elif plan.normalization == "none":
                 x = signals.raw(starts[some], scale[some])
             else:
                 x = signals.normalized(starts[some])

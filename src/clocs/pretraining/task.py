@@ -68,7 +68,7 @@ class PretrainingTask(Task):
             return BatchMaker(
                 *given,
                 multilabel=frames.multilabel,
-                in_mv=plan.normalisation == "none",
+                in_mv=plan.normalization == "none",
                 shared=shared,
             )
 

@@ -58,7 +58,7 @@ def from_arrays(
         leads: Names of the leads, in the order of `X`.
         labels: For each recording a name, a list of names, or None where unknown; or an
             (n, classes) matrix of 0 and 1, where a row of zeros means unknown. Without it nothing
-            is labelled.
+            is labeled.
         classes: All label names, in order; those that occur, sorted, by default. A matrix needs
             them, unless it is a table with column names.
         ids: (n,) distinct names of the recordings; their numbers from 0 by default.

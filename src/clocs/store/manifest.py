@@ -13,7 +13,7 @@ from typing import Any, Literal
 from clocs.errors import StoreError
 from clocs.files import file_error, sha256_of, write_atomic
 from clocs.recording import FrameSpec
-from clocs.sealed import own_hash
+from clocs.sealed import own_hash, spelled_for_files, spelled_in_code
 
 FORMAT = 3
 JOINED = 4  # the format of a store in shards, each of which is a store of format 3
@@ -85,7 +85,7 @@ class Manifest:
         clocs: The version that wrote the store.
         skip_flat: Whether frames that are flat in a lead are absent there; the table's column
             `flat` lists the stretches.
-        keep_unlabeled: Whether frames outside of a recording's labelled episodes are kept, without
+        keep_unlabeled: Whether frames outside of a recording's labeled episodes are kept, without
             a label: for pre-training.
         shards: Of a store in shards, in the order of its recordings; it has no files of its own.
         leads: Of a store in shards, in the order in which the source's listing has them.
@@ -128,6 +128,7 @@ class Manifest:
         fields |= {name: getattr(self, name).to_dict() for name in ("frame", "segment_frame")}
         if not self.shards:
             del fields["shards"], fields["leads"]
+        fields = spelled_for_files(fields)
         fields["sha256"] = own_hash(fields)
         write_atomic(folder / MANIFEST, json.dumps(fields, indent=2, ensure_ascii=False).encode())
 
@@ -150,6 +151,7 @@ class Manifest:
             )
         if fields.pop("sha256", None) != own_hash(fields):
             raise StoreError(f"{path} is damaged (it differs from its own hash); {remedy}")
+        fields = spelled_in_code(fields)
         try:
             for name in ("frame", "segment_frame"):
                 fields[name] = FrameSpec.from_dict(fields[name])

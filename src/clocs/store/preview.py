@@ -104,7 +104,7 @@ def _facts(
         "seconds": _range(seconds),
         "units": _counted(table["unit"].to_list()),
         "labels": _labels(listing, table),
-        "unlabelled": _unlabeled(listing, table),
+        "unlabeled": _unlabeled(listing, table),
         "multilabel": concluded.multilabel,
         "frame": {"seconds": concluded.frame.seconds, "samples": concluded.frame.samples},
         "folds": _counted(one.fold for one in listing.entries if one.fold is not None),

@@ -17,15 +17,15 @@ from clocs._version import __version__
 from clocs.errors import CheckpointError, ClocsError, SettingError
 from clocs.frames.folds import Folds
 from clocs.recording import FrameSpec
-from clocs.sealed import own_hash
+from clocs.sealed import own_hash, spelled_for_files, spelled_in_code
 
 FORMAT = 2
 NORMALIZATION = "min-max per frame and lead"
-CENTERD = "min-max per frame and lead, minus 0.5"
+CENTERED = "min-max per frame and lead, minus 0.5"
 IN_MV = "none: in mV"
 STANDARDIZED = "standardised per frame and lead"  # mean 0, variance 1; as cards spell it
 # added to frames that are scaled to 0 … 1, or to those in mV
-INPUT_OFFSETS = {NORMALIZATION: 0.0, CENTERD: -0.5, IN_MV: 0.0, STANDARDIZED: 0.0}
+INPUT_OFFSETS = {NORMALIZATION: 0.0, CENTERED: -0.5, IN_MV: 0.0, STANDARDIZED: 0.0}
 NOTICE = (
     "Embeddings are learned to tell patients apart: treat them as data that can identify a person."
 )
@@ -75,7 +75,7 @@ class Card:
     environment: dict[str, Any] = field(default_factory=dict)  # versions, device and threads
     recording_hashes: bool = True  # whether the weights file lists the recordings it has seen
     salt: str = ""  # salt of these hashes, hexadecimal
-    normalisation: str = NORMALIZATION  # how the encoder's input is normalized
+    normalization: str = NORMALIZATION  # how the encoder's input is normalized
     notice: str = NOTICE  # for anyone who passes the checkpoint on
     weights_sha256: str = ""  # hash of the weights file
     clocs: str = __version__  # the version that wrote it
@@ -84,17 +84,17 @@ class Card:
     @property
     def input_offset(self) -> float:
         """What is added to frames scaled to 0 … 1 to give the input that the encoder learned on."""
-        return INPUT_OFFSETS[self.normalisation]
+        return INPUT_OFFSETS[self.normalization]
 
     @property
     def in_mv(self) -> bool:
         """Whether the encoder takes frames in mV, not scaled."""
-        return self.normalisation == IN_MV
+        return self.normalization == IN_MV
 
     @property
     def standardized(self) -> bool:
         """Whether the encoder takes frames with mean 0 and variance 1 in each lead."""
-        return self.normalisation == STANDARDIZED
+        return self.normalization == STANDARDIZED
 
     def json(self) -> bytes:
         """The content of the file."""
@@ -103,6 +103,7 @@ class Card:
         for one in facts["trained_on"]:
             if one["folds"] is None:  # as in cards of earlier versions
                 del one["folds"]
+        facts = spelled_for_files(facts)
         facts["sha256"] = own_hash(facts)
         return json.dumps(facts, indent=2, ensure_ascii=False).encode()
 
@@ -155,6 +156,7 @@ def parse_card(content: bytes) -> Card:
         raise CheckpointError(
             "it differs from its own hash, so it was damaged or changed; copy the checkpoint again"
         )
+    facts = spelled_in_code(facts)
     unknown = facts.keys() ^ {field.name for field in fields(Card)}
     if unknown:
         raise ValueError(f"its fields differ: {', '.join(sorted(unknown)):.100}")
@@ -272,7 +274,7 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     "environment": lambda v: isinstance(v, dict),
     "recording_hashes": lambda v: type(v) is bool,
     "salt": _is_name,
-    "normalisation": _is_name,
+    "normalization": _is_name,
     "notice": _is_name,
     "weights_sha256": _is_name,
     "clocs": _is_name,
@@ -304,8 +306,8 @@ def _check(facts: dict[str, Any]) -> None:
             raise ValueError(f"`{name}` is {facts[name]!r:.100}")
     if facts["metrics"]["status"] == NOT_FINITE:
         raise CheckpointError("its training diverged; train again with a lower `lr`")
-    if facts["normalisation"] not in INPUT_OFFSETS:
+    if facts["normalization"] not in INPUT_OFFSETS:
         raise CheckpointError(
-            f"its input is normalized by {facts['normalisation']!r:.100}, which this version of "
+            f"its input is normalized by {facts['normalization']!r:.100}, which this version of "
             "clocs cannot do; use the version that wrote it"
         )

@@ -14,7 +14,7 @@ from clocs.errors import SettingError
 from clocs.kernels.triton_support import can_use_triton
 from clocs.training.cuda_graph import Captured
 from clocs.training.fleet import Fleet
-from clocs.training.optimiser import Optimizer
+from clocs.training.optimizer import Optimizer
 from clocs.training.rows import Layout, Unpacked
 from clocs.training.settings import Settings
 from clocs.training.task import Task
@@ -39,7 +39,7 @@ class Engine:
     ) -> None:
         self.task, self.fleet, self.layouts, self.keys = task, fleet, layouts, keys
         self.size, self.steps = _batches(task.counts, settings.batch_size)
-        self.optimiser = Optimizer.of(
+        self.optimizer = Optimizer.of(
             settings, layouts[0].shapes, self.steps, task.lr_factor, fleet.theta.dtype
         )
         self.longest = int(self.steps.max())
@@ -109,11 +109,11 @@ class Engine:
         gradient = self.layouts[0].pack(dict(zip(weights, slopes, strict=True)))
         gradient = self.task.summed(gradient)
         moved = fleet.step(
-            gradient, self.layouts[1].pack(after, fleet.buffers), losses, self.optimiser, on
+            gradient, self.layouts[1].pack(after, fleet.buffers), losses, self.optimizer, on
         )
         with torch.no_grad():
             self.task.after_step(*unpack(self.layouts, fleet.theta, fleet.buffers), moved)
-            fleet.take_average(self.optimiser, moved)
+            fleet.take_average(self.optimizer, moved)
         self._count(on, losses)
         return {}
 

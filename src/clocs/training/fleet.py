@@ -22,7 +22,7 @@ from clocs.errors import CheckpointError, ClocsWarning
 from clocs.files import remove_leftovers, write_atomic
 from clocs.kernels.native import adam
 from clocs.kernels.triton_support import can_use_triton
-from clocs.training.optimiser import Optimizer
+from clocs.training.optimizer import Optimizer
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # Adam's
 _DIGEST = "sha256"  # in the header of a saved state
@@ -37,7 +37,7 @@ class Fleet:
     buffers: Tensor  # (members, statistics)
     moment1: Tensor  # (members, weights), Adam's first moment
     moment2: Tensor  # (members, weights), Adam's second moment
-    steps: Tensor  # (members,) optimiser steps made
+    steps: Tensor  # (members,) optimizer steps made
     best_theta: Tensor  # (members, weights) at the lowest validation loss
     best_buffers: Tensor  # (members, statistics) there
     best_loss: Tensor  # (members,) the lowest validation loss
@@ -104,7 +104,7 @@ class Fleet:
 
     @torch.no_grad()
     def step(
-        self, gradient: Tensor, buffers: Tensor, loss: Tensor, optimiser: Optimizer, on: Tensor
+        self, gradient: Tensor, buffers: Tensor, loss: Tensor, optimizer: Optimizer, on: Tensor
     ) -> Tensor:
         """One step of the members that are `on` and live; a non-finite loss ends a member.
 
@@ -114,14 +114,14 @@ class Fleet:
             gradient: (members, weights).
             buffers: (members, statistics) after this step's batch.
             loss: (members,) of this step's batch.
-            optimiser: How far they move.
+            optimizer: How far they move.
             on: (members,) bool: which have a batch in this step.
 
         Returns:
             (members, 1) bool: which moved.
         """
-        if optimiser.plain:
-            moved = self._step_in_kernels(gradient, buffers, loss, optimiser.lr, on)
+        if optimizer.plain:
+            moved = self._step_in_kernels(gradient, buffers, loss, optimizer.lr, on)
             if moved is not None:
                 return moved[:, None]
         failed = on & self.live & ~(loss.isfinite() & gradient.abs().amax(dim=1).isfinite())
@@ -131,15 +131,15 @@ class Fleet:
         column = moving[:, None]
         share = column.to(gradient.dtype)  # 0 leaves a row exactly as it is
         # in place where it can be: a new tensor costs as much as the arithmetic
-        gradient = optimiser.clip_(torch.where(column, gradient, 0))
-        rate = share * optimiser.rate(self.steps, gradient.dtype)
+        gradient = optimizer.clip_(torch.where(column, gradient, 0))
+        rate = share * optimizer.rate(self.steps, gradient.dtype)
         self.steps += moving
         self.moment1.lerp_(gradient, share * (1 - BETA1))
         self.moment2.lerp_(gradient.square_(), share * (1 - BETA2))
         count = self.steps.clamp(min=1)[:, None].to(gradient.dtype)
         spread = torch.div(self.moment2, 1 - BETA2**count, out=gradient).sqrt_().add_(EPSILON)
-        if optimiser.decay is not None:
-            self.theta.addcmul_(self.theta * optimiser.decay, rate, value=-1)
+        if optimizer.decay is not None:
+            self.theta.addcmul_(self.theta * optimizer.decay, rate, value=-1)
         self.theta.addcdiv_(self.moment1 * (rate / (1 - BETA1**count)), spread, value=-1)
         self.buffers.copy_(torch.where(column, buffers, self.buffers))
         return column
@@ -158,13 +158,13 @@ class Fleet:
         return adam(numbers, on, loss, given, **state)
 
     @torch.no_grad()
-    def take_average(self, optimiser: Optimizer, moved: Tensor) -> None:
+    def take_average(self, optimizer: Optimizer, moved: Tensor) -> None:
         """Let the averages, where there are any, follow the members that moved, (members, 1)."""
-        if self.average is None or self.average_buffers is None or optimiser.average is None:
+        if self.average is None or self.average_buffers is None or optimizer.average is None:
             return
         made = self.steps[:, None].to(self.theta.dtype)
         # the first steps, far from where they lead, are soon forgotten
-        decay = ((1 + made) / (10 + made)).clamp(max=optimiser.average)
+        decay = ((1 + made) / (10 + made)).clamp(max=optimizer.average)
         share = moved * (1 - decay)
         self.average.lerp_(self.theta, share)
         self.average_buffers.lerp_(self.buffers, share)

@@ -1,6 +1,6 @@
 """Encoders as plain torch modules: raw ECGs in, embeddings of recordings out.
 
-Cutting and normalisation are part of the module, in operations that differentiate and that other
+Cutting and normalization are part of the module, in operations that differentiate and that other
 runtimes have, so that its user brings nothing but mV at the right rate.
 """
 

@@ -1,4 +1,4 @@
-"""Settings of a training: how long, how fast, and with which optimiser."""
+"""Settings of a training: how long, how fast, and with which optimizer."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 Keep = Literal["best", "last"]
 OptimizerName = Literal["adam", "adamw"]
 Schedule = Literal["constant", "cosine"]
-_CHOICES = {"keep": Keep, "optimiser": OptimizerName, "schedule": Schedule}
+_CHOICES = {"keep": Keep, "optimizer": OptimizerName, "schedule": Schedule}
 _ALWAYS = ("epochs", "patience", "batch_size", "lr")  # said even at their defaults
 DECAY = 0.01  # AdamW's where none is given
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How long, how fast and with which optimiser; the paper's values by default.
+    """How long, how fast and with which optimizer; the paper's values by default.
 
     Attributes:
         epochs: At most this many.
@@ -30,7 +30,7 @@ class Settings:
         lr: Learning rate; with a schedule or a warm-up, the highest.
         keep: 'best', the weights of the lowest validation loss, or 'last', those after all
             `epochs`, without early stopping.
-        optimiser: 'adam', the paper's, or 'adamw', with weight decay.
+        optimizer: 'adam', the paper's, or 'adamw', with weight decay.
         weight_decay: Of AdamW; biases and scales of norms do not decay. 0.01 by default.
         schedule: Of the learning rate, after the warm-up: 'constant', or 'cosine', which falls to
             0 at the end of all `epochs`.
@@ -45,7 +45,7 @@ class Settings:
     batch_size: int = 256
     lr: float = 1e-4
     keep: Keep = "best"
-    optimiser: OptimizerName = "adam"
+    optimizer: OptimizerName = "adam"
     weight_decay: float | None = None
     schedule: Schedule = "constant"
     warm_up: float = 0.0
@@ -72,8 +72,8 @@ class Settings:
             if getattr(self, name) not in get_args(choices):
                 valid = " or ".join(get_args(choices))
                 raise SettingError(f"`{name}` is {valid}, not {getattr(self, name)}")
-        if self.weight_decay is not None and self.optimiser != "adamw":
-            raise SettingError("`weight_decay` needs `optimiser=adamw`; adam has none")
+        if self.weight_decay is not None and self.optimizer != "adamw":
+            raise SettingError("`weight_decay` needs `optimizer=adamw`; adam has none")
         if not 0 <= self.decay < math.inf:
             raise SettingError(f"`weight_decay` must be a number from 0, not {self.decay}")
         if not 0 <= self.warm_up < 1:
@@ -91,14 +91,14 @@ class Settings:
     def decay(self) -> float:
         """How fast weights decay."""
         if self.weight_decay is None:
-            return DECAY if self.optimiser == "adamw" else 0.0
+            return DECAY if self.optimizer == "adamw" else 0.0
         return self.weight_decay
 
     def facts(self) -> dict[str, Any]:
         """By name, for cards and results; newer ones only where they are not at their defaults."""
         defaults = {f.name: f.default for f in fields(self) if f.name not in _ALWAYS}
         given = {k: v for k, v in asdict(self).items() if k not in defaults or v != defaults[k]}
-        return given | ({"weight_decay": self.decay} if self.optimiser == "adamw" else {})
+        return given | ({"weight_decay": self.decay} if self.optimizer == "adamw" else {})
 
 
 def settings_in(options: dict[str, Any]) -> dict[str, Any]:

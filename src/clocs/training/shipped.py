@@ -74,7 +74,7 @@ def _many_leads(name: str, summary: str, *, most_leads: int, scores: tuple[Score
     command = (
         f"clocs pretrain {' '.join(f'stores/{one}' for one in datasets)} --encoder multilead "
         "--method cmsmlc --crops random --perturb 'stretch>gaussian(sigma=0.03)' --temperature 0.2 "
-        "--optimiser adamw --schedule cosine --warm-up 0.05 --average 0.998 --lr 1e-3 "
+        "--optimizer adamw --schedule cosine --warm-up 0.05 --average 0.998 --lr 1e-3 "
         f"--batch-size 512 --epochs 200 --keep last --most-leads {most_leads} --out runs/{name}"
     )
     chosen = (

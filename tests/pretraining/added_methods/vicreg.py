@@ -25,8 +25,8 @@ class VICReg(Objective):
     def loss(self, z: Tensor, batch: Batch, weights: Weights) -> Tensor:
         """z: (members, views, batch, dim) -> (members,)."""
         invariance = z.var(dim=1).mean(dim=(1, 2))
-        centerd = z - z.mean(dim=2, keepdim=True)
-        covariance = centerd.transpose(2, 3) @ centerd / (z.shape[2] - 1)
+        centered = z - z.mean(dim=2, keepdim=True)
+        covariance = centered.transpose(2, 3) @ centered / (z.shape[2] - 1)
         own = covariance.diagonal(dim1=2, dim2=3)
         variance = (1 - (own + 1e-4).sqrt()).relu().mean(dim=(1, 2))
         between = covariance.square().sum(dim=(2, 3)) - own.square().sum(dim=2)

@@ -34,7 +34,7 @@ def card_table(card: dict[str, Any]) -> Table:
         "encoder": f"{encoder['name']}, {encoder['embedding_dim']} dimensions, "
         f"{card['weights']:,} weights",
         "filters": _filters(frame),
-        "normalisation": card["normalisation"],
+        "normalization": card["normalization"],
         "training": _words(card["training"]),
         "outcome": _words(card["metrics"]),
         "patient split": _split(card),

@@ -40,7 +40,7 @@ def _facts(facts: Mapping[str, Any]) -> Table:
         ("lengths", f"{_range(facts['seconds'])} s"),
         ("unit", _counted(facts["units"])),
         ("labels", _counted(facts["labels"]) or "none"),
-        ("unlabelled", f"{facts['unlabelled']:,} recordings"),
+        ("unlabeled", f"{facts['unlabeled']:,} recordings"),
         ("folds", _counted(facts["folds"])),
         ("frames", f"{frame['seconds']:g} s as {frame['samples']:,} samples"),
         ("rows without file", _unmatched(facts)),

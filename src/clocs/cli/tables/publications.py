@@ -15,7 +15,7 @@ def publication_table(one: Publication, *, next_command: str) -> Table:
         ("title", one.title),
         ("published at", one.page),
         ("version", one.version),
-        ("licence", one.licence or "none named by the publisher"),
+        ("license", one.license or "none named by the publisher"),
         ("download", size),
         ("citation", one.citation),
         ("next", f"clocs data download {one.name}"),

@@ -44,7 +44,7 @@ def evaluation_table(result: Evaluation, others: Sequence[Evaluation] = ()) -> T
     )
     table.add_row("leads", _leads(result))
     rows = "recordings" if result.per == "recording" else "frames × leads"
-    table.add_row(f"labelled {rows}", ", ".join(f"{n:,}" for n in result.labelled))
+    table.add_row(f"labeled {rows}", ", ".join(f"{n:,}" for n in result.labeled))
     noise = "" if result.noise is None else f", with noise ({result.noise})"
     words = "frames" if result.per == "recording" else "frames × leads"
     table.add_row(
@@ -55,8 +55,8 @@ def evaluation_table(result: Evaluation, others: Sequence[Evaluation] = ()) -> T
     for fold in result.folds or ():
         words = f"AUC {fold['auc_mean']:.3f}, {fold['patients']:,} patients"
         table.add_row(f"  fold {fold['fold']}", words)
-    if result.unlabelled_recordings:
-        words = f"{result.unlabelled_recordings:,} recordings without a label"
+    if result.unlabeled_recordings:
+        words = f"{result.unlabeled_recordings:,} recordings without a label"
         table.add_row("left out", words)
     if result.left_out_copies:
         words = f"{result.left_out_copies:,} test recordings that are copies of training recordings"
@@ -109,7 +109,7 @@ def _names(results: Sequence[Evaluation]) -> list[str]:
 
 def _title(result: Evaluation, what: str) -> str:
     if result.labels_count is not None:
-        share = f"{result.labels_count} labelled recordings"
+        share = f"{result.labels_count} labeled recordings"
     else:
         share = f"F = {result.fraction:g}"
         share += "" if result.by == "frame" else f" by {result.by}"

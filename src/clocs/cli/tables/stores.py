@@ -117,7 +117,7 @@ def _quarantine(info: Mapping[str, Any], verbose: bool) -> list[RenderableType]:
 
 def _notes(info: Mapping[str, Any]) -> list[str]:
     """Sentences about recordings that differ from the others."""
-    unlabelled = info["recordings_without_label"]
+    unlabeled = info["recordings_without_label"]
     counts = {
         "recordings have none of these leads and no frame": info["recordings_without_leads"],
         "recordings lack some of these leads and give frames of those they have": info[
@@ -128,8 +128,8 @@ def _notes(info: Mapping[str, Any]) -> list[str]:
         "frames have no signal in any of these leads and are left out": info[
             "frames_without_signal"
         ],
-        "recordings have no label: they are for pre-training": unlabelled
-        if unlabelled < info["recordings"]
+        "recordings have no label: they are for pre-training": unlabeled
+        if unlabeled < info["recordings"]
         else 0,
         "duplicate recordings: the same samples under several names": info["copies"],
     }

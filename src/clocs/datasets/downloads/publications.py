@@ -1,4 +1,4 @@
-"""Where the named datasets are published, under which licence, and how they are cited.
+"""Where the named datasets are published, under which license, and how they are cited.
 
 All addresses are here. Facts that could not be confirmed are left out: a size of 0 is unknown.
 """
@@ -25,7 +25,7 @@ class Publication:
         title: As published; what it is, where it has no title.
         version: As published; '' where there is none.
         page: For people.
-        licence: '' where the publisher names none.
+        license: '' where the publisher names none.
         citation: Of the paper or the publication that describes it.
         archives: Files to fetch: their names here, and their addresses.
         folder: Address of a folder whose files `sums` lists; '' where there is none.
@@ -39,7 +39,7 @@ class Publication:
     title: str
     version: str
     page: str
-    licence: str
+    license: str
     citation: str
     archives: tuple[tuple[str, str], ...] = ()
     folder: str = ""
@@ -54,7 +54,7 @@ _ROWS = (
         title="Cardiologist-annotated test set of ambulatory ECGs (iRhythm)",
         version="May 2017",
         page="https://irhythm.github.io/cardiol_test_set/",
-        licence="",
+        license="",
         citation="Hannun AY, Rajpurkar P, Haghpanahi M, et al. Cardiologist-level arrhythmia "
         "detection and classification in ambulatory electrocardiograms using a deep neural "
         "network. Nature Medicine 25, 2019.",
@@ -72,7 +72,7 @@ _ROWS = (
         "10,000 patients",
         version="2",
         page="https://figshare.com/collections/ChapmanECG/4560497/2",
-        licence=CC_BY,
+        license=CC_BY,
         citation="Zheng J, Zhang J, Danioko S, et al. A 12-lead electrocardiogram database for "
         "arrhythmia research covering more than 10,000 patients. Scientific Data 7, 2020.",
         archives=(
@@ -86,7 +86,7 @@ _ROWS = (
         title="MIT-BIH Arrhythmia Database",
         version="1.0.0",
         page=f"{_PHYSIONET}/content/mitdb/1.0.0/",
-        licence=ODC_BY,
+        license=ODC_BY,
         citation="Moody GB, Mark RG. The impact of the MIT-BIH Arrhythmia Database. IEEE "
         "Engineering in Medicine and Biology 20(3):45-50, 2001.",
         archives=(
@@ -104,7 +104,7 @@ _ROWS = (
         "in Cardiology Challenge 2017",
         version="1.0.0",
         page=f"{_PHYSIONET}/content/challenge-2017/1.0.0/",
-        licence=ODC_BY,
+        license=ODC_BY,
         citation="Clifford GD, Liu C, Moody B, et al. AF classification from a short single lead "
         "ECG recording: The PhysioNet/Computing in Cardiology Challenge 2017. Computing in "
         "Cardiology 44, 2017. doi:10.22489/CinC.2017.065-469",
@@ -117,7 +117,7 @@ _ROWS = (
         "2020 (the part of CPSC 2018)",
         version="1.0.2",
         page=f"{_PHYSIONET}/content/challenge-2020/1.0.2/",
-        licence=CC_BY,
+        license=CC_BY,
         citation="Perez Alday EA, Gu A, Shah A, et al. Classification of 12-lead ECGs: The "
         "PhysioNet/Computing in Cardiology Challenge 2020 (version 1.0.2). PhysioNet, 2022. "
         "doi:10.13026/dvyd-kd57",
@@ -130,7 +130,7 @@ _ROWS = (
         "Cardiology Challenge 2021",
         version="1.0.3",
         page=f"{_PHYSIONET}/content/challenge-2021/1.0.3/",
-        licence=CC_BY,
+        license=CC_BY,
         citation="Reyna MA, Sadr N, Perez Alday EA, et al. Will Two Do? Varying Dimensions in "
         "Electrocardiography: The PhysioNet/Computing in Cardiology Challenge 2021. Computing in "
         "Cardiology 48, 2021. doi:10.23919/CinC53138.2021.9662687",
@@ -142,7 +142,7 @@ _ROWS = (
         title="PTB-XL, a large publicly available electrocardiography dataset",
         version="1.0.3",
         page=f"{_PHYSIONET}/content/ptb-xl/1.0.3/",
-        licence=CC_BY,
+        license=CC_BY,
         citation="Wagner P, Strodthoff N, Bousseljot RD, et al. PTB-XL, a large publicly available "
         "electrocardiography dataset. Scientific Data 7:154, 2020. "
         "doi:10.1038/s41597-020-0495-6; version 1.0.3: PhysioNet, 2022, doi:10.13026/kfzx-aw45",

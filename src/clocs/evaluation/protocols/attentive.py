@@ -24,7 +24,7 @@ def predict(given: ProtocolInput, *, head_dropout: float, stop_by: str) -> Proto
     linear = fit_members(
         given.embedded(given.parts[0]),
         given.embedded(given.parts[1]),
-        given.labelled,
+        given.labeled,
         class_weights=given.class_weights(),
     )
 

@@ -47,14 +47,14 @@ def predict(
     )
     train = finetune_task.LabeledWindows.to_learn(given.parts[0], device)
     validation = finetune_task.LabeledWindows.of(given.parts[1], device)
-    labelled = given.labeled_rows
+    labeled = given.labeled_rows
     augmentation = Augmentation.of(
         given.parts[0], device, crops=crops, lead_subsets=lead_subsets, gaussian=gaussian
     )
     weights, recorder = given.class_weights(), CurveRecorder(given)
     logits: dict[int, list[Tensor]] = {}
     trained: dict[int, tuple[Trained, int]] = {}
-    counts = [len(rows) for rows in labelled]
+    counts = [len(rows) for rows in labeled]
     together = finetune_task.members_together(counts, given.settings.batch_size)
     for number, members in enumerate(together):
         task = finetune_task.FinetuneTask(
@@ -62,7 +62,7 @@ def predict(
             signals,
             train,
             validation,
-            [labelled[m] for m in members],
+            [labeled[m] for m in members],
             multilabel=frames.multilabel,
             weights=None if weights is None else weights[members],
             curve=given.curve,

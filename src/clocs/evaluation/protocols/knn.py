@@ -29,7 +29,7 @@ def predict(given: ProtocolInput, *, k: int) -> ProtocolOutput:
                 .double()
                 .cpu()
                 .numpy()
-                for member, rows in enumerate(given.labelled)
+                for member, rows in enumerate(given.labeled)
             ]
         )
         for part in parts
@@ -38,9 +38,9 @@ def predict(given: ProtocolInput, *, k: int) -> ProtocolOutput:
 
 
 def votes(features: Tensor, known: Tensor, targets: Tensor, k: int) -> Tensor:
-    """(rows, classes) the share of the k nearest labelled rows that have each class.
+    """(rows, classes) the share of the k nearest labeled rows that have each class.
 
-    features: (rows, dim) of one member, known: (labelled, dim), targets: (labelled, classes).
+    features: (rows, dim) of one member, known: (labeled, dim), targets: (labeled, classes).
     """
     import torch
 
@@ -48,7 +48,7 @@ def votes(features: Tensor, known: Tensor, targets: Tensor, k: int) -> Tensor:
 
     if not 1 <= k <= len(known):
         raise SettingError(
-            f"`k` is {k}, but {len(known)} rows are labelled; give a `k` from 1 to {len(known)}"
+            f"`k` is {k}, but {len(known)} rows are labeled; give a `k` from 1 to {len(known)}"
         )
     own, bank, truth = unit(features), unit(known).T, targets.to(features.dtype)
     pieces = [
@@ -62,7 +62,7 @@ def votes(features: Tensor, known: Tensor, targets: Tensor, k: int) -> Tensor:
 
 KNN = EvaluationProtocol(
     name="knn",
-    help="vote of the nearest labelled frames by cosine similarity, nothing trained",
+    help="vote of the nearest labeled frames by cosine similarity, nothing trained",
     predict=predict,
     options=(Option("k", 20, "Neighbors that vote", minimum=1),),
     class_weights=False,

@@ -18,7 +18,7 @@ def predict(given: ProtocolInput) -> ProtocolOutput:
     from clocs.training.loop import fit
 
     train, validation, *tests = given.embeddings()
-    head = LinearHead(train, validation, given.labelled, given.class_weights(), curve=given.curve)
+    head = LinearHead(train, validation, given.labeled, given.class_weights(), curve=given.curve)
     recorder = CurveRecorder(given)
     batch = train.features[:, : given.settings.batch_size].numel()
     with few_threads(given.device, batch):

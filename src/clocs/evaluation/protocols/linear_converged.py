@@ -16,7 +16,7 @@ def predict(given: ProtocolInput, *, strongest_l2: float) -> ProtocolOutput:
 
     (train, validation, *tests), weights = given.embeddings(), given.class_weights()
     fitted = fit_members(
-        train, validation, given.labelled, class_weights=weights, strongest_l2=strongest_l2
+        train, validation, given.labeled, class_weights=weights, strongest_l2=strongest_l2
     )
     logits = [fitted.logits(part.features) for part in (validation, *tests)]
     return given.output(

@@ -9,7 +9,7 @@ const RAMP = ["#440154", "#472f7d", "#39568c", "#2a788e", "#1f988b", "#35b779", 
 const DARK_RAMP = ["#9a72e0", "#7585d8", "#4f97cf", "#35a9c0", "#2fbda2", "#4fcf83", "#8ade5c", "#d4e93a"];
 const SHAPES = ["disc", "diamond", "square", "triangle", "ring"];
 export const NONE = "unknown";
-export const UNLABELLED = "no label";
+export const UNLABELED = "no label";
 export const GREY = 8; // the kind of a point that is filtered out: below all others, a disc
 
 const dark = () => document.documentElement.dataset.theme === "dark";
@@ -31,7 +31,7 @@ export class Fields {
     this.all = {
       labels: {
         title: "Diagnosis",
-        values: [...session.labels.map((value, i) => ({ value, ...pick(i), ...session.label_names[i] })), { ...none, value: UNLABELLED }],
+        values: [...session.labels.map((value, i) => ({ value, ...pick(i), ...session.label_names[i] })), { ...none, value: UNLABELED }],
       },
       ...session.splits.length && { split: { title: "Split", values: session.splits.map((value, i) => (value === NONE ? none : { value, ink: ["c5", "c1", "c3"][i], shape: 0 })) } },
       age: { title: "Age", unit: "years", values: bands(AGES, 255), numbers: columns.age, unknown: session.unknown_age },

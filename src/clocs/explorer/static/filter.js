@@ -1,6 +1,6 @@
 // Who is filtered out: the words in the search box, and the legend's hidden values.
 
-import { NONE, UNLABELLED } from "./fields.js";
+import { NONE, UNLABELED } from "./fields.js";
 
 export const BITS = { labels: 1, age: 2, heart_rate: 4, sex: 8, dataset: 16, split: 32, patient: 64 };
 const SEXES = { female: /^(fem|femal|females?|wom[ae]n)$/, male: /^(mal|males?|m[ae]n)$/ };
@@ -55,7 +55,7 @@ export class Filter {
   #word([text, quoted]) {
     const { fields, session } = this.app, labels = fields.all.labels.values, word = (quoted ?? text).toLowerCase().trim();
     if (!word || (quoted === undefined && NOISE.test(word))) return null;
-    if (word === UNLABELLED) return { field: "labels", text, mask: 0, none: true };
+    if (word === UNLABELED) return { field: "labels", text, mask: 0, none: true };
     const same = this.#masked(labels, (one) => (quoted === undefined ? exact(one, word) : one.value.toLowerCase() === word));
     if (same) return { field: "labels", text, mask: quoted === undefined ? this.#linked(labels, same) : same };
     for (const [value, pattern] of Object.entries(SEXES)) if (pattern.test(word)) return { field: "sex", text, value, words: value };
@@ -79,7 +79,7 @@ export class Filter {
 
   // "Atrial fibrillation (AF, AFIB)", or the labels alone where they mean different things.
   #named(mask, none) {
-    if (none) return UNLABELLED;
+    if (none) return UNLABELED;
     const found = this.app.fields.all.labels.values.filter((_, i) => mask & (1 << i)), names = new Set(found.map((one) => one.name));
     const listed = found.slice(0, 4).map((one) => one.value).join(", ") + (found.length > 4 ? ` and ${found.length - 4} more` : "");
     return names.size === 1 && found[0].name !== found[0].value ? `${found[0].name} (${listed})` : listed;
@@ -100,7 +100,7 @@ export class Filter {
   // Whether a clause asks for a value.
   holds(clause, value) {
     const { fields } = this.app;
-    if (clause.field === "labels") return value.value === UNLABELLED ? Boolean(clause.none) : Boolean(clause.mask & (1 << fields.session.labels.indexOf(value.value)));
+    if (clause.field === "labels") return value.value === UNLABELED ? Boolean(clause.none) : Boolean(clause.mask & (1 << fields.session.labels.indexOf(value.value)));
     if (fields.all[clause.field].numbers) return value.value === NONE ? Boolean(clause.unknown) : clause.low <= value.low && value.high <= clause.high;
     return clause.value === value.value;
   }
@@ -113,13 +113,13 @@ export class Filter {
     this.shown = n;
     const of = (field) => this.clauses.filter((one) => one.field === field);
     const labels = fields.all.labels.values, asked = of("labels"), off = fields.off.labels;
-    let wanted = this.#masked(labels, (one) => !off.has(one.value)), unlabelled = !off.has(UNLABELLED);
+    let wanted = this.#masked(labels, (one) => !off.has(one.value)), unlabeled = !off.has(UNLABELED);
     if (asked.length) {
       wanted &= asked.reduce((mask, one) => mask | one.mask, 0);
-      unlabelled &&= asked.some((one) => one.none);
+      unlabeled &&= asked.some((one) => one.none);
     }
     this.wanted = wanted;
-    if (asked.length || off.size) for (let i = 0; i < n; i++) if (columns.labels[i] ? !(columns.labels[i] & wanted) : !unlabelled) failed[i] |= BITS.labels;
+    if (asked.length || off.size) for (let i = 0; i < n; i++) if (columns.labels[i] ? !(columns.labels[i] & wanted) : !unlabeled) failed[i] |= BITS.labels;
     for (const [name, field] of Object.entries(fields.all)) {
       const clauses = of(name), hidden = fields.off[name];
       if (!field.codes || (!clauses.length && !hidden.size)) continue;

@@ -123,8 +123,8 @@ class BYOL(Projecting):
         from clocs.pretraining.losses import unit
 
         u = unit(z).flatten(1, 2)
-        centerd = u - u.mean(dim=1, keepdim=True)
-        covariance = centerd.transpose(1, 2) @ centerd / centerd.shape[1]
+        centered = u - u.mean(dim=1, keepdim=True)
+        covariance = centered.transpose(1, 2) @ centered / centered.shape[1]
         trace = covariance.diagonal(dim1=1, dim2=2).sum(dim=1)
         squares = covariance.square().sum(dim=(1, 2))
         return {"spread": trace.sqrt(), "rank": trace.square() / squares.clamp(min=1e-12)}

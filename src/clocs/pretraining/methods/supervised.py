@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Labels(Objective):
-    """Cross-entropy on the labelled instances."""
+    """Cross-entropy on the labeled instances."""
 
     compares_views = False
 
@@ -33,13 +33,13 @@ class Labels(Objective):
         return classification(logits, batch.targets, batch.multilabel).mean(dim=1)
 
     def usable(self, frames: Frames, part: Instances) -> Instances:
-        labelled = part.where(frames.has_label[part.frame])
-        if len(labelled) < 2:
+        labeled = part.where(frames.has_label[part.frame])
+        if len(labeled) < 2:
             raise SettingError(
                 f"{frames.dataset} has no labels to learn from, or not the same classes in all its "
                 "parts; use another `method`"
             )
-        return labelled
+        return labeled
 
 
 supervised = Method("supervised", of="lead", views=single(), objective=Labels, perturbable=False)

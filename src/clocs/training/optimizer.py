@@ -40,7 +40,7 @@ class Optimizer:
         lr_factor: Callable[[str], float],
         dtype: torch.dtype,
     ) -> Optimizer:
-        """The optimiser of a fleet.
+        """The optimizer of a fleet.
 
         Args:
             settings: What users have chosen.
