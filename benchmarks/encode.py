@@ -17,10 +17,10 @@ import torch
 from torch.utils.data import DataLoader
 
 import train_baseline as baseline
-from clocs import keyed_random
-from clocs.encoders.conv_block import block_implementation
+from clocs.encoders.cnn import block_implementation
 from clocs.encoders.make import make_encoder
 from clocs.frames.frames import Frames
+from clocs.kernels import keyed_random
 from clocs.training.signals import Signals
 from train import make_frames
 

@@ -29,9 +29,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 import multilead_baseline as baseline
-from clocs import keyed_random
 from clocs.encoders.make import make_encoder
 from clocs.frames.frames import Frames
+from clocs.kernels import keyed_random
 from clocs.pretraining.plan import Plan, Precision
 from clocs.pretraining.task import PretrainingTask
 from clocs.training.fleet import Fleet

@@ -25,9 +25,9 @@ from torch.profiler import ProfilerActivity
 from torch.profiler import profile as torch_profile
 
 import train_baseline as baseline
-from clocs import keyed_random
 from clocs.encoders.make import ENCODERS
 from clocs.frames.frames import Frames
+from clocs.kernels import keyed_random
 from clocs.pretraining.plan import Plan, Precision
 from clocs.pretraining.task import PretrainingTask
 from clocs.recording import FrameSpec

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from clocs.encoders.compiled import Compiled
+from clocs.kernels.gpu import Compiled
 from research.encoder_network import FeatureMap, Net, Variant, feature_map, pretrain
 from research.encoder_recordings import DATASETS, Dataset, Pool, load, synthetic
 from research.encoder_scores import choice, scores

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from clocs import keyed_random
+from clocs.kernels import keyed_random
 
 SEEDS = st.lists(st.integers(0, 2**31), min_size=1, max_size=4, unique=True)
 

@@ -52,7 +52,7 @@ def test_a_command_removes_its_temporary_folders_however_it_ends(end: str, tmp_p
     code = (
         "import sys\n"
         "from clocs.cli import main\n"
-        "from clocs.kernels.compiler import _temporary_folder\n"
+        "from clocs.kernels.native import _temporary_folder\n"
         "def act():\n"
         "    print(_temporary_folder())\n"
         f"    {end or 'pass'}\n"

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from clocs import keyed_random
 from clocs.errors import SettingError
+from clocs.kernels import keyed_random
 from research.analyses.frame_vectors import FrameVectors
 
 _SHRINKAGE = 0.01  # of the variance within, toward that of independent dimensions

@@ -17,10 +17,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from clocs import keyed_random
 from clocs.errors import SettingError
 from clocs.evaluation.bootstrap import interval
 from clocs.frames.frames import Frames
+from clocs.kernels import keyed_random
 from clocs.training import leak_guard
 from clocs.training.checkpoint import Checkpoint
 from research.analyses.directions import identity_directions, standardized_by

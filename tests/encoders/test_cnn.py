@@ -6,11 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from clocs import keyed_random
-from clocs.encoders.cnn import CNN
-from clocs.encoders.conv_block import conv_block
+from clocs.encoders.cnn import CNN, conv_block
 from clocs.encoders.make import make_encoder
 from clocs.errors import SettingError
+from clocs.kernels import keyed_random
 from plain_block import plain_block
 
 
@@ -57,9 +56,10 @@ def test_the_fused_block_and_its_gradient_equal_the_plain_one(
     h, weight, gamma, beta = inputs
     fast = conv_block(h, weight, gamma, beta, keys, 0.0)
     slow = plain_block(h, weight, gamma, beta)
-    for a, b in zip(fast, slow, strict=True):
-        assert torch.allclose(a, b, atol=1e-9)
-    if fast[0].numel() and n * ((length - 7) // 3 + 1) > 1:
+    steps = n * ((length - 7) // 3 + 1)
+    for a, b, factor in zip(fast, slow, (1, 1, steps / max(steps - 1, 1)), strict=True):
+        assert torch.allclose(a, b * factor, atol=1e-9)
+    if fast[0].numel() and steps > 1:
         weight = torch.randn_like(fast[0])
         by_fast = torch.autograd.grad((fast[0] * weight).sum(), inputs)
         by_slow = torch.autograd.grad((slow[0] * weight).sum(), inputs)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from clocs.encoders.compiled import Compiled, is_compiled_for
+from clocs.kernels.gpu import Compiled, is_compiled_for
 
 
 def waits_for_the_host(x: Tensor) -> Tensor:

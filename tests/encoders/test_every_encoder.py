@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 import clocs
-from clocs import keyed_random
 from clocs.encoders.base import Encoder, Weights
 from clocs.encoders.make import ENCODERS, make_encoder, sees_many_leads
 from clocs.errors import CheckpointError, SettingError
 from clocs.evaluation.groups import evaluate_frames
 from clocs.frames.frames import Frames
 from clocs.frames.make import make_frames
+from clocs.kernels import keyed_random
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain_frames import pretrain_frames
 from clocs.pretraining.task import PretrainingTask

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from clocs import keyed_random
 from clocs.encoders.base import Encoder, Weights
 from clocs.encoders.make import ENCODERS, make_encoder, sees_many_leads
 from clocs.errors import SettingError
+from clocs.kernels import keyed_random
 from tiny_leads import tiny_leads
 
 KEYS = keyed_random.member_keys([5])

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from clocs import keyed_random
 from clocs.encoders.make import ENCODERS, make_encoder
 from clocs.errors import SettingError
 from clocs.evaluation.groups import evaluate_frames
 from clocs.frames.frames import Frames
+from clocs.kernels import keyed_random
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain_frames import pretrain_frames
 from clocs.training.loop import Settings

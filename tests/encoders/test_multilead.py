@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from clocs import keyed_random
 from clocs.encoders import many_lead
 from clocs.encoders.make import make_encoder, sees_many_leads
 from clocs.encoders.multilead import MultiLead, _pairs_averaged
 from clocs.errors import SettingError
+from clocs.kernels import keyed_random
 
 LEADS = ("I", "II", "III", "aVR", "aVL", "aVF", "V1", "V2", "V3", "V4", "V5", "V6")
 KEYS = keyed_random.member_keys([5])

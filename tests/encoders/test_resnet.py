@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from clocs import keyed_random
 from clocs.encoders.make import make_encoder
 from clocs.encoders.resnet import ResNet
 from clocs.errors import SettingError
+from clocs.kernels import keyed_random
 
 Tensors = dict[str, Tensor]
 

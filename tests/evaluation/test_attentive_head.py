@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from clocs import keyed_random
 from clocs.evaluation.attentive_head import AttentiveHead, LabeledMaps, attended
 from clocs.evaluation.labeled_rows import Averaging
 from clocs.evaluation.linear_head import LinearHead
 from clocs.evaluation.protocol_data import LabeledEmbeddings
+from clocs.kernels import keyed_random
 from clocs.training.loop import Settings, fit
 
 CPU = torch.device("cpu")

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from clocs import keyed_random
 from clocs.errors import SettingError
 from clocs.evaluation.augmentation import Augmentation
 from clocs.evaluation.labeled_rows import LabeledPart, rows_with_label
 from clocs.frames.frames import ABSENT, Frames
 from clocs.frames.windows import room
+from clocs.kernels import keyed_random
 
 CPU = torch.device("cpu")
 KEYS = keyed_random.member_keys([0, 1])

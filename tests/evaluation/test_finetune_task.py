@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
-from clocs import keyed_random
 from clocs.encoders.base import Weights
 from clocs.evaluation import score_groups
 from clocs.evaluation.finetune_task import FinetuneTask, LabeledWindows, members_together
 from clocs.evaluation.groups import evaluate_frames
 from clocs.evaluation.labeled_rows import LabeledPart, rows_with_label
 from clocs.frames.frames import Frames
+from clocs.kernels import keyed_random
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain_frames import pretrain_frames
 from clocs.training.checkpoint import Checkpoint

@@ -22,7 +22,7 @@ from triton.backends.nvidia.compiler import get_ptxas
 from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
-from clocs import keyed_random
+from clocs.kernels import keyed_random
 
 TARGET = GPUTarget("cuda", 90, 32)
 TYPES = {
@@ -101,20 +101,18 @@ def steps() -> None:
 
 
 def randomness() -> None:
-    from clocs.keyed_random import in_triton
+    from clocs.kernels.keyed_random_triton import drawn, folded
 
     keys = keyed_random.member_keys([1, 2, 3])
     epoch = torch.tensor(3)
-    in_triton.folded(keys, (keyed_random.stream("order"),))
-    in_triton.folded(keys, (keyed_random.stream("step"), epoch, torch.arange(9)[:, None]))
-    in_triton.random_bits(keys, 1000)
-    for dtype in (torch.float32, torch.float64):
-        in_triton.random_uniform(keys, 1000, dtype)
+    folded(keys, (keyed_random.stream("order"),))
+    folded(keys, (keyed_random.stream("step"), epoch, torch.arange(9)[:, None]))
+    for dtype in (torch.int64, torch.float32, torch.float64):
+        drawn(keys, 1000, dtype)
 
 
 def losses() -> None:
     from clocs.kernels import contrast_triton
-    from clocs.kernels.distance_triton import squared_distance
 
     for shape in ((5, 2, 256, 128), (5, 8, 256, 128), (3, 2, 100, 32), (2, 4, 37, 256)):
         z = torch.zeros(shape, requires_grad=True)
@@ -123,7 +121,7 @@ def losses() -> None:
         contrast_triton.patient_nce(z, patients, 0.1).sum().backward()
         contrast_triton.masked_patient_nce(z, pairs, pairs, 0.1).sum().backward()
         contrast_triton.nt_xent(z, 0.1).sum().backward()
-        squared_distance(z[:, :2], z[:, :2].detach(), shape[2]).sum().backward()
+        contrast_triton.squared_distance(z[:, :2], z[:, :2].detach(), shape[2]).sum().backward()
 
 
 def views() -> None:
@@ -149,8 +147,7 @@ def views() -> None:
 
 
 def blocks() -> None:
-    from clocs.kernels.block_triton import TritonBlock, triton_block_eval
-    from clocs.kernels.noise_triton import normal_noise
+    from clocs.kernels.layers_triton import TritonBlock, triton_block_eval
 
     block: Callable[..., tuple[torch.Tensor, ...]] = TritonBlock.apply
     keys = keyed_random.member_keys([1, 2])
@@ -163,14 +160,12 @@ def blocks() -> None:
             h = torch.zeros(2, 64, length, c_in, dtype=dtype, requires_grad=of_input)
             weight = torch.zeros(2, 7 * c_in, c_out, requires_grad=True)
             scale = torch.zeros(2, c_out, requires_grad=True)
-            block(h, weight, scale, scale, keys, dropout)[0].sum().backward()
+            block(h, weight, scale, scale, keys, dropout, 1.0)[0].sum().backward()
             triton_block_eval(h.detach(), weight.detach(), scale.detach(), scale.detach())
-    normal_noise(keys, 3001)
 
 
 def layers() -> None:
-    from clocs.kernels.linear_triton import LinearReLU
-    from clocs.kernels.statistics_triton import moved_statistics
+    from clocs.kernels.layers_triton import LinearReLU
 
     layer: Callable[..., torch.Tensor] = LinearReLU.apply
     for n, c_in, c_out in ((512, 320, 128), (512, 128, 128), (512, 320, 32), (512, 320, 256)):
@@ -178,8 +173,6 @@ def layers() -> None:
             h = torch.zeros(5, n, c_in, dtype=dtype, requires_grad=True)
             weight = torch.zeros(5, c_in, c_out, requires_grad=True)
             layer(h, weight, torch.zeros(5, c_out)).sum().backward()
-    pairs = [(torch.zeros(5, c), torch.zeros(5, c)) for c in (4, 16, 32)]
-    moved_statistics(pairs, pairs, [1.5, 1.25, 1.125], 0.1)
 
 
 if __name__ == "__main__":

@@ -17,11 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from clocs import keyed_random
-from clocs.encoders.cnn import CNN
-from clocs.encoders.conv_block import block_implementation, conv_block, conv_block_eval
-from clocs.kernels import compiler
-from clocs.kernels.block_native import NativeBlock
+from clocs.encoders.cnn import CNN, block_implementation, conv_block, conv_block_eval
+from clocs.kernels import keyed_random, native
+from clocs.kernels.layers import NativeBlock
 from clocs.kernels.native import native_windows
 from clocs.training.signals import min_max
 from plain_block import plain_block
@@ -187,8 +185,8 @@ def test_without_a_compiler_torch_serves_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = (
-        "import torch; from clocs import keyed_random as counter;"
-        "from clocs.encoders.conv_block import block_implementation;"
+        "import torch; from clocs.kernels import keyed_random as counter;"
+        "from clocs.encoders.cnn import block_implementation;"
         "from clocs.encoders.cnn import CNN; c = CNN(embedding_dim=4, samples=400);"
         "k = counter.member_keys([0]); x = torch.linspace(0, 1, 800).sin().view(1, 2, 400);"
         "z, _ = c.encode_training(c.parameters(k), c.buffers(1), x, k);"
@@ -216,7 +214,7 @@ def test_without_a_compiler_torch_serves_and_says_so(
 def loaded_from(cache: Path) -> Path | None:
     """The library that a fresh process compiles or takes from this cache, and can call."""
     code = (
-        "from clocs.kernels.compiler import compiled_library;"
+        "from clocs.kernels.native import compiled_library;"
         "found = compiled_library('block', 'C_IN=1', 'C_OUT=4');"
         "print(found._name if found is not None and found.evaluate else '')"
     )
@@ -232,7 +230,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache with one compiled library."""
     folder = tmp_path_factory.mktemp("filled")
     made = loaded_from(folder)
-    assert made is not None and made.is_relative_to(folder) and compiler._whole(made)
+    assert made is not None and made.is_relative_to(folder) and native._whole(made)
     return folder
 
 
@@ -248,7 +246,7 @@ def test_a_damaged_library_is_compiled_again(cache: Path, kept: int) -> None:
     (file,) = cache.rglob("*.so")
     file.write_bytes(file.read_bytes()[:kept])
     assert loaded_from(cache) == file
-    assert compiler._whole(file)
+    assert native._whole(file)
 
 
 @needs_a_compiler

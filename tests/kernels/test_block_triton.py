@@ -8,11 +8,10 @@ from types import ModuleType
 import pytest
 import torch
 
-from clocs import keyed_random
-from clocs.encoders.conv_block import conv_block, conv_block_eval
+from clocs.encoders.cnn import conv_block, conv_block_eval
 from clocs.errors import SettingError
-from clocs.kernels.block_torch import EPSILON
-from clocs.pretraining.perturbations import normals
+from clocs.kernels import keyed_random
+from clocs.kernels.layers import EPSILON, convolved
 from clocs.training.signals import min_max
 
 
@@ -26,7 +25,7 @@ def interpreter() -> None:
 
 @pytest.fixture(scope="module")
 def gpu(interpreter: None) -> ModuleType:
-    from clocs.kernels import block_triton as fused
+    from clocs.kernels import layers_triton as fused
 
     return fused
 
@@ -57,7 +56,8 @@ def test_the_fused_block_and_its_gradient_equal_the_plain_one(
     ]
     inputs[0].requires_grad_(of_input)  # without it, the first block has kernels of its own
     keys = keyed_random.member_keys([3, 4])
-    fused = gpu.TritonBlock.apply(*inputs, keys, dropout)
+    steps = n * convolved(length)
+    fused = gpu.TritonBlock.apply(*inputs, keys, dropout, steps / (steps - 1))
     plain = conv_block(inputs[0], inputs[1], inputs[2], inputs[3], keys, dropout)
     weight = torch.randn_like(fused[0])
     wanted = [x for x in inputs if x.requires_grad]
@@ -75,7 +75,7 @@ def test_the_fused_block_with_activations_in_bfloat16_is_the_same_but_for_roundi
     exact = [torch.randn(shape).requires_grad_() for shape in shapes]
     half = [exact[0].detach().bfloat16(), *exact[1:]]
     keys = keyed_random.member_keys([3, 4])
-    fused = gpu.TritonBlock.apply(*half, keys, 0.1)
+    fused = gpu.TritonBlock.apply(*half, keys, 0.1, 96 / 95)
     assert [tensor.dtype for tensor in fused] == [torch.bfloat16, torch.float32, torch.float32]
     plain = conv_block(exact[0], exact[1], exact[2], exact[3], keys, 0.1)
     weight = torch.randn_like(plain[0])
@@ -107,20 +107,11 @@ def test_gathered_windows_are_normalized_and_flat_ones_are_zero() -> None:
     assert (windows[1, 0] == 0).all()
 
 
-def test_noise_is_the_same_function_of_key_and_element() -> None:
-    from clocs.kernels.noise_triton import normal_noise
-
-    keys = keyed_random.member_keys([3, 4])
-    noise = normal_noise(keys, 3001)
-    expected = normals(keyed_random.bits(keys, 1501), torch.float32)[:, :3001]
-    assert torch.allclose(noise, expected, rtol=1e-4, atol=1e-5)
-
-
 def test_more_views_than_a_kernel_can_count_are_refused(gpu: ModuleType) -> None:
     h = torch.zeros(1, 1, 1, 1).expand(1, 2**20, 2500, 1)  # takes no memory
     weight, scale = torch.zeros(1, 7, 4), torch.zeros(1, 4)
     keys = keyed_random.member_keys([1])
     with pytest.raises(SettingError, match=r"1,048,576 views .* smaller batch size"):
-        gpu.TritonBlock.apply(h, weight, scale, scale, keys, 0.0)
+        gpu.TritonBlock.apply(h, weight, scale, scale, keys, 0.0, 1.0)
     with pytest.raises(SettingError, match="smaller batch size"):
         gpu.triton_block_eval(h, weight, scale, scale)

@@ -12,7 +12,7 @@ from clocs.pretraining.methods.byol import byol_loss
 def test_distances_and_their_gradient_equal_torchs(
     device: torch.device, batch: int, dim: int, of: int | None
 ) -> None:
-    from clocs.kernels.distance_triton import squared_distance
+    from clocs.kernels.contrast_triton import squared_distance
 
     torch.manual_seed(batch)
     predicted, target = torch.randn(2, 3, 2, batch, dim, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""The linear layer with ReLU and the batch-norm statistics by Triton kernels against torch."""
+"""The linear layer with ReLU by Triton kernels against torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 def test_the_layer_and_its_gradient_equal_torchs(
     device: torch.device, n: int, c_in: int, c_out: int
 ) -> None:
-    from clocs.kernels.linear_triton import LinearReLU
+    from clocs.kernels.layers_triton import LinearReLU
 
     layer: Callable[..., torch.Tensor] = LinearReLU.apply
     torch.manual_seed(n)
@@ -31,27 +31,10 @@ def test_the_layer_and_its_gradient_equal_torchs(
 
 
 def test_what_is_no_number_stays_none(device: torch.device) -> None:
-    from clocs.kernels.linear_triton import LinearReLU
+    from clocs.kernels.layers_triton import LinearReLU
 
     layer: Callable[..., torch.Tensor] = LinearReLU.apply
     h, weight, bias = torch.randn(2, 3, 16), torch.randn(2, 16, 16), torch.randn(2, 16)
     h[1, 2, 3] = torch.nan
     found = layer(h.to(device), weight.to(device), bias.to(device))
     assert found.isfinite().all(dim=2).tolist() == [[True] * 3, [True, True, False]]
-
-
-def test_statistics_move_as_lerp_moves_them_and_are_parts_of_one_row(device: torch.device) -> None:
-    from clocs.kernels.statistics_triton import moved_statistics
-
-    rows, now = torch.randn(3, 120), torch.randn(3, 104)
-    sizes, factors = [4, 4, 16, 16, 32, 32], [1.5, 1.25, 1.125]
-    there = rows.to(device)[:, 7:111].split(sizes, dim=1)
-    seen = now.to(device).split(sizes, dim=1)
-    pairs = [[(x[2 * i], x[2 * i + 1]) for i in range(3)] for x in (there, seen)]
-    found = [x for pair in moved_statistics(pairs[0], pairs[1], factors, 0.1) for x in pair]
-    scale = torch.cat([torch.cat([torch.ones(c), torch.full((c,), f)])
-                       for c, f in zip(sizes[::2], factors, strict=True)])  # fmt: skip
-    expected = torch.lerp(rows[:, 7:111], now * scale, 0.1)
-    assert torch.allclose(torch.cat(found, dim=1).cpu(), expected, atol=1e-6)
-    assert found[1].data_ptr() == found[0].data_ptr() + 16
-    assert found[5].stride() == (104, 1)

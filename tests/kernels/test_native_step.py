@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from clocs.encoders.conv_block import block_implementation
+from clocs.encoders.cnn import block_implementation
 from clocs.pretraining import losses
 from clocs.training.fleet import Fleet
 from clocs.training.optimizer import Optimizer

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from clocs import keyed_random
+from clocs.kernels import keyed_random
 
 
 def test_folded_keys_are_the_same_bits(device: torch.device) -> None:
-    from clocs.keyed_random.in_triton import folded
+    from clocs.kernels.keyed_random_triton import folded
 
     keys = keyed_random.member_keys([3, 4, 1 << 40])
     layers = torch.arange(1, 4)[:, None]
@@ -28,12 +28,12 @@ def test_folded_keys_are_the_same_bits(device: torch.device) -> None:
 
 
 def test_draws_are_the_same_bits(device: torch.device) -> None:
-    from clocs.keyed_random.in_triton import random_bits, random_uniform
+    from clocs.kernels.keyed_random_triton import drawn
 
     keys = keyed_random.member_keys([3, 4])
     for count in (1, 255, 3001):
-        bits = random_bits(keys.to(device), count).cpu()
+        bits = drawn(keys.to(device), count, torch.int64).cpu()
         assert torch.equal(bits, keyed_random.bits(keys, count))
         for dtype in (torch.float64, torch.float32):
-            draws = random_uniform(keys.to(device), count, dtype).cpu()
+            draws = drawn(keys.to(device), count, dtype).cpu()
             assert torch.equal(draws, keyed_random.uniform(keys, count, dtype))

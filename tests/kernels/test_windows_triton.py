@@ -13,10 +13,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from clocs import keyed_random
 from clocs.experiments.grid import CHAINS
 from clocs.frames.views import Views, perturbed, segments, transformed
-from clocs.pretraining import batches, fused_views, perturbations
+from clocs.kernels import keyed_random
+from clocs.pretraining import batches, fused_views
 from clocs.pretraining.batches import BatchMaker, Part
 from clocs.pretraining.methods.mtssl import TASKS
 from clocs.pretraining.perturbations import PERTURBATIONS, Perturbation, parse
@@ -86,7 +86,6 @@ def both(device: torch.device, views: Views, **given: object) -> Iterator[Tensor
     yield made(views, device, **given)  # type: ignore[arg-type]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batches, "can_use_triton", lambda *given: False)
-        patch.setattr(perturbations, "can_use_triton", lambda *given: False)
         yield made(views, torch.device("cpu"), **given)  # type: ignore[arg-type]
 
 

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 import clocs
-from clocs import keyed_random
 from clocs.encoders.cnn import CNN
 from clocs.encoders.per_view import PerView
 from clocs.errors import CheckpointError, SettingError
@@ -19,6 +18,7 @@ from clocs.evaluation.groups import score_groups
 from clocs.evaluation.protocols import PROTOCOLS
 from clocs.frames.frames import Frames
 from clocs.frames.views import instances, single
+from clocs.kernels import keyed_random
 from clocs.pretraining.losses import patient_nce, same_patient_pairs
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain_frames import pretrain_frames

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
-from clocs import keyed_random
 from clocs.errors import SettingError
 from clocs.experiments.grid import CHAINS
+from clocs.kernels import keyed_random
 from clocs.pretraining import perturbations
 from clocs.pretraining.methods.mtssl import TASKS
 from clocs.pretraining.perturbations import PERTURBATIONS, parse

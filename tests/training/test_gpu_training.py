@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from clocs import keyed_random
 from clocs.frames.frames import Frames
+from clocs.kernels import keyed_random
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.task import PretrainingTask
 from clocs.recording import FrameSpec

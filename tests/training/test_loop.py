@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from clocs import keyed_random
 from clocs.encoders.base import Weights
 from clocs.errors import CheckpointError, SettingError
 from clocs.frames.frames import Frames
+from clocs.kernels import keyed_random
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.task import PretrainingTask
 from clocs.training import engine

@@ -147,7 +147,7 @@ def test_each_process_reads_the_signals_of_its_own_patients_alone(
 
 def test_rows_of_all_processes_are_gathered_in_the_order_of_the_batch() -> None:
     owners = torch.tensor([2, 0, 2, 2, 0])  # process 1 has none
-    shares = [Share.of(owners, rank, 3, torch.device("cpu")) for rank in range(3)]
+    shares = [Share.from_owners(owners, rank, 3) for rank in range(3)]
     assert [share.places.tolist() for share in shares] == [[1, 4], [], [0, 2, 3]]
     padded = torch.full((3, 3), -1)
     for rank, share in enumerate(shares):

@@ -1,29 +1,29 @@
 """The paper's encoder (appendix C.1), for a fleet.
 
 Three blocks of convolution (kernel 7, stride 3, no bias before batch norm), batch norm, ReLU,
-max-pool 2 and dropout, then a linear layer and ReLU; the block itself is in `conv_block.py`.
+max-pool 2 and dropout, then a linear layer and ReLU. The fastest implementation of the block that
+can run is used: Triton on a GPU, compiled C on a CPU, else torch.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from clocs import keyed_random
 from clocs.encoders.base import Encoder, EncoderRow, Weights
-from clocs.encoders.conv_block import conv_block, conv_block_eval
 from clocs.encoders.layers import batch_norm, put
-from clocs.encoders.linear import linear_relu
 from clocs.errors import SettingError
-from clocs.kernels import collectives
-from clocs.kernels.block_torch import KERNEL, POOL, STRIDE, convolved
-from clocs.kernels.triton_support import can_use_triton
+from clocs.kernels import collectives, keyed_random, layers
+from clocs.kernels.gpu import can_use_triton
+from clocs.kernels.layers import KERNEL, POOL, STRIDE, convolved
 
 CHANNELS = (1, 4, 16, 32)
+_Block = Callable[..., tuple[Tensor, Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -81,31 +81,32 @@ class CNN(Encoder):
     def encode_training(
         self, weights: Weights, buffers: Weights, x: Tensor, keys: Tensor, momentum: float = 0.1
     ) -> tuple[Tensor, Weights]:
-        h = x.unsqueeze(-1)
-        layers = torch.arange(1, len(CHANNELS), device=keys.device)
-        layer_keys = keyed_random.fold(keys, layers[:, None])  # (layers, members)
-        seen, unbiased = [], []
+        h, seen = x.unsqueeze(-1), {}
         for i in range(1, len(CHANNELS)):
-            steps = collectives.rows_of_all(h.shape[1]) * convolved(h.shape[2])
-            h, mean, variance = conv_block(h, *_layer(weights, i), layer_keys[i - 1], self.dropout)
-            seen.append((mean, variance))
-            unbiased.append(steps / max(steps - 1, 1))
-        moved = _moved(buffers, seen, unbiased, momentum) if momentum else dict(buffers)
-        return self._head(weights, h), moved
+            key = keyed_random.fold(keys, i)
+            h, *moments = conv_block(h, *_layer(weights, i), key, self.dropout)
+            seen |= zip((f"norm{i}.mean", f"norm{i}.variance"), moments, strict=True)
+        z = self._head(weights, h)
+        if not momentum:
+            return z, dict(buffers)
+        before = torch.cat([buffers[name] for name in seen], dim=1)
+        moved = torch.lerp(before, torch.cat(list(seen.values()), dim=1), momentum)
+        parts = moved.split([tensor.shape[1] for tensor in seen.values()], dim=1)
+        return z, dict(zip(seen, parts, strict=True))
 
     def to_module(self, weights: Weights, buffers: Weights) -> nn.Module:
-        layers: list[nn.Module] = []
+        parts: list[nn.Module] = []
         for i, (c_in, c_out) in enumerate(pairwise(CHANNELS), start=1):
             kernel, *scale_and_shift = (tensor[0] for tensor in _layer(weights, i))
             conv = nn.Conv1d(c_in, c_out, KERNEL, stride=STRIDE, bias=False)
             put(conv, weight=kernel.view(KERNEL, c_in, c_out).permute(2, 1, 0))
             statistics = (buffers[f"norm{i}.{kind}"][0] for kind in ("mean", "variance"))
             norm = batch_norm(*scale_and_shift, *statistics)
-            layers += [conv, norm, nn.ReLU(), nn.MaxPool1d(POOL), nn.Dropout(self.dropout)]
+            parts += [conv, norm, nn.ReLU(), nn.MaxPool1d(POOL), nn.Dropout(self.dropout)]
         linear = nn.Linear(CHANNELS[-1] * self.pooled_length, self.embedding_dim)
         by_step = weights["linear.weight"][0].view(self.pooled_length, CHANNELS[-1], -1)
         put(linear, weight=by_step.permute(2, 1, 0).flatten(1), bias=weights["linear.bias"][0])
-        return nn.Sequential(*layers, nn.Flatten(), linear, nn.ReLU())
+        return nn.Sequential(*parts, nn.Flatten(), linear, nn.ReLU())
 
     def _head(self, weights: Weights, h: Tensor) -> Tensor:
         return linear_relu(h.flatten(2), weights["linear.weight"], weights["linear.bias"])
@@ -114,31 +115,90 @@ class CNN(Encoder):
 ENCODER = EncoderRow("cnn", CNN)
 
 
+def conv_block(
+    h: Tensor, weight: Tensor, gamma: Tensor, beta: Tensor, keys: Tensor, dropout: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """A block in training mode, normalized by the batch's own statistics.
+
+    Args:
+        h: (members, n, length, c_in); activations may be of a lower precision than weights.
+        weight: (members, 7·c_in, c_out), the kernel's samples before its channels.
+        gamma: (members, c_out), batch norm's scale.
+        beta: (members, c_out), batch norm's shift.
+        keys: (members,) that determine the dropout.
+        dropout: Its probability.
+
+    Returns:
+        (members, n, out // 2, c_out), the batch's mean and its unbiased variance, (members, c_out).
+    """
+    shared = collectives.is_shared()
+    count = collectives.rows_of_all(h.shape[1]) * convolved(h.shape[2])
+    unbiased = count / max(count - 1, 1)
+    if can_use_triton(h, h.dtype) and not shared:
+        from clocs.kernels.layers_triton import TritonBlock
+
+        triton_block: _Block = TritonBlock.apply
+        return triton_block(h, weight, gamma, beta, keys, dropout, unbiased)
+    if layers.can_use_native_block(h, weight) and not shared:
+        native_block: _Block = layers.NativeBlock.apply
+        out, mean, variance = native_block(h, weight, gamma, beta, keys, dropout)
+        return out, mean, variance * unbiased
+    torch_block: _Block = layers.TorchBlock.apply
+    # without matrix units for it, lower precision only rounds: arithmetic stays as it is
+    out, mean, variance = torch_block(h.to(weight.dtype), weight, gamma, beta)
+    out = keyed_random.dropout(out, dropout, keys) if dropout else out
+    return out.to(h.dtype), mean, variance * unbiased
+
+
+def conv_block_eval(
+    h: Tensor, weight: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, variance: Tensor
+) -> Tensor:
+    """The same block normalized by given statistics, without dropout."""
+    scale = gamma * (variance + layers.EPSILON).rsqrt()
+    shift = beta - mean * scale
+    if can_use_triton(h, h.dtype) and h.numel():
+        from clocs.kernels.layers_triton import triton_block_eval
+
+        return triton_block_eval(h, weight, scale, shift)
+    learning = torch.is_grad_enabled() and any(x.requires_grad for x in (h, weight, scale, shift))
+    if not learning and layers.can_use_native_block(h, weight) and h.numel():
+        return layers.native_block_eval(h, weight, scale, shift)
+    return layers.torch_block_eval(h, weight, scale, shift)
+
+
+def block_implementation(
+    device: torch.device, dtype: torch.dtype = torch.float32
+) -> Literal["triton", "native", "torch"]:
+    """Which code runs the paper's blocks there; 'native' is compiled C."""
+    h = torch.empty(1, 1, 13, 1, dtype=dtype, device=device)
+    if can_use_triton(h, dtype):
+        return "triton"
+    native = layers.can_use_native_block(h, torch.empty(1, KERNEL, 4, device=device))
+    return "native" if native else "torch"
+
+
+def linear_relu(h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """max(0, h·weight + bias), as precise as the weights.
+
+    Args:
+        h: (members, n, c_in); may be of a lower precision than weights.
+        weight: (members, c_in, c_out).
+        bias: (members, c_out).
+    """
+    if can_use_triton(h, h.dtype) and weight.dtype == torch.float32 and h.numel():
+        from clocs.kernels.layers_triton import LinearReLU
+
+        layer: Callable[..., Tensor] = LinearReLU.apply
+        return layer(h, weight, bias)
+    if h.is_cuda:  # matrix units take the lower precision
+        z = torch.baddbmm(bias[:, None].to(h.dtype), h, weight.to(h.dtype)).to(weight.dtype)
+    else:
+        z = torch.baddbmm(bias[:, None], h.to(weight.dtype), weight)
+    return torch.relu(z)
+
+
 def _layer(weights: Weights, i: int) -> tuple[Tensor, Tensor, Tensor]:
     return weights[f"conv{i}.weight"], weights[f"norm{i}.weight"], weights[f"norm{i}.bias"]
-
-
-def _moved(
-    buffers: Weights, seen: list[tuple[Tensor, Tensor]], unbiased: list[float], momentum: float
-) -> Weights:
-    """The buffers after a batch with these means and variances per layer."""
-    names = [(f"norm{i}.mean", f"norm{i}.variance") for i in range(1, len(CHANNELS))]
-    before = [(buffers[mean], buffers[variance]) for mean, variance in names]
-    mean, statistic = seen[0][0], before[0][0]
-    if can_use_triton(mean, mean.dtype) and mean.dtype == statistic.dtype == torch.float32:
-        from clocs.kernels.statistics_triton import moved_statistics
-
-        after = moved_statistics(before, seen, unbiased, momentum)
-    else:
-        after = [
-            (torch.lerp(mean, now, momentum), torch.lerp(variance, square * factor, momentum))
-            for (mean, variance), (now, square), factor in zip(before, seen, unbiased, strict=True)
-        ]
-    return {
-        name: tensor
-        for pair, tensors in zip(names, after, strict=True)
-        for name, tensor in zip(pair, tensors, strict=True)
-    }
 
 
 def _pooled(length: int) -> int:

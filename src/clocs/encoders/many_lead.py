@@ -25,13 +25,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from clocs import keyed_random
 from clocs.encoders.base import Encoder, Weights
-from clocs.encoders.compiled import Compiled, is_compiled_for
 from clocs.encoders.many_lead_layers import ManyLeadLayers
 from clocs.encoders.many_lead_network import THERE, Conv, Network
 from clocs.errors import SettingError
-from clocs.kernels import collectives
+from clocs.kernels import collectives, keyed_random
+from clocs.kernels.gpu import Compiled, is_compiled_for
 
 WIDTHS = (64, 128, 256)  # channels of the stages; of the last one, half of `embedding_dim`
 STEM_KERNEL, STEM_STRIDE = 15, 2

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from clocs import keyed_random
 from clocs.encoders.base import Encoder, Weights
-from clocs.kernels import collectives
+from clocs.kernels import collectives, keyed_random
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,11 +18,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from clocs import keyed_random
 from clocs.encoders.base import Encoder, EncoderRow, Weights
 from clocs.encoders.layers import NormedConv, put
 from clocs.errors import SettingError
-from clocs.kernels import collectives
+from clocs.kernels import collectives, keyed_random
 
 STAGES = (16, 32, 64)  # channels
 BLOCKS = 2  # per stage

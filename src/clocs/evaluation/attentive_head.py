@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from clocs import keyed_random
 from clocs.encoders.base import Weights
 from clocs.evaluation.classifier_loss import classifier_loss
 from clocs.evaluation.device_auc import MacroAUC
 from clocs.evaluation.labeled_rows import Averaging
+from clocs.kernels import keyed_random
 from clocs.training.task import Task
 
 _AT_ONCE = {"cpu": 1 << 24, "cuda": 1 << 28}  # numbers of the features that are read at a time

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from clocs import keyed_random
 from clocs.errors import SettingError
 from clocs.evaluation.labeled_rows import LabeledPart
 from clocs.frames.frames import ABSENT
 from clocs.frames.windows import room
+from clocs.kernels import keyed_random
 from clocs.pretraining.many_lead_batches import random_subsets
 from clocs.pretraining.perturbations import normals
 

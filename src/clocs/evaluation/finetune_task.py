@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clocs import keyed_random
 from clocs.encoders.base import Encoder, Weights
 from clocs.encoders.make import make_encoder
 from clocs.errors import CheckpointError
@@ -24,6 +23,7 @@ from clocs.evaluation.classifier_loss import classifier_loss, summed_loss
 from clocs.evaluation.device_auc import MacroAUC
 from clocs.evaluation.labeled_rows import Averaging, LabeledPart
 from clocs.frames.frames import Frames
+from clocs.kernels import keyed_random
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.embed import EncoderInput, stack
 from clocs.training.loop import Trained

@@ -10,11 +10,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from clocs import keyed_random
 from clocs.encoders.base import Weights
 from clocs.evaluation.classifier_loss import classifier_loss
 from clocs.evaluation.device_auc import MacroAUC
 from clocs.evaluation.protocol_data import LabeledEmbeddings
+from clocs.kernels import keyed_random
 from clocs.training.task import Task
 
 _SMALL = 500_000  # numbers in a batch of embeddings that one thread handles as fast as two

@@ -24,7 +24,7 @@ from torch import Tensor
 from clocs.errors import SettingError
 from clocs.frames.frames import ABSENT, Frames
 from clocs.frames.splits import PARTS, keys_of, row_keys
-from clocs.keyed_random import bits, fold, stream, uniform
+from clocs.kernels.keyed_random import bits, fold, stream, uniform
 from clocs.pretraining.perturbations import normals
 
 WANDER_HZ: Final = (0.05, 0.5)  # breathing and slow movement

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from clocs.errors import SettingError
 from clocs.frames.splits import keys_of
-from clocs.keyed_random import fold, stream, uniform
+from clocs.kernels.keyed_random import fold, stream, uniform
 
 _BLOCK = 1000  # draws made at once; part of the plan
 _PATIENTS = 10_000  # drawn at once

@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from numpy.typing import NDArray
 
-from clocs import keyed_random
 from clocs.errors import SettingError
 from clocs.figures.canvas import COLORS, new_figure
+from clocs.kernels import keyed_random
 from clocs.pretraining import perturbations
 from clocs.recording import FrameSpec, Recording
 

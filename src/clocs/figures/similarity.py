@@ -13,11 +13,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
-from clocs import keyed_random
 from clocs.errors import SettingError
 from clocs.figures.canvas import COLORS, new_figure
 from clocs.frames.frames import Frames
 from clocs.frames.views import Instances, Views, instances
+from clocs.kernels import keyed_random
 from clocs.pretraining.losses import same_patient_pairs, unit
 from clocs.pretraining.methods import find_method
 from clocs.training.checkpoint import Checkpoint

@@ -18,8 +18,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from clocs import keyed_random
 from clocs.errors import LostProcessError
+from clocs.kernels import keyed_random
+from clocs.kernels.gpu import streams
 
 # the share of the batch at hand, and how many views of each of its rows there are
 _SHARED: ContextVar[tuple[Share, int] | None] = ContextVar("shared", default=None)
@@ -35,7 +36,7 @@ class Share:
     order: Tensor  # (batch,) where the rows of the batch are in what all have gathered
 
     @classmethod
-    def of(cls, owners: Tensor, rank: int, world: int, device: torch.device) -> Share:
+    def from_owners(cls, owners: Tensor, rank: int, world: int) -> Share:
         """owners: (batch,) on the host, the number of the process that has each row."""
         sizes = torch.bincount(owners, minlength=world)
         longest = int(sizes.max())
@@ -44,7 +45,7 @@ class Share:
         order = torch.empty_like(grouped)
         order[grouped] = owners[grouped] * longest + own
         places = grouped[owners[grouped] == rank]
-        return cls(rank, tuple(sizes.tolist()), places.to(device), order.to(device))
+        return cls(rank, tuple(sizes.tolist()), places, order)
 
     def to(self, device: torch.device) -> Share:
         """The same with its tensors there."""
@@ -60,7 +61,7 @@ class Share:
         """How many processes there are."""
         return len(self.counts)
 
-    def everyone(self, z: Tensor) -> Tensor:
+    def all_gather(self, z: Tensor) -> Tensor:
         """z: (members, views, own, dim) of this process -> (members, views, batch, dim) of all."""
         longest = max(self.counts)
         padded = torch.nn.functional.pad(z, (0, 0, 0, longest - z.shape[2]))
@@ -99,6 +100,26 @@ def rows_of_all(own: int) -> int:
     """The rows that all processes have together, where this one has `own`."""
     shared = _SHARED.get()
     return own if shared is None else shared[0].batch * shared[1]
+
+
+def run_concurrently(
+    like: Tensor, one: Callable[[], Tensor], other: Callable[[], Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Both results; on a GPU, where `like` is, `one` is computed while `other` is.
+
+    `one` must not change or free what `other` reads. Each keeps the order of its own parts: the
+    results are the same as one after the other, also in a captured graph.
+    """
+    if not like.is_cuda or is_shared():  # what processes exchange keeps its order
+        return one(), other()
+    now, side = torch.cuda.current_stream(), streams.get("concurrent")
+    side.wait_stream(now)
+    with torch.cuda.stream(side):
+        first = one()
+    second = other()
+    now.wait_stream(side)
+    first.record_stream(now)
+    return first, second
 
 
 def gathered(x: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
-"""The contrastive losses on a GPU, by Triton kernels that store no matrix of similarities.
+"""The losses on a GPU: the contrastive ones, without a matrix of similarities, and BYOL's.
 
-Both losses have one form. Rows of unit vectors u, in groups; S = u·uᵀ/τ between two groups; a share
-of each pair (i, k), symmetric, and wanted_i = Σ_k share_ik:
+Both contrastive losses have one form. Rows of unit vectors u, in groups; S = u·uᵀ/τ between two
+groups; a share of each pair (i, k), symmetric, and wanted_i = Σ_k share_ik:
 
     value    = Σ_i wanted_i · log Σ_k exp S_ik − Σ_ik share_ik · S_ik
     ∂value/∂S_ik, both directions = −2·share_ik + wanted_i · p(k | i) + wanted_k · p(i | k)
@@ -28,13 +28,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from clocs.kernels.distance_triton import unit_rows
-
 PATIENTS, MASKS, INSTANCES = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 # rows and columns that a program works on at a time, and its warps; measured on an H200
 VALUES, SLOPES = (64, 64, 4), (64, 32, 4)
 LONG = (32, 32, 4)  # both, for vectors of more than 128 numbers
 SLOTS = 8  # parts that a row's gradient is added up from, at most
+COMPARED = 4  # instances that a program of BYOL's loss compares
 
 
 def patient_nce(z: Tensor, patients: Tensor, temperature: float) -> Tensor:
@@ -132,6 +131,14 @@ def _numbers(members: int, batch: int, z: Tensor) -> Tensor:
 def _padded(size: int) -> int:
     """Matrix products need powers of two from 16."""
     return max(16, int(triton.next_power_of_2(size)))
+
+
+@triton.jit
+def unit_rows(x):
+    """Unit vectors, and one over their lengths; both are zero for a zero vector."""
+    squared = tl.sum(x * x, axis=1)
+    over = tl.where(squared == 0, 0.0, 1.0 / tl.sqrt_rn(tl.where(squared == 0, 1.0, squared)))
+    return x * over[:, None], over
 
 
 @triton.jit
@@ -341,3 +348,53 @@ def _through_length(
     along = tl.sum(mine * slope, axis=1)
     over = tl.load(inverse + member * rows + row, mask=row < rows, other=0.0)
     tl.store(dz + at, (slope - mine * along[:, None]) * over[:, None], mask=ok)
+
+
+def squared_distance(predicted: Tensor, target: Tensor, of: int) -> Tensor:
+    """`byol_loss` of (members, 2, batch, dim) -> (members,), divided by the number `of`."""
+    apply: Callable[..., Tensor] = _Distance.apply
+    return apply(predicted, target, of)
+
+
+class _Distance(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, predicted: Tensor, target: Tensor, of: int) -> Tensor:
+        predicted, target = predicted.contiguous(), target.contiguous()
+        members, views, batch, dim = predicted.shape
+        programs = triton.cdiv(batch, COMPARED)
+        slope = torch.empty_like(predicted)
+        parts = predicted.new_empty(members, views * programs)
+        _distance[(programs, views, members)](
+            predicted, target, slope, parts, 1 / of, batch, dim, triton.next_power_of_2(dim),
+            COMPARED, num_warps=2,
+        )  # fmt: skip
+        ctx.save_for_backward(slope)
+        return parts.sum(dim=1)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        (slope,) = ctx.saved_tensors
+        return slope * gradients[0][:, None, None, None], None, None
+
+
+@triton.jit
+def _distance(
+    predicted, target, slope, parts, share, batch, dim,
+    wide: tl.constexpr, rows: tl.constexpr,
+):  # fmt: skip
+    """Rows of one view: their distances to the target's other view, and the gradient."""
+    view, member = tl.program_id(1), tl.program_id(2).to(tl.int64)
+    i, d = tl.program_id(0) * rows + tl.arange(0, rows), tl.arange(0, wide)
+    ok = (i < batch)[:, None] & (d < dim)[None, :]
+    at = ((member * 2 + view) * batch + i)[:, None] * dim + d[None, :]
+    other = ((member * 2 + 1 - view) * batch + i)[:, None] * dim + d[None, :]
+    ours, over = unit_rows(tl.load(predicted + at, mask=ok, other=0.0))
+    theirs, _ = unit_rows(tl.load(target + other, mask=ok, other=0.0))
+    apart = ours - theirs
+    tl.store(
+        parts + (member * 2 + view) * tl.num_programs(0) + tl.program_id(0),
+        tl.sum(tl.sum(apart * apart, axis=1), axis=0) * share,
+    )
+    along = tl.sum(ours * apart, axis=1)
+    through = (apart - ours * along[:, None]) * (2.0 * share * over)[:, None]
+    tl.store(slope + at, through, mask=ok)

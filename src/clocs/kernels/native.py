@@ -1,13 +1,158 @@
-"""Small hot loops in compiled C, each one call; all return None where C cannot be used."""
+"""Hot loops in C: compiled for this CPU when first used, and cached.
+
+With a C compiler (`cc`, `gcc` or `clang`) the hot loops run as machine code; without one, or with
+CLOCS_KERNEL=torch, `compiled_library` returns None and torch does the same work.
+"""
 
 from __future__ import annotations
 
+import atexit
 import ctypes
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from clocs.kernels.compiler import c_struct, compiled_library
+from clocs.files import cache_folder, private_cache, private_folder
+
+COMPILERS = ("cc", "gcc", "clang")
+# Scheduling before register allocation spills registers here, and CPUs reorder by themselves.
+_FLAGS = ("-O3", "-ffp-contract=fast", "-fno-schedule-insns", "-shared", "-fPIC", "-pthread")
+_HERE = Path(__file__).parent
+_DIGEST = hashlib.sha256().digest_size
+
+
+def compiled_library(source: str, *defines: str) -> ctypes.CDLL | None:
+    """`source`.c with these -D…, compiled or from the cache; None where torch must do it."""
+    return None if os.environ.get("CLOCS_KERNEL") == "torch" else _library(source, *defines)
+
+
+def c_struct(
+    *, int64: Sequence[str], float32: Sequence[str] = (), pointers: Sequence[str]
+) -> type[ctypes.Structure]:
+    """A C struct of these fields, in this order."""
+    kinds = (int64, ctypes.c_int64), (float32, ctypes.c_float), (pointers, ctypes.c_void_p)
+    fields = [(name, kind) for names, kind in kinds for name in names]
+    return type("Struct", (ctypes.Structure,), {"_fields_": fields})
+
+
+@functools.cache
+def _library(source: str, *defines: str) -> ctypes.CDLL | None:
+    compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
+    native = "-mcpu=native" if platform.machine() in ("aarch64", "arm64") else "-march=native"
+    named = [f"-D{define}" for define in defines]
+    files = [_HERE / f"{source}.c", *sorted(_HERE.glob("*.h"))]
+    texts = [file.read_text("utf-8") for file in files]
+    name = hashlib.sha256(repr((texts, _FLAGS, native, named, _processor())).encode()).hexdigest()
+    path = _folder() / f"{source}-{name[:20]}.so"
+    if not (_is_ours(path) and _whole(path)):
+        if compiler is None:
+            return None
+        command = [compiler, *_FLAGS, *named, str(_HERE / f"{source}.c"), "-lm"]
+        if not (_compile([*command, native], path) or _compile(command, path)):
+            return None
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError:  # a folder that forbids execution
+        return None
+
+
+def _compile(command: list[str], path: Path) -> bool:
+    """Whether it worked; `path` is then complete, even with two processes compiling at once.
+
+    It is this user's, and nobody else can write to it (`mkstemp` makes it so).
+    """
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        done = subprocess.run([*command, "-o", name], capture_output=True, check=False)
+        if done.returncode != 0:
+            return False
+        # the loader ignores what follows a library; without a digest, damage could crash much later
+        content = temporary.read_bytes()
+        temporary.write_bytes(content + hashlib.sha256(content).digest())
+        temporary.chmod(0o700)  # some linkers make a file of their own, by the umask
+        temporary.replace(path)
+        return True
+    except OSError:
+        return False
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _whole(path: Path) -> bool:
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return False
+    return hashlib.sha256(content[:-_DIGEST]).digest() == content[-_DIGEST:]
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether only this user can have written it: code of others is never loaded."""
+    try:
+        facts = path.lstat()
+    except OSError:
+        return False
+    if os.name != "posix":
+        return True
+    link, others = stat.S_ISLNK(facts.st_mode), facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return facts.st_uid == os.geteuid() and not link and not others
+
+
+def _folder() -> Path:
+    """The user's cache, or where that is not theirs alone, a folder that is removed at exit."""
+    try:
+        cache = cache_folder()
+        folder = cache / "native"
+        private_cache(cache)
+        private_folder(folder)
+        if not _is_ours(folder):
+            folder.chmod(0o700)
+        # whoever can write to the cache could put another folder in place of this one
+        if _is_ours(folder) and (_is_ours(cache.resolve()) or _is_sticky(cache)):
+            with tempfile.TemporaryFile(dir=folder):
+                return folder
+    except (OSError, RuntimeError):  # read-only, another user's, or no home at all
+        pass
+    return _temporary_folder()
+
+
+def _is_sticky(folder: Path) -> bool:
+    """Whether users can remove only their own files from it, as from /tmp."""
+    return bool(folder.stat().st_mode & stat.S_ISVTX)
+
+
+@functools.cache
+def _temporary_folder() -> Path:
+    folder = tempfile.mkdtemp(prefix="clocs-native-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
+@functools.cache
+def _processor() -> tuple[str, ...]:
+    """What code for this CPU depends on: different machines may share a home folder."""
+    about = [sys.platform, platform.machine()]
+    try:
+        first = Path("/proc/cpuinfo").read_text("utf-8", "replace").split("\n\n")[0].splitlines()
+        keep = ("model", "cpu family", "flags", "Features", "CPU part", "CPU variant")
+        about += [line for line in first if line.startswith(keep)]
+    except OSError:
+        pass
+    return tuple(about)
+
 
 _Adam = c_struct(  # `Step` of adam.c
     int64=("members", "weights", "statistics", "threads"),

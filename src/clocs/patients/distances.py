@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from clocs import keyed_random
 from clocs.errors import SettingError
 from clocs.evaluation.metrics import auc
 from clocs.frames.frames import Frames
 from clocs.frames.views import instances, single
+from clocs.kernels import keyed_random
 from clocs.training.checkpoint import Checkpoint, as_checkpoint
 from clocs.training.device import pick_device
 from clocs.training.embed import embed_instances

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clocs import keyed_random
 from clocs.frames.frames import ABSENT, Frames
 from clocs.frames.views import Instances, Views
+from clocs.kernels import keyed_random
 from clocs.kernels.collectives import Share
-from clocs.kernels.triton_support import can_use_triton
+from clocs.kernels.gpu import can_use_triton
 from clocs.pretraining.fused_views import FusedViews
 from clocs.pretraining.perturbations import Chain, parse
 from clocs.training.card import CENTERED, INPUT_OFFSETS

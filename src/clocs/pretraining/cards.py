@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from clocs.encoders.conv_block import block_implementation
+from clocs.encoders.cnn import block_implementation
 from clocs.frames.frames import SEVERAL, Frames
 from clocs.pretraining.plan import Plan
 from clocs.recording import FrameSpec

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from clocs import keyed_random
+from clocs.kernels import keyed_random
 from clocs.pretraining.perturbations import PERTURBATIONS, Chain
 
-Program = tuple[tuple[float, ...], ...]  # a chain as `kernels.perturb_triton` reads it
+Program = tuple[tuple[float, ...], ...]  # a chain as `kernels.windows_triton` reads it
 
 MAX_PIECES = 64  # the kernel goes through a view once for each of them
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from clocs.kernels.gpu import can_use_triton
 from clocs.kernels.native import contrast
-from clocs.kernels.triton_support import can_use_triton
 
 
 def unit(z: Tensor) -> Tensor:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from clocs import keyed_random
 from clocs.frames.frames import ABSENT
 from clocs.frames.views import Views
+from clocs.kernels import keyed_random
 from clocs.pretraining.batches import Batch, Copies, Part, by_view, chains_of, members_alike
 from clocs.pretraining.perturbations import Chain
 from clocs.training.signals import Signals, standardize

@@ -89,7 +89,7 @@ class Objective:
         divide the work, each process computes the loss of all and takes an equal part of it.
         """
         assert batch.share is not None
-        every = batch.share.everyone(z)
+        every = batch.share.all_gather(z)
         return self.loss(every, batch.whole, weights) / batch.share.world
 
     def _loss(self, z: Tensor, batch: Batch, weights: Weights) -> Tensor:

@@ -17,9 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from clocs import keyed_random
 from clocs.errors import SettingError
-from clocs.kernels.triton_support import can_use_triton
+from clocs.kernels import keyed_random
 
 WINDOW: Final = 256  # samples of the Hann window of SpecAugment
 HOP: Final = 128
@@ -212,10 +211,6 @@ def _noise(x: Tensor, keys: Tensor) -> Tensor:
         draws, second = keyed_random.bits_in_groups(keys, size, 2)
         both = normals(draws, x.dtype).view(len(keys), size, 2)
         return both.gather(2, second.expand(len(keys), -1)[..., None]).view(x.shape)
-    if can_use_triton(x, x.dtype) and x.dtype == torch.float32:
-        from clocs.kernels.noise_triton import normal_noise
-
-        return normal_noise(keys, size).view(x.shape)
     draws = keyed_random.bits(keys, (size + 1) // 2)
     return normals(draws, x.dtype)[:, :size].view(x.shape)
 
@@ -227,7 +222,7 @@ class Perturbation:
     run: Callable[..., Tensor]  # (x, keys, **options) -> x perturbed
     limits: dict[str, tuple[float, float]]  # least and greatest value of options that are numbers
     moves: bool = False  # whether it moves samples in time
-    # what it does to a view, where `kernels.perturb_triton` has it: changes each sample by itself,
+    # what it does to a view, where `kernels.windows_triton` has it: changes each sample by itself,
     # moves samples, or changes them by what the whole view is
     fused: Literal["values", "places", "view"] | None = None
 

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from clocs import keyed_random
 from clocs.encoders.base import Encoder, Weights
 from clocs.errors import CheckpointError, ClocsWarning, SettingError, TrainingError
 from clocs.files import LOCK, leftovers, locked, write_atomic
 from clocs.frames.frames import Frames
 from clocs.frames.views import Instances, instances
+from clocs.kernels import keyed_random
 from clocs.pretraining.cards import make_card, make_checkpoint
 from clocs.pretraining.epoch_log import logged, require_tensorboard
 from clocs.pretraining.methods import METHODS

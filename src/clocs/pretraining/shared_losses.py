@@ -35,7 +35,7 @@ def patient_nce_of_rows(
     a, b = torch.triu_indices(views, views, offset=1, device=z.device)
     a, b = torch.cat([a, b]), torch.cat([b, a])  # both directions
     ours = unit(z).index_select(1, a) / temperature
-    theirs = unit(share.everyone(z)).index_select(1, b)
+    theirs = unit(share.all_gather(z)).index_select(1, b)
     similarity = ours @ theirs.transpose(-1, -2)  # (members, pairs, own, batch)
     if neither is not None:
         similarity = similarity.masked_fill(neither[:, None, places], -torch.inf)
@@ -57,7 +57,7 @@ def nt_xent_of_rows(z: Tensor, share: Share, temperature: float = 0.1) -> Tensor
     """(members,) the part of `nt_xent` that these rows have; z: (members, views, own, dim)."""
     members, views, own, dim = z.shape
     u = unit(z).view(members, views * own, dim)
-    every = unit(share.everyone(z)).view(members, views * share.batch, dim)
+    every = unit(share.all_gather(z)).view(members, views * share.batch, dim)
     similarity = u @ every.transpose(1, 2) / temperature
     instance = torch.arange(share.batch, device=z.device).repeat(views)
     view = torch.arange(views, device=z.device)[:, None]

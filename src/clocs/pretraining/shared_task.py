@@ -79,12 +79,11 @@ class SharedTask(PretrainingTask):
     def _staged(self, part: Part, batches: Iterable[tuple[Tensor, Tensor]]) -> Iterator[object]:
         """Yields when the data of a batch are ready, whose shares are then in `_shares`."""
         owners, waiting = self._owners[id(part)], deque[list[Share]]()
-        host = torch.device("cpu")
 
         def starts() -> Iterator[Tensor]:
             for rows, keys in batches:
                 shares = [
-                    Share.of(owners[own], self.ranks.rank, self.ranks.size, host) for own in rows
+                    Share.from_owners(owners[own], self.ranks.rank, self.ranks.size) for own in rows
                 ]
                 waiting.append(shares)
                 yield self._starts(part, rows, keys, shares) if self.streamed else rows[:0]
@@ -141,7 +140,7 @@ class SharedTask(PretrainingTask):
                 mine = _of(weights, own), _of(buffers, own)
                 with sharing(share, batch.views):
                     loss, z = self.objective.validation_loss(self.encoder, *mine, batch)
-                z = share.everyone(z)
+                z = share.all_gather(z)
                 dead = (z == 0).all(dim=-1).to(z.dtype).mean(dim=(1, 2))
                 metrics = self.objective.metrics(z, batch.whole)
                 for name, value in {"loss": loss, "dead": dead, **metrics}.items():

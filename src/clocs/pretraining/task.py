@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clocs import keyed_random
 from clocs.encoders.base import Encoder, Weights
 from clocs.encoders.per_view import PerView
 from clocs.errors import SettingError
 from clocs.frames.frames import Frames
 from clocs.frames.views import Instances, instances
+from clocs.kernels import keyed_random
 from clocs.pretraining.batches import Batch, BatchMaker, Part, PatientLimit
 from clocs.pretraining.many_lead_batches import ManyLeadBatchMaker
 from clocs.pretraining.plan import Plan

@@ -10,7 +10,7 @@ from threading import Lock
 import torch
 from torch import Tensor
 
-from clocs.kernels.streams import streams
+from clocs.kernels.gpu import streams
 from clocs.training.fleet import Fleet
 
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from clocs import keyed_random
 from clocs.encoders.base import Weights
 from clocs.errors import SettingError
-from clocs.kernels.triton_support import can_use_triton
+from clocs.kernels import keyed_random
+from clocs.kernels.gpu import can_use_triton
 from clocs.training.cuda_graph import Captured
 from clocs.training.fleet import Fleet
 from clocs.training.optimizer import Optimizer

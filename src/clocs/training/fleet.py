@@ -20,8 +20,8 @@ from torch import Tensor
 from clocs.encoders.base import Weights
 from clocs.errors import CheckpointError, ClocsWarning
 from clocs.files import remove_leftovers, write_atomic
+from clocs.kernels.gpu import can_use_triton
 from clocs.kernels.native import adam
-from clocs.kernels.triton_support import can_use_triton
 from clocs.training.optimizer import Optimizer
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # Adam's

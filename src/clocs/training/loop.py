@@ -14,9 +14,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from clocs import keyed_random
 from clocs.encoders.base import Weights
 from clocs.errors import CheckpointError
+from clocs.kernels import keyed_random
 from clocs.kernels.collectives import summed
 from clocs.training.card import NOT_FINITE
 from clocs.training.engine import Engine as Engine  # noqa: PLC0414 (passed on)

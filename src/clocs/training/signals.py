@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from clocs.frames.frames import ABSENT, Frames
+from clocs.kernels.gpu import can_use_triton
 from clocs.kernels.native import native_windows
-from clocs.kernels.triton_support import can_use_triton
 
 FLAT = 1e-6  # floor of a frame's range: a flat frame becomes zeros, not a division by zero
 SLOTS = 2  # one is filled while the other is read

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from clocs import keyed_random
 from clocs.encoders.base import Weights
+from clocs.kernels import keyed_random
 
 
 class Task(ABC):

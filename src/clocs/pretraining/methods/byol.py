@@ -28,7 +28,7 @@ def byol_loss(predicted: Tensor, target: Tensor, of: int | None = None) -> Tenso
     from clocs.pretraining.losses import in_kernels, unit
 
     if in_kernels(predicted):
-        from clocs.kernels.distance_triton import squared_distance
+        from clocs.kernels.contrast_triton import squared_distance
 
         return squared_distance(predicted, target, of or predicted.shape[2])
     apart = unit(predicted) - unit(target.detach().flip(1))
@@ -65,8 +65,8 @@ class BYOL(Projecting):
     ) -> tuple[Tensor, Weights]:
         import torch
 
-        from clocs import keyed_random
-        from clocs.kernels.streams import beside
+        from clocs.kernels import keyed_random
+        from clocs.kernels.collectives import run_concurrently
 
         updated: Weights = {}
 
@@ -82,7 +82,9 @@ class BYOL(Projecting):
             updated.update(after)
             return self._predicted(z, weights)
 
-        target, predicted = (batch.by_view(z) for z in beside(batch.x, targets, predictions))
+        target, predicted = (
+            batch.by_view(z) for z in run_concurrently(batch.x, targets, predictions)
+        )
         return self._distance(predicted, target, batch), buffers | updated
 
     def validation_loss(
@@ -99,7 +101,7 @@ class BYOL(Projecting):
 
     def _predicted(self, z: Tensor, weights: Weights) -> Tensor:
         """z: (members, n, dim) -> (members, n, dim of the target's vectors)."""
-        from clocs.encoders.linear import linear_relu
+        from clocs.encoders.cnn import linear_relu
 
         if self.projection:
             return through_two_layers(self.projected(z, weights), weights, PREDICTOR)

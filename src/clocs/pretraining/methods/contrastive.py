@@ -111,7 +111,7 @@ class PatientNCE(Projecting):
             loss = patient_nce_of_rows(
                 z, share, positives, queue=queue, temperature=self.temperature
             )
-            z = share.everyone(z.detach())
+            z = share.all_gather(z.detach())
         newest = unit(z.detach()).flatten(1, 2)
         kept = {
             PAST: torch.cat([newest, past], dim=1)[:, : self.queue],

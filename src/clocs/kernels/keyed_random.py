@@ -11,11 +11,11 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
-from importlib.util import find_spec
 
 import torch
 from torch import Tensor
+
+from clocs.kernels.gpu import can_use_triton
 
 _GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)  # as a signed 64-bit integer
 _M1 = 0xBF58476D1CE4E5B9 - (1 << 64)
@@ -42,8 +42,8 @@ def stream(name: str) -> int:
 
 def fold(key: Tensor, *parts: int | Tensor) -> Tensor:
     """A new key from a key and further coordinates (stream, epoch, step, layer …)."""
-    if _in_one_kernel(key):
-        from clocs.keyed_random.in_triton import folded
+    if can_use_triton(key) and key.numel():
+        from clocs.kernels.keyed_random_triton import folded
 
         return folded(key, parts)
     for part in parts:
@@ -79,10 +79,10 @@ def bits(key: Tensor, count: int) -> Tensor:
     rows = _ROWS.get()
     if rows is not None:
         return mix(key[:, None] + (_elements(rows, count) + 1) * _GOLDEN)
-    if _in_one_kernel(key):
-        from clocs.keyed_random.in_triton import random_bits
+    if can_use_triton(key) and key.numel():
+        from clocs.kernels.keyed_random_triton import drawn
 
-        return random_bits(key, count)
+        return drawn(key, count, torch.int64)
     element = torch.arange(1, count + 1, device=key.device)
     return mix(key[:, None] + element * _GOLDEN)
 
@@ -110,10 +110,10 @@ def _elements(rows: Tensor, count: int) -> Tensor:
 
 def uniform(key: Tensor, count: int, dtype: torch.dtype = torch.float64) -> Tensor:
     """key: (members,) -> (members, count) uniform in [0, 1)."""
-    if _in_one_kernel(key) and not has_some_rows():
-        from clocs.keyed_random.in_triton import random_uniform
+    if can_use_triton(key) and key.numel() and not has_some_rows():
+        from clocs.kernels.keyed_random_triton import drawn
 
-        return random_uniform(key, count, dtype)
+        return drawn(key, count, dtype)
     return (_shift(bits(key, count), 11).to(torch.float64) * 2.0**-53).to(dtype)
 
 
@@ -152,12 +152,3 @@ def dropped(x: Tensor, p: float, draws: Tensor) -> Tensor:
     threshold = round(p * 65536)
     keep = draws >= threshold - 32768
     return x * (keep.view(x.shape) * (65536 / (65536 - threshold))).to(x.dtype)
-
-
-def _in_one_kernel(key: Tensor) -> bool:
-    return key.is_cuda and key.numel() > 0 and _has_triton()
-
-
-@cache
-def _has_triton() -> bool:
-    return find_spec("triton") is not None

@@ -10,12 +10,20 @@ backward  sums        g, y        -> partial Σg and Σg·ŷ            (batch n
           add_up      partial d_w -> d_w
           inputs      d_y, w      -> d_h
 
-The first block has kernels of its own (`first_block_triton_kernels`), unless the gradient of its
-input is asked for.
+The first block, one channel in and four out, has kernels of its own unless the gradient of its
+input is asked for. Its convolution is seven products: each kernel computes it anew from the
+samples, which is faster than to write it down (twice the size of the samples) and to read it three
+times. A lane works on the four channels of a pair of positions, 2q and 2q + 1, which lie over ten
+samples.
+
+forward   first_sums     x, w    -> partial Σy and Σy²
+          first_pool     x, w    -> the larger of two, scaled, ReLU, dropout
+backward  first_slopes   g, x, w -> partial Σg and Σg·ŷ
+          first_weights  g, x, w -> partial d_w
 
 Activations are (members, n, length, channels), so that the 7·c values under a kernel are
 adjacent, in float32 or bfloat16; statistics and sums are float32. Matrix products of float32 are
-made in three TF32 passes, as exact as float32 to a few units in the last place. `block_triton`
+made in three TF32 passes, as exact as float32 to a few units in the last place. `layers_triton`
 calls them. Imported only where there is a GPU.
 """
 
@@ -24,7 +32,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from clocs.kernels.random_triton import kept
+from clocs.kernels.keyed_random_triton import bits, kept
 
 
 @triton.jit
@@ -79,7 +87,7 @@ def convolve(
 
 @triton.jit
 def statistics(
-    sums, gamma, beta, mean, variance, deviation, scale, shift, blocks, rows, epsilon,
+    sums, gamma, beta, mean, variance, deviation, scale, shift, blocks, rows, unbiased, epsilon,
     c_out: tl.constexpr, width: tl.constexpr,
 ):  # fmt: skip
     """Partial sums of a member -> mean, variance, and batch norm as one scale and shift."""
@@ -95,7 +103,7 @@ def statistics(
     place = member * c_out + c
     factor = tl.load(gamma + place) * inverse
     tl.store(mean + place, middle)
-    tl.store(variance + place, spread)
+    tl.store(variance + place, spread * unbiased)
     tl.store(deviation + place, inverse)
     tl.store(scale + place, factor)
     tl.store(shift + place, tl.load(beta + place) - middle * factor)
@@ -142,8 +150,8 @@ def pool(
     second = tl.load(y + at + c_out, mask=ok, other=0.0).to(tl.float32) * a + b
     value = tl.maximum(tl.maximum(first, second), 0.0)
     if drop:
-        key = tl.load(keys + member)
-        value = tl.where(kept(key, element, threshold), value * boost, 0.0)
+        draw = bits(tl.load(keys + member), element // 4)
+        value = tl.where(kept(draw, element % 4, threshold), value * boost, 0.0)
     tl.store(o + member.to(tl.int64) * total + element, value, mask=ok)
 
 
@@ -165,8 +173,8 @@ def _gradient(
     element = (n * half + q) * c_out + c
     value = tl.load(g + element, mask=ok, other=0.0).to(tl.float32)
     if drop:
-        key = tl.load(keys + member)
-        value = tl.where(kept(key, element, threshold), value * boost, 0.0)
+        draw = bits(tl.load(keys + member), element // 4)
+        value = tl.where(kept(draw, element % 4, threshold), value * boost, 0.0)
     value = tl.where(tl.maximum(up, down) > 0.0, value, 0.0)
     return value, first, second, wins
 
@@ -324,3 +332,164 @@ def inputs(
         inside = (row[:, None] < rows) & (3 * q[:, None] + phase[None, :] < length)
         at = (n * length + 3 * q) * c_in
         tl.store(dh + at[:, None] + i[None, :], total, mask=inside & (phase[None, :] < 3))
+
+
+@triton.jit
+def _samples(x, member, row, views, ok, pairs: tl.constexpr, length: tl.constexpr):
+    """Ten samples from 6q of view n, for rows n · pairs + q; zero beyond the end."""
+    n, q = row // pairs, row % pairs
+    at = x + member.to(tl.int64) * views * length + (n * length + 6 * q)
+    left = length - 6 * q
+    x0 = tl.load(at, mask=ok, other=0.0).to(tl.float32)
+    x1 = tl.load(at + 1, mask=ok, other=0.0).to(tl.float32)
+    x2 = tl.load(at + 2, mask=ok, other=0.0).to(tl.float32)
+    x3 = tl.load(at + 3, mask=ok, other=0.0).to(tl.float32)
+    x4 = tl.load(at + 4, mask=ok, other=0.0).to(tl.float32)
+    x5 = tl.load(at + 5, mask=ok, other=0.0).to(tl.float32)
+    x6 = tl.load(at + 6, mask=ok, other=0.0).to(tl.float32)
+    x7 = tl.load(at + 7, mask=ok & (left > 7), other=0.0).to(tl.float32)
+    x8 = tl.load(at + 8, mask=ok & (left > 8), other=0.0).to(tl.float32)
+    x9 = tl.load(at + 9, mask=ok & (left > 9), other=0.0).to(tl.float32)
+    return x0, x1, x2, x3, x4, x5, x6, x7, x8, x9
+
+
+@triton.jit
+def _convolved(w, c, xs, start: tl.constexpr):
+    """(4, size): all channels over the samples from `start`."""
+    total = tl.load(w + c)[:, None] * xs[start][None, :]
+    for k in tl.static_range(1, 7):
+        total += tl.load(w + 4 * k + c)[:, None] * xs[start + k][None, :]
+    return total
+
+
+@triton.jit(do_not_specialize=["views", "blocks", "repeat"])
+def first_sums(
+    x, w, sums, views, blocks, repeat,
+    length: tl.constexpr, out: tl.constexpr, size: tl.constexpr,
+):  # fmt: skip
+    block, member = tl.program_id(0), tl.program_id(1)
+    c = tl.arange(0, 4)
+    w += member * 28
+    pairs: tl.constexpr = (out + 1) // 2  # the last may have one position only
+    total = tl.zeros([4, size], tl.float32)
+    squares = tl.zeros([4, size], tl.float32)
+    for i in range(repeat):
+        row = (block * repeat + i) * size + tl.arange(0, size)
+        both = 2 * (row % pairs) + 1 < out
+        xs = _samples(x, member, row, views, row < views * pairs, pairs, length)
+        a = _convolved(w, c, xs, 0)
+        b = tl.where(both[None, :], _convolved(w, c, xs, 3), 0.0)
+        total += a + b
+        squares += a * a + b * b
+    place = sums + (member * blocks + block) * 8 + c
+    tl.store(place, tl.sum(total, axis=1))
+    tl.store(place + 4, tl.sum(squares, axis=1))
+
+
+@triton.jit(do_not_specialize=["views"])
+def first_pool(
+    x, w, scale, shift, keys, o, views, threshold, boost,
+    length: tl.constexpr, half: tl.constexpr, size: tl.constexpr, drop: tl.constexpr,
+):  # fmt: skip
+    member, c = tl.program_id(1), tl.arange(0, 4)
+    row = tl.program_id(0) * size + tl.arange(0, size)
+    ok = row < views * half
+    w += member * 28
+    a = tl.load(scale + member * 4 + c)[:, None]
+    b = tl.load(shift + member * 4 + c)[:, None]
+    xs = _samples(x, member, row, views, ok, half, length)
+    first, second = _convolved(w, c, xs, 0) * a + b, _convolved(w, c, xs, 3) * a + b
+    value = tl.maximum(tl.maximum(first, second), 0.0)
+    if drop:
+        draw = bits(tl.load(keys + member), row)
+        value = tl.where(kept(draw[None, :], c[:, None], threshold), value * boost, 0.0)
+    o += member.to(tl.int64) * views * half * 4
+    tl.store(o + row[None, :] * 4 + c[:, None], value, mask=ok[None, :])
+
+
+@triton.jit
+def _first_gradient(
+    g, element, ok, w, scale, shift, key, threshold, boost, c, drop: tl.constexpr, xs
+):  # fmt: skip
+    """A pair's gradient after dropout and ReLU, both its values, and which is larger."""
+    a, b = tl.load(scale + c)[:, None], tl.load(shift + c)[:, None]
+    first, second = _convolved(w, c, xs, 0), _convolved(w, c, xs, 3)
+    up, down = first * a + b, second * a + b
+    value = tl.load(g + element[None, :] * 4 + c[:, None], mask=ok[None, :], other=0.0)
+    value = value.to(tl.float32)
+    if drop:
+        draw = bits(tl.load(key), element)
+        value = tl.where(kept(draw[None, :], c[:, None], threshold), value * boost, 0.0)
+    value = tl.where(tl.maximum(up, down) > 0.0, value, 0.0)
+    return value, first, second, up >= down
+
+
+@triton.jit(do_not_specialize=["views", "blocks", "repeat"])
+def first_slopes(
+    g, x, w, scale, shift, mean, deviation, keys, sums, views, threshold, boost, blocks, repeat,
+    length: tl.constexpr, half: tl.constexpr, size: tl.constexpr, drop: tl.constexpr,
+):  # fmt: skip
+    block, member, c = tl.program_id(0), tl.program_id(1), tl.arange(0, 4)
+    w, scale, shift = w + member * 28, scale + member * 4, shift + member * 4
+    middle = tl.load(mean + member * 4 + c)[:, None]
+    inverse = tl.load(deviation + member * 4 + c)[:, None]
+    g += member.to(tl.int64) * views * half * 4
+    beta = tl.zeros([4, size], tl.float32)
+    gamma = tl.zeros([4, size], tl.float32)
+    for i in range(repeat):
+        row = (block * repeat + i) * size + tl.arange(0, size)
+        ok = row < views * half
+        xs = _samples(x, member, row, views, ok, half, length)
+        value, first, second, wins = _first_gradient(
+            g, row, ok, w, scale, shift, keys + member, threshold, boost, c, drop, xs
+        )
+        beta += value
+        gamma += value * ((tl.where(wins, first, second) - middle) * inverse)
+    place = sums + (member * blocks + block) * 8 + c
+    tl.store(place, tl.sum(beta, axis=1))
+    tl.store(place + 4, tl.sum(gamma, axis=1))
+
+
+@triton.jit(do_not_specialize=["views", "blocks", "repeat"])
+def first_weights(
+    g, x, w, scale, shift, constant, slope, keys, dw, views, threshold, boost, blocks, repeat,
+    length: tl.constexpr, out: tl.constexpr, half: tl.constexpr, size: tl.constexpr,
+    drop: tl.constexpr,
+):  # fmt: skip
+    """Seven taps of four channels: 28 running sums per lane, added up at the end."""
+    block, member, c = tl.program_id(0), tl.program_id(1), tl.arange(0, 4)
+    w, scale, shift = w + member * 28, scale + member * 4, shift + member * 4
+    a = tl.load(scale + c)[:, None]
+    base = tl.load(constant + member * 4 + c)[:, None]
+    tilt = tl.load(slope + member * 4 + c)[:, None]
+    g += member.to(tl.int64) * views * half * 4
+    pairs: tl.constexpr = (out + 1) // 2  # the last may have one position only
+    t0 = tl.zeros([4, size], tl.float32)
+    t1, t2, t3, t4, t5, t6 = t0, t0, t0, t0, t0, t0
+    for r in range(repeat):
+        row = (block * repeat + r) * size + tl.arange(0, size)
+        n, q = row // pairs, row % pairs
+        ok = row < views * pairs
+        xs = _samples(x, member, row, views, ok, pairs, length)
+        value, first, second, wins = _first_gradient(
+            g, n * half + q, ok & (q < half), w, scale, shift, keys + member, threshold, boost, c,
+            drop, xs,
+        )  # fmt: skip
+        d0 = tl.where(wins, value * a, 0.0) + base + tilt * first
+        d1 = tl.where(wins, 0.0, value * a) + base + tilt * second
+        d1 = tl.where((2 * q + 1 < out)[None, :], d1, 0.0)
+        t0 = t0 + d0 * xs[0][None, :] + d1 * xs[3][None, :]
+        t1 = t1 + d0 * xs[1][None, :] + d1 * xs[4][None, :]
+        t2 = t2 + d0 * xs[2][None, :] + d1 * xs[5][None, :]
+        t3 = t3 + d0 * xs[3][None, :] + d1 * xs[6][None, :]
+        t4 = t4 + d0 * xs[4][None, :] + d1 * xs[7][None, :]
+        t5 = t5 + d0 * xs[5][None, :] + d1 * xs[8][None, :]
+        t6 = t6 + d0 * xs[6][None, :] + d1 * xs[9][None, :]
+    place = dw + (member * blocks + block) * 28 + c
+    tl.store(place, tl.sum(t0, axis=1))
+    tl.store(place + 4, tl.sum(t1, axis=1))
+    tl.store(place + 8, tl.sum(t2, axis=1))
+    tl.store(place + 12, tl.sum(t3, axis=1))
+    tl.store(place + 16, tl.sum(t4, axis=1))
+    tl.store(place + 20, tl.sum(t5, axis=1))
+    tl.store(place + 24, tl.sum(t6, axis=1))
