@@ -45,8 +45,7 @@ def serve(folder: Path, *, delayed: bool) -> None:
 
     from clocs.explorer.open import open_session
     from clocs.explorer.server import make_api
-    from clocs.web.connections import make_server
-    from clocs.web.listening import listen
+    from clocs.web.server import GracefulServer, listen
     from clocs.web.shield import Shield
 
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -62,7 +61,7 @@ def serve(folder: Path, *, delayed: bool) -> None:
     port = listening.getsockname()[1]
     sys.stdout.write(json.dumps({"port": port, "codes": list(session.codes)}) + "\n")
     sys.stdout.flush()
-    make_server(Shield(make_api(session), token=TOKEN)).run(sockets=[listening])
+    GracefulServer(Shield(make_api(session), token=TOKEN)).run(sockets=[listening])
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import httpx
 import numpy as np
 
 from clocs import Recording
-from clocs.web.upload_reader import BodyReader
-from clocs.web.upload_worker import read_one
+from clocs.web.body_reader import BodyReader
+from clocs.web.uploads import read_one
 
 
 def wfdb_files(recording: Recording, name: str = "own") -> dict[str, bytes]:

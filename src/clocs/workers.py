@@ -87,6 +87,7 @@ class LimitedWorkers(Generic[T, R]):
         limits = replace(limits, scratch=self._scratch.name)
         self._act, self._refuse, self._limits = act, refuse, limits
         self._submitted = self._taken = 0
+        self._closed = False
         self._processes: list[_Process] = []
         self._flying: list[deque[_Batch]] = [deque() for _ in range(processes)]
         start = b"" if fork else self._pickled()
@@ -129,7 +130,8 @@ class LimitedWorkers(Generic[T, R]):
         return answer
 
     def close(self) -> None:
-        """End the processes."""
+        """End the processes, also from another thread than that which waits for a result."""
+        self._closed = True
         for process in self._processes:
             process.end(kill=True)
         self._processes.clear()
@@ -148,6 +150,8 @@ class LimitedWorkers(Generic[T, R]):
 
     def _again(self, number: int) -> list[R] | BaseException:
         """Replace a process that ended; its oldest batch is done item by item, the others whole."""
+        if self._closed:
+            raise EndedError
         (_, seconds, items), *others = self._flying[number]
         why = self._replace(number, seconds)
         results: list[R] = []
@@ -222,11 +226,11 @@ class _Process:
 
     def end(self, *, kill: bool) -> int:
         """Close the pipes and wait for the end, or bring it about; the status as of Popen."""
+        if kill:
+            self.kill()  # it only reads: nothing is lost
         with contextlib.suppress(OSError):
             self.requests.close()
         self.answers.close()
-        if kill:
-            self.kill()  # it only reads: nothing is lost
         return self.wait()
 
     def kill_late(self) -> None:
@@ -279,7 +283,13 @@ class _Spawned(_Process):
             os.ftruncate(shared[0], SLOTS * SLOT_BYTES)
             self.slots = shared_slots(shared[0])
         own = [str(number) for number in (os.getpid(), *shared)]
-        self._child = start_python("clocs.workers", *own, stdin=subprocess.PIPE, pass_fds=shared)
+        self._child = start_python(
+            "clocs.workers",
+            *own,
+            stdin=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # warnings about strangers' files
+            pass_fds=shared,
+        )
         for handle in shared:
             os.close(handle)
         assert self._child.stdin and self._child.stdout

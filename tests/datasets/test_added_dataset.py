@@ -47,7 +47,7 @@ def test_a_file_format_is_one_module(tmp_path: Path, recordings: Path) -> None:
     (tmp_path / "more" / "one_column.py").write_text(shown("A file format"))
     code = """
 import clocs
-from clocs.web.upload_worker import read_upload
+from clocs.web.uploads import read_upload
 from clocs.formats.read import find_recordings, options_of, read_several
 file = sys.argv[2] + "/sick_0.txt"
 one = clocs.read(file, rate=200)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +24,7 @@ from clocs.explorer.open import open_session
 from clocs.explorer.patient_map import MAP
 from clocs.explorer.server import make_api
 from clocs.explorer.session import Session
-from clocs.web.connections import Connection, ConnectionLimits, make_server
-from clocs.web.listening import listen
+from clocs.web.server import Connection, ConnectionLimits, GracefulServer, listen
 from clocs.web.shield import Shield
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ class Served:
     url: str
     session: Session
     port: int
-    connections: Mapping[Connection, None]  # open ones
+    connections: set[Connection]  # open ones
     token: str | None = None
 
     @property
@@ -87,12 +86,12 @@ def serving(
     """The explorer on a free port of this machine, in a thread."""
     with listen("127.0.0.1", 0) as listening:
         port = listening.getsockname()[1]
-        server = make_server(Shield(make_api(session), token=token), limits)
+        server = GracefulServer(Shield(make_api(session), token=token), limits)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()
         while not server.started:
             time.sleep(0.01)
-        connections = cast("type[Connection]", server.config.http).everyone
+        connections = cast("set[Connection]", server.server_state.connections)
         yield Served(f"http://127.0.0.1:{port}", session, port, connections, token)
         server.should_exit = True
         thread.join(600)

@@ -19,9 +19,9 @@ import unhurried
 from clocs.errors import SourceError
 from clocs.explorer import uploads
 from clocs.explorer.session import Session
-from clocs.web.connections import ConnectionLimits, FewLines
-from clocs.web.upload_reader import AT_ONCE, BodyReader
-from clocs.web.upload_worker import Posted
+from clocs.web.body_reader import AT_ONCE, BodyReader
+from clocs.web.server import ConnectionLimits, LogRateLimit
+from clocs.web.uploads import Posted
 from explorer.conftest import Served, serving
 
 MB = 1 << 20
@@ -217,7 +217,7 @@ def test_uploads_kept_are_bounded_by_bytes(served: Served, monkeypatch: pytest.M
 
 def test_a_flood_of_log_lines_is_cut_and_counted() -> None:
     now = [0.0]
-    few = FewLines(3, clock=lambda: now[0])
+    few = LogRateLimit(3, clock=lambda: now[0])
 
     def line() -> logging.LogRecord:
         return logging.LogRecord("x", logging.WARNING, "", 0, "bad %s", ("request",), None)

@@ -5,12 +5,11 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from clocs import Recording, Store
+from clocs import Store
 from clocs.explorer.session import Session
 from clocs.explorer.signals import NO_VALUE, packed_signal
 from clocs.recording import Gap
 from clocs.web.packing import unpack
-from clocs.web.upload_worker import Posted, pack_posted, unpack_posted
 
 
 def test_neighbors_are_the_nearest_other_patients(session: Session) -> None:
@@ -49,5 +48,3 @@ def test_a_gap_is_drawn_as_nothing_and_not_as_zero(small_store: Store) -> None:
     assert (arrays["digital"][0, 8:] != NO_VALUE).all()
     _, arrays = unpack(packed_signal(holed, 0, 1, second))
     assert (arrays["digital"] != NO_VALUE).all()
-    (sent,) = unpack_posted(pack_posted(Posted([holed]))).recordings
-    assert isinstance(sent, Recording) and sent.gaps == holed.gaps

@@ -9,7 +9,7 @@ import pytest
 import unhurried
 from clocs.explorer.server import make_api
 from clocs.explorer.session import Session
-from clocs.web.shield import Shield
+from clocs.web.shield import RefusedError, Shield
 from explorer.conftest import Served
 
 TOKEN = "a-token-that-is-long-enough"
@@ -91,7 +91,7 @@ def test_the_token_in_the_address_becomes_a_cookie_and_leaves_the_address(
     assert answer.status_code == 303
     assert answer.headers["location"] == "/?patient=0123456789"
     cookie = answer.headers["set-cookie"]
-    assert "HttpOnly" in cookie and "SameSite=Strict" in cookie
+    assert "HttpOnly" in cookie and "SameSite=Lax" in cookie
     assert client.get("/api/session").status_code == 200  # with the cookie
 
 
@@ -147,9 +147,10 @@ def test_an_invalid_content_length_is_refused(session: Session) -> None:
     app = Shield(make_api(session))
     scope = {"method": "POST", "path": "/api/uploads", "query_string": b""}
     for length in ("-1", "1e3", "²", "", str(10**12)):
-        refused = app._refuse(scope, {"host": "localhost", "content-length": length})
-        assert refused is not None and refused[0] == 413
-    assert app._refuse(scope, {"host": "localhost", "content-length": "10"}) is None
+        with pytest.raises(RefusedError) as refused:
+            app.check(scope, {"host": "localhost", "content-length": length})
+        assert refused.value.status == 413
+    app.check(scope, {"host": "localhost", "content-length": "10"})
 
 
 def test_a_slow_body_is_refused(session: Session) -> None:

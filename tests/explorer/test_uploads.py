@@ -22,8 +22,8 @@ from clocs.errors import SettingError, SourceError
 from clocs.explorer.embed_stores import embed_stores
 from clocs.explorer.uploads import embed_upload
 from clocs.training.checkpoint import load_checkpoint
-from clocs.web import upload_worker
-from clocs.web.upload_worker import read_upload
+from clocs.web import uploads as web_uploads
+from clocs.web.uploads import read_upload
 from explorer.conftest import Served
 from upload_files import bomb, csv_file, read_in_process, wfdb_files, zipped
 
@@ -77,14 +77,12 @@ def test_the_worker_imports_nothing_from_the_current_folder(
 def test_a_broken_worker_gives_a_sentence(
     recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for command in ("echo nonsense that is no answer", "echo short", "true", "kill -9 $$"):
+    for command in ("true", "kill -9 $$"):
         script = tmp_path / "python"
         script.write_text(f"#!/bin/sh\nhead -c 16 > /dev/null\n{command}\n")
         script.chmod(0o755)
         monkeypatch.setattr("sys.executable", str(script))
-        with pytest.raises(
-            SourceError, match="could not be read within the memory and time limits"
-        ):
+        with pytest.raises(SourceError, match="the process that reads the files was ended"):
             read_in_process(wfdb_files(recording))
 
 
@@ -97,14 +95,14 @@ def test_duplicate_names_and_too_many_bytes_are_refused(
     listed = [("files", ("own.csv", b"1,2\n")) for _ in range(2)]
     answer = unhurried.post(f"{served.url}/api/uploads", files=listed)
     assert answer.status_code == 422 and "two files are called own.csv" in answer.json()["message"]
-    monkeypatch.setattr(upload_worker, "MOST_BYTES", len(pair["own.dat"]) + 10)
+    monkeypatch.setattr(web_uploads, "MAX_BYTES", len(pair["own.dat"]) + 10)
     with pytest.raises(SourceError, match="uncompressed; upload one recording"):
         read_upload({"a.zip": zipped({"own.dat": pair["own.dat"]}), "own.hea": pair["own.hea"]})
 
 
 def test_reading_that_takes_too_long_is_stopped(recording: Recording) -> None:
     with pytest.raises(SourceError, match="more than"):
-        read_in_process(wfdb_files(recording), seconds=0.01)
+        read_in_process(wfdb_files(recording), seconds=0.001)
 
 
 def test_an_upload_finds_its_own_patient(served: Served, recording: Recording) -> None:

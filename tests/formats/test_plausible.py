@@ -12,7 +12,7 @@ from clocs.errors import SettingError, UnusableError
 from clocs.formats.read import find_recordings, read_several
 from clocs.recording import Recording, check_plausible
 from clocs.store.prepare import prepare
-from clocs.web.upload_worker import read_upload
+from clocs.web.uploads import read_upload
 
 SAMPLES = np.random.default_rng(0).integers(-900, 900, 12_000).astype("<i2")
 RATES = ["0.1", "49.9", "10001", "1" + "0" * 300]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import pickle
 import time
 import warnings
 from contextlib import closing
@@ -41,7 +42,7 @@ from clocs.store.workers import ThreadWorkers
 from clocs.training.checkpoint import load_checkpoint
 from clocs.training.fleet import Fleet
 from clocs.training.vector_cache import EncoderVectors
-from clocs.web.upload_worker import Posted, pack_posted, read_upload, unpack_posted
+from clocs.web.uploads import read_upload
 from fuzz import format_samples, samples
 from fuzz.mutations import Files
 from fuzz.target import Given, Target
@@ -184,11 +185,7 @@ def _dataset(name: str) -> Any:
 
 
 def _upload(given: Given) -> Recording:
-    recording = _sound(read_upload(given.files, 100.0))
-    (sent,) = unpack_posted(pack_posted(Posted([recording]))).recordings
-    assert isinstance(sent, Recording)
-    assert np.array_equal(sent.digital, recording.digital)
-    return _sound(sent)
+    return _sound(read_upload(given.files, 100.0))
 
 
 def _service_body(given: Given) -> Any:
@@ -200,7 +197,7 @@ def _service_body(given: Given) -> Any:
     facts = {"type": kind, "query": query, "limits": asdict(bodies.Limits())}
     began = time.process_time()
     read = bodies.read_body(facts, given.files.get("body", b""))
-    sent = unpack_posted(pack_posted(read))
+    sent = pickle.loads(pickle.dumps(read))  # noqa: S301 (as it comes)
     assert time.process_time() - began < 2
     assert sent.recordings
     assert len(sent.recordings) == len(read.recordings) <= bodies.Limits().recordings

@@ -30,7 +30,7 @@ from clocs.models.classifier_card import ClassifierCard
 from clocs.service.bodies import Limits
 from clocs.service.server import Server, make_app
 from clocs.service.service import Service
-from clocs.web.listening import listen
+from clocs.web.server import listen
 
 TOKEN = "a-token-that-is-long-enough"
 

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("fastapi", reason="the service needs the extra `serve`")
 
 from clocs.service.batching import Batcher
-from clocs.web.shield import TooMuchError
+from clocs.web.shield import RefusedError
 
 T = TypeVar("T")
 Doubler = Batcher[str, int, int]
@@ -72,7 +72,7 @@ def test_a_full_queue_refuses_with_429_and_recovers() -> None:
         batcher.start()
         large = asyncio.create_task(batcher.run("a", [1] * 50, 50, 600))  # an empty queue takes all
         await entered(gate)
-        with pytest.raises(TooMuchError) as refused:
+        with pytest.raises(RefusedError) as refused:
             await batcher.run("a", [2], 1, 600)
         assert (refused.value.status, refused.value.headers) == (429, {"retry-after": "1"})
         gate.open.set()
@@ -134,7 +134,7 @@ def test_a_request_that_waits_too_long_gets_503_and_is_not_computed() -> None:
         batcher.start()
         first = asyncio.create_task(batcher.run("a", [1], 1, 600))
         await entered(gate)
-        with pytest.raises(TooMuchError) as refused:
+        with pytest.raises(RefusedError) as refused:
             await batcher.run("a", [2], 1, 0.01)
         assert refused.value.status == 503
         gate.open.set()

@@ -23,9 +23,9 @@ from clocs.models.predict import predict_recordings
 from clocs.patients.embed_files import embed_recordings
 from clocs.patients.embeddings import Embeddings
 from clocs.service.example import example_signal
-from clocs.web.upload_worker import Posted, pack_posted, read_upload, unpack_posted
 from edf_files import write
 from service.conftest import Served
+from upload_files import read_in_process
 
 RATE, SECONDS = 256, 30
 MISSING = ["V2"]
@@ -33,9 +33,7 @@ MISSING = ["V2"]
 
 def uploaded_files(files: dict[str, bytes]) -> clocs.Recording:
     """The recording in these files, as the process that reads uploads sends it."""
-    (made,) = unpack_posted(pack_posted(Posted([read_upload(files)]))).recordings
-    assert isinstance(made, clocs.Recording)
-    return made
+    return read_in_process(files)
 
 
 def connected(seed: int) -> NDArray[np.float64]:

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from clocs import Recording, Store
-from clocs.web.upload_unit import GivenUnit, UnitQuestionError, span_mv
-from clocs.web.upload_worker import read_upload
+from clocs.web.uploads import GivenUnit, UnitQuestionError, read_upload, span_mv
 from upload_files import read_in_process, wfdb_files
 
 

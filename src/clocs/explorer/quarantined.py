@@ -22,8 +22,8 @@ from clocs.formats.read import FORMATS, recordings_in
 from clocs.formats.source import Source, hold_files, open_source
 from clocs.limits import MAX_HEADER_BYTES, ReadingLimits
 from clocs.recording import Recording
-from clocs.web.shield import TooMuchError
-from clocs.web.upload_worker import MAX_MEMORY, MAX_SECONDS
+from clocs.web import body_reader
+from clocs.web.shield import RefusedError
 from clocs.workers import EndedError, LimitedWorkers
 
 SECONDS = 60.0  # drawn
@@ -113,7 +113,7 @@ class QuarantinedFiles:
     def _place(self) -> Iterator[None]:
         if not self._places.acquire(blocking=False):
             wait = {"retry-after": "5"}
-            raise TooMuchError(503, "too many files are being read; try again in a moment", wait)
+            raise RefusedError(503, "too many files are being read; try again in a moment", wait)
         try:
             yield
         finally:
@@ -187,7 +187,7 @@ def _up_to_the_end(source: Source, path: str) -> Source | None:
 
 
 def _in_process(act: _Read) -> Drawn | str:
-    limits = ReadingLimits(MAX_MEMORY, MAX_SECONDS)
+    limits = ReadingLimits(body_reader.MAX_MEMORY, body_reader.SECONDS)
     with closing(LimitedWorkers(act, lambda _, why: f"it {why}", 1, limits)) as pool:
         try:
             pool.submit([None])

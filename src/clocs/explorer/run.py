@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clocs.errors import SettingError, with_extra
-from clocs.web.listening import address_of, checked_token, listen, names_of
+from clocs.web.server import address_of, checked_token, listen, names_of
 
 if TYPE_CHECKING:
     from clocs.explorer.session import Session
@@ -144,7 +144,7 @@ def _exit_when_terminated() -> Iterator[None]:
 def _serve(session: Session, listening: socket.socket, host: str, token: str | None) -> None:
     """Answer until interrupted; the map and the predictors are computed meanwhile."""
     from clocs.explorer.server import make_api
-    from clocs.web.connections import make_server
+    from clocs.web.server import GracefulServer
     from clocs.web.shield import Shield
 
     app = Shield(make_api(session), hosts=names_of(host), token=token)
@@ -154,7 +154,7 @@ def _serve(session: Session, listening: socket.socket, host: str, token: str | N
     warming.daemon = True
     warming.start()
     try:
-        make_server(app).run(sockets=[listening])
+        GracefulServer(app).run(sockets=[listening])
     except KeyboardInterrupt:
         pass
     finally:

@@ -9,6 +9,7 @@ import mimetypes
 from importlib.resources import files
 from typing import Annotated, Any, Literal
 
+from anyio import CapacityLimiter, to_thread
 from fastapi import Depends, FastAPI, HTTPException, Path, Query, Request, Response
 
 from clocs._version import __version__
@@ -25,10 +26,11 @@ from clocs.explorer.signals import LONGEST, packed_signal
 from clocs.explorer.uploads import Uploads
 from clocs.files import csv_text
 from clocs.patients.filters import Where
+from clocs.recording import Recording
 from clocs.web import shield
-from clocs.web.problems import Problem, add_problems
-from clocs.web.upload_form import FORM
-from clocs.web.upload_reader import UploadReader
+from clocs.web.body_reader import BodyReader
+from clocs.web.shield import Problem, add_problems
+from clocs.web.uploads import FORM, read_one
 
 Code = Annotated[str, Path(pattern="^[0-9a-f]{10}$", description="A patient's pseudonym.")]
 UploadCode = Annotated[str, Path(pattern="^[0-9a-f]{16}$", description="An upload's code.")]
@@ -192,12 +194,18 @@ def _add_patients(app: FastAPI, session: Session) -> None:
 
 
 def _add_uploads(app: FastAPI, session: Session, uploads: Uploads) -> None:
-    reader = UploadReader()
+    reader = BodyReader(read_one)
+    users = CapacityLimiter(2)  # so that uploads do not keep other requests waiting
 
     @app.post("/api/uploads", status_code=201, openapi_extra=_UPLOAD)
     async def upload(request: Request) -> responses.Uploaded:
         """Read one recording and compare it with the patients."""
-        made = await reader.read(request, uploads.add)
+        kind = request.headers.get("content-type", "")
+        if not kind.lower().startswith("multipart/form-data"):
+            raise HTTPException(422, "send the files as multipart/form-data, each as `files`")
+        (recording,) = (await reader.receive(request, {"type": kind})).recordings
+        assert isinstance(recording, Recording)  # a single one is read or refused
+        made = await to_thread.run_sync(uploads.add, recording, limiter=users)
         return responses.Uploaded.model_validate(made)
 
     @app.get("/api/uploads/{code}")

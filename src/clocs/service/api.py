@@ -13,8 +13,8 @@ from clocs.errors import ClocsError
 from clocs.service import descriptions
 from clocs.service.models import Result, ServedIndex, ServedModel
 from clocs.service.service import Embed, Predict, Search, Service, Task, UnknownModelError
-from clocs.web.problems import add_problems
-from clocs.web.upload_worker import Posted
+from clocs.web.shield import add_problems
+from clocs.web.uploads import Posted
 
 _TEXT = {"text/plain": {"schema": {"type": "string"}, "example": "clocs_ready 1.0\n"}}
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from clocs.web.shield import TooMuchError
+from clocs.web.shield import RefusedError
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -79,7 +79,7 @@ class Batcher(Generic[K, T, R]):
     def expect_room(self, size: float = 0.0) -> None:
         """Refuse what does not fit into the queue."""
         if self.size and self.size + size >= self.queue:
-            raise TooMuchError(
+            raise RefusedError(
                 429, "too many recordings are waiting; try again in a moment", {"retry-after": "1"}
             )
 
@@ -96,7 +96,7 @@ class Batcher(Generic[K, T, R]):
             async with asyncio.timeout(seconds):
                 return await answer
         except TimeoutError:
-            raise TooMuchError(
+            raise RefusedError(
                 503,
                 f"the recordings were not computed within {seconds:g} s; send fewer, or try again",
                 {"retry-after": "1"},

@@ -17,8 +17,8 @@ from clocs.formats.base import ReadOptions
 from clocs.formats.npy import array_from
 from clocs.formats.read import options_of
 from clocs.recording import STANDARD_LEADS, Recording
-from clocs.web.upload_reader import BodyReader
-from clocs.web.upload_worker import Posted, read_arrays, read_posted
+from clocs.web.body_reader import BodyReader
+from clocs.web.uploads import Posted, read_arrays, read_posted
 
 if TYPE_CHECKING:
     from starlette.requests import Request

@@ -7,8 +7,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from clocs.service.example import example_body
-from clocs.web.problems import Problem
-from clocs.web.upload_form import FORM
+from clocs.web.shield import Problem
+from clocs.web.uploads import FORM
 
 MAX_NEIGHBORS = 100
 _SENTENCE = "too short: the recording has 400 samples (0.80 s), a frame needs 2500"

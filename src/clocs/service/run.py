@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clocs.errors import SettingError, with_extra
-from clocs.web.listening import address_of, checked_token, listen, names_of
+from clocs.web.server import address_of, checked_token, listen, names_of
 
 if TYPE_CHECKING:
     from clocs.models.classifier import Classifier

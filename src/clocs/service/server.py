@@ -11,9 +11,9 @@ from typing import ClassVar
 from clocs.service.api import make_api
 from clocs.service.metrics import Metered
 from clocs.service.service import Service
-from clocs.web.connections import ConnectionLimits, GracefulServer, server_config
+from clocs.web.body_reader import SECONDS
+from clocs.web.server import ConnectionLimits, GracefulServer
 from clocs.web.shield import BODY_SECONDS, LOOPBACK, Shield
-from clocs.web.upload_reader import SECONDS
 
 _CONNECTIONS = ConnectionLimits(per_address=384)  # many clients may come through one proxy
 
@@ -43,7 +43,7 @@ class Server(GracefulServer):
     def __init__(self, app: Metered, service: Service, on_ready: Callable[[], None]) -> None:
         # a body that is being received, read and computed is accepted work
         grace = BODY_SECONDS + 2 * SECONDS + service.limits.timeout
-        super().__init__(server_config(app, _CONNECTIONS, grace=grace))
+        super().__init__(app, _CONNECTIONS, grace=grace)
         self._service, self._on_ready = service, on_ready
         self._announced = False
         self.problem: Exception | None = None  # why loading failed

@@ -19,7 +19,7 @@ from clocs.service.example import example_recording
 from clocs.service.metrics import Metrics
 from clocs.service.models import Level, Result, ServedIndex, ServedModel, open_models
 from clocs.training.checkpoint import Checkpoint
-from clocs.web.shield import TooMuchError
+from clocs.web.shield import RefusedError
 
 _AT_ONCE = 4  # batches
 _TOGETHER = 1920.0  # seconds of ECG, summed over leads: 16 of ten seconds and twelve leads
@@ -123,7 +123,7 @@ class Service:
         if self.state != "ready":
             why = "is loading its models" if self.state == "loading" else "is shutting down"
             headers = {"retry-after": "2", "connection": "close"}
-            raise TooMuchError(503, f"the service {why}; try again in a moment", headers)
+            raise RefusedError(503, f"the service {why}; try again in a moment", headers)
 
     def model(self, name: str) -> ServedModel:
         """A model by its name."""

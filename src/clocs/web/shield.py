@@ -8,16 +8,25 @@ Refusals are JSON with a message.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import hmac
 import json
 import logging
 from collections.abc import Collection, Mapping
 from http.cookies import CookieError, SimpleCookie
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import parse_qs, urlencode
 
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from clocs.errors import ClocsError, UnknownRateError
+from clocs.web.uploads import UnitQuestionError
+
 if TYPE_CHECKING:
+    from fastapi import FastAPI, Request
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
@@ -48,8 +57,8 @@ HEADERS = {
 }
 
 
-class TooMuchError(Exception):
-    """A request that asks too much of the server, with its HTTP status and headers."""
+class RefusedError(Exception):
+    """A request that is not answered, with its HTTP status and headers."""
 
     def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
@@ -106,51 +115,43 @@ class Shield:
                 message["headers"] = [*message["headers"], *_encoded(more)]
             await send(message)
 
-        refused = self._refuse(scope, headers)
-        if refused is not None and refused[0] == 401 and _followed_a_link(scope, headers):
-            await _send_again(send_safely)
-            return
-        if refused is not None:
-            await _respond(send_safely, *refused)
-            return
-        if self.token is not None and (redirect := self._redirect(scope, headers)) is not None:
-            await _respond(send_safely, 303, "", redirect)
-            return
         body = _Body(self, (scope.get("client") or ("",))[0], receive)
         try:
+            self.check(scope, headers)
+            if self.token is not None and (redirect := self._redirect(scope, headers)):
+                raise RefusedError(303, "", redirect)
             self.make_room(body.client, int(headers.get("content-length", "0")) - FREE)
-        except TooMuchError as error:
-            await _respond(send_safely, error.status, str(error), dict(error.headers))
-            return
-        try:
             await self.app(scope, body.receive, send_safely)
+        except RefusedError as error:
+            await _respond(send_safely, error.status, str(error), error.headers)
         except Exception:  # the browser got a sentence; the log gets the traceback
             if not started:
-                await _respond(send_safely, 500, "internal error")
+                await _respond(send_safely, 500, "internal error", {})
             logging.getLogger("clocs.web").exception("a request failed")
         finally:
             self._bodies.pop(body, None)
 
-    def _refuse(self, scope: Scope, headers: dict[str, str]) -> tuple[int, str] | None:
+    def check(self, scope: Scope, headers: dict[str, str]) -> None:
+        """Refuse what is for another host, from another site, without the token or too large."""
         host = headers.get("host", "")
         if self.hosts is not None and _name(host) not in self.hosts:
-            return 421, f"this server is not {host[:80]!r}; open the address that it printed"
-        if headers.get("sec-fetch-site", "none") not in ("same-origin", "none") and (
-            scope["method"] != "GET" or headers.get("sec-fetch-mode") != "navigate"
-        ):
-            return 403, "requests from other sites are not allowed"
+            raise RefusedError(
+                421, f"this server is not {host[:80]!r}; open the address that it printed"
+            )
         origin = headers.get("origin")
-        if origin is not None and origin.partition("://")[2].lower() != host.lower():
-            return 403, "requests from other sites are not allowed"
+        foreign = origin is not None and origin.partition("://")[2].lower() != host.lower()
+        if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+            foreign |= scope["method"] != "GET" or headers.get("sec-fetch-mode") != "navigate"
+        if foreign:
+            raise RefusedError(403, "requests from other sites are not allowed")
         is_open = self.token is None or scope["path"] in self.open_paths
-        if not is_open and not self._authorised(scope, headers):
-            return 401, self.no_token
+        if not is_open and not self._is_authorized(scope, headers):
+            raise RefusedError(401, self.no_token)
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > self.body_limit:
-            return 413, self._too_large()
-        return None
+            raise RefusedError(413, self._too_large())
 
-    def _authorised(self, scope: Scope, headers: dict[str, str]) -> bool:
+    def _is_authorized(self, scope: Scope, headers: dict[str, str]) -> bool:
         presented = [headers.get("authorization", "").removeprefix("Bearer ")]
         try:
             cookie = SimpleCookie(headers.get("cookie", "")).get(_cookie(headers))
@@ -162,8 +163,7 @@ class Shield:
         return any(self._is_token(word) for word in presented)
 
     def _is_token(self, word: str) -> bool:
-        own, other = (hashlib.sha256(w.encode()).digest() for w in (self.token or "", word))
-        return hmac.compare_digest(own, other)
+        return hmac.compare_digest((self.token or "").encode(), word.encode())
 
     def _redirect(self, scope: Scope, headers: dict[str, str]) -> dict[str, str] | None:
         """Redirect a browser with the token in its URL to the same URL with a cookie instead."""
@@ -171,13 +171,13 @@ class Shield:
         if scope["path"] != "/" or "token" not in query:
             return None
         rest = urlencode({k: v for k, v in query.items() if k != "token"}, doseq=True)
-        cookie = f"{_cookie(headers)}={self.token}; HttpOnly; SameSite=Strict; Path=/"
+        cookie = f"{_cookie(headers)}={self.token}; HttpOnly; SameSite=Lax; Path=/"
         return {"location": f"/?{rest}" if rest else "/", "set-cookie": cookie}
 
     def hold(self, body: _Body) -> None:
         """Count what was received of a body until its request is answered."""
         if body.received > self.body_limit:
-            raise TooMuchError(413, self._too_large())
+            raise RefusedError(413, self._too_large())
         if (size := body.received - FREE) > 0:
             self.make_room(body.client, size - self._bodies.get(body, 0))
             self._bodies[body] = size
@@ -194,7 +194,7 @@ class Shield:
                     break
                 stalled = next((one for one in held if one.has_stalled), None)
                 if stalled is None:
-                    raise TooMuchError(
+                    raise RefusedError(
                         503,
                         "too many large requests at once; try again in a moment",
                         {"retry-after": "1", "connection": "close"},
@@ -234,7 +234,7 @@ class _Body:
             async with asyncio.timeout_at(self._deadline) as self._timeout:
                 message = await self._receive()
         except TimeoutError:
-            raise TooMuchError(
+            raise RefusedError(
                 408,
                 "the request took too long to arrive; send it at once, within "
                 f"{self._shield.body_seconds:g} s",
@@ -253,23 +253,6 @@ def _cookie(headers: dict[str, str]) -> str:
     return f"clocs_token_{port}" if port.isdecimal() else "clocs_token"
 
 
-def _followed_a_link(scope: Scope, headers: dict[str, str]) -> bool:
-    """Whether a browser comes to the page from another site, without its (strict) cookie."""
-    return (
-        (scope["method"], scope["path"]) == ("GET", "/")
-        and headers.get("sec-fetch-site") in ("cross-site", "same-site")
-        and headers.get("sec-fetch-dest") == "document"
-    )
-
-
-async def _send_again(send: Send) -> None:
-    """A page that reloads itself: the next request comes from this site, so has the cookie."""
-    body = b'<!doctype html><title>clocs</title><meta http-equiv="refresh" content="0">'
-    headers = {"content-type": "text/html", "content-length": str(len(body))}
-    await send({"type": "http.response.start", "status": 401, "headers": _encoded(headers)})
-    await send({"type": "http.response.body", "body": body})
-
-
 def _name(host: str) -> str:
     name, _, port = host.rpartition(":")
     return (name if name and port.isdigit() else host).lower()
@@ -279,12 +262,63 @@ def _encoded(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
     return [(k.encode("latin-1"), v.encode("latin-1")) for k, v in headers.items()]
 
 
-async def _respond(
-    send: Send, status: int, message: str, headers: dict[str, str] | None = None
-) -> None:
+async def _respond(send: Send, status: int, message: str, headers: Mapping[str, str]) -> None:
     body = json.dumps({"message": message}).encode()
     own = {"content-type": "application/json", "content-length": str(len(body))}
-    all_headers = own | (headers or {})
-    listed = _encoded(all_headers)
+    listed = _encoded(own | dict(headers))
     await send({"type": "http.response.start", "status": status, "headers": listed})
     await send({"type": "http.response.body", "body": body})
+
+
+class AskedUnit(BaseModel):
+    name: str  # of the recording
+    span: float  # of its leads, in the numbers of the file
+    mv: float | None  # the same as it was read; None where it was not
+
+    model_config = ConfigDict(
+        json_schema_extra={"example": {"name": "my.csv", "span": 0.0013, "mv": 0.0013}}
+    )
+
+
+class Problem(BaseModel):
+    message: str  # one sentence, in the response to every error
+    unit_question: AskedUnit | None = None  # of an upload whose unit has to be given
+    rate_question: bool | None = None  # whether the sampling rate of an upload has to be given
+
+
+Kinds = type[ClocsError] | tuple[type[ClocsError], ...]
+
+
+def add_problems(app: FastAPI, *, not_found: Kinds = (), conflict: Kinds = ()) -> None:
+    """Answer errors with a `Problem`: 422 for a `ClocsError`.
+
+    It is 404 for those of `not_found`, and 409 for those of `conflict`.
+    """
+
+    async def problem(request: Request, error: Exception) -> JSONResponse:
+        status, message, headers = 500, "internal error; see the terminal for details", None
+        asked: dict[str, Any] = {}
+        if isinstance(error, UnitQuestionError):
+            asked["unit_question"] = error.facts
+        if isinstance(error, UnknownRateError):
+            asked["rate_question"] = True
+        if isinstance(error, ClocsError):
+            status = (
+                404 if isinstance(error, not_found) else 409 if isinstance(error, conflict) else 422
+            )
+            message = str(error)
+        elif isinstance(error, HTTPException):
+            status, message, headers = error.status_code, str(error.detail), error.headers
+        elif isinstance(error, RequestValidationError):
+            first = error.errors()[0]
+            where = " ".join(str(part) for part in first["loc"][1:])
+            status, message = 422, f"{where}: {first['msg']}"
+        elif isinstance(error, ClientDisconnect):  # nobody reads it
+            status, message = 400, "the request ended early"
+        elif isinstance(error, RefusedError):
+            status, message, headers = error.status, str(error), error.headers
+        return JSONResponse({"message": message} | asked, status, headers=headers)
+
+    known = (ClocsError, HTTPException, RequestValidationError, ClientDisconnect, RefusedError)
+    for kind in (*known, Exception):
+        app.add_exception_handler(kind, problem)

@@ -1,4 +1,4 @@
-"""Connections: how many there may be, how long they may take, and how much they may log.
+"""The server under both pages: its address and token, and what a visitor may use of it.
 
 uvicorn has no time limit on headers, none on visitors who do not read their response, and keeps
 accepting until the system has no file handles left.
@@ -9,21 +9,29 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import re
+import secrets
 import socket
 import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, cast
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from clocs.errors import SettingError
+from clocs.web.shield import LOOPBACK
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 HEADER_BYTES = 16 << 10
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_ANY_ADDRESS = ("0.0.0.0", "::")
+_TOKEN = re.compile(r"[A-Za-z0-9_-]{16,128}")
 _LOGGERS = ("uvicorn.error", "asyncio", "clocs.explorer", "clocs.web")
 _ON_ITS_WAY = 0.5  # seconds that open connections have to send a request, once the server ends
 _BUSY = b'{"message": "too many connections; try again in a moment"}'
@@ -44,6 +52,10 @@ class ConnectionLimits:
     log_lines: int = 20  # per minute
 
 
+class _Config(uvicorn.Config):
+    limits: ConnectionLimits
+
+
 class Connection(H11Protocol):
     """One connection. When there are too many, a new one replaces the oldest that is idle.
 
@@ -51,10 +63,12 @@ class Connection(H11Protocol):
     address. If all are busy with requests, the new one is told to come back.
     """
 
-    limits: ClassVar[ConnectionLimits]
-    everyone: ClassVar[dict[Connection, None]]  # those open, oldest first
     _header_timer: asyncio.TimerHandle | None = None
     _unread_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def limits(self) -> ConnectionLimits:
+        return cast("_Config", self.config).limits
 
     @property
     def address(self) -> str:
@@ -70,28 +84,29 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        mine = [one for one in self.everyone if one.address == self.address]
-        room = _make_room(mine, self.limits.per_address)
-        if not room or not _make_room(list(self.everyone), self.limits.connections):
+        self.opened = self.loop.time()
+        others = sorted(cast("set[Connection]", self.connections - {self}), key=_age)
+        mine = [one for one in others if one.address == self.address]
+        limits = self.limits
+        if _make_room(mine, limits.per_address) and _make_room(others, limits.connections):
+            self._watch_header()
+        else:
+            self.connections.discard(self)
             transport.write(_REFUSAL)
             transport.close()
-            return
-        self.everyone[self] = None
-        self._watch_header()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         self._watch_header()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.everyone.pop(self, None)
         for timer in (self._header_timer, self._unread_timer):
             if timer is not None:
                 timer.cancel()
         super().connection_lost(exc)
 
     def drop(self) -> None:
-        self.everyone.pop(self, None)
+        self.connections.discard(self)
         self.transport.abort()
 
     def _watch_header(self) -> None:
@@ -115,23 +130,27 @@ class Connection(H11Protocol):
             self._unread_timer.cancel()
 
 
-def _make_room(crowd: list[Connection], most: int) -> bool:
+def _age(one: Connection) -> float:
+    return one.opened
+
+
+def _make_room(others: list[Connection], most: int) -> bool:
     """Drop the oldest idle connection if there are too many; False if none is idle."""
-    if len(crowd) < most:
+    if len(others) < most:
         return True
-    idle = next((one for one in crowd if one.is_idle), None)
+    idle = next((one for one in others if one.is_idle), None)
     if idle is not None:
         idle.drop()
     return idle is not None
 
 
-class FewLines(logging.Filter):
+class LogRateLimit(logging.Filter):
     """Lets so many lines per minute through; the next one says how many were left out."""
 
     def __init__(self, lines: int, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._lines, self._clock = lines, clock
-        self._began, self._passed, self._dropped = -60.0, 0, 0
+        self._began, self._passed = -60.0, 0
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.exc_info:  # its message and its paths may tell patients and whose machine it is
@@ -139,12 +158,11 @@ class FewLines(logging.Filter):
             record.exc_info = record.exc_text = None
         now = self._clock()
         if now - self._began >= 60:
-            if self._dropped:
-                record.msg = f"{record.getMessage()} ({self._dropped:,} lines were left out before)"
+            if (left_out := self._passed - self._lines) > 0:
+                record.msg = f"{record.getMessage()} ({left_out:,} lines were left out before)"
                 record.args = None
-            self._began, self._passed, self._dropped = now, 0, 0
+            self._began, self._passed = now, 0
         self._passed += 1
-        self._dropped += self._passed > self._lines
         return self._passed <= self._lines
 
 
@@ -156,11 +174,43 @@ def _place(error: BaseException | None) -> str:
 
 
 class GracefulServer(uvicorn.Server):
-    """Answers every request that has reached it before it ends.
+    """Serves an application within limits; answers every request that has reached it at its end.
 
     uvicorn resets connections that the system has accepted and it has not, and those whose request
     is on its way.
     """
+
+    def __init__(
+        self, app: ASGIApp, limits: ConnectionLimits | None = None, *, grace: float = 5
+    ) -> None:
+        """Run it with a listening socket.
+
+        Args:
+            app: What it serves.
+            limits: Of its visitors.
+            grace: Seconds that accepted requests have once it is told to end.
+        """
+        limits = limits or ConnectionLimits()
+        most = min(limits.connections, _open_files() // 2)
+        config = _Config(
+            app,
+            http=Connection,
+            ws="none",
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            backlog=max(1, most // 4),  # asyncio accepts this many before it looks at any of them
+            h11_max_incomplete_event_size=HEADER_BYTES,
+            timeout_graceful_shutdown=math.ceil(grace),
+            loop="asyncio",
+        )
+        config.limits = replace(limits, connections=most)
+        super().__init__(config)
+        rate_limit = LogRateLimit(limits.log_lines)
+        for name in _LOGGERS:
+            logger = logging.getLogger(name)
+            others = [one for one in logger.filters if not isinstance(one, LogRateLimit)]
+            logger.filters = [*others, rate_limit]
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         loop = asyncio.get_running_loop()
@@ -179,58 +229,13 @@ class GracefulServer(uvicorn.Server):
             one.setblocking(False)
             await loop.connect_accepted_socket(self._connection, one)
         until = loop.time() + _ON_ITS_WAY
-        while loop.time() < until and any(one.is_idle for one in self._connections):
+        connections = cast("set[Connection]", self.server_state.connections)
+        while loop.time() < until and any(one.is_idle for one in connections):
             await asyncio.sleep(0.01)
         await super().shutdown(sockets)
 
-    @property
-    def _connections(self) -> list[Connection]:
-        return [one for one in self.server_state.connections if isinstance(one, Connection)]
-
-    def _connection(self) -> asyncio.Protocol:
-        made: asyncio.Protocol = self.config.http_protocol_class(
-            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
-        )  # type: ignore[call-arg]
-        return made
-
-
-def make_server(app: ASGIApp, limits: ConnectionLimits | None = None) -> uvicorn.Server:
-    """A server for an application, within limits; run it with a listening socket."""
-    return GracefulServer(server_config(app, limits))
-
-
-def server_config(
-    app: ASGIApp, limits: ConnectionLimits | None = None, *, grace: float = 5
-) -> uvicorn.Config:
-    """How a server for an application is to be, within limits.
-
-    Args:
-        app: What it serves.
-        limits: Of its visitors.
-        grace: Seconds that accepted requests have once it is told to end.
-    """
-    limits = limits or ConnectionLimits()
-    most = min(limits.connections, _open_files() // 2)
-    own: dict[str, Any] = {"everyone": {}, "limits": replace(limits, connections=most)}
-    config = uvicorn.Config(
-        app,
-        http=type("Connection", (Connection,), own),
-        ws="none",
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        backlog=max(1, most // 4),  # asyncio accepts this many before it looks at any of them
-        h11_max_incomplete_event_size=HEADER_BYTES,
-        timeout_graceful_shutdown=math.ceil(grace),
-        loop="asyncio",
-    )
-    few = FewLines(limits.log_lines)
-    for name in _LOGGERS:
-        logger = logging.getLogger(name)
-        for old in [one for one in logger.filters if isinstance(one, FewLines)]:
-            logger.removeFilter(old)
-        logger.addFilter(few)
-    return config
+    def _connection(self) -> Connection:
+        return Connection(self.config, self.server_state, self.lifespan.state)
 
 
 def _open_files() -> int:
@@ -241,3 +246,46 @@ def _open_files() -> int:
         return 2048
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 1 << 20 if soft == resource.RLIM_INFINITY else soft
+
+
+def checked_token(host: str, token: str | None) -> str | None:
+    """The token to use, generated for 'new'; required unless the host is this machine alone."""
+    token = secrets.token_urlsafe(24) if token == "new" else token
+    if host not in _LOOPBACK and token is None:
+        raise SettingError(
+            f"`host` {host} can be reached from other machines, so it needs a `token` ('new' "
+            "generates one)"
+        )
+    if token is not None and _TOKEN.fullmatch(token) is None:
+        raise SettingError("`token` must be 16 to 128 letters, digits, '-' or '_', or 'new'")
+    return token
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket bound to this address; to a free port if `port` is 0."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # With the protocol's number, for which alone asyncio sets TCP_NODELAY: without that, a response
+    # on an open connection waits for the browser's delayed acknowledgement, 40 ms.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+    except (OSError, UnicodeError) as error:
+        listening.close()
+        why = getattr(error, "strerror", None) or error
+        raise SettingError(
+            f"cannot listen on {host} port {port} ({why}); choose another `host` or `port`"
+        ) from None
+    return listening
+
+
+def address_of(listening: socket.socket, host: str) -> str:
+    """The URL of a server for programs on this machine, without a slash at its end."""
+    name = "127.0.0.1" if host in _ANY_ADDRESS else f"[{host}]" if ":" in host else host
+    return f"http://{name}:{listening.getsockname()[1]}"
+
+
+def names_of(host: str) -> frozenset[str] | None:
+    """The names under which a server on `host` may be asked; None for any."""
+    bracketed = f"[{host}]" if ":" in host else host
+    return None if host in _ANY_ADDRESS else LOOPBACK | {bracketed.lower()}

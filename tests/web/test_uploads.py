@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-import os
 import struct
-import subprocess
-import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,9 +11,8 @@ from hypothesis import strategies as st
 
 from clocs import Store
 from clocs.errors import ClocsError, SourceError
-from clocs.web.packing import unpack
-from clocs.web.upload_reader import BodyReader
-from clocs.web.upload_worker import ANSWER, REQUEST, read_one, read_upload
+from clocs.web.body_reader import BodyReader
+from clocs.web.uploads import Posted, read_one, read_upload
 from upload_files import bomb, form_of, wfdb_files, zipped
 
 MB = 1 << 20
@@ -98,29 +96,22 @@ def test_member_names_are_never_used_as_paths(small_store: Store, tmp_path: Path
             read_upload({"own.hea": header, "own.dat": pair["own.dat"]})
 
 
-def test_reading_that_needs_too_much_memory_is_stopped() -> None:
-    script = (
-        "import resource, sys; from clocs.web import upload_worker;"
-        "upload_worker.MAX_MEMORY = 600 << 20\n"
-        "upload_worker.read_posted = lambda *given: bytearray(2 << 30)\n"
-        "sys.argv[1:] = ['clocs.web.upload_worker:read_one']\nupload_worker.main()"
-    )
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        input=REQUEST.pack(12, 0) + b'{"type": ""}',
-        capture_output=True,
-        env=environment,
-        check=False,
-    )
-    assert "memory" in unpack(done.stdout[ANSWER.size :])[0]["error"]
+def too_large(facts: Mapping[str, Any], body: bytes) -> Posted:
+    return Posted([], names=[str(len(bytearray(8 << 30)))])
 
 
-def test_a_process_that_failed_is_replaced_before_the_next_body(small_store: Store) -> None:
-    reader = BodyReader(read_one, at_once=1, seconds=600.0)
-    for _ in range(3):
-        with pytest.raises(SourceError, match="KeyError"):
-            reader.read({}, [b"without a type"])
-        kind, body = form_of(wfdb_files(small_store.recording(0)))
-        assert len(reader.read({"type": kind}, [body]).recordings) == 1
+def test_reading_that_needs_too_much_memory_is_stopped(small_store: Store) -> None:
+    reader = BodyReader(too_large, seconds=600.0)
+    for _ in range(2):  # by another process, too
+        with pytest.raises(SourceError, match="took more than 2 GiB of memory"):
+            reader.read({}, [b"body"])
+    reader.close()
+
+
+def test_whatever_a_file_does_to_its_reader_is_a_sentence(small_store: Store) -> None:
+    reader = BodyReader(read_one, seconds=600.0)
+    with pytest.raises(SourceError, match="KeyError"):
+        reader.read({}, [b"without a type"])
+    kind, body = form_of(wfdb_files(small_store.recording(0)))
+    assert len(reader.read({"type": kind}, [body[:9], body[9:]]).recordings) == 1
     reader.close()
