@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 import clocs
 from clocs.models.classifier import Classifier
 from clocs.recording import STANDARD_LEADS
-from clocs.service.example import example_signal
+from clocs.service.bodies import example_signal
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ async def open_loop(target: Target, rate: float, seconds: float, most: int = 400
 
 
 @contextmanager
-def server(model: str, arguments: list[str]) -> Iterator[tuple[int, psutil.Process]]:
+def server(model: str) -> Iterator[tuple[int, psutil.Process]]:
     """The port of `clocs serve`, and its process."""
     command = [sys.executable, "-m", "clocs", "serve", f"model={model}", "--no-token", "--json"]
     running = subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, env=os.environ)
@@ -240,7 +240,6 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=32, help="connections of the closed loop")
     parser.add_argument("--seconds", type=float, default=5, help="per measurement")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--threads", type=int, help="of the server's torch; one per core")
     given = parser.parse_args()
     generator = np.random.default_rng(0)
     leads = ["II"] if given.leads == 1 else list(STANDARD_LEADS)
@@ -248,8 +247,7 @@ def main() -> None:
     seconds, repeats = given.seconds, range(given.repeats)
     is_classifier = isinstance(clocs.load(given.model), Classifier)
     path = f"/models/model/{'prediction' if is_classifier else 'embedding'}"
-    threads = ["--threads", str(given.threads)] if given.threads else []
-    with server(given.model, threads) as (port, process):
+    with server(given.model) as (port, process):
         for kind, content in requests_of(signal, leads, path).items():
             target = Target(port, content)
             asyncio.run(closed_loop(target, 8, 1))  # warm

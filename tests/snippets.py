@@ -20,7 +20,7 @@ from unittest.mock import patch
 import sklearn
 
 from clocs.cli import console
-from clocs.service.service import Service
+from clocs.service.server import Server
 from clocs.workers import UnsendableError
 from command_line import Done, clocs
 
@@ -127,17 +127,17 @@ def one_process() -> Iterator[None]:
             if isinstance(one, socket.socket):
                 one.close()
 
-    def loaded(service: Service, listening: socket.socket, **options: Any) -> None:
+    def loaded(server: Server, listening: socket.socket, load: Callable[[], None]) -> None:
         """A service that is stopped when its models are loaded."""
         listening.close()
         try:
-            options["load"]()
+            load()
         finally:
-            service.batcher.close()
+            server._service.batcher.close()
 
     with ExitStack() as stack:
         stack.enter_context(patch("clocs.explorer.run._serve", stopped))
-        stack.enter_context(patch("clocs.service.server.run_server", loaded))
+        stack.enter_context(patch("clocs.service.server.Server.answer", loaded))
         stack.enter_context(patch("webbrowser.open"))
         for place in ("clocs.store.workers", "clocs.formats.read"):
             stack.enter_context(patch(f"{place}.LimitedWorkers", unsendable))

@@ -194,6 +194,11 @@ def _service_body(given: Given) -> Any:
     if bodies.plain_kind(kind) not in bodies.KINDS:
         raise SettingError("it is refused before it is read")
     query = dict(parse_qsl(given.files.get("query", b"").decode("latin-1")))
+    try:
+        rate = float(query["rate"]) if "rate" in query else None
+    except ValueError:
+        raise SettingError("it is refused before it is read") from None
+    query = {"leads": None, "unit": None, **query, "rate": rate}
     facts = {"type": kind, "query": query, "limits": asdict(bodies.Limits())}
     began = time.process_time()
     read = bodies.read_body(facts, given.files.get("body", b""))

@@ -19,7 +19,7 @@ from clocs.formats.read import options_of, read_several
 from clocs.models.classifier import Classifier
 from clocs.patients import embed_files
 from clocs.patients.embeddings import Embeddings
-from clocs.service.example import example_signal
+from clocs.service.bodies import example_signal
 from edf_files import write
 
 RATE = 256

@@ -22,7 +22,7 @@ from clocs.models.classifier import Classifier
 from clocs.models.predict import predict_recordings
 from clocs.patients.embed_files import embed_recordings
 from clocs.patients.embeddings import Embeddings
-from clocs.service.example import example_signal
+from clocs.service.bodies import example_signal
 from edf_files import write
 from service.conftest import Served
 from upload_files import read_in_process

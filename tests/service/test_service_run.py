@@ -25,10 +25,8 @@ import unhurried
 from clocs import Checkpoint, Recording
 from clocs.cli.main import app as command_line
 from clocs.errors import CheckpointError, SettingError
-from clocs.service.bodies import Limits
-from clocs.service.example import example_body
-from clocs.service.models import Result, open_models
-from clocs.service.service import Service, Task
+from clocs.service.bodies import Limits, example_body
+from clocs.service.service import Result, Service, Task, open_models
 from service.conftest import serving, wait_for
 
 ECG = example_body()
@@ -50,7 +48,7 @@ def process(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, 
 def test_terminated_it_finishes_what_it_accepted_and_ends_with_0(files: list[str]) -> None:
     folder = Path(files[0]).parent
     before = set(folder.rglob("*"))
-    with process(*files, "--threads", "1") as (running, facts):
+    with process(*files) as (running, facts):
         known = {"authorization": f"Bearer {facts['token']}"}
         with httpx.Client(
             base_url=facts["url"], headers=known, timeout=unhurried.SECONDS
@@ -107,7 +105,7 @@ def test_at_sigterm_every_request_that_reached_it_is_answered(files: list[str]) 
                 except OSError as error:
                     outcomes.append(type(error).__name__)
 
-    with process(files[0], "--threads", "1", "--no-token") as (running, facts):
+    with process(files[0], "--no-token") as (running, facts):
         port = int(facts["url"].rpartition(":")[2])
         asking = [threading.Thread(target=client, args=(port,)) for _ in range(16)]
         for one in asking:
@@ -133,7 +131,7 @@ def test_health_is_answered_while_large_bodies_are_read(files: list[str]) -> Non
             while not stop.is_set():
                 statuses.append(own.post("/models/plain/embedding", content=body).status_code)
 
-    with process(files[0], "--threads", "1", "--no-token") as (_, facts):
+    with process(files[0], "--no-token") as (_, facts):
         asking = [threading.Thread(target=client, args=(facts["url"],)) for _ in range(4)]
         for one in asking:
             one.start()

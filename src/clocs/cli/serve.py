@@ -25,7 +25,7 @@ def serve(
         ),
     ] = None,
     index: Annotated[
-        Path | None, typer.Option(help="Folder made by `clocs index`, to search for neighbours.")
+        Path | None, typer.Option(help="Folder made by `clocs index`, to search for neighbors.")
     ] = None,
     port: Annotated[
         int, typer.Option(help="Port to listen on; 0 picks a free one.", min=0, max=65535)
@@ -43,32 +43,13 @@ def serve(
         bool, typer.Option("--no-token", help="Let every user of this machine in.")
     ] = False,
     show_ids: Annotated[
-        bool, typer.Option("--show-ids", help="Return the IDs of neighbours.")
+        bool, typer.Option("--show-ids", help="Return the IDs of neighbors.")
     ] = False,
-    threads: Annotated[
-        int | None,
-        typer.Option(help="Threads of torch; one per core by default.", min=1),
-    ] = None,
-    most_mebibytes: Annotated[
-        int, typer.Option(help="Largest request body, in MiB.", min=1, max=1024)
-    ] = 80,
-    most_recordings: Annotated[
-        int, typer.Option(help="Maximum number of recordings per request.", min=1, max=4096)
-    ] = 64,
-    most_seconds: Annotated[
-        float, typer.Option(help="Longest recording, in seconds.", min=1)
-    ] = 600.0,
-    queue: Annotated[
-        float, typer.Option(help="Seconds of ECG, summed over leads, that may wait.", min=1)
-    ] = 15_360.0,
-    timeout: Annotated[
-        float, typer.Option(help="Longest wait for results, in seconds.", min=0.1)
-    ] = 10.0,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print address and token as JSON to standard output.")
     ] = False,
 ) -> None:
-    """Serve embeddings, predictions and neighbours of ECGs over HTTP, as JSON.
+    """Serve embeddings, predictions and neighbors of ECGs over HTTP, as JSON.
 
     Listens on this machine only, unless --host is given, and answers requests that carry the token
     that it prints. SIGTERM or Ctrl-C lets accepted requests finish.
@@ -90,12 +71,6 @@ def serve(
         port=port,
         token=None if no_token else token,
         show_ids=show_ids,
-        threads=threads,
-        most_mebibytes=most_mebibytes,
-        most_recordings=most_recordings,
-        most_seconds=most_seconds,
-        queue=queue,
-        timeout=timeout,
         on_ready=ready,
     )
     err.print("The service has stopped.")

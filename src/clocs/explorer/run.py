@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clocs.errors import SettingError, with_extra
-from clocs.web.server import address_of, checked_token, listen, names_of
 
 if TYPE_CHECKING:
     from clocs.explorer.session import Session
@@ -76,6 +75,8 @@ def explore(
             f"`clocs explore` needs {', '.join(missing)}, which is not installed; "
             + with_extra("web")
         )
+    from clocs.web.server import address_of, checked_token, listen
+
     token = checked_token(host, token)
     listening = listen(host, port)
     from clocs.explorer.open import open_session
@@ -144,7 +145,7 @@ def _exit_when_terminated() -> Iterator[None]:
 def _serve(session: Session, listening: socket.socket, host: str, token: str | None) -> None:
     """Answer until interrupted; the map and the predictors are computed meanwhile."""
     from clocs.explorer.server import make_api
-    from clocs.web.server import GracefulServer
+    from clocs.web.server import GracefulServer, names_of
     from clocs.web.shield import Shield
 
     app = Shield(make_api(session), hosts=names_of(host), token=token)

@@ -2,28 +2,99 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
-from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi import FastAPI, Path, Query, Request, Response
 from pydantic import BaseModel
 
 from clocs._version import __version__
 from clocs.errors import ClocsError
-from clocs.service import descriptions
-from clocs.service.models import Result, ServedIndex, ServedModel
-from clocs.service.service import Embed, Predict, Search, Service, Task, UnknownModelError
-from clocs.web.shield import add_problems
-from clocs.web.uploads import Posted
+from clocs.service.bodies import SentRecording, example_body
+from clocs.service.service import Level, Service, Task, UnknownModelError
+from clocs.web.shield import Problem, add_problems
+from clocs.web.uploads import FORM
 
 _TEXT = {"text/plain": {"schema": {"type": "string"}, "example": "clocs_ready 1.0\n"}}
+_T = TypeVar("_T")
+
+ModelName = Annotated[str, Path(description="As in `/models`.", examples=["cmsc-chapman"])]
+K = Annotated[int, Query(ge=1, le=100, description="Number of neighbors.")]
+SearchLevel = Annotated[Level, Query(description="What to search.")]
+Rate = Annotated[float | None, Query(ge=50, le=10_000, description="Of an array: in Hz.")]
+Leads = Annotated[str | None, Query(description="Of an array: names, separated by commas.")]
+Unit = Annotated[str | None, Query(description="Of an array; mV by default.")]
+
+
+class Status(BaseModel):
+    status: str
+
+
+class Model(BaseModel):
+    name: str
+    kind: str  # 'encoder' or 'classifier'
+    leads: list[str]  # of which a recording needs one
+    seconds: float  # of a frame, the shortest recording
+    rate: float  # in Hz, to which recordings are resampled
+    dimensions: int  # of an embedding
+    labels: list[str]  # of a classifier, in the order of its card
+    card: dict[str, Any]
+
+
+class Models(BaseModel):
+    models: list[Model]
+
+
+class ReadAs(BaseModel):
+    """How the recording was read."""
+
+    rate: float  # in Hz
+    unit: str
+    leads_used: list[str]  # that have a signal
+    leads_missing: list[str]  # of the model's: not there, or flat throughout
+    leads_derived: list[str]  # of those used: computed from I and II
+    notes: list[str]  # what was assumed or left out
+
+
+class Embedding(ReadAs):
+    embedding: list[float]  # a unit vector
+
+
+class Prediction(ReadAs):
+    probabilities: dict[str, float]  # calibrated, by label
+    predicted: str | list[str] | None  # a list where there can be several; None if it abstains
+    abstained: str | None  # why nothing is predicted
+    quality: float  # of the signal, 0 to 1
+    distance: float | None  # from the training recordings
+
+
+class Neighbor(BaseModel):
+    dataset: str | None
+    labels: list[str]
+    patient: str | None = None  # this and the next only if the service shows IDs
+    recording: str | None = None
+    age: float | None = None
+    sex: str | None = None
+    split: str | None = None
+    distance: float  # cosine distance, 0 to 2
+    euclidean: float  # distance of unit vectors
+
+
+class Neighbors(ReadAs):
+    neighbors: list[Neighbor]  # nearest first
+
+
+class Results(BaseModel, Generic[_T]):
+    """Of a batch."""
+
+    results: list[_T | Problem]  # one per recording, in order
 
 
 def make_api(service: Service) -> FastAPI:
     """The endpoints; `clocs.web.shield` protects them."""
     app = FastAPI(
         title="clocs service",
-        description="Embeddings, predictions and neighbours of ECGs.",
+        description="Embeddings, predictions and neighbors of ECGs.",
         version=__version__,
         docs_url=None,
         redoc_url=None,
@@ -37,16 +108,16 @@ def make_api(service: Service) -> FastAPI:
 
 def _add_state(app: FastAPI, service: Service) -> None:
     @app.get("/health")
-    async def health() -> descriptions.Status:
+    async def health() -> Status:
         """Whether the service is alive; for a supervisor that restarts it."""
-        return descriptions.Status(status="alive")
+        return Status(status="alive")
 
-    @app.get("/ready", responses={503: {"model": descriptions.Status}})
-    async def ready(response: Response) -> descriptions.Status:
+    @app.get("/ready", responses={503: {"model": Status}})
+    async def ready(response: Response) -> Status:
         """Whether requests are accepted: 503 while loading and while shutting down."""
         if service.state != "ready":
             response.status_code = 503
-        return descriptions.Status(status=service.state)
+        return Status(status=service.state)
 
     @app.get("/metrics", response_class=Response, responses={200: {"content": _TEXT}})
     async def metrics() -> Response:
@@ -54,86 +125,108 @@ def _add_state(app: FastAPI, service: Service) -> None:
         kind = "text/plain; version=0.0.4; charset=utf-8"
         return Response(service.metrics.text(), media_type=kind)
 
-    @app.get("/models", responses={503: {"model": descriptions.Message}})
-    async def models() -> descriptions.Models:
+    @app.get("/models", responses={503: {"model": Problem}})
+    async def models() -> Models:
         """The models with their cards."""
         service.expect_ready()
-        facts = [model.facts() for model in service.models.values()]
-        return descriptions.Models.model_validate({"models": facts})
+        return Models(models=[Model(**model.to_dict()) for model in service.models.values()])
 
 
 def _add_computations(app: FastAPI, service: Service) -> None:
-    """The endpoints that compute; they take nothing but the request, which is fastest."""
-
-    async def answer(
-        request: Request, task: Task, served: ServedModel | ServedIndex, endpoint: str
-    ) -> Response:
+    async def answer(request: Request, task: Task, **query: Any) -> Response:
+        service.expect_ready()
+        service.served(task)  # an unknown model is refused before the body is received
         service.batcher.expect_room()
-        posted = await service.bodies.receive(request)
-        results = await service.run(task, posted.recordings, served)
+        posted = await service.bodies.receive(request, query)
+        results = await service.run(task, posted.recordings)
         unusable = sum(isinstance(one, ClocsError) for one in results)
         counted = service.metrics.recordings
-        counted.labels(endpoint, "unusable").inc(unusable)
-        counted.labels(endpoint, "answered").inc(len(results) - unusable)
-        return _response(posted, results)
+        counted.labels(task.endpoint, "unusable").inc(unusable)
+        counted.labels(task.endpoint, "answered").inc(len(results) - unusable)
+        listed = [{"message": str(one)} if isinstance(one, ClocsError) else one for one in results]
+        if posted.names:
+            listed = [{"name": name} | one for name, one in zip(posted.names, listed, strict=True)]
+        made = {"results": listed} if posted.several else listed[0]
+        status = 422 if unusable and not posted.several else 200
+        return Response(msgspec.json.encode(made), status, media_type="application/json")
 
-    @app.post("/models/{name}/embedding", **_described(service, "embedding"))
-    async def embedding(request: Request) -> Response:
-        """The embedding of an ECG, or of each of a batch."""
-        service.expect_ready()
-        name = request.path_params["name"]
-        return await answer(request, Embed(name), service.model(name), "embedding")
-
-    @app.post("/models/{name}/prediction", **_described(service, "prediction"))
-    async def prediction(request: Request) -> Response:
-        """The classes that a classifier predicts for an ECG, or for each of a batch."""
-        service.expect_ready()
-        name = request.path_params["name"]
-        return await answer(request, Predict(name), service.classifier(name), "prediction")
-
-    @app.post("/neighbours", **_described(service, "neighbours"))
-    async def neighbours(request: Request) -> Response:
-        """The patients or recordings of the index that are nearest to an ECG."""
-        service.expect_ready()
-        return await answer(request, _search(request), service.searched(), "neighbours")
-
-
-def _described(service: Service, endpoint: str) -> dict[str, Any]:
-    """How an endpoint that computes is declared."""
-    kinds: dict[str, tuple[type[BaseModel], type[BaseModel]]] = {
-        "embedding": (descriptions.Embedding, descriptions.EmbeddingResults),
-        "prediction": (descriptions.Prediction, descriptions.PredictionResults),
-        "neighbours": (descriptions.Neighbors, descriptions.NeighborResults),
-    }
-    return {
-        "responses": descriptions.responses_of(*kinds[endpoint]),
+    described = {
         "response_class": Response,
-        "openapi_extra": {
-            "requestBody": descriptions.request_body(service.limits.recordings),
-            "parameters": descriptions.parameters(endpoint),
+        "openapi_extra": {"requestBody": _request_body(service.limits.recordings)},
+    }
+
+    @app.post("/models/{name}/embedding", responses=_responses(Embedding), **described)
+    async def embedding(
+        request: Request, name: ModelName, rate: Rate = None, leads: Leads = None, unit: Unit = None
+    ) -> Response:
+        """The embedding of an ECG, or of each of a batch."""
+        task = Task("embedding", name)
+        return await answer(request, task, rate=rate, leads=leads, unit=unit)
+
+    @app.post("/models/{name}/prediction", responses=_responses(Prediction), **described)
+    async def prediction(
+        request: Request, name: ModelName, rate: Rate = None, leads: Leads = None, unit: Unit = None
+    ) -> Response:
+        """The classes that a classifier predicts for an ECG, or for each of a batch."""
+        task = Task("prediction", name)
+        return await answer(request, task, rate=rate, leads=leads, unit=unit)
+
+    @app.post("/neighbors", responses=_responses(Neighbors), **described)
+    @app.post("/neighbours", include_in_schema=False)  # as it was called before
+    async def neighbors(
+        request: Request,
+        k: K = 10,
+        level: SearchLevel = "patient",
+        rate: Rate = None,
+        leads: Leads = None,
+        unit: Unit = None,
+    ) -> Response:
+        """The patients or recordings of the index that are nearest to an ECG."""
+        task = Task(request.url.path[1:], k=k, level=level)
+        return await answer(request, task, rate=rate, leads=leads, unit=unit)
+
+
+def _responses(one: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
+    """Those of an endpoint that computes: of one recording or a batch, and its problems."""
+    problems = (401, 404, 408, 413, 415, 422, 429, 503)
+    made: dict[int | str, dict[str, Any]] = {200: {"model": one | Results[one]}}  # type: ignore[valid-type]
+    return made | {status: {"model": Problem} for status in problems}
+
+
+def _request_body(most: int) -> dict[str, Any]:
+    """What the endpoints that compute accept; at most so many recordings."""
+    recording = msgspec.json.schema(SentRecording)["$defs"]["SentRecording"]
+    listed = {"type": "array", "minItems": 1, "maxItems": most, "items": recording}
+    batch = {
+        "type": "object",
+        "required": ["recordings"],
+        "additionalProperties": False,
+        "properties": {"recordings": listed},
+    }
+    one = example_body()
+    examples = {
+        "one": {"summary": "One recording of lead II", "value": one},
+        "batch": {"summary": "Two recordings", "value": {"recordings": [one, one]}},
+    }
+    npy = (
+        "A file of numpy.save: (leads, samples), or (recordings, leads, samples); rate, leads and "
+        "unit are in the address"
+    )
+    npz = (
+        "A file of numpy.savez with `signal`, and `rate`, `leads` and `unit` or these in the "
+        "address"
+    )
+    files = (
+        "The files of recordings, such as a .hea and a .dat of each; of several recordings, each "
+        "result has a `name`"
+    )
+    binary = {"schema": {"type": "string", "format": "binary"}}
+    return {
+        "required": True,
+        "content": {
+            "application/json": {"schema": {"oneOf": [recording, batch]}, "examples": examples},
+            "application/x-npy": {**binary, "examples": {"array": {"summary": npy}}},
+            "application/x-npz": {**binary, "examples": {"arrays": {"summary": npz}}},
+            "multipart/form-data": {**FORM, "examples": {"files": {"summary": files}}},
         },
     }
-
-
-def _search(request: Request) -> Search:
-    k, level = request.query_params.get("k", "10"), request.query_params.get("level", "patient")
-    number = int(k) if k.isascii() and k.isdecimal() and len(k) < 10 else 0
-    if not 1 <= number <= descriptions.MAX_NEIGHBORS:
-        raise HTTPException(422, f"`k` must be 1 to {descriptions.MAX_NEIGHBORS}")
-    if level not in ("patient", "recording"):
-        raise HTTPException(422, "`level` must be patient or recording")
-    return Search(number, "patient" if level == "patient" else "recording")
-
-
-def _response(posted: Posted, results: list[Result]) -> Response:
-    """One result, or 422 with the reason; of a batch, a list of results and reasons."""
-    listed = [{"message": str(one)} if isinstance(one, ClocsError) else one for one in results]
-    if posted.names:
-        listed = [{"name": name} | one for name, one in zip(posted.names, listed, strict=True)]
-    if posted.several:
-        return _json({"results": listed})
-    return _json(listed[0], 422 if isinstance(results[0], ClocsError) else 200)
-
-
-def _json(value: object, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(value), status, media_type="application/json")

@@ -1,4 +1,7 @@
-"""Bodies of requests: JSON, NumPy arrays and files -> recordings, in processes of their own."""
+"""Bodies of requests: JSON, NumPy arrays and files -> recordings, in processes of their own.
+
+And an ECG for examples: ten seconds of regular beats, short enough to print.
+"""
 
 from __future__ import annotations
 
@@ -30,16 +33,37 @@ KINDS = (_JSON, _FORM, *NPY, *NPZ)
 _AT_ONCE = 256  # bodies being received, waiting or being read
 _THE_ONE = "the recording"
 
+EXAMPLE_RATE = 50.0  # Hz
+# (seconds after the R peak, width in seconds, mV) of P, Q, R, S and T
+_WAVES = ((-0.16, 0.03, 0.12), (-0.03, 0.01, -0.1), (0, 0.012, 1.0), (0.03, 0.01, -0.2))
+_T_WAVE = (0.25, 0.05, 0.3)
+
 _Lead = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
 _Leads = Annotated[list[_Lead], msgspec.Meta(min_length=1, max_length=64)]
 _Signal = list[list[float | None]]
 
 
-class _Recording(msgspec.Struct, forbid_unknown_fields=True):
-    signal: _Signal
-    rate: float
-    leads: _Leads | None = None
-    unit: str | None = None
+class SentRecording(msgspec.Struct, forbid_unknown_fields=True):
+    """A recording as JSON."""
+
+    signal: Annotated[
+        _Signal,
+        msgspec.Meta(
+            description="One list of samples per lead; null where there is no value.",
+            extra_json_schema={"minItems": 1, "maxItems": 64},
+        ),
+    ]
+    # a rate that no ECG has is refused for its recording alone, not for the whole batch
+    rate: Annotated[
+        float,
+        msgspec.Meta(description="In Hz.", extra_json_schema={"minimum": 50, "maximum": 10_000}),
+    ]
+    leads: Annotated[
+        _Leads | None, msgspec.Meta(description="The names of the leads, in order.")
+    ] = None
+    unit: Annotated[
+        str | None, msgspec.Meta(extra_json_schema={"enum": ["mV", "µV", "uV", "nV", "V", None]})
+    ] = None
 
 
 class _Body(msgspec.Struct, forbid_unknown_fields=True):
@@ -47,7 +71,7 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True):
     rate: float | None = None
     leads: _Leads | None = None
     unit: str | None = None
-    recordings: list[_Recording] | None = None
+    recordings: list[SentRecording] | None = None
 
 
 _DECODER = msgspec.json.Decoder(_Body)
@@ -82,8 +106,13 @@ class Bodies:
         self._facts = {"limits": asdict(limits)}
         self.reader = BodyReader(read_body, at_once=_AT_ONCE)
 
-    async def receive(self, request: Request) -> Posted:
-        """The recordings of a request, by the type of its body."""
+    async def receive(self, request: Request, query: Mapping[str, Any]) -> Posted:
+        """The recordings of a request, by the type of its body.
+
+        Args:
+            request: Whose body is awaited.
+            query: `rate`, `leads` and `unit` of arrays, from the address.
+        """
         kind = request.headers.get("content-type", "")
         if plain_kind(kind) not in KINDS:
             raise HTTPException(
@@ -91,11 +120,10 @@ class Bodies:
                 "send the ECG as application/json, application/x-npy or application/x-npz, or "
                 "files as multipart/form-data",
             )
-        query = dict(request.query_params)
         return await self.reader.receive(request, self._facts | {"type": kind, "query": query})
 
 
-def read_body(facts: dict[str, Any], body: bytes) -> Posted:
+def read_body(facts: Mapping[str, Any], body: bytes) -> Posted:
     """The recordings in a body, read by a process of `Bodies`.
 
     Args:
@@ -116,7 +144,7 @@ def plain_kind(kind: str) -> str:
 @dataclass(frozen=True)
 class _Reading:
     limits: Limits
-    query: Mapping[str, str]
+    query: Mapping[str, Any]
 
     def posted(self, kind: str, body: bytes) -> Posted:
         plain = plain_kind(kind)
@@ -127,8 +155,8 @@ class _Reading:
         if plain == _FORM:
             sent = read_posted(body, kind, most=self.limits.recordings)
         else:
-            rate, leads, unit = self._rate(needed=False), self._leads(), self.query.get("unit")
-            options = options_of(rate=rate, leads=leads, unit=unit)
+            rate, unit = self.query["rate"], self.query["unit"]
+            options = options_of(rate=rate, leads=self._leads, unit=unit)
             sent = read_arrays(body, options, most=self.limits.recordings)
         checked = [
             one if isinstance(one, ClocsError) else self._checked(one) for one in sent.recordings
@@ -143,7 +171,7 @@ class _Reading:
         if sent.recordings is None:
             if sent.signal is None or sent.rate is None:
                 raise SettingError("the JSON needs `signal` and `rate`, or a list of `recordings`")
-            one = _Recording(sent.signal, sent.rate, sent.leads, sent.unit)
+            one = SentRecording(sent.signal, sent.rate, sent.leads, sent.unit)
             return Posted([self._from_lists(one, _THE_ONE)])
         if (sent.signal, sent.rate, sent.leads, sent.unit) != (None,) * 4:
             raise SettingError(
@@ -155,7 +183,9 @@ class _Reading:
         return Posted([self._from_lists(one, name) for one, name in named], several=True)
 
     def _from_npy(self, body: bytes) -> Posted:
-        rate, leads = self._rate(needed=True), self._leads()
+        rate, leads, unit = self.query["rate"], self._leads, self.query["unit"]
+        if rate is None:
+            raise SettingError("give the sampling rate in Hz in the address, as ?rate=500")
         array = array_from(body, _THE_ONE)
         array = array[None] if array.ndim == 1 else array
         if array.ndim not in (2, 3):
@@ -163,7 +193,6 @@ class _Reading:
                 f"the array has {array.ndim} axes; send (leads, samples), or (recordings, leads, "
                 "samples)"
             )
-        unit = self.query.get("unit")
         if array.ndim == 2:
             return Posted([self._recording(array, rate, leads, unit, name=_THE_ONE)])
         self._expect_few(len(array))
@@ -175,26 +204,16 @@ class _Reading:
             several=True,
         )
 
-    def _rate(self, *, needed: bool) -> float | None:
-        given = self.query.get("rate", "")
-        if not given and not needed:
-            return None
-        try:
-            return float(given)
-        except ValueError:
-            raise SettingError(
-                "give the sampling rate in Hz in the address, as ?rate=500"
-            ) from None
-
+    @property
     def _leads(self) -> list[str] | None:
-        return self.query["leads"].split(",")[:65] if self.query.get("leads") else None
+        return self.query["leads"].split(",")[:65] if self.query["leads"] else None
 
     def _expect_few(self, count: int) -> None:
         most = self.limits.recordings
         if not 1 <= count <= most:
             raise SettingError(f"send 1 to {most} recordings at once, not {count}")
 
-    def _from_lists(self, one: _Recording, name: str) -> Recording | ClocsError:
+    def _from_lists(self, one: SentRecording, name: str) -> Recording | ClocsError:
         try:
             array = np.array(one.signal, np.float64)  # null becomes NaN, a gap
         except ValueError:
@@ -235,3 +254,27 @@ class _Reading:
                 f"{recording.id} lasts {recording.seconds:,.0f} s; send at most {most:,.0f} s"
             )
         return recording
+
+
+def example_signal(seconds: float = 10.0, rate: float = EXAMPLE_RATE) -> NDArray[np.float64]:
+    """(samples,) in mV, rounded to 0.01: a beat every 0.8 s."""
+    time = np.arange(round(seconds * rate)) / rate
+    phase = (time + 0.4) % 0.8 - 0.4
+    waves = [
+        height * np.exp(-((phase - place) ** 2) / (2 * width**2))
+        for place, width, height in (*_WAVES, _T_WAVE)
+    ]
+    return np.asarray(np.round(np.sum(waves, axis=0), 2))
+
+
+def example_body(lead: str = "II", seconds: float = 10.0) -> dict[str, Any]:
+    """A JSON body that every service with this lead answers."""
+    signal = example_signal(seconds).tolist()
+    return {"signal": [signal], "rate": EXAMPLE_RATE, "leads": [lead], "unit": "mV"}
+
+
+def example_recording(leads: Sequence[str], seconds: float) -> Recording:
+    """With these leads, all alike, and at least so long."""
+    signal = np.tile(example_signal(max(10.0, seconds + 1)), (len(leads), 1))
+    said = Said(leads=leads, rate=EXAMPLE_RATE, unit="mV")
+    return recording_from(signal, said, ReadOptions(), name="the example")

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Collection
 from types import FrameType
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from clocs.service.api import make_api
-from clocs.service.metrics import Metered
-from clocs.service.service import Service
+from clocs.service.service import Metrics, Service
 from clocs.web.body_reader import SECONDS
 from clocs.web.server import ConnectionLimits, GracefulServer
 from clocs.web.shield import BODY_SECONDS, LOOPBACK, Shield
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _CONNECTIONS = ConnectionLimits(per_address=384)  # many clients may come through one proxy
 
@@ -26,6 +29,33 @@ class ServiceShield(Shield):
     )
     too_large: ClassVar[str] = "send fewer or shorter recordings"
     open_paths: ClassVar[frozenset[str]] = frozenset({"/health", "/ready"})
+
+
+class Metered:
+    """An ASGI application around another that counts its requests."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self.app, self.metrics = app, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        began, status = time.perf_counter(), 0
+
+        async def send_counted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self.app(scope, receive, send_counted)
+        finally:
+            # the path as it was declared: those that clients make up would fill the memory
+            endpoint = getattr(scope.get("route"), "path", "none")
+            self.metrics.requests.labels(endpoint, str(status)).inc()
+            self.metrics.seconds.labels(endpoint).observe(time.perf_counter() - began)
 
 
 def make_app(
@@ -56,6 +86,14 @@ class Server(GracefulServer):
             self.problem = error
             self.should_exit = True
 
+    def answer(self, listening: socket.socket, load: Callable[[], None]) -> None:
+        """Answer until interrupted; meanwhile a thread loads the models."""
+        threading.Thread(target=self.load, args=(load,), daemon=True).start()
+        self.run(sockets=[listening])
+        self._service.close()
+        if self.problem is not None:
+            raise self.problem
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Uvicorn's reaction to SIGINT and SIGTERM; the second one ends at once."""
         self.force_exit = self.should_exit
@@ -68,30 +106,3 @@ class Server(GracefulServer):
             self._announced = True
             self._on_ready()
         return await super().on_tick(counter)
-
-
-def run_server(
-    service: Service,
-    listening: socket.socket,
-    *,
-    load: Callable[[], None],
-    hosts: Collection[str] | None,
-    token: str | None,
-    on_ready: Callable[[], None],
-) -> None:
-    """Answer until interrupted.
-
-    Args:
-        service: Its models are not loaded yet.
-        listening: A bound socket.
-        load: Loads them, in a thread: meanwhile the service says that it is not ready.
-        hosts: The names under which it may be asked; None for any.
-        token: Secret that clients must send.
-        on_ready: Called when everything is loaded.
-    """
-    server = Server(make_app(service, hosts=hosts, token=token), service, on_ready)
-    threading.Thread(target=server.load, args=(load,), daemon=True).start()
-    server.run(sockets=[listening])
-    service.close()
-    if server.problem is not None:
-        raise server.problem

@@ -1,31 +1,56 @@
-"""The service itself: models behind a queue, from loading to shutting down."""
+"""The service itself: models and an index behind a queue, from loading to shutting down."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
+import numpy as np
+import polars as pl
 import torch
+from numpy.typing import NDArray
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
 
 from clocs.errors import ClocsError, SettingError
-from clocs.models.classifier import Classifier
-from clocs.patients.encode import placed
-from clocs.recording import Recording
+from clocs.files import digest
+from clocs.models.classifier import Classifier, first_encoder, load
+from clocs.models.prediction_table import decide
+from clocs.models.row_means import Item, mean_vectors
+from clocs.patients.embed_each import cut_each, embed_cut
+from clocs.patients.embed_files import FileWindows
+from clocs.patients.encode import Windows, frame_of, known_leads, leads_of, placed
+from clocs.patients.index import PatientIndex
+from clocs.patients.index_folder import index_encoder, open_index
+from clocs.recording import FrameSpec, Recording
 from clocs.service.batching import Batcher
-from clocs.service.bodies import Bodies, Limits
-from clocs.service.example import example_recording
-from clocs.service.metrics import Metrics
-from clocs.service.models import Level, Result, ServedIndex, ServedModel, open_models
+from clocs.service.bodies import Bodies, Limits, example_recording
 from clocs.training.checkpoint import Checkpoint
+from clocs.training.shipped import weights_path
 from clocs.web.shield import RefusedError
 
 _AT_ONCE = 4  # batches
 _TOGETHER = 1920.0  # seconds of ECG, summed over leads: 16 of ten seconds and twelve leads
+_SECONDS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+_RECORDINGS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_SEED = re.compile(r"seed-\d+")
 
-State: TypeAlias = Literal["loading", "ready", "stopping"]
 Model: TypeAlias = Path | str | Checkpoint | Classifier
+Result: TypeAlias = dict[str, Any] | ClocsError  # of one recording
+Level = Literal["patient", "recording"]
+_T = TypeVar("_T")
 
 
 class UnknownModelError(ClocsError):
@@ -33,28 +58,220 @@ class UnknownModelError(ClocsError):
 
 
 @dataclass(frozen=True)
-class Embed:
-    """The embeddings of a model."""
+class Task:
+    """What is computed; requests with equal tasks are computed together."""
 
-    model: str
-
-
-@dataclass(frozen=True)
-class Predict:
-    """The predictions of a classifier."""
-
-    model: str
+    endpoint: Literal["embedding", "prediction", "neighbors", "neighbours"]  # the last is older
+    model: str = ""
+    k: int = 10
+    level: Level = "patient"
 
 
 @dataclass(frozen=True)
-class Search:
-    """The neighbours in the index."""
+class ServedModel:
+    """An encoder or a classifier with its name in addresses."""
 
-    k: int
-    level: Level
+    name: str
+    model: Checkpoint | Classifier
+
+    @property
+    def encoder(self) -> Checkpoint:
+        """It, or the first member of the classifier."""
+        return first_encoder(self.model)
+
+    @property
+    def spec(self) -> FrameSpec:
+        return self.encoder.card.frame
+
+    @cached_property
+    def leads(self) -> tuple[str, ...]:
+        """Those it takes, of which a recording needs one."""
+        return leads_of(self.encoder, None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What a client must know, and the card."""
+        made: dict[str, Any] = {
+            "name": self.name,
+            "kind": "encoder",
+            "leads": self.leads,
+            "seconds": self.spec.seconds,
+            "rate": self.spec.rate,
+            "dimensions": self.encoder.encoder.embedding_dim,
+            "labels": [],
+        }
+        if not isinstance(self.model, Classifier):
+            return made | {"card": json.loads(self.encoder.card.json())}
+        card = self.model.card
+        return made | {"kind": "classifier", "labels": card.labels, "card": card.facts()}
+
+    def compute(self, task: Task, recordings: Sequence[Recording]) -> list[Result]:
+        """The embedding (of a classifier, by its first member) or the prediction of each."""
+        if task.endpoint == "prediction":
+            assert isinstance(self.model, Classifier)  # `Service.served` refuses others
+            return predict_each(self.model, recordings)
+        cut = cut_each(self.encoder, recordings)
+        made = embed_cut(self.encoder, cut)
+        return _results(cut, self.leads, made, lambda z: {"embedding": z.tolist()})
 
 
-Task: TypeAlias = Embed | Predict | Search
+def predict_each(classifier: Classifier, recordings: Sequence[Recording]) -> list[Result]:
+    """The prediction for each recording as `clocs.predict` makes it, or why there is none."""
+    made = cut_each(classifier.encoders[0], recordings)
+    usable = [one.windows for one in made if not isinstance(one, ClocsError)]
+    means = mean_vectors(classifier.encoders, map(_as_one, usable), None)
+    found = decide(classifier, torch.from_numpy(means.vectors), means.quality, means.flat)
+    labels = classifier.card.labels
+    predictions = iter(
+        {
+            "probabilities": dict(zip(labels, found.probabilities[n].tolist(), strict=True)),
+            "predicted": found.predicted[n],
+            "abstained": found.abstained[n],
+            "quality": float(means.quality[n]),
+            "distance": None if np.isnan(found.distance[n]) else float(found.distance[n]),
+        }
+        for n in range(len(usable))
+    )
+    wanted = leads_of(classifier.encoders[0], None)
+    results = [one if isinstance(one, ClocsError) else next(predictions) for one in made]
+    return _results(made, wanted, results, lambda prediction: prediction)
+
+
+def _results(
+    cut: Sequence[FileWindows | ClocsError],
+    leads: Sequence[str],
+    made: Sequence[_T | ClocsError],
+    answer: Callable[[_T], dict[str, Any]],
+) -> list[Result]:
+    """The answer for each recording, with how it was read; or why there is none."""
+    found: list[Result] = []
+    for one, own in zip(cut, made, strict=True):
+        if isinstance(one, ClocsError):
+            found.append(one)
+        elif isinstance(own, ClocsError):
+            found.append(own)
+        else:
+            found.append(answer(own) | one.reading(leads).facts())
+    return found
+
+
+def _as_one(windows: Windows) -> Item:
+    """All windows of a recording as one stretch."""
+    count = len(windows[0] if isinstance(windows, tuple) else windows)
+    whole = np.zeros(count, np.int64)
+    return Item(None, None, None, None, None, frames=1, windows=windows, frame_of=whole)
+
+
+def open_models(given: Sequence[Model]) -> dict[str, ServedModel]:
+    """Models by name: of a path the file's or folder's, or that before '=' in 'NAME=PATH'."""
+    made: dict[str, ServedModel] = {}
+    for one in given:
+        name, model = _opened(one)
+        if _NAME.fullmatch(name) is None:
+            raise SettingError(
+                f"{name!r} is no name for an address; give the model as NAME=PATH, with a name of "
+                "letters, digits, '.', '_' and '-'"
+            )
+        if name in made:
+            raise SettingError(f"two models are called {name}; give one of them as NAME=PATH")
+        made[name] = ServedModel(name, model)
+    return made
+
+
+def _opened(given: Model) -> tuple[str, Checkpoint | Classifier]:
+    if isinstance(given, Classifier):
+        return given.card.name, given
+    if isinstance(given, Checkpoint):
+        return given.card.method, given
+    name, equals, rest = str(given).partition("=")
+    if not equals or Path(given).exists():
+        name, rest = "", str(given)
+    path = weights_path(rest)
+    own = path.name if path.is_dir() else path.stem
+    own = path.parent.name if _SEED.fullmatch(own) else own
+    return name or own, load(path)
+
+
+class ServedIndex:
+    """The patients and recordings of an index, searched with its own encoder."""
+
+    def __init__(self, folder: Path, *, show_ids: bool) -> None:
+        self._levels: dict[Level, PatientIndex] = {
+            "patient": open_index(folder, "patient"),
+            "recording": open_index(folder, "recording"),
+        }
+        self._show_ids = show_ids
+        self.encoder = index_encoder(folder)
+        self.spec = frame_of(self.encoder, self._levels["patient"].frame)
+        # those it was made from, of which a recording needs one
+        self.leads = leads_of(self.encoder, self._levels["patient"].leads)
+        known = self._levels["recording"].rows.select("digest", "dataset", "patient")
+        self._owners: dict[int, list[tuple[str, str]]] = {}
+        for key, dataset, patient in known.iter_rows():
+            self._owners.setdefault(key, []).append((dataset, patient))
+
+    def compute(self, task: Task, recordings: Sequence[Recording]) -> list[Result]:
+        """The k nearest of each recording; never the patient whose recording it is."""
+        cut = cut_each(self.encoder, recordings, spec=self.spec, leads=self.leads)
+        vectors = embed_cut(self.encoder, cut, spec=self.spec)
+        near = [
+            z if isinstance(z, ClocsError) else self._near(z, one, task)
+            for z, one in zip(vectors, recordings, strict=True)
+        ]
+        return _results(cut, self.leads, near, lambda found: {task.endpoint: found})
+
+    def _near(
+        self, vector: NDArray[np.float32], recording: Recording, task: Task
+    ) -> list[dict[str, Any]]:
+        index = self._levels[task.level]
+        where = None
+        if owners := self._owners.get(digest(recording.digital)):
+            schema = {"dataset": pl.String, "patient": pl.String}
+            where = ~index.rows_of(pl.DataFrame(owners, schema=schema, orient="row"))
+        hits = index.search(vector[None], task.k, where=where)
+        columns = ["dataset", "labels", "distance", "euclidean"]
+        if self._show_ids:
+            own = ["patient", "recording"] if task.level == "recording" else ["patient"]
+            columns[1:1] = [*own, "age", "sex", "split"]
+        return index.table(hits).select(columns).to_dicts()
+
+
+class Metrics:
+    """What is counted; `text` is what Prometheus reads."""
+
+    def __init__(self) -> None:
+        registry = self._registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        self.requests = Counter(
+            "clocs_requests",
+            "Requests by endpoint and status.",
+            ("endpoint", "status"),
+            registry=registry,
+        )
+        self.seconds = Histogram(
+            "clocs_request_seconds",
+            "From the headers of a request to the end of its response.",
+            ("endpoint",),
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.recordings = Counter(
+            "clocs_recordings",
+            "Recordings by endpoint and outcome: answered or unusable.",
+            ("endpoint", "outcome"),
+            registry=registry,
+        )
+        about = "Recordings computed together."
+        self.batches = Histogram(
+            "clocs_batch_recordings", about, buckets=_RECORDINGS, registry=registry
+        )
+        about = "Seconds of ECG, summed over leads, that wait or are being computed."
+        self.queue = Gauge("clocs_queue_seconds", about, registry=registry)
+        about = "1 while requests are accepted, else 0."
+        self.ready = Gauge("clocs_ready", about, registry=registry)
+
+    def text(self) -> bytes:
+        """In Prometheus' format."""
+        return generate_latest(self._registry)
 
 
 class Service:
@@ -70,7 +287,7 @@ class Service:
     """
 
     def __init__(self, limits: Limits | None = None, *, show_ids: bool = False) -> None:
-        self.state: State = "loading"
+        self.state: Literal["loading", "ready", "stopping"] = "loading"
         self.models: dict[str, ServedModel] = {}
         self.index: ServedIndex | None = None
         self.limits, self.show_ids = limits or Limits(), show_ids
@@ -99,15 +316,15 @@ class Service:
         """Open everything and compute once with each, so that the first request is as fast."""
         self.bodies.reader.start()
         self.models = open_models(models)
-        self.index = ServedIndex(Path(index)) if index is not None else None
-        for name, model in self.models.items():
-            example = [example_recording(model.leads, model.encoder.card.frame.seconds)]
-            self.compute(Embed(name), example)
-            if isinstance(model.model, Classifier):
-                self.compute(Predict(name), example)
-        if self.index is not None:
-            example = [example_recording(self.index.leads, self.index.spec.seconds)]
-            self.compute(Search(1, "patient"), example)
+        tasks = [Task("embedding", name) for name in self.models]
+        classifiers = [n for n, one in self.models.items() if isinstance(one.model, Classifier)]
+        tasks += [Task("prediction", name) for name in classifiers]
+        if index is not None:
+            self.index = ServedIndex(Path(index), show_ids=self.show_ids)
+            tasks.append(Task("neighbors"))
+        for task in tasks:
+            served = self.served(task)
+            self.compute(task, [example_recording(served.leads, served.spec.seconds)])
         self.batcher.start()
         if self.state == "loading":  # not told to end meanwhile
             self.state = "ready"
@@ -125,43 +342,31 @@ class Service:
             headers = {"retry-after": "2", "connection": "close"}
             raise RefusedError(503, f"the service {why}; try again in a moment", headers)
 
-    def model(self, name: str) -> ServedModel:
-        """A model by its name."""
-        if name not in self.models:
-            known = ", ".join(self.models) or "none"
-            raise UnknownModelError(f"there is no model {name[:64]!r}; those served: {known}")
-        return self.models[name]
+    def served(self, task: Task) -> ServedModel | ServedIndex:
+        """What computes a task.
 
-    def classifier(self, name: str) -> ServedModel:
-        """A classifier by its name."""
-        found = self.model(name)
-        if not isinstance(found.model, Classifier):
+        Raises:
+            UnknownModelError: There is none.
+        """
+        if not task.model:
+            if self.index is None:
+                raise UnknownModelError("no index is served; start the service with `index`")
+            return self.index
+        found = self.models.get(task.model)
+        if found is None:
+            known = ", ".join(self.models) or "none"
+            raise UnknownModelError(f"there is no model {task.model[:64]!r}; those served: {known}")
+        if task.endpoint == "prediction" and not isinstance(found.model, Classifier):
             raise UnknownModelError(
-                f"{name} is an encoder and predicts no classes; ask for its embedding, or serve a "
-                "classifier made by `clocs finetune`"
+                f"{task.model} is an encoder and predicts no classes; ask for its embedding, or "
+                "serve a classifier made by `clocs finetune`"
             )
         return found
 
-    def searched(self) -> ServedIndex:
-        """The index."""
-        if self.index is None:
-            raise UnknownModelError("no index is served; start the service with `index`")
-        return self.index
-
-    async def run(
-        self,
-        task: Task,
-        recordings: Sequence[Recording | ClocsError],
-        served: ServedModel | ServedIndex,
-    ) -> list[Result]:
-        """The result of each recording, or why there is none.
-
-        Args:
-            task: What to compute.
-            recordings: Or why one cannot be used.
-            served: What computes it.
-        """
-        leads, known = served.leads, served.known_leads
+    async def run(self, task: Task, recordings: Sequence[Recording | ClocsError]) -> list[Result]:
+        """The result of each recording, or why there is none."""
+        served = self.served(task)
+        leads, known = served.leads, known_leads(served.encoder)
         checked = [
             one if isinstance(one, ClocsError) else _with_a_lead(placed(one, known, leads), leads)
             for one in recordings
@@ -176,11 +381,7 @@ class Service:
 
     def compute(self, task: Task, recordings: list[Recording]) -> list[Result]:
         """One result per recording; called by the threads that compute."""
-        if isinstance(task, Embed):
-            return self.models[task.model].embed(recordings)
-        if isinstance(task, Predict):
-            return self.models[task.model].predict(recordings)
-        return self.searched().search(recordings, task.k, task.level, show_ids=self.show_ids)
+        return self.served(task).compute(task, recordings)
 
 
 def _with_a_lead(recording: Recording, leads: Sequence[str]) -> Recording | ClocsError:

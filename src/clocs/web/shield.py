@@ -312,7 +312,7 @@ def add_problems(app: FastAPI, *, not_found: Kinds = (), conflict: Kinds = ()) -
         elif isinstance(error, RequestValidationError):
             first = error.errors()[0]
             where = " ".join(str(part) for part in first["loc"][1:])
-            status, message = 422, f"{where}: {first['msg']}"
+            status, message = 422, f"`{where}`: {first['msg']}"
         elif isinstance(error, ClientDisconnect):  # nobody reads it
             status, message = 400, "the request ended early"
         elif isinstance(error, RefusedError):
