@@ -185,7 +185,7 @@ async def open_loop(target: Target, rate: float, seconds: float, most: int = 400
 def server(model: str) -> Iterator[tuple[int, psutil.Process]]:
     """The port of `clocs serve`, and its process."""
     command = [sys.executable, "-m", "clocs", "serve", f"model={model}", "--no-token", "--json"]
-    running = subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, env=os.environ)
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ)
     try:
         assert running.stdout is not None
         facts = json.loads(running.stdout.readline())
