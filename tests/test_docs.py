@@ -15,7 +15,7 @@ import pytest
 
 import clocs
 from clocs.cli.main import root_command
-from clocs.datasets.downloads.publications import PUBLICATIONS
+from clocs.datasets.download import PUBLICATIONS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md"))]

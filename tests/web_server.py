@@ -19,8 +19,6 @@ class Web:
         ranges: Whether ranges are served.
         tags: Whether files have an ETag.
         requests: (path, Range header) of all requests.
-        connections: How many were opened.
-        hangs_up: Whether they are closed after each answer, without a word.
     """
 
     def __init__(self) -> None:
@@ -29,8 +27,7 @@ class Web:
         self.ranges = True
         self.tags = True
         self.requests: list[tuple[str, str]] = []
-        self.flying = self.most_flying = self.connections = 0
-        self.hangs_up = False
+        self.flying = self.most_flying = 0
         self.url = ""
         self._lock = threading.Lock()
 
@@ -56,10 +53,6 @@ class Handler(BaseHTTPRequestHandler):
     web: Web
     protocol_version = "HTTP/1.1"
 
-    def setup(self) -> None:
-        super().setup()
-        self.web.connections += 1
-
     def do_GET(self) -> None:
         path = self.path.lstrip("/")
         self.web.requests.append((path, self.headers.get("Range", "")))
@@ -71,7 +64,6 @@ class Handler(BaseHTTPRequestHandler):
                 self.serve()
         finally:
             self.web.count(-1)
-            self.close_connection |= self.web.hangs_up
 
     def serve(self, *, most: int | None = None, length: int | None = None) -> None:
         """Send the file, or the part asked for: only `most` bytes, with `length` as its length."""

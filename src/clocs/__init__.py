@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from clocs._version import __version__
 
 if TYPE_CHECKING:
-    from clocs.datasets.downloads.download import download
+    from clocs.datasets.download import download
     from clocs.errors import ClocsError
     from clocs.evaluation.evaluate import evaluate, evaluate_many
     from clocs.evaluation.validation_score import validation_auc
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from clocs.training.checkpoint import Checkpoint
 
 _WHERE = {
-    "download": ("clocs.datasets.downloads.download", "download"),
+    "download": ("clocs.datasets.download", "download"),
     "prepare": ("clocs.store.prepare", "prepare"),
     "preview": ("clocs.store.preview", "preview"),
     "from_arrays": ("clocs.store.from_arrays", "from_arrays"),

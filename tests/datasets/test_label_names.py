@@ -2,14 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from clocs.datasets import snomed
 from clocs.datasets.cardiology import Cardiology
 from clocs.datasets.chapman import Chapman
-from clocs.datasets.label_names import LabelName, label_name, meanings
+from clocs.datasets.label_names import LABEL_SETS, SCORED, LabelName, label_name, meanings
 from clocs.datasets.mitbih import BEATS, RHYTHMS
 from clocs.datasets.physionet2017 import PhysioNet2017
 from clocs.datasets.physionet2020 import CODES
-from clocs.datasets.scp_statements import LABEL_SETS
 
 
 @pytest.mark.parametrize(
@@ -18,7 +16,7 @@ from clocs.datasets.scp_statements import LABEL_SETS
         ("chapman", Chapman.labels),
         ("physionet2017", PhysioNet2017.labels),
         ("physionet2020", tuple(CODES)),
-        ("physionet2021", tuple(snomed.SCORED)),
+        ("physionet2021", tuple(SCORED)),
         ("cardiology", Cardiology.labels),
         ("mitbih", (*RHYTHMS, *BEATS)),
         ("ptbxl", tuple(label for labels in LABEL_SETS.values() for label in labels)),
@@ -35,7 +33,7 @@ def test_every_label_of_a_published_dataset_has_a_name_in_words(
 
 def test_labels_of_different_datasets_are_linked_by_their_code() -> None:
     fibrillation = [("AFIB", "chapman"), ("AF", "physionet2020"), ("A", "physionet2017")]
-    assert {label_name(*one).code for one in fibrillation} == {snomed.SCORED["AF"]}
+    assert {label_name(*one).code for one in fibrillation} == {SCORED["AF"]}
     assert {label_name(*one).name for one in fibrillation[1:]} == {"Atrial fibrillation"}
     assert label_name("Normal", "physionet2020").code == label_name("SR", "chapman").code
     assert label_name("270492004").name == "First-degree atrioventricular block"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import clocs
+from clocs.datasets.label_names import CLASSES, LABELS, SCORED
 from clocs.datasets.physionet2021 import DATABASES, database_of
-from clocs.datasets.snomed import CLASSES, LABELS, SCORED
 from clocs.datasets.table import open_dataset
 from clocs.errors import SettingError, SourceError
 from published_records import read_all, write_record, zipped

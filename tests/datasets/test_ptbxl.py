@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 import clocs
-from clocs.datasets.scp_statements import LABEL_SETS
+from clocs.datasets.label_names import LABEL_SETS
 from clocs.datasets.table import open_dataset
 from clocs.errors import SettingError, SourceError
 from clocs.frames.make import make_frames

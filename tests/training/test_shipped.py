@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import clocs
-from clocs.datasets.downloads.publications import PUBLICATIONS
+from clocs.datasets.download import PUBLICATIONS
 from clocs.errors import CheckpointError, ClocsWarning
 from clocs.training.checkpoint import Checkpoint, as_checkpoint, as_checkpoints, load_checkpoint
 from clocs.training.shipped import FOLDER, SHIPPED, weights_path

@@ -13,7 +13,7 @@ from clocs.cli.console import err, out, print_json
 from clocs.cli.options import Json
 
 if TYPE_CHECKING:
-    from clocs.datasets.downloads.publications import Publication
+    from clocs.datasets.download import Publication
 
 app = typer.Typer(
     name="data",
@@ -27,7 +27,7 @@ app = typer.Typer(
 def list_datasets(as_json: Json = False) -> None:
     """Show where each named dataset is published, its license, citation, version and size."""
     from clocs.cli.tables.publications import publication_table
-    from clocs.datasets.downloads.publications import PUBLICATIONS
+    from clocs.datasets.download import PUBLICATIONS
 
     if as_json:
         print_json([_facts(one) for one in PUBLICATIONS.values()])
@@ -53,24 +53,17 @@ def download(
             help="File, or folder with / at its end, of those published singly; repeatable."
         ),
     ] = None,
-    as_files: Annotated[
-        bool,
-        typer.Option("--as-files", help="Fetch file by file where there is a zip, too."),
-    ] = False,
-    connections: Annotated[
-        int, typer.Option(help="Number of files to fetch at a time.", min=1, max=32)
-    ] = 4,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be downloaded, and write nothing.")
     ] = False,
     as_json: Json = False,
 ) -> None:
     """Download a published dataset and verify it; after an interruption, run it again to resume."""
-    from clocs.datasets.downloads.download import fetch_all, plan_download
+    from clocs.datasets.download import fetch_all, plan_download
 
     target = folder or _folder(name)
     with err.status("Looking at what is published …"):
-        plan = plan_download(name, out=target, url=url, only=only or (), as_files=as_files)
+        plan = plan_download(name, out=target, url=url, only=only or ())
     if dry_run:
         facts = _facts(plan.publication) | {
             "out": str(target),
@@ -83,7 +76,7 @@ def download(
             _show_plan(facts)
         return
     with progress.bar(err, f"Downloading {name}", plan.unit) as tick:
-        done = fetch_all(plan, connections=connections, progress=tick)
+        done = fetch_all(plan, progress=tick)
     command = _next_command(name, target)
     if as_json:
         print_json(asdict(done) | {"folder": str(done.folder), "next": command})

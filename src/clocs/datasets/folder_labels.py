@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from clocs.datasets import snomed
+from clocs.datasets.label_names import LABELS
 from clocs.datasets.label_values import is_nothing, split_labels
 from clocs.recording import Recording
 
@@ -15,7 +15,7 @@ class Codes:
     """Names of codes: those of the user first, then SNOMED's of the PhysioNet challenges."""
 
     def __init__(self, given: Mapping[str, str] | None) -> None:
-        self._names = {**snomed.LABELS, **(given or {})}
+        self._names = {**LABELS, **(given or {})}
 
     def __getitem__(self, code: str) -> str:
         return self._names.get(code, code)

@@ -15,7 +15,7 @@ from typing import Final
 
 from clocs.datasets import checks, listing
 from clocs.datasets.base import DatasetRow, Entry, Listing, PublishedDataset
-from clocs.datasets.snomed import CLASSES, LABELS, SCORED
+from clocs.datasets.label_names import CLASSES, LABELS, SCORED
 from clocs.errors import SettingError, SourceError
 from clocs.formats.source import Source, stem
 from clocs.formats.wfdb import read_wfdb

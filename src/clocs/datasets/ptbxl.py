@@ -16,7 +16,7 @@ from datetime import datetime
 
 from clocs.datasets import checks, listing
 from clocs.datasets.base import DatasetRow, Entry, Listing, PublishedDataset, Quarantined
-from clocs.datasets.scp_statements import DIAGNOSTIC, LABEL_SETS, label_of
+from clocs.datasets.label_names import DIAGNOSTIC, LABEL_SETS, statement_label
 from clocs.errors import SettingError, SourceError
 from clocs.formats.source import Source, stem
 from clocs.formats.wfdb import read_wfdb
@@ -140,7 +140,7 @@ class PTBXL(PublishedDataset):
     def _labels(self, statements: str) -> tuple[str, ...]:
         """Of the chosen set, in its order; of "{'NORM': 80.0, 'SR': 0.0}"."""
         found = {
-            label_of(statement, self.label_set)
+            statement_label(statement, self.label_set)
             for statement, likelihood in _STATEMENT.findall(statements)
             if statement not in DIAGNOSTIC or _number(likelihood) >= self.likelihood
         }

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from clocs.datasets.downloads.publications import PUBLICATIONS
+from clocs.datasets.download import PUBLICATIONS
 from clocs.errors import SettingError
 from clocs.evaluation.evaluate import frames_for
 from clocs.evaluation.groups import score_groups

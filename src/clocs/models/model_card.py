@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from clocs.datasets.downloads.publications import PUBLICATIONS, Publication
+from clocs.datasets.download import PUBLICATIONS, Publication
 from clocs.models.classifier import Classifier, first_encoder, load, shipped_as
 from clocs.models.classifier_card import ClassifierCard
 from clocs.training.card import Card

@@ -19,6 +19,7 @@ FORMAT = 3
 JOINED = 4  # the format of a store in shards, each of which is a store of format 3
 _READABLE = (2, FORMAT, JOINED)  # format 2 has no columns for gaps and folds
 MANIFEST = "manifest.json"
+_WRITTEN = {"keep_unlabeled": "keep_unlabelled"}  # how the file has always spelled a field
 VECTORS = "vectors"  # a folder of a store: of `clocs.training.vector_cache`
 
 
@@ -126,6 +127,7 @@ class Manifest:
         """Write the manifest, with a hash of itself, atomically."""
         fields = dataclasses.asdict(self)
         fields |= {name: getattr(self, name).to_dict() for name in ("frame", "segment_frame")}
+        fields = {_WRITTEN.get(name, name): value for name, value in fields.items()}
         if not self.shards:
             del fields["shards"], fields["leads"]
         fields = spelled_for_files(fields)
@@ -153,6 +155,9 @@ class Manifest:
             raise StoreError(f"{path} is damaged (it differs from its own hash); {remedy}")
         fields = spelled_in_code(fields)
         try:
+            for name, written in _WRITTEN.items():
+                if written in fields:
+                    fields[name] = fields.pop(written)
             for name in ("frame", "segment_frame"):
                 fields[name] = FrameSpec.from_dict(fields[name])
             fields["labels"] = tuple(fields["labels"])

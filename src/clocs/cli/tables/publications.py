@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.table import Table
 
 from clocs.cli.tables import facts_table
-from clocs.datasets.downloads.publications import Publication
+from clocs.datasets.download import Publication
 
 
 def publication_table(one: Publication, *, next_command: str) -> Table:

@@ -1,1 +1,0 @@
-"""Where datasets are published, and downloading them; apart, as only `clocs data` needs the web."""
