@@ -25,9 +25,9 @@ from clocs.evaluation import metrics
 from clocs.evaluation.noise import kinds_at, with_noise
 from clocs.frames.frames import Frames
 from clocs.frames.make import make_frames
+from clocs.models.abstention import distance
 from clocs.models.classifier import Classifier, load_classifier
-from clocs.models.reference import distance
-from clocs.models.scored_part import ScoredPart, labeled_part, score_part
+from clocs.models.scores import ScoredPart, labeled_part, score_part
 from clocs.training.leak_guard import TEST
 
 COVERAGE = (1.0, 0.98, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5)

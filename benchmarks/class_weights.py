@@ -25,10 +25,14 @@ from clocs.evaluation.evaluate import frames_for
 from clocs.evaluation.predictions import Predictions
 from clocs.evaluation.recording_vectors import RecordingVectors
 from clocs.frames.frames import Frames
-from clocs.models.assembled import assembled, calibrated
-from clocs.models.calibration import calibration_error
-from clocs.models.classifier_scores import at_thresholds, predictions_of
-from clocs.models.scored_part import labeled_part, score_part
+from clocs.models.finetune import assembled, calibrated
+from clocs.models.scores import (
+    at_thresholds,
+    calibration_error,
+    labeled_part,
+    predictions_of,
+    score_part,
+)
 from clocs.training.checkpoint import Checkpoint, load_checkpoint
 from clocs.training.leak_guard import TEST
 

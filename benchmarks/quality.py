@@ -21,7 +21,7 @@ from torch import Tensor
 import clocs
 from clocs.evaluation import metrics
 from clocs.frames.make import FramePlan, plan_frames
-from clocs.models.quality import signal_quality
+from clocs.models.abstention import signal_quality
 
 
 def frames_of(plan: FramePlan, chosen: NDArray[np.int64]) -> Tensor:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from clocs.formats.read import read
     from clocs.frames.frames import Frames
     from clocs.models.classifier import Classifier, load
-    from clocs.models.classifier_scores import evaluate_classifier
+    from clocs.models.scores import evaluate_classifier
     from clocs.models.clocs_encoder import ClocsEncoder as ClocsEncoder
     from clocs.models.explain import explain
     from clocs.models.export import export
@@ -52,7 +52,7 @@ _WHERE = {
     "open_store": ("clocs.store.store", "open_store"),
     "pretrain": ("clocs.pretraining.pretrain", "pretrain"),
     "embed": ("clocs.patients.embed", "embed"),
-    "evaluate_classifier": ("clocs.models.classifier_scores", "evaluate_classifier"),
+    "evaluate_classifier": ("clocs.models.scores", "evaluate_classifier"),
     "explain": ("clocs.models.explain", "explain"),
     "finetune": ("clocs.models.finetune", "finetune"),
     "evaluate": ("clocs.evaluation.evaluate", "evaluate"),

@@ -38,12 +38,11 @@ def test_the_card_is_printed_as_json(encoder: Path, small_store: Store, tmp_path
     file = tmp_path / "whole.safetensors"
     printed = run(
         *("finetune", encoder, small_store.path, "--out", file, "--head", "whole", "--epochs", 1),
-        *("--encoder-lr", 0.1, "--half", "--resamples", 0, "--json"),
+        *("--encoder-lr", 0.1, "--resamples", 0, "--json"),
     )
     card = json.loads(printed)
     assert card["protocol"] == "finetune"
     assert card["training"]["settings"]["encoder_lr"] == 0.1
-    assert card["training"]["half"]
 
 
 def test_evaluate_prints_the_scores_of_the_card(model: Path, small_store: Store) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clocs.models.calibration import (
+from clocs.models.scores import (
     brier,
     calibration,
     calibration_error,

@@ -16,10 +16,9 @@ from clocs import Checkpoint, Classifier, Frames, FrameSpec, Store
 from clocs.errors import CheckpointError, ClocsWarning, LeakError, SettingError
 from clocs.evaluation import recording_vectors, score_groups
 from clocs.frames.make import make_frames
+from clocs.models.abstention import distance
 from clocs.models.classifier import load_classifier
-from clocs.models.classifier_scores import predictions_of
-from clocs.models.reference import distance
-from clocs.models.scored_part import labeled_part, score_part
+from clocs.models.scores import labeled_part, predictions_of, score_part
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain_frames import pretrain_frames
 from clocs.training import leak_guard
@@ -149,7 +148,7 @@ def test_evaluating_a_classifier_gives_the_scores_of_its_card(
 ) -> None:
     file = tmp_path / "rhythm.safetensors"
     made = clocs.finetune(
-        encoders, small_store, out=file, head="whole", members="ensemble", half=True, **QUICK
+        encoders, small_store, out=file, head="whole", members="ensemble", **QUICK
     )
     assert len(made.encoders) == 3
     found = clocs.evaluate_classifier(file, small_store, resamples=50)
@@ -189,18 +188,6 @@ def test_seeds_of_one_encoder_differ_and_frozen_ones_would_not(
     assert not torch.equal(made.head["weight"][0], made.head["weight"][1])
     with pytest.raises(SettingError, match="the same for every seed"):
         clocs.finetune(encoders[0], small_store, seeds=2)
-
-
-def test_rounded_weights_are_those_that_are_calibrated_and_scored(
-    encoders: list[Checkpoint], small_store: Store, tmp_path: Path
-) -> None:
-    made = clocs.finetune(
-        encoders[0], small_store, out=tmp_path / "half.safetensors", half=True, resamples=0
-    )
-    for tensor in made.encoders[0].weights.values():
-        assert torch.equal(tensor, tensor.half().float())
-    assert made.encoders[0].fingerprint != encoders[0].fingerprint  # whose vectors are others
-    assert_close(clocs.evaluate_classifier(made, small_store, resamples=0), made.card.scores)
 
 
 def test_a_choice_that_does_not_exist_is_named(

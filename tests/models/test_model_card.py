@@ -8,8 +8,7 @@ import pytest
 
 import clocs
 from clocs.experiments.marked import filled
-from clocs.models.listing import models_table, shipped_models
-from clocs.models.model_card import model_card
+from clocs.models.model_card import model_card, models_table, shipped_models
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.shipped import SHIPPED
 

@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 import clocs
 from clocs import Checkpoint, Store
 from clocs.errors import ClocsWarning, SettingError
+from clocs.models.abstention import distance, fit_reference, signal_quality
 from clocs.models.classifier import Classifier
 from clocs.models.classifier_card import ClassifierCard
 from clocs.models.predict import predict_recordings
 from clocs.models.prediction_table import HASH, MEANINGS, MODEL, fingerprint
-from clocs.models.quality import signal_quality
-from clocs.models.reference import distance, fit_reference
 from clocs.models.row_means import Item, mean_vectors
 from clocs.patients.embed_files import embed_recordings
 from clocs.patients.encode import Windows, encoded, encoded_by_all

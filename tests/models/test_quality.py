@@ -10,7 +10,7 @@ import torch
 
 from clocs.evaluation.noise import add_noise, kinds_at
 from clocs.frames.frames import Frames
-from clocs.models.quality import signal_quality
+from clocs.models.abstention import signal_quality
 
 RATE = 500.0
 

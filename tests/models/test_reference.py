@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from clocs.errors import SettingError
-from clocs.models.reference import choose_limits, distance, fit_reference
+from clocs.models.abstention import choose_limits, distance, fit_reference
 
 
 def gaussian(n: int, dim: int, seed: int) -> torch.Tensor:

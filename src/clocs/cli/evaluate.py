@@ -136,7 +136,7 @@ def evaluate(
     Several methods are evaluated at once and compared on the same patients. A classifier made by
     `clocs finetune` is scored as it is, nothing is trained.
     """
-    from clocs.models.classifier import is_classifier
+    from clocs.models.classifier_card import is_classifier
 
     *checkpoints, store = paths
     if not checkpoints:

@@ -76,10 +76,6 @@ def finetune(
     test_folds: TestFolds = None,
     validation_folds: ValidationFolds = None,
     split_seed: SplitSeed = 0,
-    half: Annotated[
-        bool,
-        typer.Option("--half", help="Round weights to float16, for a file of half the size."),
-    ] = False,
     shared: Annotated[
         bool,
         typer.Option(
@@ -88,21 +84,11 @@ def finetune(
             "for everyone who has clocs. With --head linear.",
         ),
     ] = False,
-    recording_hashes: Annotated[
-        bool,
-        typer.Option(
-            "--recording-hashes/--no-recording-hashes",
-            help="Whether the file lists hashes of the recordings that it has seen.",
-        ),
-    ] = True,
     name: Annotated[
         str | None, typer.Option(help="Name of the classifier; that of the file by default.")
     ] = None,
     resamples: Resamples = 2000,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
-    save_every: Annotated[
-        float, typer.Option(help="Seconds between two saves of what --resume needs.", min=0)
-    ] = 5.0,
     device: Device = None,
     as_json: Json = False,
     **options: Any,
@@ -129,19 +115,16 @@ def finetune(
             test_folds=folds_of(test_folds),
             validation_folds=folds_of(validation_folds),
             split_seed=split_seed,
-            half=half,
             shared=shared,
-            recording_hashes=recording_hashes,
             name=name,
             resamples=resamples,
             resume=resume,
-            save_every=save_every,
             device=device,
             on_epoch=bar.epoch,
             **options,
         )
     if as_json:
-        print_json(made.card.facts())
+        print_json(made.card.to_dict())
         return
     from clocs.cli.tables.classifiers import scores_table
 

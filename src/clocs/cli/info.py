@@ -49,7 +49,7 @@ def info(
         tables, verified = [index_table(facts)], "all vectors and rows match their hashes"
     elif path.suffix == ".safetensors" or any(path.glob("seed-*.safetensors")):
         from clocs.cli.tables.checkpoints import card_facts, card_table
-        from clocs.models.classifier import is_classifier
+        from clocs.models.classifier_card import is_classifier
         from clocs.training.checkpoint import load_checkpoints
 
         if is_classifier(path):
@@ -83,11 +83,11 @@ def info(
 
 def _show_classifier(path: Path, *, as_json: bool) -> None:
     from clocs.cli.tables.classifiers import scores_table
-    from clocs.models.classifier import load_classifier
+    from clocs.models.classifier_card import read_classifier_card
 
-    card = load_classifier(path).card
+    card = read_classifier_card(path)
     if as_json:
-        print_json(card.facts())
+        print_json(card.to_dict())
         return
     out.print(scores_table(card, card.scores))
     out.print(f"All about it: clocs models {path}", markup=False)

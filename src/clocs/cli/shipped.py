@@ -33,11 +33,11 @@ def models(
             out.print(text, markup=False, highlight=False, soft_wrap=True, end="")
         return
     from clocs.cli.tables.models import models_table
-    from clocs.models.listing import shipped_models
+    from clocs.models.model_card import shipped_models
 
     listed = shipped_models()
     if as_json:
-        print_json([one.json() for one in listed])
+        print_json(listed)
         return
     out.print(models_table(listed))
     out.print("More about one: clocs models NAME", markup=False)

@@ -7,23 +7,30 @@ never harmful.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from clocs.encoders.base import Weights
-from clocs.errors import CheckpointError, StoreError
+from clocs.encoders.layers import put
+from clocs.errors import CheckpointError, SettingError, StoreError
 from clocs.files import private_folder
-from clocs.models.classifier_card import ClassifierCard
-from clocs.models.classifier_module import ClassifierModule
-from clocs.training.card import Card, read_card
-from clocs.training.checkpoint import CLASSIFIER as FILE
-from clocs.training.checkpoint import HALF, STORED_AS, Checkpoint, load_checkpoint
-from clocs.training.shipped import SHIPPED, named_path, weights_path
+from clocs.models.classifier_card import (
+    ClassifierCard,
+    is_classifier,
+    not_a_classifier,
+    shipped_as,
+    shipped_encoders,
+)
+from clocs.training.card import CLASSIFIER, Card
+from clocs.training.checkpoint import STORED_AS, Checkpoint, load_checkpoint
+from clocs.training.module import RecordingModule
+from clocs.training.shipped import weights_path
 
 
 @dataclass(frozen=True)
@@ -71,20 +78,11 @@ class Classifier:
         """
         return ClassifierModule(self.card, self.encoders, self.head)
 
-    def halved(self) -> Classifier:
-        """The same with weights rounded to float16, as they are saved with `half`."""
-        rounded = tuple(
-            replace(one, weights={k: v.half().float() for k, v in one.weights.items()})
-            for one in self.encoders
-        )
-        return replace(self, encoders=rounded)
-
-    def save(self, path: Path | str, *, half: bool = False, shared: bool = False) -> None:
+    def save(self, path: Path | str, *, shared: bool = False) -> None:
         """Write one file, whole or not at all.
 
         Args:
             path: The file, ….safetensors.
-            half: Whether the encoders' weights are rounded to float16, in half the size.
             shared: Whether the encoders, which must be in the package, are left out: the file is
                 small, and is read where the package has them.
 
@@ -103,18 +101,70 @@ class Classifier:
                 cards.append(one.card)
                 continue
             about = {k: v for k, v in one.card.environment.items() if k != STORED_AS}
-            cards.append(replace(one.card, environment=about | ({STORED_AS: HALF} if half else {})))
-            tensors |= {f"{number}.{k}": v for k, v in one.tensors(half=half).items()}
+            cards.append(replace(one.card, environment=about))
+            tensors |= {f"{number}.{k}": v for k, v in one.tensors().items()}
         arrays = {k: v.detach().cpu().numpy() for k, v in tensors.items()}
         arrays["recordings"] = np.unique(np.concatenate([e.recordings for e in self.encoders]))
         private_folder(path.parent)
-        FILE.write(path, replace(self.card, encoders=tuple(cards)).facts(), arrays)
+        CLASSIFIER.write(path, replace(self.card, encoders=tuple(cards)).to_dict(), arrays)
 
 
-def is_classifier(path: Path | str) -> bool:
-    """Whether the file, or the shipped model of that name, is a classifier."""
-    path = named_path(path)
-    return path.suffix == ".safetensors" and path.is_file() and FILE.is_kind_of(path)
+class MemberNetworks(nn.Module):
+    """Normalized frames to logits: the mean over members, each an encoder and a linear layer."""
+
+    def __init__(self, encoders: Sequence[Checkpoint], head: Weights) -> None:
+        super().__init__()
+        self.encoders = nn.ModuleList(
+            one.encoder.to_module(one.weights, one.buffers) for one in encoders
+        )
+        self.heads = nn.ModuleList()
+        for weight, bias in zip(head["weight"], head["bias"], strict=True):
+            layer = nn.Linear(*weight.shape)
+            put(layer, weight=weight.T, bias=bias)
+            self.heads.append(layer)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (n, leads, samples) -> (n, classes)."""
+        logits = [
+            layer(encoder(x)) for encoder, layer in zip(self.encoders, self.heads, strict=True)
+        ]
+        return torch.stack(logits).mean(dim=0)
+
+
+class ClassifierModule(RecordingModule):
+    """(batch, leads, samples) in mV to the probabilities of `clocs.predict`.
+
+    Attributes:
+        labels: What the columns of the output are.
+        temperature: (classes,) by which logits are divided.
+    """
+
+    temperature: Tensor
+
+    def __init__(self, card: ClassifierCard, encoders: Sequence[Checkpoint], head: Weights) -> None:
+        first = encoders[0]
+        if len({(one.card.normalization, one.encoder.samples) for one in encoders}) > 1:
+            raise SettingError(
+                "the members of this classifier take different inputs; make one module of each"
+            )
+        super().__init__(MemberNetworks(encoders, head), first.card, first.encoder)
+        self.labels, self._multilabel = card.labels, card.multilabel
+        self.register_buffer("temperature", torch.tensor(card.temperature))
+        self.eval()
+
+    def logits(self, x: Tensor) -> Tensor:
+        """x: (batch, leads, samples) -> (batch, classes): the mean over views that have a signal.
+
+        Not calibrated; for a loss such as cross-entropy. nan where no view has a signal.
+        """
+        rows, there = self.rows(x)
+        total = rows.masked_fill(~there[..., None], 0).sum(dim=1)
+        return total / there.sum(dim=1, keepdim=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (batch, leads, samples) -> (batch, classes): calibrated probabilities."""
+        scaled = self.logits(x) / self.temperature
+        return scaled.sigmoid() if self._multilabel else scaled.softmax(dim=-1)
 
 
 def load_classifier(path: Path | str) -> Classifier:
@@ -128,22 +178,24 @@ def load_classifier(path: Path | str) -> Classifier:
     """
     path = weights_path(path)
     try:
-        facts, arrays = FILE.read(path)
+        facts, arrays = CLASSIFIER.read(path)
     except StoreError as error:
         raise CheckpointError(str(error)) from error
     try:
-        card = ClassifierCard.of(facts)
+        card = ClassifierCard.from_dict(facts)
         recordings = arrays.pop("recordings")
         if recordings.dtype != np.uint64 or recordings.ndim != 1:
             raise ValueError("it does not list the recordings that it has seen")
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
         encoders = tuple(
-            Checkpoint.of(one, _of(tensors, f"{number}.") or _shared(one), recordings, path)
+            Checkpoint.of(one, own, recordings, path)
+            if (own := _named(tensors, f"{number}."))
+            else _shared(one, recordings)
             for number, one in enumerate(card.encoders)
         )
         if len({one.encoder.embedding_dim for one in encoders}) > 1:
             raise ValueError("its encoders have different dimensions")
-        head, reference = _of(tensors, "head."), _of(tensors, "reference.")
+        head, reference = _named(tensors, "head."), _named(tensors, "reference.")
         shape = (len(encoders), encoders[0].encoder.embedding_dim, len(card.labels))
         found = {k: tuple(v.shape) for k, v in head.items()}
         if found != {"weight": shape, "bias": (shape[0], shape[2])}:
@@ -153,51 +205,35 @@ def load_classifier(path: Path | str) -> Classifier:
             if tensor.dtype != torch.float32 or not bool(tensor.isfinite().all()):
                 raise ValueError("it holds numbers that are not finite, or not float32")
     except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
-        raise CheckpointError(f"{path} is not {FILE.what} ({error}); {FILE.remedy}") from error
+        raise not_a_classifier(path, error) from error
     return Classifier(card, encoders, head, reference)
 
 
 def check_shared(encoder: Checkpoint) -> None:
-    """Refuse to name an encoder, rather than copy it, that is not in the package.
-
-    Raises:
-        CheckpointError: It is not there, or its weights were changed.
-    """
+    """CheckpointError where an encoder to be named, rather than copied, is not in the package."""
     if shipped_as(encoder.card.weights_sha256) is None:
         raise CheckpointError(
             "this encoder is not one of the package, whose weights a file may leave out; "
-            f"use one of {', '.join(_shipped_encoders())}, or leave out `shared`"
+            f"use one of {', '.join(shipped_encoders())}, or leave out `shared`"
         )
 
 
-def _shared(card: Card) -> Weights:
-    """The tensors of an encoder that a classifier names but does not hold."""
+def _shared(card: Card, recordings: NDArray[np.uint64]) -> Checkpoint:
+    """An encoder that a classifier names but does not hold."""
     name = shipped_as(card.weights_sha256)
     if name is None:
         raise ValueError(
             f"it holds no encoder and needs one, {card.weights_sha256[:12] or 'of no name'}, that "
             "this version of clocs does not have"
         )
-    return load_checkpoint(name).tensors(half=STORED_AS in card.environment)
-
-
-@cache
-def _shipped_encoders() -> dict[str, str]:
-    """The sha256 of the weights of each encoder inside the package, by its name."""
-    rows = [row for row in SHIPPED.values() if row.kind == "encoder"]
-    return {row.name: read_card(row.file.with_suffix(".json")).weights_sha256 for row in rows}
-
-
-def shipped_as(weights_sha256: str) -> str | None:
-    """The name of the encoder inside the package that has these weights."""
-    for name, known in _shipped_encoders().items():
-        if known == weights_sha256:
-            return name
-    return None
+    held = load_checkpoint(name).for_frame(card.frame)
+    if card.encoder != held.card.encoder:
+        raise ValueError(f"its card describes another encoder than {name}")
+    return replace(held, card=card, recordings=recordings)
 
 
 def _check_reference(reference: Weights, members: int, dim: int) -> None:
-    """Refuse what `clocs.models.reference` could not use."""
+    """Refuse what `clocs.models.abstention` could not use."""
     if not reference:
         return
     axes = reference["variance"].shape[-1]
@@ -213,7 +249,7 @@ def _check_reference(reference: Weights, members: int, dim: int) -> None:
         raise ValueError("its reference has a variance that is not positive")
 
 
-def _of(tensors: Weights, prefix: str) -> Weights:
+def _named(tensors: Weights, prefix: str) -> Weights:
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
 

@@ -1,4 +1,4 @@
-"""What one must know to use a classifier, as JSON inside its file.
+"""What one must know to use a classifier, as JSON inside its file; read without torch.
 
 A card may come from a stranger: what sizes, names or switches something is compared with limits
 before anything is made from it.
@@ -8,13 +8,24 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field, fields
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from clocs._version import __version__
 from clocs.datasets.label_names import meanings
-from clocs.errors import CheckpointError
+from clocs.errors import CheckpointError, StoreError
 from clocs.sealed import spelled_for_files, spelled_in_code
-from clocs.training.card import LONGEST_NAME, MAX_LABELS, Card, check_text, parse_card
+from clocs.training.card import (
+    CLASSIFIER,
+    LONGEST_NAME,
+    MAX_LABELS,
+    Card,
+    check_text,
+    parse_card,
+    read_card,
+)
+from clocs.training.shipped import SHIPPED, named_path
 
 MAX_MEMBERS = 100
 LONGEST_TEXT = 10_000  # characters
@@ -22,8 +33,6 @@ INTENDED_USE = (
     "Research: reading recordings like those it was trained on. Not a medical device: no diagnosis "
     "and no treatment may rest on it."
 )
-PROTOCOLS = ("linear", "finetune")
-LIMITS = ("quality", "distance")
 
 
 @dataclass(frozen=True)
@@ -54,50 +63,84 @@ class ClassifierCard:
         """What each class holds, in words: AFIB of Chapman is atrial fibrillation or flutter."""
         return meanings(self.labels, self.dataset)
 
-    def facts(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """As JSON has it."""
-        made = spelled_for_files(asdict(self))
-        made["encoders"] = [json.loads(card.json()) for card in self.encoders]
-        return made
+        cards = [json.loads(card.json()) for card in self.encoders]
+        return spelled_for_files(asdict(self)) | {"encoders": cards}
 
     @classmethod
-    def of(cls, facts: dict[str, Any]) -> ClassifierCard:
+    def from_dict(cls, facts: dict[str, Any]) -> ClassifierCard:
         """The card of these facts; ValueError, KeyError or TypeError say what is wrong."""
         facts = spelled_in_code(facts)
-        differing = facts.keys() ^ {one.name for one in fields(cls)}
-        if differing:
+        if differing := facts.keys() ^ {one.name for one in fields(cls)}:
             raise ValueError(f"its fields differ: {', '.join(sorted(differing)):.100}")
         _check(facts)
-        made = dict(facts)
         try:
             cards = [parse_card(json.dumps(one).encode()) for one in facts["encoders"]]
         except CheckpointError as error:
             raise ValueError(f"of one of its encoders: {error}") from error
-        made["encoders"] = tuple(cards)
-        for name in ("labels", "temperature", "thresholds"):
-            made[name] = tuple(facts[name])
-        return cls(**made)
+        lists = {name: tuple(facts[name]) for name in ("labels", "temperature", "thresholds")}
+        return cls(**facts | lists | {"encoders": tuple(cards)})
+
+
+def is_classifier(path: Path | str) -> bool:
+    """Whether the file, or the shipped model of that name, is a classifier."""
+    path = named_path(path)
+    return path.suffix == ".safetensors" and path.is_file() and CLASSIFIER.is_kind_of(path)
+
+
+def read_classifier_card(path: Path | str) -> ClassifierCard:
+    """The card of a classifier's file, or of the shipped one of that name.
+
+    Raises:
+        CheckpointError: It is no classifier, or is damaged.
+    """
+    path = named_path(path)
+    try:
+        return ClassifierCard.from_dict(CLASSIFIER.read_facts(path))
+    except StoreError as error:
+        raise CheckpointError(str(error)) from error
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise not_a_classifier(path, error) from error
+
+
+def not_a_classifier(path: Path, why: Exception) -> CheckpointError:
+    """What is said of a file that cannot be used as one."""
+    return CheckpointError(f"{path} is not {CLASSIFIER.what} ({why}); {CLASSIFIER.remedy}")
+
+
+@cache
+def shipped_encoders() -> dict[str, str]:
+    """The sha256 of the weights of each encoder inside the package, by its name."""
+    rows = [row for row in SHIPPED.values() if row.kind == "encoder"]
+    return {row.name: read_card(row.file.with_suffix(".json")).weights_sha256 for row in rows}
+
+
+def shipped_as(weights_sha256: str) -> str | None:
+    """The name of the encoder inside the package that has these weights."""
+    return next((name for name, own in shipped_encoders().items() if own == weights_sha256), None)
 
 
 def _check(facts: dict[str, Any]) -> None:
     """Compare every field with its type and limits."""
     check_text({name: value for name, value in facts.items() if name != "encoders"})
-    labels = facts["labels"]
+    labels, limits, count = facts["labels"], facts["limits"], len(facts["labels"])
     sound = {
-        "labels": _are_texts(labels)
-        and 1 <= len(labels) <= MAX_LABELS
-        and len(set(labels)) == len(labels),
+        "labels": isinstance(labels, list)
+        and all(_is_text(label, LONGEST_NAME) for label in labels)
+        and 1 <= len(set(labels)) == count <= MAX_LABELS,
         "multilabel": type(facts["multilabel"]) is bool,
-        "protocol": facts["protocol"] in PROTOCOLS,
+        "protocol": facts["protocol"] in ("linear", "finetune"),
         "encoders": isinstance(facts["encoders"], list)
         and 1 <= len(facts["encoders"]) <= MAX_MEMBERS,
-        "temperature": _are_numbers(facts["temperature"], len(labels), least=1e-6),
-        "thresholds": _are_numbers(facts["thresholds"], len(labels), most=1, maybe=True),
-        "limits": isinstance(facts["limits"], dict)
-        and facts["limits"].keys() <= set(LIMITS)
-        and all(map(_is_number, facts["limits"].values())),
+        "temperature": _are_numbers(facts["temperature"], count, 1e-6, 1e6),
+        "thresholds": isinstance(facts["thresholds"], list)
+        and _are_numbers([0 if v is None else v for v in facts["thresholds"]], count, 0, 1),
+        "limits": isinstance(limits, dict)
+        and limits.keys() <= {"quality", "distance"}
+        and _are_numbers([*limits.values()], len(limits), -1e300, 1e300),
     }
-    texts = {"name", "dataset", "content", "intended_use", "license", "citation", "clocs"}
+    texts = ("name", "dataset", "content", "intended_use", "license", "citation", "clocs")
     sound |= {name: _is_text(facts[name], LONGEST_TEXT) for name in texts}
     sound |= {name: isinstance(facts[name], dict) for name in ("training", "scores")}
     for name, passes in sound.items():
@@ -105,23 +148,14 @@ def _check(facts: dict[str, Any]) -> None:
             raise ValueError(f"`{name}` is {facts[name]!r:.100}")
 
 
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and abs(value) <= 1e300  # false for NaN, too
-
-
-def _are_numbers(
-    value: Any, count: int, *, least: float = 0, most: float = 1e6, maybe: bool = False
-) -> bool:
+def _are_numbers(values: Any, count: int, least: float, most: float) -> bool:
+    """Whether this is a list of so many numbers in the range; nan is in none."""
     return (
-        isinstance(value, list)
-        and len(value) == count
-        and all((maybe and v is None) or (_is_number(v) and least <= v <= most) for v in value)
+        isinstance(values, list)
+        and len(values) == count
+        and all(type(v) in (int, float) and least <= v <= most for v in values)
     )
 
 
-def _is_text(value: Any, longest: int = LONGEST_NAME) -> bool:
+def _is_text(value: Any, longest: int) -> bool:
     return isinstance(value, str) and len(value) <= longest
-
-
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_is_text, value))

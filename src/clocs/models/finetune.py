@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import numpy as np
+import torch
+
 from clocs.datasets.download import PUBLICATIONS
-from clocs.errors import SettingError
+from clocs.errors import CheckpointError, SettingError
+from clocs.evaluation import metrics
 from clocs.evaluation.evaluate import frames_for
-from clocs.evaluation.groups import score_groups
+from clocs.evaluation.finetune_task import FinetunedClassifier
+from clocs.evaluation.groups import GroupResult, score_groups
 from clocs.evaluation.labeled_rows import By
 from clocs.evaluation.protocols import find_protocol
 from clocs.evaluation.recording_vectors import RecordingVectors
 from clocs.evaluation.resampling import check_resamples
+from clocs.evaluation.result import plain
 from clocs.evaluation.training_options import PROTOCOL_OF_HEAD
+from clocs.files import LOCK, locked, private_folder, write_atomic
 from clocs.frames.folds import split_of
-from clocs.models.assembled import assembled, calibrated
-from clocs.models.classifier import Classifier, check_shared, is_classifier, load_classifier
-from clocs.models.classifier_card import INTENDED_USE
-from clocs.models.classifier_scores import scores_on_test
-from clocs.models.finetune_folder import Work
+from clocs.frames.frames import Frames
+from clocs.models.abstention import choose_limits, distance, fit_reference
+from clocs.models.classifier import Classifier, check_shared, load_classifier
+from clocs.models.classifier_card import ClassifierCard, is_classifier
+from clocs.models.scores import (
+    fit_temperature,
+    labeled_part,
+    probabilities,
+    score_part,
+    scores_on_test,
+)
+from clocs.pretraining.cards import TRAINED_ON, datasets_of, trained_on
 from clocs.registry import chosen_options
 from clocs.store.store import Store, as_store
 from clocs.training import leak_guard
@@ -33,6 +49,7 @@ from clocs.training.vector_cache import StoreVectors
 
 Head = Literal["linear", "whole"]
 Members = Literal["best", "ensemble"]
+_SETTINGS, _STATES = "settings.json", "state-*.safetensors"
 
 
 @takes_settings
@@ -54,13 +71,8 @@ def finetune(
     test_folds: Sequence[str] | None = None,
     validation_folds: Sequence[str] | None = None,
     split_seed: int = 0,
-    half: bool = False,
     shared: bool = False,
-    recording_hashes: bool = True,
     name: str | None = None,
-    license: str | None = None,  # noqa: A002 (its name everywhere)
-    citation: str | None = None,
-    intended_use: str = INTENDED_USE,
     resamples: int = 2000,
     resume: bool = False,
     save_every: float = SAVE_EVERY,
@@ -86,7 +98,7 @@ def finetune(
             them as an 'ensemble', whose logits are averaged.
         class_weights: Whether rare classes count as much as common ones.
         fraction: The labeled fraction of the training part.
-        by: Whether `fraction` counts recordings or patients.
+        by: Whether `fraction` and `labels` count recordings or patients.
         labels: The number of labeled recordings, or of patients, instead of `fraction`.
         leads: As for `clocs.evaluate`.
         epochs, patience, batch_size, lr, keep: How long and how fast to train, and which weights to
@@ -97,15 +109,9 @@ def finetune(
         test_folds: The folds to test on.
         validation_folds: The folds to validate on.
         split_seed: Random seed for the patient split.
-        half: Round the encoders' weights to float16, for a file of half the size; temperature,
-            thresholds and scores are then those of the rounded weights.
         shared: Name the encoders, which must be in the package, in the file rather than copy them:
             it is small, and is read by every clocs that has them. Only for a 'linear' head.
-        recording_hashes: Whether the file lists salted hashes of the recordings it has seen.
         name: Of the classifier; that of the file by default.
-        license: Of the data, and so of the weights; known for published datasets.
-        citation: Of the data; known for published datasets.
-        intended_use: What it may be used for.
         resamples: Bootstrap resamples of patients for the intervals in the card.
         resume: Continue an interrupted training.
         save_every: Seconds between two saves of what `resume` needs.
@@ -124,7 +130,7 @@ def finetune(
         if given not in get_args(choices):
             raise SettingError(f"`{what}` is {' or '.join(get_args(choices))}, not {given!r:.50}")
     check_resamples(resamples)
-    if shared and (half or head == "whole"):
+    if shared and head == "whole":
         raise SettingError("weights that change cannot be shared; leave out `shared`")
     row, by_name = find_protocol(PROTOCOL_OF_HEAD[head]), settings_in(options)
     options = chosen_options(row, options)
@@ -151,27 +157,19 @@ def finetune(
         "by": by,
         "labels": labels,
         "settings": (training.facts() if row.trains else {}) | options,
-        "half": half,
         "encoders": [one.fingerprint for one in encoders],
         "data": frames.content,
         "leads": list(frames.leads),
         "frame": frames.spec.to_dict(),
         "split_seed": frames.split_seed,
         "folds": {dataset: folds.facts() for dataset, folds in frames.folds.items()},
-        "recording_hashes": recording_hashes,
         "resamples": resamples,
     }
-    published = PUBLICATIONS.get(frames.dataset)
-    about: dict[str, Any] = {
-        "name": name or (Path(out).stem if out else f"{frames.dataset}-{head}"),
-        "license": license if license is not None else published.license if published else "",
-        "citation": citation if citation is not None else published.citation if published else "",
-        "intended_use": intended_use,
-    }
+    name = name or (Path(out).stem if out else f"{frames.dataset}-{head}")
     on = pick_device(device)
-    with Work.on(out, facts | about, resume=resume) as work:
-        if work.finished and work.out is not None:
-            return load_classifier(work.out)
+    with _held(out, facts | {"name": name}, resume=resume) as path:
+        if path is not None and path.exists():
+            return load_classifier(path)
         vectors = RecordingVectors(encoders, on, StoreVectors.of_frames(opened, frames))
         (result,) = score_groups(
             [encoders],
@@ -187,22 +185,22 @@ def finetune(
             device=on,
             on_epoch=on_epoch,
             vectors=vectors,
-            **work.options(save_every),
+            state=None if path is None else path.with_suffix(".training"),
+            save_every=save_every,
             **options,
         )
-        made = assembled(encoders, result, frames, facts, about, recording_hashes)
-        made = made.halved() if half else made
-        if half or row.trains:  # its encoders are others than those given
+        made = assembled(encoders, result, frames, name, facts)
+        if row.trains:  # its encoders are others than those given
             vectors = RecordingVectors(made.encoders, on)
         else:
             vectors = vectors.of_members(made.card.training["kept"])
         made = calibrated(made, frames, vectors, device=on)
         scores = scores_on_test(made, frames, vectors, resamples=resamples, device=on)
         made = replace(made, card=replace(made.card, scores=scores))
-        if work.out is None:
+        if path is None:
             return made
-        made.save(work.out, half=half, shared=shared)
-        return load_classifier(work.out)
+        made.save(path, shared=shared)
+        return load_classifier(path)
 
 
 def _encoders(
@@ -220,12 +218,9 @@ def _encoders(
         )
     if seeds is None or seeds == len(given):
         return given
-    if seeds < 1:
-        raise SettingError(f"`seeds` is {seeds}; give at least 1")
-    if 1 < len(given) < seeds:
-        raise SettingError(
-            f"`seeds` is {seeds}, but there are only {len(given)} encoders; give at most that many"
-        )
+    if seeds < 1 or 1 < len(given) < seeds:
+        most = f"to {len(given)}, as many as there are encoders" if len(given) > 1 else "or more"
+        raise SettingError(f"`seeds` is {seeds}; give 1 {most}")
     if len(given) > 1:
         return given[:seeds]
     if alike:
@@ -235,3 +230,168 @@ def _encoders(
         )
     one = given[0]
     return [replace(one, card=replace(one.card, seed=seed)) for seed in range(seeds)]
+
+
+def assembled(
+    encoders: Sequence[Checkpoint],
+    result: GroupResult,
+    frames: Frames,
+    name: str,
+    facts: dict[str, Any],
+) -> Classifier:
+    """The classifier of the members that are kept, not yet calibrated.
+
+    Args:
+        encoders: From which each member started.
+        result: Their layers and scores on validation patients.
+        frames: The labeled ones.
+        name: Of the classifier.
+        facts: The settings; `head` and `members` decide what is kept.
+    """
+    scored = result.evaluation
+    kept = list(range(len(encoders)))
+    if facts["members"] == "best":
+        auc = [-1.0 if np.isnan(one) else one for one in scored.auc_validation]
+        kept = [int(np.argmax(auc))]
+    more = {k: scored.settings[k] for k in ("best_epoch", "status", "l2") if k in scored.settings}
+    more |= {"auc_validation": scored.auc_validation}
+    whole = facts["head"] == "whole"
+    made = [_member(encoders[m], result.classifiers[m], frames, whole=whole) for m in kept]
+    published = PUBLICATIONS.get(frames.dataset)
+    card = ClassifierCard(
+        name=name,
+        dataset=frames.dataset,
+        content=frames.content,
+        labels=tuple(frames.labels),
+        multilabel=frames.multilabel,
+        protocol="finetune" if whole else "linear",
+        encoders=tuple(one.card for one in made),
+        temperature=(1.0,) * len(frames.labels),
+        thresholds=(None,) * len(frames.labels),
+        training=facts | {"kept": kept, "labeled": scored.labeled} | plain(more),
+        license=published.license if published else "",
+        citation=published.citation if published else "",
+    )
+    layers = [result.classifiers[m].weights for m in kept]
+    top = {k: torch.cat([one[f"head.{k}"] for one in layers]) for k in ("weight", "bias")}
+    return Classifier(card, tuple(made), top, {})
+
+
+def _member(
+    checkpoint: Checkpoint, made: FinetunedClassifier, frames: Frames, *, whole: bool
+) -> Checkpoint:
+    """The encoder of a member; who was trained on counts as seen, also by a frozen encoder."""
+    card, hashed = checkpoint.card, checkpoint.card.recording_hashes
+    salt = (card.salt or leak_guard.salt_of(frames)) if hashed else ""
+    seen = leak_guard.hashed_recordings(frames, salt, TRAINED_ON if hashed else ())
+    card = replace(
+        card,
+        dataset=datasets_of(frames.dataset, checkpoint) if whole else card.dataset,
+        trained_on=trained_on(frames, checkpoint),
+        leads=card.leads if checkpoint.encoder.leads else frames.leads,
+        frame=frames.spec,
+        encoder=made.encoder,
+        salt=salt,
+        weights_sha256="" if whole else card.weights_sha256,
+    )
+    weights = {k: v for k, v in made.weights.items() if not k.startswith("head.")}
+    seen = np.union1d(seen, checkpoint.recordings) if hashed else seen
+    return Checkpoint(card, weights, made.buffers, seen)
+
+
+def calibrated(
+    classifier: Classifier,
+    frames: Frames,
+    vectors: RecordingVectors,
+    *,
+    device: torch.device | str = "cpu",
+) -> Classifier:
+    """With temperature, thresholds and limits of abstention chosen on the validation patients."""
+    card, multilabel = classifier.card, classifier.card.multilabel
+    train, validation = (labeled_part(classifier, frames, split) for split in (0, 1))
+    reference = fit_reference(vectors.of(train))
+    scored = score_part(classifier, validation, device, vectors)
+    away = distance(reference, torch.from_numpy(scored.vectors))
+    temperature = fit_temperature(scored.logits, scored.targets, multilabel=multilabel)
+    chances = probabilities(scored.logits, temperature, multilabel=multilabel)
+    thresholds = metrics.best_thresholds(chances, scored.targets)
+    counts = {
+        name: {
+            "patients": len(np.unique(part.frames.patient[part.frame])),
+            "recordings": len(part),
+        }
+        for name, part in (("train", train), ("validation", validation))
+    }
+    card = replace(
+        card,
+        temperature=tuple(temperature.tolist()),
+        thresholds=tuple(None if np.isnan(t) else t for t in thresholds.tolist()),
+        limits=choose_limits(torch.from_numpy(scored.quality), away),
+        training=card.training | counts,
+    )
+    return replace(classifier, card=card, reference=reference)
+
+
+@contextmanager
+def _held(out: Path | str | None, facts: dict[str, Any], *, resume: bool) -> Iterator[Path | None]:
+    """Hold the file `out` for this `with`; the folder beside it stays if it ends too early.
+
+    Raises:
+        CheckpointError: It exists, or another training with the same name was interrupted.
+    """
+    if out is None:
+        yield None
+        return
+    path = Path(out)
+    if path.suffix != ".safetensors":
+        raise CheckpointError(f"{path} does not end in .safetensors, as a classifier does")
+    facts = json.loads(json.dumps(facts))
+    if path.exists():
+        if not resume:
+            raise CheckpointError(f"{path} exists and is not overwritten; give another `out`")
+        have = load_classifier(path).card.to_dict()
+        if any((have | have["training"]).get(k) != value for k, value in facts.items()):
+            raise CheckpointError(f"{path} is another classifier; give another file as `out`")
+    folder = path.with_suffix(".training")
+    private_folder(path.parent)
+    try:
+        with locked(folder):
+            if not path.exists():
+                _claim(folder, facts, resume=resume)
+            try:
+                yield path
+            finally:
+                if path.exists() or not any(folder.glob(_STATES)):  # nothing to resume
+                    for file in _own_files(folder):
+                        file.unlink(missing_ok=True)
+    finally:
+        with suppress(OSError):  # it is not empty, or another process's
+            folder.rmdir()
+
+
+def _claim(folder: Path, facts: dict[str, Any], *, resume: bool) -> None:
+    """Make it the folder of this training; an interrupted one is not lost by accident."""
+    ours = {LOCK, *(file.name for file in _own_files(folder))}
+    if any(file.name not in ours for file in folder.iterdir()):
+        raise CheckpointError(f"{folder} holds other files; give another file as `out`")
+    if any(folder.glob(_STATES)):
+        try:
+            have = json.loads((folder / _SETTINGS).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            have = {}
+        if differing := sorted(name for name in facts if have.get(name) != facts[name]):
+            raise CheckpointError(
+                f"{folder} holds an interrupted training with other settings "
+                f"({', '.join(differing)}); give another file as `out`, or delete that folder"
+            )
+        if not resume:
+            raise CheckpointError(
+                f"{folder} holds this training, interrupted; add `resume` to continue it, or "
+                "delete that folder"
+            )
+    write_atomic(folder / _SETTINGS, json.dumps(facts, indent=2).encode())
+
+
+def _own_files(folder: Path) -> list[Path]:
+    """All that a training writes there, unfinished writes included."""
+    return [*folder.glob(f"*{_STATES}*"), *folder.glob(f"*{_SETTINGS}*")]

@@ -112,7 +112,7 @@ def hub_model(model: Checkpoint | Classifier, name: str | None = None) -> HubMod
 
 def _config(model: Checkpoint | Classifier, name: str | None) -> dict[str, Any]:
     card = model.card
-    own = card.facts() if isinstance(card, ClassifierCard) else json.loads(card.json())
+    own = card.to_dict() if isinstance(card, ClassifierCard) else json.loads(card.json())
     return export_facts(model, name) | {"card": own}
 
 
@@ -120,7 +120,7 @@ def _empty(kind: str, facts: dict[str, Any]) -> Checkpoint | Classifier:
     """The model that a card describes, all its weights zero."""
     if kind != "classifier":
         return _empty_encoder(parse_card(json.dumps(facts).encode()))
-    card = ClassifierCard.of(json.loads(json.dumps(facts)))  # tuples become lists
+    card = ClassifierCard.from_dict(json.loads(json.dumps(facts)))  # tuples become lists
     encoders = tuple(map(_empty_encoder, card.encoders))
     shape = (len(encoders), encoders[0].encoder.embedding_dim, len(card.labels))
     head = {"weight": torch.zeros(shape), "bias": torch.zeros(shape[0], shape[2])}

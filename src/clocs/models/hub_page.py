@@ -72,7 +72,7 @@ def _license(model: Checkpoint | Classifier) -> str:
     """That of a classifier's card; else that of the data, where there is but one."""
     if isinstance(model, Classifier) and model.card.license:
         return model.card.license
-    found = {one.license for one in publications_of(first_card(model))}
+    found = {one.license for one in publications_of(first_card(model.card))}
     return found.pop() if len(found) == 1 else ""
 
 

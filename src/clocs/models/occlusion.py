@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from clocs.models.classifier_module import ClassifierModule
+from clocs.models.classifier import ClassifierModule
 
 CELL = 0.1  # seconds that a straight line replaces at a time
 REACH = 0.0  # seconds on each side of them that it also replaces, in encoders of many leads

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from clocs.errors import SettingError
 from clocs.files import csv_cell, private_folder, replacing, writing
+from clocs.models.abstention import distance
 from clocs.models.classifier import Classifier
-from clocs.models.reference import distance
 from clocs.models.row_means import Means
 from clocs.patients.reading import READ_SCHEMA
 from clocs.patients.rows import write_rows
@@ -168,7 +168,7 @@ def predicted_labels(classifier: Classifier, chances: NDArray[np.float64]) -> li
 
 def fingerprint(classifier: Classifier) -> str:
     """A sha256 of the card and all tensors, the same for the file and for what was read of it."""
-    made = hashlib.sha256(own_hash(classifier.card.facts()).encode())
+    made = hashlib.sha256(own_hash(classifier.card.to_dict()).encode())
     groups = [classifier.head, classifier.reference]
     groups += [tensors for one in classifier.encoders for tensors in (one.weights, one.buffers)]
     for tensors in groups:

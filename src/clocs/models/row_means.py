@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from clocs.models.quality import window_quality
+from clocs.models.abstention import window_quality
 from clocs.patients.encode import Windows, encoded_by_all
 from clocs.patients.reading import Reading
 from clocs.training.checkpoint import Checkpoint
@@ -174,13 +174,11 @@ class _Quality:
 
     def _measure(self) -> None:
         pieces = [windows for _, windows in self.waiting]
-        joined: Windows
-        if isinstance(pieces[0], tuple):
-            pairs = [one for one in pieces if isinstance(one, tuple)]
-            values, there = (np.concatenate(part) for part in zip(*pairs, strict=True))
-            joined = values, there
-        else:
-            joined = np.concatenate([one for one in pieces if not isinstance(one, tuple)])
+        pairs = [
+            one if isinstance(one, tuple) else (one[:, None], np.ones((len(one), 1), np.bool_))
+            for one in pieces
+        ]
+        values, there = (np.concatenate(part) for part in zip(*pairs, strict=True))
         stretch = np.concatenate([own for own, _ in self.waiting])
-        self.found.append((stretch, np.stack(window_quality(joined, self.rate))))
+        self.found.append((stretch, window_quality(values, there, self.rate)))
         self.waiting.clear()

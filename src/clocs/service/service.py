@@ -102,7 +102,7 @@ class ServedModel:
         if not isinstance(self.model, Classifier):
             return made | {"card": json.loads(self.encoder.card.json())}
         card = self.model.card
-        return made | {"kind": "classifier", "labels": card.labels, "card": card.facts()}
+        return made | {"kind": "classifier", "labels": card.labels, "card": card.to_dict()}
 
     def compute(self, task: Task, recordings: Sequence[Recording]) -> list[Result]:
         """The embedding (of a classifier, by its first member) or the prediction of each."""

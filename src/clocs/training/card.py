@@ -17,9 +17,15 @@ from clocs._version import __version__
 from clocs.errors import CheckpointError, ClocsError, SettingError
 from clocs.frames.folds import Folds
 from clocs.recording import FrameSpec
-from clocs.sealed import own_hash, spelled_for_files, spelled_in_code
+from clocs.sealed import ArrayFile, own_hash, spelled_for_files, spelled_in_code
 
 FORMAT = 2
+CLASSIFIER = ArrayFile(
+    "a clocs classifier",
+    key="clocs classifier",
+    format=1,
+    remedy="give one that `clocs finetune` has made, or make it again",
+)  # which holds cards, and checkpoints: `clocs.models.classifier`
 NORMALIZATION = "min-max per frame and lead"
 CENTERED = "min-max per frame and lead, minus 0.5"
 IN_MV = "none: in mV"

@@ -22,8 +22,7 @@ from clocs.encoders.make import ENCODERS, make_encoder
 from clocs.errors import CheckpointError, ClocsError
 from clocs.files import private_folder, seed_files, write_atomic
 from clocs.recording import FrameSpec
-from clocs.sealed import ArrayFile
-from clocs.training.card import Card, read_card
+from clocs.training.card import CLASSIFIER, Card, read_card
 from clocs.training.module import EncoderModule
 from clocs.training.shipped import weights_path
 
@@ -31,12 +30,6 @@ MAX_RECORDINGS = 100_000_000  # hashed in a checkpoint
 _HEADER = 1 << 24  # bytes, more than any weights file spends on names and shapes
 _SAME_RATE = 0.01  # the largest relative difference of two rates that count as the same
 STORED_AS, HALF = "weights stored as", "float16"  # in a card's `environment`
-CLASSIFIER = ArrayFile(
-    "a clocs classifier",
-    key="clocs classifier",
-    format=1,
-    remedy="give one that `clocs finetune` has made, or make it again",
-)  # `clocs.models.classifier`, which holds checkpoints
 _NO_KEYS = torch.zeros(0, dtype=torch.int64)
 
 

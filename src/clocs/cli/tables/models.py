@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rich.table import Table
 
 from clocs.cli.tables import columns
-from clocs.models.listing import HEADS, cells_of
-
-if TYPE_CHECKING:
-    from clocs.models.listing import Listed
+from clocs.models.model_card import HEADS, cells_of
 
 
-def models_table(models: Sequence[Listed]) -> Table:
+def models_table(models: Sequence[Mapping[str, Any]]) -> Table:
     """One row per model."""
     table = columns(Table(title="Shipped models"), HEADS, left=[h for h in HEADS if h != "size"])
     for one in models:

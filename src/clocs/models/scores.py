@@ -1,42 +1,52 @@
-"""Scores of a classifier on test patients, as in its card; `clocs.evaluate_classifier`."""
+"""Scores of a classifier on test patients, as in its card; `clocs.evaluate_classifier`.
+
+With them its calibration: temperatures that make probabilities honest, and how honest they are.
+"""
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+from scipy.special import expit, log_expit, log_softmax, softmax
 
 from clocs.errors import ClocsWarning, LeakError, SettingError
 from clocs.evaluation import metrics
 from clocs.evaluation.comparison import draws_of, plan_of
+from clocs.evaluation.labeled_rows import LabeledPart, rows_with_label
 from clocs.evaluation.predictions import Predictions, numbered
 from clocs.evaluation.recording_vectors import RecordingVectors
 from clocs.evaluation.resampling import check_resamples
 from clocs.evaluation.result import plain
 from clocs.evaluation.scores import clipped_interval, scores_by_sex_and_age
 from clocs.frames.folds import split_of
-from clocs.frames.frames import Frames
+from clocs.frames.frames import ABSENT, Frames
 from clocs.frames.make import leads_of_those, make_frames
 from clocs.frames.views import ALL_LEADS
-from clocs.models.calibration import calibration, probabilities
+from clocs.models.abstention import distance, signal_quality
 from clocs.models.classifier import Classifier, as_classifier
 from clocs.models.classifier_card import ClassifierCard
-from clocs.models.reference import distance
-from clocs.models.scored_part import ScoredPart, labeled_part, score_part
 from clocs.patients.embed import how_to_use
 from clocs.recording import UNNAMED_LEAD
 from clocs.store.store import Store, as_store
 from clocs.training import leak_guard
 from clocs.training.card import Card
 from clocs.training.device import pick_device
+from clocs.training.embed import AT_ONCE
 
-TEST = leak_guard.TEST
+Logits = NDArray[np.float64]  # (rows, classes)
+Targets = NDArray[np.uint8]  # (rows, classes)
+
+COLDEST, HOTTEST = 0.01, 100.0  # temperatures to choose from
+BINS = 15  # of equally many rows, for the calibration error
 
 
 def evaluate_classifier(
@@ -77,7 +87,8 @@ def evaluate_classifier(
     check_resamples(resamples)
     classifier, store = as_classifier(classifier), as_store(store)
     card, encoder = classifier.card, classifier.encoders[0].card
-    _expect_labels(card, store, label_names or {})
+    named = [(label_names or {}).get(label, label) for label in store.manifest.labels]
+    _expect_labels(card, store, named)
     by = split_of(split, test_folds, validation_folds)
     known = next((one for one in encoder.trained_on if one.dataset == store.manifest.dataset), None)
     if known is not None:
@@ -90,7 +101,8 @@ def evaluate_classifier(
         split=by,
         split_seed=split_seed or 0,
     )
-    frames = _with_labels(frames, card, label_names or {})
+    order = [named.index(label) for label in card.labels]  # that of the classifier
+    frames = replace(frames, labels=card.labels, target=frames.target[:, order])
     return scores_on_test(classifier, frames, resamples=resamples, device=pick_device(device))
 
 
@@ -114,30 +126,75 @@ def _leads(encoder: Card, store: Store) -> list[str]:
     return found
 
 
-def _expect_labels(card: ClassifierCard, store: Store, names: Mapping[str, str]) -> None:
-    manifest = store.manifest
-    own = [names.get(label, label) for label in manifest.labels]
-    if sorted(own) != sorted(card.labels):
+def _expect_labels(card: ClassifierCard, store: Store, named: Sequence[str]) -> None:
+    if sorted(named) != sorted(card.labels):
         raise SettingError(
-            f"{store.path} has the labels {', '.join(own)}, and the classifier predicts "
+            f"{store.path} has the labels {', '.join(named)}, and the classifier predicts "
             f"{', '.join(card.labels)}; give a store with the same, or say with `label_names` what "
             "they are called in the classifier"
         )
-    if manifest.multilabel != card.multilabel:
-        several = "several labels" if manifest.multilabel else "one label"
+    if store.manifest.multilabel != card.multilabel:
+        several = "several labels" if store.manifest.multilabel else "one label"
         raise SettingError(
             f"recordings of {store.path} can have {several}, unlike those that the classifier was "
             "trained on; give another store"
         )
 
 
-def _with_labels(frames: Frames, card: ClassifierCard, names: Mapping[str, str]) -> Frames:
-    """Targets in the order of the classifier's labels."""
-    own = [names.get(label, label) for label in frames.labels]
-    if tuple(own) == card.labels:
-        return replace(frames, labels=card.labels)
-    order = [own.index(label) for label in card.labels]
-    return replace(frames, labels=card.labels, target=frames.target[:, order])
+@dataclass(frozen=True)
+class ScoredPart:
+    """Recordings of one part of a labeled store, in order, by one classifier."""
+
+    part: LabeledPart
+    vectors: NDArray[np.float32]  # (members, recordings, dim) the mean over the rows of each
+    logits: Logits  # (recordings, classes)
+    quality: NDArray[np.float64]  # (recordings,) of the signals, from 0 to 1
+
+    @property
+    def targets(self) -> Targets:
+        """(recordings, classes)."""
+        return self.part.targets
+
+    def where(self, kept: NDArray[np.bool_]) -> ScoredPart:
+        """Only those recordings."""
+        rows = self.part.where(kept)
+        return ScoredPart(rows, self.vectors[:, kept], self.logits[kept], self.quality[kept])
+
+
+def labeled_part(classifier: Classifier, frames: Frames, split: int) -> LabeledPart:
+    """The labeled recordings of a part, cut into the rows that the encoders see."""
+    leads = classifier.encoders[0].encoder.leads
+    own = frames.for_leads(leads) if leads else frames
+    return LabeledPart(own, rows_with_label(own, split, leads_at_once=bool(leads)), "recording")
+
+
+def score_part(
+    classifier: Classifier,
+    part: LabeledPart,
+    device: torch.device | str = "cpu",
+    vectors: RecordingVectors | None = None,
+) -> ScoredPart:
+    """What the classifier makes of a part; `vectors` are by its encoders, as far as known."""
+    found = (vectors or RecordingVectors(classifier.encoders, device)).of(part)
+    logits = classifier.logits(found).numpy()
+    return ScoredPart(part, found.float().numpy(), logits, quality_of(part, device))
+
+
+def quality_of(part: LabeledPart, device: torch.device | str = "cpu") -> NDArray[np.float64]:
+    """(scored,) the mean quality of the signals of each recording, over its frames and leads."""
+    spec, starts = part.frames.spec, torch.from_numpy(part.rows.in_view())
+    place = torch.from_numpy(part.place)
+    if starts.ndim > 1:
+        place = place[:, None].expand(starts.shape)
+    there = starts != ABSENT
+    starts, place = starts[there], place[there]
+    windows = torch.from_numpy(part.frames.signals).unfold(0, spec.samples, 1)
+    found = [
+        signal_quality(windows[some].to(device), spec.rate).double().cpu()
+        for some in starts.split(AT_ONCE)
+    ]
+    total = torch.bincount(place, torch.cat(found), minlength=len(part))
+    return np.asarray((total / torch.bincount(place, minlength=len(part))).numpy())
 
 
 def scores_on_test(
@@ -151,7 +208,7 @@ def scores_on_test(
     """All scores of a classifier on the test part of frames that are cut as it sees them."""
     for one in classifier.encoders:
         leak_guard.check_no_leak(one, frames)
-    test = labeled_part(classifier, frames, TEST)
+    test = labeled_part(classifier, frames, leak_guard.TEST)
     copies = leak_guard.copies_of_seen(classifier.encoders, frames)
     kept = ~copies[test.frames.recording[test.frame]]
     if not kept.any():
@@ -159,7 +216,7 @@ def scores_on_test(
             f"every test recording of {frames.dataset} is a copy of one that was trained on"
         )
     scored = score_part(classifier, test.where(kept), device, vectors)
-    made = scores_of(classifier.card, scored, resamples=resamples, device=device)
+    made: dict[str, Any] = plain(_scores(classifier.card, scored, resamples, device))
     made["left_out_copies"] = int((~kept).sum())
     made["abstention"] = _abstention(classifier, scored)
     return made
@@ -206,25 +263,20 @@ def _macro(p: Predictions, per_class: dict[str, NDArray[np.float64]]) -> dict[st
     return means | {"accuracy": right}
 
 
-def scores_of(
-    card: ClassifierCard,
-    scored: ScoredPart,
-    *,
-    resamples: int,
-    device: torch.device | str = "cpu",
+def _scores(
+    card: ClassifierCard, scored: ScoredPart, resamples: int, device: torch.device | str
 ) -> dict[str, Any]:
-    """Scores of these recordings, ready for JSON."""
+    """Of these recordings."""
     p = predictions_of(card, scored)
-    chances, thresholds = p.probabilities[0], p.thresholds[0]
     plan = plan_of(p, resamples, device) if resamples else None
-    frames, recording = scored.part.frames, scored.recording
+    frames, recording = scored.part.frames, scored.part.frames.recording[scored.part.frame]
     groups = scores_by_sex_and_age(p, frames.sex[recording], frames.age[recording], plan)
     for some in groups.values():
         for group in some.values():
             group["recordings"] = group.pop("frames")
             group["auc"] = group.pop("auc_mean")
     per_class = _per_class(p)
-    scores: dict[str, Any] = {
+    return {
         "dataset": frames.dataset,
         "content": frames.content,
         "patients": len(np.unique(p.patient)),
@@ -236,19 +288,19 @@ def scores_of(
             | {"recordings": int(p.targets[:, c].sum())}
             for c, label in enumerate(card.labels)
         },
-        "confusion": confusion(chances, p.targets, thresholds, multilabel=card.multilabel),
+        "confusion": confusion(
+            p.probabilities[0], p.targets, p.thresholds[0], multilabel=card.multilabel
+        ),
         "calibration": calibration(
             scored.logits, np.array(card.temperature), p.targets, multilabel=card.multilabel
         ),
         **groups,
     }
-    made: dict[str, Any] = plain(scores)
-    return made
 
 
 def predictions_of(card: ClassifierCard, scored: ScoredPart) -> Predictions:
     """Calibrated probabilities of these recordings, as paired tests and figures take them."""
-    frames, encoder = scored.part.frames, card.encoders[0]
+    frames, frame, encoder = scored.part.frames, scored.part.frame, card.encoders[0]
     chances = probabilities(scored.logits, np.array(card.temperature), multilabel=card.multilabel)
     nothing = np.zeros(len(chances), np.int64)
     return Predictions(
@@ -266,8 +318,8 @@ def predictions_of(card: ClassifierCard, scored: ScoredPart) -> Predictions:
         probabilities=chances[None],
         targets=scored.targets,
         thresholds=np.array([[np.nan if t is None else t for t in card.thresholds]]),
-        **numbered("patient", scored.patient, frames.patient_ids),
-        **numbered("recording", scored.recording, frames.recording_ids),
+        **numbered("patient", frames.patient[frame], frames.patient_ids),
+        **numbered("recording", frames.recording[frame], frames.recording_ids),
         leads=(ALL_LEADS,),
         frame=nothing.astype(np.int32),
         lead=nothing,
@@ -276,7 +328,7 @@ def predictions_of(card: ClassifierCard, scored: ScoredPart) -> Predictions:
 
 
 def at_thresholds(
-    chances: NDArray[np.float64], targets: NDArray[np.uint8], thresholds: NDArray[np.float64]
+    chances: NDArray[np.float64], targets: Targets, thresholds: NDArray[np.float64]
 ) -> dict[str, NDArray[np.float64]]:
     """(classes,) sensitivity and specificity; nan where there is no threshold or nobody."""
     predicted, true = chances >= thresholds, targets.astype(bool)
@@ -290,7 +342,7 @@ def at_thresholds(
 
 def confusion(
     chances: NDArray[np.float64],
-    targets: NDArray[np.uint8],
+    targets: Targets,
     thresholds: NDArray[np.float64],
     *,
     multilabel: bool,
@@ -305,11 +357,87 @@ def confusion(
         found = np.zeros((targets.shape[1],) * 2, np.int64)
         np.add.at(found, (true.argmax(axis=1), chances.argmax(axis=1)), 1)
         return list(found.tolist())
-    predicted = chances >= thresholds
     return [
-        [
-            [int((~t & ~p).sum()), int((~t & p).sum())],
-            [int((t & ~p).sum()), int((t & p).sum())],
-        ]
-        for t, p in zip(true.T, predicted.T, strict=True)
+        [[int((~t & ~p).sum()), int((~t & p).sum())], [int((t & ~p).sum()), int((t & p).sum())]]
+        for t, p in zip(true.T, (chances >= thresholds).T, strict=True)
     ]
+
+
+def probabilities(
+    logits: Logits, temperature: NDArray[np.float64] | float, *, multilabel: bool
+) -> NDArray[np.float64]:
+    """(rows, classes) at these temperatures."""
+    scaled = logits / temperature
+    return np.asarray(expit(scaled) if multilabel else softmax(scaled, axis=1))
+
+
+def fit_temperature(logits: Logits, targets: Targets, *, multilabel: bool) -> NDArray[np.float64]:
+    """(classes,) the temperatures of the lowest negative log-likelihood.
+
+    Multi-class: one for all classes. Multi-label: one for each class, 1 where all rows have it or
+    none has. The likelihood is concave in 1 / temperature, so there is one best.
+    """
+    if not multilabel:
+        return np.full(targets.shape[1], _best(logits, targets, multilabel=False))
+    found = np.ones(targets.shape[1])
+    for c in np.flatnonzero(targets.any(axis=0) & ~targets.all(axis=0)):
+        found[c] = _best(logits[:, [c]], targets[:, [c]], multilabel=True)
+    return found
+
+
+def _best(logits: Logits, targets: Targets, *, multilabel: bool) -> float:
+    def loss(log_temperature: float) -> float:
+        return nll(logits / math.exp(log_temperature), targets, multilabel=multilabel)
+
+    ends = math.log(COLDEST), math.log(HOTTEST)
+    return math.exp(minimize_scalar(loss, bounds=ends, method="bounded", options={"xatol": 1e-8}).x)
+
+
+def nll(logits: Logits, targets: Targets, *, multilabel: bool) -> float:
+    """The mean negative log-likelihood: of rows, or of rows and classes where it is multi-label."""
+    y = targets.astype(np.float64)
+    if not multilabel:
+        return float(-(log_softmax(logits, axis=1) * y).sum(axis=1).mean())
+    return float(-(y * log_expit(logits) + (1 - y) * log_expit(-logits)).mean())
+
+
+def brier(chances: NDArray[np.float64], targets: Targets, *, multilabel: bool) -> float:
+    """The mean squared error: of rows, summed over classes, or of rows and classes."""
+    squares = np.square(chances - targets)
+    return float(squares.mean() if multilabel else squares.sum(axis=1).mean())
+
+
+def calibration_error(
+    chances: NDArray[np.float64], targets: Targets, *, multilabel: bool, bins: int = BINS
+) -> float:
+    """The expected calibration error, in bins of equally many rows.
+
+    Multi-class: of the class that is predicted. Multi-label: the mean over all classes.
+    """
+    if multilabel:
+        each = [_error(p, y, bins) for p, y in zip(chances.T, targets.T, strict=True)]
+        return float(np.mean(each))
+    rows, predicted = np.arange(len(chances)), chances.argmax(axis=1)
+    return _error(chances[rows, predicted], targets[rows, predicted], bins)
+
+
+def _error(chance: NDArray[np.float64], true: Targets, bins: int) -> float:
+    """The mean distance of promised and observed frequency, each row counting once."""
+    order = np.argsort(chance, kind="stable")
+    parts = np.array_split(order, min(bins, len(order)))
+    return float(sum(abs((chance[own] - true[own]).sum()) for own in parts) / len(order))
+
+
+def calibration(
+    logits: Logits, temperature: NDArray[np.float64], targets: Targets, *, multilabel: bool
+) -> dict[str, dict[str, float]]:
+    """Expected calibration error, Brier score and likelihood, before and after the temperature."""
+    made = {}
+    for when, scale in (("before", np.ones(1)), ("after", temperature)):
+        chances = probabilities(logits, scale, multilabel=multilabel)
+        made[when] = {
+            "ece": calibration_error(chances, targets, multilabel=multilabel),
+            "brier": brier(chances, targets, multilabel=multilabel),
+            "nll": nll(logits / scale, targets, multilabel=multilabel),
+        }
+    return made
