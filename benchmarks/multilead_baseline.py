@@ -43,7 +43,7 @@ class Block(nn.Module):
 
 
 class Network(nn.Module):
-    """`clocs.encoders.multilead` in torch's own modules, and a projection head."""
+    """`clocs.encoders.residual.MultiLead` in torch's own modules, and a projection head."""
 
     def __init__(self, leads: int, dropout: float, dim: int = 640) -> None:
         super().__init__()

@@ -97,7 +97,7 @@ class Residual(nn.Module):
 
 
 def resnet(dim: int) -> nn.Sequential:
-    """`clocs.encoders.resnet` in torch's own modules."""
+    """`clocs.encoders.residual.ResNet` in torch's own modules."""
     stem = (nn.Conv1d(1, 16, 15, 4, padding=7, bias=False), nn.BatchNorm1d(16), nn.ReLU())
     shapes = ((16, 16, 1), (16, 16, 1), (16, 32, 2), (32, 32, 1), (32, 64, 2), (64, 64, 1))
     pooled = (nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(64, dim), nn.ReLU())

@@ -12,9 +12,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from clocs.encoders.many_lead import EPSILON, WHOLE, _convolve
-from clocs.encoders.many_lead_network import THERE, Conv, Network
-from clocs.encoders.multilead import MultiLead
+from clocs.encoders.residual import (
+    EPSILON,
+    LEAD_PRESENCE,
+    WHOLE,
+    Conv,
+    MultiLead,
+    Network,
+    _convolve,
+)
 from research.encoder_recordings import Pool, crops, random_subset
 
 LEADS = ("I", "II", "III", "aVR", "aVL", "aVF", "V1", "V2", "V3", "V4", "V5", "V6")
@@ -180,7 +186,7 @@ class Net(nn.Module):
         h = functional.pad(h, (0, 0, 0, -12 % WHOLE)).unsqueeze(2)
         half = torch.bfloat16 if x.is_cuda and training else torch.float32
         h = h.to(half).contiguous(memory_format=torch.channels_last)
-        added = functional.linear(there.float(), weights[THERE])
+        added = functional.linear(there.float(), weights[LEAD_PRESENCE])
         if self.scale is not None:
             added = added + self.scale(log_scale)
         if training:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from clocs.formats.read import read
     from clocs.frames.frames import Frames
     from clocs.models.classifier import Classifier, load
-    from clocs.models.scores import evaluate_classifier
     from clocs.models.clocs_encoder import ClocsEncoder as ClocsEncoder
     from clocs.models.explain import explain
     from clocs.models.export import export
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from clocs.models.frame_dataset import torch_dataset
     from clocs.models.huggingface import huggingface_dataset
     from clocs.models.predict import predict
+    from clocs.models.scores import evaluate_classifier
     from clocs.patients.build_index import index
     from clocs.patients.distances import patient_distances
     from clocs.patients.embed import embed

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from clocs.encoders import many_lead
+from clocs.encoders import residual
 from clocs.encoders.make import make_encoder, sees_many_leads
-from clocs.encoders.multilead import MultiLead, _pairs_averaged
+from clocs.encoders.residual import MultiLead, _pairs_averaged
 from clocs.errors import SettingError
 from clocs.kernels import keyed_random
 
@@ -290,9 +290,9 @@ def test_a_step_is_one_graph_that_computes_the_same(monkeypatch: pytest.MonkeyPa
     weights = {name: tensor.requires_grad_() for name, tensor in weights.items()}
     x = some(3, 2, 64)[None]
     plain = step(encoder, weights, buffers, x, KEYS)
-    forward = many_lead._forward(encoder.network, 0.3, compiled=False)
+    forward = residual._forward(encoder, compiled=False)
     traced = torch.compile(forward, fullgraph=True, dynamic=False, backend="eager")
-    monkeypatch.setattr(many_lead, "_forward", lambda *_, **__: traced)
+    monkeypatch.setattr(residual, "_forward", lambda *_, **__: traced)
     for found, expected in zip(step(encoder, weights, buffers, x, KEYS), plain, strict=True):
         assert torch.equal(found, expected)
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from clocs.encoders.make import make_encoder
-from clocs.encoders.resnet import ResNet
+from clocs.encoders.residual import ResNet
 from clocs.errors import SettingError
 from clocs.kernels import keyed_random
 

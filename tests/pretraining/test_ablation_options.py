@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import clocs
+from clocs.encoders.base import per_view
 from clocs.encoders.cnn import CNN
-from clocs.encoders.per_view import PerView
 from clocs.errors import CheckpointError, SettingError
 from clocs.evaluation.groups import score_groups
 from clocs.evaluation.protocols import PROTOCOLS
@@ -62,7 +62,7 @@ def test_batch_norm_per_view_is_one_pass_for_each_view() -> None:
     weights, buffers = encoder.parameters(keys), encoder.buffers(1)
     x = torch.randn(1, 12, 500, generator=torch.Generator().manual_seed(2))
     x[:, 6:] *= 3  # the two views differ in their statistics
-    z, after = PerView.of(encoder, 2).encode_training(weights, buffers, x, keys)
+    z, after = per_view(encoder, 2).encode_training(weights, buffers, x, keys)
     first, middle = encoder.encode_training(weights, buffers, x[:, :6], keys)
     second, last = encoder.encode_training(weights, middle, x[:, 6:], keys)
     assert torch.allclose(z, torch.cat([first, second], dim=1), atol=1e-6)

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from clocs.errors import SettingError
+from clocs.kernels import collectives, keyed_random
 
 Weights = dict[str, Tensor]  # name -> (members, …); batch-norm statistics have the same form
 
@@ -94,3 +96,47 @@ class EncoderRow:
     # `many_leads` that is true, it is also called with `leads`, their names, and its module maps
     # (batch, leads, samples) and a mask (batch, leads) of those that are there, zero elsewhere.
     make: Callable[..., Encoder | nn.Module]
+
+
+def per_view(encoder: Encoder, views: int) -> Encoder:
+    """The same encoder, which trains on one of so many views at a time, each with its statistics.
+
+    The paper's authors encode one view after another; by default all views of a batch are encoded,
+    and normalized, at once.
+    """
+
+    class PerView(type(encoder)):  # type: ignore[misc]
+        def encode_training(
+            self, weights: Weights, buffers: Weights, x: Tensor, keys: Tensor, momentum: float = 0.1
+        ) -> tuple[Tensor, Weights]:
+            """x: (members, views·batch, samples); the statistics move once for each view."""
+            parts = []
+            for number, view in enumerate(x.unflatten(1, (views, -1)).unbind(1)):
+                key = keyed_random.fold(keys, keyed_random.stream("view"), number)
+                with collectives.sharing_one_view():
+                    z, buffers = super().encode_training(
+                        weights, buffers, view.contiguous(), key, momentum
+                    )
+                parts.append(z)
+            return torch.cat(parts, dim=1), buffers
+
+    made: Encoder = PerView(**{one.name: getattr(encoder, one.name) for one in fields(encoder)})
+    return made
+
+
+@torch.no_grad()
+def put(layer: nn.Module, **tensors: Tensor) -> None:
+    """Copies of these tensors in the place of the layer's own."""
+    for name, tensor in tensors.items():
+        own = tensor.detach().clone(memory_format=torch.contiguous_format)
+        if name in layer._parameters:
+            layer._parameters[name] = nn.Parameter(own)
+        else:
+            layer._buffers[name] = own
+
+
+def batch_norm(scale: Tensor, shift: Tensor, mean: Tensor, variance: Tensor) -> nn.BatchNorm1d:
+    """All (channels,)."""
+    norm = nn.BatchNorm1d(len(scale))
+    put(norm, weight=scale, bias=shift, running_mean=mean, running_var=variance)
+    return norm

@@ -15,8 +15,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from clocs.encoders.base import Encoder, EncoderRow, Weights
-from clocs.encoders.layers import batch_norm, put
+from clocs.encoders.base import Encoder, EncoderRow, Weights, batch_norm, put
 from clocs.errors import SettingError
 from clocs.kernels import collectives, keyed_random, layers
 from clocs.kernels.gpu import can_use_triton

@@ -1,19 +1,37 @@
-"""Encoders by name. `ENCODERS["mine"] = MyModule` adds one; so does a file in this folder."""
+"""Encoders by name. `ENCODERS["mine"] = MyModule` adds one; so does a file in this folder.
+
+Any `torch.nn.Module` can be an encoder, with one forward pass per member by that member's weights.
+It is slower than an encoder written for many members, but there is nothing to write: the module
+maps (batch, 1, samples) to (batch, embedding_dim); of many leads, it maps (batch, leads, samples)
+and a mask of those that are present, (batch, leads). It is initialized and drops out by torch's own
+generator, seeded from the member's key, so that runs are repeatable and a member does not depend on
+the others.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from threading import RLock
+from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.modules.batchnorm import _NormBase
 
-from clocs.encoders.base import Encoder, EncoderRow
-from clocs.encoders.module_encoder import as_encoder
-from clocs.errors import SettingError
+from clocs.encoders.base import Encoder, EncoderRow, Weights
+from clocs.errors import ClocsError, SettingError
 from clocs.registry import rows_in
 
 ENCODERS: dict[str, Callable[..., Encoder | nn.Module]] = {
     row.name: row.make for row in rows_in("clocs.encoders", EncoderRow).values()
 }
+PREFIX = "module."  # keeps a module's names apart from those of heads and target networks
+# the generators are torch's own, and a module holds one member's weights at a time
+_ONE_AT_A_TIME = RLock()
 
 
 def sees_many_leads(name: str) -> bool:
@@ -56,3 +74,190 @@ def make_encoder(
     return as_encoder(
         name, ENCODERS[name], embedding_dim=embedding_dim, samples=samples, dropout=dropout, **more
     )
+
+
+@dataclass(frozen=True)
+class ModuleEncoder(Encoder):
+    """A fleet of modules of one kind.
+
+    Trainable parameters are weights; other parameters and floating-point buffers are buffers, and
+    start the same for every member. Integer buffers are constants.
+
+    Attributes:
+        make_module: Called with `embedding_dim`, `samples` and `dropout` by keyword.
+        outline: The module without memory, on the meta device, where it can be made there.
+    """
+
+    make_module: Callable[..., Any] = nn.Identity
+    outline: nn.Module = field(default_factory=nn.Identity, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        shape = (2, len(self.leads) or 1, self.samples)
+        given = [torch.zeros(shape)]
+        if self.leads:
+            given.append(torch.ones(shape[:2], dtype=torch.bool))
+        try:
+            with torch.no_grad():
+                found = self.outline.eval()(*(one.to("meta") for one in given)).shape
+        except Exception:  # not every module can do without data
+            try:
+                with torch.no_grad():
+                    found = self._module.eval()(*given).shape
+            except Exception as error:
+                raise _failed(self.name, self.samples, error) from error
+        if found != (2, self.embedding_dim):
+            raise SettingError(
+                f"the encoder {self.name!r} turns a batch of {shape} into {tuple(found)}, not "
+                f"{(2, self.embedding_dim)}; its module must map (batch, leads, samples) to "
+                "(batch, embedding_dim)"
+            )
+
+    @property
+    def capturable(self) -> bool:
+        return False  # seeding waits for the host
+
+    def parameters(self, keys: Tensor) -> Weights:
+        """As the module initializes itself, seeded by each member's key; keys: (members,)."""
+        if not len(keys):
+            outline = _weights(self.outline).items()
+            return {name: torch.empty(0, *p.shape, dtype=p.dtype) for name, p in outline}
+        members = [_weights(self._made(key)) for key in keys.tolist()]
+        return {name: torch.stack([own[name] for own in members]) for name in members[0]}
+
+    def buffers(self, members: int) -> Weights:
+        return {
+            name: tensor.cpu().expand(members, *tensor.shape).clone()
+            for name, tensor in self._initial_buffers.items()
+        }
+
+    def encode(self, weights: Weights, buffers: Weights, x: Tensor) -> Tensor:
+        with _ONE_AT_A_TIME:
+            self._module.to(x.device).eval()
+            return torch.stack(
+                [self._forward(_member(weights | buffers, i), own) for i, own in enumerate(x)]
+            )
+
+    def encode_training(
+        self, weights: Weights, buffers: Weights, x: Tensor, keys: Tensor, momentum: float = 0.1
+    ) -> tuple[Tensor, Weights]:
+        z, after = [], []
+        with _ONE_AT_A_TIME:
+            self._module.to(x.device).train()
+            for layer in self._module.modules():
+                if isinstance(layer, _NormBase):
+                    layer.momentum = momentum
+            for i, key in enumerate(keys.tolist()):
+                state = _member(weights, i) | {
+                    name: tensor.clone() for name, tensor in _member(buffers, i).items()
+                }
+                with _seeded(key, x.device):
+                    z.append(self._forward(state, x[i]))  # buffers change in `state`
+                after.append(state)
+        updated = {
+            name: torch.stack([state[name.removeprefix(PREFIX)].detach() for state in after])
+            for name in buffers
+            if name.startswith(PREFIX)
+        }
+        return torch.stack(z), updated
+
+    def to_module(self, weights: Weights, buffers: Weights) -> nn.Module:
+        module = self._made(0)
+        state = {k: v.detach().clone() for k, v in _member(weights | buffers, 0).items()}
+        module.load_state_dict(state, strict=False, assign=True)  # but for constants
+        return _WithMask(module) if self.leads else module
+
+    def _forward(self, state: dict[str, Tensor], x: Tensor) -> Tensor:
+        """x: (n, samples) or (n, leads, samples) -> (n, embedding_dim), by one member's state."""
+        dtype = next((t.dtype for t in state.values()), x.dtype)
+        x = x.to(dtype)
+        there = ~x[..., 0].isnan()
+        given = (x.nan_to_num(), there) if self.leads else (x[:, None],)
+        z: Tensor = functional_call(self._module, state, given)
+        return z.to(dtype)
+
+    def _made(self, key: int) -> nn.Module:
+        with _seeded(key):
+            module: nn.Module = self.make_module(
+                embedding_dim=self.embedding_dim,
+                samples=self.samples,
+                dropout=self.dropout,
+                **({"leads": self.leads} if self.leads else {}),
+            )
+        return module
+
+    @cached_property
+    def _module(self) -> nn.Module:
+        """The module that all members' weights are put into; its own are never used."""
+        return self._made(0)
+
+    @cached_property
+    def _initial_buffers(self) -> Weights:
+        module, trained = self._module, _weights(self._module)
+        named = {PREFIX + n: t for n, t in (*module.named_parameters(), *module.named_buffers())}
+        return {
+            name: tensor.detach().clone()
+            for name, tensor in named.items()
+            if name not in trained and tensor.is_floating_point()
+        }
+
+
+class _WithMask(nn.Module):
+    """A module of many leads that is told by nan which ones are missing."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (n, leads, samples) -> (n, embedding_dim)."""
+        missing = x.isnan()
+        z: Tensor = self.module(x.masked_fill(missing, 0), ~missing[..., 0])
+        return z
+
+
+def as_encoder(name: str, make: Callable[..., Encoder | nn.Module], **arguments: Any) -> Encoder:
+    """What `make` makes of these arguments, as an encoder."""
+    try:
+        with torch.device("meta"):  # shapes without memory
+            made = make(**arguments)
+    except ClocsError:
+        raise
+    except Exception:  # not every module can be made without data
+        try:
+            with _seeded(0):
+                made = make(**arguments)
+        except Exception as error:
+            raise _failed(name, arguments["samples"], error) from error
+    if isinstance(made, Encoder):
+        return made
+    return ModuleEncoder(**arguments, name=name, make_module=make, outline=made)
+
+
+def _failed(name: str, samples: int, error: Exception) -> SettingError:
+    reason = (str(error).splitlines() or [type(error).__name__])[0]
+    return SettingError(f"the encoder {name!r} fails on frames of {samples} samples ({reason})")
+
+
+def _weights(module: nn.Module) -> Weights:
+    return {PREFIX + n: p.detach() for n, p in module.named_parameters() if p.requires_grad}
+
+
+def _member(tensors: Weights, member: int) -> dict[str, Tensor]:
+    """A member's own tensors, by the module's names for them."""
+    return {
+        name.removeprefix(PREFIX): tensor[member]
+        for name, tensor in tensors.items()
+        if name.startswith(PREFIX)
+    }
+
+
+@contextmanager
+def _seeded(key: int, device: torch.device | None = None) -> Iterator[None]:
+    """Torch's generators seeded by a key, and as they were before afterwards."""
+    gpus = [device] if device is not None and device.type == "cuda" else []
+    with _ONE_AT_A_TIME, torch.random.fork_rng(devices=gpus):
+        torch.default_generator.manual_seed(key)
+        for gpu in gpus:
+            with torch.cuda.device(gpu):
+                torch.cuda.manual_seed(key)
+        yield

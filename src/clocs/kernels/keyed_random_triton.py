@@ -103,7 +103,7 @@ def kept(draw, lane, threshold):
 @triton.jit
 def _part(part, at, ok):
     if part.dtype.is_ptr():
-        return tl.load(part + at, mask=ok, other=0).to(tl.uint64)
+        part = tl.load(part + at, mask=ok, other=0)
     return part.to(tl.uint64)
 
 

@@ -16,8 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from clocs.encoders.base import Weights
-from clocs.encoders.layers import put
+from clocs.encoders.base import Weights, put
 from clocs.errors import CheckpointError, SettingError, StoreError
 from clocs.files import private_folder
 from clocs.models.classifier_card import (

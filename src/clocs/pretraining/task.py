@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clocs.encoders.base import Encoder, Weights
-from clocs.encoders.per_view import PerView
+from clocs.encoders.base import Encoder, Weights, per_view
 from clocs.errors import SettingError
 from clocs.frames.frames import Frames
 from clocs.frames.views import Instances, instances
@@ -133,7 +132,7 @@ class PretrainingTask(Task):
 
     def trained(self, batch: Batch) -> Encoder:
         """The encoder as it trains on such batches."""
-        return PerView.of(self.encoder, batch.views) if self._per_view else self.encoder
+        return per_view(self.encoder, batch.views) if self._per_view else self.encoder
 
     def after_step(self, weights: Weights, buffers: Weights, moved: Tensor) -> None:
         self.objective.after_step(weights, buffers, moved)

@@ -1,0 +1,528 @@
+"""Residual networks: `resnet`, of one lead at a time, and `multilead`, of many leads at once.
+
+`resnet` is a small 1-D ResNet (He et al. 2016): a stem (convolution 15 at stride 4, max-pool 2),
+three stages of two residual blocks with 16, 32 and 64 channels; the mean over time, a linear layer
+and ReLU.
+
+`multilead` has a stem (convolution 15 at stride 2) and four stages with 64, 128, 256 and
+`embedding_dim` / 2 channels; a shortcut that changes the shape averages over time before its
+convolution (He et al. 2019). Any lead may be missing: it is zero in the stem, where the others are
+scaled up by √(leads / leads that are present); a learned weight per lead and channel, added where
+the lead is present, tells which ones are. The embedding is the mean over time of the feature map
+and its greatest value: what lasts, and what happens once. The stem's stride and kernel grow with
+frames of more than 1,000 samples, so that at most 500 steps leave it and the cost stays bounded.
+
+In both, each stage but the first halves the length, every convolution is followed by batch norm and
+has no bias, and dropout is between the two convolutions of a block (Zagoruyko & Komodakis 2016).
+
+Members are encoded one after another. Activations are (n, channels, 1, steps), the channels of a
+step next to one another in memory.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from clocs.encoders.base import Encoder, EncoderRow, Weights, batch_norm, put
+from clocs.errors import SettingError
+from clocs.kernels import collectives, keyed_random
+from clocs.kernels.gpu import Compiled, is_compiled_for
+
+LEAD_PRESENCE = "stem.there.weight"  # per lead and channel; so called in checkpoints
+WIDTHS = (64, 128, 256)  # channels of multilead's stages; of the last one, half of `embedding_dim`
+LONGEST = 1000  # samples of a frame that multilead's stem sees at its smallest stride
+SHORTEST = 32  # samples
+WIDEST = 4096
+AT_ONCE = 128  # frames evaluated at a time on a CPU, whose caches hold no more
+EPSILON = 1e-5
+WHOLE = 8  # channels that matrix units take at once
+HE = 6**0.5  # × ±1/√fan-in: the variance that He et al. (2015) start with
+
+Convolved = Callable[..., Tensor]  # of a `Conv`, its input and what is added before batch norm
+Drop = Callable[[int, Tensor], Tensor]  # with the number of the block
+
+
+@dataclass(frozen=True)
+class Conv:
+    """A convolution that is followed by batch norm."""
+
+    name: str
+    c_in: int
+    c_out: int
+    kernel: int
+    stride: int = 1
+    taps_first: bool = False  # whether weights are (kernel · c_in, c_out), not in torch's order
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        if self.taps_first:
+            return self.kernel * self.c_in, self.c_out
+        return self.c_out, self.c_in, self.kernel
+
+    def in_torch_order(self, weight: Tensor) -> Tensor:
+        """(c_out, c_in, kernel)."""
+        if not self.taps_first:
+            return weight
+        return weight.view(self.kernel, self.c_in, self.c_out).permute(2, 1, 0)
+
+
+@dataclass(frozen=True)
+class Network:
+    """The convolutions of a network, and what it does with them."""
+
+    stem: Conv
+    blocks: tuple[tuple[Conv, Conv, Conv | None], ...]  # first, second, shortcut if shapes differ
+    pooled_stem: bool  # whether a max-pool follows the stem
+    masked: bool  # whether leads may be missing
+
+    @property
+    def convs(self) -> list[Conv]:
+        """All, in order."""
+        return [self.stem, *(conv for block in self.blocks for conv in block if conv is not None)]
+
+    def run(self, h: Tensor, added: Tensor | None, convolved: Convolved, drop: Drop) -> Tensor:
+        """h: (n, leads, 1, samples), added: (n, channels) -> (n, channels, 1, steps)."""
+        h = convolved(self.stem, h, added).relu_()
+        if self.pooled_stem:
+            h = functional.max_pool2d(h, (1, 2))
+        return self.body(h, convolved, drop)
+
+    def body(self, h: Tensor, convolved: Convolved, drop: Drop) -> Tensor:
+        """From the stem to the feature map."""
+        for number, (first, second, shortcut) in enumerate(self.blocks):
+            around = h
+            if shortcut is not None:
+                if first.stride > shortcut.stride:
+                    around = _pairs_averaged(h)
+                around = convolved(shortcut, around)
+            inner = drop(number, convolved(first, h).relu_())
+            h = convolved(second, inner).add_(around).relu_()
+        return h
+
+
+def _network(
+    stem: Conv, widths: Sequence[int], kernel: int, *, averages: bool, masked: bool = False
+) -> Network:
+    """Two blocks per width; `averages`: shortcuts average over time instead of striding."""
+    blocks, c_in, taps_first = [], stem.c_out, stem.taps_first
+    for stage, channels in enumerate(widths, start=1):
+        for number in (1, 2):
+            name = f"stage{stage}.block{number}"
+            stride = 2 if stage > 1 and number == 1 else 1
+            around = None
+            if stride > 1 or c_in != channels:
+                step = 1 if averages else stride
+                around = Conv(f"{name}.shortcut", c_in, channels, 1, step, taps_first)
+            first = Conv(f"{name}.first", c_in, channels, kernel, stride, taps_first)
+            second = Conv(f"{name}.second", channels, channels, kernel, 1, taps_first)
+            blocks.append((first, second, around))
+            c_in = channels
+    return Network(stem, tuple(blocks), pooled_stem=not averages, masked=masked)
+
+
+@dataclass(frozen=True)
+class Residual(Encoder):
+    """A residual network, but for its shape, its start and what follows the feature map."""
+
+    shares_batches: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.samples < SHORTEST:
+            raise SettingError(
+                f"a frame of {self.samples} samples is too short for the encoder {self.name!r}; "
+                f"use frames of at least {SHORTEST}"
+            )
+
+    @property
+    @abstractmethod
+    def network(self) -> Network:
+        """The same object whenever it is the same network."""
+
+    @abstractmethod
+    def pooled(self, h: Tensor, weights: Weights) -> Tensor:
+        """h: (n, steps, channels) -> (n, embedding_dim)."""
+
+    def parameters(self, keys: Tensor) -> Weights:
+        """All uniform: convolutions of `multilead` with He's variance; keys: (members,)."""
+        weights = {}
+        for conv in self.network.convs:
+            name, fan_in = f"{conv.name}.conv.weight", conv.kernel * conv.c_in
+            drawn = keyed_random.symmetric(keys, name, conv.shape, fan_in)
+            weights[name] = drawn * HE if self.network.masked else drawn
+            weights[f"{conv.name}.norm.weight"] = torch.ones(len(keys), conv.c_out)
+            weights[f"{conv.name}.norm.bias"] = torch.zeros(len(keys), conv.c_out)
+        return weights
+
+    def buffers(self, members: int) -> Weights:
+        buffers = {}
+        for conv in self.network.convs:
+            buffers[f"{conv.name}.norm.mean"] = torch.zeros(members, conv.c_out)
+            buffers[f"{conv.name}.norm.variance"] = torch.ones(members, conv.c_out)
+        return buffers
+
+    def encode(self, weights: Weights, buffers: Weights, x: Tensor) -> Tensor:
+        return self._evaluated(weights, buffers, x, self.pooled)
+
+    def feature_map(self, weights: Weights, buffers: Weights, x: Tensor) -> Tensor:
+        """(members, n, steps, channels), none negative, as precise as the weights."""
+        return self._evaluated(weights, buffers, x, lambda h, weights: h)
+
+    def _evaluated(
+        self,
+        weights: Weights,
+        buffers: Weights,
+        x: Tensor,
+        pooled: Callable[[Tensor, Weights], Tensor],
+    ) -> Tensor:
+        names, statistics, made = *_names(self), []
+        for member, own in enumerate(x):
+            tensors = _member(weights, names, member)
+            folded = _folded(self.network, tensors | _member(buffers, statistics, member))
+            parts = own.split(AT_ONCE) if own.device.type == "cpu" else [own]
+            maps = (_feature_map(self.network, folded, part) for part in parts)
+            made.append(torch.cat([pooled(h, tensors) for h in maps]))
+        return _stack(made)
+
+    def encode_training(
+        self, weights: Weights, buffers: Weights, x: Tensor, keys: Tensor, momentum: float = 0.1
+    ) -> tuple[Tensor, Weights]:
+        names, statistics = _names(self)
+        shared = collectives.is_shared()  # asked here: the compiler cannot
+        compiled = self.network.masked and is_compiled_for(x) and not shared
+        forward = _forward(self, compiled=compiled, shared=shared)
+        sizes = _dropped_sizes(self.network, x.shape[1], x.shape[-1]) if self.dropout else ()
+        z, seen = [], []
+        for member, own in enumerate(x):
+            key = keys[member : member + 1]
+            draws = [
+                keyed_random.lanes(keyed_random.fold(key, block), size)
+                for block, size in enumerate(sizes, start=1)
+            ]
+            embedding, now = forward(_member(weights, names, member), own, draws)
+            z.append(embedding)
+            seen.append(now)
+        after = [_stack([now[name] for now in seen]) for name in statistics]
+        moved = torch._foreach_lerp([buffers[name] for name in statistics], after, momentum)
+        return _stack(z), dict(zip(statistics, moved, strict=True))
+
+    def to_module(self, weights: Weights, buffers: Weights) -> nn.Module:
+        return _Layers(self, weights, buffers)
+
+
+@dataclass(frozen=True)
+class ResNet(Residual):
+    """A ResNet of 15 convolutions: 69 thousand weights at E = 128, whatever the frame."""
+
+    name: str = "resnet"
+
+    @property
+    def network(self) -> Network:
+        return _RESNET
+
+    def parameters(self, keys: Tensor) -> Weights:
+        """Uniform in ±1/√fan-in, as torch initializes its layers; keys: (members,)."""
+        flat, dim = _RESNET.blocks[-1][1].c_out, self.embedding_dim
+        linear = {"linear.weight": (flat, dim), "linear.bias": (dim,)}
+        return super().parameters(keys) | {
+            name: keyed_random.symmetric(keys, name, shape, flat) for name, shape in linear.items()
+        }
+
+    def pooled(self, h: Tensor, weights: Weights) -> Tensor:
+        linear = weights["linear.weight"], weights["linear.bias"]
+        return functional.linear(h.mean(dim=1), linear[0].T, linear[1]).relu()
+
+
+@dataclass(frozen=True)
+class MultiLead(Residual):
+    """A network of 20 convolutions: 3.6 million weights at twelve leads and E = 640."""
+
+    embedding_dim: int = 640
+    samples: int = 500
+    dropout: float = 0.0  # where leads are missing at random, it is not needed
+    name: str = "multilead"
+
+    many_leads: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 2 <= self.embedding_dim <= WIDEST or self.embedding_dim % 2:
+            raise SettingError(
+                f"`embedding_dim` of the encoder {self.name!r} is twice the width of its last "
+                f"stage: an even number from 2 to {WIDEST}, not {self.embedding_dim}"
+            )
+        if not self.leads or len(set(self.leads)) < len(self.leads):
+            raise SettingError(
+                f"the encoder {self.name!r} needs the names of its leads, each once, not "
+                f"{', '.join(self.leads) or 'none'}"
+            )
+
+    @property
+    def network(self) -> Network:
+        return _multilead(len(self.leads), self.samples, self.embedding_dim // 2)
+
+    def parameters(self, keys: Tensor) -> Weights:
+        leads = len(self.leads)
+        presence = keyed_random.symmetric(keys, LEAD_PRESENCE, (WIDTHS[0], leads), leads)
+        return super().parameters(keys) | {LEAD_PRESENCE: presence}
+
+    def pooled(self, h: Tensor, weights: Weights) -> Tensor:
+        return torch.cat([h.mean(dim=1), h.amax(dim=1)], dim=-1)
+
+
+MULTILEAD = EncoderRow("multilead", MultiLead)
+RESNET = EncoderRow("resnet", ResNet)
+_RESNET = _network(Conv("stem", 1, 16, 15, 4, taps_first=True), (16, 32, 64), 3, averages=False)
+
+
+@cache
+def _multilead(leads: int, samples: int, width: int) -> Network:
+    times = -(-samples // LONGEST)
+    stem = Conv("stem", leads, WIDTHS[0], (15 * times) | 1, 2 * times)
+    return _network(stem, (*WIDTHS, width), 5, averages=True, masked=True)
+
+
+class _Layers(nn.Module):
+    """The network of one member in torch's own layers, in training and in evaluation."""
+
+    def __init__(self, encoder: Residual, weights: Weights, buffers: Weights) -> None:
+        super().__init__()
+        self._encoder, self._network = encoder, encoder.network
+        self.convs = nn.ModuleDict()
+        for conv in self._network.convs:
+            of_torch = nn.Conv1d(
+                conv.c_in, conv.c_out, conv.kernel, conv.stride, conv.kernel // 2, bias=False
+            )
+            put(of_torch, weight=conv.in_torch_order(weights[f"{conv.name}.conv.weight"][0]))
+            norm = batch_norm(
+                *(weights[f"{conv.name}.norm.{kind}"][0] for kind in ("weight", "bias")),
+                *(buffers[f"{conv.name}.norm.{kind}"][0] for kind in ("mean", "variance")),
+            )
+            self.convs[_key(conv)] = nn.ModuleDict({"conv": of_torch, "norm": norm})
+        more = {k: w[0] for k, w in weights.items() if k in (LEAD_PRESENCE, "linear.weight")}
+        self.lead_presence, self.linear = None, None
+        if LEAD_PRESENCE in more:
+            self.lead_presence = nn.Linear(*more[LEAD_PRESENCE].shape[::-1], bias=False)
+            put(self.lead_presence, weight=more[LEAD_PRESENCE])
+        else:
+            self.linear = nn.Linear(*more["linear.weight"].shape)
+            put(self.linear, weight=more["linear.weight"].T, bias=weights["linear.bias"][0])
+        self.dropout = nn.Dropout(encoder.dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (n, leads, samples), nan where a lead is missing -> (n, embedding_dim)."""
+        added = None
+        if self.lead_presence is not None:
+            missing = x.isnan()
+            mask = (~missing[..., 0]).to(x.dtype)
+            factor = (x.shape[1] / mask.sum(dim=1).clamp(min=1)).sqrt()
+            x = x.masked_fill(missing, 0) * factor[:, None, None]
+            added = self.lead_presence(mask)
+        h = self._network.run(
+            x.unsqueeze(2), added, self._convolved, lambda block, h: self.dropout(h)
+        ).squeeze(2)
+        if self.linear is not None:
+            return torch.relu(self.linear(h.mean(dim=2)))
+        return torch.cat([h.mean(dim=2), h.amax(dim=2)], dim=1)
+
+    def _convolved(self, conv: Conv, h: Tensor, added: Tensor | None = None) -> Tensor:
+        own = self.convs[_key(conv)]
+        assert isinstance(own, nn.ModuleDict)
+        y = own["conv"](h.squeeze(2))
+        normed: Tensor = own["norm"](y if added is None else y + added[..., None])
+        return normed.unsqueeze(2)
+
+
+def _key(conv: Conv) -> str:
+    return conv.name.replace(".", "_")  # dots cannot be in a module's name
+
+
+Forward = Callable[[Weights, Tensor, list[Tensor]], tuple[Tensor, Weights]]
+
+
+@cache
+def _forward(encoder: Residual, *, compiled: bool, shared: bool = False) -> Forward:
+    network = encoder.network  # looked up here: the compiler cannot
+
+    def forward(weights: Weights, x: Tensor, draws: list[Tensor]) -> tuple[Tensor, Weights]:
+        return _trained(encoder, network, weights, x, draws, shared=shared)
+
+    return Compiled(forward) if compiled else forward
+
+
+@cache
+def _names(encoder: Residual) -> tuple[list[str], list[str]]:
+    """Of weights and of batch norm's statistics."""
+    return list(encoder.parameters(torch.empty(0, dtype=torch.int64))), list(encoder.buffers(0))
+
+
+@cache
+def _dropped_sizes(network: Network, n: int, samples: int) -> tuple[int, ...]:
+    """How many numbers each block drops out of, for n frames.
+
+    Random numbers are drawn before the forward pass, so that their 64-bit arithmetic is not
+    compiled with it.
+    """
+    sizes: list[int] = []
+
+    def drop(block: int, h: Tensor) -> Tensor:
+        sizes.append(h.numel())
+        return h
+
+    def convolved(conv: Conv, h: Tensor, added: Tensor | None = None) -> Tensor:
+        return _convolve(h, torch.empty(conv.shape, device="meta"), conv)
+
+    x = torch.empty(n, network.stem.c_in, 1, samples, device="meta")
+    network.run(x, None, convolved, drop)
+    return tuple(sizes)
+
+
+def _trained(
+    encoder: Residual,
+    network: Network,
+    weights: Weights,
+    x: Tensor,
+    draws: list[Tensor],
+    *,
+    shared: bool,
+) -> tuple[Tensor, Weights]:
+    """x: (n, leads, samples) -> (n, embedding_dim), and the statistics of this batch.
+
+    draws: of each block, the random numbers that decide what is dropped; none without dropout.
+    shared: whether several processes have rows of the batch.
+    """
+    statistics = {}
+    dtype = weights["stem.conv.weight"].dtype
+
+    def normed_together(name: str, y: Tensor) -> Tensor:
+        mean, variance, count = collectives.moments(y, [0, 2, 3])
+        unbiased = variance * (count / (count - 1).clamp(min=1))
+        statistics[f"{name}.mean"] = mean.detach().to(dtype)
+        statistics[f"{name}.variance"] = unbiased.detach().to(dtype)
+        scale = weights[f"{name}.weight"] * (variance + EPSILON).rsqrt()
+        shift = weights[f"{name}.bias"] - mean * scale
+        return (y * scale[:, None, None] + shift[:, None, None]).to(y.dtype)
+
+    def convolved(conv: Conv, h: Tensor, added: Tensor | None = None) -> Tensor:
+        name, y = f"{conv.name}.norm", _convolve(h, weights[f"{conv.name}.conv.weight"], conv)
+        y = y if added is None else y + added.to(y.dtype)[:, :, None, None]
+        if shared:
+            return normed_together(name, y)
+        mean, variance = (torch.zeros(conv.c_out, dtype=dtype, device=y.device) for _ in range(2))
+        scale, shift = weights[f"{name}.weight"], weights[f"{name}.bias"]
+        # momentum 1: what is written are the statistics of this batch, its variance unbiased
+        h = functional.batch_norm(y, mean, variance, scale, shift, True, 1.0, EPSILON)
+        statistics[f"{name}.mean"], statistics[f"{name}.variance"] = mean, variance
+        return h
+
+    def drop(block: int, h: Tensor) -> Tensor:
+        if not encoder.dropout:
+            return h
+        if network.masked:
+            return keyed_random.dropped(h, encoder.dropout, draws[block])
+        by_step = keyed_random.dropped(h.permute(0, 2, 3, 1), encoder.dropout, draws[block])
+        return by_step.permute(0, 3, 1, 2)
+
+    h, added = _input(network, weights, x)
+    h = network.run(h, added, convolved, drop)
+    return encoder.pooled(h.squeeze(2).to(dtype).transpose(1, 2), weights), statistics
+
+
+def _folded(network: Network, tensors: Weights) -> Weights:
+    """Weights and biases of convolutions that do the work of batch norm, too."""
+    folded = {}
+    for conv in network.convs:
+        name, weight = f"{conv.name}.norm", f"{conv.name}.conv.weight"
+        scale = tensors[f"{name}.weight"] * (tensors[f"{name}.variance"] + EPSILON).rsqrt()
+        along = scale if conv.taps_first else scale[:, None, None]
+        folded[weight] = tensors[weight] * along
+        folded[f"{conv.name}.bias"] = tensors[f"{name}.bias"] - tensors[f"{name}.mean"] * scale
+        if conv is network.stem and network.masked:
+            folded[LEAD_PRESENCE] = tensors[LEAD_PRESENCE] * scale[:, None]
+    return folded
+
+
+def _feature_map(network: Network, weights: Weights, x: Tensor) -> Tensor:
+    """x: (n, leads, samples) or (n, samples) -> (n, steps, channels), by folded weights."""
+
+    def convolved(conv: Conv, h: Tensor, added: Tensor | None = None) -> Tensor:
+        weight, bias = weights[f"{conv.name}.conv.weight"], weights[f"{conv.name}.bias"]
+        y = _convolve(h, weight, conv, bias, stride_over_one_row=2)
+        return y if added is None else y.add_(added.to(y.dtype)[:, :, None, None])
+
+    h, added = _input(network, weights, x)
+    h = network.run(h, added, convolved, lambda block, h: h)
+    return h.squeeze(2).transpose(1, 2).to(weights["stem.conv.weight"].dtype)
+
+
+def _input(network: Network, weights: Weights, x: Tensor) -> tuple[Tensor, Tensor | None]:
+    """x: (n, leads, samples), nan where missing, or (n, samples) -> (n, leads, 1, samples).
+
+    And (n, channels), what tells the stem which leads are present. On a GPU, empty leads follow up
+    to a whole number of those that its matrix units take at once. Activations are as precise as x
+    on a GPU, whose matrix units gain by it, else as the weights.
+    """
+    dtype = weights["stem.conv.weight"].dtype
+    precision = x.dtype if x.is_cuda else dtype
+    if not network.masked:
+        return x[:, None, None].to(precision), None
+    mask = ~x[..., 0].isnan()
+    count = mask.sum(dim=1, keepdim=True).clamp(min=1)
+    factor = (mask.shape[1] / count.to(dtype)).sqrt()
+    h = torch.where(mask[..., None], x * factor[..., None].to(x.dtype), 0)
+    h = h.to(precision).unsqueeze(2)
+    if x.is_cuda:
+        h = functional.pad(h, (0, 0, 0, 0, 0, -h.shape[1] % WHOLE))
+    added = functional.linear(mask.to(dtype), weights[LEAD_PRESENCE])
+    return h.contiguous(memory_format=torch.channels_last), added
+
+
+def _convolve(
+    h: Tensor,
+    weight: Tensor,
+    conv: Conv,
+    bias: Tensor | None = None,
+    *,
+    stride_over_one_row: int = 1,
+) -> Tensor:
+    """h: (n, c_in, 1, steps), zeros around it -> (n, c_out, 1, ⌈steps / stride⌉).
+
+    There is one row, so that the stride over rows changes nothing but which of torch's kernels is
+    used: at 1, in one thread, another for small batches than for large ones, with other rounding.
+    """
+    weight = conv.in_torch_order(weight)
+    if h.shape[1] > weight.shape[1]:
+        weight = functional.pad(weight, (0, 0, 0, h.shape[1] - weight.shape[1]))
+    kernel = weight.unsqueeze(2).to(h.dtype, memory_format=torch.channels_last)
+    bias = None if bias is None else bias.to(h.dtype)
+    stride, padding = (stride_over_one_row, conv.stride), (0, conv.kernel // 2)
+    return functional.conv2d(h, kernel, bias, stride, padding)
+
+
+def _pairs_averaged(h: Tensor) -> Tensor:
+    """Means of two steps each; of an odd number of steps, the last one stays.
+
+    Not `ceil_mode`: compiled by torch 2.11 or 2.13, its gradient halves that of the last step.
+    """
+    if h.shape[-1] % 2:
+        h = torch.cat((h, h[..., -1:]), dim=-1)
+    return functional.avg_pool2d(h, (1, 2))
+
+
+def _member(tensors: Weights, names: list[str], member: int) -> Weights:
+    """One member's own of these; of a single one, views whose gradient costs nothing."""
+    own = {name: tensors[name] for name in names}
+    if len(own[names[0]]) == 1:
+        return {name: tensor.squeeze(0) for name, tensor in own.items()}
+    return {name: tensor[member] for name, tensor in own.items()}
+
+
+def _stack(own: list[Tensor]) -> Tensor:
+    return own[0].unsqueeze(0) if len(own) == 1 else torch.stack(own)
