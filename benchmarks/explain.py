@@ -21,8 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from clocs.frames.patient_split import split_patients
-from clocs.frames.splits import PARTS
+from clocs.frames.splits import PARTS, split_patients
 from clocs.models.classifier import as_classifier
 from clocs.models.explain import Explainer
 from clocs.models.module_input import module_input

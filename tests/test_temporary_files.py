@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from clocs.errors import FileError
-from clocs.frames.signal_memory import allocate_signals
+from clocs.frames.signals import allocate_signals
 from clocs.limits import ReadingLimits
 from clocs.workers import LimitedWorkers
 

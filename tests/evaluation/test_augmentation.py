@@ -11,7 +11,7 @@ from clocs.errors import SettingError
 from clocs.evaluation.augmentation import Augmentation
 from clocs.evaluation.labeled_rows import LabeledPart, rows_with_label
 from clocs.frames.frames import ABSENT, Frames
-from clocs.frames.windows import room
+from clocs.frames.views import room
 from clocs.kernels import keyed_random
 
 CPU = torch.device("cpu")

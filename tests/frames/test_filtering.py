@@ -12,9 +12,9 @@ import pytest
 import clocs
 from clocs import Store
 from clocs.errors import ClocsWarning, SettingError, StoreError
-from clocs.frames.filtering import filtered
 from clocs.frames.frames import Frames
 from clocs.frames.make import make_frames
+from clocs.frames.signals import filtered
 from clocs.patients.embed_files import embed_recordings
 from clocs.recording import Filters, FrameSpec, Recording
 from clocs.store.prepare import prepare_dataset

@@ -12,11 +12,9 @@ import clocs
 from clocs import Store
 from clocs.cli.info import store_facts
 from clocs.errors import ClocsWarning, LeakError, SettingError
-from clocs.frames.folds import Folds, chosen_folds, split_of, usual_folds
-from clocs.frames.frames import Frames
-from clocs.frames.join import join
+from clocs.frames.frames import Frames, join
 from clocs.frames.make import make_frames
-from clocs.frames.splits import assign
+from clocs.frames.splits import Folds, assign, chosen_folds, split_of, usual_folds
 from clocs.recording import FrameSpec, Recording
 from clocs.store.prepare import prepare_dataset
 from clocs.training.card import parse_card

@@ -146,7 +146,7 @@ def test_resampling_is_scipys_and_loses_less_than_a_microvolt(small_store: Store
 
 
 def test_a_baseline_is_taken_off(small_store: Store, tmp_path: Path) -> None:
-    from clocs.frames.resample import cut_windows
+    from clocs.frames.signals import cut_windows
 
     digital = small_store.recording(0).digital[None, :1, :2500]
     gain, none, some = np.array([[1000.0]]), np.array([[0]]), np.array([[-12]])
@@ -157,7 +157,7 @@ def test_a_baseline_is_taken_off(small_store: Store, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rate", [500.0, 300.0])
 def test_a_lead_the_wrong_way_up_is_turned(small_store: Store, rate: float) -> None:
-    from clocs.frames.resample import cut_windows
+    from clocs.frames.signals import cut_windows
 
     digital = small_store.recording(0).digital[None, :2]
     gain, none = np.array([[1000.0, 1000.0]]), np.zeros((1, 2), np.int64)
@@ -171,7 +171,7 @@ def test_a_lead_the_wrong_way_up_is_turned(small_store: Store, rate: float) -> N
 @pytest.mark.parametrize("rate", [500.0, 300.0])
 @pytest.mark.parametrize("resample", ["recording", "frame"])
 def test_a_recording_is_cut_the_same_in_any_company(rate: float, resample: str) -> None:
-    from clocs.frames.resample import cut_windows
+    from clocs.frames.signals import cut_windows
 
     draw = np.random.default_rng(0)
     digital = draw.integers(-3000, 3000, size=(7, 3, 5300)).astype(np.int16)

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clocs.frames.frames import ABSENT, Frames
-from clocs.frames.join import join
+from clocs.frames.frames import ABSENT, Frames, join
 from clocs.frames.make import make_frames, plan_frames
-from clocs.frames.present import bridged, touched
+from clocs.frames.positions import bridged, touched
 from clocs.frames.views import instances, leads, segments, single
 from clocs.recording import FrameSpec, Gap, Recording
 from clocs.store.flat import flat_stretches

@@ -10,7 +10,7 @@ import pytest
 from clocs.errors import ClocsWarning, SettingError
 from clocs.frames.frames import ABSENT, Frames
 from clocs.frames.make import make_frames
-from clocs.frames.windows import room, runs, with_seconds
+from clocs.frames.views import room, runs, with_seconds
 from clocs.recording import FrameSpec
 from clocs.store.store import Store
 

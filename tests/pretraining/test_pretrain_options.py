@@ -10,7 +10,7 @@ import torch
 import clocs
 from clocs import Frames, Store, keyed_random
 from clocs.errors import CheckpointError, LeakError, SettingError
-from clocs.frames.join import join
+from clocs.frames.frames import join
 from clocs.frames.make import make_frames
 from clocs.pretraining.methods.contrastive import PatientNCE
 from clocs.pretraining.plan import Plan

@@ -11,7 +11,7 @@ import torch
 from clocs.encoders.make import ENCODERS, make_encoder, sees_many_leads
 from clocs.errors import CheckpointError, SettingError
 from clocs.frames.frames import Frames
-from clocs.frames.signal_memory import allocate_signals, memory_for_signals
+from clocs.frames.signals import allocate_signals, memory_for_signals
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain_frames import pretrain_frames
 from clocs.training.fleet import Fleet

@@ -197,12 +197,6 @@ def frames(
         float | None,
         typer.Option(help="Size of a step of the signals, in mV: coarser ones make smaller files."),
     ] = None,
-    derive: Annotated[
-        bool,
-        typer.Option(
-            "--derive", help="Leave out limb leads that follow from I and II; loading derives them."
-        ),
-    ] = False,
     as_json: Json = False,
 ) -> None:
     """Save a store's frames for a machine without polars; `reproduce` accepts either."""
@@ -216,7 +210,6 @@ def frames(
             rate=rate,
             leads=names_of(leads),
             step=step,
-            derive=derive,
             progress=progress,
         )
     if as_json:

@@ -10,7 +10,7 @@ from torch import Tensor
 from clocs.errors import SettingError
 from clocs.evaluation.labeled_rows import LabeledPart
 from clocs.frames.frames import ABSENT
-from clocs.frames.windows import room
+from clocs.frames.views import room
 from clocs.kernels import keyed_random
 from clocs.pretraining.many_lead_batches import random_subsets
 from clocs.pretraining.perturbations import normals

@@ -14,9 +14,9 @@ from clocs.evaluation.conditions import AnyCondition
 from clocs.evaluation.groups import GroupResult
 from clocs.evaluation.labeled_rows import By, Per
 from clocs.evaluation.result import Evaluation
-from clocs.frames.folds import Split, split_of
 from clocs.frames.frames import Frames
 from clocs.frames.make import leads_of_those, make_frames
+from clocs.frames.splits import Split, split_of
 from clocs.recording import Filters, FrameSpec, with_derived
 from clocs.store.store import Store, as_store
 from clocs.training.checkpoint import Checkpoint, as_checkpoints

@@ -41,8 +41,7 @@ from clocs.evaluation.result import Evaluation
 from clocs.evaluation.scores import overall_scores, scores_by_sex_and_age
 from clocs.frames.frames import Frames
 from clocs.frames.splits import PARTS
-from clocs.frames.views import ALL_LEADS
-from clocs.frames.windows import with_seconds
+from clocs.frames.views import ALL_LEADS, with_seconds
 from clocs.registry import chosen_options
 from clocs.training import leak_guard
 from clocs.training.checkpoint import Checkpoint

@@ -24,9 +24,8 @@ from clocs.evaluation.logistic import fit_members
 from clocs.evaluation.protocol_data import ProtocolInput
 from clocs.evaluation.resampling import Resampling
 from clocs.evaluation.scores import clipped_interval
-from clocs.frames.folds import split_of
 from clocs.frames.frames import Frames
-from clocs.frames.splits import PARTS
+from clocs.frames.splits import PARTS, split_of
 from clocs.store.store import Store, as_store
 from clocs.training import leak_guard
 from clocs.training.checkpoint import Checkpoint, as_checkpoints

@@ -185,7 +185,6 @@ def save_frames(
     rate: float | None = None,
     leads: Sequence[str] | None = None,
     step: float | None = None,
-    derive: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Path]:
     """Write a store's Frames files into the folder `out`.
@@ -197,13 +196,11 @@ def save_frames(
         rate: Of a frame, in Hz; the dataset's own where None.
         leads: By name; all of the store's where None.
         step: The size of a step of the signals in mV; as fine as the recordings allow where None.
-        derive: Whether to leave out limb leads that follow from I and II; loading derives them.
         progress: Called with the number of files written, and of all.
 
     Returns:
         The files: one, or two where segments have another length and no frame was chosen.
     """
-    from clocs.frames.compact import with_step
     from clocs.frames.make import make_frames
     from clocs.store.store import open_store
 
@@ -223,7 +220,7 @@ def save_frames(
         written.append(out / f"{manifest.dataset}-{kind}.safetensors")
         frames = make_frames(opened, spec=spec, leads=leads or opened.leads)
         if step is not None:
-            frames = with_step(frames, step)
-        frames.save(written[-1], derive=derive)
+            frames = frames.with_step(step)
+        frames.save(written[-1])
     progress(len(specs), len(specs))
     return written

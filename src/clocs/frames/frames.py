@@ -6,6 +6,7 @@ patient, label and split. Saves and loads as one safetensors file, without zarr 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,9 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clocs.errors import SettingError
-from clocs.frames import limb_leads
-from clocs.frames.folds import Folds
-from clocs.frames.splits import parts_of
+from clocs.frames.signals import allocate_signals, memory_for_signals
+from clocs.frames.splits import Folds, parts_of
 from clocs.recording import (
     LIMB_LEADS,
     LIMB_SOURCES,
@@ -39,10 +39,12 @@ FILE = ArrayFile(
 )
 SEXES = ("unknown", "male", "female")
 SEVERAL = "+"  # between the names of joined datasets
-ABSENT = limb_leads.ABSENT  # in `starts`: this frame has no signal in this lead
+ABSENT = -1  # in `starts`: this frame has no signal in this lead
 # Fields that earlier versions do not know, and the values that they stand for.
 _LATER: dict[str, object] = {"without_signal": 0, "fold": (), "folds": {}}
 _CODED = 1 << 22  # samples per piece of the coded signals
+_TOGETHER = 4096  # windows computed at once
+_PER_FRAME = ("starts", "scale", "recording", "patient", "segment", "split", "target")
 
 
 @dataclass(frozen=True)
@@ -146,6 +148,10 @@ class Frames:
             part = np.where(own, folds.parts(keyed, self.fold, split_seed), part)
         return replace(self, split_seed=split_seed, split=part[self.patient])
 
+    def take(self, rows: NDArray[Any]) -> Frames:
+        """Only these frames: by number, or (frames,) bool."""
+        return replace(self, **{name: getattr(self, name)[rows] for name in _PER_FRAME})
+
     def with_leads(self, leads: Sequence[str]) -> Frames:
         """The same frames with only these leads, in this order; those with none are left out."""
         absent = [lead for lead in leads if lead not in self.leads]
@@ -156,17 +162,9 @@ class Frames:
             )
         places = [self.leads.index(lead) for lead in leads]
         some = self.present[:, places].any(axis=1)
-        rows: dict[str, Any] = {}
-        if not some.all():
-            names = ("recording", "patient", "segment", "split", "target")
-            rows = {name: getattr(self, name)[some] for name in names}
-        return replace(
-            self,
-            leads=tuple(leads),
-            starts=np.ascontiguousarray(self.starts[some][:, places]),
-            scale=np.ascontiguousarray(self.scale[some][:, places]),
-            **rows,
-        )
+        own = self if some.all() else self.take(some)
+        starts, scale = (np.ascontiguousarray(x[:, places]) for x in (own.starts, own.scale))
+        return replace(own, leads=tuple(leads), starts=starts, scale=scale)
 
     def for_leads(self, leads: Sequence[str]) -> Frames:
         """The same frames with these leads, in this order, absent where they have no such lead.
@@ -192,29 +190,49 @@ class Frames:
     def with_limb_leads(self) -> Frames:
         """The same frames with all limb leads where they have I and II, from which they follow.
 
-        Those that they have are left as they are, and so are frames without I or II.
+        Those that they have stay. A derived lead has half the step of I and II, in which it is
+        exact where both have the same step and it fits into 16 bits.
         """
-        added = [lead for lead in LIMB_LEADS if lead not in self.leads]
         if not set(LIMB_SOURCES) <= set(self.leads):
             return self
-        standard = [lead for lead in STANDARD_LEADS if lead in (*self.leads, *added)]
-        rest = [lead for lead in self.leads if lead not in standard]
-        wide = self.for_leads((*standard, *rest)) if added else self
-        signals, starts, scale = limb_leads.derived(*wide._windows(), **wide._shape())
-        return replace(wide, signals=signals, starts=starts, scale=scale).packed()
+        every = {*self.leads, *LIMB_LEADS}
+        standard = [lead for lead in STANDARD_LEADS if lead in every]
+        wide = self.for_leads((*standard, *(lead for lead in self.leads if lead not in standard)))
+        sources = [wide.leads.index(lead) for lead in LIMB_SOURCES]
+        able = wide.present[:, sources].all(axis=1)
+        made, end = [wide.signals], len(wide.signals)
+        for lead, parts in LIMB_LEADS.items():
+            column = wide.leads.index(lead)
+            missing = np.flatnonzero(able & ~wide.present[:, column])
+            for rows in np.split(missing, range(_TOGETHER, len(missing), _TOGETHER)):
+                steps = wide.scale[rows][:, sources].astype(np.float64)
+                values = np.zeros((len(rows), self.spec.samples))
+                for part, source, step in zip(parts, sources, steps.T, strict=True):
+                    at = wide.starts[rows, source][:, None] + np.arange(self.spec.samples)
+                    values += wide.signals[at] * (part * step[:, None])
+                step = np.maximum(steps.min(axis=1) / 2, np.abs(values).max(axis=1) / 32767)
+                made.append(np.rint(values / step[:, None]).astype(np.int16).ravel())
+                wide.starts[rows, column] = end + np.arange(len(rows)) * self.spec.samples
+                wide.scale[rows, column] = step
+                end += len(made[-1])
+        return replace(wide, signals=np.concatenate(made)).packed()
 
-    def without_limb_leads(self) -> Frames:
-        """The same frames without limb leads that say no more than I and II do, to rounding.
-
-        A recording keeps a lead in all of its frames or in none, so that it has one scale in all.
-        """
-        follows = limb_leads.follows(*self._windows(), **self._shape())
-        always = np.ones((len(self.recording_ids), len(self.leads)), np.bool_)
-        np.logical_and.at(always, self.recording, follows | ~self.present)
-        needless = always[self.recording] & self.present
-        starts = np.where(needless, ABSENT, self.starts)
-        scale = np.where(needless, np.float32(np.nan), self.scale)
-        return replace(self, starts=starts, scale=scale).packed()
+    def with_step(self, step: float) -> Frames:
+        """The same frames in steps of so many mV, or coarser ones where 16 bits need it."""
+        if not step > 0:
+            raise SettingError(f"`step` must be above 0, not {step:g}")
+        made = self.packed()
+        scale = np.where(made.present, np.float32(step), np.float32(np.nan))
+        windows = made.signals.reshape(-1, made.spec.samples)  # packed: one after another
+        for lead in range(len(made.leads)):
+            present = np.flatnonzero(made.present[:, lead])
+            for rows in np.split(present, range(_TOGETHER, len(present), _TOGETHER)):
+                values = made.windows(rows, lead).astype(np.float64)
+                own = np.maximum(step, np.abs(values).max(axis=1) / 32767)
+                scale[rows, lead] = own
+                places = made.starts[rows, lead] // made.spec.samples
+                windows[places] = np.rint(values / own[:, None])
+        return replace(made, scale=scale)
 
     def packed(self) -> Frames:
         """The same frames without unused signals; windows of a lead of a recording in one piece."""
@@ -227,24 +245,9 @@ class Frames:
         windows = np.lib.stride_tricks.sliding_window_view(self.signals, samples)
         return replace(self, signals=windows[self.starts[place]].ravel(), starts=starts)
 
-    def _windows(self) -> limb_leads.Windows:
-        return self.signals, self.starts, self.scale
-
-    def _shape(self) -> dict[str, Any]:
-        return {"leads": self.leads, "samples": self.spec.samples}
-
-    def save(self, path: Path, *, derive: bool = False) -> None:
-        """Write one safetensors file, complete or not at all; signals are compressed.
-
-        With `derive`, limb leads that follow from I and II are left out, and derived on loading.
-        """
-        if derive:
-            self.without_limb_leads()._write(path, {"derive": True})
-        else:
-            self._write(path, {})
-
-    def _write(self, path: Path, more: dict[str, Any]) -> None:
-        facts = {one.name: getattr(self, one.name) for one in fields(self)} | more
+    def save(self, path: Path) -> None:
+        """Write one safetensors file, complete or not at all; signals are compressed."""
+        facts = {one.name: getattr(self, one.name) for one in fields(self)}
         pieces = _encode(facts.pop("signals"))
         names = [name for name, value in facts.items() if isinstance(value, np.ndarray)]
         arrays = {name: facts.pop(name) for name in names}
@@ -253,7 +256,7 @@ class Frames:
                 del facts[name]
         facts |= {"spec": self.spec.to_dict(), "samples": len(self.signals)}
         if self.folds:
-            facts["folds"] = {name: folds.facts() for name, folds in self.folds.items()}
+            facts["folds"] = {name: folds.to_dict() for name, folds in self.folds.items()}
         arrays["signals.bytes"] = np.frombuffer(b"".join(pieces), np.uint8)
         arrays["signals.sizes"] = np.array([len(piece) for piece in pieces], np.int64)
         FILE.write(path, facts, arrays)
@@ -272,7 +275,7 @@ class Frames:
         signals = _decode(
             arrays.pop("signals.bytes"), arrays.pop("signals.sizes"), facts.pop("samples")
         )
-        derive = facts.pop("derive", False)
+        derive = facts.pop("derive", False)  # some of version 0.1 left out limb leads
         frames = cls(signals=signals, **_plain(facts), **arrays)
         return frames.with_limb_leads() if derive else frames
 
@@ -309,3 +312,82 @@ def _decode(coded: NDArray[np.uint8], sizes: NDArray[np.int64], samples: int) ->
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(piece, range(len(sizes))))
     return signals
+
+
+def join(
+    parts: Sequence[Frames], *, beside: Path | None = None, memory: int | None = None
+) -> Frames:
+    """Frames of several datasets as one, in their order, to learn from all of them at once.
+
+    Patients keep their own dataset's split; one who is in two stores of the same dataset stays one.
+    Labels are kept where all parts have the same classes, else nothing is labeled. `beside` and
+    `memory` are as for `allocate_signals`, but by default only half as many bytes stay in memory,
+    as the parts are there too.
+    """
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    for part in parts[1:]:
+        for what in ("spec", "leads", "split_seed"):
+            if getattr(part, what) != getattr(first, what):
+                raise SettingError(
+                    f"{first.dataset} and {part.dataset} differ in their {what.replace('_', ' ')} "
+                    f"({getattr(first, what)} and {getattr(part, what)}); only frames of one "
+                    "kind can be learned from together"
+                )
+    patients = [name for part in parts for name in part.keyed(part.patient_ids)]
+    folds = [fold for part in parts for fold in part.fold or [""] * len(part.patient_ids)]
+    known = dict(reversed([pair for pair in zip(patients, folds, strict=True) if pair[1]]))
+    number = {name: i for i, name in enumerate(dict.fromkeys(patients))}
+    place = np.array([number[name] for name in patients], np.int32)
+    same_labels = all((p.labels, p.multilabel) == (first.labels, first.multilabel) for p in parts)
+    memory = memory_for_signals() // 2 if memory is None else memory
+    signals = allocate_signals(sum(len(p.signals) for p in parts), beside=beside, memory=memory)
+    names = ("digests", "age", "sex", "day", "scale", "segment", "split")
+    arrays: dict[str, Any] = {
+        name: np.concatenate([getattr(part, name) for part in parts]) for name in names
+    }
+    absent = np.concatenate([~part.present for part in parts])
+    starts = _shifted(parts, "starts", [len(part.signals) for part in parts])
+    return replace(
+        first,
+        dataset=SEVERAL.join(dict.fromkeys(part.dataset for part in parts)),
+        content=hashlib.sha256(" ".join(part.content for part in parts).encode()).hexdigest(),
+        labels=first.labels if same_labels else (),
+        unit=first.unit if len({part.unit for part in parts}) == 1 else "mixed",
+        patient_ids=tuple(number),
+        recording_ids=tuple(n for part in parts for n in part.keyed(part.recording_ids)),
+        signals=np.concatenate([part.signals for part in parts], out=signals),
+        starts=np.where(absent, ABSENT, starts),
+        recording=_shifted(parts, "recording", [len(part.recording_ids) for part in parts]),
+        patient=place[_shifted(parts, "patient", [len(part.patient_ids) for part in parts])],
+        target=np.concatenate([p.target if same_labels else p.target[:, :0] for p in parts]),
+        joined=True,
+        without_signal=sum(part.without_signal for part in parts),
+        fold=tuple(known.get(name, "") for name in number) if known else (),
+        folds=_joined_folds(parts),
+        **arrays,
+    )
+
+
+def _joined_folds(parts: Sequence[Frames]) -> dict[str, Folds]:
+    found: dict[str, Folds | None] = {}
+    for part in parts:
+        for name in part.dataset.split(SEVERAL):
+            own = part.folds.get(name)
+            if found.setdefault(name, own) != own:
+                raise SettingError(
+                    f"two stores of {name} are split in two ways ({found[name]} and {own}); split "
+                    "both by 'hash' with `split`"
+                )
+    return {name: folds for name, folds in found.items() if folds is not None}
+
+
+def _shifted(parts: Sequence[Frames], name: str, sizes: list[int]) -> NDArray[Any]:
+    """Indices into arrays that are joined as well."""
+    before = np.cumsum([0, *sizes[:-1]])
+    shifted = [
+        getattr(part, name) + shift.astype(getattr(part, name).dtype)
+        for part, shift in zip(parts, before, strict=True)
+    ]
+    return np.concatenate(shifted)

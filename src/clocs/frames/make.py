@@ -12,13 +12,20 @@ import polars as pl
 from numpy.typing import NDArray
 
 from clocs.errors import ClocsWarning, SettingError
-from clocs.frames.folds import Folds, Split
 from clocs.frames.frames import ABSENT, SEXES, Frames
-from clocs.frames.patient_split import split_patients
-from clocs.frames.positions import Cuts, FrameLabels, cut, frame_count, label_frames
-from clocs.frames.present import bridged, gaps_of, has_leads, present_frames
-from clocs.frames.resample import LONG, TOGETHER, CutWindows, cut_windows
-from clocs.frames.signal_memory import allocate_signals
+from clocs.frames.positions import (
+    Cuts,
+    FrameLabels,
+    bridged,
+    cut,
+    frame_count,
+    gaps_of,
+    has_leads,
+    label_frames,
+    present_frames,
+)
+from clocs.frames.signals import LONG, TOGETHER, CutWindows, allocate_signals, cut_windows
+from clocs.frames.splits import Folds, Split, split_patients
 from clocs.recording import (
     LIMB_SOURCES,
     UNNAMED_LEAD,

@@ -1,24 +1,35 @@
-"""Which part a patient belongs to, and which training rows are labeled: stable hashes, numpy only.
+"""Which part a patient belongs to, and which training rows are labeled; without polars.
 
-No random generator is used: a patient's part depends on the patient alone, so adding or dropping
-recordings moves no other patient, and every method sees the same labeled rows.
+By a stable hash of the patient, or by the official folds of a dataset. No random generator is used:
+by hash, a patient's part depends on the patient alone, so adding or dropping recordings moves no
+other patient, and every method sees the same labeled rows.
 """
 
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from clocs.errors import SettingError
+from clocs.errors import ClocsWarning, SettingError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from clocs.store.store import Store
 
 PARTS: tuple[Literal["train", "validation", "test"], ...] = ("train", "validation", "test")
 TRAIN_BELOW, VALIDATION_BELOW = 0.6, 0.8
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_TEST = ("test", "testing")
+_VALIDATION = ("validation", "valid", "val", "dev")
+_TRAIN = ("train", "training")
 
 
 def keys_of(texts: Iterable[str]) -> NDArray[np.uint64]:
@@ -103,3 +114,204 @@ def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
+
+
+@dataclass(frozen=True, slots=True)
+class Folds:
+    """The folds of an official split to test and to validate on; all others are trained on.
+
+    Attributes:
+        test: Names of folds.
+        validation: Names of folds; where there is none, a quarter of the other patients is
+            validated on, chosen by the hash of `splits`.
+    """
+
+    test: tuple[str, ...]
+    validation: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("test", "validation"):  # they may come from a file
+            values = getattr(self, name)
+            if not isinstance(values, list | tuple) or not all(isinstance(v, str) for v in values):
+                raise SettingError(f"the {name} folds must be names, not {values!r:.50}")
+            object.__setattr__(self, name, tuple(values))
+        if not self.test or set(self.test) & set(self.validation):
+            raise SettingError(
+                f"folds are tested on ({', '.join(self.test) or 'none'}) or validated on "
+                f"({', '.join(self.validation) or 'none'}); give at least one to test on, and none "
+                "for both"
+            )
+
+    def to_dict(self) -> dict[str, list[str]]:
+        """Plain values for JSON."""
+        return {"test": list(self.test), "validation": list(self.validation)}
+
+    def __str__(self) -> str:
+        validation = ", ".join(self.validation) or "by hash"
+        return f"folds: test {', '.join(self.test)}; validation {validation}"
+
+    def parts(self, keyed: Sequence[str], fold: Sequence[str], split_seed: int) -> NDArray[np.int8]:
+        """(n,) 0 train, 1 validation, 2 test of patients, "dataset:patient", by their folds.
+
+        A patient without a fold ('') is never tested on.
+        """
+        test, validation = np.isin(fold, self.test), np.isin(fold, self.validation)
+        if not self.validation:
+            u = keys_of(f"{split_seed}:{patient}" for patient in keyed) / 2.0**64
+            validation = ~test & (u >= TRAIN_BELOW / VALIDATION_BELOW)
+        return (2 * test.astype(np.int8) + validation.astype(np.int8)).astype(np.int8)
+
+
+# By the hash of patients, by the usual folds of a store, or by these; None: by the usual folds
+# where there are some.
+Split: TypeAlias = Literal["hash", "folds"] | Folds | None
+
+
+def usual_folds(names: Sequence[str]) -> Folds | None:
+    """What folds of these names usually mean; None where it cannot be told.
+
+    Names such as train, val and test mean what they say. Of numbers, the highest is tested and the
+    next validated on, as the authors of PTB-XL recommend.
+    """
+    distinct = sorted(set(names))
+    known = {name: name.strip().lower() for name in distinct}
+    if distinct and all(k in (*_TEST, *_VALIDATION, *_TRAIN) for k in known.values()):
+        test = tuple(name for name in distinct if known[name] in _TEST)
+        validation = tuple(name for name in distinct if known[name] in _VALIDATION)
+        return Folds(test, validation) if test else None
+    try:
+        ordered = sorted(distinct, key=int)
+    except ValueError:
+        return None
+    if len(ordered) < 2:
+        return None
+    return Folds(tuple(ordered[-1:]), tuple(ordered[-2:-1]) if len(ordered) > 2 else ())
+
+
+def chosen_folds(split: Split, names: Sequence[str], *, store: str) -> Folds | None:
+    """The folds to split by; None for the hash.
+
+    Args:
+        split: What was asked for.
+        names: Those that the store's recordings have.
+        store: Its name, for messages.
+    """
+    if split == "hash" or (split is None and not names):
+        return None
+    listed = ", ".join(sorted(set(names), key=lambda name: (len(name), name)))
+    if isinstance(split, Folds):
+        absent = [name for name in (*split.test, *split.validation) if name not in names]
+        if absent:
+            raise SettingError(
+                f"{store} has no fold {', '.join(absent)}; it has {listed or 'no folds'}"
+            )
+        return split
+    if split not in (None, "folds"):
+        raise SettingError(f"`split` is 'hash' or 'folds', not {split!r:.50}")
+    if not names:
+        raise SettingError(f"{store} has no folds; leave out `split` to split patients by hash")
+    found = usual_folds(names)
+    if found is None and split == "folds":
+        raise SettingError(
+            f"it is unclear which of the folds of {store} ({listed:.200}) to test on; name "
+            "them with `test_folds` and `validation_folds`"
+        )
+    return found
+
+
+def split_of(
+    split: str | None, test: Sequence[str] | None, validation: Sequence[str] | None
+) -> Split:
+    """What `split`, `test_folds` and `validation_folds` ask for together."""
+    if test is None and validation is None:
+        return split  # type: ignore[return-value]  # `chosen_folds` checks it
+    if split == "hash" or not test:
+        raise SettingError(
+            "`validation_folds` is for a split by folds; give `test_folds` with it"
+            if not test
+            else "`test_folds` is for a split by folds; leave out `split`"
+        )
+    return Folds(tuple(map(str, test)), tuple(map(str, validation or ())))
+
+
+@dataclass(frozen=True)
+class PatientSplit:
+    """All patients of a store, in order of appearance, and their parts.
+
+    Attributes:
+        ids: Distinct patients.
+        recording: (recordings of the store,) index into `ids`.
+        part: (patients,) 0 train, 1 validation, 2 test.
+        fold: The fold of each patient, '' where unknown; empty where the store has no folds.
+        folds: Those that are tested and validated on; None where the hash decides.
+    """
+
+    ids: tuple[str, ...]
+    recording: NDArray[np.int64]
+    part: NDArray[np.int8]
+    fold: tuple[str, ...]
+    folds: Folds | None
+
+
+def split_patients(store: Store, *, split: Split = None, split_seed: int = 0) -> PatientSplit:
+    """Assign a store's patients to parts.
+
+    Where nothing was asked for and the folds put recordings of one patient into two parts, the hash
+    decides, with a warning.
+
+    Raises:
+        SettingError: The folds that were asked for are not there, or separate such recordings.
+    """
+    import polars as pl
+
+    table, dataset = store.table, store.manifest.dataset
+    people = table["patient"].unique(maintain_order=True)
+    number = table["patient"].replace_strict(people, np.arange(len(people)), return_dtype=pl.Int64)
+    recording, ids = number.to_numpy(), tuple(people.to_list())
+    names = table["fold"].drop_nulls().unique().to_list()
+    folds = chosen_folds(split, names, store=str(store.path))
+    if folds is None and split is None and names:
+        listed = ", ".join(sorted(names)[:10])
+        warnings.warn(
+            f"it is unclear which of the folds of {store.path} ({listed}) to test on, so "
+            "patients are split by hash; `test_folds` names them",
+            ClocsWarning,
+            stacklevel=2,
+        )
+    fold: tuple[str, ...] = ()
+    if names:
+        first = [""] * len(ids)
+        for place, own in zip(recording.tolist(), table["fold"], strict=True):
+            first[place] = first[place] or own or ""
+        fold = tuple(first)
+    if folds is not None and (torn := _torn(table, recording, fold, folds)):
+        place, other = torn[0]
+        sentence = (
+            f"{len({place for place, _ in torn})} patients of {store.path} have recordings in "
+            f"folds of two parts, such as {ids[place]} in {fold[place]} and {other}, so the "
+            "same person could be trained and tested on"
+        )
+        if split is not None:
+            raise SettingError(f"{sentence}; split by 'hash' with `split`, or mend the folds")
+        warnings.warn(f"{sentence}: patients are split by hash", ClocsWarning, stacklevel=2)
+        folds = None
+    if folds is None:
+        part = assign(ids, dataset, split_seed)
+    else:
+        part = folds.parts([f"{dataset}:{name}" for name in ids], fold, split_seed)
+    return PatientSplit(ids, recording, part, fold, folds)
+
+
+def _torn(
+    table: pl.DataFrame, recording: NDArray[np.int64], fold: tuple[str, ...], folds: Folds
+) -> list[tuple[int, str]]:
+    """(patient, another fold) of recordings that are of another part than the patient's first."""
+
+    def part(name: str) -> tuple[bool, bool]:
+        return name in folds.test, name in folds.validation
+
+    return [
+        (place, own)
+        for place, own in zip(recording.tolist(), table["fold"], strict=True)
+        if own is not None and part(own) != part(fold[place])
+    ]

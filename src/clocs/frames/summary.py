@@ -10,9 +10,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from clocs.frames.make import FramePlan, possible_frames
-from clocs.frames.patient_split import split_patients
 from clocs.frames.positions import pairs
-from clocs.frames.splits import PARTS
+from clocs.frames.splits import PARTS, split_patients
 from clocs.frames.views import Views
 from clocs.store.store import Store
 
@@ -101,7 +100,7 @@ def store_info(
         "label_frames": _label_frames(plan),
         "left_out_frames": plan.left_out,
         "split_seed": split_seed,
-        "folds": None if everyone.folds is None else everyone.folds.facts(),
+        "folds": None if everyone.folds is None else everyone.folds.to_dict(),
         "recordings_per_fold": _counted(table["fold"].drop_nulls()),
         "splits": {
             name: {

@@ -25,8 +25,8 @@ from clocs.evaluation.resampling import check_resamples
 from clocs.evaluation.result import plain
 from clocs.evaluation.training_options import PROTOCOL_OF_HEAD
 from clocs.files import LOCK, locked, private_folder, write_atomic
-from clocs.frames.folds import split_of
 from clocs.frames.frames import Frames
+from clocs.frames.splits import split_of
 from clocs.models.abstention import choose_limits, distance, fit_reference
 from clocs.models.classifier import Classifier, check_shared, load_classifier
 from clocs.models.classifier_card import ClassifierCard, is_classifier
@@ -162,7 +162,7 @@ def finetune(
         "leads": list(frames.leads),
         "frame": frames.spec.to_dict(),
         "split_seed": frames.split_seed,
-        "folds": {dataset: folds.facts() for dataset, folds in frames.folds.items()},
+        "folds": {dataset: folds.to_dict() for dataset, folds in frames.folds.items()},
         "resamples": resamples,
     }
     name = name or (Path(out).stem if out else f"{frames.dataset}-{head}")

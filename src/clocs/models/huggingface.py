@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from clocs.errors import SettingError, with_extra
-from clocs.frames.patient_split import split_patients
-from clocs.frames.splits import PARTS
+from clocs.frames.splits import PARTS, split_patients
 from clocs.recording import with_derived
 from clocs.store.store import Store, as_store
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from clocs.frames.present import bridged
-from clocs.frames.resample import cut_windows
+from clocs.frames.positions import bridged
+from clocs.frames.signals import cut_windows
 from clocs.patients.embed_files import with_leads
 from clocs.patients.encode import known_leads, leads_of, placed
 from clocs.recording import Recording

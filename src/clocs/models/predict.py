@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from clocs.errors import SettingError
 from clocs.formats.read import options_of
-from clocs.frames.patient_split import split_patients
 from clocs.frames.positions import frame_count
-from clocs.frames.splits import PARTS
+from clocs.frames.splits import PARTS, split_patients
 from clocs.models.classifier import Classifier, as_classifier
 from clocs.models.prediction_table import check_table, prediction_table, write_table
 from clocs.models.row_means import Item, Means, mean_vectors

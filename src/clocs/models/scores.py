@@ -27,9 +27,9 @@ from clocs.evaluation.recording_vectors import RecordingVectors
 from clocs.evaluation.resampling import check_resamples
 from clocs.evaluation.result import plain
 from clocs.evaluation.scores import clipped_interval, scores_by_sex_and_age
-from clocs.frames.folds import split_of
 from clocs.frames.frames import ABSENT, Frames
 from clocs.frames.make import leads_of_those, make_frames
+from clocs.frames.splits import split_of
 from clocs.frames.views import ALL_LEADS
 from clocs.models.abstention import distance, signal_quality
 from clocs.models.classifier import Classifier, as_classifier

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clocs.errors import ClocsError, SettingError
-from clocs.frames.resample import TOGETHER
+from clocs.frames.signals import TOGETHER
 from clocs.patients.embed_files import FileWindows, cut_alike, shape_of
 from clocs.patients.encode import (
     encoded,

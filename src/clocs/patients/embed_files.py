@@ -27,9 +27,8 @@ from clocs.errors import ClocsError, ClocsWarning, SettingError, UnusableError
 from clocs.files import digest
 from clocs.formats.base import ReadOptions
 from clocs.formats.read import Found, find_recordings, known_suffixes, read_several, without_folders
-from clocs.frames.positions import cut, frame_count
-from clocs.frames.present import bridged, touched, within
-from clocs.frames.resample import LONG, TOGETHER, cut_windows
+from clocs.frames.positions import bridged, cut, frame_count, touched, within
+from clocs.frames.signals import LONG, TOGETHER, cut_windows
 from clocs.frames.views import ALL_LEADS
 from clocs.patients.embeddings import Embeddings
 from clocs.patients.encode import (

@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 
 from clocs._version import __version__
 from clocs.errors import LeakError, SettingError
-from clocs.frames.patient_split import split_patients
-from clocs.frames.splits import PARTS
+from clocs.frames.splits import PARTS, split_patients
 from clocs.patients.embed import embed_levels, frame_with_halves, own_frame, store_leads
 from clocs.patients.embeddings import Embeddings, halves
 from clocs.patients.encode import frame_of

@@ -153,5 +153,5 @@ class Plan:
         return (
             self.settings.facts()
             | {name: value for name, value in given.items() if value is not None}
-            | {"views": self.views_on(dataset, chain).facts()}
+            | {"views": self.views_on(dataset, chain).to_dict()}
         )

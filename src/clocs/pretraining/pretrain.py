@@ -9,11 +9,10 @@ from typing import Any, Literal
 
 from clocs.encoders.make import usual_dimension, usual_dropout
 from clocs.errors import SettingError
-from clocs.frames.folds import split_of
-from clocs.frames.frames import Frames
-from clocs.frames.join import join
+from clocs.frames.frames import Frames, join
 from clocs.frames.make import common_leads, leads_of_any, leads_of_those, make_frames
-from clocs.frames.signal_memory import memory_for_signals
+from clocs.frames.signals import memory_for_signals
+from clocs.frames.splits import split_of
 from clocs.frames.views import frame_for
 from clocs.pretraining.plan import BatchNorm, Normalization, Plan, Precision
 from clocs.pretraining.pretrain_frames import pretrain_frames

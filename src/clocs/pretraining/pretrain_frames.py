@@ -262,7 +262,7 @@ def _claim(
         "init": [checkpoint.card.weights_sha256 for checkpoint in init],
     }
     if frames.folds:
-        data["folds"] = {name: folds.facts() for name, folds in frames.folds.items()}
+        data["folds"] = {name: folds.to_dict() for name, folds in frames.folds.items()}
     want = json.loads(json.dumps(plan.for_settings_file() | data))
     # What a run killed in its first moments leaves does not count.
     ours = {LOCK, *(path.name for path in leftovers(out / SETTINGS))}

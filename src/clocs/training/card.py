@@ -15,7 +15,7 @@ from typing import Any
 
 from clocs._version import __version__
 from clocs.errors import CheckpointError, ClocsError, SettingError
-from clocs.frames.folds import Folds
+from clocs.frames.splits import Folds
 from clocs.recording import FrameSpec
 from clocs.sealed import ArrayFile, own_hash, spelled_for_files, spelled_in_code
 

@@ -9,7 +9,7 @@ import torch
 
 from clocs.encoders.base import Encoder, Weights
 from clocs.errors import SettingError
-from clocs.frames.signal_memory import memory_limits, physical_memory
+from clocs.frames.signals import memory_limits, physical_memory
 
 TRAINED = 5  # weights, their gradient, Adam's two moments and the best weights so far
 _NUMBER = 4  # bytes
