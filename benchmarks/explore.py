@@ -128,10 +128,10 @@ def middle(values: Any) -> str:
 def queries(url: str, codes: list[str], embeddings: Embeddings) -> None:
     spent, plain = [], []
     rows = np.random.default_rng(1).integers(0, len(codes), 200)
-    get(f"{url}api/patients/{codes[0]}/neighbours")
+    get(f"{url}api/patients/{codes[0]}/neighbors")
     for row in rows:
         began = time.perf_counter()
-        get(f"{url}api/patients/{codes[row]}/neighbours?k=10")
+        get(f"{url}api/patients/{codes[row]}/neighbors?k=10")
         spent.append(1000 * (time.perf_counter() - began))
         began = time.perf_counter()
         near = embeddings.vectors @ embeddings.vectors[row]

@@ -77,8 +77,8 @@ class Running:
             yield {
                 "page": "/",
                 "map": "/api/map",
-                "similar": f"/api/patients/{code}/neighbours",
-                "ECG": f"/api/patients/{code}/recordings/0?seconds=10",
+                "similar": f"/api/patients/{code}/neighbors",
+                "ECG": f"/api/patients/{code}/recordings/0/signal?seconds=10",
             }[kind]
 
 

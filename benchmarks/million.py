@@ -247,8 +247,8 @@ def looked_at(server: subprocess.Popen[bytes], final_map: bool) -> str:
 
         _, arrays = unpack(get("map", "map"))
         code = bytes(arrays["codes"][0]).hex()
-        get("neighbours", f"patients/{code}/neighbours")
-        get("signal", f"patients/{code}/recordings/0")
+        get("neighbors", f"patients/{code}/neighbors")
+        get("signal", f"patients/{code}/recordings/0/signal")
         get("patient", f"patients/{code}")
         listed = ", ".join(f"{name} {spent:.2f} s" for name, spent in times.items())
         while final_map:

@@ -193,7 +193,7 @@ def test_the_service_logs_and_answers_without_names_ids_and_paths(house: Path) -
         answers = []
         for content in (own.read_bytes(), own.read_bytes()[:300]):
             files = [("files", (f"{NAME} {BORN}.edf", content))]
-            for path in ("models/rhythm/prediction", "neighbours"):
+            for path in ("models/rhythm/prediction", "neighbors"):
                 answers.append(unhurried.post(f"{url}/{path}", files=files))
         answers += [
             unhurried.get(f"{url}/{path}") for path in ("models", "metrics", "openapi.json")
@@ -216,7 +216,7 @@ def test_the_explorer_logs_and_shows_no_names_ids_dates_and_paths(house: Path) -
         _, arrays = unpack(unhurried.get(f"{url}/api/map").content)
         codes = [bytes(one).hex() for one in arrays["codes"]]
         pages = ["session", "map", "names", "distances", "projection", "heart-rates", "quality"]
-        pages += [f"patients/{codes[0]}{end}" for end in ("", "/neighbours", "/neighbours.csv")]
+        pages += [f"patients/{codes[0]}{end}" for end in ("", "/neighbors", "/neighbors.csv")]
         pages += [f"patients/{codes[0]}/recordings/0{end}" for end in ("", "/predictions")]
         pages += ["runs", "cohorts"]
         shown = [unhurried.get(f"{url}/api/{page}") for page in pages]
@@ -227,7 +227,7 @@ def test_the_explorer_logs_and_shows_no_names_ids_dates_and_paths(house: Path) -
         broken = sorted((house / "store" / "signals" / "c").iterdir())[0]
         whole = broken.read_bytes()
         broken.write_bytes(whole[: len(whole) // 2])  # from here on recordings cannot be read
-        shown.append(unhurried.get(f"{url}/api/patients/{codes[1]}/recordings/1"))
+        shown.append(unhurried.get(f"{url}/api/patients/{codes[1]}/recordings/1/signal"))
         broken.write_bytes(whole)
     for answer in shown:
         assert not told(answer.content, secret), (answer.url, told(answer.content, secret)[:3])

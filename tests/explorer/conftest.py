@@ -19,7 +19,7 @@ from clocs import Store
 pytest.importorskip("fastapi", reason="the explorer needs the extra `web`")
 pytest.importorskip("faiss", reason="the explorer needs the extra `search`")
 
-from clocs.explorer.heart_rate_cache import measure_rates, rates_folder
+from clocs.explorer.heart_rates import measure_rates, rates_folder
 from clocs.explorer.open import open_session
 from clocs.explorer.patient_map import MAP
 from clocs.explorer.server import make_api

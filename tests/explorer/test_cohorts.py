@@ -17,9 +17,7 @@ from scipy.stats import binomtest, norm
 from starlette.testclient import TestClient
 
 from clocs.errors import ClocsError
-from clocs.explorer.average_beats import beats_of
-from clocs.explorer.cohort_folder import CohortFolder, NameTakenError
-from clocs.explorer.group_comparison import Z, wilson
+from clocs.explorer.groups import NameTakenError, Z, beats_of, save_cohort, wilson
 from clocs.explorer.server import make_api
 from clocs.explorer.session import Session
 from clocs.patients.cohort import read_cohort
@@ -29,7 +27,7 @@ from clocs.web.shield import Shield
 @pytest.fixture
 def own(session: Session, tmp_path: Path) -> Session:
     """With a folder of its own for cohorts."""
-    return replace(session, cohorts=CohortFolder(tmp_path / "cohorts"))
+    return replace(session, cohorts=tmp_path / "cohorts")
 
 
 @pytest.fixture
@@ -85,13 +83,13 @@ def test_a_name_that_is_taken_is_refused_and_replaced_only_when_asked(
 
 
 def test_of_two_who_save_the_same_name_at_once_one_is_refused(tmp_path: Path) -> None:
-    folder, start = CohortFolder(tmp_path), threading.Barrier(4)
+    start = threading.Barrier(4)
     outcomes: list[str] = []
 
     def write(who: int) -> None:
         start.wait()
         try:
-            folder.save("one", [("a", str(who))])
+            save_cohort(tmp_path, "one", [("a", str(who))])
             outcomes.append(f"a:{who}")
         except NameTakenError:
             outcomes.append("")
@@ -102,7 +100,7 @@ def test_of_two_who_save_the_same_name_at_once_one_is_refused(tmp_path: Path) ->
     for one in threads:
         one.join()
     (winner,) = filter(None, outcomes)
-    assert len(outcomes) == 4 and folder.read("one").ids == {winner}
+    assert len(outcomes) == 4 and read_cohort(tmp_path / "one.csv").ids == {winner}
     assert [one.name for one in tmp_path.iterdir()] == ["one.csv"]
 
 
@@ -137,12 +135,9 @@ def test_bad_groups_files_and_folders_get_a_sentence(
     ):
         answer = client.get(path)
         assert answer.status_code == status and answer.json()["message"]
-    with visitor(replace(own, cohorts=None)) as homeless:
-        assert homeless.get("/api/cohorts").json() == []
-        assert "folder" in save(homeless, "x", [own.codes[0]]).json()["message"]
     (tmp_path / "file").write_text("")
     with pytest.raises(ClocsError, match="cannot be written"):
-        CohortFolder(tmp_path / "file").save("x", [("a", "1")])
+        save_cohort(tmp_path / "file", "x", [("a", "1")])
 
 
 def test_ids_leave_the_server_only_where_they_are_shown(

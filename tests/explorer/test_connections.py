@@ -117,7 +117,8 @@ def test_a_body_after_its_response_is_not_received_for_ever(session: Session) ->
 
 def test_a_visitor_who_does_not_read_is_dropped(session: Session) -> None:
     code = session.codes[0]
-    ask = f"GET /api/patients/{code}/recordings/0?seconds=600 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    ask = f"GET /api/patients/{code}/recordings/0/signal?seconds=600 HTTP/1.1\r\n"
+    ask += "Host: 127.0.0.1\r\n\r\n"
     with (
         serving(session, limits=ConnectionLimits(unread_seconds=0.3)) as served,
         socket.socket() as deaf,

@@ -10,11 +10,10 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from accessibility import violations
+from clocs.explorer.embed_stores import distances_between_patients
 from clocs.explorer.heart_rates import HeartRates
 from clocs.explorer.patient_map import MAP, Projection, pca
-from clocs.explorer.pseudonyms import in_order_of_pseudonyms
-from clocs.explorer.reference_distances import distances_between_patients
-from clocs.explorer.session import Session
+from clocs.explorer.session import Session, in_order_of_pseudonyms
 from clocs.patients.embeddings import Embeddings
 from explorer.conftest import Served, serving
 
@@ -64,7 +63,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         distances=distances_between_patients(embeddings.vectors),
         stores={},
         key=b"key" * 11,
-        heart_rates=HeartRates.known(generator.uniform(40, 180, N).astype(np.float32)),
+        heart_rates=HeartRates.from_values(generator.uniform(40, 180, N).astype(np.float32)),
     )
     with serving(session) as served:
         yield served

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from accessibility import violations
-from clocs.explorer.cohort_folder import CohortFolder
+from clocs.explorer.groups import save_cohort
 from clocs.explorer.session import Session
 from clocs.patients.cohort import read_cohort
 from explorer.conftest import Served, serving
@@ -22,7 +22,7 @@ HALF = "clocs.group([[-99, -99], [0, -99], [0, 99], [-99, 99]])"  # of the map
 @pytest.fixture(scope="module")
 def own(session: Session, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """With a folder of its own for cohorts; IDs are shown."""
-    folder = CohortFolder(tmp_path_factory.mktemp("groups") / "cohorts")
+    folder = tmp_path_factory.mktemp("groups") / "cohorts"
     with serving(replace(session, cohorts=folder, show_ids=True)) as made:
         yield made
 
@@ -74,7 +74,7 @@ def test_a_lassoed_group_is_listed_browsed_saved_compared_and_exported(
     expect(page.locator("#browse")).to_contain_text(f"3 of {len(rows)}")
     expect(page.get_by_role("button", name="Next patient", exact=True)).to_be_focused()
     page.wait_for_selector("#ecg[data-drawn=yes]")
-    page.wait_for_selector("#neighbours li:last-child canvas[data-drawn=yes]", state="attached")
+    page.wait_for_selector("#neighbors li:last-child canvas[data-drawn=yes]", state="attached")
     assert violations(page) == []
     page.keyboard.press("Escape")
     expect(page.locator("#detail h2")).to_have_text(f"{len(rows)} patients")
@@ -98,8 +98,7 @@ def test_a_lassoed_group_is_listed_browsed_saved_compared_and_exported(
     page.fill("#cohort-name", name)
     page.keyboard.press("Enter")
     expect(page.locator("#detail h2")).to_have_text(name)
-    assert own.session.cohorts is not None
-    assert own.session.cohorts.read(name).ids == ids
+    assert read_cohort(own.session.cohorts / f"{name}.csv").ids == ids
     link = page.url
     other = opened(new_page, own, width, height)
     other.click("#open-cohorts")
@@ -125,8 +124,7 @@ def test_a_lassoed_group_is_listed_browsed_saved_compared_and_exported(
 def test_a_taken_name_is_replaced_only_on_request_and_a_found_group_is_one_too(
     new_page: Callable[..., Page], own: Served
 ) -> None:
-    assert own.session.cohorts is not None
-    own.session.cohorts.save("taken", [("elsewhere", "1")])
+    save_cohort(own.session.cohorts, "taken", [("elsewhere", "1")])
     page = opened(new_page, own, 1280, 800)
     page.click("#list-box summary")
     page.click("#open-group")
@@ -135,7 +133,7 @@ def test_a_taken_name_is_replaced_only_on_request_and_a_found_group_is_one_too(
     page.fill("#cohort-name", "Taken")
     page.keyboard.press("Enter")
     expect(page.locator("#cohort-dialog .error")).to_contain_text("'taken' already")
-    assert own.session.cohorts.read("taken").ids == {"elsewhere:1"}
+    assert read_cohort(own.session.cohorts / "taken.csv").ids == {"elsewhere:1"}
     page.click("text=Replace it")
     expect(page.locator("#cohort-dialog")).to_have_count(0)
-    assert len(own.session.cohorts.read("taken").ids) == 40
+    assert len(read_cohort(own.session.cohorts / "taken.csv").ids) == 40

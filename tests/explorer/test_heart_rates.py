@@ -16,9 +16,8 @@ import unhurried
 from accessibility import violations
 from clocs import Store
 from clocs.errors import BusyError, StoreError
-from clocs.explorer import heart_rate_cache
-from clocs.explorer.heart_rate_cache import measure_rates, rates_folder, read_rates
-from clocs.explorer.heart_rates import HeartRates
+from clocs.explorer import heart_rates as rates_module
+from clocs.explorer.heart_rates import HeartRates, measure_rates, rates_folder, read_rates
 from clocs.explorer.session import Session
 from clocs.files import locked
 from clocs.patients.heart_rate import heart_rate, heart_rates
@@ -34,15 +33,15 @@ class StopError(Exception):
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Results are kept every ten recordings."""
-    monkeypatch.setattr(heart_rate_cache, "_FEWEST", 10)
-    monkeypatch.setattr(heart_rate_cache, "_MOST", 10)
+    monkeypatch.setattr(rates_module, "_FEWEST", 10)
+    monkeypatch.setattr(rates_module, "_MOST", 10)
 
 
 def stopped_at(store: Store, folder: Path, most: int) -> None:
     """Measure until so many are kept."""
 
-    def report(done: int, kept: bool) -> None:
-        if kept and done >= most:
+    def report(done: int) -> None:
+        if done >= most:
             raise StopError
 
     with pytest.raises(StopError):
@@ -59,7 +58,7 @@ def test_a_patient_has_the_median_heart_rate_of_the_recordings(
     summary = session.summary(row)
     assert summary["heart_rate"] == pytest.approx(expected, rel=1e-5)
     assert unpack(session.map())[1]["heart_rate"][row] == round(summary["heart_rate"])
-    state = session.heart_rates.now()[1]
+    state = session.heart_rates.state()
     assert (state.state, state.measured, state.recordings) == ("ready", 80, 80)
 
 
@@ -73,7 +72,7 @@ def test_measuring_goes_on_where_it_was_stopped_and_nothing_is_measured_twice(
         measured.append(recording.id)
         return heart_rate(recording)
 
-    monkeypatch.setattr(heart_rate_cache, "heart_rate", counted)
+    monkeypatch.setattr(rates_module, "heart_rate", counted)
     folder = rates_folder(small_store, tmp_path)
     stopped_at(small_store, folder, 30)
     part = read_rates(small_store, folder)
@@ -98,21 +97,16 @@ def test_a_damaged_recording_is_counted_and_the_others_are_measured(
             yield row, digital
 
     monkeypatch.setattr(small_store, "iter_signals", damaged)
-    sentences: list[str] = []
     folder = rates_folder(small_store, tmp_path)
-    measure_rates(small_store, folder, unreadable=sentences.append)
+    measure_rates(small_store, folder)
     known, expected = read_rates(small_store, folder), heart_rates(small_store)
-    assert (
-        known.complete
-        and known.unread == 1
-        and sentences == ["the samples of recording 5 have changed"]
-    )
+    assert known.complete and known.unread == 1
     expected[5] = np.nan
     np.testing.assert_array_equal(known.rates, expected)
     rates = HeartRates(
         session.embeddings.rows, {small_store.manifest.dataset: small_store}, tmp_path
     )
-    assert rates.now()[1].description == "1 recording cannot be read"
+    assert rates.state().description == "1 recording cannot be read"
 
 
 def test_a_damaged_file_is_measured_again_and_two_explorers_do_not_measure_at_once(
@@ -134,7 +128,7 @@ def test_what_cannot_be_measured_is_said_and_logged_without_folders(
     rates = HeartRates(session.embeddings.rows, stores, tmp_path / "file")
     rates.start()
     rates.wait()
-    assert rates.now()[1].state == "failed" and "terminal" in rates.now()[1].description
+    assert rates.state().state == "failed" and "terminal" in rates.state().description
     assert "heart rates of synthetic cannot be measured (" in caplog.text
     assert str(tmp_path) not in caplog.text and str(small_store.path) not in caplog.text
 

@@ -131,7 +131,7 @@ def test_a_phone_stays_narrow_and_goes_to_the_ecg_of_the_tapped_patient(
     page.wait_for_selector("#ecg[data-drawn=yes]")
     expect(page.locator("#detail")).to_be_focused()
     expect(page.locator("#ecg")).to_be_in_viewport()
-    expect(page.locator("#neighbours li")).to_have_count(10)
+    expect(page.locator("#neighbors li")).to_have_count(10)
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE[0]
     assert violations(page) == []
     page.get_by_role("button", name="Close", exact=True).tap()
@@ -144,11 +144,11 @@ def test_any_two_patients_are_compared_and_the_focus_returns(
     new_page: Callable[..., Page], served: Served, size: tuple[int, int]
 ) -> None:
     codes = served.session.codes
-    near = {n["code"] for n in served.session.neighbours(codes[4])["neighbours"]}
+    near = {n["code"] for n in served.session.neighbors(codes[4])["neighbors"]}
     other = next(code for code in codes if code not in near and code != codes[4])
     page = opened(new_page, f"{served.url}/?patient={codes[4]}", size)
     page.wait_for_selector("#ecg[data-drawn=yes]")
-    neighbour = page.locator("#neighbours .open").nth(2)
+    neighbour = page.locator("#neighbors .open").nth(2)
     neighbour.click()
     expect_compared(page)
     page.keyboard.press("Escape")

@@ -129,12 +129,12 @@ def test_a_click_shows_the_ecg_and_the_neighbors(page: Page, served: Served) -> 
     labels = served.session.embeddings.rows["labels"][row].to_list()
     expect(page.locator("#detail .who")).to_contain_text(labels[0])
     assert ink(page.locator("#ecg")) > 5000
-    expect(page.locator("#neighbours li")).to_have_count(10)
-    page.wait_for_selector("#neighbours li:last-child canvas[data-drawn=yes]")
-    assert ink(page.locator("#neighbours canvas").first) > 100
+    expect(page.locator("#neighbors li")).to_have_count(10)
+    page.wait_for_selector("#neighbors li:last-child canvas[data-drawn=yes]")
+    assert ink(page.locator("#neighbors canvas").first) > 100
     expect(page.locator("#predictions")).to_contain_text("Not a diagnosis")
-    expected = served.session.neighbours(code)["neighbours"]
-    listed = page.locator("#neighbours .open").evaluate_all("all => all.map(b => b.dataset.code)")
+    expected = served.session.neighbors(code)["neighbors"]
+    listed = page.locator("#neighbors .open").evaluate_all("all => all.map(b => b.dataset.code)")
     assert listed == [n["code"] for n in expected]
 
 
@@ -192,8 +192,8 @@ def test_the_ecg_canvas_is_not_scaled(page: Page) -> None:
 
 def test_a_neighbor_is_compared_side_by_side_and_escape_goes_back(page: Page) -> None:
     choose(page, 7)
-    other = page.locator("#neighbours .open").first.get_attribute("data-code")
-    page.locator("#neighbours .open").first.click()
+    other = page.locator("#neighbors .open").first.get_attribute("data-code")
+    page.locator("#neighbors .open").first.click()
     expect_compared(page)
     expect_in_url(page, f"with={other}")
     sides = page.locator("canvas.side")
@@ -204,7 +204,7 @@ def test_a_neighbor_is_compared_side_by_side_and_escape_goes_back(page: Page) ->
     expect(page.locator("#compare")).to_contain_text("Distance")
     page.keyboard.press("Escape")
     expect(page.locator("#compare")).to_be_hidden()
-    expect(page.locator("#neighbours li")).to_have_count(10)
+    expect(page.locator("#neighbors li")).to_have_count(10)
 
 
 def test_a_lasso_counts_a_group(page: Page) -> None:
@@ -239,15 +239,15 @@ def test_everything_can_be_done_by_keyboard(page: Page) -> None:
     chosen = page.evaluate("clocs.codeOf(9)")
     page.wait_for_function("code => clocs.state.patient === code", arg=chosen)
     page.wait_for_selector("#ecg[data-drawn=yes]")
-    expect(page.locator("#neighbours .open")).to_have_count(10)
+    expect(page.locator("#neighbors .open")).to_have_count(10)
     page.keyboard.press("n")
     page.keyboard.press("ArrowDown")
-    second = page.locator("#neighbours .open").nth(1).get_attribute("data-code")
-    expect(page.locator("#neighbours .open").nth(1)).to_be_focused()
+    second = page.locator("#neighbors .open").nth(1).get_attribute("data-code")
+    expect(page.locator("#neighbors .open").nth(1)).to_be_focused()
     page.keyboard.press("g")
     expect(page.locator("#detail h2")).to_have_text(f"Patient {second}")  # not the one before
     page.wait_for_selector("#ecg[data-drawn=yes]")
-    expect(page.locator("#neighbours .open").first).to_be_focused()
+    expect(page.locator("#neighbors .open").first).to_be_focused()
     page.keyboard.press("n")
     page.keyboard.press("Enter")
     expect_compared(page)
@@ -268,7 +268,7 @@ def test_a_shared_link_restores_the_view(page: Page, guarded: Served) -> None:
     choose(page, 11)
     page.click("#color-by [data-value=sex]")
     page.locator("#legend button").first.click()
-    page.locator("#neighbours .open").nth(2).click()
+    page.locator("#neighbors .open").nth(2).click()
     expect_compared(page)
     expect_in_url(page, "with=")
     before = page.evaluate(
@@ -336,13 +336,13 @@ def test_a_bad_file_is_refused_and_a_good_one_is_shown(
     page.wait_for_selector("#ecg[data-drawn=yes]")
     expect(page.locator("#upload")).to_be_hidden()
     assert ink(page.locator("#ecg")) > 5000
-    expect(page.locator("#neighbours li")).to_have_count(10)
+    expect(page.locator("#neighbors li")).to_have_count(10)
     expect(page.locator("#predictions")).to_be_visible()
     page.wait_for_function("() => clocs.map.visitor?.every(Number.isFinite)")
     expect_in_url(page, "upload=")
     page.goto(page.url)
     page.wait_for_selector("#ecg[data-drawn=yes]")
-    page.locator("#neighbours .open").first.click()
+    page.locator("#neighbors .open").first.click()
     expect_compared(page)
 
 
@@ -362,7 +362,7 @@ def test_map_ecg_and_neighbors_can_be_saved(page: Page) -> None:
 
 
 def test_the_report_is_shown_in_a_sandbox(page: Page) -> None:
-    page.click("#rooms [data-room=results]")
+    page.click("#tabs [data-tab=results]")
     frame = page.frame_locator("#report-frame")
     expect(frame.locator("h1")).to_have_text("Results of a run")
     assert page.evaluate("document.getElementById('report-frame').contentDocument") is None

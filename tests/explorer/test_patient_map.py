@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clocs.explorer import patient_map, umap_worker
+from clocs.explorer import patient_map
 from clocs.explorer.session import Session
 from damage import flipped
 
@@ -28,8 +28,6 @@ def test_a_map_is_cached_and_a_damaged_one_is_recomputed(tmp_path: Path) -> None
     places = np.ones((30, 2), np.float32)
     patient_map.MAP.write(first.file, {}, {"positions": places})
     assert patient_map.Projection(vectors, tmp_path).now()[1].kind == "umap"
-    other = patient_map.UmapSettings(neighbours=5)
-    assert patient_map.Projection(vectors, tmp_path, other).now()[1].kind == "pca"
     for damaged in flipped(first.file.read_bytes(), most=200):
         first.file.write_bytes(damaged)
         found, state = patient_map.Projection(vectors, tmp_path).now()
@@ -59,12 +57,13 @@ def test_of_many_patients_a_sample_is_laid_out_and_the_others_are_placed_among_t
     np.save(tmp_path / "vectors.npy", vectors.astype(np.float32))
     seen = []
 
-    def layout(some: np.ndarray, settings: dict[str, object]) -> np.ndarray:
+    def layout(some: np.ndarray) -> np.ndarray:
         seen.append(len(some))
         return np.stack([10.0 * cluster[: len(some)], generator.normal(size=len(some))], axis=1)
 
-    monkeypatch.setattr(umap_worker, "_layout", layout)
-    umap_worker.main(tmp_path / "vectors.npy", {"most": 100})
+    monkeypatch.setattr(patient_map, "_layout", layout)
+    monkeypatch.setattr(patient_map, "SAMPLE", 100)
+    patient_map.main(tmp_path / "vectors.npy")
     places = patient_map.MAP.read(tmp_path / "positions.safetensors")[1]["positions"]
     assert seen == [100] and places.shape == (300, 2)
     centers = np.stack([places[:100][cluster[:100] == c].mean(axis=0) for c in (0, 1)])
@@ -72,12 +71,14 @@ def test_of_many_patients_a_sample_is_laid_out_and_the_others_are_placed_among_t
     assert np.array_equal(nearest, cluster)
 
 
-def test_the_size_of_the_sample_matters_only_where_there_is_one(tmp_path: Path) -> None:
+def test_the_size_of_the_sample_matters_only_where_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     vectors = np.random.default_rng(0).normal(size=(30, 8)).astype(np.float32)
-    files = [
-        patient_map.Projection(vectors, tmp_path, patient_map.UmapSettings(most=most)).file
-        for most in (10, 30, 100_000)
-    ]
+    files = []
+    for most in (10, 30, 100_000):
+        monkeypatch.setattr(patient_map, "SAMPLE", most)
+        files.append(patient_map.Projection(vectors, tmp_path).file)
     assert files[0] != files[1] == files[2]
 
 
@@ -109,8 +110,8 @@ def test_other_output_of_the_worker_is_ignored_and_an_unwritable_cache_loses_no_
 
 def test_a_worker_whose_server_has_ended_ends_silently(tmp_path: Path) -> None:
     np.save(tmp_path / "vectors.npy", np.eye(8, dtype=np.float32))
-    command = [sys.executable, "-m", "clocs.explorer.umap_worker", str(tmp_path / "vectors.npy")]
-    running = subprocess.Popen([*command, "{}"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    command = [sys.executable, "-m", "clocs.explorer.patient_map", str(tmp_path / "vectors.npy")]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert running.stdout is not None
     running.stdout.close()
     assert running.communicate()[1] == b"" and running.returncode == 1

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clocs.explorer.predictors import fit_predictor
+from clocs.explorer.predictions import fit_predictor
 from clocs.patients.embeddings import Embeddings
 
 
@@ -31,6 +31,6 @@ def test_a_predictor_learns_linear_classes_and_is_tested_on_other_patients(
     np.testing.assert_allclose(p.sum(axis=1), 1)
     assert (p.argmax(axis=1) == code).mean() > 0.9
     assert fit_predictor(embeddings, "another", ("a",), multilabel=False) is None
-    monkeypatch.setattr("clocs.explorer.predictors._MOST", 100)
+    monkeypatch.setattr("clocs.explorer.predictions._MAX", 100)
     sample = fit_predictor(embeddings, "d", ("a", "b", "c"), multilabel=False)
     assert sample is not None and (sample.trained_on, sample.tested_on) == (100, 100)

@@ -12,11 +12,10 @@ from starlette.testclient import TestClient
 
 from clocs.datasets.pseudonyms import key_of
 from clocs.errors import FileError
+from clocs.explorer.embed_stores import distances_of_halves
 from clocs.explorer.open import open_session
-from clocs.explorer.pseudonyms import pseudonyms
-from clocs.explorer.reference_distances import distances_of_halves
 from clocs.explorer.server import make_api
-from clocs.explorer.session import Session
+from clocs.explorer.session import Session, pseudonyms
 from clocs.frames.splits import PARTS, assign
 from clocs.patients.embeddings import Embeddings
 from clocs.web.packing import unpack
@@ -102,12 +101,12 @@ def test_equally_near_patients_are_not_listed_in_the_order_of_their_ids(
     session, client = attacked
     own = dict(zip(session.codes, session.embeddings.rows["patient"], strict=True))
     one = next(code for code, name in own.items() if PUBLIC_LIST.index(name) % 2 == 0)
-    near = client.get(f"/api/patients/{one}/neighbours?k=100").json()["neighbours"]
+    near = client.get(f"/api/patients/{one}/neighbors?k=100").json()["neighbors"]
     assert len({n["distance"] for n in near}) == 1
     names = [own[n["code"]] for n in near]
     assert names != sorted(names)
     assert max(names) > PUBLIC_LIST[2000]  # nor are they the first ones of the list
-    table = client.get(f"/api/patients/{one}/neighbours.csv?k=100").text.splitlines()[1:]
+    table = client.get(f"/api/patients/{one}/neighbors.csv?k=100").text.splitlines()[1:]
     assert [line.split(",")[1] for line in table] == [n["code"] for n in near]
 
 
@@ -119,15 +118,15 @@ def test_the_split_which_is_a_hash_of_the_id_is_sent_with_ids_only(
     assert "split" not in unpack(client.get("/api/map").content)[1]
     assert client.get("/api/session").json()["splits"] == []
     assert client.get(f"/api/patients/{code}").json()["split"] is None
-    near = client.get(f"/api/patients/{code}/neighbours").json()["neighbours"]
+    near = client.get(f"/api/patients/{code}/neighbors").json()["neighbors"]
     assert {n["split"] for n in near} == {None}
-    refused = client.get(f"/api/patients/{code}/neighbours?split=test")
+    refused = client.get(f"/api/patients/{code}/neighbors?split=test")
     assert refused.status_code == 422 and "IDs" in refused.json()["message"]
     session.show_ids = True
     try:
         assert "split" in unpack(client.get("/api/map").content)[1]
         assert client.get(f"/api/patients/{code}").json()["split"] in PARTS
-        assert client.get(f"/api/patients/{code}/neighbours?split=test").status_code == 200
+        assert client.get(f"/api/patients/{code}/neighbors?split=test").status_code == 200
     finally:
         session.show_ids = False
 
@@ -148,7 +147,7 @@ def test_no_message_about_a_recording_contains_its_id(
     store = next(iter(session.stores.values()))
     with client_of(session) as client:
         for code in session.codes[:3]:
-            answer = client.get(f"/api/patients/{code}/recordings/0?lead=V99")
+            answer = client.get(f"/api/patients/{code}/recordings/0/signal?lead=V99")
             assert answer.status_code == 422 and "V99" in answer.json()["message"]
             assert not any(name in answer.text for name in store.table["id"])
 
@@ -156,7 +155,7 @@ def test_no_message_about_a_recording_contains_its_id(
             raise FileError(f"recording {store.table['id'][row]} is damaged")
 
         monkeypatch.setattr(store, "recording", damaged)
-        answer = client.get(f"/api/patients/{session.codes[0]}/recordings/0")
+        answer = client.get(f"/api/patients/{session.codes[0]}/recordings/0/signal")
     assert answer.status_code == 422 and "cannot be read" in answer.json()["message"]
     assert not any(name in answer.text for name in store.table["id"])
 

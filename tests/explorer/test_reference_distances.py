@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from clocs.explorer.reference_distances import distances_of_halves
+from clocs.explorer.embed_stores import distances_of_halves
 from clocs.patients.embeddings import Embeddings, patient_halves
 
 

@@ -16,8 +16,7 @@ import unhurried
 from clocs import Store
 from clocs.errors import CheckpointError
 from clocs.explorer.open import open_session
-from clocs.explorer.saved_classifiers import SavedClassifiers
-from clocs.explorer.seen import Source
+from clocs.explorer.predictions import SavedClassifiers, Source
 from clocs.explorer.session import Session
 from clocs.models.classifier import Classifier
 from clocs.training.checkpoint import load_checkpoint

@@ -12,8 +12,7 @@ from playwright.sync_api import Page, expect
 
 from accessibility import violations
 from clocs import Store
-from clocs.explorer.saved_classifiers import SavedClassifiers
-from clocs.explorer.seen import Source, part_seen, seen_sentence
+from clocs.explorer.predictions import SavedClassifiers, Source, part_seen, seen_sentence
 from clocs.explorer.session import Session
 from clocs.frames.make import make_frames
 from clocs.training.checkpoint import Checkpoint, load_checkpoint

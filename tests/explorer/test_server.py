@@ -64,13 +64,13 @@ def test_the_description_lists_every_endpoint(session: Session) -> None:
         "/api/distances",
         "/api/names",
         "/api/patients/{code}",
-        "/api/patients/{code}/recordings/{number}",
+        "/api/patients/{code}/recordings/{number}/signal",
         "/api/patients/{code}/recordings/{number}/beats",
         "/api/patients/{code}/recordings/{number}/predictions",
         "/api/patients/{code}/recordings/{number}/explanation",
         "/api/patients/{code}/distances/{other}",
-        "/api/patients/{code}/neighbours",
-        "/api/patients/{code}/neighbours.csv",
+        "/api/patients/{code}/neighbors",
+        "/api/patients/{code}/neighbors.csv",
         "/api/quality",
         "/api/quality/{code}",
         "/api/runs",
@@ -95,10 +95,10 @@ def test_errors_are_json_with_a_message(served: Served) -> None:
     for path, status in (
         ("/api/patients/0000000000", 404),
         ("/api/patients/nobody", 422),
-        (f"/api/patients/{code}/recordings/99", 404),
-        (f"/api/patients/{code}/recordings/0?lead=V99", 422),
-        (f"/api/patients/{code}/recordings/0?seconds=inf", 422),
-        (f"/api/patients/{code}/neighbours?k=0", 422),
+        (f"/api/patients/{code}/recordings/99/signal", 404),
+        (f"/api/patients/{code}/recordings/0/signal?lead=V99", 422),
+        (f"/api/patients/{code}/recordings/0/signal?seconds=inf", 422),
+        (f"/api/patients/{code}/neighbors?k=0", 422),
         ("/api/uploads/0000000000000000", 404),
         ("/api/nothing", 404),
     ):
@@ -120,13 +120,13 @@ def test_the_map_contains_every_patient_once(served: Served) -> None:
 def test_neighbors_are_filtered_in_json_and_csv(served: Served) -> None:
     session = served.session
     code = session.codes[2]
-    near = unhurried.get(f"{served.url}/api/patients/{code}/neighbours?k=5&sex=female").json()
-    assert near["neighbours"]
-    assert {n["sex"] for n in near["neighbours"]} == {"female"}
-    answer = unhurried.get(f"{served.url}/api/patients/{code}/neighbours.csv?k=5&sex=female")
+    near = unhurried.get(f"{served.url}/api/patients/{code}/neighbors?k=5&sex=female").json()
+    assert near["neighbors"]
+    assert {n["sex"] for n in near["neighbors"]} == {"female"}
+    answer = unhurried.get(f"{served.url}/api/patients/{code}/neighbors.csv?k=5&sex=female")
     assert "attachment" in answer.headers["content-disposition"]
     rows = list(csv.DictReader(io.StringIO(answer.text)))
-    assert [row["code"] for row in rows] == [n["code"] for n in near["neighbours"]]
+    assert [row["code"] for row in rows] == [n["code"] for n in near["neighbors"]]
 
 
 def test_the_histogram_integrates_to_one(served: Served) -> None:

@@ -6,8 +6,7 @@ import numpy as np
 import polars as pl
 
 from clocs import Store
-from clocs.explorer.session import Session
-from clocs.explorer.signals import NO_VALUE, packed_signal
+from clocs.explorer.session import NO_VALUE, Session, packed_signal
 from clocs.recording import Gap
 from clocs.web.packing import unpack
 
@@ -15,7 +14,7 @@ from clocs.web.packing import unpack
 def test_neighbors_are_the_nearest_other_patients(session: Session) -> None:
     x = session.embeddings.vectors
     for row in range(0, len(x), 7):
-        near = session.neighbours(session.codes[row], 5)["neighbours"]
+        near = session.neighbors(session.codes[row], 5)["neighbors"]
         apart = np.linalg.norm(x - x[row], axis=1)
         apart[row] = np.inf
         np.testing.assert_allclose([n["distance"] for n in near], np.sort(apart)[:5], atol=2e-3)

@@ -126,8 +126,8 @@ def test_no_response_contains_ids_unless_show_ids_is_set(
     recordings = store.table["id"].to_list()
     shown = [
         client.get(f"/api/patients/{code}").text,
-        client.get(f"/api/patients/{code}/neighbours").text,
-        client.get(f"/api/patients/{code}/neighbours.csv").text,
+        client.get(f"/api/patients/{code}/neighbors").text,
+        client.get(f"/api/patients/{code}/neighbors.csv").text,
         client.get("/api/names").text,
         client.get("/api/map").content.decode("latin-1"),
     ]

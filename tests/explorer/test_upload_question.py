@@ -57,7 +57,7 @@ def test_a_csv_in_millivolts_taken_for_microvolts_is_a_question_until_it_is_answ
     page.click("#unit-go")
     expect(page.locator("#upload")).to_be_hidden()
     expect(page.locator("#detail .who")).to_contain_text("Your own ECG")
-    expect(page.locator("#neighbours li")).to_have_count(10)
+    expect(page.locator("#neighbors li")).to_have_count(10)
 
 
 def test_the_server_says_what_it_found(served: Served, in_millivolts: Path) -> None:

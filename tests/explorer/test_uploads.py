@@ -110,10 +110,10 @@ def test_an_upload_finds_its_own_patient(served: Served, recording: Recording) -
     assert answer.status_code == 201
     made = answer.json()
     assert made["name"] == "own"
-    assert len(made["neighbours"]) == 10
+    assert len(made["neighbors"]) == 10
     assert np.isfinite(made["position"]).all()
     patients = served.session.embeddings.rows["patient"]
-    nearest = [patients[n["row"]] for n in made["neighbours"][:3]]
+    nearest = [patients[n["row"]] for n in made["neighbors"][:3]]
     assert recording.patient in nearest  # one of its patient's two recordings
     again = unhurried.get(f"{served.url}/api/uploads/{made['code']}").json()
     assert again == made
@@ -226,6 +226,6 @@ def test_a_csv_in_millivolts_is_read_as_such_which_is_said(
     made = post(served, files, rate=f"{recording.rate:g}").json()
     assert "Values are assumed to be in mV, judging by their size." in made["notes"]
     told = post(served, files, rate=f"{recording.rate:g}", unit="mV").json()
-    assert told["notes"] == made["notes"][1:] and told["neighbours"] == made["neighbours"]
+    assert told["notes"] == made["notes"][1:] and told["neighbors"] == made["neighbors"]
     patients = served.session.embeddings.rows["patient"]
-    assert recording.patient in [patients[one["row"]] for one in made["neighbours"][:3]]
+    assert recording.patient in [patients[one["row"]] for one in made["neighbors"][:3]]

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 import clocs
 from clocs import Checkpoint
 from clocs.errors import ClocsWarning
-from clocs.explorer.saved_classifiers import SavedClassifiers
-from clocs.explorer.seen import Source
+from clocs.explorer.predictions import SavedClassifiers, Source
 from clocs.explorer.uploads import embed_upload
 from clocs.models.classifier import Classifier
 from clocs.models.predict import predict_recordings

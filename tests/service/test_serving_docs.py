@@ -44,8 +44,8 @@ def test_every_call_of_curl_is_answered(
         ]
     for command, answer in zip(commands, answers, strict=True):
         assert answer.returncode == 0, (command, answer.stdout)
-    one, batch, array, file, prediction, neighbours, *_ = [a.stdout for a in answers]
+    one, batch, array, file, prediction, neighbors, *_ = [a.stdout for a in answers]
     assert len(json.loads(batch)["results"]) == 2
     assert json.loads(one).keys() == json.loads(array).keys() == json.loads(file).keys()
     assert json.loads(prediction)["predicted"] in classifier.card.labels
-    assert len(json.loads(neighbours)["neighbours"]) == 5
+    assert len(json.loads(neighbors)["neighbors"]) == 5

@@ -40,13 +40,6 @@ def explore(
         Path | None,
         typer.Option(help="Folder of saved groups; `cohorts` beside the first store by default."),
     ] = None,
-    source: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="Folder or zip that a store was prepared from, to draw its quarantined "
-            "recordings; may be repeated."
-        ),
-    ] = None,
     port: Annotated[
         int, typer.Option(help="Port to listen on; 0 picks a free one.", min=0, max=65535)
     ] = 0,
@@ -103,7 +96,6 @@ def explore(
             model=model or (),
             runs=runs,
             cohorts=cohorts,
-            source=source or (),
             cache=cache,
             show_ids=show_ids,
             split_seed=split_seed,

@@ -1,32 +1,69 @@
 """Patients' heart rates: what the cache folder has at once, the others as a process measures them.
 
-The process has the lowest priority, so that it takes only what the pages leave. It keeps its
-results every few seconds; a stopped explorer goes on from there.
+The process, `python -m clocs.explorer.heart_rates CACHE STORE…`, has the lowest priority, so that
+it takes only what the pages leave. It keeps its results in a file every few seconds, which the
+explorer reads; a stopped explorer goes on from there.
+
+Stores are sorted by ID, so an order that follows them would tell visitors whose IDs are near each
+other. Patients are therefore measured in an order that is drawn once and kept in the file. What is
+known at any time is then a random sample of the patients, too.
 """
 
 from __future__ import annotations
 
-import json
+import hashlib
 import logging
 import os
+import secrets
+import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from clocs.explorer.heart_rate_cache import MeasuredRates, rates_folder, read_rates
-from clocs.store.store import Store
+from clocs.errors import BusyError, ClocsError, StoreError
+from clocs.files import locked, private_cache
+from clocs.patients.heart_rate import heart_rate
+from clocs.sealed import ArrayFile
+from clocs.store.columns import recording_of
+from clocs.store.store import Store, open_store
+from clocs.workers import limit_process, start_python
 
 _LOG = logging.getLogger("clocs.explorer")
-_ONE_THREAD = ("POLARS_MAX_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+_RATES = ArrayFile("cached heart rates", key="clocs.rates", format=2, remedy="delete it")
+_FEWEST, _MOST, _PARTS = 200, 5_000, 20  # recordings between two writings of the file
+_MEMORY = 8 << 30  # bytes: of a recording, its copies and the store's table; as to read a file
+_LOOK = 0.5  # seconds between two looks at the file
+_AGAIN = 2.0  # seconds until it looks again at what another explorer measures
+
+
+@dataclass
+class MeasuredRates:
+    """What is known of a store's heart rates.
+
+    Attributes:
+        rates: (recordings,) beats per minute; NaN where unknown or not measured yet.
+        seed: Of the order in which patients are measured.
+        done: Recordings of that order that are measured.
+        unread: How many of them could not be read.
+    """
+
+    rates: NDArray[np.float32]
+    seed: int
+    done: int = 0
+    unread: int = 0
+
+    @property
+    def complete(self) -> bool:
+        return self.done >= len(self.rates)
 
 
 @dataclass(frozen=True)
@@ -60,115 +97,84 @@ class HeartRates:
             cache: The cache folder.
         """
         self._rows, self._stores, self._cache = rows.select("dataset", "patient"), stores, cache
-        self._known = {name: self._read(name) for name in stores}
-        self._done = {name: known.done for name, known in self._known.items()}
-        self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._thread: threading.Thread | None = None
-        self._stopped = False
-        self._version, self._problem = 0, ""
-        self._values = self._medians()
+        self._stopped, self._version, self._problem = False, 0, ""
+        self._known = {name: self._read(name) for name in stores}
+        self.values = self._medians()  # (patients,) beats per minute, NaN where unknown
 
     @classmethod
-    def known(cls, values: NDArray[np.float32]) -> HeartRates:
+    def from_values(cls, values: NDArray[np.float32]) -> HeartRates:
         """Such as are known from elsewhere."""
         made = cls(pl.DataFrame(schema={"dataset": pl.String, "patient": pl.String}), {}, Path())
-        made._values = values
+        made.values = values
         return made
 
-    def now(self) -> tuple[NDArray[np.float32], RatesState]:
-        """(patients,) beats per minute, NaN where unknown, and how far the measuring is."""
-        with self._lock:
-            complete = all(known.complete for known in self._known.values())
-            state = RatesState(
-                "ready" if complete else "failed" if self._problem else "working",
-                sum(self._done.values()),
-                sum(len(known.rates) for known in self._known.values()),
-                self._version,
-                self._problem or self._unread(),
-            )
-            return self._values, state
-
-    @property
-    def values(self) -> NDArray[np.float32]:
-        return self.now()[0]
+    def state(self) -> RatesState:
+        """How far the measuring is."""
+        known = list(self._known.values())
+        unread = sum(one.unread for one in known)
+        words = f"{unread:,} {'recording' if unread == 1 else 'recordings'} cannot be read"
+        complete = all(one.complete for one in known)
+        return RatesState(
+            "ready" if complete else "failed" if self._problem else "working",
+            sum(one.done for one in known),
+            sum(len(one.rates) for one in known),
+            self._version,
+            self._problem or (words if unread else ""),
+        )
 
     def start(self) -> None:
         """Measure in the background what is not known yet."""
-        if self._process is None and self.now()[1].state == "working":
+        if self._thread is None and self.state().state == "working":
             self._thread = threading.Thread(target=self._follow, name="heart rates", daemon=True)
             self._thread.start()
 
-    def wait(self) -> None:
+    def wait(self, seconds: float | None = None) -> None:
         """Until the measuring has ended."""
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(seconds)
 
     def stop(self) -> None:
         """End the measuring; what is in the cache folder stays."""
         self._stopped = True
-        if self._process is not None and self._process.poll() is None:
+        if self._process is not None:
             self._process.terminate()
-        if self._thread is not None:
-            self._thread.join(timeout=5)
+        self.wait(5)
 
     def _follow(self) -> None:
         """Every failure ends in a state that the page shows."""
         left = [name for name, known in self._known.items() if not known.complete]
         paths = [str(self._stores[name].path.resolve()) for name in left]
         try:
-            self._process = subprocess.Popen(
-                # -P: import nothing from the current folder
-                [
-                    *(sys.executable, "-P", "-m", "clocs.explorer.heart_rate_worker"),
-                    *(str(self._cache.resolve()), *paths),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                env=os.environ
-                | dict.fromkeys(_ONE_THREAD, "1")
-                | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+            self._process = start_python(
+                __name__, str(self._cache.resolve()), *paths, stdin=subprocess.DEVNULL
             )
         except OSError as error:
-            self._fail(f"they cannot be measured ({error.strerror})")
+            self._problem = f"they cannot be measured ({error.strerror})"
             return
         if self._stopped:
             self._process.terminate()
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            with suppress(ValueError):
-                message = json.loads(line)
-                self._take(left[message["store"]], message)
-        self._process.wait()
-        if not self._stopped and self.now()[1].state == "working":
-            self._fail("the process that measures them has ended")
+        while self._process.poll() is None:
+            self._update(left)
+            time.sleep(_LOOK)
+        self._update(left)
+        if self._stopped:
+            return
+        problems = self._process.communicate()[0].decode(errors="replace").splitlines()
+        for problem in problems:
+            _LOG.error("heart rates of %s", problem)
+        if problems:
+            self._problem = "some cannot be measured; see the terminal"
+        elif self.state().state == "working":
+            self._problem = "the process that measures them has ended"
 
-    def _take(self, name: str, message: dict[str, Any]) -> None:
-        if kind := message.get("error"):
-            _LOG.error("heart rates of %s cannot be measured (%s)", name, kind)
-            self._fail(f"those of {name} cannot be measured; see the terminal")
-        elif "unreadable" in message:
-            _LOG.warning("a heart rate of %s cannot be measured", name)
-        elif message["kept"]:
-            known = self._read(name)
-            with self._lock:
-                self._known[name], self._done[name] = known, known.done
-            values = self._medians()
-            with self._lock:
-                self._values, self._version = values, self._version + 1
-        else:
-            with self._lock:
-                self._done[name] = message["done"]
-
-    def _fail(self, problem: str) -> None:
-        with self._lock:
-            self._problem = problem
-
-    def _unread(self) -> str:
-        count = sum(known.unread for known in self._known.values())
-        if not count:
-            return ""
-        return f"{count:,} {'recording' if count == 1 else 'recordings'} cannot be read"
+    def _update(self, names: Sequence[str]) -> None:
+        """Read what the process has kept meanwhile."""
+        found = {name: self._read(name) for name in names}
+        if any(one.done > self._known[name].done for name, one in found.items()):
+            self._known |= found
+            self.values, self._version = self._medians(), self._version + 1
 
     def _read(self, name: str) -> MeasuredRates:
         store = self._stores[name]
@@ -187,3 +193,97 @@ class HeartRates:
         medians = pl.concat(known).group_by(keys).agg(pl.col("rate").median())
         found = self._rows.join(medians, on=keys, how="left", maintain_order="left")
         return found["rate"].cast(pl.Float32).fill_null(np.nan).to_numpy()
+
+
+def rates_folder(store: Store, cache: Path) -> Path:
+    """Where the heart rates of a store's recordings are kept."""
+    key = hashlib.blake2b(store.manifest.content_hash.encode(), digest_size=12).hexdigest()
+    return cache / f"rates-{key}"
+
+
+def read_rates(store: Store, folder: Path) -> MeasuredRates:
+    """What was measured so far; nothing where there is no file, or a damaged one."""
+    try:
+        facts, arrays = _RATES.read(folder / "rates.safetensors")
+        known = MeasuredRates(arrays["rates"], facts["seed"], facts["done"], facts["unread"])
+        if known.rates.shape == (len(store),) and known.rates.dtype == np.float32:
+            return known
+    except (ClocsError, KeyError):
+        pass
+    return MeasuredRates(np.full(len(store), np.nan, np.float32), secrets.randbits(62))
+
+
+def measure_rates(
+    store: Store, folder: Path, on_kept: Callable[[int], None] = lambda done: None
+) -> None:
+    """Measure the recordings of a store that are not measured yet.
+
+    Args:
+        store: Of the recordings.
+        folder: Of `rates_folder`.
+        on_kept: Called with the number of measured recordings that are on disk.
+
+    Raises:
+        BusyError: Another process measures them.
+    """
+    private_cache(folder.parent)
+    with locked(folder):
+        known = read_rates(store, folder)
+        # patient by patient, the patients in a random order
+        patients = store.table["patient"].rank("dense").to_numpy().astype(np.int64) - 1
+        places = np.random.default_rng(known.seed).permutation(int(patients.max(initial=-1)) + 1)
+        order = np.argsort(places[patients], kind="stable")
+        while not known.complete:
+            step = max(_FEWEST, min(_MOST, len(order) // _PARTS)) if known.done else _FEWEST
+            rows = np.sort(order[known.done : known.done + step]).tolist()
+            for row, rate in _rates(store, rows):
+                known.rates[row] = np.nan if rate is None else rate
+                known.unread += rate is None
+            known.done += len(rows)
+            facts = {"seed": known.seed, "done": known.done, "unread": known.unread}
+            _RATES.write(folder / "rates.safetensors", facts, {"rates": known.rates})
+            on_kept(known.done)
+
+
+def _rates(store: Store, rows: Sequence[int]) -> Iterator[tuple[int, float | None]]:
+    """Row and heart rate of ascending rows, so that each chunk of the store is decoded once.
+
+    NaN where it has none, None where it cannot be read.
+    """
+    done = 0
+    while done < len(rows):
+        try:
+            for row, digital in store.iter_signals(rows=rows[done:]):
+                facts = store.table.row(row, named=True)
+                rate = heart_rate(recording_of(facts, digital.ravel()))
+                yield row, np.nan if rate is None else rate
+                done += 1
+        except StoreError:  # of this recording; the next may be whole
+            yield rows[done], None
+            done += 1
+
+
+def main(cache: Path, stores: Sequence[Path]) -> None:
+    """The process; prints a line for each store that cannot be measured, without its folder."""
+    limit_process(_MEMORY, os.getppid())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server hears it too, and ends this process
+    if hasattr(os, "nice"):
+        os.nice(19)
+    for path in stores:
+        name = "a store"
+        try:
+            store = open_store(path)
+            name, folder = store.manifest.dataset, rates_folder(store, cache)
+            while not read_rates(store, folder).complete:
+                try:
+                    measure_rates(store, folder)
+                except BusyError:  # by another explorer of the same store: its results are ours
+                    time.sleep(_AGAIN)
+        except (ClocsError, MemoryError, OSError) as error:  # it may name a recording and a folder
+            cause = error if isinstance(error, OSError) else error.__cause__
+            why = getattr(cause, "strerror", None) or type(error).__name__
+            sys.stdout.write(f"{name} cannot be measured ({why})\n")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), [Path(one) for one in sys.argv[2:]])

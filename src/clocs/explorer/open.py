@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING
 from clocs.datasets.pseudonyms import key_of
 from clocs.errors import CheckpointError, SettingError
 from clocs.experiments.demo_data import DEMO, demo_store_and_encoder, finished_demo
-from clocs.explorer.cohort_folder import CohortFolder
-from clocs.explorer.embed_stores import embed_stores
+from clocs.explorer.embed_stores import distances_between_patients, embed_stores
 from clocs.explorer.heart_rates import HeartRates
 from clocs.explorer.patient_map import Projection
-from clocs.explorer.pseudonyms import in_order_of_pseudonyms
-from clocs.explorer.reference_distances import distances_between_patients
-from clocs.explorer.saved_classifiers import SavedClassifiers
-from clocs.explorer.session import Session
+from clocs.explorer.predictions import SavedClassifiers
+from clocs.explorer.session import Session, in_order_of_pseudonyms
 from clocs.explorer.training_runs import run_folders
 from clocs.files import cache_folder, private_cache, seed_files, sha256_of
 from clocs.patients.embeddings import Embeddings, expect_distinct
@@ -38,7 +35,6 @@ def open_session(
     models: Sequence[Classifier | Path | str] = (),
     runs: Path | None = None,
     cohorts: Path | None = None,
-    sources: Sequence[Path] = (),
     cache: Path | None = None,
     show_ids: bool = False,
     split_seed: int = 0,
@@ -60,7 +56,6 @@ def open_session(
         if one.manifest.dataset in opened:
             raise SettingError(f"{one.path} is a second store of {one.manifest.dataset}; give one")
         opened[one.manifest.dataset] = one
-    read_from = _sources_of(opened, sources)
     file = seed_files(weights_path(checkpoint))[0] if checkpoint is not None else None
     if file is not None and not file.is_file():
         raise CheckpointError(f"{file} does not exist; give a checkpoint made by `clocs pretrain`")
@@ -99,34 +94,12 @@ def open_session(
         heart_rates=HeartRates(patients.rows, opened, cache),
         checkpoint=file,
         models=saved,
-        cohorts=CohortFolder(cohorts or _beside(opened, embeddings)),
-        sources=read_from,
+        cohorts=cohorts or _beside(opened, embeddings),
         report=report if report is not None else report_beside(file),
         runs=next(filter(_has_runs, (runs, file and file.parent)), None),
         show_ids=show_ids,
         title=title or ", ".join(opened) or (embeddings.stem if embeddings else ""),
     )
-
-
-def _sources_of(stores: Mapping[str, Store], sources: Sequence[Path]) -> dict[str, Path]:
-    """The folder or zip that each store was prepared from, by its name; of one store, any."""
-    found: dict[str, Path] = {}
-    for path in sources:
-        if not path.exists():
-            raise SettingError(
-                f"{path} does not exist; give the folder or zip of a store as `source`"
-            )
-        own = [
-            name for name, store in stores.items() if store.manifest.source == path.resolve().name
-        ]
-        own = own or (list(stores) if len(stores) == len(sources) == 1 else [])
-        if not own:
-            known = ", ".join(f"{name} from {one.manifest.source}" for name, one in stores.items())
-            raise SettingError(
-                f"none of the stores was prepared from {path} ({known or 'no store'})"
-            )
-        found |= dict.fromkeys(own, path)
-    return found
 
 
 def _beside(stores: Mapping[str, Store], embeddings: Path | None) -> Path:

@@ -10,14 +10,16 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import math
 import os
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,22 +32,18 @@ from clocs.files import private_cache
 from clocs.frames.frames import SEXES
 from clocs.frames.splits import PARTS
 from clocs.sealed import ArrayFile
+from clocs.workers import start_python
 
 MAX_LABELS = 31  # bits of a patient's mask; the last means all rarer ones
 UNKNOWN_AGE = 255
 OTHER = "other"
 Positions = NDArray[np.float32]  # (patients, 2)
+UMAP = {"neighbors": 15, "min_dist": 0.1, "seed": 0}
+SAMPLE = 100_000  # patients that UMAP lays out; the others are placed among them, as uploads are
+_SHARE = 0.35  # of the time spent finding neighbors; the rest is layout
+_NEAREST, _PROBES = 10, 8  # neighbors of a patient that is placed, and lists searched for them
+_AT_ONCE = 65_536  # patients
 MAP = ArrayFile("a cached map", key="clocs.map", format=1, remedy="delete it")  # of `positions`
-
-
-@dataclass(frozen=True)
-class UmapSettings:
-    """The map is a function of these and of the vectors."""
-
-    neighbours: int = 15
-    min_dist: float = 0.1
-    seed: int = 0
-    most: int = 100_000  # patients; the others are placed among these, as uploads are
 
 
 @dataclass(frozen=True)
@@ -81,11 +79,9 @@ def position_among(
 class Projection:
     """Patients' positions: PCA at once, UMAP when it has finished."""
 
-    def __init__(
-        self, vectors: NDArray[np.float32], cache: Path, settings: UmapSettings | None = None
-    ) -> None:
-        self.vectors, self.settings = vectors, settings or UmapSettings()
-        self.file = cache / f"map-{_key(vectors, self.settings)}.safetensors"
+    def __init__(self, vectors: NDArray[np.float32], cache: Path) -> None:
+        self.vectors = vectors
+        self.file = cache / f"map-{_key(vectors)}.safetensors"
         self._process: subprocess.Popen[bytes] | None = None
         self._thread: threading.Thread | None = None
         self._stopped = False
@@ -146,43 +142,26 @@ class Projection:
         with tempfile.TemporaryDirectory(prefix="clocs-map-") as folder:
             source = Path(folder, "vectors.npy")
             np.save(source, self.vectors, allow_pickle=False)
-            settings = json.dumps(asdict(self.settings))
-            self._process = subprocess.Popen(
-                # -P: import nothing from the current folder
-                [sys.executable, "-P", "-m", "clocs.explorer.umap_worker", str(source), settings],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
-            )
+            self._process = start_python(__name__, str(source), stdin=subprocess.DEVNULL)
             if self._stopped:
                 self._process.terminate()
             problem = "UMAP failed; the map shows PCA"
-            for message in _messages(self._process):
-                if "error" in message:
-                    problem = f"UMAP failed ({message['error']}); the map shows PCA"
-                else:
+            for line in self._process.stdout or ():
+                with suppress(ValueError, KeyError, TypeError):  # what its libraries print
+                    message = json.loads(line)
+                    if "error" in message:
+                        problem = f"UMAP failed ({message['error']}); the map shows PCA"
+                        continue
                     state = ProjectionState("pca", "working", message["progress"], message["stage"])
                     self._set(self.positions, state)
             self._process.wait()
             return _load(Path(folder, "positions.safetensors"), len(self.vectors)), problem
 
 
-def _messages(process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
-    """The worker's JSON lines; anything else that its libraries print is ignored."""
-    assert process.stdout is not None
-    for line in process.stdout:
-        with suppress(ValueError):
-            message = json.loads(line)
-            if isinstance(message, dict):
-                yield message
-
-
-def _key(vectors: NDArray[np.float32], settings: UmapSettings) -> str:
+def _key(vectors: NDArray[np.float32]) -> str:
     # sha256 because processors have instructions for it
-    known = asdict(settings)
-    if len(vectors) <= settings.most:
-        del known["most"]  # which makes no difference
-    key = hashlib.sha256(json.dumps(known).encode())
+    settings = UMAP | ({"sample": SAMPLE} if len(vectors) > SAMPLE else {})
+    key = hashlib.sha256(json.dumps(settings).encode())
     key.update(str(vectors.shape).encode())
     key.update(np.ascontiguousarray(vectors, "<f4").data)
     return key.hexdigest()[:24]
@@ -239,3 +218,115 @@ def whole_rates(heart_rates: NDArray[np.float32]) -> NDArray[np.uint16]:
 def _coded(column: pl.Series, codes: Mapping[str, int], unknown: int) -> NDArray[np.uint8]:
     coded = column.replace_strict(codes, default=unknown, return_dtype=pl.UInt8)
     return coded.fill_null(unknown).to_numpy()
+
+
+# The process that computes a map: `python -m clocs.explorer.patient_map vectors.npy`. It writes
+# positions.safetensors next to its input, and progress to standard output: a line of JSON per step.
+
+
+def main(source: Path) -> None:
+    """Lay out the vectors of a file."""
+    vectors = np.load(source, mmap_mode="r", allow_pickle=False)
+    _report(0.02, "starting")
+    warnings.simplefilter("ignore")
+    try:
+        # the first are a random sample: they are in the order of their pseudonyms
+        some = np.ascontiguousarray(vectors[:SAMPLE])
+        positions = _layout(some)
+        if len(some) < len(vectors):
+            others = vectors[len(some) :]
+            positions = np.concatenate([positions, placed(others, some, positions)])
+    except Exception as error:  # any failure of UMAP becomes a sentence on the page
+        _write({"error": f"{type(error).__name__}: {error}".splitlines()[0][:200]})
+        sys.exit(1)
+    positions = _rotated(positions)
+    MAP.write(source.with_name("positions.safetensors"), {}, {"positions": positions})
+
+
+def _layout(vectors: Positions) -> Positions:
+    import umap
+
+    _report(0.05, "finding nearest neighbours")
+    reducer = umap.UMAP(
+        n_neighbors=min(UMAP["neighbors"], len(vectors) - 1),
+        min_dist=UMAP["min_dist"],
+        metric="cosine",
+        random_state=UMAP["seed"],  # single-threaded, but reproducible
+        init="pca",
+        verbose=True,
+        tqdm_kwds={"file": _Steps(), "bar_format": "{n_fmt}/{total_fmt}", "mininterval": 0.2},
+    )
+    # UMAP prints to stdout, which must carry nothing but progress lines.
+    _outputs.append(os.fdopen(os.dup(1), "w", encoding="utf-8"))
+    os.dup2(2, 1)
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:  # noqa: PTH123
+        sys.stdout = nowhere
+        made = reducer.fit_transform(vectors)
+    return np.ascontiguousarray(made, np.float32)
+
+
+def placed(others: Positions, some: Positions, positions: Positions) -> Positions:
+    """(m, 2) positions of others: the mean of their nearest neighbours', as of uploads.
+
+    Args:
+        others: (m, dim) unit vectors, perhaps memory-mapped.
+        some: (n, dim) unit vectors that have a position.
+        positions: (n, 2) theirs.
+    """
+    import faiss
+
+    faiss.omp_set_num_threads(1)  # as UMAP, which leaves the other cores to the pages
+    lists = max(1, round(math.sqrt(len(some))))
+    index: Any = faiss.index_factory(some.shape[1], f"IVF{lists},Flat", faiss.METRIC_INNER_PRODUCT)
+    index.cp.seed, index.cp.min_points_per_centroid = 0, 1
+    index.train(some)
+    index.add(some)
+    index.nprobe = _PROBES
+    made = np.empty((len(others), 2), np.float32)
+    for start in range(0, len(others), _AT_ONCE):
+        part = np.ascontiguousarray(others[start : start + _AT_ONCE])
+        near, rows = index.search(part, _NEAREST)
+        # -1 where the lists that were searched hold fewer
+        weights = np.where(rows < 0, 0, 1 / np.maximum(1 - near, 1e-4))
+        weights /= weights.sum(axis=1, keepdims=True)
+        made[start : start + len(part)] = np.einsum("nk,nkd->nd", weights, positions[rows])
+        _report(0.99, "placing all patients")
+    return made
+
+
+def _rotated(positions: Positions) -> Positions:
+    """Centerd, with the longer axis horizontal, to fill a wide screen."""
+    centered = positions - positions.mean(axis=0)
+    _, axes = np.linalg.eigh(centered.T @ centered)
+    return np.ascontiguousarray(centered @ axes[:, ::-1], np.float32)
+
+
+class _Steps:
+    """The file that tqdm writes its epoch counts to."""
+
+    def write(self, text: str) -> int:
+        done, _, total = text.strip().rpartition("\r")[2].partition("/")
+        if done.isdigit() and total.isdigit() and int(total):
+            _report(_SHARE + (1 - _SHARE) * int(done) / int(total), "computing the layout")
+        return len(text)
+
+    def flush(self) -> None: ...
+
+
+_outputs: list[Any] = [sys.stdout]  # the last is written to
+
+
+def _report(progress: float, stage: str) -> None:
+    _write({"progress": round(progress, 3), "stage": stage})
+
+
+def _write(message: dict[str, Any]) -> None:
+    try:
+        _outputs[-1].write(json.dumps(message) + "\n")
+        _outputs[-1].flush()
+    except BrokenPipeError:  # the server has ended: nobody waits for the map
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -30,7 +30,6 @@ def explore(
     model: Classifier | Path | str | Sequence[Classifier | Path | str] = (),
     runs: Path | str | None = None,
     cohorts: Path | str | None = None,
-    source: Path | str | Sequence[Path | str] = (),
     cache: Path | str | None = None,
     show_ids: bool = False,
     split_seed: int = 0,
@@ -54,8 +53,6 @@ def explore(
         runs: A folder with trainings, whose curves are shown while they train, or a report.
         cohorts: Folder where groups of patients are saved, each as a CSV file of IDs; `cohorts`
             beside the first store, or beside the embeddings, by default.
-        source: Folders or zips that the stores were prepared from, so that recordings in quarantine
-            can be drawn, too.
         cache: Folder for computed embeddings and maps; the system's cache folder by default.
         show_ids: Show patients' own IDs instead of pseudonyms.
         split_seed: Random seed for the patient split.
@@ -90,7 +87,6 @@ def explore(
         models=model if isinstance(model, Sequence) and not isinstance(model, str) else [model],
         runs=Path(runs) if runs else None,
         cohorts=Path(cohorts) if cohorts else None,
-        sources=[Path(one) for one in ([source] if isinstance(source, str | Path) else source)],
         cache=Path(cache) if cache else None,
         show_ids=show_ids,
         split_seed=split_seed,

@@ -6,36 +6,44 @@ Static files are read once, at the start: no part of a URL ever reaches the file
 from __future__ import annotations
 
 import mimetypes
+from collections.abc import Callable
 from importlib.resources import files
 from typing import Annotated, Any, Literal
 
 from anyio import CapacityLimiter, to_thread
 from fastapi import Depends, FastAPI, HTTPException, Path, Query, Request, Response
+from pydantic import BaseModel, Field
 
 from clocs._version import __version__
-from clocs.explorer import responses
-from clocs.explorer.beats import packed_beats
-from clocs.explorer.cohort_api import add_cohorts
-from clocs.explorer.cohort_folder import NameTakenError, UnknownCohortError
+from clocs.errors import SettingError
+from clocs.explorer import groups
 from clocs.explorer.heart_rates import RatesState
 from clocs.explorer.patient_map import ProjectionState
-from clocs.explorer.rooms import add_rooms
-from clocs.explorer.seen import Source
-from clocs.explorer.session import NEIGHBORS, NotFoundError, Session
-from clocs.explorer.signals import LONGEST, packed_signal
+from clocs.explorer.predictions import Source
+from clocs.explorer.quality import Quality
+from clocs.explorer.session import (
+    LONGEST,
+    NEIGHBORS,
+    NotFoundError,
+    Session,
+    packed_beats,
+    packed_signal,
+)
+from clocs.explorer.training_runs import log_lines, run_facts, run_folders
 from clocs.explorer.uploads import Uploads
 from clocs.files import csv_text
+from clocs.patients.cohort import cohort_text
 from clocs.patients.filters import Where
 from clocs.recording import Recording
 from clocs.web import shield
 from clocs.web.body_reader import BodyReader
-from clocs.web.shield import Problem, add_problems
 from clocs.web.uploads import FORM, read_one
 
-Code = Annotated[str, Path(pattern="^[0-9a-f]{10}$", description="A patient's pseudonym.")]
+_CODE = "^[0-9a-f]{10}$"
+Code = Annotated[str, Path(pattern=_CODE, description="A pseudonym.")]
 UploadCode = Annotated[str, Path(pattern="^[0-9a-f]{16}$", description="An upload's code.")]
 Number = Annotated[int, Path(ge=0, lt=100_000, description="Number of a recording, from 0.")]
-K = Annotated[int, Query(ge=1, le=100, description="Number of neighbours.")]
+K = Annotated[int, Query(ge=1, le=100, description="Number of neighbors.")]
 Start = Annotated[float, Query(ge=0, le=1e6, allow_inf_nan=False, description="Seconds.")]
 Seconds = Annotated[float, Query(gt=0, le=LONGEST, allow_inf_nan=False, description="Length.")]
 Lead = Annotated[str | None, Query(max_length=24, description="Only this lead.")]
@@ -48,6 +56,27 @@ Age = Annotated[float | None, Query(ge=0, le=150, allow_inf_nan=False, descripti
 Sex = Annotated[Literal["female", "male"] | None, Query(description="Only this sex.")]
 Kind = Annotated[Literal["pca", "umap"] | None, Query(description="Projection.")]
 Part = Annotated[Literal["train", "validation", "test"] | None, Query(description="Only it.")]
+CohortName = Annotated[str, Path(max_length=200, description="A cohort's name.")]
+RunName = Annotated[str, Query(max_length=400, description="A run, as listed.")]
+Byte = Annotated[int, Query(ge=0, le=1 << 40, description="Byte of the log to go on from.")]
+Version = Annotated[str, Query(max_length=40, description="Of the log that was read before.")]
+Codes = Annotated[
+    list[Annotated[str, Field(pattern=_CODE)]], Field(min_length=1, max_length=2_000_000)
+]
+
+
+class Group(BaseModel):
+    codes: Codes  # pseudonyms
+
+
+class TwoGroups(BaseModel):
+    first: Codes
+    second: Codes
+
+
+class NewCohort(Group):
+    name: Annotated[str, Field(min_length=1, max_length=200)]
+    replace: bool = False  # a cohort of this name
 
 
 def _conditions(
@@ -61,15 +90,16 @@ def _conditions(
 
 
 Conditions = Annotated[Where, Depends(_conditions)]
-_BINARY: dict[int | str, dict[str, Any]] = {
-    200: {
-        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
-    }
+_OCTETS = {"schema": {"type": "string", "format": "binary"}}
+_BINARY: dict[str, Any] = {
+    "response_class": Response,
+    "responses": {200: {"content": {"application/octet-stream": _OCTETS}}},
 }
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {"model": Problem} for status in (400, 404, 405, 408, 409, 413, 422, 503)
+    status: {"model": shield.Problem} for status in (400, 404, 405, 408, 409, 413, 422, 503)
 }
 _UPLOAD = {"requestBody": {"required": True, "content": {"multipart/form-data": FORM}}}
+_NEIGHBOR_COLUMNS = ("code", "name", "dataset", "labels", "split", "age", "sex")
 
 
 def make_api(session: Session) -> FastAPI:
@@ -82,28 +112,39 @@ def make_api(session: Session) -> FastAPI:
         openapi_url="/api/openapi.json",
         responses=_PROBLEMS,
     )
-    add_problems(app, not_found=(NotFoundError, UnknownCohortError), conflict=NameTakenError)
+    missing = (NotFoundError, groups.UnknownCohortError)
+    shield.add_problems(app, not_found=missing, conflict=groups.NameTakenError)
+    uploads = Uploads(session)
+
+    def of_patient(code: Code, number: Number) -> Source:
+        return session.source(code, number)
+
+    def of_upload(code: UploadCode) -> Source:
+        return Source(uploads.recording(code))
+
     _add_pages(app, session)
     _add_session(app, session)
     _add_patients(app, session)
-    _add_uploads(app, session, Uploads(session))
-    add_cohorts(app, session)
-    add_rooms(app, session, _BINARY)
+    _add_recordings(app, session, "/api/patients/{code}/recordings/{number}", of_patient)
+    _add_uploads(app, uploads)
+    _add_recordings(app, session, "/api/uploads/{code}", of_upload)
+    _add_groups(app, session)
+    _add_tabs(app, session)
     return app
 
 
 def _add_session(app: FastAPI, session: Session) -> None:
     @app.get("/api/session")
-    def facts() -> responses.SessionFacts:
+    def facts() -> dict[str, Any]:
         """About the session."""
-        return responses.SessionFacts.model_validate(session.facts())
+        return session.to_dict()
 
-    @app.get("/api/map", responses=_BINARY, response_class=Response)
+    @app.get("/api/map", **_BINARY)
     def everyone() -> Response:
         """Positions, pseudonyms and columns of all patients (see `clocs.web.packing`)."""
         return _binary(session.map())
 
-    @app.get("/api/positions", responses=_BINARY, response_class=Response)
+    @app.get("/api/positions", **_BINARY)
     def positions(kind: Kind = None) -> Response:
         """Positions only, packed; on request of the other projection than the map's."""
         return _binary(session.positions(kind))
@@ -116,17 +157,17 @@ def _add_session(app: FastAPI, session: Session) -> None:
     @app.get("/api/heart-rates")
     def heart_rates() -> RatesState:
         """How far the measuring of heart rates is."""
-        return session.heart_rates.now()[1]
+        return session.heart_rates.state()
 
-    @app.get("/api/heart-rates/values", responses=_BINARY, response_class=Response)
+    @app.get("/api/heart-rates/values", **_BINARY)
     def rates() -> Response:
         """Heart rates of all patients, in the order of the map, packed."""
         return _binary(session.rates())
 
     @app.get("/api/distances")
-    def distances() -> responses.Histogram:
+    def distances() -> dict[str, Any]:
         """Distances within and between patients."""
-        return responses.Histogram.model_validate(session.distances.histogram())
+        return session.distances.histogram()
 
     @app.get("/api/names")
     def names() -> list[str]:
@@ -138,102 +179,158 @@ def _add_session(app: FastAPI, session: Session) -> None:
 
 def _add_patients(app: FastAPI, session: Session) -> None:
     @app.get("/api/patients/{code}")
-    def patient(code: Code) -> responses.Patient:
+    def patient(code: Code) -> dict[str, Any]:
         """A patient's facts, recordings and predicted classes."""
-        return responses.Patient.model_validate(session.patient(code))
-
-    @app.get("/api/patients/{code}/recordings/{number}", responses=_BINARY, response_class=Response)
-    def signal(
-        code: Code, number: Number, start: Start = 0, seconds: Seconds = 60, lead: Lead = None
-    ) -> Response:
-        """Samples of a recording, packed: int16 with gain and baseline."""
-        return _binary(packed_signal(session.recording(code, number), start, seconds, lead))
-
-    @app.get(
-        "/api/patients/{code}/recordings/{number}/beats",
-        responses=_BINARY,
-        response_class=Response,
-    )
-    def beats(code: Code, number: Number) -> Response:
-        """Heart rate, R peaks and the average beat of a recording, packed."""
-        return _binary(packed_beats(session.recording(code, number)))
-
-    @app.get("/api/patients/{code}/recordings/{number}/predictions")
-    def predictions(code: Code, number: Number) -> list[responses.ModelPrediction]:
-        """What the saved classifiers predict for a recording."""
-        return _predicted(session, session.source(code, number))
-
-    @app.get(
-        "/api/patients/{code}/recordings/{number}/explanation",
-        responses=_BINARY,
-        response_class=Response,
-    )
-    def explanation(
-        code: Code, number: Number, model: Model = 0, label: Explained = None
-    ) -> Response:
-        """How much each moment of each lead speaks for a label, packed."""
-        recording = session.recording(code, number)
-        return _binary(session.predictor().explain(model, recording, label))
+        return session.patient(code)
 
     @app.get("/api/patients/{code}/distances/{other}")
-    def apart(code: Code, other: Code) -> responses.Distance:
+    def apart(code: Code, other: Code) -> dict[str, Any]:
         """How far apart any two patients are."""
-        return responses.Distance.model_validate(session.apart(code, other))
+        return session.apart(code, other)
 
-    @app.get("/api/patients/{code}/neighbours")
-    def neighbours(code: Code, where: Conditions, k: K = NEIGHBORS) -> responses.Neighbors:
+    @app.get("/api/patients/{code}/neighbors")
+    def neighbors(code: Code, where: Conditions, k: K = NEIGHBORS) -> dict[str, Any]:
         """The most similar patients."""
-        return responses.Neighbors.model_validate(session.neighbours(code, k, where))
+        return session.neighbors(code, k, where)
 
-    @app.get("/api/patients/{code}/neighbours.csv", response_class=Response)
+    @app.get("/api/patients/{code}/neighbors.csv", response_class=Response)
     def neighbors_csv(code: Code, where: Conditions, k: K = NEIGHBORS) -> Response:
         """The same as CSV."""
-        near = session.neighbours(code, k, where)["neighbours"]
-        headers = {"content-disposition": f'attachment; filename="neighbours-{code}.csv"'}
-        return Response(_table(near), media_type="text/csv", headers=headers)
+        rows = [
+            [rank, *(one[name] for name in _NEIGHBOR_COLUMNS), one["cosine"], one["distance"]]
+            for rank, one in enumerate(session.neighbors(code, k, where)["neighbors"], 1)
+        ]
+        text = csv_text(("rank", *_NEIGHBOR_COLUMNS, "distance", "euclidean"), rows)
+        headers = {"content-disposition": f'attachment; filename="neighbors-{code}.csv"'}
+        return Response(text, media_type="text/csv", headers=headers)
 
 
-def _add_uploads(app: FastAPI, session: Session, uploads: Uploads) -> None:
+def _add_recordings(
+    app: FastAPI, session: Session, prefix: str, find: Callable[..., Source]
+) -> None:
+    """What is shown of one recording: of a patient's, or of an upload."""
+    found: Any = Depends(find)
+
+    @app.get(f"{prefix}/signal", **_BINARY)
+    def signal(
+        source: Source = found, start: Start = 0, seconds: Seconds = 60, lead: Lead = None
+    ) -> Response:
+        """Samples of a recording, packed: int16 with gain and baseline."""
+        return _binary(packed_signal(source.recording, start, seconds, lead))
+
+    @app.get(f"{prefix}/beats", **_BINARY)
+    def beats(source: Source = found) -> Response:
+        """Heart rate, R peaks and the average beat of a recording, packed."""
+        return _binary(packed_beats(source.recording))
+
+    @app.get(f"{prefix}/predictions")
+    def predictions(source: Source = found) -> list[dict[str, Any]]:
+        """What the saved classifiers predict for a recording."""
+        return session.predictor().predict(source, show_ids=session.show_ids)
+
+    @app.get(f"{prefix}/explanation", **_BINARY)
+    def explanation(source: Source = found, model: Model = 0, label: Explained = None) -> Response:
+        """How much each moment of each lead speaks for a label, packed."""
+        return _binary(session.predictor().explain(model, source.recording, label))
+
+
+def _add_uploads(app: FastAPI, uploads: Uploads) -> None:
     reader = BodyReader(read_one)
     users = CapacityLimiter(2)  # so that uploads do not keep other requests waiting
 
     @app.post("/api/uploads", status_code=201, openapi_extra=_UPLOAD)
-    async def upload(request: Request) -> responses.Uploaded:
+    async def upload(request: Request) -> dict[str, Any]:
         """Read one recording and compare it with the patients."""
         kind = request.headers.get("content-type", "")
         if not kind.lower().startswith("multipart/form-data"):
             raise HTTPException(422, "send the files as multipart/form-data, each as `files`")
         (recording,) = (await reader.receive(request, {"type": kind})).recordings
         assert isinstance(recording, Recording)  # a single one is read or refused
-        made = await to_thread.run_sync(uploads.add, recording, limiter=users)
-        return responses.Uploaded.model_validate(made)
+        return await to_thread.run_sync(uploads.add, recording, limiter=users)
 
     @app.get("/api/uploads/{code}")
-    def uploaded(code: UploadCode) -> responses.Uploaded:
+    def uploaded(code: UploadCode) -> dict[str, Any]:
         """A recent upload to this session."""
-        return responses.Uploaded.model_validate(uploads.facts(code))
+        return uploads.facts(code)
 
-    @app.get("/api/uploads/{code}/signal", responses=_BINARY, response_class=Response)
-    def upload_signal(
-        code: UploadCode, start: Start = 0, seconds: Seconds = 60, lead: Lead = None
-    ) -> Response:
-        """Samples of an upload, packed."""
-        return _binary(packed_signal(uploads.recording(code), start, seconds, lead))
 
-    @app.get("/api/uploads/{code}/beats", responses=_BINARY, response_class=Response)
-    def upload_beats(code: UploadCode) -> Response:
-        """Heart rate, R peaks and the average beat of an upload, packed."""
-        return _binary(packed_beats(uploads.recording(code)))
+def _add_groups(app: FastAPI, session: Session) -> None:
+    @app.get("/api/cohorts")
+    def saved() -> list[dict[str, Any]]:
+        """The saved cohorts."""
+        return groups.list_cohorts(session)
 
-    @app.get("/api/uploads/{code}/predictions")
-    def upload_predictions(code: UploadCode) -> list[responses.ModelPrediction]:
-        """What the saved classifiers predict for an upload."""
-        return _predicted(session, Source(uploads.recording(code)))
+    @app.post("/api/cohorts", status_code=201)
+    def save(new: NewCohort) -> dict[str, Any]:
+        """Save patients under a name; 409 where it is taken, unless to replace that cohort."""
+        patients = groups.ids_of(session, new.codes)
+        name = groups.save_cohort(session.cohorts, new.name, patients, replace=new.replace)
+        return groups.saved_cohort(session, name)
 
-    @app.get("/api/uploads/{code}/explanation", responses=_BINARY, response_class=Response)
-    def upload_explanation(code: UploadCode, model: Model = 0, label: Explained = None) -> Response:
-        """How much each moment of each lead of an upload speaks for a label, packed."""
-        return _binary(session.predictor().explain(model, uploads.recording(code), label))
+    @app.get("/api/cohorts/{name}")
+    def cohort(name: CohortName) -> dict[str, Any]:
+        """The patients of a saved cohort."""
+        return groups.saved_cohort(session, name)
+
+    @app.post("/api/groups/comparison")
+    def comparison(two: TwoGroups) -> dict[str, Any]:
+        """Two groups in shares and means, with 95 % intervals."""
+        return groups.compare(session, [two.first, two.second])
+
+    @app.post("/api/groups/beats")
+    def beats(group: Group) -> dict[str, Any]:
+        """The average beat of a group, lead by lead."""
+        return groups.average_beats(session, group.codes)
+
+    @app.post("/api/groups/table", response_class=Response)
+    def table(group: Group) -> Response:
+        """A group as CSV, one row per patient; column `patient` has IDs, where they are shown."""
+        who = ("patient", "labels", "split") if session.show_ids else ("code", "labels")
+        columns = ("dataset", *who, "age", "sex", "heart_rate")
+        rows = [session.summary(row) for row in sorted({session.row(one) for one in group.codes})]
+        listed = [one | {"patient": one["name"]} for one in rows]
+        text = csv_text(columns, ([one[name] for name in columns] for one in listed))
+        return Response(text, media_type="text/csv")
+
+    @app.post("/api/groups/ids", response_class=Response)
+    def ids(group: Group) -> Response:
+        """A group's IDs as CSV, as `clocs` commands take them; only where IDs are shown."""
+        if not session.show_ids:
+            raise SettingError(
+                "IDs are not shown here; save the group, and its file on this machine has them, or "
+                "start the explorer with `show_ids`"
+            )
+        text = cohort_text(groups.ids_of(session, group.codes))
+        return Response(text, media_type="text/csv")
+
+
+def _add_tabs(app: FastAPI, session: Session) -> None:
+    """The tabs beside that of the patients: quality and training."""
+    quality = Quality(session)
+
+    @app.get("/api/runs")
+    def runs() -> list[dict[str, Any]]:
+        """Trainings in the folder of runs."""
+        found = {} if session.runs is None else run_folders(session.runs)
+        return [run_facts(name, folder) for name, folder in found.items()]
+
+    @app.get("/api/runs/log")
+    def log(name: RunName, start: Byte = 0, version: Version = "") -> dict[str, Any]:
+        """Metrics of every epoch of a training, or those since the last answer."""
+        folder = None if session.runs is None else run_folders(session.runs).get(name)
+        if folder is None:
+            raise NotFoundError("there is no such run; start the explorer with `runs`")
+        return log_lines(folder, start, version)
+
+    @app.get("/api/quality")
+    def left_out() -> list[dict[str, Any]]:
+        """What was quarantined or left out, by dataset and reason."""
+        return quality.datasets
+
+    @app.get("/api/quality/{code}", **_BINARY)
+    def signal(code: Code) -> Response:
+        """Samples of a listed recording with its gaps, flat and clipped parts, packed."""
+        return _binary(quality.signal(code))
 
 
 def _add_pages(app: FastAPI, session: Session) -> None:
@@ -241,24 +338,16 @@ def _add_pages(app: FastAPI, session: Session) -> None:
         file.name: file.read_bytes() for file in (files("clocs.explorer") / "static").iterdir()
     }
 
-    def response(name: str) -> Response:
+    @app.get("/", include_in_schema=False)
+    @app.get("/static/{name:path}", include_in_schema=False)
+    @app.get("/favicon.ico", include_in_schema=False)
+    async def page(request: Request, name: str = "") -> Response:
+        name = name or {"/": "index.html", "/favicon.ico": "icon.svg"}.get(request.url.path, "")
+        if name not in static:
+            raise HTTPException(404, "no such file")
         kind = "text/javascript" if name.endswith(".js") else mimetypes.guess_type(name)[0]
         headers = {"cache-control": "no-cache"}
         return Response(static[name], media_type=kind or "text/plain", headers=headers)
-
-    @app.get("/", include_in_schema=False)
-    async def index() -> Response:
-        return response("index.html")
-
-    @app.get("/static/{name:path}", include_in_schema=False)
-    async def asset(name: str) -> Response:
-        if name not in static:
-            raise HTTPException(404, "no such file")
-        return response(name)
-
-    @app.get("/favicon.ico", include_in_schema=False)
-    async def icon() -> Response:
-        return response("icon.svg")
 
     @app.get("/report", include_in_schema=False)
     def report() -> Response:
@@ -268,17 +357,5 @@ def _add_pages(app: FastAPI, session: Session) -> None:
         return Response(session.report.read_bytes(), media_type="text/html", headers=headers)
 
 
-def _predicted(session: Session, source: Source) -> list[responses.ModelPrediction]:
-    made = session.predictor().predict(source, show_ids=session.show_ids)
-    return [responses.ModelPrediction.model_validate(one) for one in made]
-
-
 def _binary(content: bytes) -> Response:
     return Response(content, media_type="application/octet-stream")
-
-
-def _table(rows: list[dict[str, Any]]) -> str:
-    columns = ("code", "name", "dataset", "labels", "split", "age", "sex", "distance", "euclidean")
-    named = (one | {"distance": one["cosine"], "euclidean": one["distance"]} for one in rows)
-    ranked = ([rank, *(one[name] for name in columns)] for rank, one in enumerate(named, 1))
-    return csv_text(("rank", *columns), ranked)

@@ -8,8 +8,8 @@ shown together with IDs only.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from clocs.datasets.label_names import label_name
+from clocs.datasets.pseudonyms import keyed_hash
 from clocs.errors import ClocsError, SettingError
-from clocs.explorer.cohort_folder import CohortFolder
+from clocs.explorer.embed_stores import ReferenceDistances
 from clocs.explorer.heart_rates import HeartRates
 from clocs.explorer.patient_map import (
     UNKNOWN_AGE,
@@ -30,26 +31,52 @@ from clocs.explorer.patient_map import (
     pca,
     whole_rates,
 )
-from clocs.explorer.predictors import Predictors
-from clocs.explorer.pseudonyms import pseudonyms
-from clocs.explorer.reference_distances import ReferenceDistances
-from clocs.explorer.saved_classifiers import SavedClassifiers
-from clocs.explorer.seen import Source, seen_sentence
-from clocs.explorer.signals import recording_facts
+from clocs.explorer.predictions import Predictors, SavedClassifiers, Source, seen_sentence
 from clocs.frames.frames import SEXES
 from clocs.frames.splits import PARTS
+from clocs.patients.average_beat import average_beat
 from clocs.patients.embeddings import Embeddings
 from clocs.patients.filters import Where
+from clocs.patients.heart_rate import heart_rate
 from clocs.patients.index import PatientIndex
 from clocs.recording import Recording
 from clocs.store.store import Store
 from clocs.web.packing import pack
 
+DIGITS = 10  # of pseudonyms; 100,000 patients collide with probability 1/220, which is resolved
+LONGEST = 600.0  # seconds of signal in one response
+NO_VALUE = -32768  # in a gap; `static/api.js` draws nothing there
 NEIGHBORS = 10
 
 
 class NotFoundError(ClocsError):
     """This session has no such patient, recording or upload."""
+
+
+def pseudonyms(named: Iterable[tuple[str, str]], key: bytes) -> list[str]:
+    """A keyed hash of each (dataset, ID), all distinct."""
+    keyed = keyed_hash(key, DIGITS // 2)
+    taken: dict[str, None] = {}
+    for dataset, name in named:
+        word = keyed.copy()
+        word.update(f"{dataset}\0{name}".encode())
+        while (code := word.hexdigest()) in taken:
+            word.update(b"\0again")
+        taken[code] = None
+    return list(taken)
+
+
+def in_order_of_pseudonyms(embeddings: Embeddings, key: bytes) -> tuple[Embeddings, list[str]]:
+    """The same patients sorted by their pseudonyms, and these.
+
+    A store is sorted by patient ID, and lists of IDs are often public. In this order, whatever
+    depends on it (the map, ties between neighbors, row numbers) says nothing about IDs to those
+    without the key.
+    """
+    codes = pseudonyms(embeddings.rows.select("dataset", "patient").iter_rows(), key)
+    order = np.argsort(np.array(codes, "S"))
+    patients = replace(embeddings, vectors=embeddings.vectors[order], rows=embeddings.rows[order])
+    return patients, [codes[i] for i in order]
 
 
 @dataclass
@@ -65,8 +92,7 @@ class Session:
     heart_rates: HeartRates
     checkpoint: Path | None = None  # for uploads
     models: SavedClassifiers | None = None  # which predict; where None, fitted ones do
-    cohorts: CohortFolder | None = None  # where groups of patients are saved
-    sources: Mapping[str, Path] = field(default_factory=dict)  # of stores: files in quarantine
+    cohorts: Path = Path("cohorts")  # where groups of patients are saved
     report: Path | None = None  # a page with results
     runs: Path | None = None  # a folder of trainings
     show_ids: bool = False
@@ -111,9 +137,10 @@ class Session:
     def datasets(self) -> tuple[str, ...]:
         return tuple(sorted(self.embeddings.rows["dataset"].unique().to_list()))
 
-    def facts(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """About the whole session."""
         _, state = self.projection.now()
+        tabs = {"quality": self.stores, "training": self.runs, "results": self.report}
         return {
             "title": self.title,
             "patients": len(self.embeddings),
@@ -127,16 +154,11 @@ class Session:
             "signals": bool(self.stores),
             "uploads": self.checkpoint is not None,
             "models": [] if self.models is None else self.models.names,
-            "rooms": self._rooms(),
+            "tabs": [name for name, shown in tabs.items() if shown],
             "projection": state,
             "not_embedded": len(self.embeddings.only_zeros),
             "notes": self.notes(),
         }
-
-    def _rooms(self) -> list[str]:
-        """Rooms beside that of the patients."""
-        there = {"quality": self.stores, "training": self.runs, "results": self.report}
-        return [name for name, what in there.items() if what]
 
     def notes(self) -> list[str]:
         """About datasets; files that could not be embedded are counted, for their names are IDs."""
@@ -154,13 +176,13 @@ class Session:
         arrays: dict[str, NDArray[Any]] = {"positions": positions}
         arrays["codes"] = codes.reshape(len(self.codes), -1)
         shown = {k: v for k, v in self.columns.items() if k != "split" or self.show_ids}
-        rates, measured = self.heart_rates.now()
+        rates, measured = self.heart_rates.values, self.heart_rates.state()
         facts = {"projection": vars(state), "heart_rates": vars(measured)}
         return pack(facts, arrays | shown | {"heart_rate": whole_rates(rates)})
 
     def rates(self) -> bytes:
         """Heart rates of all patients as the map has them, packed."""
-        rates, measured = self.heart_rates.now()
+        rates, measured = self.heart_rates.values, self.heart_rates.state()
         return pack({"heart_rates": vars(measured)}, {"heart_rate": whole_rates(rates)})
 
     def positions(self, kind: str | None = None) -> bytes:
@@ -284,7 +306,7 @@ class Session:
         if self.models is None:
             self.predictors.fit()
 
-    def neighbours(
+    def neighbors(
         self, code: str, k: int = NEIGHBORS, where: Where | None = None
     ) -> dict[str, Any]:
         """The most similar patients, nearest first."""
@@ -296,7 +318,7 @@ class Session:
         row = self.row(code)
         itself = self._ids.row(row)
         found = self.near(self.embeddings.vectors[row], k, where, exclude=[itself])
-        return {"code": code, "name": self.name(row), "neighbours": found}
+        return {"code": code, "name": self.name(row), "neighbors": found}
 
     def near(
         self,
@@ -330,3 +352,53 @@ class Session:
     @cached_property
     def sorted_inter(self) -> NDArray[np.float32]:
         return np.sort(self.distances.inter)
+
+
+def recording_facts(leads: Sequence[str], samples: int, rate: float, unit: str) -> dict[str, Any]:
+    return {"leads": list(leads), "seconds": samples / rate, "rate": rate, "unit": unit}
+
+
+def packed_signal(recording: Recording, start: float, seconds: float, lead: str | None) -> bytes:
+    """Digital samples with gain and baseline, from which the page computes amplitudes.
+
+    Limb leads that were not recorded are derived from I and II.
+    """
+    recording = recording.with_limb_leads() if lead is None else recording.select([lead])
+    first = min(recording.samples, round(start * recording.rate))
+    last = min(recording.samples, first + round(min(seconds, LONGEST) * recording.rate))
+    facts = {
+        "leads": recording.leads,
+        "rate": recording.rate,
+        "unit": recording.unit,
+        "gain": recording.gain.tolist(),
+        "baseline": recording.baseline.tolist(),
+        "start": first / recording.rate,
+        "seconds": recording.seconds,
+    }
+    digital = recording.digital[:, first:last]
+    if recording.gaps:
+        digital = digital.copy()
+        for gap in recording.gaps:
+            own = slice(max(gap.start - first, 0), max(gap.stop - first, 0))
+            digital[recording.leads.index(gap.lead), own] = NO_VALUE
+    return pack(facts, {"digital": digital})
+
+
+def packed_beats(recording: Recording) -> bytes:
+    """`peaks` in seconds; `mean` and `spread` have no samples where there is no average beat."""
+    recording = recording.with_limb_leads()
+    beat = average_beat(recording)
+    empty = np.zeros((len(recording.leads), 0))
+    facts = {
+        "leads": recording.leads,
+        "unit": recording.unit,
+        "rate": recording.rate,
+        "heart_rate": heart_rate(recording),
+        "before": 0.0 if beat is None else beat.before / beat.rate,
+    }
+    arrays: dict[str, NDArray[np.float64]] = {
+        "peaks": np.zeros(0) if beat is None else beat.peaks / beat.rate,
+        "mean": empty if beat is None else beat.mean,
+        "spread": empty if beat is None else beat.spread,
+    }
+    return pack(facts, {name: values.astype(np.float32) for name, values in arrays.items()})

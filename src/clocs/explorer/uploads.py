@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from clocs.errors import ClocsError, SettingError
 from clocs.explorer.patient_map import position_among
-from clocs.explorer.session import NEIGHBORS, NotFoundError, Session
-from clocs.explorer.signals import recording_facts
+from clocs.explorer.session import NEIGHBORS, NotFoundError, Session, recording_facts
 from clocs.recording import Recording, notes_of
 
 if TYPE_CHECKING:
@@ -124,7 +123,7 @@ class Uploads:
             "notes": upload.notes,
             "recording": recording_facts(one.leads, one.samples, one.rate, one.unit),
             "position": position,
-            "neighbours": near,
+            "neighbors": near,
             "predictions": [] if vector is None else self._session.fitted(vector),
         }
 

@@ -11,7 +11,7 @@ export function read() {
     number: Math.max(0, Math.min(99999, Number.parseInt(query.get("recording") ?? "0", 10) || 0)),
     layout: one("layout", ["clinical", "stacked", "beat"]), gain: Number(one("gain", ["10", "5", "20"])), speed: Number(one("speed", ["25", "50"])),
     overlay: query.has("overlay"),
-    color: query.get("color") ?? "labels", lasso: lasso.length > 2 ? lasso : null, hidden, room: query.get("room") ?? (query.has("report") ? "results" : null), cohort: query.get("cohort")?.slice(0, 60) || null,
+    color: query.get("color") ?? "labels", lasso: lasso.length > 2 ? lasso : null, hidden, tab: query.get("tab") ?? query.get("room") ?? (query.has("report") ? "results" : null), cohort: query.get("cohort")?.slice(0, 60) || null,
     on: ["pca", "umap"].includes(query.get("on")) ? query.get("on") : null, // the projection that the lasso was drawn on
     search: (query.get("find") ?? "").slice(0, 500), bars: query.has("histograms"), contours: query.has("contours"), naming: query.has("names") ? query.get("names") !== "off" : null,
   };
@@ -30,7 +30,7 @@ export function write(state, off, push) {
   if (state.color !== "labels") query.set("color", state.color);
   if (state.lasso) query.set("lasso", state.lasso.map((p) => p.join(",")).join(";"));
   if (state.lasso && state.on) query.set("on", state.on);
-  if (state.room) query.set("room", state.room);
+  if (state.tab) query.set("tab", state.tab);
   if (state.cohort) query.set("cohort", state.cohort);
   if (state.search) query.set("find", state.search);
   if (state.bars) query.set("histograms", "");

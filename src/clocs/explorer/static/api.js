@@ -29,9 +29,9 @@ export const heartRateValues = () => binary("/api/heart-rates/values");
 export const distances = () => json("/api/distances");
 export const names = () => json("/api/names");
 export const patient = (code, options) => json(`/api/patients/${code}`, options);
-export const neighbours = (code, options) => json(`/api/patients/${code}/neighbours`, options);
+export const neighbors = (code, options) => json(`/api/patients/${code}/neighbors`, options);
 export const apart = (code, other, options) => json(`/api/patients/${code}/distances/${other}`, options);
-export const csvOf = (code) => `/api/patients/${code}/neighbours.csv`;
+export const csvOf = (code) => `/api/patients/${code}/neighbors.csv`;
 export const uploaded = (code, options) => json(`/api/uploads/${code}`, options);
 
 export function upload(files, rate, { unit, gain, confirmed }) {
@@ -97,10 +97,9 @@ export async function qualitySignal(code) {
 
 // A signal: one trace per lead, in mV, or in adu if the gain is unknown.
 export async function signal(source, { lead, seconds = 60, abort } = {}) {
-  const place = source.upload ? `${placeOf(source)}/signal` : placeOf(source);
   const query = new URLSearchParams({ seconds });
   if (lead) query.set("lead", lead);
-  const { facts, arrays } = await binary(`${place}?${query}`, { signal: abort });
+  const { facts, arrays } = await binary(`${placeOf(source)}/signal?${query}`, { signal: abort });
   const [count, samples] = arrays.digital.shape;
   const traces = new Map();
   for (let i = 0; i < count; i++) {

@@ -16,7 +16,7 @@ import { PatientMap } from "./map.js";
 import { caption, overlay } from "./overlay.js";
 import { Detail } from "./patient.js";
 import { Picking } from "./pick.js";
-import { Rooms } from "./rooms.js";
+import { Tabs } from "./tabs.js";
 import { Search } from "./search.js";
 import * as upload from "./upload.js";
 
@@ -55,7 +55,7 @@ class App {
     for (const [field, value] of this.state.hidden) this.fields.off[field]?.add(value);
     $("summary").textContent = [session.title, `${session.patients.toLocaleString()} patients`].filter(Boolean).join(" · ");
     $("open-upload").hidden = !session.uploads;
-    this.rooms = new Rooms(this, session.rooms);
+    this.tabs = new Tabs(this, session.tabs);
     this.map.describe = (row) => [this.nameOf(row), this.labelsOf(row).join(", ") || "no label", this.factsAt(row)];
     this.map.setPlaces(this.columns.positions);
     this.recolor();
@@ -99,12 +99,12 @@ class App {
 
   choose(code, { focus = false, reveal = false } = {}) {
     if (this.picking.opener) { this.compare(code); return; }
-    Object.assign(this.state, { patient: code, upload: null, other: null, number: 0, lasso: null, room: null });
+    Object.assign(this.state, { patient: code, upload: null, other: null, number: 0, lasso: null, tab: null });
     this.show({ push: true, focus, reveal });
   }
 
   showUpload(code) {
-    Object.assign(this.state, { patient: null, upload: code, other: null, number: 0, lasso: null, room: null, cohort: null });
+    Object.assign(this.state, { patient: null, upload: code, other: null, number: 0, lasso: null, tab: null, cohort: null });
     this.show({ push: true });
   }
 
@@ -121,7 +121,7 @@ class App {
 
   clear() {
     if (this.detail.box.contains(document.activeElement)) $("map").focus();
-    Object.assign(this.state, { patient: null, upload: null, other: null, number: 0, lasso: null, room: null, cohort: null });
+    Object.assign(this.state, { patient: null, upload: null, other: null, number: 0, lasso: null, tab: null, cohort: null });
     this.show({ push: true });
   }
 
@@ -136,8 +136,8 @@ class App {
     this.writeAddress();
   }
 
-  enter(room) {
-    this.state.room = room;
+  enter(tab) {
+    this.state.tab = tab;
     this.show({ push: true });
   }
 
@@ -145,9 +145,9 @@ class App {
     const { state } = this, compared = !$("compare").hidden;
     address.write(state, this.fields.off, push);
     const comparing = Boolean(state.other && (state.patient || state.upload));
-    const room = this.rooms.show(state.room);
-    $("compare").hidden = room || !comparing;
-    $("explore").hidden = room || comparing;
+    const tab = this.tabs.show(state.tab);
+    $("compare").hidden = tab || !comparing;
+    $("explore").hidden = tab || comparing;
     if (!comparing) this.comparison.close();
     this.list.mark();
     const key = JSON.stringify([state.patient, state.upload, state.number, state.lasso, state.cohort]);
@@ -161,7 +161,7 @@ class App {
       await this.comparison.show(left, { patient: state.other, number: 0 }, this.near?.find((n) => n.code === state.other));
     } else if (compared) (this.opener?.isConnected ? this.opener : this.detail.box).focus();
     if (reveal) this.detail.reveal();
-    if (focus) this.detail.box.querySelector(".neighbours .open")?.focus();
+    if (focus) this.detail.box.querySelector(".neighbors .open")?.focus();
   }
 
   async #detail() {
@@ -176,7 +176,7 @@ class App {
     } else if (state.upload) {
       this.map.mark(clean);
       const found = await this.detail.showUpload(state.upload);
-      if (found) this.#mark({ ...clean, visitor: found.position }, found.neighbours);
+      if (found) this.#mark({ ...clean, visitor: found.position }, found.neighbors);
     } else if (state.patient) {
       const row = this.rowOf(state.patient);
       this.map.mark({ ...clean, selected: row });

@@ -13,7 +13,7 @@ export class Compare {
     this.box = $("compare");
   }
 
-  // left, right: {patient, number} or {upload}; near: the neighbour search's result, or undefined.
+  // left, right: {patient, number} or {upload}; near: the neighbor search's result, or undefined.
   async show(left, right, near) {
     this.stop?.abort();
     this.stop = new AbortController();

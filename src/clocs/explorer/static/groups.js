@@ -52,7 +52,7 @@ export class Groups {
   }
 
   open(name) {
-    Object.assign(this.app.state, { patient: null, upload: null, other: null, number: 0, lasso: null, room: null, cohort: name });
+    Object.assign(this.app.state, { patient: null, upload: null, other: null, number: 0, lasso: null, tab: null, cohort: name });
     this.app.show({ push: true });
   }
 

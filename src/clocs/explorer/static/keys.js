@@ -10,7 +10,7 @@ export function press(app, event) {
     "/": () => app.search.focus(),
     m: () => $("map").focus(),
     e: () => (document.querySelector("#compare:not([hidden]) canvas") ?? $("ecg"))?.focus(),
-    n: () => app.detail.box.querySelector(".neighbours .open")?.focus(),
+    n: () => app.detail.box.querySelector(".neighbors .open")?.focus(),
     l: () => app.map.setLasso(!app.map.lassoing),
     u: () => app.session?.uploads && $("open-upload").click(),
     t: () => app.toggleTheme(),
@@ -18,7 +18,7 @@ export function press(app, event) {
     Escape: () => {
       if (app.picking.opener) app.picking.stop().focus();
       else if (app.map.lassoing) app.map.setLasso(false);
-      else if (app.state.room) app.enter(null);
+      else if (app.state.tab) app.enter(null);
       else if (app.state.other) app.compare(null);
       else if (!app.groups.leave()) app.clear();
     },

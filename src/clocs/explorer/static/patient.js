@@ -56,18 +56,18 @@ export class Detail {
   async showPatient(code, number) {
     const stop = this.begin();
     try {
-      const [patient, near] = await Promise.all([api.patient(code, { signal: stop }), api.neighbours(code, { signal: stop })]);
+      const [patient, near] = await Promise.all([api.patient(code, { signal: stop }), api.neighbors(code, { signal: stop })]);
       if (stop.aborted) return null;
       number = Math.min(number, Math.max(0, patient.recordings.length - 1));
       const ecg = make("div", {});
       this.box.replaceChildren(
         this.#who(patient.name, patient.labels, factsOf(patient)),
         ecg,
-        ...this.#neighbours(near.neighbours, { code }, this.#predictions(patient.predictions, patient.labels)),
+        ...this.#neighbors(near.neighbors, { code }, this.#predictions(patient.predictions, patient.labels)),
       );
       if (patient.recordings.length) this.#ecg(ecg, patient, number, stop);
       else ecg.append(make("p", { class: "quiet" }, "This patient's recordings are not loaded. Start the explorer with --store to see them."));
-      return { patient, near: near.neighbours };
+      return { patient, near: near.neighbors };
     } catch (error) {
       this.#failed(error, stop);
       return null;
@@ -84,7 +84,7 @@ export class Detail {
         this.#who(upload.name, [], "Your own ECG, kept in memory until the explorer stops"),
         ...upload.notes.map((note) => make("p", { class: "notice" }, note)),
         ecg,
-        ...(upload.neighbours.length ? this.#neighbours(upload.neighbours, { upload: code }, this.#predictions(upload.predictions, [])) : []),
+        ...(upload.neighbors.length ? this.#neighbors(upload.neighbors, { upload: code }, this.#predictions(upload.predictions, [])) : []),
       );
       const recording = { ...upload.recording, number: 0, name: upload.name, labels: [], episodes: [] };
       this.#ecg(ecg, { name: upload.name, labels: [], recordings: [recording], upload: code }, 0, stop);
@@ -168,13 +168,13 @@ export class Detail {
     }));
   }
 
-  #neighbours(near, from, beside) {
+  #neighbors(near, from, beside) {
     const { histogram } = this.app;
     const plot = make("div", {});
     const draw = (on) => plot.replaceChildren(this.#distances(histogram, near.map((n, i) => ({ distance: n.distance, on: i === on })), beside ? 330 : 660));
     draw(-1);
     const canvases = [];
-    const list = make("ol", { class: "neighbours", id: "neighbours" }, ...near.map((n, i) => {
+    const list = make("ol", { class: "neighbors", id: "neighbors" }, ...near.map((n, i) => {
       const canvas = make("canvas", { "aria-hidden": "true" });
       canvases.push(canvas);
       const open = make("button", {
@@ -200,7 +200,7 @@ export class Detail {
     if (this.app.session.signals) this.#thumbnails(near, canvases, this.stop.signal);
     return [beside ? make("div", { class: "columns" }, beside, plot) : plot, make("section", {},
       make("div", { class: "section-head" }, make("h3", {}, "Nearest patients"), make("span", { class: "spring" }),
-        from.code && make("a", { href: api.csvOf(from.code), download: `neighbours-${from.code}.csv` }, "Save as CSV")),
+        from.code && make("a", { href: api.csvOf(from.code), download: `neighbors-${from.code}.csv` }, "Save as CSV")),
       list,
       make("p", { class: "fine" }, "Euclidean distance between unit vectors: 0 means the same direction, 1.41 orthogonal. The percentage is the share of pairs of different patients that are further apart. Click a row to compare the ECGs."))];
   }

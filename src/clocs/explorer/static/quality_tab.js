@@ -1,4 +1,4 @@
-// The room of quality: what was quarantined or left out, why, and the parts that are to blame.
+// The tab of quality: what was quarantined or left out, why, and the parts that are to blame.
 
 import * as api from "./api.js";
 import { $, make, sentence, svg } from "./dom.js";
@@ -6,20 +6,20 @@ import { $, make, sentence, svg } from "./dom.js";
 const STRIP = 74, COLUMNS = 900, PAGE = 50;
 const KINDS = { gap: "no values", flat: "flat", clipped: "clipped" };
 
-export class QualityRoom {
+export class QualityTab {
   constructor(app) { this.app = app; }
 
   async show(box) {
     this.box = box;
-    box.replaceChildren(make("div", { class: "room-head" }, make("h2", {}, "Quality")), make("p", { class: "quiet", role: "status" }, "Looking at the recordings …"));
+    box.replaceChildren(make("div", { class: "tab-head" }, make("h2", {}, "Quality")), make("p", { class: "quiet", role: "status" }, "Looking at the recordings …"));
     try {
       this.datasets ??= await api.quality();
     } catch (error) {
       box.replaceChildren(make("p", { class: "error", role: "alert" }, sentence(error.message)));
       return;
     }
-    if ($("room").dataset.room !== "quality") return;
-    box.replaceChildren(make("div", { class: "room-head" }, make("h2", {}, "Quality"),
+    if ($("tab").dataset.tab !== "quality") return;
+    box.replaceChildren(make("div", { class: "tab-head" }, make("h2", {}, "Quality"),
       make("p", { class: "quiet" }, "What was quarantined, left out or is not as it should be, and why.")), ...this.datasets.map((one) => this.#dataset(one)));
   }
 
@@ -49,8 +49,8 @@ export class QualityRoom {
 
   #list(list, drawing, items, reason) {
     drawing.replaceChildren(make("p", {}, `${reason.reason}: ${reason.why}.`),
-      reason.in_store || items.some((item) => item.drawn) ? "" : make("p", { class: "fine" }, "The store keeps no samples of quarantined recordings. To draw them, start the explorer with --source and the folder or zip that the store was prepared from."));
-    list.replaceChildren(...items.slice(0, PAGE).map((item) => make("li", {}, item.drawn
+      reason.in_store ? "" : make("p", { class: "fine" }, "The store keeps no samples of quarantined recordings."));
+    list.replaceChildren(...items.slice(0, PAGE).map((item) => make("li", {}, reason.in_store
       ? make("button", { type: "button", "data-code": item.code, "aria-pressed": "false", onclick: (event) => this.#draw(event.currentTarget, list, drawing, item) }, item.name)
       : make("span", { title: item.detail }, item.name))),
     items.length < reason.count || items.length > PAGE ? make("li", { class: "quiet" }, `and ${(reason.count - Math.min(PAGE, items.length)).toLocaleString("en")} more`) : "");
@@ -64,7 +64,7 @@ export class QualityRoom {
       const leads = signal.leads.filter((lead) => blamed.has(lead));
       const shown = (leads.length ? leads : signal.leads).slice(0, 6), kinds = new Set(signal.parts.map((part) => part.kind));
       drawing.replaceChildren(
-        make("div", { class: "tools" }, make("strong", {}, item.name), make("span", { class: "quiet" }, `${item.detail}; ${signal.seconds.toFixed(1)} s${signal.note ? `, ${signal.note}` : ""}${shown.length < signal.leads.length ? `, ${shown.length} of ${signal.leads.length} leads` : ""}`),
+        make("div", { class: "tools" }, make("strong", {}, item.name), make("span", { class: "quiet" }, `${item.detail}; ${signal.seconds.toFixed(1)} s${shown.length < signal.leads.length ? `, ${shown.length} of ${signal.leads.length} leads` : ""}`),
           item.patient && make("button", { type: "button", onclick: () => this.app.choose(item.patient) }, "Open the patient")),
         make("p", { class: "keys-row" }, ...[...kinds].map((kind) => make("span", { class: `key part-${kind}` }, make("i"), KINDS[kind]))),
         strips(signal, shown, item, Math.max(300, drawing.clientWidth)));

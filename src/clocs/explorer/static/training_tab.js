@@ -1,4 +1,4 @@
-// The room of trainings: curves of a run, one line per seed, read on while it trains.
+// The tab of trainings: curves of a run, one line per seed, read on while it trains.
 
 import * as api from "./api.js";
 import { make, sentence, svg } from "./dom.js";
@@ -8,14 +8,14 @@ const WIDE = 460, TALL = 200, LEFT = 46, RIGHT = 8, TOP = 8, BELOW = 24;
 const COLORS = ["c0", "c1", "c2", "c3", "c4", "c5", "c6"];
 const SKIPPED = ["epoch", "seed", "perturb", "seconds", "instances_per_second"];
 
-export class TrainingRoom {
+export class TrainingTab {
   async show(box) {
     this.stopped = false;
     this.state = make("p", { id: "run-state", class: "quiet", role: "status" });
     this.charts = make("div", { class: "charts" });
     this.choice = make("select", { id: "run", "aria-label": "Run", hidden: true, onchange: () => this.#open(this.choice.value) });
     box.replaceChildren(
-      make("div", { class: "room-head" }, make("h2", {}, "Training"), this.choice, this.state),
+      make("div", { class: "tab-head" }, make("h2", {}, "Training"), this.choice, this.state),
       make("p", { class: "key-line fine" }, "Solid: validation. Dashed: training. One color per seed."), this.charts);
     try {
       await this.#list();

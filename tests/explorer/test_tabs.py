@@ -1,4 +1,4 @@
-"""The rooms beside the map: quality, training, results."""
+"""The tabs beside the map: quality, training, results."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def run(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def with_rooms(session: Session, run: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+def with_tabs(session: Session, run: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     """With a part at the limit in every recording: the simulated ones have none of their own."""
     part = Gap(100, 200, session.recording(session.codes[0], 0).leads[0])
     monkeypatch.setattr("clocs.explorer.quality.clipped_stretches", lambda recording: [part])
@@ -99,13 +99,13 @@ def test_gaps_flat_and_clipped_parts_are_found(small_store: Store) -> None:
 
 @pytest.mark.parametrize(("size", "theme"), SIZES)
 def test_training_curves_grow_while_it_trains(
-    new_page: Callable[..., Page], with_rooms: Served, run: Path, size: tuple[int, int], theme: str
+    new_page: Callable[..., Page], with_tabs: Served, run: Path, size: tuple[int, int], theme: str
 ) -> None:
     page = new_page(viewport={"width": size[0], "height": size[1]}, color_scheme=theme)
-    page.goto(with_rooms.url)
+    page.goto(with_tabs.url)
     page.wait_for_selector("html[data-ready=all]")
-    page.click("#rooms [data-room=training]")
-    expect(page).to_have_url(re.compile("room=training"))
+    page.click("#tabs [data-tab=training]")
+    expect(page).to_have_url(re.compile("tab=training"))
     expect(page.locator("#run-state")).to_contain_text("epoch 3 of at most 9")
     expect(page.locator(".chart")).to_have_count(2)  # the loss and what else is logged
     expect(page.locator(".chart").first.locator("polyline")).to_have_count(4)
@@ -115,20 +115,20 @@ def test_training_curves_grow_while_it_trains(
     assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
     page.keyboard.press("Escape")
     expect(page.locator("#explore")).to_be_visible()
-    expect(page.locator("#rooms [aria-current=page]")).to_have_text("Patients")
+    expect(page.locator("#tabs [aria-current=page]")).to_have_text("Patients")
 
 
 @pytest.mark.parametrize(("size", "theme"), SIZES)
-def test_the_quality_room_counts_reasons_and_draws_what_is_to_blame(
-    new_page: Callable[..., Page], with_rooms: Served, size: tuple[int, int], theme: str
+def test_the_quality_tab_counts_reasons_and_draws_what_is_to_blame(
+    new_page: Callable[..., Page], with_tabs: Served, size: tuple[int, int], theme: str
 ) -> None:
-    session = with_rooms.session
+    session = with_tabs.session
     (store,) = session.stores.values()
     page = new_page(viewport={"width": size[0], "height": size[1]}, color_scheme=theme)
-    facts = unhurried.get(f"{with_rooms.url}/api/quality").json()[0]
+    facts = unhurried.get(f"{with_tabs.url}/api/quality").json()[0]
     ids = [*store.table["id"], *store.table["patient"]]
     assert not any(name in json.dumps(facts) for name in ids)  # pseudonyms alone
-    page.goto(f"{with_rooms.url}/?room=quality")
+    page.goto(f"{with_tabs.url}/?tab=quality")
     section = page.locator(".quality")
     expect(section).to_contain_text("80 recordings in the store")
     assert {one["reason"]: one["count"] for one in facts["reasons"]} == {"clipped part": 80}
@@ -142,18 +142,18 @@ def test_the_quality_room_counts_reasons_and_draws_what_is_to_blame(
     page.wait_for_selector("html[data-ready=all]")
     assert violations(page) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
-    page.click("#rooms [data-room=results]")
+    page.click("#tabs [data-tab=results]")
     heading = page.frame_locator("#report-frame").locator("h1")
     expect(heading).to_have_text("Results of a run")
     page.go_back()
     expect(section).to_be_visible()
 
 
-def test_a_listed_recording_is_sent_with_its_parts(with_rooms: Served) -> None:
-    refused = unhurried.get(f"{with_rooms.url}/api/quality/0123456789")
+def test_a_listed_recording_is_sent_with_its_parts(with_tabs: Served) -> None:
+    refused = unhurried.get(f"{with_tabs.url}/api/quality/0123456789")
     assert refused.status_code == 404 and "no samples" in refused.json()["message"]
-    listed = unhurried.get(f"{with_rooms.url}/api/quality").json()[0]["recordings_listed"]
-    answer = unhurried.get(f"{with_rooms.url}/api/quality/{listed[0]['code']}")
+    listed = unhurried.get(f"{with_tabs.url}/api/quality").json()[0]["recordings_listed"]
+    answer = unhurried.get(f"{with_tabs.url}/api/quality/{listed[0]['code']}")
     facts, arrays = unpack(answer.content)
     assert arrays["digital"].shape[0] == len(facts["leads"])
     assert [(one["lead"], one["kind"]) for one in facts["parts"]] == [("I", "clipped")]

@@ -1,0 +1,305 @@
+"""Groups of patients: saved cohorts, comparisons in numbers, average beats.
+
+Cohorts are files in a folder, one CSV table of IDs each. The folder is beside the stores, for who
+has these may know the IDs; what leaves the server is pseudonyms. `clocs embed --cohort` and others
+take the files.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from math import sqrt
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clocs.errors import ClocsError, SettingError
+from clocs.files import private_folder, write_atomic, writing
+from clocs.patients.average_beat import average_beat
+from clocs.patients.cohort import Cohort, cohort_text, read_cohort
+from clocs.recording import STANDARD_LEADS, Recording
+
+if TYPE_CHECKING:
+    from clocs.explorer.session import Session
+
+LONGEST_NAME = 60
+MAX_COHORTS = 1000  # in a folder
+MAX_AVERAGED = 100  # patients of an average beat: the first by pseudonym, which is a random order
+BEFORE, AFTER = 0.25, 0.45  # s around the R peak
+RATE = 250  # Hz
+Z = 1.959964  # of a normal distribution, for 95 %
+_NAME = re.compile(r"\w([\w .,()+=-]*[\w)+])?")
+_SECONDS = 30  # of a long recording
+_TIMES = np.arange(-round(BEFORE * RATE), round(AFTER * RATE) + 1) / RATE
+_SEXES = ("female", "male")
+_AGES = (("under 40", 0, 40), ("40–59", 40, 60), ("60–79", 60, 80), ("80 and over", 80, 200))
+_RATES = (("below 60", 0, 60), ("60–100", 60, 100.0001), ("above 100", 100.0001, 1000))
+
+
+class UnknownCohortError(ClocsError):
+    """There is no such cohort."""
+
+
+class NameTakenError(ClocsError):
+    """A cohort has this name already."""
+
+
+def cohort_files(folder: Path) -> dict[str, Path]:
+    """The files, `NAME.csv`, by the names of their cohorts, in alphabetical order."""
+    found = [one for one in folder.glob("[!.]*.csv") if one.is_file()]
+    named = {unicodedata.normalize("NFC", one.stem): one for one in found}
+    return dict(sorted(named.items(), key=lambda item: item[0].casefold()))
+
+
+def save_cohort(
+    folder: Path, name: str, patients: Iterable[tuple[str, str]], *, replace: bool = False
+) -> str:
+    """Write the (dataset, ID)s of a cohort; an existing one is changed only to `replace` it.
+
+    Returns its name: that of the one that is replaced, or a new one with single spaces.
+
+    Raises:
+        NameTakenError: There is a cohort of this name, or of one that differs in case alone.
+        SettingError: The name is no good name of a file.
+    """
+    name = unicodedata.normalize("NFC", " ".join(name.split()))
+    if not _NAME.fullmatch(name) or len(name) > LONGEST_NAME:
+        raise SettingError(
+            f"a name of a cohort has up to {LONGEST_NAME} letters, digits, spaces and .,()+=-_ and "
+            "begins with a letter or a digit"
+        )
+    content, files = cohort_text(patients).encode(), cohort_files(folder)
+    taken = {one.casefold(): one for one in files}.get(name.casefold())
+    if taken is not None and replace:
+        write_atomic(files[taken], content)
+        return taken
+    if taken is not None:
+        raise NameTakenError(f"there is a cohort {taken!r} already; give another name")
+    if len(files) >= MAX_COHORTS:
+        raise SettingError(f"{MAX_COHORTS:,} cohorts are saved already; delete some of their files")
+    with writing(folder):
+        private_folder(folder)
+    draft = folder / f".{secrets.token_hex(8)}.csv"
+    try:  # whole or not at all, even where two save the same name at once
+        write_atomic(draft, content)
+        os.link(draft, folder / f"{name}.csv")
+    except FileExistsError:
+        raise NameTakenError(f"there is a cohort {name!r} already; give another name") from None
+    except OSError:  # a file system without hard links
+        with writing(folder):
+            draft.replace(folder / f"{name}.csv")
+    finally:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+    return name
+
+
+def list_cohorts(session: Session) -> list[dict[str, Any]]:
+    """The saved cohorts, those that cannot be read with the reason."""
+    found = []
+    for name, file in cohort_files(session.cohorts).items():
+        facts = {"name": name, "patients": 0, "elsewhere": 0, "saved": None, "problem": None}
+        try:
+            facts["saved"] = datetime.fromtimestamp(file.stat().st_mtime, UTC).isoformat()
+            rows, facts["elsewhere"] = _rows_of(session, read_cohort(file))
+            facts["patients"] = len(rows)
+        except (ClocsError, OSError) as error:
+            facts["problem"] = str(error) if session.show_ids else "its file cannot be read"
+        found.append(facts)
+    return found
+
+
+def saved_cohort(session: Session, name: str) -> dict[str, Any]:
+    """The pseudonyms of a saved cohort, and its file, whose folder is shown only where IDs are."""
+    file = cohort_files(session.cohorts).get(unicodedata.normalize("NFC", name))
+    if file is None:
+        raise UnknownCohortError(f"there is no cohort {name[:LONGEST_NAME]!r}")
+    try:
+        rows, elsewhere = _rows_of(session, read_cohort(file))
+    except SettingError:  # it names the folder
+        raise SettingError(f"the file of the cohort {name!r} cannot be read as one") from None
+    shown = str(file if session.show_ids else Path(file.parent.name, file.name))
+    codes = [session.codes[row] for row in rows]
+    return {"name": name, "codes": codes, "elsewhere": elsewhere, "file": shown}
+
+
+def ids_of(session: Session, codes: Iterable[str]) -> list[tuple[str, str]]:
+    """(dataset, ID) of each pseudonym, for files; never for the page unless it shows IDs."""
+    ids = session.embeddings.rows.select("dataset", "patient")
+    return [ids.row(session.row(code)) for code in codes]
+
+
+def _rows_of(session: Session, cohort: Cohort) -> tuple[list[int], int]:
+    """Rows of its patients, in the order of the pseudonyms, and how many are not in the session."""
+    rows = np.flatnonzero(cohort.mask(session.embeddings.rows)).tolist()
+    return rows, max(0, len(cohort.ids) - len(rows))
+
+
+def wilson(count: int, of: int) -> tuple[float, float]:
+    """The Wilson score interval of a share, for 95 %."""
+    if not of:
+        return 0.0, 1.0
+    share = count / of
+    middle = share + Z**2 / (2 * of)
+    reach = Z * sqrt(share * (1 - share) / of + Z**2 / (4 * of**2))
+    scale = 1 + Z**2 / of
+    low, high = (middle - reach) / scale, (middle + reach) / scale
+    return (0.0 if not count else low), (1.0 if count == of else high)
+
+
+def compare(session: Session, groups: Sequence[Sequence[str]]) -> dict[str, Any]:
+    """Diagnoses, sexes, ages and heart rates of groups of pseudonyms."""
+    rows = [np.array(sorted({session.row(code) for code in codes}), np.int64) for codes in groups]
+    table = session.embeddings.rows
+    labels = [table["labels"].gather(own.tolist()).to_list() for own in rows]
+    ages = table["age"].fill_null(float("nan")).to_numpy().astype(np.float64)
+    sexes = np.array(table["sex"].fill_null("").to_list())
+    rates = session.heart_rates.values.astype(np.float64)
+    sections = [
+        _section("Diagnosis", _label_rows(labels)),
+        _section("Sex", [_row(sex, [_counts(sexes[own], sex) for own in rows]) for sex in _SEXES]),
+        _section("Age in years", _bands(_AGES, [ages[own] for own in rows])),
+        _section("Heart rate in beats per minute", _bands(_RATES, [rates[own] for own in rows])),
+    ]
+    means = [
+        {"title": "Age", "unit": "years", "groups": [_mean(ages[own]) for own in rows]},
+        {"title": "Heart rate", "unit": "beats/min", "groups": [_mean(rates[own]) for own in rows]},
+    ]
+    both = set(rows[0].tolist()).intersection(*(own.tolist() for own in rows[1:]))
+    return {
+        "patients": [len(own) for own in rows],
+        "in_both": len(both) if len(rows) > 1 else 0,
+        "means": [one for one in means if any(one["groups"])],
+        "sections": [one for one in sections if one["rows"]],
+    }
+
+
+def _section(title: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Only what one of the groups has."""
+    return {"title": title, "rows": [row for row in rows if any(s["count"] for s in row["shares"])]}
+
+
+def _row(value: str, counts: Sequence[tuple[int, int]]) -> dict[str, Any]:
+    shares = []
+    for count, of in counts:
+        low, high = wilson(count, of)
+        share = count / of if of else None
+        shares.append({"count": count, "of": of, "share": share, "low": low, "high": high})
+    return {"value": value, "shares": shares}
+
+
+def _label_rows(groups: Sequence[Sequence[Sequence[str]]]) -> list[dict[str, Any]]:
+    """One row per label, the most common of either group first; patients without any count, too."""
+    counts = [Counter(label for own in group for label in set(own)) for group in groups]
+    known = sorted(set().union(*counts))
+    sizes = [len(group) for group in groups]
+    rows = [
+        _row(label, [(c[label], n) for c, n in zip(counts, sizes, strict=True)]) for label in known
+    ]
+    rows.sort(key=lambda row: -max(share["share"] or 0 for share in row["shares"]))
+    none = _row("no label", [(sum(not own for own in group), len(group)) for group in groups])
+    return [*rows, none]
+
+
+def _counts(values: NDArray[np.str_], value: str) -> tuple[int, int]:
+    return int((values == value).sum()), int((values != "").sum())
+
+
+def _bands(
+    bands: Sequence[tuple[str, float, float]], groups: Sequence[NDArray[np.float64]]
+) -> list[dict[str, Any]]:
+    return [
+        _row(
+            name,
+            [
+                (int(((group >= low) & (group < high)).sum()), int(np.isfinite(group).sum()))
+                for group in groups
+            ],
+        )
+        for name, low, high in bands
+    ]
+
+
+def _mean(values: NDArray[np.float64]) -> dict[str, Any] | None:
+    """The mean of what is known, with its normal interval."""
+    known = values[np.isfinite(values)]
+    if not len(known):
+        return None
+    mean = float(known.mean())
+    reach = Z * float(known.std(ddof=1)) / sqrt(len(known)) if len(known) > 1 else None
+    low, high = (None, None) if reach is None else (mean - reach, mean + reach)
+    return {"mean": mean, "low": low, "high": high, "known": len(known)}
+
+
+def average_beats(session: Session, codes: Sequence[str]) -> dict[str, Any]:
+    """Mean beats over patients' first recordings, with the mean's pointwise 95 % interval.
+
+    In mV; if no recording has a known gain, in arbitrary units.
+    """
+    found: dict[str, dict[str, list[NDArray[np.float64]]]] = defaultdict(lambda: defaultdict(list))
+    chosen = sorted(set(codes))[:MAX_AVERAGED]
+    used: dict[str, int] = defaultdict(int)
+    for code in chosen:
+        session.row(code)  # an unknown one is an error
+        try:
+            recording = session.recording(code, 0)
+        except ClocsError:  # its signal is not here
+            continue
+        beats = beats_of(recording)
+        used[recording.unit] += bool(beats)
+        for lead, beat in beats.items():
+            found[recording.unit][lead].append(beat)
+    unit = "mV" if "mV" in found else next(iter(found), "mV")
+    order = {lead: i for i, lead in enumerate(STANDARD_LEADS)}
+    leads = sorted(found[unit], key=lambda lead: (order.get(lead, len(order)), lead))
+    return {
+        "unit": unit,
+        "rate": RATE,
+        "start": float(_TIMES[0]),
+        "patients": used[unit],
+        "of": len(set(codes)),
+        "leads": [_averaged(lead, np.array(found[unit][lead])) for lead in leads],
+    }
+
+
+def beats_of(recording: Recording) -> dict[str, NDArray[np.float64]]:
+    """(samples,) the mean beat of each lead, its own median at zero; none without two beats."""
+    rate = recording.rate
+    part = recording.between(0, min(recording.samples, round(_SECONDS * rate)))
+    own = average_beat(part)
+    if own is None:
+        return {}
+    signal, peaks = part.signal, own.peaks / rate
+    whole = peaks[(peaks > BEFORE) & (peaks < part.seconds - AFTER)]
+    if len(whole) < 2:
+        return {}
+    at, moments = whole[:, None] + _TIMES, np.arange(part.samples) / rate
+    beats = {}
+    for lead, trace in zip(part.leads, signal, strict=True):
+        windows = np.interp(at, moments, trace)  # nan where a gap is
+        windows = windows[np.isfinite(windows).all(axis=1)]
+        if len(windows) and np.ptp(windows) > 0:
+            mean = windows.mean(axis=0)
+            beats[lead] = mean - np.median(mean)
+    return beats
+
+
+def _averaged(lead: str, beats: NDArray[np.float64]) -> dict[str, Any]:
+    mean = beats.mean(axis=0)
+    reach = Z * beats.std(axis=0, ddof=1) / sqrt(len(beats)) if len(beats) > 1 else 0 * mean
+    return {
+        "lead": lead,
+        "patients": len(beats),
+        "mean": mean.round(4).tolist(),
+        "low": (mean - reach).round(4).tolist(),
+        "high": (mean + reach).round(4).tolist(),
+    }
