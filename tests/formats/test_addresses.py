@@ -13,7 +13,7 @@ import pytest
 import clocs
 from clocs.errors import SettingError, SourceError, UnusableError
 from clocs.formats import addresses
-from clocs.formats.addresses import Address, place_of
+from clocs.formats.addresses import Address, parse_path_or_url
 from clocs.formats.read import find_recordings
 from clocs.formats.source import open_source
 from own_files import record
@@ -36,14 +36,14 @@ from web_files import serving
 def test_an_address_survives_a_path_and_is_shown_without_secrets(
     given: Any, url: str, shown: str
 ) -> None:
-    place = place_of(given)
+    place = parse_path_or_url(given)
     assert isinstance(place, Address)
     assert place.url == url and str(place) == repr(place) == shown
 
 
 @pytest.mark.parametrize("given", ["a/b", "C:/x", "/a:/b", "s3", "s3:", "folder:x"])
 def test_a_path_is_no_address(given: str) -> None:
-    assert place_of(given) == Path(given)
+    assert parse_path_or_url(given) == Path(given)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_addresses_that_lead_to_others_are_refused(given: str, words: str) -> No
 
 
 def test_an_address_has_names_like_a_path() -> None:
-    place = place_of("https://h/a/b%20c.tar.hea?key")
+    place = parse_path_or_url("https://h/a/b%20c.tar.hea?key")
     assert isinstance(place, Address)
     assert (place.name, place.suffix) == ("b c.tar.hea", ".hea")
     assert place.parent.url == "https://h/a?key"

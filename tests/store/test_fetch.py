@@ -15,7 +15,7 @@ import pytest
 import clocs
 import edf_files
 from clocs.errors import ClocsWarning, SettingError, SourceError, StoreError
-from clocs.formats.addresses import Address, place_of
+from clocs.formats.addresses import Address, parse_path_or_url
 from clocs.formats.source import open_source
 from clocs.store.manifest import MANIFEST
 from clocs.store.store import Store, open_store
@@ -86,8 +86,8 @@ def test_a_zip_on_s3_and_single_files_are_read_where_they_are(ward: Path) -> Non
     zipped, here = open_source(address("ward/more.zip")), open_source(ward / "more.zip")
     assert zipped.names == here.names and not zipped.is_folder
     assert [zipped.read(name) for name in zipped.names] == [here.read(n) for n in here.names]
-    assert zipped.beside("labels.csv") == (ward / "labels.csv").read_bytes()
-    assert zipped.beside("absent.csv") is None
+    assert zipped.read_sibling("labels.csv") == (ward / "labels.csv").read_bytes()
+    assert zipped.read_sibling("absent.csv") is None
     for name in ("night.edf", "wfdb/r1.hea", "wfdb/r1.dat", "wfdb/r1"):
         found, expected = clocs.read(address(f"ward/{name}")), clocs.read(ward / name)
         assert found.id == expected.id and (found.digital == expected.digital).all()
@@ -128,7 +128,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 
 def at(name: str) -> Address:
-    place = place_of(address(name))
+    place = parse_path_or_url(address(name))
     assert isinstance(place, Address)
     return place
 

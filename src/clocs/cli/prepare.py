@@ -17,7 +17,7 @@ from clocs.cli.messages import in_options
 from clocs.cli.options import FollowLinks, Json, with_options_of
 from clocs.datasets.table import DATASETS
 from clocs.errors import SettingError
-from clocs.formats.addresses import place_of
+from clocs.formats.addresses import parse_path_or_url
 from clocs.recording import Filters
 
 EXAMPLE = "Example: clocs prepare chapman ~/Downloads/ECGDataDenoised.zip --out chapman"
@@ -108,7 +108,7 @@ def prepare(
         print_json(facts)
         return
     out.print(store_tables(facts))
-    where = place_of(store)
+    where = parse_path_or_url(store)
     out.print(f"\nThe store is {where}. Next: clocs pretrain {where} --method cmsc --out runs/cmsc")
 
 
@@ -137,8 +137,8 @@ def _show(
     as_json: bool,
 ) -> None:
     """What was understood, and the command that does it."""
-    words = ["clocs", "prepare", name, *([str(place_of(source))] if source else [])]
-    words += ["--out", str(place_of(store))]
+    words = ["clocs", "prepare", name, *([str(parse_path_or_url(source))] if source else [])]
+    words += ["--out", str(parse_path_or_url(store))]
     facts = clocs.preview(name, source, **how, **options)
     if save and source is not None:
         from clocs.datasets.folder import save_folder_options

@@ -157,7 +157,7 @@ def saved_options(source: Source) -> Mapping[str, Any]:
         data = (
             source.read(OPTIONS_FILE, MAX_OPTIONS_BYTES)
             if inside
-            else source.beside(OPTIONS_FILE, MAX_OPTIONS_BYTES)
+            else source.read_sibling(OPTIONS_FILE, MAX_OPTIONS_BYTES)
         )
         if data is None:
             return {}

@@ -79,7 +79,7 @@ def tables(source: Source, name: str) -> list[bytes]:
     inside = [found for found in source.names if found.lower().rpartition("/")[2] == wanted]
     try:
         found = [source.read(path, MAX_TABLE_BYTES) for path in inside]
-        beside = None if found else source.beside(name, MAX_TABLE_BYTES)
+        beside = None if found else source.read_sibling(name, MAX_TABLE_BYTES)
     except UnusableError as error:
         raise SourceError(f"{name} of {source.path} cannot be read: {error.detail}") from None
     return found if beside is None else [beside]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clocs.errors import SettingError, SourceError, UnusableError
-from clocs.formats.addresses import Address, place_of, remote_file
+from clocs.formats.addresses import Address, parse_path_or_url, remote_file
 from clocs.formats.source import Source
 from clocs.limits import MAX_TABLE_BYTES, check_size
 
@@ -40,15 +40,15 @@ def find_table(source: Source, given: str, *, option: str) -> tuple[str, bytes]:
     try:
         if inside:
             return inside, source.read(inside, MAX_TABLE_BYTES)
-        if isinstance(place := place_of(given), Address):
+        if isinstance(place := parse_path_or_url(given), Address):
             return "", remote_file(place).read(MAX_TABLE_BYTES)
         path = _on_disk(given)
         if path is not None:
             check_size(path.stat().st_size, packed=1 << 40, name=given, most=MAX_TABLE_BYTES)
             return "", path.read_bytes()
-        beside = source.beside(given, MAX_TABLE_BYTES)
+        beside = source.read_sibling(given, MAX_TABLE_BYTES)
     except UnusableError as error:
-        raise SourceError(f"{place_of(given)} cannot be read: {error.detail}") from None
+        raise SourceError(f"{parse_path_or_url(given)} cannot be read: {error.detail}") from None
     except OSError as error:
         raise SourceError(f"{given} cannot be read ({error.strerror})") from None
     if beside is None:
@@ -73,7 +73,7 @@ def name_inside(source: Source, given: str) -> str:
     name = given.replace("\\", "/").removeprefix("./")
     if name in source:
         return name
-    if isinstance(place := place_of(given), Address):
+    if isinstance(place := parse_path_or_url(given), Address):
         own = place.inside(source.path) if isinstance(source.path, Address) else ""
         return own if own in source else ""
     path = _on_disk(given)

@@ -28,19 +28,14 @@ R = TypeVar("R")
 # One slash is what a `Path` leaves of two.
 _ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+):/{1,3}(?=[^/])", re.IGNORECASE)
 _WEB = ("http", "https")
-# fsspec knows others that read further addresses from what they fetch, or run what it says.
-SCHEMES = (
-    *("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"),
-    *_WEB,
-    *("file", "local", "memory"),
-)
 _PACKAGES = {
-    "s3": f"s3fs; {with_extra('s3')}",
-    "s3a": f"s3fs; {with_extra('s3')}",
-    **dict.fromkeys(_WEB, f"aiohttp; {with_extra('s3')}"),
+    **dict.fromkeys(("s3", "s3a"), f"s3fs; {with_extra('s3')}"),
     **dict.fromkeys(("gs", "gcs"), "gcsfs; run pip install gcsfs"),
     **dict.fromkeys(("az", "abfs", "abfss"), "adlfs; run pip install adlfs"),
+    **dict.fromkeys(_WEB, f"aiohttp; {with_extra('s3')}"),
 }
+# fsspec knows others that read further addresses from what they fetch, or run what it says.
+SCHEMES = (*_PACKAGES, "file", "local", "memory")
 # What changes with a file, in the words of different servers.
 _MARKS = (
     *("ETag", "etag", "md5Hash", "Content-MD5", "generation", "mtime", "created"),
@@ -99,9 +94,6 @@ class Address:
     def with_name(self, name: str) -> Address:
         return self.parent / name
 
-    def with_suffix(self, suffix: str) -> Address:
-        return self.parent / (self.name.removesuffix(self.suffix) + suffix)
-
     def inside(self, folder: Address) -> str:
         """Its name in a folder, with slashes; '' where it is not in it."""
         outer = f"{folder.rest}/"
@@ -109,27 +101,32 @@ class Address:
         return self.rest.removeprefix(outer) if same else ""
 
     def exists(self) -> bool:
-        return self._info() is not None
+        return bool(self._kind())
 
     def is_dir(self) -> bool:
         """Whether it is a folder; of a web server, a page, which may list files."""
-        info = self._info() or {}
-        return info.get("type") == "directory" or info.get("mimetype") == "text/html"
+        return self._kind() in ("directory", "text/html")
 
     def is_file(self) -> bool:
-        return self.exists() and not self.is_dir()
+        return self._kind() not in ("", "directory", "text/html")
 
-    def _info(self) -> dict[str, Any] | None:
+    def _kind(self) -> str:
+        """'directory', or the type of a file; '' where there is nothing."""
         try:
-            with reaching(self):
-                system, path = self.system()
-                info: dict[str, Any] = system.info(path)
-                return info
+            info = self.info()
         except MissingError:
-            return None
+            return ""
+        page = info.get("mimetype") == "text/html"
+        return "text/html" if page else str(info.get("type") or "file")
+
+    def info(self) -> dict[str, Any]:
+        """What fsspec says about the file or folder; MissingError where there is nothing."""
+        with translate_fsspec_errors(self):
+            system, path = self.system()
+            return dict(system.info(path))
 
     def system(self) -> tuple[Any, str]:
-        """The file system of fsspec, one per process, and the path in it; within `reaching`."""
+        """The file system of fsspec and the path in it; within `translate_fsspec_errors`."""
         from fsspec.core import url_to_fs
 
         system, path = url_to_fs(self.url)
@@ -140,7 +137,7 @@ class MissingError(SourceError):
     """There is nothing at an address."""
 
 
-def place_of(given: str | os.PathLike[str] | Address) -> Path | Address:
+def parse_path_or_url(given: str | os.PathLike[str] | Address) -> Path | Address:
     """An `Address`, also where its text went through a `Path`; otherwise the `Path`.
 
     Raises:
@@ -168,13 +165,13 @@ def place_of(given: str | os.PathLike[str] | Address) -> Path | Address:
 
 def last_name(given: str) -> str:
     """The last part of a path or an address, without what may be a secret."""
-    place = place_of(given)
+    place = parse_path_or_url(given)
     own = given.replace("\\", "/").rpartition("/")[2]
     return place.name if isinstance(place, Address) else own
 
 
 @contextmanager
-def reaching(address: Address) -> Iterator[None]:
+def translate_fsspec_errors(address: Address) -> Iterator[None]:
     """Turn the errors of file systems into a sentence about this address.
 
     Raises:
@@ -192,27 +189,25 @@ def reaching(address: Address) -> Iterator[None]:
     except Exception as error:  # every file system raises those of its own library
         if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):  # of the disk here
             raise
-        raise _explained(error, address) from None
-
-
-def _explained(error: Exception, address: Address) -> ClocsError:
-    causes = [error, *([error.__cause__] if error.__cause__ is not None else [])]
-    kinds = {kind.__name__ for one in causes for kind in type(one).__mro__}
-    status = next((one.status for one in causes if hasattr(one, "status")), None)
-    if status in (401, 403) or kinds & _DENIED:
-        return SourceError(
-            f"access to {address} is denied; give credentials in the environment, such as "
-            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE for s3://"
-        )
-    if kinds & _UNREACHED:
-        return SourceError(f"the server of {address} cannot be reached; check the address")
-    if "FileNotFoundError" in kinds:
-        return MissingError(f"{address} does not exist; check its bucket or host, and its path")
-    # Texts of libraries may quote the whole address, with its credentials.
-    detail = re.sub(r"\S+://\S+", str(address), (str(error).splitlines() or [""])[0])
-    return SourceError(
-        f"{address} cannot be reached ({type(error).__name__}: {detail:.200}); try again later"
-    )
+        causes = [one for one in (error, error.__cause__) if one is not None]
+        kinds = {kind.__name__ for one in causes for kind in type(one).__mro__}
+        status = next((one.status for one in causes if hasattr(one, "status")), None)
+        if status in (401, 403) or kinds & _DENIED:
+            said = (
+                f"access to {address} is denied; give credentials in the environment, such as "
+                "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE for s3://"
+            )
+        elif kinds & _UNREACHED:
+            said = f"the server of {address} cannot be reached; check the address"
+        elif "FileNotFoundError" in kinds:
+            raise MissingError(
+                f"{address} does not exist; check its bucket or host, and its path"
+            ) from None
+        else:  # texts of libraries may quote the whole address, with its credentials
+            text = re.sub(r"\S+://\S+", str(address), (str(error).splitlines() or [""])[0])
+            kind = type(error).__name__
+            said = f"{address} cannot be reached ({kind}: {text:.200}); try again later"
+        raise SourceError(said) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +258,7 @@ class RemoteFile:
         return data
 
     def _bytes(self, start: int, stop: int) -> bytes:
-        with reaching(self.address):
+        with translate_fsspec_errors(self.address):
             system, path = self.address.system()
             data: bytes = system.cat_file(path, start=start, end=stop)
             return data
@@ -280,9 +275,7 @@ def remote_file(address: Address) -> RemoteFile:
     Raises:
         MissingError: There is none.
     """
-    with reaching(address):
-        system, path = address.system()
-        return _listed(address, system.info(path))
+    return _listed(address, address.info())
 
 
 def files_at(folder: Address, names: Iterable[str] | None) -> dict[str, RemoteFile]:
@@ -308,28 +301,27 @@ def list_address(address: Address, depth: int | None = None) -> list[tuple[str, 
     """
     if address.suffix.lower() == ".zip":
         return [("", remote_file(address))]
-    with reaching(address):
+    with translate_fsspec_errors(address):
         system, root = address.system()
         system.invalidate_cache()
         found: dict[str, dict[str, Any]] = system.find(root, maxdepth=depth, detail=True)
     root = root.rstrip("/")
     if root in found:
         return [("", remote_file(address))]
-    # A page may link to other places of its server: those are not below the address.
-    inner = {path: path[len(root) :].lstrip("/") for path in found if path.startswith(f"{root}/")}
-    names = {
-        path: name
-        for path, name in inner.items()
-        if name and not name.endswith("/") and "?" not in name  # "?C=N": a page sorted otherwise
-        if found[path].get("type", "file") == "file"
+    # A page may link to other places of its server, which are not below the address, and to
+    # itself sorted otherwise ("?C=N").
+    inner = {
+        path[len(root) :].lstrip("/"): info
+        for path, info in found.items()
+        if path.startswith(f"{root}/") and info.get("type", "file") == "file"
     }
+    names = [name for name in inner if name and not name.endswith("/") and "?" not in name]
     if address.scheme in _WEB:  # its pages give no sizes
-        files = each([address / name for name in names.values()], remote_file)
+        files = each([address / name for name in names], remote_file)
+        names = [unquote(name) for name in names]
     else:
-        files = [_listed(address / name, found[path]) for path, name in names.items()]
-    web = address.scheme in _WEB
-    texts = (printable(unquote(name) if web else name) for name in names.values())
-    return sorted(zip(texts, files, strict=True), key=lambda one: one[0])
+        files = [_listed(address / name, inner[name]) for name in names]
+    return sorted(zip(map(printable, names), files, strict=True), key=lambda one: one[0])
 
 
 def each(items: Iterable[T], act: Callable[[T], R]) -> list[R]:

@@ -1,14 +1,38 @@
-"""What a file format is: one module of this package that declares one `FileFormat`."""
+"""What a file format is, and how its reader turns numbers into a `Recording`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from clocs.errors import ClocsError, SettingError, UnusableError
 from clocs.formats.source import Source
-from clocs.recording import Recording
+from clocs.recording import (
+    LEAD_WORD,
+    STANDARD_LEADS,
+    UNITS_PER_MV,
+    Episode,
+    Gap,
+    Recording,
+    canonical_lead,
+    check_plausible,
+    find_gaps,
+    is_modified_lead,
+    quantize_with_gaps,
+)
 
 HEAD_BYTES = 4096  # of a file, from which its format is recognized
+WITHOUT_VALUES = "leads without values"  # in `Recording.extra`, where such leads are left out
+_FAR = 2**30  # ADC counts: no converter has as many
+_COUNTED = re.compile(rf"(?:ecg|ekg)?[\s_.:-]*{LEAD_WORD}[\s_.:-]*(\d+)", re.IGNORECASE).fullmatch
+_CHEST = re.compile(r"c[\s_]?([1-6])$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,3 +138,255 @@ class FileFormat:
     def parts_of(self, source: Source, path: str, options: ReadOptions) -> Sequence[Part]:
         """The recordings of a file, looking into it only where there may be several."""
         return self.parts(source, path, options) if self.may_hold_several else (Part(),)
+
+
+@dataclass(frozen=True)
+class FileMetadata:
+    """What a file says about a recording besides its samples; None where it does not.
+
+    Attributes:
+        unit: Of the samples.
+        notices: What the reader assumed or left out, one sentence each.
+    """
+
+    leads: Sequence[str] | None = None
+    rate: float | None = None
+    unit: str | None = None
+    patient: str | None = None
+    age: float | None = None
+    sex: str | None = None
+    recorded_at: str | None = None
+    labels: tuple[str, ...] = ()
+    episodes: tuple[Episode, ...] = ()
+    extra: Mapping[str, str] = field(default_factory=dict)
+    notices: tuple[str, ...] = ()
+
+
+@contextmanager
+def decoding(name: str, what: str) -> Iterator[None]:
+    """Turn whatever a library raises on a damaged file into one sentence; hide its warnings.
+
+    Args:
+        name: Of the file.
+        what: Its format.
+
+    Raises:
+        UnusableError: unreadable.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except (ClocsError, ImportError, NameError, MemoryError):
+        raise  # a broken installation or too little memory, not a broken recording
+    except Exception as error:
+        text = " ".join(str(error).split())[:200] or type(error).__name__
+        raise UnusableError("unreadable", f"{name} cannot be read as {what}: {text}") from None
+
+
+def units_per_mv(unit: str) -> float:
+    """How many of a voltage make one mV.
+
+    Raises:
+        SettingError: There is no such voltage.
+    """
+    per_mv = UNITS_PER_MV.get(unit.strip().lower())
+    if per_mv is None:
+        raise SettingError(f"`unit` is {unit!r}; give mV, µV (or uV), nV or V")
+    return per_mv
+
+
+def stretch(options: ReadOptions, *, rate: float, samples: int, name: str) -> slice:
+    """The samples between `start` and `stop` of the options.
+
+    Raises:
+        UnusableError: truncated, where there are none.
+    """
+    first = max(round(options.start * rate), 0)
+    last = samples if options.stop is None else min(round(options.stop * rate), samples)
+    if last <= first:
+        detail = f"{name} has {samples:,} samples and none after {options.start:g} s"
+        raise UnusableError("truncated", detail)
+    return slice(first, last)
+
+
+def near_whole(zero: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Whole numbers where only rounding keeps them from it."""
+    near = np.rint(zero)
+    return np.where(np.abs(zero - near) < 1e-6, near, zero)
+
+
+def make_recording(
+    values: NDArray[Any],
+    said: FileMetadata,
+    *,
+    per_mv: NDArray[np.float64] | float,
+    zero: NDArray[np.float64] | float = 0.0,
+    missing: NDArray[np.bool_] | None = None,
+    name: str,
+    recording_id: str = "",
+    select: Sequence[str] | None = None,
+) -> Recording:
+    """A plausible recording of these samples.
+
+    Integers stay unchanged where 16 bits hold them; else, as floats, they become the finest
+    16-bit counts that do. Leads without a single value are left out, which `extra` says.
+
+    Args:
+        values: (leads, samples): ADC counts, or floats, NaN where there is no value.
+        said: With the final names of leads, and the rate.
+        per_mv: (leads,) ADC counts per mV; of floats, how many of their unit make one mV.
+        zero: (leads,) the ADC count of 0 mV.
+        missing: (leads, samples) where there is no value; None where there is one everywhere.
+        name: Of the recording, for messages.
+        recording_id: Where it is not `name`; the patient too, where the file names none.
+        select: Keep these leads alone.
+
+    Raises:
+        UnusableError: nan, where there is no value at all; implausible.
+    """
+    leads, own_id = tuple(said.leads or ()), recording_id or name
+    gaps: tuple[Gap, ...] = ()
+    if values.dtype.kind == "f":
+        leads, digital, gain, gaps = quantize_with_gaps(
+            values, leads, name=name, per_mv=float(per_mv)
+        )
+        baseline = np.zeros(len(leads), np.int32)
+    else:
+        gain = np.broadcast_to(np.asarray(per_mv, np.float64), len(leads))
+        zeros = np.broadcast_to(np.asarray(zero, np.float64), len(leads))
+        missing = missing if missing is not None and missing.any() else None
+        shift = _shift(values, zeros, missing)
+        if shift is None:
+            mv = (values - zeros[:, None]) / gain[:, None]
+            if missing is not None:
+                mv[missing] = np.nan
+            return make_recording(
+                mv, said, per_mv=1.0, name=name, recording_id=recording_id, select=select
+            )
+        baseline = (zeros.astype(np.int64) - shift).astype(np.int32)
+        digital = values.astype(np.int64) - shift[:, None] if shift.any() else values
+        if missing is not None:
+            kept, gaps = find_gaps(missing, leads, name=name)
+            digital = np.where(missing, baseline.clip(-32768, 32767)[:, None], digital)[kept]
+            leads = tuple(leads[i] for i in kept)
+            gain, baseline = gain[kept], baseline[kept]
+        digital = np.ascontiguousarray(digital, np.int16)
+    extra = dict(said.extra) | ({"notice": "; ".join(said.notices)} if said.notices else {})
+    if lost := [lead for lead in said.leads or () if lead not in leads]:
+        extra[WITHOUT_VALUES] = ", ".join(lost)
+    recording = Recording(
+        id=own_id,
+        patient=said.patient or own_id,
+        leads=leads,
+        rate=said.rate or 0.0,
+        digital=digital,
+        gain=np.array(gain),
+        baseline=baseline,
+        unit=said.unit or "mV",
+        labels=said.labels,
+        episodes=said.episodes,
+        age=said.age,
+        sex=said.sex,
+        taken=said.recorded_at,
+        extra=extra,
+        gaps=gaps,
+    )
+    recording = recording if select is None else recording.select(select)
+    check_plausible(recording)
+    return recording
+
+
+def _shift(
+    counts: NDArray[np.integer], zero: NDArray[np.float64], missing: NDArray[np.bool_] | None
+) -> NDArray[np.int64] | None:
+    """By how much each lead is moved to fit into 16 bits; None where that is impossible."""
+    if not (np.array_equal(zero, np.rint(zero)) and (np.abs(zero) < _FAR).all()):
+        return None
+    if counts.dtype == np.int16:
+        return np.zeros(len(counts), np.int64)
+    ends = np.iinfo(counts.dtype)
+    present: NDArray[np.bool_] | bool = True if missing is None else ~missing
+    low = counts.min(axis=1, where=present, initial=ends.max).tolist()
+    high = counts.max(axis=1, where=present, initial=ends.min).tolist()
+    shift = [  # unsigned 16 bits, for example, are moved by 32768
+        0 if a >= -32768 and b <= 32767 else (a + b + 1) // 2
+        for a, b in zip(low, high, strict=True)
+    ]
+    if any(b - a > 65535 for a, b in zip(low, high, strict=True)) or max(map(abs, shift)) >= _FAR:
+        return None
+    return np.array(shift, np.int64)
+
+
+def leads_of(names: Sequence[str], mapped: Mapping[str, str], *, name: str) -> tuple[str, ...]:
+    """Leads by the names in a file, first by what the user said about them.
+
+    Raises:
+        UnusableError: unreadable, where two are the same lead or one has no name.
+    """
+    if not all(text.strip() and text.isprintable() for text in names):
+        found = ", ".join(map(repr, names))[:100]
+        raise UnusableError("unreadable", f"{name} does not name each lead: {found}")
+    return name_leads(names, mapped, name=name)[0]
+
+
+def name_leads(
+    names: Sequence[str], mapped: Mapping[str, str], *, name: str
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    """One name per lead, and what `Recording.extra` should say about them.
+
+    What the user says comes first, then `canonical_lead`, then the company of a name: 'Lead 1' is I
+    unless the leads are counted further than 3, and 'C1' is V1 beside limb leads, unless C3 and C4
+    alone are named, as EEGs name them. Modified leads of ambulatory recorders
+    ('MLII') take the names of limb leads, which is noted, unless the file has those too. Leads
+    without a name are called 'signal 0', further ones of an unknown name 'ECG 2'.
+
+    Args:
+        names: As the file has them.
+        mapped: `ReadOptions.lead_names`; its keys are compared without case, too.
+        name: Of the file, for messages.
+
+    Raises:
+        UnusableError: unreadable, where two are the same standard lead.
+    """
+    folded = {key.strip().lower(): canonical_lead(lead) for key, lead in mapped.items()}
+    given = [text.strip() for text in names]
+    leads = [folded.get(text.lower()) or canonical_lead(text) for text in given]
+    for i, lead in _by_company(given, leads).items():
+        if given[i].lower() not in folded and lead not in leads:
+            leads[i] = lead
+    noted: dict[str, str] = {}
+    for i, text in enumerate(given):
+        if is_modified_lead(text) and text.lower() not in folded:
+            if leads.count(leads[i]) > 1:
+                leads[i] = text
+            else:
+                noted[leads[i]] = text
+    used: set[str] = set()
+    for i, lead in enumerate(leads):
+        if lead in used and lead in STANDARD_LEADS:
+            same = ", ".join(repr(given[k]) for k, one in enumerate(leads) if one == lead)
+            raise UnusableError("unreadable", f"{name} has several leads of one name: {same}")
+        plain = unique = lead or f"signal {i}"
+        for number in range(2, len(leads) + 2):
+            if unique not in used:
+                break
+            unique = f"{plain} {number}"
+        leads[i] = unique
+        used.add(unique)
+    said = ", ".join(f"{lead} is {text}" for lead, text in noted.items())
+    return tuple(leads), {"leads": said} if said else {}
+
+
+def _by_company(given: Sequence[str], leads: Sequence[str]) -> dict[int, str]:
+    """Leads of names that mean a lead only beside others, by their places."""
+    found: dict[int, str] = {}
+    numbers = {i: int(match[1]) for i, text in enumerate(given) if (match := _COUNTED(text))}
+    if set(numbers.values()) <= {1, 2, 3}:
+        found |= {i: STANDARD_LEADS[number - 1] for i, number in numbers.items()}
+    chest = {i: canonical_lead(_CHEST.sub(r"V\1", text)) for i, text in enumerate(given)}
+    chest = {i: lead for i, lead in chest.items() if lead != leads[i] and lead in STANDARD_LEADS}
+    beside_limbs = {*leads, *found.values()} & set(STANDARD_LEADS[:6])
+    if beside_limbs and {"V1", "V2"} & set(chest.values()):
+        found |= chest
+    return found

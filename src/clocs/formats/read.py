@@ -21,10 +21,10 @@ from clocs.errors import (
     printable,
 )
 from clocs.files import file_error
-from clocs.formats.addresses import Address, place_of
+from clocs.formats.addresses import Address, parse_path_or_url
 from clocs.formats.base import HEAD_BYTES, FileFormat, Part, ReadOptions
 from clocs.formats.recognize import recognize, recording_files
-from clocs.formats.source import Source, open_files, open_source
+from clocs.formats.source import Source, open_files, open_source, stem
 from clocs.limits import MAX_HEADER_BYTES, default_processes, reading_limits
 from clocs.recording import PLAUSIBLE_HZ, Recording
 from clocs.registry import rows_in
@@ -69,14 +69,14 @@ def read(
         UnusableError: Its content cannot be used.
         SettingError: It has no such lead or part, or `rate` or `unit` is not valid.
     """
-    found = _find_file(place_of(path))
+    found = _find_file(parse_path_or_url(path))
     options = options_of(leads=leads, rate=rate, unit=unit, lead_names=lead_names)
     try:
         return _chosen(found, part, options).read(options)
     except OSError as error:
         raise file_error(error, path, doing="read") from error
     except MemoryError:
-        detail = f"{place_of(path)} takes more memory to read than there is"
+        detail = f"{parse_path_or_url(path)} takes more memory to read than there is"
         raise UnusableError("exceeds limits", detail) from None
 
 
@@ -258,7 +258,7 @@ class Found:
         """A source that holds the file and those it needs, and its name there."""
         if self.source is not None:
             return self.source, self.path
-        file = place_of(self.path)
+        file = parse_path_or_url(self.path)
         name = printable(file.name)
         if not self.format.companions:
             return open_files(file.parent, [file.name]), name
@@ -291,7 +291,7 @@ def find_recordings(
     """
     found: list[Found | tuple[str, ClocsError]] = []
     seen: set[str] = set()  # a header and its signal file are one recording
-    for given in map(place_of, paths):
+    for given in map(parse_path_or_url, paths):
         try:
             for one in _find(given, follow_links):
                 if not isinstance(one, Found):
@@ -496,7 +496,7 @@ def _find_file(given: Path | Address) -> Found:
     if not given.is_file():
         raise SourceError(f"{given} does not exist or is no file; give a recording's file")
     needed = format_beside(given.name)
-    main = None if needed is None else given.with_suffix(needed.suffix)
+    main = None if needed is None else given.with_name(stem(given.name) + needed.suffix)
     if needed is not None and main is not None and main.is_file():
         return _found(main, needed)
     head = open_files(given.parent, [given.name]).head(printable(given.name), HEAD_BYTES)

@@ -7,15 +7,20 @@ name that are no UTF-8 appear as `\xe9`.
 from __future__ import annotations
 
 import hashlib
+import io
 import os
+import struct
+import threading
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from stat import S_ISREG
-from typing import TypeAlias
+from typing import IO, Any, TypeAlias, TypeVar
 
-from clocs.errors import ClocsWarning, SourceError, UnusableError, first_of, printable
+from clocs.errors import ClocsError, ClocsWarning, SourceError, UnusableError, first_of, printable
 from clocs.formats.addresses import (
     Address,
     MissingError,
@@ -23,15 +28,25 @@ from clocs.formats.addresses import (
     each,
     files_at,
     list_address,
-    place_of,
+    parse_path_or_url,
     remote_file,
 )
-from clocs.formats.zips import JUNK, Member, Zip, is_junk
 from clocs.limits import MAX_BYTES, check_size
 
+T = TypeVar("T")
+
+OPTIONS_FILE = "clocs.toml"  # holds options of reading; no part of the fingerprint
+_JUNK = frozenset({"__MACOSX", "Thumbs.db", "desktop.ini"})  # of operating systems
 _TOGETHER = 256  # heads of files at an address that are held at a time
 _LONG = 200  # characters of a path in a message
-OPTIONS_FILE = "clocs.toml"  # holds options of reading; no part of the fingerprint
+_LOCAL_HEADER = struct.Struct("<4s22xHH")
+_EXTRA_GUESS = 64  # local headers have an extra field whose length only they give
+_TIGHTEST = 1032  # times smaller: deflate packs no tighter
+_SMALL = 256 << 20  # bytes that a member may unpack to before its size is known to be true
+_STEP = 4096  # packed bytes at a time: bzip2 makes 80 MB of as many
+_BLOCK = 1 << 20  # bytes at a time, of a stretch and on the way to it
+_MAX_WHOLE = 64 << 10  # bytes of a member that is unpacked whole for a part of it
+_MAX_STREAMS = 4  # kept for the next stretch
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +54,6 @@ class _File:
     """A plain file on disk."""
 
     path: str
-
-    def __reduce__(self) -> tuple[type[_File], tuple[str]]:
-        return _File, (self.path,)
 
     def read(self, most: int) -> bytes:
         with open(self.path, "rb", buffering=0) as file:  # noqa: PTH123 (`Path` is slower)
@@ -77,7 +89,211 @@ class _Held:
         return len(self.data)
 
 
-_AnyFile: TypeAlias = _File | Member | _Held | RemoteFile
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A file inside a zip."""
+
+    zip: _Zip
+    name: str
+    offset: int
+    method: int
+    packed: int
+    size: int
+    crc: int
+
+    def read(self, most: int) -> bytes:
+        """All of it, read at its offset: through zipfile this takes three times as long."""
+        name = f"{self.name} in {self.zip.path}"
+        check_size(self.size, packed=self.packed, name=name, most=most)
+        data = self._unpacked() if self._is_common else self.zip.stretch(self, 0, self.size)
+        if len(data) != self.size or zlib.crc32(data) != self.crc:
+            raise self.damaged()
+        return data
+
+    @property
+    def _is_common(self) -> bool:
+        return self.method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+
+    def _unpacked(self) -> bytes:
+        if not 0 <= self.offset < self.zip.size or self.packed > self.zip.size:
+            raise self.damaged()
+        block = self.zip.pread(30 + len(self.name) + _EXTRA_GUESS + self.packed, self.offset)
+        if len(block) < 30 or block[:4] != b"PK\x03\x04":
+            raise self.damaged()
+        _, name_length, extra_length = _LOCAL_HEADER.unpack_from(block)
+        start = 30 + name_length + extra_length
+        packed = block[start : start + self.packed]
+        if len(packed) < self.packed:
+            packed = self.zip.pread(self.packed, self.offset + start)
+        if self.method == zipfile.ZIP_STORED:
+            return packed
+        try:
+            most = self.packed * _TIGHTEST + 64
+            if most <= _SMALL:
+                return zlib.decompress(packed, -15, min(self.size, most) or 1)
+            # its size may be a lie
+            return zlib.decompressobj(-15).decompress(packed, self.size + 1)
+        except zlib.error:
+            raise self.damaged() from None
+
+    def piece(self, start: int, count: int) -> bytes:
+        """At most `count` unpacked bytes from `start` on."""
+        count = max(min(count, self.size - start), 0)
+        if self.size <= _MAX_WHOLE and self._is_common:
+            return self.read(_MAX_WHOLE)[start : start + count]
+        return self.zip.stretch(self, start, count) if count else b""
+
+    def damaged(self, why: object = "its checksum does not fit") -> UnusableError:
+        where = f"{self.name} in {self.zip.path}"
+        return UnusableError("unreadable", f"{where} is damaged ({why}); download the zip again")
+
+
+class _Zip:
+    """An open zip whose members can be read from any thread."""
+
+    def __init__(self, path: Path | RemoteFile) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self._streams: dict[str, IO[bytes]] = {}
+        self._owner = os.getpid()
+        try:
+            self._file = _opened(path)
+            self._archive = zipfile.ZipFile(self._file)
+        except zipfile.BadZipFile:
+            raise SourceError(_not_a_zip(path)) from None
+        except (OSError, ValueError, LookupError, NotImplementedError, struct.error) as error:
+            raise SourceError(f"{path} cannot be read as a zip: {error}; check the file") from None
+        self.size = path.size if isinstance(path, RemoteFile) else path.stat().st_size
+
+    def __reduce__(self) -> tuple[type[_Zip], tuple[Path | RemoteFile]]:
+        return _Zip, (self.path,)  # another process opens its own
+
+    def members(self) -> Iterator[_Member]:
+        for info in self._archive.infolist():
+            if not info.filename or info.is_dir() or _is_junk(info.filename):
+                continue
+            if info.flag_bits & 1:
+                raise SourceError(
+                    f"{info.filename} in {self.path} is encrypted; "
+                    "unpack the zip with its password and give the folder instead"
+                )
+            yield _Member(
+                self,
+                info.filename,
+                info.header_offset,
+                info.compress_type,
+                info.compress_size,
+                info.file_size,
+                info.CRC,
+            )
+
+    def pread(self, size: int, offset: int) -> bytes:
+        if isinstance(self.path, RemoteFile):
+            return self.path.piece(offset, size)
+        if hasattr(os, "pread"):
+            return os.pread(self._file.fileno(), size, offset)
+        with self._lock:  # Windows has no pread
+            self._file.seek(offset)
+            return self._file.read(size)
+
+    def stretch(self, member: _Member, start: int, count: int) -> bytes:
+        """A stretch of a member; the stream stays for the next one, as files are read in order."""
+        step = _STEP if member.method > zipfile.ZIP_DEFLATED else _BLOCK
+        parts: list[bytes] = []
+        try:
+            stream = self._stream(member.name, start)
+            while (left := start + count - stream.tell()) > 0:
+                before = start - stream.tell()
+                part = stream.read(min(before if before > 0 else left, step))
+                if not part:
+                    break
+                if before <= 0:
+                    parts.append(part)
+        except (ImportError, MemoryError, ClocsError):
+            raise
+        except Exception as error:  # each method raises errors of its own library
+            raise member.damaged(error) from None
+        if sum(map(len, parts)) < count:
+            raise member.damaged()
+        with self._lock:
+            while len(self._streams) >= _MAX_STREAMS:
+                self._streams.pop(next(iter(self._streams)))
+            self._streams[member.name] = stream
+        return b"".join(parts)
+
+    def _stream(self, name: str, start: int) -> IO[bytes]:
+        """A member, at most so far; for one thread alone."""
+        with self._lock:
+            if self._owner != os.getpid():  # forked processes share a file's position
+                self._archive, self._streams = zipfile.ZipFile(_opened(self.path)), {}
+                self._owner = os.getpid()
+            stream = self._streams.pop(name, None)
+        if stream is None or stream.tell() > start:
+            stream = self._archive.open(name)
+        return stream
+
+    def close(self) -> None:
+        self._archive.close()
+        self._file.close()
+
+
+class PieceReader(io.RawIOBase):
+    """A file as libraries want it, read from any place by its pieces.
+
+    What goes wrong is kept as `error`: a library may call this from C, where nothing can be raised.
+    """
+
+    def __init__(self, piece: Callable[[int, int], bytes], size: int) -> None:
+        self._piece, self._size, self._at = piece, size, 0
+        self.error: ClocsError | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        if base + offset < 0:
+            raise OSError("before the beginning")
+        self._at = base + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            data = self._piece(self._at, len(buffer))
+        except ClocsError as error:
+            self.error = error
+            raise
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+
+def _opened(path: Path | RemoteFile) -> IO[bytes]:
+    if isinstance(path, Path):
+        return path.open("rb", buffering=0)
+    return io.BufferedReader(PieceReader(path.piece, path.size), _BLOCK)
+
+
+def _is_junk(name: str) -> bool:
+    """Whether a file is hidden, or one of an operating system's."""
+    return any(part in _JUNK or part.startswith(".") for part in PurePosixPath(name).parts)
+
+
+def _not_a_zip(path: Path | RemoteFile) -> str:
+    with _opened(path) as file:
+        started_well = file.read(2) == b"PK"
+    if started_well:
+        return f"{path} is a zip that is cut short or damaged; download it again"
+    return f"{path} is neither a folder nor a zip; give a folder or the zip as downloaded"
+
+
+_AnyFile: TypeAlias = _File | _Member | _Held | RemoteFile
 
 
 class Source:
@@ -94,7 +310,7 @@ class Source:
         self,
         path: Path | Address,
         files: Mapping[str, _AnyFile],
-        zips: list[Zip],
+        zips: list[_Zip],
         fingerprint: str,
     ) -> None:
         self.path = path
@@ -121,20 +337,13 @@ class Source:
         return Source(self.path, files, self._zips, self.fingerprint)
 
     def read(self, name: str, most: int = MAX_BYTES) -> bytes:
-        """The bytes of one file. Thread-safe.
-
-        Args:
-            name: One of `names`.
-            most: Bytes; a larger file is refused before it is read or unpacked.
+        """The bytes of one file; one of more than `most` is refused before it is read. Thread-safe.
 
         Raises:
             SourceError: There is no such file, or it can no longer be reached.
             UnusableError: It is a damaged member of a zip, or too large.
         """
-        try:
-            return self._file(name).read(most)
-        except OSError as error:
-            raise self._gone(name, error) from None
+        return self._do(name, lambda file: file.read(most))
 
     def head(self, name: str, count: int) -> bytes:
         """The first `count` bytes of a file, or all where it has fewer; as `piece`."""
@@ -160,58 +369,35 @@ class Source:
         """A stretch of a file without reading all of it. Thread-safe.
 
         Pieces of a packed member of a zip are unpacked on the way: read them from front to end.
-
-        Args:
-            name: One of `names`.
-            start: First byte.
-            count: Bytes; fewer are returned where the file ends.
-
-        Raises:
-            SourceError: There is no such file, or it can no longer be reached.
-            UnusableError: It is a damaged member of a zip.
+        Fewer bytes are returned where the file ends. Raises as `read`.
         """
-        try:
-            return self._file(name).piece(start, count)
-        except OSError as error:
-            raise self._gone(name, error) from None
+        return self._do(name, lambda file: file.piece(start, count))
 
     def size(self, name: str) -> int:
-        """Bytes of one file, unpacked; a member of a zip has as many as the zip claims.
-
-        Raises:
-            SourceError: There is no such file, or it can no longer be reached.
-        """
-        try:
-            return self._file(name).size
-        except OSError as error:
-            raise self._gone(name, error) from None
+        """Bytes of one file, unpacked; a member of a zip has as many as the zip claims."""
+        return self._do(name, lambda file: file.size)
 
     def on_disk(self, name: str) -> str | None:
         """The path of a plain file; None for one in a zip, in memory or at an address."""
-        file = self._file(name)
-        return file.path if isinstance(file, _File) else None
+        return self._do(name, lambda file: file.path if isinstance(file, _File) else None)
 
-    def _file(self, name: str) -> _AnyFile:
+    def _do(self, name: str, act: Callable[[_AnyFile], T]) -> T:
         file = self._files.get(name)
         if file is None:
             raise SourceError(f"{self.path} holds no file {name}; check what was given")
-        return file
+        try:
+            return act(file)
+        except OSError as error:
+            detail = error.strerror or type(error).__name__
+            raise SourceError(
+                f"{name} of {self.path} can no longer be read ({detail}); is it still there?"
+            ) from None
 
-    def _gone(self, name: str, error: OSError) -> SourceError:
-        detail = error.strerror or type(error).__name__
-        return SourceError(
-            f"{name} of {self.path} can no longer be read ({detail}); is it still there?"
-        )
-
-    def beside(self, name: str, most: int = MAX_BYTES) -> bytes | None:
-        """The bytes of a file in the folder that holds the opened zip, or None.
-
-        Raises:
-            UnusableError: It has more than `most` bytes.
-        """
+    def read_sibling(self, name: str, most: int = MAX_BYTES) -> bytes | None:
+        """The bytes of a file beside the opened zip, or None; at most `most`."""
         if self.is_folder:
             return None
-        file = self._beside(name)
+        file = self._sibling(name)
         if isinstance(file, Address):
             try:
                 return remote_file(file).read(most)
@@ -224,8 +410,8 @@ class Source:
 
         It is the user's own where the user owns it on this machine's disk.
         """
-        file = self._files.get(name, None if self.is_folder else self._beside(name))
-        if isinstance(file, Member):
+        file = self._files.get(name, None if self.is_folder else self._sibling(name))
+        if isinstance(file, _Member):
             return "it is inside a zip"
         if isinstance(file, RemoteFile | Address):
             return "it is at an address"
@@ -234,7 +420,7 @@ class Source:
             return "" if owner == os.getuid() else "it belongs to another user"
         return ""
 
-    def _beside(self, name: str) -> _File | Address:
+    def _sibling(self, name: str) -> _File | Address:
         """A file in the folder that holds the opened zip, if there is one."""
         place = self.path.parent / name
         return place if isinstance(place, Address) else _File(str(place))
@@ -276,20 +462,19 @@ def open_source(path: str | os.PathLike[str] | Address, *, follow_links: bool = 
     Raises:
         SourceError: The path is missing, or a zip is cut short, damaged or encrypted.
     """
-    root = place_of(path)
+    root = parse_path_or_url(path)
     if isinstance(root, Path) and not os.path.exists(root):  # noqa: PTH110 (a path may be too long)
         raise SourceError(f"{_shown(root)} does not exist; give a folder or the zip as downloaded")
     files: dict[str, _AnyFile] = {}
-    zips: list[Zip] = []
+    zips: list[_Zip] = []
     marks = hashlib.sha256()
-    walked = _walk_address(root) if isinstance(root, Address) else _walk(root, follow_links)
-    for name, found, mark in walked:
+    for name, found, mark in _walk(root, follow_links):
         if name != OPTIONS_FILE:
             marks.update(f"{name}\0{mark}\n".encode(errors="replace"))
         if name and not name.lower().endswith(".zip"):
             files[name] = found
             continue
-        archive = Zip(Path(found.path) if isinstance(found, _File) else found)
+        archive = _Zip(Path(found.path) if isinstance(found, _File) else found)
         zips.append(archive)
         prefix = f"{name}/" if name else ""
         for member in archive.members():
@@ -302,7 +487,7 @@ def open_files(
     folder: str | os.PathLike[str] | Address, names: Iterable[str] | None = None
 ) -> Source:
     """Files directly in one folder (only `names`, if given), without opening zips among them."""
-    root = place_of(folder)
+    root = parse_path_or_url(folder)
     if isinstance(root, Address):
         return Source(root, files_at(root, names), [], "")
     wanted = os.listdir(root) if names is None else names  # noqa: PTH208 (names are all we need)
@@ -322,18 +507,18 @@ def hold_files(files: Mapping[str, bytes]) -> Source:
     return Source(Path(), {name: _Held(data) for name, data in files.items()}, [], "")
 
 
-def _walk_address(root: Address) -> Iterator[tuple[str, RemoteFile, str]]:
-    """As `_walk`, at an address."""
-    found = list_address(root)
-    if not found:
-        raise SourceError(f"{root} holds no files; check its bucket or host, and its path")
-    for name, file in found:
-        if not is_junk(name):
-            yield name, file, f"{file.size}\0{file.mark}"
-
-
-def _walk(root: Path, follow_links: bool) -> Iterator[tuple[str, _File, str]]:
+def _walk(
+    root: Path | Address, follow_links: bool
+) -> Iterator[tuple[str, _File | RemoteFile, str]]:
     """Name, file and mark of all files below a folder, by name; for a file, itself, nameless."""
+    if isinstance(root, Address):
+        listed = list_address(root)
+        if not listed:
+            raise SourceError(f"{root} holds no files; check its bucket or host, and its path")
+        for name, file in listed:
+            if not _is_junk(name):
+                yield name, file, f"{file.size}\0{file.mark}"
+        return
     if root.is_dir():
         found, left = _collect(str(root), follow_links)
     else:
@@ -366,7 +551,7 @@ def _collect(
         try:
             with os.scandir(folder) as entries:
                 for entry in entries:
-                    if entry.name in JUNK or entry.name.startswith("."):
+                    if entry.name in _JUNK or entry.name.startswith("."):
                         continue
                     name = prefix + printable(entry.name)
                     if entry.is_symlink():
@@ -378,7 +563,7 @@ def _collect(
                         if os.path.isdir(real):  # noqa: PTH112
                             own = os.path.relpath(real, top)
                             # Folders inside are listed by their own names, unless they are hidden.
-                            if real in seen or (inside and not is_junk(own)):
+                            if real in seen or (inside and not _is_junk(own)):
                                 continue
                             seen.add(real)
                     if entry.is_dir():

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from clocs.errors import ClocsWarning, SettingError
-from clocs.formats.addresses import Address, place_of
+from clocs.formats.addresses import Address, parse_path_or_url
 from clocs.formats.read import options_of
 from clocs.frames.make import FramePlan, leads_of_those, plan_frames
 from clocs.frames.positions import frame_count
@@ -156,7 +156,7 @@ def stores_and_files(sources: Sequence[object]) -> tuple[list[Store], list[Path 
         if isinstance(source, Store):
             stores.append(source)
             continue
-        place = place_of(source)
+        place = parse_path_or_url(source)
         if (place / MANIFEST).is_file():
             stores.append(as_store(place))
         else:

@@ -23,7 +23,7 @@ from clocs.formats.addresses import (
     Address,
     MissingError,
     each,
-    reaching,
+    translate_fsspec_errors,
     remote_file,
 )
 from clocs.limits import MAX_TABLE_BYTES
@@ -169,7 +169,7 @@ def _get(address: Address, folder: Path, name: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f".{path.name}.partial")
         try:
-            with reaching(address / name):
+            with translate_fsspec_errors(address / name):
                 system, remote = (address / name).system()
                 system.get_file(remote, str(partial))
         except MissingError:

@@ -17,7 +17,7 @@ from clocs.datasets.base import Dataset
 from clocs.datasets.pseudonyms import KEY, Pseudonyms, folder_of, key_of, remove_unused
 from clocs.datasets.table import open_dataset
 from clocs.errors import SettingError, StoreError
-from clocs.formats.addresses import Address, place_of
+from clocs.formats.addresses import Address, parse_path_or_url
 from clocs.recording import Filters
 from clocs.store.fetch import work_folder
 from clocs.store.manifest import MANIFEST, shards_in
@@ -64,9 +64,9 @@ def prepare(
             others for folder (docs/own-ecgs.md); `patients`, `seed`, `recordings`, `seconds`,
             `rate` for synthetic.
     """
-    place = place_of(out)
+    place = parse_path_or_url(out)
     if source is not None:
-        _refuse_inside(place, place_of(source))
+        _refuse_inside(place, parse_path_or_url(source))
     if isinstance(name, str):
         dataset = open_dataset(name, source, follow_links=follow_links, **options)
     elif source is None and not options:

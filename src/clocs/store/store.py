@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from clocs.errors import SettingError, StoreError
 from clocs.files import digest
-from clocs.formats.addresses import Address, place_of
+from clocs.formats.addresses import Address, parse_path_or_url
 from clocs.recording import (
     PAPER_LEADS,
     Recording,
@@ -279,7 +279,7 @@ def open_store(path: Path | Address | str) -> Store:
         path: A folder made by `clocs.prepare`; or its address, such as 's3://bucket/store', which
             is copied once to the cache folder and compared with all its digests.
     """
-    place = place_of(path)
+    place = parse_path_or_url(path)
     if isinstance(place, Address):
         return open_copy(place, open_store)
     path = place

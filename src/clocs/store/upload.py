@@ -14,7 +14,7 @@ from clocs.formats.addresses import (
     RemoteFile,
     each,
     list_address,
-    reaching,
+    translate_fsspec_errors,
     remote_file,
 )
 from clocs.limits import MAX_TABLE_BYTES
@@ -82,19 +82,19 @@ def upload(folder: Path, address: Address) -> None:
     for names in batches(file_names(folder)):
         each(missing(names), lambda name: _put(folder / name, address / name))
     _put_bytes(address / MANIFEST, content)
-    with reaching(address):
+    with translate_fsspec_errors(address):
         system, path = (address / _UPLOAD).system()
         system.rm_file(path)
 
 
 def _put(path: Path, address: Address) -> None:
-    with reaching(address):
+    with translate_fsspec_errors(address):
         system, remote = address.system()
         system.put_file(str(path), remote)
 
 
 def _put_bytes(address: Address, content: bytes) -> None:
-    with reaching(address):
+    with translate_fsspec_errors(address):
         system, remote = address.system()
         system.makedirs(system._parent(remote), exist_ok=True)
         system.pipe_file(remote, content)
