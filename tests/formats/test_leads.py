@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clocs.errors import SettingError, UnusableError
-from clocs.formats.leads import how_to_map, name_leads, unknown_leads
+from clocs.formats.base import name_leads
 from clocs.recording import STANDARD_LEADS, Recording, canonical_lead, is_modified_lead
 
 SPELLINGS = {
@@ -102,16 +102,6 @@ def test_every_lead_gets_a_name_of_its_own() -> None:
 def test_two_leads_of_one_standard_name_are_refused() -> None:
     with pytest.raises(UnusableError, match="r has several leads of one name: 'II', 'Lead II'"):
         name_leads(["II", "Lead II"], {}, name="r")
-
-
-def test_unknown_names_are_listed_with_the_option_that_maps_them() -> None:
-    unknown = unknown_leads(["ECG1", "II", "ECG2", "ECG1"])
-    assert how_to_map(unknown) == (
-        "leads of unknown names: 'ECG1', 'ECG2'; if one is a standard lead, say so with "
-        "`lead_names`, such as ECG1=II"
-    )
-    assert unknown_leads(STANDARD_LEADS) == []
-    assert "and 28 more" in how_to_map([f"x{i}" for i in range(40)])
 
 
 def test_a_missing_lead_may_have_another_name() -> None:

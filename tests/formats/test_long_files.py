@@ -14,7 +14,7 @@ from clocs.formats.base import ReadOptions
 from clocs.formats.edf import EDF
 from clocs.formats.source import Source, open_files, open_source
 from clocs.formats.wfdb import WFDB
-from clocs.formats.wfdb_formats import bytes_of
+from clocs.formats.wfdb_signals import bytes_of
 from edf_files import signal, write
 
 HOURS, RATE, LEADS = 24, 250, 3

@@ -15,7 +15,7 @@ from scipy.io import savemat
 
 from clocs.errors import UnusableError
 from clocs.formats.base import Part, ReadOptions
-from clocs.formats.matlab import MATLAB
+from clocs.formats.hdf5 import MATLAB
 from clocs.formats.read import find_recordings, read_several
 from clocs.formats.source import hold_files, open_source
 from clocs.recording import STANDARD_LEADS, Recording

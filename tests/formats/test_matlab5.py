@@ -1,8 +1,9 @@
-"""The reader of MATLAB's versions 5 to 7 against SciPy's, and on files that end SciPy's process."""
+"""MATLAB's versions 5 to 7: every kind of variable, and files that would end SciPy's process."""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,9 @@ import pytest
 import scipy.io
 
 from clocs.errors import ClocsError
-from clocs.formats.matlab5 import Cell, Struct, read_matlab5
+from clocs.formats.base import ReadOptions
+from clocs.formats.hdf5 import MATLAB, _open_matlab
+from clocs.formats.source import hold_files
 
 KINDS = ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8")
 
@@ -25,43 +28,35 @@ def saved(**values: Any) -> dict[bool, bytes]:
     return made
 
 
-def assert_same(ours: Any, theirs: Any) -> None:
-    if isinstance(ours, Struct):
-        assert len(ours.records) == theirs.size
-        for mine, record in zip(ours.records, theirs.ravel(), strict=True):
-            assert list(mine) == list(theirs.dtype.names)
-            for name, value in mine.items():
-                assert_same(value, record[name])
-    elif isinstance(ours, Cell):
-        for mine, one in zip(ours.items, theirs.ravel(), strict=True):
-            assert_same(mine, one)
-    else:
-        assert ours.dtype.kind == theirs.dtype.kind
-        assert np.array_equal(ours.ravel(), theirs.ravel())
-        assert ours.dtype.kind == "U" or ours.shape == theirs.shape
+def arrays(data: bytes) -> Mapping[str, Any]:
+    return _open_matlab(hold_files({"x.mat": data}), "x.mat").arrays
 
 
 @pytest.mark.parametrize("compressed", [False, True])
-def test_every_kind_of_variable_equals_scipys(compressed: bool) -> None:
+def test_every_kind_of_variable_becomes_arrays_by_path(compressed: bool) -> None:
     rng = np.random.default_rng(0)
-    cells = np.empty((2, 3), dtype=object)
-    cells.ravel()[:] = ["a", "lead II", np.eye(2), "", np.arange(3.0), "µV"]
+    cells = np.empty((1, 3), dtype=object)
+    cells[0, :] = ["a", np.eye(2), np.arange(3.0)]
+    leads = np.array(["I", "lead II", ""], dtype=object)
     records = np.zeros((1, 2), dtype=[("age", object), ("data", object)])
+    solid = rng.random((2, 3, 4))
     for i in range(2):
-        records[0, i] = (40 + i, rng.normal(size=(3, 4)))
+        records[0, i] = (40 + i, solid[i])
     values: dict[str, Any] = {kind: rng.integers(0, 99, (3, 5)).astype(kind) for kind in KINDS}
-    values |= {
-        "flag": np.array([[True, False]]),
-        "text": "patient 7",
-        "solid": rng.random((2, 3, 4)),
-    }
-    values |= {"cells": cells, "records": records, "none": np.zeros((0, 0)), "lines": ["ab", "cd"]}
-    data = saved(**values)[compressed]
-    held: Any = io.BytesIO(data)
-    ours, theirs = read_matlab5(data, "x"), scipy.io.loadmat(held)
-    assert set(ours) == set(values)
-    for name, value in ours.items():
-        assert_same(value, theirs[name])
+    values |= {"text": "patient 7", "solid": solid, "cells": cells, "records": records}
+    values |= {"leads": leads, "info": {"fs": 250.0}}
+    found = arrays(saved(**values)[compressed])
+    for kind in KINDS:
+        assert found[kind].dtype == kind
+        np.testing.assert_array_equal(found[kind], values[kind])
+    np.testing.assert_array_equal(found["solid"], solid)
+    np.testing.assert_array_equal(found["records/1/data"], solid[1])
+    assert found["records/0/age"].item() == 40
+    np.testing.assert_array_equal(found["cells/1"], np.eye(2))
+    assert found["cells/0"].tolist() == ["a"]
+    assert found["leads"].tolist() == ["I", "lead II", ""]
+    assert found["text"].tolist() == ["patient 7"]
+    assert found["info/fs"].tolist() == [250.0]
 
 
 @pytest.mark.parametrize("kind", [0, 8, 10, 11, 19, 99, 0xFFFF])
@@ -70,7 +65,7 @@ def test_an_unknown_type_of_element_is_refused_where_scipy_ends_the_process(kind
     place = data.index(np.arange(3.0).tobytes()) - 8
     data[place : place + 4] = kind.to_bytes(4, "little")
     with pytest.raises(ClocsError):
-        read_matlab5(bytes(data), "x")
+        arrays(bytes(data))
 
 
 def test_every_cut_and_flipped_byte_is_an_error_of_one_sentence_or_read() -> None:
@@ -79,7 +74,7 @@ def test_every_cut_and_flipped_byte_is_an_error_of_one_sentence_or_read() -> Non
     for place in range(128, len(data)):
         for damaged in (data[:place], data[:place] + b"\xff" + data[place + 1 :]):
             try:
-                read_matlab5(damaged, "x")
+                MATLAB.read(hold_files({"x.mat": damaged}), "x.mat", ReadOptions(rate=250.0))
             except ClocsError as error:
                 assert "\n" not in str(error)
 
@@ -89,14 +84,10 @@ def test_structs_without_end_are_refused() -> None:
     for _ in range(50):
         inner = {"a": inner}
     with pytest.raises(ClocsError, match="without end"):
-        read_matlab5(saved(a=inner)[False], "x")
+        arrays(saved(a=inner)[False])
 
 
 def test_a_file_with_a_damaged_first_line_is_not_given_to_scipy() -> None:
-    from clocs.formats.base import ReadOptions
-    from clocs.formats.matlab import MATLAB
-    from clocs.formats.source import hold_files
-
     data = saved(val=np.arange(100.0))[False].replace(b"MAT-file", b"EAT-file", 1)
     place = data.index(np.arange(3.0).tobytes()) - 8
     data = data[:place] + b"\x63\0\0\0" + data[place + 4 :]  # SciPy ends the process

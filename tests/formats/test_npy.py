@@ -12,8 +12,8 @@ import pytest
 from numpy.typing import NDArray
 
 from clocs.errors import SettingError, UnusableError
+from clocs.formats.array_files import NPY, NPZ
 from clocs.formats.base import FileFormat, Part, ReadOptions
-from clocs.formats.npy import NPY, NPZ
 from clocs.formats.source import Source, hold_files, open_files, open_source
 from clocs.recording import STANDARD_LEADS, Gap, Recording
 

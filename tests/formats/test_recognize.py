@@ -17,7 +17,6 @@ from clocs.errors import SettingError, SourceError, UnusableError
 from clocs.formats import read as formats
 from clocs.formats.base import FileFormat, Part, ReadOptions
 from clocs.formats.read import Found, find_recordings, format_of, read, read_several
-from clocs.formats.recognize import recognize
 from clocs.formats.source import Source, open_source
 from clocs.formats.wfdb_header import is_header
 from clocs.recording import Recording
@@ -111,10 +110,10 @@ def test_content_counts_more_than_a_suffix(fake: None) -> None:
 
 def test_a_generic_suffix_alone_is_no_format() -> None:
     one = FileFormat("Any", ".any", _named, recognize=lambda head: head == b"1", generic=True)
-    assert recognize("a.any", b"2", [one]) is None
-    assert recognize("a.any", b"1", [one]) is one
+    assert format_of("a.any", b"2", [one]) is None
+    assert format_of("a.any", b"1", [one]) is one
     other = FileFormat("Other", ".oth", _named, recognize=lambda head: head == b"1")
-    assert recognize("a", b"1", [one, other]) is other  # the one that is sure of itself
+    assert format_of("a", b"1", [one, other]) is other  # the one that is sure of itself
 
 
 def test_every_recording_of_a_file_is_found_and_read(fake: None, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from clocs.errors import ClocsError, UnusableError
 from clocs.formats.source import hold_files, open_files
-from clocs.formats.wfdb_annotations import BEATS, Annotations, read_annotations
+from clocs.formats.wfdb import BEATS, Annotations, read_annotations
 from clocs.recording import Episode
 
 HEADER = b"r 1 360 650000\nr.dat 212 200 11 1024 995 -22131 0 MLII\n"

@@ -14,7 +14,7 @@ from clocs.errors import ClocsError, UnusableError
 from clocs.formats.read import read
 from clocs.formats.source import open_files
 from clocs.formats.wfdb import read_wfdb, refuse_missing
-from clocs.formats.wfdb_formats import MISSING
+from clocs.formats.wfdb_signals import MISSING
 from clocs.recording import Gap
 from wfdb_files import assert_equals_wfdb, signals, write
 

@@ -36,7 +36,7 @@ def assert_header_equals_wfdb(folder: Path, text: str) -> None:
     (folder / "r.hea").write_text(text)
     theirs = wfdb.rdheader(str(folder / "r"))
     ours = parse_header(text.encode(), name="r.hea")
-    assert (ours.name, ours.rate, ours.samples) == (theirs.record_name, theirs.fs, theirs.sig_len)
+    assert (ours.rate, ours.samples) == (theirs.fs, theirs.sig_len)
     assert list(ours.comments) == theirs.comments
     for i, signal in enumerate(ours.signals):
         assert signal.file == theirs.file_name[i]
@@ -125,4 +125,4 @@ def test_a_damaged_header_is_unreadable_in_one_sentence(tmp_path: Path, text: st
 )
 def test_a_header_says_when_recording_began(words: str, taken: str | None) -> None:
     text = f"r 1 500 5000{words}\nr.dat 16 200/mV 16 0 0 0 0 II\n"
-    assert parse_header(text.encode(), name="r.hea").taken == taken
+    assert parse_header(text.encode(), name="r.hea").recorded_at == taken

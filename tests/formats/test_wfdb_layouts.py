@@ -17,7 +17,7 @@ from clocs.formats.base import ReadOptions
 from clocs.formats.read import read
 from clocs.formats.source import open_files, open_source
 from clocs.formats.wfdb import WFDB, read_wfdb
-from clocs.formats.wfdb_formats import bytes_of, decode, samples_in
+from clocs.formats.wfdb_signals import bytes_of, decode, samples_in
 from clocs.recording import Gap
 from wfdb_files import RNG, signals, write, write_segments
 

@@ -24,7 +24,7 @@ from clocs.explorer import patient_map
 from clocs.formats.base import HEAD_BYTES
 from clocs.formats.read import FORMATS, Found, find_recordings, format_of, options_of
 from clocs.formats.source import hold_files, open_source
-from clocs.formats.wfdb_annotations import read_annotations
+from clocs.formats.wfdb import read_annotations
 from clocs.formats.wfdb_header import parse_header
 from clocs.patients.embed_files import embed_recordings
 from clocs.patients.embeddings import Embeddings

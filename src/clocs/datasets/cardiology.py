@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from clocs.datasets import checks, listing
 from clocs.datasets.base import DatasetRow, Entry, Listing, PublishedDataset
 from clocs.errors import UnusableError
-from clocs.formats import irhythm
+from clocs.formats import holter
 from clocs.formats.source import stem
 from clocs.limits import MAX_TABLE_BYTES
 from clocs.recording import Episode, FrameSpec, Recording
@@ -85,7 +85,7 @@ class Cardiology(PublishedDataset):
         if len(tables) > 1:
             detail = f"{entry.id} has several committee files: {', '.join(tables)}"
             raise UnusableError("unknown label", detail)
-        recording = irhythm.read_ecg(self.source.read(entry.path), name=entry.id)
+        recording = holter.read_ecg(self.source.read(entry.path), name=entry.id)
         episodes = tuple(
             dataclasses.replace(episode, label=MERGED.get(episode.label, episode.label))
             for episode in self._episodes(tables[0])
@@ -94,12 +94,12 @@ class Cardiology(PublishedDataset):
         if last > recording.samples:
             detail = f"{entry.id} has {recording.samples} samples, its episodes end at {last}"
             raise UnusableError("truncated", detail)
-        checks.check_signal(recording, frame=self.frame, known_leads=(irhythm.LEAD,))
+        checks.check_signal(recording, frame=self.frame, known_leads=(holter.LEAD,))
         self._check_labels(entry.id, recording, episodes)
         return dataclasses.replace(recording, patient=entry.patient, episodes=episodes)
 
     def _episodes(self, path: str) -> tuple[Episode, ...]:
-        return irhythm.read_episodes(self.source.read(path, MAX_TABLE_BYTES), name=path)
+        return holter.read_episodes(self.source.read(path, MAX_TABLE_BYTES), name=path)
 
     def _check_labels(self, name: str, recording: Recording, episodes: tuple[Episode, ...]) -> None:
         """Refuse a recording without a single frame that has one of the twelve labels."""

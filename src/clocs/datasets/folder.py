@@ -31,7 +31,7 @@ from clocs.errors import SettingError, SourceError, UnusableError
 from clocs.formats.base import ReadOptions
 from clocs.formats.read import FORMATS, options_of
 from clocs.formats.source import OPTIONS_FILE, Source, open_source, stem
-from clocs.formats.wfdb_annotations import read_annotations
+from clocs.formats.wfdb import read_annotations
 from clocs.recording import Episode, FrameSpec, Recording, canonical_lead
 from clocs.registry import chosen_options
 

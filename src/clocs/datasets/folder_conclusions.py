@@ -13,8 +13,7 @@ import numpy as np
 from clocs.datasets.folder_options import FolderOptions
 from clocs.datasets.pseudonyms import PSEUDONYM
 from clocs.errors import first_of
-from clocs.formats.leads import unknown_leads
-from clocs.recording import FrameSpec
+from clocs.recording import STANDARD_LEADS, FrameSpec
 
 if TYPE_CHECKING:
     import polars as pl
@@ -119,7 +118,7 @@ def _leads(table: pl.DataFrame) -> list[str]:
     counts: Counter[str] = Counter()
     for leads in table["leads"].to_list():
         counts.update(leads)
-    unknown = unknown_leads(counts)
+    unknown = [lead for lead in counts if lead not in STANDARD_LEADS]
     if not unknown:
         return []
     named = first_of([f"{one} ({counts[one]:,})" for one in unknown], _MAX_NAMED)

@@ -14,8 +14,7 @@ from typing import Final
 from clocs.datasets import checks, listing
 from clocs.datasets.base import DatasetRow, Entry, Listing, PublishedDataset
 from clocs.formats.source import Source, stem
-from clocs.formats.wfdb import read_wfdb
-from clocs.formats.wfdb_annotations import Annotations, read_annotations
+from clocs.formats.wfdb import Annotations, read_annotations, read_wfdb
 from clocs.formats.wfdb_header import parse_header
 from clocs.limits import MAX_HEADER_BYTES
 from clocs.recording import STANDARD_LEADS, Episode, FrameSpec, Recording

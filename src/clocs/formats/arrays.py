@@ -1,57 +1,157 @@
 """Arrays of numbers as recordings: which axis is which, and what the file leaves unsaid.
 
 What only plausibility tells (axes, the unit, the order of twelve leads without names) is said in
-`extra["notice"]`; what not even that tells is refused with the option that does.
+`extra["notice"]`; what not even that tells is refused with the option that does. Names of fields
+beside the numbers (attributes, columns, comments, datasets) tell what they mean.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clocs.errors import UnknownRateError, UnknownUnitError, UnusableError
-from clocs.formats.base import ReadOptions
-from clocs.formats.samples import (
-    WITHOUT_VALUES,
-    from_floats,
-    from_integers,
+from clocs.formats.base import (
+    FileMetadata,
+    ReadOptions,
     leads_of,
+    make_recording,
     units_per_mv,
 )
 from clocs.limits import check_size
 from clocs.recording import (
+    PLAUSIBLE_HZ,
     STANDARD_LEADS,
+    UNITS_PER_MV,
     UNNAMED_LEAD,
     Recording,
-    check_plausible,
+    canonical_lead,
     check_rate,
     said_by_file,
 )
 
+_NAMES = {
+    "rate": "rate fs hz sampling_rate sample_rate samplerate sampling_frequency frequency freq "
+    "sfreq",
+    "leads": "leads lead_names leadnames sig_name sig_names channels channel_names ch_names",
+    "unit": "unit units",
+    "patient": "patient patients patient_id patient_ids patientid pid subject subject_id subjects",
+    "id": "id ids exam_id exam_ids ecg_id record records recording recordings record_name filename "
+    "file name names study_id",
+    "labels": "label labels y dx diagnosis diagnoses class classes target",
+    "age": "age ages",
+    "sex": "sex gender",
+    "recorded_at": "taken date datetime recording_date acquisition_date exam_date",
+    "lead": "lead channel lead_name derivation",
+    "value": "value values amplitude voltage signal mv uv ecg",
+    "sample": "sample samples index sample_number sample_index",
+    "time": "time t seconds sec s ms timestamp elapsed_time time_s time_ms times zeit",
+}
+_MEANINGS = {name: meaning for meaning, names in _NAMES.items() for name in names.split()}
+_IN_BRACKETS = re.compile(r"([^(\[]*)[(\[]([^)\]]*)[)\]]\Z")
+_NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?")
+_LONGEST_NAME = 200  # characters
+_MAX_TEXT = 1000  # characters of a field that is kept
 _MAX_LEADS = 64
 _LOOKED_AT = 500  # values of each lead, from which a unit is guessed
 # What the middle 99 % of a lead span: ECGs have 0.05 to 20 mV, drift and lost leads included.
 _SPANS = {"V": (5e-5, 1e-2), "mV": (0.03, 25.0), "µV": (60.0, 2e5)}
 
 
-@dataclass(frozen=True)
-class Said:
-    """What a file says about a recording besides its numbers; None where it does not."""
+def meaning_of(name: str) -> str | None:
+    """What a field of this name holds, one of `_NAMES`; None where that is not known."""
+    bare, _ = split_unit(name)
+    if canonical_lead(bare) in STANDARD_LEADS:
+        return None
+    return _MEANINGS.get(re.sub(r"[\W_]+", "_", bare.lower()).strip("_"))
 
-    leads: Sequence[str] | None = None
-    rate: float | None = None
-    unit: str | None = None
-    patient: str | None = None
-    age: float | None = None
-    sex: str | None = None
-    taken: str | None = None
-    labels: tuple[str, ...] = ()
-    extra: dict[str, str] = field(default_factory=dict)
-    notices: tuple[str, ...] = ()
+
+def split_unit(name: str) -> tuple[str, str | None]:
+    """'II (mV)' and 'II [mV]' are 'II' in 'mV'."""
+    match = _IN_BRACKETS.match(name.strip()) if len(name) < _LONGEST_NAME else None
+    return (match[1].strip(), match[2].strip()) if match else (name.strip(), None)
+
+
+def by_meaning(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields under what they mean, the first of each."""
+    found: dict[str, Any] = {}
+    for name, value in fields.items():
+        meaning = meaning_of(name)
+        if meaning is not None:
+            found.setdefault(meaning, value)
+    return found
+
+
+def rate_in(value: Any) -> float | None:
+    """A rate in Hz from 500, '500', '500 Hz' or '511,3 Hertz'; None where it is none."""
+    text = text_of(value)
+    match = _NUMBER.match(text.replace(",", "."))
+    number = float(match[0]) if match else 0.0
+    if number < PLAUSIBLE_HZ[0] and re.match(r"\d{1,2},\d{3}\b", text):  # of thousands
+        number *= 1000
+    return number if 0 < number < math.inf else None
+
+
+def age_in(value: Any) -> float | None:
+    """An age in years; None where it is none that anybody has."""
+    match = _NUMBER.match(text_of(value))
+    years = float(match[0]) if match else math.nan
+    return years if 0 <= years <= 150 else None
+
+
+def sex_in(value: Any) -> str | None:
+    """'male' or 'female' from what files write."""
+    return {"m": "male", "male": "male", "f": "female", "female": "female"}.get(
+        text_of(value).lower()
+    )
+
+
+def text_of(value: Any) -> str:
+    """One value as text: bytes decoded, arrays of one element unpacked, nothing as ''."""
+    while hasattr(value, "tolist"):
+        value = value.tolist()
+    while isinstance(value, (list, tuple)) and len(value) == 1:
+        value = value[0]
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        value = int(value)
+    text = str(value).strip("\0 \t\r\n")[:_MAX_TEXT]
+    return text.encode("utf-8", "replace").decode()
+
+
+def texts_of(value: Any) -> list[str]:
+    """Several values as text; names in one string are divided at commas."""
+    while hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, (str, bytes)):
+        return [part.strip() for part in text_of(value).split(",")]
+    if isinstance(value, Sequence):
+        return [text_of(one) for one in value]
+    return [text_of(value)]
+
+
+def metadata_from(fields: Mapping[str, Any]) -> FileMetadata:
+    """What fields say, by their meanings; labels only where there is one, or a list of them."""
+    unit, labels = text_of(fields.get("unit")), fields.get("labels")
+    texts = map(text_of, labels) if isinstance(labels, list) else [text_of(labels)]
+    return FileMetadata(
+        rate=rate_in(fields.get("rate")),
+        unit=unit if unit.lower() in UNITS_PER_MV else None,
+        patient=text_of(fields.get("patient")) or None,
+        age=age_in(fields.get("age")),
+        sex=sex_in(fields.get("sex")),
+        recorded_at=text_of(fields.get("recorded_at")) or None,
+        labels=tuple(text for text in texts if text),
+    )
 
 
 class Axes(NamedTuple):
@@ -124,7 +224,7 @@ def _by(shape: Sequence[int]) -> str:
 
 def recording_from(
     values: NDArray[Any],
-    said: Said,
+    said: FileMetadata,
     options: ReadOptions,
     *,
     name: str,
@@ -155,37 +255,21 @@ def recording_from(
     unit = said.unit or options.unit
     if unit is None:
         unit = _guess_unit(values if sample is None else sample, notices, name=name)
-    per_mv = units_per_mv(unit)
-    if values.dtype.kind == "f":
-        floats = values.astype(np.float64, copy=False)
-        samples = from_floats(floats, leads, per_mv=per_mv, name=name)
-    else:
-        gain, zero = np.full(len(leads), per_mv), np.zeros(len(leads))
-        samples = from_integers(values, leads, gain=gain, zero=zero, name=name)
-    added = {"notice": "; ".join(notices)} if notices else {}
-    if lost := [lead for lead in leads if lead not in samples.leads]:
-        added[WITHOUT_VALUES] = ", ".join(lost)
-    recording = Recording(
-        id=name,
-        patient=said.patient or name,
-        leads=samples.leads,
+    said = replace(
+        said,
+        leads=leads,
         rate=rate,
-        digital=samples.digital,
-        gain=samples.gain,
-        baseline=samples.baseline,
-        labels=said.labels,
-        age=said.age,
-        sex=said.sex,
-        taken=said.taken,
-        extra=said_by_file(said.extra) | added,
-        gaps=samples.gaps,
+        unit=None,
+        extra=said_by_file(said.extra),
+        notices=tuple(notices),
     )
-    check_plausible(recording)
-    return recording
+    if values.dtype.kind == "f":
+        values = values.astype(np.float64, copy=False)
+    return make_recording(values, said, per_mv=units_per_mv(unit), name=name)
 
 
 def _leads(
-    count: int, said: Said, options: ReadOptions, notices: list[str], *, name: str
+    count: int, said: FileMetadata, options: ReadOptions, notices: list[str], *, name: str
 ) -> tuple[str, ...]:
     if said.leads is not None:
         if len(said.leads) != count:

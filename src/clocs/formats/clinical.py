@@ -11,27 +11,30 @@ import struct
 import tempfile
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from clocs.errors import SettingError, UnusableError, with_extra
 from clocs.files import writing
-from clocs.formats.base import FileFormat, ReadOptions
-from clocs.formats.samples import (
-    Samples,
+from clocs.formats.base import (
+    FileFormat,
+    FileMetadata,
+    ReadOptions,
     decoding,
-    from_floats,
-    from_integers,
     leads_of,
+    make_recording,
+    near_whole,
     stretch,
     units_per_mv,
 )
 from clocs.formats.source import Source, stem
 from clocs.limits import check_size
-from clocs.recording import UNITS_PER_MV, Recording, check_plausible, check_rate
+from clocs.recording import UNITS_PER_MV, Recording, check_rate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -82,29 +85,30 @@ def _recording(record: Any, name: str, options: ReadOptions, notice: str) -> Rec
     rate = float(round(rate)) if abs(rate - round(rate)) < 1e-6 * rate else rate
     check_rate(rate, name=name)
     kept = stretch(options, rate=rate, samples=len(leads[0].samples), name=name)
-    samples = _samples(leads, kept, options, name)
     patient, session = record.patient, record.recording
-    said = [" ".join(filter(None, map(str, pair))) for pair in record.interpretation.statements]
+    pairs = [" ".join(filter(None, map(str, pair))) for pair in record.interpretation.statements]
     device = " ".join(filter(None, (session.device.manufacturer, session.device.model)))
-    device = "".join(filter(str.isprintable, device))
-    extra = {"statements": "; ".join(filter(None, said)), "device": device}
-    extra["notice"] = "; ".join(notices)
-    recording = Recording(
-        id=name,
-        patient=patient.patient_id.strip() or name,
-        leads=samples.leads,
+    extra = {"statements": "; ".join(filter(None, pairs))}
+    extra["device"] = "".join(filter(str.isprintable, device))
+    said = FileMetadata(
+        leads=leads_of([one.label for one in leads], options.lead_names, name=name),
         rate=rate,
-        digital=samples.digital,
-        gain=samples.gain,
-        baseline=samples.baseline,
+        patient=patient.patient_id.strip() or None,
         age=None if patient.age is None or not 0 <= patient.age <= 150 else float(patient.age),
         sex=_SEXES.get(patient.sex),
-        taken=session.date.replace(tzinfo=None).isoformat() if session.date else None,
+        recorded_at=session.date.replace(tzinfo=None).isoformat() if session.date else None,
         extra={key: value for key, value in extra.items() if value},
-        gaps=samples.gaps,
+        notices=tuple(notices),
     )
-    check_plausible(recording)
-    return recording
+    mv_per_count, offset = _scale(leads, options, name)
+    values = np.stack([np.asarray(one.samples, np.float64)[kept] for one in leads])
+    whole = np.isfinite(values).all() and np.array_equal(values, np.rint(values))
+    if whole and np.abs(values).max(initial=0) < 2**40:
+        zero = near_whole(-offset / mv_per_count)
+        counts = values.astype(np.int64)
+        return make_recording(counts, said, per_mv=1 / mv_per_count, zero=zero, name=name)
+    mv = values * mv_per_count[:, None] + offset[:, None]
+    return make_recording(mv, said, per_mv=1.0, name=name)
 
 
 def _together(leads: list[Any], notices: list[str], name: str) -> list[Any]:
@@ -132,27 +136,21 @@ def _unit(lead: Any) -> str:
     return str(lead.resolution_unit or lead.units or "")
 
 
-def _samples(leads: list[Any], kept: slice, options: ReadOptions, name: str) -> Samples:
-    """Steps as the file has them; a value is step × resolution + offset, in the lead's unit."""
+def _scale(
+    leads: list[Any], options: ReadOptions, name: str
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The mV of one count of each lead, and those of count 0."""
     units = [_unit(one) or options.unit or "" for one in leads]
     if not all(units):
         lead = next(one.label for one, unit in zip(leads, units, strict=True) if not unit)
         detail = f"{name} does not say the unit of lead {lead}; give it as `unit` (mV or µV)"
         raise UnusableError("unreadable", detail)
     per_mv = np.array([units_per_mv(unit) for unit in units])
-    step = np.array([float(one.resolution) for one in leads]) / per_mv  # mV
+    step = np.array([float(one.resolution) for one in leads]) / per_mv
     offset = np.array([float(one.offset) for one in leads]) / per_mv
     if not (np.isfinite(step).all() and np.isfinite(offset).all() and step.all()):
         raise UnusableError("unreadable", f"{name} has a resolution that is no number above 0")
-    names = leads_of([one.label for one in leads], options.lead_names, name=name)
-    values = np.stack([np.asarray(one.samples, np.float64)[kept] for one in leads])
-    whole = np.isfinite(values).all() and np.array_equal(values, np.rint(values))
-    if whole and np.abs(values).max(initial=0) < 2**40:
-        zero = -offset / step
-        near = np.rint(zero)
-        zero = np.where(np.abs(zero - near) < 1e-6, near, zero)
-        return from_integers(values.astype(np.int64), names, gain=1 / step, zero=zero, name=name)
-    return from_floats(values * step[:, None] + offset[:, None], names, name=name)
+    return step, offset
 
 
 class _Reader:
@@ -242,21 +240,13 @@ def _is_mfer(head: bytes) -> bool:
     return head[:1] == b"\x40" and head[2:6] == b"MFR "
 
 
-def _row(
-    name: str, suffixes: tuple[str, ...], parser: str, is_one: Any, mend: Any = None
-) -> FileFormat:
-    return FileFormat(
-        name,
-        suffixes[0],
-        _Reader(parser, name, mend),
-        other_suffixes=suffixes[1:],
-        recognize=is_one,
-        generic=suffixes[0] == ".xml",
-    )
+def _row(name: str, suffix: str, parser: str, is_one: Any, mend: Any = None) -> FileFormat:
+    read = _Reader(parser, name, mend)
+    return FileFormat(name, suffix, read, recognize=is_one, generic=suffix == ".xml")
 
 
-SCP = _row("SCP-ECG", (".scp",), "scp_ecg:SCPECGParser", _is_scp, _with_held_samples)
-AECG = _row("HL7 aECG", (".xml",), "hl7_aecg:HL7aECGParser", _is_aecg)
-MUSE = _row("GE MUSE", (".xml",), "ge_muse_xml:GEMuseXMLParser", _is_muse)
-SIERRA = _row("Philips Sierra", (".xml",), "sierra_xml:SierraXMLParser", _is_sierra)
-MFER = _row("MFER", (".mwf", ".mfer"), "mfer:MFERParser", _is_mfer)
+SCP = _row("SCP-ECG", ".scp", "scp_ecg:SCPECGParser", _is_scp, _with_held_samples)
+AECG = _row("HL7 aECG", ".xml", "hl7_aecg:HL7aECGParser", _is_aecg)
+MUSE = _row("GE MUSE", ".xml", "ge_muse_xml:GEMuseXMLParser", _is_muse)
+SIERRA = _row("Philips Sierra", ".xml", "sierra_xml:SierraXMLParser", _is_sierra)
+MFER = replace(_row("MFER", ".mwf", "mfer:MFERParser", _is_mfer), other_suffixes=(".mfer",))

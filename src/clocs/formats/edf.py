@@ -1,7 +1,7 @@
 """EDF, EDF+ and BDF files, whole or in stretches, with the values that edfio gives.
 
 Signals that are voltages and have the rate of the ECG are kept; others are named in a notice. The
-value of zero is rounded to a whole step, so that samples stay as they are in the file.
+value of zero is rounded to a whole count, so that samples stay unchanged.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime, time
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -16,23 +18,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clocs.errors import UnusableError
-from clocs.formats.base import FileFormat, Part, ReadOptions
-from clocs.formats.edf_header import Header, Signal, is_edf, read_header
-from clocs.formats.leads import name_leads
-from clocs.formats.samples import from_integers, stretch
+from clocs.formats.base import (
+    FileFormat,
+    FileMetadata,
+    Part,
+    ReadOptions,
+    make_recording,
+    name_leads,
+    stretch,
+)
 from clocs.formats.source import Source, stem
-from clocs.formats.wfdb_formats import Integers, decode
-from clocs.limits import check_size
+from clocs.formats.wfdb_signals import Integers, decode
+from clocs.limits import MAX_HEADER_BYTES, check_size
 from clocs.recording import (
     STANDARD_LEADS,
     UNITS_PER_MV,
     Episode,
     Recording,
     canonical_lead,
-    check_plausible,
     check_rate,
 )
 
+_FIXED = 256  # bytes before the signals' fields, and of each signal's
+_MONTHS = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"]
+_UNKNOWN_DATE = date(1985, 1, 1)  # what anonymized files have
+_WIDTHS = (16, 80, 8, 8, 8, 8, 8, 80, 8)  # of the signals' fields, in order
+_COUNT = re.compile(rb"\d{1,8} *")
 _OTHER_KINDS = re.compile(r"(?:EEG|EOG|EMG|ERG|MEG|ECoG|EP)\b", re.IGNORECASE)  # as EDF+ names them
 _ECG = re.compile(r"ecg|ekg", re.IGNORECASE)
 _AT_ONCE = 8 << 20  # bytes, where only annotations are looked for
@@ -57,11 +68,178 @@ class Note(NamedTuple):
     text: str
 
 
-class _Choice(NamedTuple):
-    signals: list[Signal]
-    names: tuple[str, ...]
+class _Signal(NamedTuple):
+    """One signal: what it is called, what turns its samples into a unit, where they are."""
+
+    name: str
+    transducer: str
     unit: str
-    extra: dict[str, str]
+    gain: float  # ADC counts per unit; negative where the signal is upside down
+    zero: float  # the digital value of zero
+    filters: str
+    samples: int  # per data record
+    start: int  # sample of a data record
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    """A whole header.
+
+    Attributes:
+        bytes_per_sample: 2, or 3 in BDF.
+        size: Bytes of the header.
+        records: Data records that lie in the file.
+        seconds: Of a data record.
+        record_samples: Of all signals in a data record.
+        signals: Without those of annotations.
+        annotations: (first byte, last byte) of each signal of annotations in a data record.
+        continuous: Whether no time passes between data records.
+        said: On the patient, the time and the equipment.
+    """
+
+    bytes_per_sample: int
+    size: int
+    records: int
+    seconds: float
+    record_samples: int
+    signals: tuple[_Signal, ...]
+    annotations: tuple[tuple[int, int], ...]
+    continuous: bool
+    said: FileMetadata
+
+    @property
+    def record_bytes(self) -> int:
+        return self.record_samples * self.bytes_per_sample
+
+
+def is_edf(head: bytes) -> bool:
+    """Whether these bytes begin an EDF or BDF file."""
+    if head[:8] != b"0       " and head[:8] != b"\xffBIOSEMI":
+        return False
+    size, signals = head[184:192], head[252:256]
+    if not (_COUNT.fullmatch(size) and _COUNT.fullmatch(signals)):
+        return False
+    return int(size) == _FIXED * (int(signals) + 1)
+
+
+def _read_header(source: Source, path: str) -> _Header:
+    """The header of a file, compared with what lies on disk.
+
+    Raises:
+        UnusableError: unreadable, truncated or beyond the limits.
+    """
+    head = source.head(path, _FIXED)
+    if not is_edf(head):
+        raise UnusableError("unreadable", f"{path} has no header of EDF")
+    size = int(head[184:192])
+    check_size(size, packed=size, name=path, most=MAX_HEADER_BYTES)
+    data = source.head(path, size)
+    if len(data) < size:
+        raise UnusableError("truncated", f"{path} breaks off in its header")
+    try:
+        return _parsed_header(data, source.size(path), path)
+    except (ValueError, OverflowError, ZeroDivisionError) as error:
+        raise UnusableError("unreadable", f"the header of {path} is damaged: {error}") from None
+
+
+def _parsed_header(data: bytes, held: int, path: str) -> _Header:
+    text = data.decode("latin-1")
+    width = 3 if data[:1] == b"\xff" else 2
+    kind, promised, seconds = text[192:236], int(text[236:244]), float(text[244:252])
+    if not 0 <= seconds < math.inf:
+        raise ValueError(f"a data record lasts {seconds} s")
+    signals, annotations, record_samples = _signals(text, int(text[252:256]), width)
+    present = (held - len(data)) // (record_samples * width) if record_samples else 0
+    if promised > present:
+        raise UnusableError("truncated", f"{path} has {present:,} of {promised:,} data records")
+    return _Header(
+        bytes_per_sample=width,
+        size=len(data),
+        records=present if promised < 0 else promised,
+        seconds=seconds,
+        record_samples=record_samples,
+        signals=signals,
+        annotations=annotations,
+        continuous=kind[:5] not in ("EDF+D", "BDF+D"),
+        said=_said(text, plus=kind[:4] in ("EDF+", "BDF+")),
+    )
+
+
+def _signals(
+    text: str, count: int, width: int
+) -> tuple[tuple[_Signal, ...], tuple[tuple[int, int], ...], int]:
+    fields: list[list[str]] = []
+    at = _FIXED
+    for size in _WIDTHS:
+        fields.append([text[at + i * size : at + (i + 1) * size].strip() for i in range(count)])
+        at += size * count
+    signals: list[_Signal] = []
+    annotations: list[tuple[int, int]] = []
+    start = 0
+    for name, transducer, unit, *numbers, filters, samples_text in zip(*fields, strict=True):
+        samples = int(samples_text)
+        if samples < 0:
+            raise ValueError(f"a data record has {samples} samples of {name!r}")
+        if name in ("EDF Annotations", "BDF Annotations"):
+            annotations.append((start * width, (start + samples) * width))
+        elif samples:
+            low, high, first, last = map(float, numbers)  # physical, then digital
+            gain = (last - first) / (high - low)
+            if not (math.isfinite(gain) and gain):
+                raise ValueError(f"{name!r} goes from {low} to {high} in {last - first} steps")
+            zero = first - low * gain
+            signals.append(_Signal(name, transducer, unit, gain, zero, filters, samples, start))
+        start += samples
+    return tuple(signals), tuple(annotations), start
+
+
+def _said(text: str, *, plus: bool) -> FileMetadata:
+    """What the fixed fields say; plain EDF has one text for the patient."""
+    person = text[8:88].split()
+    code, sex, birth = (*person, "X", "X", "X")[:3]
+    if not plus and not (len(person) >= 4 and sex in ("M", "F", "X")):
+        code, sex, birth = " ".join(person) or "X", "X", "X"
+    else:
+        code = code.replace("_", " ")
+    words = (*text[88:168].split(), "X", "X", "X", "X", "X")
+    plus = words[0] == "Startdate"
+    day = _date(words[1]) if plus else _short_date(text[168:176])
+    born, age = _date(birth), None
+    if day is not None and born is not None:
+        years = (day - born).days / 365.25
+        # Whole years: more would tell the day of birth.
+        age = float(int(years)) if 0 <= years < 130 else None
+    clock = (*text[176:184].replace(":", ".").split("."), "", "", "")[:3]
+    try:
+        hour = time(*map(int, clock))
+    except ValueError:
+        hour = time()
+    return FileMetadata(
+        patient=None if code == "X" else code,
+        sex={"M": "male", "F": "female"}.get(sex),
+        age=age,
+        recorded_at=None if day is None else datetime.combine(day, hour).isoformat(),
+        extra={"equipment": words[4]} if plus and words[4] != "X" else {},
+    )
+
+
+def _date(text: str) -> date | None:
+    """'02-MAR-2002'; None where unknown ('X')."""
+    day, month, year = (*text.upper().split("-"), "", "")[:3]
+    try:
+        return date(int(year), _MONTHS.index(month) + 1, int(day))
+    except ValueError:
+        return None
+
+
+def _short_date(text: str) -> date | None:
+    """'02.03.02': years from 85 on are of the last century."""
+    try:
+        day, month, year = map(int, text.split("."))
+        found = date(year + (1900 if year >= 85 else 2000), month, day)
+    except ValueError:
+        return None
+    return None if found == _UNKNOWN_DATE else found
 
 
 def read_edf(source: Source, path: str, options: ReadOptions | None = None) -> Recording:
@@ -76,12 +254,13 @@ def read_edf(source: Source, path: str, options: ReadOptions | None = None) -> R
         UnusableError: truncated, unreadable, nan, implausible or beyond the limits.
     """
     options = options or ReadOptions()
-    header = read_header(source, path)
-    choice = _choice(header, options, path)
-    per_record = choice.signals[0].samples
+    header = _read_header(source, path)
+    kept, names, extra = _choice(header, options, path)
+    signals = [header.signals[i] for i in kept]
+    per_record = signals[0].samples
     rate = per_record / header.seconds
     check_rate(rate, name=path)
-    notes: list[Note] | None = None
+    notes: list[Note] = []
     onsets: NDArray[np.int64] | None = None
     if header.annotations:
         starts, notes = _annotations(source, path)
@@ -90,42 +269,43 @@ def read_edf(source: Source, path: str, options: ReadOptions | None = None) -> R
     if onsets is not None:
         samples = int(onsets.max(initial=0)) + per_record
     wanted = stretch(options, rate=rate, samples=samples, name=path)
+    missing: NDArray[np.bool_] | None = None
     if onsets is None:
-        steps, missing = _continuous(source, path, header, choice.signals, wanted), None
+        counts = _continuous(source, path, header, signals, wanted)
     else:
-        steps, missing = _scattered(source, path, header, choice.signals, wanted, onsets)
-    gain = np.array([s.gain * UNITS_PER_MV.get(s.unit.lower(), 1.0) for s in choice.signals])
-    zero = np.rint([s.zero for s in choice.signals])
-    if (gain < 0).any():  # upside down in the file
-        turn = np.where(gain < 0, -1, 1)
-        steps, gain, zero = steps.astype(np.int32) * turn[:, None], gain * turn, zero * turn
-    made = from_integers(steps, choice.names, gain=gain, zero=zero, missing=missing, name=path)
-    episodes, said = _said(notes or [], rate, wanted, samples)
-    first = choice.signals[0]
-    fields = {"filters": first.filters, "transducer": first.transducer}
-    fields |= {"equipment": header.equipment or "", "annotations": said}
-    recording = Recording(
-        id=stem(path),
-        patient=header.patient or stem(path),
-        leads=made.leads,
+        counts, missing = _scattered(source, path, header, signals, wanted, onsets)
+    per_mv = np.array([s.gain * UNITS_PER_MV.get(s.unit.lower(), 1.0) for s in signals])
+    zero = np.rint([s.zero for s in signals])
+    if (per_mv < 0).any():  # upside down in the file
+        turn = np.where(per_mv < 0, -1, 1)
+        counts, per_mv, zero = counts.astype(np.int32) * turn[:, None], per_mv * turn, zero * turn
+    episodes, others = _within(notes, rate, wanted, samples)
+    extra |= {"filters": signals[0].filters, "transducer": signals[0].transducer}
+    extra |= {**header.said.extra, "annotations": others}
+    said = replace(
+        header.said,
+        leads=names,
         rate=rate,
-        digital=made.digital,
-        gain=made.gain,
-        baseline=made.baseline,
-        unit=choice.unit,
+        unit="mixed" if "units" in extra else "mV",
         episodes=episodes,
-        age=header.age,
-        sex=header.sex,
-        taken=None if header.taken is None else header.taken.isoformat(),
-        extra=choice.extra | {key: value for key, value in fields.items() if value},
-        gaps=made.gaps,
+        extra={key: value for key, value in extra.items() if value},
     )
-    check_plausible(recording)
-    return recording if options.leads is None else recording.select(options.leads)
+    return make_recording(
+        counts,
+        said,
+        per_mv=per_mv,
+        zero=zero,
+        missing=missing,
+        name=path,
+        recording_id=stem(path),
+        select=options.leads,
+    )
 
 
-def _choice(header: Header, options: ReadOptions, path: str) -> _Choice:
-    """Voltages with the rate of the ECG, and what is named by the user."""
+def _choice(
+    header: _Header, options: ReadOptions, path: str
+) -> tuple[list[int], tuple[str, ...], dict[str, str]]:
+    """Voltages with the rate of the ECG, and what is named by the user; their names; notes."""
     if not header.signals or not header.seconds:
         raise UnusableError("unreadable", f"{path} has no signal over time")
     names, extra = name_leads([s.name for s in header.signals], options.lead_names, name=path)
@@ -151,15 +331,10 @@ def _choice(header: Header, options: ReadOptions, path: str) -> _Choice:
     mixed = [i for i in kept if header.signals[i].unit.lower() not in UNITS_PER_MV]
     if mixed:
         extra["units"] = ", ".join(f"{names[i]}: {header.signals[i].unit}" for i in mixed)
-    return _Choice(
-        [header.signals[i] for i in kept],
-        tuple(names[i] for i in kept),
-        "mixed" if mixed else "mV",
-        extra,
-    )
+    return kept, tuple(names[i] for i in kept), extra
 
 
-def _records(source: Source, path: str, header: Header, first: int, count: int) -> Integers:
+def _records(source: Source, path: str, header: _Header, first: int, count: int) -> Integers:
     """(records, samples of a record)."""
     size = count * header.record_bytes
     check_size(size, packed=size, name=path)
@@ -174,25 +349,25 @@ def _records(source: Source, path: str, header: Header, first: int, count: int) 
 
 
 def _continuous(
-    source: Source, path: str, header: Header, signals: Sequence[Signal], wanted: slice
+    source: Source, path: str, header: _Header, signals: Sequence[_Signal], wanted: slice
 ) -> Integers:
     """(signals, samples)."""
     per_record = signals[0].samples
     first, last = wanted.start // per_record, -(-wanted.stop // per_record)
     records = _records(source, path, header, first, last - first)
-    steps = np.empty((len(signals), wanted.stop - wanted.start), records.dtype)
+    counts = np.empty((len(signals), wanted.stop - wanted.start), records.dtype)
     shift = wanted.start - first * per_record
-    for row, signal in zip(steps, signals, strict=True):
+    for row, signal in zip(counts, signals, strict=True):
         flat = records[:, signal.start : signal.start + per_record].reshape(-1)
         row[:] = flat[shift : shift + len(row)]
-    return steps
+    return counts
 
 
 def _scattered(
     source: Source,
     path: str,
-    header: Header,
-    signals: Sequence[Signal],
+    header: _Header,
+    signals: Sequence[_Signal],
     wanted: slice,
     onsets: NDArray[np.int64],
 ) -> tuple[Integers, NDArray[np.bool_]]:
@@ -203,19 +378,19 @@ def _scattered(
     size = source.size(path)
     check_size(2 * shape[0] * shape[1], packed=size, name=path)
     kind = np.int32 if header.bytes_per_sample == 3 else np.int16
-    steps, missing = np.zeros(shape, kind), np.ones(shape, np.bool_)
+    counts, missing = np.zeros(shape, kind), np.ones(shape, np.bool_)
     for number in touched.tolist():
         record = _records(source, path, header, number, 1)[0]
         at = int(onsets[number]) - wanted.start
         low, high = max(at, 0), min(at + per_record, shape[1])
         for i, signal in enumerate(signals):
             own = record[signal.start : signal.start + per_record]
-            steps[i, low:high] = own[low - at : high - at]
+            counts[i, low:high] = own[low - at : high - at]
         missing[:, low:high] = False
-    return steps, missing
+    return counts, missing
 
 
-def _onsets(starts: Sequence[float], header: Header, rate: float, path: str) -> NDArray[np.int64]:
+def _onsets(starts: Sequence[float], header: _Header, rate: float, path: str) -> NDArray[np.int64]:
     """The first sample of each data record, on the clock of the first."""
     seconds = np.array(starts)
     if len(seconds) != header.records or not np.isfinite(seconds).all() or not header.records:
@@ -231,7 +406,7 @@ def _onsets(starts: Sequence[float], header: Header, rate: float, path: str) -> 
 @lru_cache(maxsize=2)  # stretches of one recording follow each other
 def _annotations(source: Source, path: str) -> tuple[list[float], list[Note]]:
     """The start of each data record, and all annotations, relative to the first record's start."""
-    header = read_header(source, path)
+    header = _read_header(source, path)
     starts: list[float] = []
     notes: list[Note] = []
     step = max(_AT_ONCE // header.record_bytes, 1)
@@ -266,7 +441,7 @@ def _parsed(data: bytes) -> Iterator[Note]:
             yield Note(start, lasts, text.decode("utf-8", "replace").strip())
 
 
-def _said(
+def _within(
     notes: Sequence[Note], rate: float, wanted: slice, samples: int
 ) -> tuple[tuple[Episode, ...], str]:
     """Rhythms within a stretch as episodes, and the other annotations there as text."""
@@ -298,12 +473,12 @@ def is_rhythm(text: str) -> bool:
 
 
 def _parts(source: Source, path: str, options: ReadOptions) -> Sequence[Part]:
-    header = read_header(source, path)
+    header = _read_header(source, path)
     seconds = header.records * header.seconds
     if not header.continuous:
         starts = [start for start in _annotations(source, path)[0] if math.isfinite(start)]
         seconds = max(starts) - starts[0] + header.seconds if starts else seconds
-    return (Part(seconds=seconds, patient=header.patient),)
+    return (Part(seconds=seconds, patient=header.said.patient),)
 
 
 EDF = FileFormat(

@@ -1,6 +1,7 @@
-"""ECGs in HDF5 files: arrays anywhere in them, with what attributes and other datasets say.
+"""ECGs in HDF5 and MATLAB files: arrays anywhere in them, with what attributes and others say.
 
 Links to other files are not followed, and no dataset is read whose samples lie in another file.
+MATLAB 7.3 is HDF5, version 4 is read by SciPy. A `.mat` with a WFDB header is WFDB.
 """
 
 from __future__ import annotations
@@ -8,25 +9,37 @@ from __future__ import annotations
 import io
 import math
 import mmap
+import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from clocs.errors import UnusableError
-from clocs.formats.array_file import Tree
-from clocs.formats.array_reader import ArrayReader
-from clocs.formats.base import FileFormat, Part, ReadOptions
+from clocs.formats.array_files import ArrayReader, Tree
+from clocs.formats.base import FileFormat
 from clocs.formats.source import Source, stem
-from clocs.limits import check_size
-from clocs.recording import Recording
+from clocs.limits import MAX_BYTES, MAX_TIMES_SMALLER, UNPACKED_FREELY, check_size
 
 _MAGIC = b"\x89HDF\r\n\x1a\n"
 _HEAP = b"GCOL\1\0\0\0"  # how a store of texts of variable length begins
 _MAX_ITEMS = 1_000_000
 _MAX_DEPTH = 32
 _MAX_ATTRIBUTE = 1 << 20  # bytes, or as many of references to texts
+_V5, _V73 = b"MATLAB 5.0 MAT-file", b"MATLAB 7.3 MAT-file"
+_V5_HEADER = 128  # bytes
+_MATRIX, _COMPRESSED = 14, 15  # types of elements in version 5
+_TYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8"}
+_TYPES |= {13: "u8", 16: "u1", 17: "u2", 18: "u4"}  # the last three are of text
+_TEXTS = {1: "latin-1", 2: "latin-1", 4: "utf-16", 16: "utf-8", 17: "utf-16", 18: "utf-32"}
+_CELL, _STRUCT, _OBJECT, _CHAR = 1, 2, 3, 4  # classes of matrices
+_CLASSES = {6: "f8", 7: "f4", 8: "i1", 9: "u1", 10: "i2", 11: "u2", 12: "i4", 13: "u4"}
+_CLASSES |= {14: "i8", 15: "u8"}
 
 
-def open_hdf5(source: Source, path: str) -> Tree:
+def _open_hdf5(source: Source, path: str) -> Tree:
     """The arrays of a file, found without reading them.
 
     Raises:
@@ -155,29 +168,193 @@ class _Text:
         return "".join(map(chr, self._item[()].ravel().tolist()))
 
 
-_FILES = ArrayReader("HDF5", open_hdf5)
-
-
-def _read(source: Source, path: str, options: ReadOptions) -> Recording:
-    return _FILES.read(source, path, options)
-
-
-def _parts(source: Source, path: str, options: ReadOptions) -> list[Part]:
-    return _FILES.parts(source, path, options)
-
-
-def _recognize(head: bytes) -> bool:
+def _is_hdf5(head: bytes) -> bool:
     starts = (0, 512, 1024, 2048)
     return not head.startswith(b"MATLAB") and any(head[at : at + 8] == _MAGIC for at in starts)
 
 
+def _open_matlab(source: Source, path: str) -> Tree:
+    if source.head(path, len(_V73)) == _V73:
+        return _open_hdf5(source, path)
+    data = source.read(path)
+    # Version 4 begins with a number, version 5 with four letters; on one damaged file of version 5
+    # in 400, SciPy ends the process.
+    found = _version_4(data) if 0 in data[:4] else _Version5(data, stem(path)).variables()
+    arrays: dict[str, Any] = {}
+    _flatten("", found, arrays)
+    return Tree(arrays, packed=source.size(path))
+
+
+def _version_4(data: bytes) -> dict[str, Any]:
+    from scipy.io import loadmat
+
+    file: Any = io.BytesIO(data)
+    return {key: value for key, value in loadmat(file).items() if not key.startswith("__")}
+
+
+def _flatten(path: str, value: Any, arrays: dict[str, Any]) -> None:
+    """Add arrays by path: a variable's, or those of a struct's or a cell's fields."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            _flatten(f"{path}/{key}" if path else key, inner, arrays)
+    elif isinstance(value, np.ndarray) and value.dtype.kind in "Uiufb":
+        flat = value.dtype.kind == "U" or (value.ndim == 2 and 1 in value.shape)
+        arrays[path] = value.ravel() if flat else value
+
+
+class _Version5:
+    """MATLAB files of versions 5 to 7; structs and cells become dictionaries.
+
+    Raises:
+        UnusableError: truncated, unreadable or beyond the limits.
+    """
+
+    def __init__(self, data: bytes, name: str) -> None:
+        self._data, self._name, self._matrices = data, name, 0
+        self._order = "<" if data[126:128] == b"IM" else ">"
+
+    def variables(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        at = _V5_HEADER
+        room = min(max(UNPACKED_FREELY, MAX_TIMES_SMALLER * len(self._data)), MAX_BYTES)
+        while at + 8 <= len(self._data):
+            kind, content, at = self._element(memoryview(self._data), at)
+            if kind == _COMPRESSED:
+                unpacker = zlib.decompressobj()
+                unpacked = unpacker.decompress(content, room + 1)
+                room -= len(unpacked)
+                if room < 0:
+                    detail = f"{self._name} unpacks to more than an ECG has"
+                    raise UnusableError("exceeds limits", detail)
+                if not unpacker.eof:
+                    raise self._truncated()
+                kind, content, _ = self._element(memoryview(unpacked), 0)
+            if kind == _MATRIX:
+                called, value = self._matrix(content, 0)
+                found[called] = value
+        return found
+
+    def _element(self, data: memoryview, at: int) -> tuple[int, memoryview, int]:
+        """The type and content of the element at a place, and where the next one is."""
+        if at + 8 > len(data):
+            raise self._truncated()
+        kind, size = struct.unpack_from(self._order + "II", data, at)
+        if kind >> 16:  # at most four bytes, together with their size
+            kind, size = kind & 0xFFFF, kind >> 16
+            if size > 4:
+                raise self._damaged()
+            return kind, data[at + 4 : at + 4 + size], at + 8
+        stop = at + 8 + size
+        if stop > len(data):
+            raise self._truncated()
+        return kind, data[at + 8 : stop], stop if kind == _COMPRESSED else stop + -size % 8
+
+    def _numbers(self, data: memoryview, at: int) -> tuple[NDArray[Any], int]:
+        kind, content, after = self._element(data, at)
+        dtype = np.dtype(self._order + _TYPES.get(kind, "V0"))
+        if not dtype.itemsize or len(content) % dtype.itemsize:
+            raise self._damaged()
+        return np.frombuffer(content, dtype), after
+
+    def _matrix(self, data: memoryview, depth: int) -> tuple[str, Any]:
+        """The name of a matrix and its value; None where it is of no kind that is read."""
+        self._matrices += 1
+        if depth > _MAX_DEPTH or self._matrices > _MAX_ITEMS:
+            detail = f"{self._name} holds structs inside structs without end"
+            raise UnusableError("exceeds limits", detail)
+        if not len(data):  # how an empty cell is written
+            return "", np.zeros((0, 0))
+        flags, at = self._numbers(data, 0)
+        sizes, at = self._numbers(data, at)
+        shape = tuple(map(int, sizes))
+        if not len(flags) or not 2 <= len(shape) <= _MAX_DEPTH or min(shape) < 0:
+            raise self._damaged()
+        _, letters, at = self._element(data, at)
+        kind, value = int(flags[0]) & 0xFF, None
+        if kind in _CLASSES:
+            numbers, _ = self._numbers(data, at)
+            value = np.asarray(self._shaped(numbers, shape), _CLASSES[kind])
+        elif kind == _CHAR:
+            value = self._texts(data, at, shape)
+        elif kind in (_CELL, _STRUCT, _OBJECT):
+            value = self._fields(data, at, shape, depth, kind)
+        return bytes(letters).decode("latin-1"), value
+
+    def _texts(self, data: memoryview, at: int, shape: tuple[int, ...]) -> NDArray[Any]:
+        """One text per row of a matrix of characters."""
+        kind, content, _ = self._element(data, at)
+        if kind not in _TEXTS:
+            raise self._damaged()
+        code = _TEXTS[kind]
+        if code in ("utf-16", "utf-32"):
+            code += "-le" if self._order == "<" else "-be"
+        letters = np.array(list(bytes(content).decode(code, "replace")), "U1")
+        matrix = self._shaped(letters, shape)
+        rows = matrix.reshape(-1, shape[-1]) if matrix.size else np.zeros((0, 0), "U1")
+        return np.array(["".join(row) for row in rows.tolist()], dtype=np.str_)
+
+    def _fields(
+        self, data: memoryview, at: int, shape: tuple[int, ...], depth: int, kind: int
+    ) -> Any:
+        """The elements of a cell or struct by number, where there are several, and field."""
+        names = [""]
+        if kind != _CELL:
+            if kind == _OBJECT:  # the name of its class
+                *_, at = self._element(data, at)
+            width, at = self._numbers(data, at)
+            _, letters, at = self._element(data, at)
+            size, text = int(width[0]) if len(width) else 0, bytes(letters)
+            if size < 1:
+                raise self._damaged()
+            fields = [text[i : i + size].split(b"\0")[0] for i in range(0, len(text), size)]
+            names = [field.decode("latin-1") for field in fields]
+        count = math.prod(shape)
+        if 8 * count > len(data):  # each takes eight bytes at least
+            raise self._truncated()
+        records: list[dict[str, Any]] = []
+        for _ in range(count):
+            record: dict[str, Any] = {}
+            for name in names:
+                element, content, at = self._element(data, at)
+                if element != _MATRIX:
+                    raise self._damaged()
+                record[name] = self._matrix(content, depth + 1)[1]
+            records.append(record)
+        order = np.arange(count).reshape(shape, order="F").ravel()  # columns lie one by one
+        items = [records[i] if kind != _CELL else records[i][""] for i in order]
+        if kind == _CELL and all(isinstance(a, np.ndarray) and a.dtype.kind == "U" for a in items):
+            return np.array([str(one[0]) if one.size else "" for one in items])
+        return items[0] if count == 1 else {str(i): one for i, one in enumerate(items)}
+
+    def _shaped(self, values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+        """Values that lie column after column."""
+        try:
+            return values.reshape(shape, order="F")
+        except ValueError:
+            raise self._damaged() from None
+
+    def _truncated(self) -> UnusableError:
+        return UnusableError("truncated", f"{self._name} breaks off")
+
+    def _damaged(self) -> UnusableError:
+        return UnusableError("unreadable", f"{self._name} is a damaged MATLAB file")
+
+
+def _is_matlab(head: bytes) -> bool:
+    return head.startswith((_V5, _V73))
+
+
+_HDF5, _MATLAB = ArrayReader("HDF5", _open_hdf5), ArrayReader("MATLAB", _open_matlab)
 HDF5 = FileFormat(
     "HDF5",
     ".h5",
-    _read,
+    _HDF5.read,
     other_suffixes=(".hdf5",),
-    recognize=_recognize,
-    parts=_parts,
+    recognize=_is_hdf5,
+    parts=_HDF5.parts,
     reads_stretches=True,
     may_crash=True,
+)
+MATLAB = FileFormat(
+    "MATLAB", ".mat", _MATLAB.read, recognize=_is_matlab, parts=_MATLAB.parts, may_crash=True
 )

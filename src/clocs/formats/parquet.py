@@ -15,28 +15,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clocs.errors import UnusableError
-from clocs.formats.arrays import Said, find_axes, recording_from
-from clocs.formats.base import FileFormat, Part, ReadOptions
-from clocs.formats.field_names import (
-    age_in,
+from clocs.formats.arrays import (
     by_meaning,
+    find_axes,
     meaning_of,
-    rate_in,
-    sex_in,
+    metadata_from,
+    recording_from,
     split_unit,
     text_of,
 )
-from clocs.formats.long_table import from_long
-from clocs.formats.samples import decoding, stretch
+from clocs.formats.base import FileFormat, FileMetadata, Part, ReadOptions, decoding, stretch
 from clocs.formats.source import Source, stem
-from clocs.formats.times import rate_of_times
+from clocs.formats.tables import from_long, from_wide
 from clocs.limits import check_size
 from clocs.recording import UNITS_PER_MV, Recording
 
 if TYPE_CHECKING:
     import polars as pl
 
-_FIELDS = ("rate", "unit", "patient", "id", "labels", "age", "sex", "taken")
+_FIELDS = ("rate", "unit", "patient", "id", "labels", "age", "sex", "recorded_at")
 _TOGETHER = 64  # rows that are read at a time, since neighbours are wanted next
 
 
@@ -185,14 +182,15 @@ _LAST = _Last()
 
 def _values(
     table: _Table, number: int, options: ReadOptions, name: str
-) -> tuple[NDArray[Any], Said]:
+) -> tuple[NDArray[Any], FileMetadata]:
     """(leads, samples) of a recording, and what the file says about it."""
     import polars as pl
 
     named = table.by_meaning()
     if table.lists():
         row = _LAST.row(table, number)
-        said = _said(table, {key: row[column][0] for key, column in named.items()})
+        fields = {key: row[column][0] for key, column in named.items()}
+        said = metadata_from({**table.facts, **fields})
         return _from_lists(row, table.lists(), said, options, name)
     frame = table.scan()
     column = named.get("id") or named.get("patient")
@@ -200,15 +198,27 @@ def _values(
         wanted = frame.select(pl.col(column).unique(maintain_order=True)).collect()
         frame = frame.filter(pl.col(column).eq_missing(wanted.to_series()[number]))
     held = frame.collect()
-    said = _said(table, {key: held[column][0] for key, column in named.items() if len(held)})
+    fields = {key: held[column][0] for key, column in named.items() if len(held)}
+    said = metadata_from({**table.facts, **fields})
     if table.is_long():
-        return from_long(held, said, name=name, taken=held.columns, given=options.rate)
-    return _from_columns(held, named, said, options, name)
+        return from_long(held, said, name=name, columns=held.columns, given=options.rate)
+    columns = held.columns
+    odd = {one for one in columns if not held[one].dtype.is_numeric()} - {*named.values()}
+    values, said, units = from_wide(
+        held,
+        said,
+        options,
+        name=name,
+        names=columns,
+        units=[split_unit(one)[1] for one in columns],
+        text=[i for i, one in enumerate(columns) if one in odd],
+    )
+    return values, replace(said, unit=said.unit or _common_unit(units))
 
 
 def _from_lists(
-    row: pl.DataFrame, lists: Sequence[str], said: Said, options: ReadOptions, name: str
-) -> tuple[NDArray[Any], Said]:
+    row: pl.DataFrame, lists: Sequence[str], said: FileMetadata, options: ReadOptions, name: str
+) -> tuple[NDArray[Any], FileMetadata]:
     import polars as pl
 
     columns = [row[column].explode() for column in lists]
@@ -226,53 +236,17 @@ def _from_lists(
         return values.T if turned else values, replace(said, notices=notices)
     if len({len(one) for one in columns}) > 1:
         raise UnusableError("unreadable", f"{name} has leads of different lengths")
-    leads, unit = _leads_and_unit(lists, said)
+    pairs = [split_unit(one) for one in lists]
+    leads: list[str] | None = [lead for lead, _ in pairs]
+    unit = said.unit or _common_unit([unit for _, unit in pairs])
     if len(lists) == 1 and meaning_of(lists[0]) == "value":
         leads = None
     return np.stack([one.to_numpy() for one in columns]), replace(said, leads=leads, unit=unit)
 
 
-def _from_columns(
-    held: pl.DataFrame, named: Mapping[str, str], said: Said, options: ReadOptions, name: str
-) -> tuple[NDArray[Any], Said]:
-    columns = [
-        column
-        for column in held.columns
-        if held[column].dtype.is_numeric() and column not in named.values()
-    ]
-    if not columns:
-        raise UnusableError("unreadable", f"{name} has no column of numbers that could be a lead")
-    if said.rate is None and "time" in named:
-        column, unit = split_unit(named["time"])
-        times = held[named["time"]].to_numpy()
-        rate, notice = rate_of_times(times, column=column, unit=unit, name=name, given=options.rate)
-        said = replace(said, rate=rate, notices=(notice,) if notice else ())
-    leads, unit = _leads_and_unit(columns, said)
-    return held.select(columns).to_numpy().T, replace(said, leads=leads, unit=unit)
-
-
-def _leads_and_unit(columns: Sequence[str], said: Said) -> tuple[list[str] | None, str | None]:
-    pairs = [split_unit(column) for column in columns]
-    units = {unit for _, unit in pairs}
-    unit = next(iter(units)) if len(units) == 1 else None
-    known = unit if unit and unit.lower() in UNITS_PER_MV else None
-    return [lead for lead, _ in pairs], said.unit or known
-
-
-def _said(table: _Table, row: Mapping[str, Any]) -> Said:
-    held = {**table.facts, **row}
-    unit = text_of(held.get("unit"))
-    labels = held.get("labels")
-    texts = [text_of(one) for one in labels] if isinstance(labels, list) else [text_of(labels)]
-    return Said(
-        rate=rate_in(held.get("rate")),
-        unit=unit if unit.lower() in UNITS_PER_MV else None,
-        patient=text_of(held.get("patient")) or None,
-        age=age_in(held.get("age")),
-        sex=sex_in(held.get("sex")),
-        taken=text_of(held.get("taken")) or None,
-        labels=tuple(text for text in texts if text),
-    )
+def _common_unit(units: Sequence[str | None]) -> str | None:
+    unit = units[0] if len(set(units)) == 1 else None
+    return unit if unit and unit.lower() in UNITS_PER_MV else None
 
 
 def _parts(source: Source, path: str, options: ReadOptions) -> list[Part]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeAlias, TypeVar
 
 from clocs.errors import (
     ClocsError,
@@ -23,14 +23,14 @@ from clocs.errors import (
 from clocs.files import file_error
 from clocs.formats.addresses import Address, parse_path_or_url
 from clocs.formats.base import HEAD_BYTES, FileFormat, Part, ReadOptions
-from clocs.formats.recognize import recognize, recording_files
 from clocs.formats.source import Source, open_files, open_source, stem
 from clocs.limits import MAX_HEADER_BYTES, default_processes, reading_limits
 from clocs.recording import PLAUSIBLE_HZ, Recording
 from clocs.registry import rows_in
 from clocs.workers import EndedError, LimitedWorkers, UnsendableError
 
-R_co = TypeVar("R_co", covariant=True)
+R = TypeVar("R")
+Items: TypeAlias = "Sequence[Found | tuple[str, ClocsError]]"
 
 # Other modules of this package may not import from this one, which imports all of them.
 FORMATS = rows_in("clocs.formats", FileFormat)
@@ -82,7 +82,7 @@ def read(
 
 def _chosen(found: Found, part: str | None, options: ReadOptions) -> Found:
     """The recording of this name among those of a file; by default the only or nameless one."""
-    parts = list(found.parts(options))
+    parts = found.each(found.listed(options))
     chosen = [one for one in parts if one.part == (part or "")]
     if chosen or (part is None and len(parts) == 1):
         return (chosen or parts)[0]
@@ -108,19 +108,61 @@ def options_of(
     return ReadOptions(None if leads is None else tuple(leads), rate, unit, dict(lead_names or {}))
 
 
-def format_of(name: str, head: bytes) -> FileFormat | None:
+def format_of(
+    name: str, head: bytes, formats: Collection[FileFormat] | None = None
+) -> FileFormat | None:
     """The format of a file with this name that begins with these bytes; None where it has none.
+
+    A file whose content speaks for itself is what it says, whatever its suffix; one with the
+    suffix of a format, but damaged content, is of that format, so that reading says what is wrong.
 
     Args:
         name: Of the file.
         head: Its first `HEAD_BYTES` bytes, or all where it has fewer.
+        formats: Among which to look; all by default.
     """
-    return recognize(name, head, FORMATS.values())
+    formats = FORMATS.values() if formats is None else formats
+    low = name.lower()
+    named = [one for one in formats if low.endswith(one.suffixes)]
+    if named and not head.strip():
+        return named[0]  # which says that it is empty
+    specific = [one for one in formats if not one.generic]
+    for one in (*named, *specific):
+        if one.recognize is not None and one.recognize(head):
+            return one
+    if by_name := next((one for one in named if one.recognize is None), None):
+        return by_name  # more than a generic format's content tells
+    for one in formats:
+        if one.recognize is not None and one.recognize(head):
+            return one
+    return next((one for one in named if not one.generic), None)
 
 
 def recordings_in(source: Source) -> Iterator[tuple[str, FileFormat]]:
-    """The files of a source that represent recordings, in order, with their formats."""
-    return recording_files(source, FORMATS.values())
+    """The files of a source that represent recordings, in order, with their formats.
+
+    Signal files of a header beside them, and segments of a recording, represent none.
+    """
+    headed = [one for one in FORMATS.values() if one.companions]
+    bases = {one: _bases(source.names, one.suffix) for one in headed}
+    found: dict[str, FileFormat] = {}
+    segments: set[str] = set()
+    alone = [
+        name
+        for name in source.names
+        if not any(
+            name.lower().endswith(one.companions) and _base(name) in bases[one] for one in headed
+        )
+    ]
+    for name, head in source.heads(alone, HEAD_BYTES):
+        if (own := format_of(name, head)) is not None:
+            found[name] = own
+            segments |= own.segments(source, name, head)
+    yield from ((name, own) for name, own in found.items() if name not in segments)
+
+
+def _bases(names: Iterable[str], suffixes: str | tuple[str, ...]) -> set[str]:
+    return {_base(name) for name in names if name.lower().endswith(suffixes)}
 
 
 def format_beside(name: str) -> FileFormat | None:
@@ -160,7 +202,7 @@ def other_files(
     source: Source, found: Mapping[str, FileFormat], besides: Collection[str] = ()
 ) -> Others:
     """What the files of a source are that are not among the recordings `found` or `besides`."""
-    headers = {_base(name) for name in source.names if name.lower().endswith(_HEADERS)}
+    headers = _bases(source.names, _HEADERS)
     named: set[str] = set()  # by headers, where signal files are not called like the header
     for name, own in found.items():
         base = name[: -len(own.suffix)]
@@ -237,22 +279,20 @@ class Found:
         parts = self.format.parts(source, path, options)
         return next((one.seconds for one in parts if one.name == self.part), None)
 
-    def parts(self, options: ReadOptions) -> Iterator[Found]:
-        """One for each recording of the file."""
-        if self.format.may_hold_several:
-            yield from self.each(self.listed(options))
-        else:
-            yield self
-
     def listed(self, options: ReadOptions) -> Sequence[Part]:
-        """The recordings of the file."""
+        """The recordings of the file, looking into it only where there may be several."""
+        if not self.format.may_hold_several:
+            return (Part(),)
         return self.format.parts_of(*self._opened(), options)
 
-    def each(self, parts: Sequence[Part]) -> Iterator[Found]:
+    def each(self, parts: Sequence[Part]) -> list[Found]:
         """One for each of these recordings of the file."""
-        for part in parts:
-            name = f"{self.name}/{part.name}" if part.name and len(parts) > 1 else self.name
-            yield replace(self, name=printable(name), part=part.name, length=part.seconds)
+        named = [f"{self.name}/{one.name}" if one.name else self.name for one in parts]
+        names = map(printable, named) if len(parts) > 1 else [self.name]
+        return [
+            replace(self, name=name, part=part.name, length=part.seconds)
+            for name, part in zip(names, parts, strict=True)
+        ]
 
     def _opened(self) -> tuple[Source, str]:
         """A source that holds the file and those it needs, and its name there."""
@@ -305,7 +345,14 @@ def find_recordings(
             found.append((printable(str(given)), file_error(error, str(given), doing="read")))
     options = options or ReadOptions()
     apart = parts_apart([one for one in found if isinstance(one, Found)], options)
-    return [part for one in found for part in _parts(one, options, apart)]
+    every: list[Found | tuple[str, ClocsError]] = []
+    for one in found:
+        if not isinstance(one, Found):
+            every.append(one)
+            continue
+        parts = apart[one.name] if one.name in apart else _do(Found.listed, [one], options, 0)
+        every += [(one.name, parts)] if isinstance(parts, ClocsError) else one.each(parts)
+    return every
 
 
 def parts_apart(
@@ -316,7 +363,7 @@ def parts_apart(
     They are listed in a process, so that a file that crashes it spoils only itself.
     """
     some = [one for one in found if one.format.may_crash]
-    listed = _in_processes(_Listed(some, options), _batches(some))
+    listed = _in_processes(Found.listed, some, options)
     return {one.name: parts for one, parts in zip(some, listed, strict=True)}
 
 
@@ -329,17 +376,17 @@ def read_several(
     `options_of`.
     """
     items = list(found)
-    taken: set[str] = set()
+    used: set[str] = set()
     ids: dict[str, str] = {}  # by name: stretches of one recording have one id
-    read = _in_processes(_Read(items, options or ReadOptions()), _batches(items))
-    names = without_folders([one.name if isinstance(one, Found) else one[0] for one in items])
-    for short, (name, result) in zip(names, read, strict=True):
+    names = [_name(item) for item in items]
+    results = _in_processes(Found.read, items, options or ReadOptions())
+    for name, short, result in zip(names, without_folders(names), results, strict=True):
         if not isinstance(result, Recording):
             yield name, result
             continue
         if name not in ids:
-            ids[name] = short if result.id in taken else result.id
-            taken.add(result.id)
+            ids[name] = short if result.id in used else result.id
+            used.add(result.id)
         own = ids[name]
         yield result if own == result.id else replace(result, id=own, patient=own)
 
@@ -351,73 +398,49 @@ def without_folders(names: Sequence[str]) -> list[str]:
     return [name.removeprefix(shared) for name in names]
 
 
-@dataclass(frozen=True)
-class _Items:
-    """What is done with one of these items, by its number."""
-
-    items: Sequence[Found | tuple[str, ClocsError]]
-    options: ReadOptions
-
-    def name(self, number: int) -> str:
-        item = self.items[number]
-        return item.name if isinstance(item, Found) else item[0]
-
-    def unusable(self, number: int, why: str) -> ClocsError:
-        return UnusableError("exceeds limits", f"{self.name(number)} {why}")
+def _name(item: Found | tuple[str, ClocsError]) -> str:
+    return item.name if isinstance(item, Found) else item[0]
 
 
-class _Listed(_Items):
-    """Lists the recordings of a file."""
-
-    def __call__(self, number: int) -> Sequence[Part] | ClocsError:
-        item = self.items[number]
-        try:
-            return item.listed(self.options) if isinstance(item, Found) else item[1]
-        except ClocsError as error:
-            return error
-        except OSError as error:
-            return file_error(error, self.name(number), doing="read")
-
-    def refused(self, number: int, why: str) -> Sequence[Part] | ClocsError:
-        return self.unusable(number, why)
-
-
-class _Read(_Items):
-    """Reads a recording."""
-
-    def __call__(self, number: int) -> tuple[str, Recording | ClocsError]:
-        item = self.items[number]
-        if not isinstance(item, Found):
-            return item
-        try:
-            return item.name, item.read(self.options)
-        except ClocsError as error:
-            return item.name, error
-        except OSError as error:
-            return item.name, file_error(error, item.name, doing="read")
-
-    def refused(self, number: int, why: str) -> tuple[str, Recording | ClocsError]:
-        return self.name(number), self.unusable(number, why)
+def _do(
+    act: Callable[[Found, ReadOptions], R], items: Items, options: ReadOptions, number: int
+) -> R | ClocsError:
+    """What the act gives for one of the items, or what is wrong with that."""
+    item = items[number]
+    if not isinstance(item, Found):
+        return item[1]
+    try:
+        return act(item, options)
+    except ClocsError as error:
+        return error
+    except OSError as error:
+        return file_error(error, item.name, doing="read")
 
 
-class _Work(Protocol[R_co]):
-    """Something to do with items, by their numbers."""
-
-    def __call__(self, number: int) -> R_co: ...
-
-    def refused(self, number: int, why: str) -> R_co:
-        """The result of an item that exceeds the limits of a process."""
+def _refuse(items: Items, number: int, why: str) -> ClocsError:
+    return UnusableError("exceeds limits", f"{_name(items[number])} {why}")
 
 
-def _in_processes(one: _Work[R_co], batches: Sequence[range]) -> Iterator[R_co]:
+def _in_processes(
+    act: Callable[[Found, ReadOptions], R], items: Items, options: ReadOptions
+) -> Iterator[R | ClocsError]:
     """Results of all items, in order, by processes with limits on memory and time."""
+    batches: list[range] = []  # several files, or one stretch of a long recording
+    for number, item in enumerate(items):
+        alone = isinstance(item, Found) and item.stop is not None
+        last = batches[-1] if batches and not alone else range(0)
+        if last and len(last) < _TOGETHER and getattr(items[last[0]], "stop", None) is None:
+            batches[-1] = range(last.start, number + 1)
+        else:
+            batches.append(range(number, number + 1))
     if not batches:
         return
+    one = partial(_do, act, items, options)
     processes = min(default_processes(), len(batches))
     try:
-        workers = LimitedWorkers(one, one.refused, processes, reading_limits())
+        workers = LimitedWorkers(one, partial(_refuse, items), processes, reading_limits())
     except UnsendableError:  # a format that this process alone knows: without limits
-        yield from map(one, (number for batch in batches for number in batch))
+        yield from map(one, range(len(items)))
         return
     with closing(workers) as pool:
         try:
@@ -432,36 +455,6 @@ def _in_processes(one: _Work[R_co], batches: Sequence[range]) -> Iterator[R_co]:
                 "a process that reads recordings was ended from outside, perhaps for lack of "
                 "memory; try again with fewer files at a time"
             ) from None
-
-
-def _batches(items: Sequence[Found | tuple[str, ClocsError]]) -> list[range]:
-    """Items that a process reads at a time: several files, or one stretch of a long recording."""
-    made: list[range] = []
-    most = 0  # of the last one
-    for number, item in enumerate(items):
-        alone = isinstance(item, Found) and item.stop is not None
-        if made and not alone and len(made[-1]) < most:
-            made[-1] = range(made[-1].start, number + 1)
-        else:
-            made.append(range(number, number + 1))
-            most = 1 if alone else _TOGETHER
-    return made
-
-
-def _parts(
-    one: Found | tuple[str, ClocsError],
-    options: ReadOptions,
-    apart: Mapping[str, Sequence[Part] | ClocsError],
-) -> list[Found | tuple[str, ClocsError]]:
-    if not isinstance(one, Found):
-        return [one]
-    known = apart.get(one.name)
-    if known is not None:
-        return [(one.name, known)] if isinstance(known, ClocsError) else list(one.each(known))
-    try:
-        return list(one.parts(options))
-    except ClocsError as error:
-        return [(one.name, error)]
 
 
 def _find(given: Path | Address, follow_links: bool) -> Iterator[Found | tuple[str, ClocsError]]:

@@ -3,30 +3,270 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clocs.errors import UnknownRateError, UnusableError
-from clocs.formats.arrays import Said, find_axes, recording_from
-from clocs.formats.base import HEAD_BYTES, FileFormat, ReadOptions
-from clocs.formats.field_names import meaning_of, rate_in, split_unit
-from clocs.formats.long_table import from_long
-from clocs.formats.samples import stretch, units_per_mv
+from clocs.formats.arrays import meaning_of, rate_in, recording_from, split_unit
+from clocs.formats.base import (
+    HEAD_BYTES,
+    FileFormat,
+    FileMetadata,
+    ReadOptions,
+    stretch,
+    units_per_mv,
+)
 from clocs.formats.source import Source, stem
-from clocs.formats.text_layout import MISSING, TextLayout, find_layout
-from clocs.formats.times import counts, is_time, rate_of_times, stamp_of
+from clocs.formats.tables import from_long, from_wide, is_stamp, is_time, stamp_of
 from clocs.limits import UNPACKED_FREELY
-from clocs.recording import UNITS_PER_MV, Recording
+from clocs.recording import STANDARD_LEADS, UNITS_PER_MV, Recording, canonical_lead
 
 if TYPE_CHECKING:
     import polars as pl
 
+_MISSING = (
+    *("", "NA", "N/A", "na", "null", "NULL", "None", "?", "-"),
+    *("NaN", "nan", "NAN", "inf", "-inf"),
+)
 _MAX_ROWS_OF_LEADS = 64
-_FIRST_LOOK = 64 << 10  # bytes
-_NO_LEADS = frozenset({"id", "patient", "labels", "age", "sex", "taken", "rate"})
+_LOOK_FOR_ROWS = 64 << 10  # bytes
+_LOOKED_AT = 1 << 20  # bytes from which the layout is told
+_LINES = 40
+_MAX_ABOVE = 3  # lines above the numbers that say nothing about them
+_FIRST_LOOK = 16 << 10  # bytes, that hold as many lines of most files
+_MIN_ROWS, _MIN_SAMPLES = 8, 50  # of numbers without a header that can be a signal
+_COMMENTS = ("#", "%", "//")
+# Each digit can be matched in one way only, or long runs of them would take quadratic time.
+_POINT = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?\Z")
+_COMMA = re.compile(r"[-+]?(?:\d+(?:,\d*)?|,\d+)(?:[eE][-+]?\d+)?\Z")
+_BLANK = re.compile(r"\s*\n")
+_FACT = re.compile(r"([^,;:=\t]{1,60})[,;:=\t](.{1,200})")
+_SAMPLING = re.compile(r"samp|abtast|messrate|amostr|muestr|chantil|サンプル", re.IGNORECASE)
+_HERTZ = re.compile(r"[\d.,]+\s*(?:hz|hertz|hercios|ヘルツ)", re.IGNORECASE)
+_PERSONAL = re.compile(
+    r"(?:\b|_)(?:\w*name|birth\w*|dob|geb\w*|nasc\w*|naiss\w*|nacim\w*|address|phone)\Z",
+    re.IGNORECASE,
+)
+_NAMES_A_SIGNAL = re.compile(r"ecg|ekg|lead|signal|channel|volt|mv|[uµμ]v", re.IGNORECASE)
+
+
+class _Layout(NamedTuple):
+    """A table of numbers in text.
+
+    Attributes:
+        separator: Of fields; ' ' for any white space, '' where there is one column.
+        decimal: The mark before the decimals, '.' or ','.
+        quote: Around fields.
+        start: First byte of the numbers.
+        names: Of the columns; None where there is no header.
+        units: Of the columns, where the header says them.
+        text: Columns that are not numbers.
+        columns: How many there are.
+        rows: Those that were looked at.
+        comments: Those of the form `name: value` before the numbers, but for names of persons.
+        facts: `rate`, `unit`, `lead` and `recorded_at`, which lines above the numbers give.
+    """
+
+    separator: str
+    decimal: str
+    quote: str
+    start: int
+    names: tuple[str, ...] | None
+    units: tuple[str | None, ...]
+    text: frozenset[int]
+    columns: int
+    rows: int
+    comments: dict[str, str]
+    facts: dict[str, str]
+
+    def fields(self, line: str) -> list[str]:
+        return _fields(line, self.separator, self.quote)
+
+    def is_signal(self) -> bool:
+        """Whether the header, if there is one, is that of a signal and not of another table."""
+        if self.names is None:
+            enough = self.rows >= _MIN_ROWS or self.columns >= _MIN_SAMPLES
+            return enough and not self.text - {0}
+        meanings = {meaning_of(name) for name in self.names}
+        if {"lead", "value"} <= meanings:
+            return True
+        numbers = [name for i, name in enumerate(self.names) if i not in self.text]
+        known = any(map(_is_lead, numbers))
+        told = any(_NAMES_A_SIGNAL.search(name) for name in numbers) or any(self.units)
+        return known or (told and len(self.text) < 2) or ("time" in meanings and not self.text)
+
+
+def _find_layout(data: bytes, *, whole: bool) -> _Layout | None:
+    """The layout of a table that begins with `data`; None where it is no table of numbers.
+
+    Args:
+        data: UTF-8 text from its start.
+        whole: Whether this is all of it; else its last line counts only up to its last field.
+    """
+    head = data[:_FIRST_LOOK]
+    if head.count(b"\n") < _LINES:
+        head = data[:_LOOKED_AT]
+    if b"\0" in head:
+        return None
+    text = head.decode("utf-8", "replace")
+    if len(head) < len(data) or not whole:
+        cut = text.rfind("\n")
+        if cut < 0:
+            cut = max(text.rfind(mark) for mark in ",;\t| ") - 1
+        text = text[: cut + 1]
+    lines: list[tuple[int, str]] = []
+    comments: dict[str, str] = {}
+    facts: dict[str, str] = {}
+    at = start = 0
+    while start < len(text) and len(lines) < _LINES:
+        blank = _BLANK.match(text, start)
+        stop = blank.end() if blank else text.find("\n", start) + 1 or len(text)
+        raw = text[start:stop]
+        line = raw.strip()
+        if line.startswith(_COMMENTS):
+            line = re.sub(r"^[#%/\s]+", "", line[:1000])
+            key, mark, value = line.partition(":" if ":" in line else "=")
+            if mark and not lines:
+                facts |= _fact(line)
+                if not _PERSONAL.search(key.strip()):
+                    comments.setdefault(key.strip().lower(), value.strip())
+        elif line:
+            lines.append((at, raw.rstrip("\n")))
+        start, at = stop, at + len(raw.encode())
+    found = [one for sep in (*";\t|, ", "") if (one := _with(sep, lines)) is not None]
+    best = min(found, key=lambda one: (len(one.text), one.columns == 1), default=None)
+    return best and best._replace(comments=comments, facts=facts | best.facts)
+
+
+def _fact(line: str) -> dict[str, str]:
+    """What a line such as 'Sample Rate,512 hertz' says about the numbers below it, if anything.
+
+    The values tell most of it in any language: 'Ableitung,Ableitung I' is a lead as well. A name,
+    a date of birth or whatever else a line holds is not looked at.
+    """
+    match = _FACT.match(line.strip().strip("\"'"))
+    if match is None:
+        return {}
+    key, value = match[1].strip(), match[2].strip(" \t\xa0,;\"'")
+    meaning = meaning_of(key)
+    if meaning in ("time", "sample") or _is_lead(key):
+        return {}  # names of columns
+    if rate_in(value) and (
+        meaning == "rate" or (_SAMPLING.search(key) and _HERTZ.fullmatch(value))
+    ):
+        return {"rate": value}
+    if value.lower() in UNITS_PER_MV and (meaning == "unit" or len(value) > 1):
+        return {"unit": value}
+    lead = canonical_lead(value.removeprefix(key))
+    if lead in STANDARD_LEADS and (value.startswith(key) or meaning == "lead"):
+        return {"lead": lead}
+    return {"recorded_at": value} if is_stamp(value) and not _PERSONAL.search(key) else {}
+
+
+def _with(sep: str, lines: Sequence[tuple[int, str]]) -> _Layout | None:
+    """The layout if this is the separator."""
+    some = "".join(line for _, line in lines)
+    quote = "'" if "'" in some and '"' not in some else '"'
+    rows = [_fields(line, sep, quote) for _, line in lines]
+    if not rows:
+        return None
+    columns = len(rows[-2 if len(rows) > 1 else -1])  # the last row may be cut off
+    first = _first_of_body(rows, columns, sep)
+    body, above = rows[first:], [row for row in rows[:first] if any(row)]
+    said = [_fact(line) for _, line in lines[:first]]
+    facts = {key: value for one in said for key, value in one.items()}
+    odd = len(above) > _MAX_ABOVE or any(_is_data(row, sep) for row in above)
+    if (
+        (columns < 2) != (sep == "")
+        or (odd and not facts.keys() & {"rate", "unit"})
+        or any(map(_is_numbers, above))
+    ):
+        return None
+    single = sep == "," and columns == 2 and above and (len(above[-1]) == 1 or said[-1])
+    if single and all(_COMMA.match(",".join(row)) for row in body):
+        return None  # one column, with commas before the decimals
+    fields = [field for row in body for field in row]
+    points = any("." in field and _POINT.match(field) for field in fields)
+    commas = sep != "," and not points and any("," in field for field in fields)
+    number, decimal = (_COMMA, ",") if commas else (_POINT, ".")
+    header = [row for row in above if len(row) == columns and (sep or not _FACT.match(row[0]))]
+    if above and above[-1] not in header:
+        header = []
+    names, units = _header(header, columns)
+    text = frozenset(i for i in range(columns) if _is_text(i, body, names, number))
+    if len(text) == columns:
+        return None
+    start = lines[first][0]
+    counted = [str(i) for i in range(columns)], ["", *map(str, range(columns - 1))]
+    if names is None and columns > 2 and body[0] in counted and body[1:2] not in ([], body[:1]):
+        start = lines[first + 1][0]  # columns that a library has numbered
+    return _Layout(*(sep, decimal, quote, start, names, units, text, columns, len(body), {}, facts))
+
+
+def _first_of_body(rows: Sequence[list[str]], columns: int, sep: str) -> int:
+    """The first of the rows that hold numbers down to the last of them."""
+    first = len(rows) - 1
+    while first and len(rows[first - 1]) == columns and _is_data(rows[first - 1], sep):
+        first -= 1
+    while first < len(rows) - 1 and not any(rows[first]):
+        first += 1
+    return first
+
+
+def _is_text(
+    column: int,
+    body: Sequence[list[str]],
+    names: Sequence[str] | None,
+    number: re.Pattern[str],
+) -> bool:
+    """Whether a column holds no numbers; a lead without a value is one of numbers, too."""
+    shown = [row[column] for row in body if column < len(row) and row[column] not in _MISSING]
+    if shown:
+        return not all(number.match(field) for field in shown)
+    if names is not None:
+        return not _is_lead(names[column])
+    return len(body[0]) != len(STANDARD_LEADS) and column == len(body[0]) - 1
+
+
+def _header(
+    rows: Sequence[list[str]], columns: int
+) -> tuple[tuple[str, ...] | None, tuple[str | None, ...]]:
+    """Names and units from the lines right above the numbers."""
+    if not rows:
+        return None, (None,) * columns
+    with_units = len(rows) > 1 and any(unit.lower() in UNITS_PER_MV for unit in rows[-1])
+    names = rows[-2] if with_units else rows[-1]
+    units = [split_unit(name)[1] for name in names]
+    if with_units:
+        units = [unit or old for unit, old in zip(rows[-1], units, strict=True)]
+    return tuple(names), tuple(units)
+
+
+def _is_lead(name: str) -> bool:
+    return canonical_lead(split_unit(name)[0]) in STANDARD_LEADS
+
+
+def _fields(line: str, sep: str, quote: str) -> list[str]:
+    if not sep:
+        return [line.strip().strip(quote).strip()]
+    parts = line.split() if sep == " " else line.split(sep)
+    return [part.strip().strip(quote).strip() for part in parts]
+
+
+def _is_data(row: Sequence[str], sep: str) -> bool:
+    """Whether a line holds numbers; a decimal comma only where fields are divided otherwise."""
+    return all(field in _MISSING for field in row) or any(
+        _POINT.match(field) or (sep != "," and _COMMA.match(field)) or is_time(field)
+        for field in row
+    )
+
+
+def _is_numbers(row: Sequence[str]) -> bool:
+    return any(row) and all(field in _MISSING or _POINT.match(field) for field in row)
 
 
 def read_table(data: bytes, *, name: str, options: ReadOptions | None = None) -> Recording:
@@ -43,21 +283,21 @@ def read_table(data: bytes, *, name: str, options: ReadOptions | None = None) ->
     """
     options = options or ReadOptions()
     data = _plain(data, name)
-    layout = find_layout(data, whole=True)
+    layout = _find_layout(data, whole=True)
     if layout is None:
         if not data.strip():
             raise UnusableError("truncated", f"{name} is empty")
         raise UnusableError("unreadable", f"{name} is no table of numbers")
     facts = layout.facts
-    taken = stamp_of(facts.get("taken", ""))
-    said = Said(
+    moment = stamp_of(facts.get("recorded_at", ""))
+    said = FileMetadata(
         rate=rate_in(facts.get("rate", "")),
         unit=facts.get("unit"),
-        taken=taken.replace(tzinfo=None).isoformat() if taken else None,
+        recorded_at=moment.replace(tzinfo=None).isoformat() if moment else None,
         extra=layout.comments,
     )
     body = data[layout.start :]
-    lines = body.count(b"\n", 0, _FIRST_LOOK) + 1
+    lines = body.count(b"\n", 0, _LOOK_FOR_ROWS) + 1
     if lines <= _MAX_ROWS_OF_LEADS:
         lines = body.count(b"\n") + 1
     values: NDArray[np.float64]
@@ -65,10 +305,9 @@ def read_table(data: bytes, *, name: str, options: ReadOptions | None = None) ->
         values, said = _rows_of_leads(body, layout, said, name)
     else:
         table = _table(body, layout, name)
-        meanings = {meaning_of(one) for one in layout.names or ()}
-        if {"lead", "value"} <= meanings:
-            columns = layout.names or ()
-            values, said = from_long(table, said, name=name, taken=columns, given=options.rate)
+        names = layout.names or ()
+        if {"lead", "value"} <= {meaning_of(one) for one in names}:
+            values, said = from_long(table, said, name=name, columns=names, given=options.rate)
         else:
             values, said = _wide(table, layout, said, options, name)
     rate = said.rate or options.rate
@@ -98,7 +337,7 @@ def _plain(data: bytes, name: str) -> bytes:
     return data
 
 
-def _table(body: bytes, layout: TextLayout, name: str) -> pl.DataFrame:
+def _table(body: bytes, layout: _Layout, name: str) -> pl.DataFrame:
     """One column per column of the file, `0`, `1` …; NaN where a number is missing."""
     import polars as pl
 
@@ -124,7 +363,7 @@ def _table(body: bytes, layout: TextLayout, name: str) -> pl.DataFrame:
     try:  # the usual file first: looking for words that stand for no value takes as long again
         return pl.read_csv(body, **options)
     except pl.exceptions.PolarsError:
-        options["null_values"] = list(MISSING)
+        options["null_values"] = list(_MISSING)
     if separator not in (" ", ""):
         body = _without_spaces(body, "\n" + separator)
     try:
@@ -144,7 +383,7 @@ def _without_spaces(body: bytes, marks: str) -> bytes:
     return body.strip(b" ")
 
 
-def _bad_row(body: bytes, layout: TextLayout, name: str, error: Exception) -> UnusableError:
+def _bad_row(body: bytes, layout: _Layout, name: str, error: Exception) -> UnusableError:
     """What is wrong, and where."""
     start = row = 0
     while (stop := body.find(b"\n", start)) >= 0:
@@ -154,7 +393,11 @@ def _bad_row(body: bytes, layout: TextLayout, name: str, error: Exception) -> Un
             detail = f"{name} has {len(fields)} columns in row {row:,}, {layout.columns} above"
             return UnusableError("unreadable", detail)
         for column, field in enumerate(fields):
-            if column not in layout.text and field not in MISSING and not _is_number(field, layout):
+            if (
+                column not in layout.text
+                and field not in _MISSING
+                and not _is_number(field, layout)
+            ):
                 detail = f"{name} has {field[:20]!r} for a number in row {row:,}"
                 return UnusableError("unreadable", detail)
         start = stop + 1
@@ -162,7 +405,7 @@ def _bad_row(body: bytes, layout: TextLayout, name: str, error: Exception) -> Un
     return UnusableError("unreadable", f"{name} cannot be read as a table: {text}")
 
 
-def _is_number(field: str, layout: TextLayout) -> bool:
+def _is_number(field: str, layout: _Layout) -> bool:
     try:
         float(field.replace(",", ".") if layout.decimal == "," else field)
     except ValueError:
@@ -171,8 +414,8 @@ def _is_number(field: str, layout: TextLayout) -> bool:
 
 
 def _rows_of_leads(
-    body: bytes, layout: TextLayout, said: Said, name: str
-) -> tuple[NDArray[np.float64], Said]:
+    body: bytes, layout: _Layout, said: FileMetadata, name: str
+) -> tuple[NDArray[np.float64], FileMetadata]:
     """(leads, samples) of a file with one lead per line, perhaps with its name in front."""
     named = 0 in layout.text
     if layout.text - {0}:
@@ -195,52 +438,25 @@ def _rows_of_leads(
 
 
 def _wide(
-    table: pl.DataFrame, layout: TextLayout, said: Said, options: ReadOptions, name: str
-) -> tuple[NDArray[np.float64], Said]:
+    table: pl.DataFrame, layout: _Layout, said: FileMetadata, options: ReadOptions, name: str
+) -> tuple[NDArray[np.float64], FileMetadata]:
     """(leads, samples) of a file with one column per lead."""
-    names = layout.names or ("",) * layout.columns
-    meanings = [meaning_of(one) for one in names]
-    notices = list(said.notices)
-    clock = next((i for i, meaning in enumerate(meanings) if meaning == "time"), None)
-    if clock is None:
-        texts = (i for i in sorted(layout.text) if len(table) and is_time(str(table[str(i)][0])))
-        clock = next(texts, None)
-    # No lead rises by equal steps throughout, whatever the name of its column.
-    if clock is None and layout.columns > 1 and counts(table["0"].to_numpy()):
-        clock = 0
-    skipped = {i for i, meaning in enumerate(meanings) if meaning in _NO_LEADS or i in layout.text}
-    skipped |= {i for i, meaning in enumerate(meanings) if meaning == "sample" or i == clock}
-    columns = [i for i in range(layout.columns) if i not in skipped]
-    other = [names[i] for i in sorted(layout.text - {clock}) if names[i]]
-    if other:
-        notices.append(f"columns that are no numbers were left out: {', '.join(other)[:100]}")
-    if not columns:
-        raise UnusableError("unreadable", f"{name} has no column of numbers that could be a lead")
-    rate = said.rate
-    if rate is None and clock is not None:
-        rate, notice = rate_of_times(
-            table[str(clock)].to_numpy(),
-            column=names[clock],
-            unit=layout.units[clock],
-            name=name,
-            given=options.rate,
-        )
-        notices += [notice] if notice else []
-    values = table.select(str(i) for i in columns).to_numpy().T.astype(np.float64, copy=False)
-    units = [layout.units[i] for i in columns]
-    unit = said.unit
-    if all(one and one.lower() in UNITS_PER_MV for one in units):
-        scales = np.array([units_per_mv(str(one)) for one in units])
-        unit = "mV"
-        values = values / scales[:, None]
-    leads = None if layout.names is None else [split_unit(names[i])[0] for i in columns]
-    if leads is None and len(columns) == 1 and "lead" in layout.facts:
-        leads = [layout.facts["lead"]]
-    if leads is None and len(columns) > 1:
-        find_axes((len(columns), len(table)), None, options, name=name)  # enough samples to tell
-    return np.ascontiguousarray(values), replace(
-        said, leads=leads, rate=rate, unit=unit, notices=tuple(notices)
+    values, said, units = from_wide(
+        table,
+        said,
+        options,
+        name=name,
+        names=layout.names,
+        units=layout.units,
+        text=layout.text,
     )
+    values = values.astype(np.float64, copy=False)
+    if all(one and one.lower() in UNITS_PER_MV for one in units):
+        values = values / np.array([units_per_mv(str(one)) for one in units])[:, None]
+        said = replace(said, unit="mV")
+    if said.leads is None and len(values) == 1 and "lead" in layout.facts:
+        said = replace(said, leads=[layout.facts["lead"]])
+    return np.ascontiguousarray(values), said
 
 
 def _read(source: Source, path: str, options: ReadOptions) -> Recording:
@@ -249,7 +465,7 @@ def _read(source: Source, path: str, options: ReadOptions) -> Recording:
 
 def _recognize(head: bytes) -> bool:
     try:
-        layout = find_layout(_plain(head, ""), whole=len(head) < HEAD_BYTES)
+        layout = _find_layout(_plain(head, ""), whole=len(head) < HEAD_BYTES)
     except UnusableError:
         return False
     return layout is not None and layout.is_signal()

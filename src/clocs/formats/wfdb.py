@@ -1,45 +1,43 @@
-"""WFDB records, exactly as the wfdb package reads them.
-
-The layouts of nearly all published 12-lead sets (one file of format 16, plain or in a MATLAB v4
-file, or of FLAC format 516) take a short way; all others, and stretches, a general one.
-"""
+"""WFDB records and their annotations, exactly as the wfdb package reads them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from clocs.errors import UnusableError
-from clocs.formats.base import FileFormat, Part, ReadOptions
-from clocs.formats.flac import decode_flac
-from clocs.formats.leads import name_leads
-from clocs.formats.samples import WITHOUT_VALUES, Samples, from_floats, from_integers, stretch
+from clocs.formats.base import (
+    WITHOUT_VALUES,
+    FileFormat,
+    FileMetadata,
+    Part,
+    ReadOptions,
+    make_recording,
+    name_leads,
+    stretch,
+)
 from clocs.formats.source import Source, stem
-from clocs.formats.wfdb_header import Header, Signal, is_header, parse_header
-from clocs.formats.wfdb_segments import (
-    frames_of_record,
-    record_rows,
-    segments_beside,
-    signals_of_record,
-)
-from clocs.formats.wfdb_signals import beside
+from clocs.formats.wfdb_header import Signal, is_header, parse_header
+from clocs.formats.wfdb_signals import frames_of_record, record_rows, signals_of_record
 from clocs.limits import MAX_HEADER_BYTES
-from clocs.recording import (
-    UNITS_PER_MV,
-    Recording,
-    canonical_lead,
-    check_plausible,
-    check_rate,
-)
+from clocs.recording import UNITS_PER_MV, Episode, Recording, canonical_lead, check_rate
 
-_MISSING = -32768  # a sample in formats 16 and 516
 _PERSON = re.compile(r"(\d{1,3}|-1)\s+([MF])\b")  # as MIT-BIH's comments begin
 _SEXES = {"male": "male", "m": "male", "female": "female", "f": "female"}
+# Symbols of annotations by their numbers in the file; those without one are not defined.
+_SYMBOLS = dict(enumerate("NLRaVFJASEj/Q~", 1)) | {16: "|"}
+_SYMBOLS |= dict(enumerate('sT*D"=pB^t+u?![]en@xf()r', 18))
+BEATS = frozenset("NLRaVFJASEj/QB?!enfr")  # symbols of beats
+_RHYTHM, _NOTE = "+", '"'
+_SKIP, _NUM, _SUB, _CHN, _AUX = 59, 60, 61, 62, 63
+_MAX_ANNOTATION_BYTES = 4 << 20  # of a file: a week of beats
+_RESOLUTION = re.compile(r"## time resolution: (\d{1,9}(?:\.\d{1,9})?)")
+_DEFINITION = re.compile(r"(\d{1,2}) (\S)(?: |$)")
 
 
 def read_wfdb(source: Source, path: str, options: ReadOptions | None = None) -> Recording:
@@ -61,16 +59,38 @@ def read_wfdb(source: Source, path: str, options: ReadOptions | None = None) -> 
     """
     options = options or _NO_OPTIONS
     header = parse_header(source.read(path, MAX_HEADER_BYTES), name=path)
-    first = header.signals[0] if header.signals else None
-    whole = not options.start and options.stop is None
-    if first is not None and whole and _is_plain(header, first):
-        check_rate(header.rate, name=path)
-        recording = _read_plain(source, path, header, first, options)
-    else:
-        recording = _read_any(source, path, header, options)
-    recording = recording if options.leads is None else recording.select(options.leads)
-    check_plausible(recording)
-    return recording
+    every = signals_of_record(source, path, header)
+    choice = _choice(every, options, path)
+    rate = header.rate * every[choice.kept[0]].samples_per_frame
+    check_rate(rate, name=path)
+    frames = frames_of_record(source, path, header)
+    if not frames:
+        raise UnusableError("truncated", f"{path} has 0 of {header.samples or 'any'} samples")
+    wanted = stretch(options, rate=header.rate, samples=frames, name=path)
+    count = wanted.stop - wanted.start
+    rows = record_rows(source, path, header, every, choice.kept, first=wanted.start, count=count)
+    fields = header.fields()
+    age, sex = _person(fields, header.comments)
+    said = FileMetadata(
+        leads=choice.names,
+        rate=rate,
+        unit=choice.unit,
+        age=age,
+        sex=sex,
+        recorded_at=header.recorded_at,
+        extra=fields | dict(choice.extra),
+    )
+    in_mv = rows.counts.dtype.kind == "f"
+    return make_recording(
+        rows.counts,
+        said,
+        per_mv=1.0 if in_mv else np.array(rows.per_mv),
+        zero=np.array(rows.zero, np.float64),
+        missing=None if in_mv else rows.missing,
+        name=path,
+        recording_id=stem(path),
+        select=options.leads,
+    )
 
 
 _NO_OPTIONS = ReadOptions()
@@ -86,150 +106,45 @@ def refuse_missing(recording: Recording) -> None:
         raise UnusableError("nan", f"{recording.id} has samples marked as missing")
 
 
-def _is_plain(header: Header, first: Signal) -> bool:
-    if first.format not in ("16", "516") or (first.format == "516" and first.offset):
-        return False
-    for signal in header.signals:
-        if (
-            signal.file != first.file
-            or signal.format != first.format
-            or signal.samples_per_frame != 1
-            or signal.skew
-            or signal.offset != first.offset
-        ):
-            return False
-    return first.file != "~" and (first.format == "16" or bool(header.samples))
-
-
-def _read_plain(
-    source: Source, path: str, header: Header, first: Signal, options: ReadOptions
-) -> Recording:
-    data = source.read(beside(path, first.file, source))
-    frames = (_decode_16 if first.format == "16" else _decode_516)(header, data, path)
-    choice = _choice(header.signals, options, path)
-    if frames.min() == _MISSING or choice.kept is not None:
-        rows = frames.T if choice.kept is None else frames.T[list(choice.kept)]
-        samples = from_integers(
-            rows,
-            choice.names,
-            gain=np.array(choice.gain),
-            zero=np.array(choice.baseline, np.float64),
-            missing=rows == _MISSING,
-            name=path,
-        )
-    else:
-        samples = Samples(
-            choice.names,
-            np.ascontiguousarray(frames.T),
-            np.array(choice.gain),
-            np.array(choice.baseline, np.int32),
-        )
-    return _recording(header, path, choice, samples, header.rate)
-
-
-def _decode_16(header: Header, data: bytes, path: str) -> NDArray[np.int16]:
-    """(samples, signals) of little-endian int16."""
-    signals, offset = len(header.signals), header.signals[0].offset
-    held = max(len(data) - offset, 0) // (2 * signals)
-    samples = header.samples or held  # 0 means that the file tells
-    if held < samples or not samples:
-        raise _truncated(path, held, header.samples)
-    flat = np.frombuffer(data, "<i2", count=samples * signals, offset=offset)
-    return flat.reshape(samples, signals)
-
-
-def _decode_516(header: Header, data: bytes, path: str) -> NDArray[np.int16]:
-    """(samples, signals) of a FLAC stream of 8 or 16 bits, one channel per signal."""
-    signals, samples = len(header.signals), header.samples or 0
-    decoded = decode_flac(data, channels=signals, samples=samples, bits=(8, 16), path=path)
-    if len(decoded) < samples or not samples:
-        raise _truncated(path, len(decoded), header.samples)
-    return decoded
-
-
-def _truncated(path: str, held: int, promised: int | None) -> UnusableError:
-    return UnusableError("truncated", f"{path} has {held} of {promised or 'any'} samples")
-
-
-def _read_any(source: Source, path: str, header: Header, options: ReadOptions) -> Recording:
-    """Any layout, segments and stretches included."""
-    every = signals_of_record(source, path, header)
-    choice = _choice(every, options, path)
-    kept = range(len(every)) if choice.kept is None else choice.kept
-    frames = frames_of_record(source, path, header)
-    if not frames:
-        raise _truncated(path, 0, header.samples)
-    wanted = stretch(options, rate=header.rate, samples=frames, name=path)
-    rate = header.rate * every[kept[0]].samples_per_frame
-    check_rate(rate, name=path)
-    count = wanted.stop - wanted.start
-    rows = record_rows(source, path, header, every, kept, first=wanted.start, count=count)
-    if rows.physical is not None:
-        samples = from_floats(rows.physical, choice.names, name=path)
-    else:
-        samples = from_integers(
-            rows.steps,
-            choice.names,
-            gain=np.array(rows.gain),
-            zero=np.array(rows.zero, np.float64),
-            missing=rows.missing,
-            name=path,
-        )
-    return _recording(header, path, choice, samples, rate)
-
-
 class _Choice(NamedTuple):
     """Which signals of a record are kept, and what they are called."""
 
-    kept: tuple[int, ...] | None  # None for all
+    kept: tuple[int, ...]
     names: tuple[str, ...]
-    gain: tuple[float, ...]  # steps per mV, or per unit of what is no voltage
-    baseline: tuple[int, ...]
     unit: str
     extra: tuple[tuple[str, str], ...]
 
 
-class _Kind(NamedTuple):
-    """What a signal is; most records of a dataset have the same ones."""
-
-    samples_per_frame: int
-    gain: float
-    baseline: int
-    unit: str
-    name: str
-
-
 def _choice(signals: Sequence[Signal], options: ReadOptions, path: str) -> _Choice:
     mapped = tuple(options.lead_names.items()) if options.lead_names else ()
+    kinds = tuple([(one.samples_per_frame, one.unit, one.name) for one in signals])
     try:
-        return _chosen(tuple([one[4:9] for one in signals]), options.leads, mapped)
+        return _chosen(kinds, options.leads, mapped)
     except UnusableError as error:
         raise UnusableError(error.reason, f"{path}: {error.detail}") from None
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256)  # most records of a dataset have the same signals
 def _chosen(
-    kinds: tuple[tuple[int, float, int, str, str], ...],
+    kinds: tuple[tuple[int, str, str], ...],
     leads: tuple[str, ...] | None,
     mapped: tuple[tuple[str, str], ...],
 ) -> _Choice:
-    """From the fields of `_Kind` of all signals."""
-    every = [_Kind(*kind) for kind in kinds]
-    names, extra = name_leads([kind.name for kind in every], dict(mapped), name="it")
-    factors = [UNITS_PER_MV.get(kind.unit.lower()) for kind in every]
+    """From the samples per frame, unit and name of all signals."""
+    speeds, units, given = zip(*kinds, strict=True)
+    names, extra = name_leads(given, dict(mapped), name="it")
+    voltages = [unit.lower() in UNITS_PER_MV for unit in units]
     wanted = {canonical_lead(lead) for lead in leads or ()}
-    chosen = [i for i, factor in enumerate(factors) if factor is not None or names[i] in wanted]
+    chosen = [i for i, voltage in enumerate(voltages) if voltage or names[i] in wanted]
     if not chosen:
-        found = ", ".join(
-            f"{name} in {kind.unit!r}" for name, kind in zip(names, every, strict=True)
-        )
+        found = ", ".join(f"{name} in {unit!r}" for name, unit in zip(names, units, strict=True))
         detail = f"none of its signals is a voltage ({found:.200}); choose leads by name"
         raise UnusableError("unreadable", detail)
     asked = [i for i in chosen if names[i] in wanted] or chosen
-    fastest = max(every[i].samples_per_frame for i in asked)
-    kept = [i for i in chosen if every[i].samples_per_frame == fastest]
+    fastest = max(speeds[i] for i in asked)
+    kept = tuple(i for i in chosen if speeds[i] == fastest)
     others = [names[i] for i in chosen if i not in kept]
-    left = [f"{names[i]} ({every[i].unit})" for i in range(len(every)) if i not in chosen]
+    left = [f"{names[i]} ({units[i]})" for i in range(len(names)) if i not in chosen]
     notice = []
     if left:
         notice.append(f"Signals that are no voltages are left out: {', '.join(left)}.")
@@ -237,45 +152,12 @@ def _chosen(
         notice.append(f"Signals of another rate are left out: {', '.join(others)}.")
     if notice:
         extra["notice"] = " ".join(notice)
-    mixed = any(factors[i] is None for i in kept)
+    mixed = not all(voltages[i] for i in kept)
     if mixed:  # chosen by name: another channel takes the place of a lead
-        units = ((names[i], "mV" if factors[i] else every[i].unit) for i in kept)
-        extra["units"] = ", ".join(f"{name}: {unit}" for name, unit in units)
-    return _Choice(
-        kept=None if len(kept) == len(every) else tuple(kept),
-        names=tuple(names[i] for i in kept),
-        gain=tuple(every[i].gain * (factors[i] or 1.0) for i in kept),
-        baseline=tuple(every[i].baseline for i in kept),
-        unit="mixed" if mixed else "mV",
-        extra=tuple(extra.items()),
-    )
-
-
-def _recording(
-    header: Header, path: str, choice: _Choice, samples: Samples, rate: float
-) -> Recording:
-    extra = header.fields()
-    age, sex = _person(extra, header.comments)
-    extra.update(choice.extra)
-    if len(samples.leads) < len(choice.names):
-        lost = [name for name in choice.names if name not in samples.leads]
-        extra[WITHOUT_VALUES] = ", ".join(lost)
-    name = stem(path)
-    return Recording(
-        id=name,
-        patient=name,
-        leads=samples.leads,
-        rate=rate,
-        digital=samples.digital,
-        gain=samples.gain,
-        baseline=samples.baseline,
-        unit=choice.unit,
-        age=age,
-        sex=sex,
-        taken=header.taken,
-        extra=extra,
-        gaps=samples.gaps,
-    )
+        pairs = ((names[i], "mV" if voltages[i] else units[i]) for i in kept)
+        extra["units"] = ", ".join(f"{name}: {unit}" for name, unit in pairs)
+    unit = "mixed" if mixed else "mV"
+    return _Choice(kept, tuple(names[i] for i in kept), unit, tuple(extra.items()))
 
 
 def _person(fields: dict[str, str], comments: Sequence[str]) -> tuple[float | None, str | None]:
@@ -295,9 +177,23 @@ def _parts(source: Source, path: str, options: ReadOptions) -> Sequence[Part]:
 def _files_beside(data: bytes, name: str) -> set[str] | None:
     """The signal files that a header names; None where it names segments, which name others."""
     header = parse_header(data, name=name)
-    if header.segment_names:
+    if header.segments:
         return None
     return {signal.file for signal in header.signals if "/" not in signal.file}
+
+
+def _segments_beside(source: Source, path: str, head: bytes) -> set[str]:
+    """The headers in the source that are segments of this one."""
+    lines = (line.split(maxsplit=1) for line in head.splitlines())
+    first = next((words[0] for words in lines if words and words[0][:1] != b"#"), b"")
+    if b"/" not in first:  # of the record line, 'name/segments'
+        return set()
+    try:
+        header = parse_header(source.read(path, MAX_HEADER_BYTES), name=path)
+    except UnusableError:
+        return set()
+    folder = path[: path.rfind("/") + 1]
+    return {f"{folder}{name}.hea" for name, _ in header.segments} - {path}
 
 
 WFDB = FileFormat(
@@ -309,6 +205,127 @@ WFDB = FileFormat(
     recognize=is_header,
     parts=_parts,
     single=True,
-    segments=segments_beside,
+    segments=_segments_beside,
     reads_stretches=True,
 )
+
+
+class Annotation(NamedTuple):
+    """One annotation: its sample, its symbol, and the text that goes with it."""
+
+    sample: int
+    symbol: str
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Annotations:
+    """All annotations of a recording by one annotator.
+
+    Attributes:
+        notes: In the order of time.
+        samples: Of the recording.
+    """
+
+    notes: tuple[Annotation, ...]
+    samples: int
+
+    @cached_property
+    def rhythms(self) -> tuple[Episode, ...]:
+        """From each change, such as '(AFIB', to the next or to the end of the recording."""
+        changes = [
+            (note.sample, note.text[1:].strip())
+            for note in self.notes
+            if note.symbol == _RHYTHM and note.text.startswith("(") and note.sample < self.samples
+        ]
+        stops = [start for start, _ in changes[1:]] + [self.samples]
+        return tuple(
+            Episode(start, stop, label)
+            for (start, label), stop in zip(changes, stops, strict=False)
+            if start < stop and label
+        )
+
+    @cached_property
+    def beats(self) -> tuple[tuple[int, str], ...]:
+        """Sample and symbol of each beat within the recording."""
+        return tuple(
+            (note.sample, note.symbol)
+            for note in self.notes
+            if note.symbol in BEATS and note.sample < self.samples
+        )
+
+
+def read_annotations(source: Source, path: str, extension: str = "atr") -> Annotations:
+    """The annotations beside a record.
+
+    Args:
+        source: Holds the header and the annotations.
+        path: The header's name in the source.
+        extension: Of the annotations' file, without a dot; it says whose they are.
+
+    Raises:
+        UnusableError: no label, where there is no such file; unreadable.
+    """
+    name = f"{path[: path.rfind('.')]}.{extension}"
+    if name not in source:
+        raise UnusableError("no label", f"{path} has no annotations {name} beside it")
+    header = parse_header(source.read(path, MAX_HEADER_BYTES), name=path)
+    rate, notes = _decode(source.read(name, _MAX_ANNOTATION_BYTES), name=name)
+    if rate and rate != header.rate:  # a clock of its own
+        notes = [note._replace(sample=round(note.sample * header.rate / rate)) for note in notes]
+    notes = sorted((note for note in notes if note.sample >= 0), key=lambda note: note.sample)
+    return Annotations(tuple(notes), frames_of_record(source, path, header))
+
+
+def _decode(data: bytes, *, name: str) -> tuple[float | None, list[Annotation]]:
+    """The rate, where the file gives one, and its annotations."""
+    notes: list[Annotation] = []
+    codes: list[int] = []
+    place, sample, whole = 0, 0, len(data) - 1
+    while place < whole:
+        pair = data[place] | data[place + 1] << 8
+        code, value = pair >> 10, pair & 0x3FF
+        place += 2
+        if not pair:
+            break  # the end; what follows fills a block
+        if code == _SKIP:
+            if place + 4 > len(data):
+                raise UnusableError("unreadable", f"{name} breaks off in a leap of time")
+            high, low = data[place : place + 2], data[place + 2 : place + 4]
+            sample += int.from_bytes(low + high, "little", signed=True)
+            place += 4
+        elif code == _AUX:
+            if place + value > len(data):
+                raise UnusableError("unreadable", f"{name} breaks off in a text")
+            if notes:
+                text = data[place : place + value].decode("latin-1").rstrip("\0")
+                notes[-1] = notes[-1]._replace(text=text)
+            place += value + (value & 1)
+        elif code not in (_NUM, _SUB, _CHN):
+            sample += value
+            if code:  # 0 only moves the time
+                codes.append(code)
+                notes.append(Annotation(sample, _SYMBOLS.get(code, "")))
+    return _without_definitions(notes, codes)
+
+
+def _without_definitions(
+    notes: list[Annotation], codes: list[int]
+) -> tuple[float | None, list[Annotation]]:
+    """Take the file's own rate and symbols from the notes that define them."""
+    rate, symbols, within = None, dict[int, str](), False
+    kept: list[Annotation] = []
+    for note, code in zip(notes, codes, strict=True):
+        text = note.text
+        comment = note.symbol == _NOTE and note.sample == 0
+        if comment and (found := _RESOLUTION.match(text)):
+            rate = float(found[1]) or None
+        elif comment and text.startswith("## annotation type definitions"):
+            within = True
+        elif comment and text.startswith("## end of definitions"):
+            within = False
+        elif within and comment and (defined := _DEFINITION.match(text)):
+            symbols[int(defined[1])] = defined[2]
+        else:
+            kept.append(note._replace(symbol=symbols.get(code, note.symbol)))
+    return rate, kept

@@ -37,6 +37,7 @@ _TIME = re.compile(r"(?:^|\s)(\d{1,2}):(\d{1,2})(?::(\d{1,2}))?")
 _DAY = re.compile(r"(?:^|\s)(\d{1,2})[/-](\d{1,2}|[A-Za-z]{3})[/-](\d{4})(?:\s|$)")
 _REST = re.compile(r"(-?\d+) -?\d+ \d+ ([^\t\n\r\f\v ]+)$")  # first value, checksum, block, name
 _MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec"
+NO_FILE = "~"  # in place of a signal file or a segment: there are no samples
 _NO_PREFIX = "\n"  # no line starts like this
 _LARGEST_INT32 = 2**31 - 1
 _MAX = 2**40  # samples, bytes or segments: far more than any record has
@@ -62,26 +63,20 @@ class Header:
     """A whole header.
 
     Attributes:
-        name: Of the record.
-        segments: How many there are; None for an ordinary record.
         rate: In Hz.
         samples: Per signal; None where the header leaves it to the size of the file.
         signals: In the order of the header; empty if there are segments.
-        segment_names: In order; empty for an ordinary record.
-        segment_samples: Of each segment, in order.
+        segments: Name and samples of each; empty for an ordinary record.
         comments: Without their '#'.
-        taken: Start of the recording as ISO 8601; None where the header gives no date.
+        recorded_at: Start of the recording as ISO 8601; None where the header gives no date.
     """
 
-    name: str
-    segments: int | None
     rate: float
     samples: int | None
     signals: tuple[Signal, ...]
-    segment_names: tuple[str, ...]
-    segment_samples: tuple[int, ...]
+    segments: tuple[tuple[str, int], ...]
     comments: tuple[str, ...]
-    taken: str | None
+    recorded_at: str | None
 
     def fields(self) -> dict[str, str]:
         """Comments of the form `Name: value`."""
@@ -141,7 +136,7 @@ def _header(lines: list[str], comments: tuple[str, ...]) -> Header:
     match = _RECORD.match(lines[0])
     if match is None:
         raise ValueError(f"its record line is {lines[0][:60]!r}")
-    name, segments, count, rate_text, samples = match.groups()
+    _, segments, count, rate_text, samples = match.groups()
     rate = float(rate_text) if rate_text else 250.0
     if not 0 < rate < math.inf:
         raise ValueError(f"its rate is {rate_text} Hz")
@@ -149,6 +144,7 @@ def _header(lines: list[str], comments: tuple[str, ...]) -> Header:
     signals: tuple[Signal, ...] = ()
     parts: list[list[str]] = []
     if segments:
+        _count(segments)
         parts = [line.split()[:2] for line in lines[1:]]
         if not all(len(part) == 2 and part[1].isdecimal() for part in parts):
             raise ValueError("a segment line does not give a name and a number of samples")
@@ -159,15 +155,12 @@ def _header(lines: list[str], comments: tuple[str, ...]) -> Header:
         if not signals:
             raise ValueError("it describes no signal")
     return Header(
-        name=name,
-        segments=_count(segments) if segments else None,
-        rate=rate,
-        samples=_count(samples) if samples else None,
-        signals=signals,
-        segment_names=tuple(name for name, _ in parts),
-        segment_samples=tuple(_count(held) for _, held in parts),
-        comments=comments,
-        taken=_taken(lines[0][match.end() :]),
+        rate,
+        _count(samples) if samples else None,
+        signals,
+        tuple((name, _count(frames)) for name, frames in parts),
+        comments,
+        _recorded_at(lines[0][match.end() :]),
     )
 
 
@@ -178,7 +171,7 @@ def _count(text: str) -> int:
     return count
 
 
-def _taken(text: str) -> str | None:
+def _recorded_at(text: str) -> str | None:
     """'11:39:16 05/02/2020', or as PhysioNet 2020 has it '05-Feb-2020 11:39:16' -> ISO 8601."""
     day = _DAY.search(text) if text else None
     if day is None:
@@ -221,18 +214,8 @@ def _signal(line: str) -> Signal:
     baseline = int(baseline_text or zero or 0)
     if not math.isfinite(gain) or abs(baseline) > _LARGEST_INT32:
         raise ValueError(f"a gain is {gain_text}, its baseline {baseline}")
-    return Signal(
-        file,
-        form,
-        _count(skew) if skew else 0,
-        _count(offset) if offset else 0,
-        _count(frame) if frame else 1,
-        gain,
-        baseline,
-        unit or "mV",
-        name,
-        _first_value(first),
-    )
+    places = _count(skew or "0"), _count(offset or "0"), _count(frame or "1")
+    return Signal(file, form, *places, gain, baseline, unit or "mV", name, _first_value(first))
 
 
 def _first_value(text: str) -> int:

@@ -1,42 +1,213 @@
-"""Signals of one WFDB header, whole or a stretch of them: integers, and which are missing."""
+"""Samples of WFDB records, whole or a stretch: every format of signal files, and segments.
+
+Each format equals what the wfdb package gives, sample by sample, also from the middle of a file.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import io
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import cache
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clocs.errors import UnusableError
-from clocs.formats.flac import flac_samples, read_flac
-from clocs.formats.source import Source
-from clocs.formats.wfdb_formats import (
-    FLAC_BITS,
-    FORMATS,
-    MISSING,
-    Integers,
-    bytes_of,
-    decode,
-    samples_in,
-)
-from clocs.formats.wfdb_header import Header, Signal
-from clocs.limits import check_size
+from clocs.formats.source import PieceReader, Source
+from clocs.formats.wfdb_header import NO_FILE, Header, Signal, parse_header
+from clocs.limits import MAX_HEADER_BYTES, check_size
+from clocs.recording import UNITS_PER_MV
 
+Integers = NDArray[np.int16] | NDArray[np.int32]
+
+FLAC_BITS: Final = {"508": (8,), "516": (8, 16), "524": (8, 16, 24)}
+# What a missing sample is, in each format.
+MISSING: Final[dict[str, int]] = {
+    **dict.fromkeys(("80", "508"), -128),
+    **dict.fromkeys(("310", "311"), -512),
+    "212": -2048,
+    **dict.fromkeys(("16", "61", "160", "516"), -32768),
+    **dict.fromkeys(("24", "524"), -8388608),
+    "32": -2147483648,
+}
+# Bytes that the first 0, 1, 2 … samples of a group take; a whole group takes the last of them.
+_BYTES: Final[dict[str, tuple[int, ...]]] = {
+    **dict.fromkeys(("8", "80"), (0, 1)),
+    **dict.fromkeys(("16", "61", "160"), (0, 2)),
+    "24": (0, 3),
+    "32": (0, 4),
+    "212": (0, 2, 3),
+    "310": (0, 2, 4, 4),
+    "311": (0, 2, 3, 4),
+}
+_KINDS: Final = {"8": "i1", "80": "u1", "16": "<i2", "61": ">i2", "160": "<u2", "32": "<i4"}
+_ZEROS: Final = {"80": 128, "160": 32768}
 _MAX_SKEW = 100_000  # frames between two signals of one moment; real ones are a few
-NO_FILE = "~"
+_FLAC_HEAD = 42  # bytes of a FLAC stream's own description
+_AT_ONCE = 1 << 20  # samples of all channels: libsndfile fails on blocks of more than 2**24
+
+
+def bytes_of(form: str, samples: int) -> int:
+    """Bytes that so many samples take in a format that is not packed."""
+    sizes = _BYTES[form]
+    groups, rest = divmod(samples, len(sizes) - 1)
+    return groups * sizes[-1] + sizes[rest]
+
+
+def samples_in(form: str, size: int) -> int:
+    """Whole samples in so many bytes of a format that is not packed."""
+    sizes = _BYTES[form]
+    groups, rest = divmod(size, sizes[-1])
+    return groups * (len(sizes) - 1) + max(i for i, held in enumerate(sizes) if held <= rest)
+
+
+def decode(form: str, piece: Callable[[int, int], bytes], start: int, count: int) -> Integers:
+    """`count` samples of a signal file from sample `start` on, of all its signals in turn.
+
+    Args:
+        form: The format's number.
+        piece: Bytes of the file from a place on, counted from its first sample.
+        start: First sample.
+        count: Samples; all of them must be in the file.
+    """
+    sizes = _BYTES[form]
+    per_group = len(sizes) - 1
+    first = start // per_group
+    groups = -(-(start + count) // per_group) - first
+    data = piece(first * sizes[-1], groups * sizes[-1])
+    if len(data) < groups * sizes[-1]:
+        data = data.ljust(groups * sizes[-1], b"\0")  # the file ends within a group
+    skipped = start - first * per_group
+    return _decoded(form, data)[skipped : skipped + count]
+
+
+def _decoded(form: str, data: bytes) -> Integers:
+    """All samples; of format 8 still differences."""
+    if form in _KINDS:
+        values = np.frombuffer(data, _KINDS[form])
+        if form in _ZEROS:
+            values = values.astype(np.int32) - _ZEROS[form]
+        return values.astype(np.int32 if form == "32" else np.int16, copy=False)
+    if form == "24":
+        wide = np.zeros((len(data) // 3, 4), np.uint8)
+        wide[:, 1:] = np.frombuffer(data, np.uint8).reshape(-1, 3)
+        return (wide.reshape(-1).view("<i4") >> 8).astype(np.int32, copy=False)
+    if form == "212":  # two samples in three bytes: the middle one holds the upper bits of both
+        triple = np.frombuffer(data, np.uint8).reshape(-1, 3)
+        samples = np.empty((len(triple), 2), np.int16)
+        upper = triple[:, 1].astype(np.int16)
+        samples[:, 0] = triple[:, 0] | upper << 8
+        samples[:, 1] = triple[:, 2] | upper >> 4 << 8
+        return (samples << 4 >> 4).reshape(-1)  # the sign of 12 bits becomes that of 16
+    if form == "310":  # three samples in two words; the third is in the upper five bits of both
+        words = np.frombuffer(data, "<u2").reshape(-1, 2)
+        tens = [*(words >> 1).T, (words[:, 0] >> 11) | (words[:, 1] >> 11 << 5)]
+    else:  # 311: three samples in the lower bits of four bytes
+        tens = [np.frombuffer(data, "<u4") >> 10 * i for i in range(3)]
+    signed = np.stack(tens, axis=1).astype(np.uint16) << 6
+    return signed.view(np.int16).reshape(-1) >> 6
+
+
+def _flac_facts(head: bytes, path: str) -> tuple[int, int, int]:
+    """Channels, bits, and samples of each channel, as a stream describes itself."""
+    if head[:4] != b"fLaC" or len(head) < _FLAC_HEAD:
+        raise _bad_flac(path, "is not a FLAC stream")
+    packed = int.from_bytes(head[18:26], "big")  # rate 20, channels 3, bits 5, samples 36 bits
+    return (packed >> 41 & 7) + 1, (packed >> 36 & 31) + 1, packed & (1 << 36) - 1
+
+
+def _bad_flac(path: str, detail: str) -> UnusableError:
+    return UnusableError("unreadable", f"the signals of {path}: it {detail}")
+
+
+def _read_flac(
+    source: Source,
+    name: str,
+    *,
+    channels: int,
+    start: int,
+    count: int,
+    whole: bool,
+    allowed: Collection[int],
+    path: str,
+) -> NDArray[Any]:
+    """(at most `count`, channels) from sample `start` on; only a part of the file is read for it.
+
+    Args:
+        source: Holds the file.
+        name: Of the file in it.
+        channels: That it must have.
+        start: First sample.
+        count: Of each channel.
+        whole: Whether that is all of the stream.
+        allowed: Bits of a sample; others are refused.
+        path: Of the header, for messages.
+    """
+    import soundfile
+
+    data = source.read(name) if whole else b""
+    held, bits, _ = _flac_facts(data or source.head(name, _FLAC_HEAD), path)
+    if held != channels or bits not in allowed:
+        wanted = " or ".join(map(str, allowed))
+        raise _bad_flac(path, f"holds {held} channels of {bits} bits, not {channels} of {wanted}")
+    check_size(2 * count * channels, packed=source.size(name), name=path)
+    pieces = PieceReader(lambda at, size: source.piece(name, at, size), source.size(name))
+    file = io.BytesIO(data) if whole else io.BufferedReader(pieces, 1 << 16)
+    parts: list[NDArray[Any]] = []
+    try:
+        with (_one_way() if whole else soundfile.SoundFile)(file) as stream:
+            # A damaged stream may promise any length, so the header limits what is allocated.
+            wanted = min(count, max(int(stream.frames) - start, 0))
+            if start:
+                stream.seek(start)
+            while wanted or not parts:
+                some = min(max(_AT_ONCE // channels, 1), wanted)
+                part = stream.read(some, dtype="int32" if bits == 24 else "int16", always_2d=True)
+                if part.shape[1] != channels:
+                    raise _bad_flac(path, f"changes to {part.shape[1]} channels")
+                parts.append(part)
+                wanted -= len(part)
+                if not len(part):
+                    break
+    except (soundfile.SoundFileError, RuntimeError, ValueError) as error:
+        raise pieces.error or _bad_flac(path, f"is damaged ({error})") from None
+    if pieces.error is not None:
+        raise pieces.error
+    decoded = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    # Samples of 8 and 24 bits come shifted to the upper bits.
+    return decoded if bits == 16 else decoded >> 8
+
+
+@cache
+def _one_way() -> Any:
+    """Soundfile's class without seeking; soundfile is imported where FLAC is read, not before."""
+    import soundfile
+
+    class Stream(soundfile.SoundFile):  # type: ignore[misc]
+        def seekable(self) -> bool:
+            """No: soundfile seeks after each read, and libsndfile then decodes a block again."""
+            return False
+
+    return Stream
 
 
 class Rows(NamedTuple):
-    """Signals as they are in a file.
+    """Some signals of a record.
 
     Attributes:
-        steps: (signals, samples); whatever where samples are missing.
+        counts: (signals, samples) ADC counts, anything where samples are missing; as floats, mV,
+            NaN where missing, where segments differ in gain or zero.
         missing: (signals, samples), or None where none is.
+        per_mv: ADC counts per mV (or per unit of what is no voltage), of each signal.
+        zero: The count of zero, of each signal.
     """
 
-    steps: Integers
+    counts: NDArray[Any]
     missing: NDArray[np.bool_] | None
+    per_mv: list[float]
+    zero: list[int]
 
 
 class _File(NamedTuple):
@@ -49,115 +220,6 @@ class _File(NamedTuple):
     width: int  # samples of a frame
 
 
-def beside(path: str, file: str, source: Source) -> str:
-    """The name in the source of a file that a header names.
-
-    Raises:
-        UnusableError: It is not there, or in another folder.
-    """
-    if "/" in file or "\\" in file:
-        raise UnusableError("unreadable", f"{path} names a file in another folder: {file}")
-    name = path[: path.rfind("/") + 1] + file
-    if name not in source:
-        raise UnusableError("unreadable", f"{path} names {file}, which is not beside it")
-    return name
-
-
-def frames_of(source: Source, path: str, header: Header) -> int:
-    """How many frames a header's signals have: by its word, else by the size of their file.
-
-    Raises:
-        UnusableError: Their file is missing, or of no known format.
-    """
-    if header.samples:  # 0 means the same as nothing
-        return header.samples
-    first = next((one for one in header.signals if one.file != NO_FILE), None)
-    if first is None:
-        return 0
-    file = _file(source, path, header, first.file)
-    return _held(source, file, path)
-
-
-def size_of_signals(source: Source, path: str, header: Header) -> int:
-    """Bytes of a header's signal files."""
-    files = {signal.file for signal in header.signals} - {NO_FILE}
-    return sum(source.size(beside(path, file, source)) for file in files)
-
-
-def signal_rows(
-    source: Source, path: str, header: Header, kept: Sequence[int], *, first: int, count: int
-) -> Rows:
-    """Some signals of a header, which have the same number of samples per frame.
-
-    Args:
-        source: Holds the signal files.
-        path: Of the header.
-        header: Parsed.
-        kept: Numbers of the signals.
-        first: Frame to start with.
-        count: Frames.
-
-    Raises:
-        UnusableError: truncated, unreadable or beyond the limits.
-    """
-    per_frame = header.signals[kept[0]].samples_per_frame
-    if all(header.signals[number].file == NO_FILE for number in kept):
-        raise UnusableError("nan", f"{path} has no samples of {header.signals[kept[0]].name}")
-    size = size_of_signals(source, path, header)
-    rows: list[Integers] = []
-    absent: list[NDArray[np.bool_] | None] = []
-    decoded: dict[str, Integers] = {}
-    for number in kept:
-        signal = header.signals[number]
-        if signal.skew > _MAX_SKEW:
-            detail = f"{path} shifts {signal.name} by {signal.skew:,} samples"
-            raise UnusableError("unreadable", detail)
-        if signal.file == NO_FILE:
-            check_size(2 * count * per_frame * len(kept), packed=size, name=path)
-            rows.append(np.zeros(count * per_frame, np.int16))
-            absent.append(np.ones(count * per_frame, np.bool_))
-            continue
-        file = _file(source, path, header, signal.file)
-        if signal.file not in decoded:
-            most = max(s.skew for s in header.signals if s.file == signal.file)
-            held = _held(source, file, path)
-            whole = header.samples or held
-            if held < whole or whole < first + count or not whole:
-                wanted = max(first + count, header.samples or 0)
-                raise UnusableError("truncated", f"{path} has {held} of {wanted} samples")
-            stop = min(first + count + min(most, _MAX_SKEW), whole)
-            decoded[signal.file] = _decoded(source, file, header, path, first, stop - first)
-        frames, column = decoded[signal.file], file.columns[number]
-        here = frames[signal.skew : signal.skew + count, column : column + per_frame].reshape(-1)
-        row, missing = _padded(here, count * per_frame, MISSING.get(file.form))
-        rows.append(row)
-        absent.append(missing)
-    kind = np.result_type(*rows)
-    steps = np.empty((len(rows), count * per_frame), kind)
-    for i, row in enumerate(rows):
-        steps[i] = row
-    if all(one is None for one in absent):
-        return Rows(steps, None)
-    missing = np.zeros(steps.shape, np.bool_)
-    for i, one in enumerate(absent):
-        if one is not None:
-            missing[i] = one
-    return Rows(steps, missing)
-
-
-def _padded(
-    row: Integers, count: int, mark: int | None
-) -> tuple[Integers, NDArray[np.bool_] | None]:
-    """A row of `count` samples, and which of them are missing; None where none is."""
-    short = count - len(row)
-    if short:  # shifted beyond the end of the file
-        row = np.concatenate([row, np.zeros(short, row.dtype)])
-    missing = np.zeros(count, np.bool_) if mark is None else row == mark
-    if short:
-        missing[count - short :] = True
-    return row, missing if missing.any() else None
-
-
 def _file(source: Source, path: str, header: Header, name: str) -> _File:
     columns: dict[int, int] = {}
     width = 0
@@ -168,66 +230,278 @@ def _file(source: Source, path: str, header: Header, name: str) -> _File:
             columns[number] = width
             width += signal.samples_per_frame
     form = own[0].format
-    if form not in FORMATS or any(one.format != form for one in own) or not width:
+    if form not in (*_BYTES, *FLAC_BITS) or any(one.format != form for one in own) or not width:
         found = ", ".join(sorted({one.format for one in own}))
         raise UnusableError("unreadable", f"{path} has signals of format {found} in {name}")
     if form in FLAC_BITS and len({one.samples_per_frame for one in own}) > 1:
         raise UnusableError("unreadable", f"{path} has several rates in the FLAC stream {name}")
-    return _File(beside(path, name, source), form, own[0].offset, columns, width)
+    return _File(_beside(path, name, source), form, own[0].offset, columns, width)
+
+
+def _beside(path: str, file: str, source: Source) -> str:
+    """The name in the source of a file that a header names; it must be in the same folder."""
+    if "/" in file or "\\" in file:
+        raise UnusableError("unreadable", f"{path} names a file in another folder: {file}")
+    name = path[: path.rfind("/") + 1] + file
+    if name not in source:
+        raise UnusableError("unreadable", f"{path} names {file}, which is not beside it")
+    return name
 
 
 def _held(source: Source, file: _File, path: str) -> int:
     """Frames in a file."""
     if file.form in FLAC_BITS:
         per_frame = file.width // len(file.columns)
-        return max(flac_samples(source, file.name, path) - file.offset, 0) // per_frame
+        samples = _flac_facts(source.head(file.name, _FLAC_HEAD), path)[2]
+        return max(samples - file.offset, 0) // per_frame
     return samples_in(file.form, max(source.size(file.name) - file.offset, 0)) // file.width
 
 
-def _decoded(
+def frames_of_record(source: Source, path: str, header: Header) -> int:
+    """How many frames a record has, gaps included: by its word, else by the size of its file.
+
+    Raises:
+        UnusableError: Its file is missing or of no known format, or segments are missing.
+    """
+    if header.segments:
+        held = sum(frames for _, frames in header.segments)
+        if held < (header.samples or 0):
+            raise UnusableError("truncated", f"{path} has {held} of {header.samples} samples")
+        return held
+    if header.samples:  # 0 means the same as nothing
+        return header.samples
+    first = next((one for one in header.signals if one.file != NO_FILE), None)
+    return 0 if first is None else _held(source, _file(source, path, header, first.file), path)
+
+
+def signals_of_record(source: Source, path: str, header: Header) -> tuple[Signal, ...]:
+    """All signals that a record may have.
+
+    Where segments differ, the first of them has no samples and describes all signals.
+
+    Raises:
+        UnusableError: unreadable.
+    """
+    if header.signals:
+        return header.signals
+    name = next((name for name, _ in header.segments if name != NO_FILE), None)
+    if name is None:
+        raise UnusableError("nan", f"{path} has no segment with samples")
+    return _segment_header(source, path, name)[1].signals
+
+
+def record_rows(
+    source: Source,
+    path: str,
+    header: Header,
+    every: Sequence[Signal],
+    kept: Sequence[int],
+    *,
+    first: int,
+    count: int,
+) -> Rows:
+    """Some signals of a record, which have the same number of samples per frame.
+
+    Args:
+        source: Holds the record's files.
+        path: Of its header.
+        header: Parsed.
+        every: All of `signals_of_record`.
+        kept: Numbers of the wanted ones.
+        first: Frame to start with.
+        count: Frames.
+
+    Raises:
+        UnusableError: truncated, unreadable, nan or beyond the limits.
+    """
+    if header.signals:
+        return _signal_rows(source, path, header, kept, first=first, count=count)
+    per_frame = every[kept[0]].samples_per_frame
+    shape = (len(kept), count * per_frame)
+    names = _distinct_names(every)
+    wanted = {names[number]: place for place, number in enumerate(kept)}
+    touched = [
+        (*_segment_header(source, path, name), name, start, max(start, first), stop)
+        for name, start, end in _spans(header)
+        if max(start, first) < (stop := min(end, first + count)) and name != NO_FILE
+    ]
+    held = {name: _size_of_signals(source, at, inner) for at, inner, name, *_ in touched}
+    check_size(2 * shape[0] * shape[1], packed=sum(held.values()), name=path)
+    pieces: list[tuple[int, list[int], Rows]] = []  # sample, places among the wanted, rows
+    for at, inner, name, begins, start, stop in touched:
+        if inner.rate != header.rate:
+            detail = f"{path} has {header.rate:g} Hz, its segment {name} {inner.rate:g} Hz"
+            raise UnusableError("unreadable", detail)
+        own = {
+            number: wanted[key]
+            for number, key in enumerate(_distinct_names(inner.signals))
+            if key in wanted and inner.signals[number].file != NO_FILE
+        }
+        if any(inner.signals[number].samples_per_frame != per_frame for number in own):
+            raise UnusableError("unreadable", f"{path} changes its rate in {name}")
+        if own:
+            rows = _signal_rows(
+                source, at, inner, list(own), first=start - begins, count=stop - start
+            )
+            pieces.append(((start - first) * per_frame, list(own.values()), rows))
+    if not pieces:
+        raise UnusableError("nan", f"{path} has no samples from frame {first:,} on")
+    return _joined(pieces, shape)
+
+
+def _joined(pieces: Sequence[tuple[int, list[int], Rows]], shape: tuple[int, int]) -> Rows:
+    scales: list[set[tuple[float, int]]] = [set() for _ in range(shape[0])]
+    for _, places, rows in pieces:
+        for place, per_mv, zero in zip(places, rows.per_mv, rows.zero, strict=True):
+            scales[place].add((per_mv, zero))
+    same = all(len(one) <= 1 for one in scales)
+    scale = [next(iter(one), (1.0, 0)) for one in scales]
+    kind = np.result_type(np.int16, *(rows.counts for *_, rows in pieces))
+    joined = np.zeros(shape, kind) if same else np.full(shape, np.nan)
+    missing = np.ones(shape, np.bool_)
+    for at, places, rows in pieces:
+        here = slice(at, at + rows.counts.shape[1])
+        for i, place in enumerate(places):
+            row = rows.counts[i]
+            missing[place, here] = False if rows.missing is None else rows.missing[i]
+            joined[place, here] = row if same else (row - float(rows.zero[i])) / rows.per_mv[i]
+    if not same:
+        joined[missing] = np.nan
+    return Rows(joined, missing, [per_mv for per_mv, _ in scale], [zero for _, zero in scale])
+
+
+def _distinct_names(signals: Sequence[Signal]) -> list[tuple[str, int]]:
+    """Names of signals, and how many of the same name come before."""
+    seen: Counter[str] = Counter()
+    names = []
+    for signal in signals:
+        names.append((signal.name, seen[signal.name]))
+        seen[signal.name] += 1
+    return names
+
+
+def _spans(header: Header) -> Iterator[tuple[str, int, int]]:
+    """Name, first frame and end of each segment."""
+    start = 0
+    for name, frames in header.segments:
+        yield name, start, start + frames
+        start += frames
+
+
+def _segment_header(source: Source, path: str, segment: str) -> tuple[str, Header]:
+    """The name of a segment's header in the source, and the header."""
+    beside = f"{path[: path.rfind('/') + 1]}{segment}.hea"
+    if "/" in segment or "\\" in segment or beside not in source or beside == path:
+        raise UnusableError("unreadable", f"{path} has no segment {segment} beside it")
+    inner = parse_header(source.read(beside, MAX_HEADER_BYTES), name=beside)
+    if inner.segments:
+        raise UnusableError("unreadable", f"{path} has segments inside segments")
+    return beside, inner
+
+
+def _size_of_signals(source: Source, path: str, header: Header) -> int:
+    """Bytes of a header's signal files."""
+    files = {signal.file for signal in header.signals} - {NO_FILE}
+    return sum(source.size(_beside(path, file, source)) for file in files)
+
+
+def _signal_rows(
+    source: Source, path: str, header: Header, kept: Sequence[int], *, first: int, count: int
+) -> Rows:
+    """Some signals of a header without segments; see `record_rows`."""
+    signals = [header.signals[number] for number in kept]
+    per_frame = signals[0].samples_per_frame
+    names = dict.fromkeys(signal.file for signal in signals if signal.file != NO_FILE)
+    if not names:
+        raise UnusableError("nan", f"{path} has no samples of {signals[0].name}")
+    for signal in signals:
+        if signal.skew > _MAX_SKEW:
+            detail = f"{path} shifts {signal.name} by {signal.skew:,} samples"
+            raise UnusableError("unreadable", detail)
+    if any(signal.file == NO_FILE for signal in signals):
+        size = _size_of_signals(source, path, header)
+        check_size(2 * count * per_frame * len(kept), packed=size, name=path)
+    files = {name: _file(source, path, header, name) for name in names}
+    frames = {
+        name: _frames(source, file, header, path, first, count) for name, file in files.items()
+    }
+    kind = np.result_type(*frames.values())
+    counts = np.zeros((len(kept), count * per_frame), kind)
+    missing: NDArray[np.bool_] | None = None
+    lacking = {
+        name: files[name].form in MISSING and held.min() == MISSING[files[name].form]
+        for name, held in frames.items()
+    }
+    if any(lacking.values()) or any(s.skew or s.file == NO_FILE for s in signals):
+        missing = np.zeros(counts.shape, np.bool_)
+    for i, (number, signal) in enumerate(zip(kept, signals, strict=True)):
+        if signal.file == NO_FILE:
+            missing[i] = True  # type: ignore[index]
+            continue
+        file, held = files[signal.file], frames[signal.file]
+        column = file.columns[number]
+        part = held[signal.skew : signal.skew + count, column : column + per_frame]
+        row = part[:, 0] if per_frame == 1 else part.reshape(-1)
+        counts[i, : len(row)] = row
+        if missing is not None:
+            missing[i, len(row) :] = True  # shifted beyond the end of the file
+            if lacking[signal.file]:
+                missing[i, : len(row)] = row == MISSING[file.form]
+    per_mv = [one.gain * UNITS_PER_MV.get(one.unit.lower(), 1.0) for one in signals]
+    return Rows(counts, missing, per_mv, [one.baseline for one in signals])
+
+
+def _frames(
     source: Source, file: _File, header: Header, path: str, first: int, count: int
 ) -> Integers:
-    """(frames, samples of a frame)."""
-    if file.form in FLAC_BITS:
+    """(frames, samples of a frame) from a frame on; more at the end where signals are skewed."""
+    most = max(header.signals[number].skew for number in file.columns)
+    packed = file.form in FLAC_BITS
+    promised = header.samples or 0
+    held = promised if packed and promised else _held(source, file, path)
+    whole = promised or held
+    if held < whole or whole < first + count or not whole:
+        wanted = max(first + count, promised)
+        raise UnusableError("truncated", f"{path} has {held} of {wanted or 'any'} samples")
+    count = min(first + count + min(most, _MAX_SKEW), whole) - first
+    if packed:
         channels = len(file.columns)
         per_frame = file.width // channels
-        flat = read_flac(
+        flat = _read_flac(
             source,
             file.name,
             channels=channels,
             start=file.offset + first * per_frame,
             count=count * per_frame,
-            bits=FLAC_BITS[file.form],
+            whole=not file.offset and count == whole,
+            allowed=FLAC_BITS[file.form],
             path=path,
         )
         if len(flat) < count * per_frame:
             detail = f"{path} has {len(flat)} of {count * per_frame} samples from {first} on"
             raise UnusableError("truncated", detail)
+        if per_frame == 1:
+            return flat
         return flat.reshape(count, per_frame, channels).transpose(0, 2, 1).reshape(count, -1)
-    if file.form == "8":
-        return _summed(source, file, header, first, count)
-    whole = first == 0 and bytes_of(file.form, count * file.width) + file.offset >= source.size(
-        file.name
-    )
-    data = source.read(file.name) if whole else b""
+    summed = file.form == "8"  # differences, which are added up from the start on
+    start = 0 if summed else first
+    # Whole, so that its size and, in a zip, its checksum are compared.
+    data = source.read(file.name) if not first and count == whole else None
 
-    def piece(start: int, size: int) -> bytes:
-        start += file.offset
-        return data[start : start + size] if whole else source.piece(file.name, start, size)
+    def piece(at: int, size: int) -> bytes:
+        at += file.offset
+        return source.piece(file.name, at, size) if data is None else data[at : at + size]
 
-    return decode(file.form, piece, first * file.width, count * file.width).reshape(count, -1)
+    samples = (first + count - start) * file.width
+    frames = decode(file.form, piece, start * file.width, samples).reshape(-1, file.width)
+    return _summed(frames, file, header)[first:] if summed else frames
 
 
-def _summed(source: Source, file: _File, header: Header, first: int, count: int) -> Integers:
-    """Format 8 holds differences: all of them are added up from the start on."""
-    size = (first + count) * file.width
-    data = source.piece(file.name, file.offset, size)
-    steps = decode("8", lambda start, held: data[start : start + held], 0, size)
-    frames = steps.reshape(first + count, -1)
-    summed = np.empty((count, file.width), np.int32)
+def _summed(frames: Integers, file: _File, header: Header) -> NDArray[np.int32]:
+    sums = np.empty(frames.shape, np.int32)
     for number, column in file.columns.items():
         signal = header.signals[number]
         stop = column + signal.samples_per_frame
         values = frames[:, column:stop].cumsum(dtype=np.int32) + np.int32(signal.initial)
-        summed[:, column:stop] = values.reshape(first + count, -1)[first:]
-    return summed
+        sums[:, column:stop] = values.reshape(len(frames), -1)
+    return sums

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from starlette.exceptions import HTTPException
 
 from clocs.errors import ClocsError, SettingError
-from clocs.formats.arrays import Said, recording_from
-from clocs.formats.base import ReadOptions
-from clocs.formats.npy import array_from
+from clocs.formats.array_files import array_from
+from clocs.formats.arrays import recording_from
+from clocs.formats.base import FileMetadata, ReadOptions
 from clocs.formats.read import options_of
 from clocs.recording import STANDARD_LEADS, Recording
 from clocs.web.body_reader import BodyReader
@@ -242,7 +242,7 @@ class _Reading:
             if leads is None and len(array) not in (1, len(STANDARD_LEADS)):
                 return SettingError(f"{name} has {len(array)} leads; name them in `leads`")
             assumed = () if unit else ("values without a unit are taken as mV",)
-            said = Said(leads=leads, rate=rate, unit=unit or "mV", notices=assumed)
+            said = FileMetadata(leads=leads, rate=rate, unit=unit or "mV", notices=assumed)
             return self._checked(recording_from(array, said, ReadOptions(), name=name))
         except ClocsError as error:
             return error

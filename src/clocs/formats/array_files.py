@@ -1,36 +1,44 @@
-"""Files of named arrays (NumPy, HDF5, MATLAB): which are recordings, and what the others say.
+"""Files of named arrays: NumPy's `.npy` and `.npz`; HDF5 and MATLAB files open as the same tree.
 
 A file is a tree of arrays with paths. What lies beside an array or above it (attributes, or arrays
-called `rate`, `leads`, `patient_id`, `exam_id` …) speaks about it.
+called `rate`, `leads`, `patient_id`, `exam_id` …) speaks about it. Pickled objects are never
+loaded; `.npy` is mapped into memory.
 """
 
 from __future__ import annotations
 
+import io
+import os
+import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clocs.errors import UnusableError
-from clocs.formats.arrays import Axes, Said, find_axes, recording_from
-from clocs.formats.base import Part, ReadOptions
-from clocs.formats.field_names import (
-    age_in,
+from clocs.formats.arrays import (
+    Axes,
     by_meaning,
+    find_axes,
     meaning_of,
+    metadata_from,
     rate_in,
-    sex_in,
+    recording_from,
     text_of,
     texts_of,
 )
-from clocs.formats.samples import stretch
+from clocs.formats.base import FileFormat, FileMetadata, Part, ReadOptions, decoding, stretch
+from clocs.formats.source import Source, stem
 from clocs.limits import MAX_TABLE_BYTES, check_size
-from clocs.recording import STANDARD_LEADS, UNITS_PER_MV, Recording, canonical_lead
+from clocs.recording import STANDARD_LEADS, Recording, canonical_lead
 
-_FIELDS = frozenset({"rate", "leads", "unit", "patient", "id", "labels", "age", "sex", "taken"})
+_FIELDS = frozenset(
+    {"rate", "leads", "unit", "patient", "id", "labels", "age", "sex", "recorded_at"}
+)
 _MIN_SAMPLES = 50
 _MAX_PARTS = 10_000_000
 _MAX_OF_ALL = 1 << 50  # bytes of all recordings together: only what is packed limits them
@@ -139,7 +147,7 @@ def read_place(
     path, label = place.arrays[0], f"{name}_{options.part}" if options.part else name
     array = tree.arrays[path]
     held = _fields(tree, path) | {"rows": _count(tree, (place.arrays, place.axes))}
-    said = _said(held, place, options, patient=name)
+    said = _said(held, place, patient=name)
     rate = said.rate if said.rate is not None else options.rate
     kept = slice(None)
     if rate is not None and (options.start or options.stop is not None):
@@ -228,27 +236,18 @@ def _signals(
         raise UnusableError("unreadable", detail)
 
 
-def _said(held: Mapping[str, Any], place: Place, options: ReadOptions, *, patient: str) -> Said:
-    def of(key: str) -> Any:
-        return _of_row(held, key, place.row)
-
+def _said(held: Mapping[str, Any], place: Place, *, patient: str) -> FileMetadata:
+    plain = held.keys() & (_FIELDS - {"id", "leads"})
+    fields = {key: _of_row(held, key, place.row) for key in plain}
+    if np.size(fields.get("labels", 0)) > 1:
+        del fields["labels"]
     leads: Sequence[str] | None = _names(held.get("leads"))
     if len(place.arrays) > 1 or (leads is None and place.axes.lead is None):
         names = [_last(one) for one in place.arrays]
         leads = names if all(canonical_lead(one) in STANDARD_LEADS for one in names) else leads
-    unit, labels = text_of(of("unit")), of("labels")
-    single = not hasattr(labels, "shape") or np.ndim(labels) == 0 or np.size(labels) == 1
-    return Said(
-        leads=leads,
-        rate=rate_in(of("rate")),
-        unit=unit if unit.lower() in UNITS_PER_MV else None,
-        patient=text_of(of("patient")) or patient,
-        age=age_in(of("age")),
-        sex=sex_in(of("sex")),
-        taken=text_of(of("taken")) or None,
-        labels=(text_of(labels),) if single and text_of(labels) else (),
-        notices=(place.axes.notice,) if place.axes.notice else (),
-    )
+    said = metadata_from(fields)
+    notices = (place.axes.notice,) if place.axes.notice else ()
+    return replace(said, leads=leads, patient=said.patient or patient, notices=notices)
 
 
 def _names(value: Any) -> list[str] | None:
@@ -322,3 +321,171 @@ def _last(path: str) -> str:
 
 def _folder(path: str) -> str:
     return path.rpartition("/")[0]
+
+
+class ArrayReader:
+    """Reads files of arrays; the last one of several recordings stays open for the next of them.
+
+    Args:
+        what: The format, for messages.
+        open_tree: Opens a file of a source.
+    """
+
+    def __init__(self, what: str, open_tree: Callable[[Source, str], Tree]) -> None:
+        self._what = what
+        self._open = open_tree
+        self._key: tuple[Any, ...] | None = None
+        self._held: tuple[Tree, dict[str, Place]] | None = None
+
+    def __reduce__(self) -> tuple[type[ArrayReader], tuple[object, ...]]:
+        return ArrayReader, (self._what, self._open)  # another process opens its own
+
+    def read(self, source: Source, path: str, options: ReadOptions) -> Recording:
+        """The recording of a part."""
+        with self._opened(source, path, options) as (tree, places):
+            return read_place(tree, places, options, name=stem(path))
+
+    def parts(self, source: Source, path: str, options: ReadOptions) -> list[Part]:
+        """All recordings of a file."""
+        with self._opened(source, path, options) as (tree, places):
+            return parts_of(tree, places, options)
+
+    @contextmanager
+    def _opened(
+        self, source: Source, path: str, options: ReadOptions
+    ) -> Iterator[tuple[Tree, dict[str, Place]]]:
+        named = (options.leads, tuple(options.lead_names.items()))
+        key = (os.getpid(), named, *_identity(source, path))
+        with decoding(stem(path), self._what):
+            if key == self._key and self._held is not None:
+                yield self._held
+                return
+            tree = self._open(source, path)
+            try:
+                places = find_places(tree, options, name=stem(path))
+                yield tree, places
+            except BaseException:
+                tree.close()
+                raise
+            if len(places) == 1:
+                tree.close()
+                return
+            if self._held is not None and self._key is not None and self._key[0] == os.getpid():
+                self._held[0].close()
+            self._key, self._held = key, (tree, places)
+
+
+def _identity(source: Source, path: str) -> tuple[Any, ...]:
+    """What changes when the file does."""
+    disk = source.on_disk(path)
+    if disk is None:
+        return source, path
+    state = os.stat(disk)  # noqa: PTH116
+    return disk, state.st_mtime_ns, state.st_size
+
+
+_MAGIC = b"\x93NUMPY"
+_MAX_HEADER = 10_000  # characters, as NumPy's own limit
+_MAX_FIELDS = 64 << 20  # bytes of an array of ids, patients or labels
+
+
+class _Header:
+    """What an array's header says, and where its numbers begin."""
+
+    def __init__(self, file: BinaryIO, name: str) -> None:
+        version = np.lib.format.read_magic(file)
+        readers: dict[tuple[int, int], Callable[..., Any]] = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }
+        if version not in readers:
+            raise UnusableError("unreadable", f"{name} is of version {version} of NumPy's format")
+        self.shape, fortran, self.dtype = readers[version](file, max_header_size=_MAX_HEADER)
+        if self.dtype.hasobject:
+            detail = f"{name} holds Python objects, which are not loaded; save it as numbers"
+            raise UnusableError("unreadable", detail)
+        self.order = "F" if fortran else "C"
+        self.start = file.tell()
+        self.size = int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
+
+    def array(self, data: bytes, name: str) -> NDArray[Any]:
+        """The array, from all bytes of its file."""
+        held = len(data) - self.start
+        if held < self.size:
+            raise UnusableError("truncated", f"{name} has {held:,} of {self.size:,} bytes")
+        count = self.size // max(self.dtype.itemsize, 1)
+        flat = np.frombuffer(data, self.dtype, count, self.start)
+        return flat.reshape(self.shape, order="F" if self.order == "F" else "C")
+
+
+class _Member:
+    """An array in an `.npz`, unpacked where it is indexed."""
+
+    def __init__(self, archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> None:
+        with archive.open(info) as file:
+            self._header = _Header(io.BytesIO(file.read(_MAX_HEADER + 64)), name)
+        self.shape, self.dtype = self._header.shape, self._header.dtype
+        self._archive, self._info, self._name = archive, info, name
+        self._held: NDArray[Any] | None = None
+
+    def __getitem__(self, index: Any) -> Any:
+        if self._held is None:
+            info = self._info
+            check_size(info.file_size, packed=info.compress_size, name=self._name)
+            self._held = self._header.array(self._archive.read(info), self._name)
+        return self._held[index]
+
+
+def array_from(data: bytes, name: str) -> NDArray[Any]:
+    """The array in the bytes of an `.npy` file, without copying them.
+
+    Raises:
+        UnusableError: unreadable or truncated.
+    """
+    with decoding(name, "a NumPy array"):
+        return _Header(io.BytesIO(data[: _MAX_HEADER + 64]), name).array(data, name)
+
+
+def _open_npy(source: Source, path: str) -> Tree:
+    name, disk = stem(path), source.on_disk(path)
+    size = source.size(path)
+    if disk is None:
+        return Tree({"": array_from(source.read(path), name)}, packed=size)
+    header = _Header(io.BytesIO(source.head(path, _MAX_HEADER + 64)), name)
+    if size - header.start < header.size:
+        detail = f"{name} has {size - header.start:,} of {header.size:,} bytes"
+        raise UnusableError("truncated", detail)
+    if not header.size:
+        return Tree({"": np.empty(header.shape, header.dtype)}, packed=size)
+    order: Any = header.order
+    mapped = np.memmap(disk, header.dtype, "r", header.start, header.shape, order)
+    return Tree({"": mapped.view(np.ndarray)}, packed=size)
+
+
+def _open_npz(source: Source, path: str) -> Tree:
+    name, disk = stem(path), source.on_disk(path)
+    archive = zipfile.ZipFile(disk if disk is not None else io.BytesIO(source.read(path)))
+    members = [one for one in archive.infolist() if one.filename.endswith(".npy")]
+    arrays: dict[str, Any] = {}
+    for info in members:
+        if info.flag_bits & 1:
+            raise UnusableError("unreadable", f"{name} is encrypted")
+        arrays[info.filename.removesuffix(".npy")] = _Member(archive, info, name)
+    return Tree(arrays, packed=source.size(path), close=archive.close)
+
+
+def _is_npy(head: bytes) -> bool:
+    return head.startswith(_MAGIC)
+
+
+def _is_npz(head: bytes) -> bool:
+    """Whether a zip begins with an array, by the name in its first local header."""
+    end = 30 + int.from_bytes(head[26:28], "little")
+    return head.startswith(b"PK\x03\x04") and head[30:end].endswith(b".npy")
+
+
+_NPY, _NPZ = ArrayReader("a NumPy array", _open_npy), ArrayReader("NumPy arrays", _open_npz)
+NPY = FileFormat(
+    "NumPy", ".npy", _NPY.read, recognize=_is_npy, parts=_NPY.parts, reads_stretches=True
+)
+NPZ = FileFormat("NumPy archive", ".npz", _NPZ.read, recognize=_is_npz, parts=_NPZ.parts)
