@@ -276,5 +276,5 @@ def example_body(lead: str = "II", seconds: float = 10.0) -> dict[str, Any]:
 def example_recording(leads: Sequence[str], seconds: float) -> Recording:
     """With these leads, all alike, and at least so long."""
     signal = np.tile(example_signal(max(10.0, seconds + 1)), (len(leads), 1))
-    said = Said(leads=leads, rate=EXAMPLE_RATE, unit="mV")
+    said = FileMetadata(leads=leads, rate=EXAMPLE_RATE, unit="mV")
     return recording_from(signal, said, ReadOptions(), name="the example")
