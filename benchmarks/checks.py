@@ -24,7 +24,7 @@ from clocs.frames.make import make_frames
 from clocs.patients.embeddings import Embeddings
 from clocs.patients.index import PatientIndex
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.pretrain_frames import untrained
+from clocs.pretraining.pretrain import untrained
 
 SAMPLES = ("clocs.store.store.digest",)
 ARRAYS = ("clocs.sealed._checksum",)

@@ -32,7 +32,7 @@ from clocs.frames.make import make_frames
 from clocs.patients.embed import embed_levels
 from clocs.patients.embed_files import embed_recordings
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.pretrain_frames import pretrain_frames
+from clocs.pretraining.pretrain import pretrain_frames
 
 LEADS = ("II", "V2", "aVL", "aVR")
 SPEC = FrameSpec(10.0)

@@ -34,9 +34,9 @@ from clocs.frames.frames import Frames
 from clocs.kernels import keyed_random
 from clocs.pretraining.plan import Plan, Precision
 from clocs.pretraining.task import PretrainingTask
-from clocs.training.fleet import Fleet
-from clocs.training.loop import Engine, Settings
-from clocs.training.rows import Layout
+from clocs.training import Settings
+from clocs.training.loop import Engine
+from clocs.training.replicas import Layout, Replicas
 from train import make_frames, profile, rate_of_ours
 
 LEADS = ("I", "II", "III", "aVR", "aVL", "aVF", "V1", "V2", "V3", "V4", "V5", "V6")
@@ -99,7 +99,7 @@ class Setting:
         parameters = {k: v.to(self.device) for k, v in task.parameters(keys).items()}
         buffers = {k: v.to(self.device) for k, v in task.buffers(1).items()}
         layouts = Layout.of(parameters), Layout.of(buffers)
-        fleet = Fleet.start(layouts[0].pack(parameters), layouts[1].pack(buffers))
+        fleet = Replicas.start(layouts[0].pack(parameters), layouts[1].pack(buffers))
         return Engine(task, fleet, layouts, keys, settings)
 
     def clocs(self, precision: Precision, *, compiled: bool = True) -> Callable[[], float]:

@@ -23,9 +23,9 @@ import clocs
 from clocs.frames.frames import Frames
 from clocs.frames.make import make_frames
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.shared_task import SharedTask
 from clocs.pretraining.task import PretrainingTask
-from clocs.training.loop import Settings, fit
+from clocs.training import Settings
+from clocs.training.loop import fit
 from clocs.training.ranks import Ranks
 
 CPU = torch.device("cpu")
@@ -35,7 +35,7 @@ def steps_per_second(frames: Frames, plan: Plan, ranks: Ranks) -> float:
     """Of the epochs after the first; validation is not counted."""
     times: list[float] = []
     task = (
-        SharedTask(frames, plan, ranks=ranks, device=CPU)
+        PretrainingTask(frames, plan, sharing_ranks=ranks, device=CPU)
         if ranks.size > 1
         else PretrainingTask(frames, plan, device=CPU)
     )

@@ -31,9 +31,9 @@ from clocs.kernels import keyed_random
 from clocs.pretraining.plan import Plan, Precision
 from clocs.pretraining.task import PretrainingTask
 from clocs.recording import FrameSpec
-from clocs.training.fleet import Fleet
-from clocs.training.loop import Engine, Settings
-from clocs.training.rows import Layout
+from clocs.training import Settings
+from clocs.training.loop import Engine
+from clocs.training.replicas import Layout, Replicas
 
 METHODS = ("cmsc", "cmlc", "cmsmlc", "simclr", "byol", "mtssl")
 BYTES_A_VIEW = 60_000
@@ -128,7 +128,7 @@ def make_engine(
     parameters = {k: v.to(device) for k, v in task.parameters(keys).items()}
     buffers = {k: v.to(device) for k, v in task.buffers(members).items()}
     layouts = Layout.of(parameters), Layout.of(buffers)
-    fleet = Fleet.start(layouts[0].pack(parameters), layouts[1].pack(buffers))
+    fleet = Replicas.start(layouts[0].pack(parameters), layouts[1].pack(buffers))
     return Engine(task, fleet, layouts, keys, Settings(batch_size=BATCH))
 
 

@@ -158,7 +158,7 @@ def few_frames(few_store: Store) -> Frames:
 def checkpoint(small_frames: Frames, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     """An untrained encoder with fitted batch norm: enough to tell vectors apart."""
     from clocs.pretraining.plan import Plan
-    from clocs.pretraining.pretrain_frames import pretrain_frames
+    from clocs.pretraining.pretrain import pretrain_frames
 
     folder = tmp_path_factory.mktemp("random-bn")
     plan = Plan(method="random-bn", seeds=(0,))
@@ -206,8 +206,8 @@ def groups(
 ) -> list[list[Checkpoint]]:
     """Two methods of two seeds, and one with another embedding dimension."""
     from clocs.pretraining.plan import Plan
-    from clocs.pretraining.pretrain_frames import pretrain_frames
-    from clocs.training.loop import Settings
+    from clocs.pretraining.pretrain import pretrain_frames
+    from clocs.training import Settings
 
     folder = tmp_path_factory.mktemp("groups")
     quick = Settings(epochs=2, batch_size=64)

@@ -23,10 +23,10 @@ from clocs.errors import LostProcessError
 from clocs.frames.frames import Frames
 from clocs.kernels import collectives
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.pretrain_frames import pretrain_frames
-from clocs.pretraining.shared_task import SharedTask
+from clocs.pretraining.pretrain import pretrain_frames
 from clocs.pretraining.task import PretrainingTask
-from clocs.training.loop import Settings, Trained, fit
+from clocs.training import Settings
+from clocs.training.loop import Trained, fit
 from clocs.training.ranks import Ranks, current
 
 CPU = torch.device("cpu")
@@ -59,7 +59,7 @@ class Case:
         frames = frames.with_leads(frames.leads[: self.leads])
         shared = ranks.share(self.members)
         task = (
-            SharedTask(frames, plan, ranks=ranks, **options)
+            PretrainingTask(frames, plan, sharing_ranks=ranks, **options)
             if shared
             else PretrainingTask(frames, plan, **options)
         )
@@ -86,8 +86,6 @@ CASES = {
     "byol": Case("byol", 3, 16, steps=20),
     "mtssl": Case("mtssl", 1, 16, leads=1, sizes=(2,)),
     "supervised": Case("supervised", 1, 16, leads=1, sizes=(2,)),
-    "a queue": Case("cmsc", 1, 16, sizes=(2,), more={"options": {"queue": 24}}),
-    "dates": Case("cmsc", 1, 16, sizes=(2,), more={"options": {"positives_within": 30}}),
     "a projection": Case("simclr", 1, 16, leads=1, sizes=(2,), more={"options": {"projection": 8}}),
     "a norm per view": Case("cmlc", 1, more={"batch_norm": "view"}),
     "streamed random crops": Case(

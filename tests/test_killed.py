@@ -21,12 +21,13 @@ from safetensors.torch import load, save
 from clocs.errors import CheckpointError, ClocsWarning
 from clocs.files import leftovers
 from clocs.frames.frames import Frames
-from clocs.pretraining.epoch_log import LOG
+from clocs.pretraining.log import LOG
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.pretrain_frames import STATE, pretrain_frames
+from clocs.pretraining.pretrain import STATE, pretrain_frames
 from clocs.store.store import Store
-from clocs.training.fleet import Fleet
-from clocs.training.loop import Epoch, Settings
+from clocs.training import Settings
+from clocs.training.loop import Epoch
+from clocs.training.replicas import Replicas
 from command_line import clocs
 
 EPOCHS = 6
@@ -178,7 +179,7 @@ def test_a_flipped_bit_in_the_last_state_is_noticed(
 
 def test_no_flipped_bit_of_a_state_is_taken_for_sound(run: Path) -> None:
     (run / PREVIOUS).unlink()
-    content, whole = (run / STATE).read_bytes(), Fleet.load(run / STATE, torch.device("cpu"))
+    content, whole = (run / STATE).read_bytes(), Replicas.load(run / STATE, torch.device("cpu"))
     header = 8 + int.from_bytes(content[:8], "little")
     draw = random.Random(0)
     places = [*range(8 * header), *(draw.randrange(8 * len(content)) for _ in range(300))]
@@ -188,12 +189,12 @@ def test_no_flipped_bit_of_a_state_is_taken_for_sound(run: Path) -> None:
         damaged[place // 8] ^= 1 << place % 8
         (run / STATE).write_bytes(damaged)
         try:
-            found = Fleet.load(run / STATE, torch.device("cpu"))
+            found = Replicas.load(run / STATE, torch.device("cpu"))
         except CheckpointError as error:
             assert len(str(error).splitlines()) == 1
             refused += 1
             continue
-        for field in fields(Fleet):
+        for field in fields(Replicas):
             assert torch.equal(getattr(found, field.name), getattr(whole, field.name)), place
     assert refused > 350
 
@@ -206,7 +207,7 @@ def test_a_state_without_a_digest_is_not_resumed(run: Path, few_frames: Frames) 
 
 
 def test_the_state_of_another_training_is_not_resumed(run: Path, few_frames: Frames) -> None:
-    small = Fleet.start(torch.zeros(1, 3), torch.zeros(1, 2))
+    small = Replicas.start(torch.zeros(1, 3), torch.zeros(1, 2))
     small.save(run / STATE)
     with pytest.raises(CheckpointError, match="is of another training; delete it"):
         pretrain_frames(few_frames, PLAN, run, resume=True)

@@ -17,7 +17,7 @@ from clocs.evaluation.groups import score_groups
 from clocs.files import PUBLIC, private_cache, write_atomic
 from clocs.patients.index_folder import INDEXED
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.pretrain_frames import pretrain_frames
+from clocs.pretraining.pretrain import pretrain_frames
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="permissions of POSIX")
 

@@ -21,7 +21,7 @@ import torch
 
 import clocs
 from clocs import Checkpoint, Store
-from clocs.training.loop import Settings
+from clocs.training import Settings
 
 RECORDED = Path(__file__).parent / "recorded" / "results-0.1.0.json"
 METHODS = (

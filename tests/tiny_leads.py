@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from clocs.encoders.make import ENCODERS
 from clocs.frames.frames import Frames
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.pretrain_frames import untrained
+from clocs.pretraining.pretrain import untrained
 from clocs.training.checkpoint import Checkpoint
 
 

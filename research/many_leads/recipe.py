@@ -13,7 +13,7 @@ from clocs.frames.frames import Frames
 from clocs.pretraining.methods import find_method
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.task import learnable_parts
-from clocs.training.loop import Settings
+from clocs.training import Settings
 
 MAX_EPOCHS = 60  # of fine-tuning, where few recordings are labeled
 MIN_EPOCHS = 5

@@ -15,7 +15,7 @@ from clocs.evaluation.noise import kinds_at
 from clocs.experiments.draws import Draws
 from clocs.frames.frames import Frames
 from clocs.frames.splits import PARTS
-from clocs.pretraining.pretrain_frames import pretrain_frames
+from clocs.pretraining.pretrain import pretrain_frames
 from clocs.sealed import spelled_for_files
 from clocs.training.checkpoint import Checkpoint, load_checkpoint
 from clocs.training.loop import Epoch

@@ -362,3 +362,14 @@ def digest(samples: NDArray[np.int16]) -> int:
     if samples.dtype != _INT16 or not samples.flags.c_contiguous:  # asking is cheaper than copying
         samples = np.ascontiguousarray(samples, _INT16)
     return xxhash.xxh3_64_intdigest(samples.data)
+
+
+def folder_sizes(folder: Path) -> dict[Path, int]:
+    """Bytes of each folder in it, the one not used for longest first."""
+    found: list[tuple[float, Path, int]] = []
+    with suppress(OSError):
+        for inner in (one for one in folder.iterdir() if one.is_dir()):
+            with suppress(OSError):  # another process deletes it
+                size = sum(file.stat().st_size for file in inner.iterdir())
+                found.append((inner.stat().st_mtime, inner, size))
+    return {inner: size for _, inner, size in sorted(found)}

@@ -12,7 +12,7 @@ from clocs.cli.main import root_command
 from clocs.errors import SettingError
 from clocs.evaluation import Predictions, compare
 from clocs.store.store import Store
-from clocs.training.loop import Settings
+from clocs.training import Settings
 from command_line import clocs as run
 
 QUICK = ("--epochs", 2, "--batch-size", 64, "--resamples", 50)
@@ -116,14 +116,13 @@ def test_a_fraction_and_a_number_of_labels_are_refused_together(
 
 OPTIMIZER = (
     "--optimizer", "adamw", "--weight-decay", 0.05, "--schedule", "cosine", "--warm-up", 0.1,
-    "--clip", 1, "--average", 0.9,
+    "--average", 0.9,
 )  # fmt: skip
 CHOSEN = {
     "optimizer": "adamw",
     "weight_decay": 0.05,
     "schedule": "cosine",
     "warm_up": 0.1,
-    "clip": 1.0,
     "average": 0.9,
 }
 

@@ -12,7 +12,7 @@ import clocs
 import edf_files
 from clocs.cli.main import root_command
 from clocs.models.model_card import model_card
-from clocs.training.shipped import SHIPPED
+from clocs.training.card import SHIPPED
 
 
 def typed(*words: object, code: int = 0) -> str:

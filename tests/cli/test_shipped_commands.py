@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import clocs as package
-from clocs.training.shipped import SHIPPED
+from clocs.training.card import SHIPPED
 from command_line import as_json, clocs
 from snippets import one_process
 from upload_files import csv_file

@@ -21,13 +21,14 @@ from clocs.frames.frames import Frames
 from clocs.frames.make import make_frames
 from clocs.kernels import keyed_random
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.pretrain_frames import pretrain_frames
+from clocs.pretraining.pretrain import pretrain_frames
 from clocs.pretraining.task import PretrainingTask
 from clocs.recording import FrameSpec
 from clocs.store.store import Store
+from clocs.training import Settings
 from clocs.training.card import read_card
 from clocs.training.checkpoint import Checkpoint, load_checkpoint
-from clocs.training.loop import Epoch, Settings, Trained, fit
+from clocs.training.loop import Epoch, Trained, fit
 
 CPU = torch.device("cpu")
 HERE = Path(__file__).parent

@@ -15,8 +15,8 @@ from clocs.evaluation.groups import evaluate_frames
 from clocs.frames.frames import Frames
 from clocs.kernels import keyed_random
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.pretrain_frames import pretrain_frames
-from clocs.training.loop import Settings
+from clocs.pretraining.pretrain import pretrain_frames
+from clocs.training import Settings
 
 KEYS = keyed_random.member_keys([0, 1])
 

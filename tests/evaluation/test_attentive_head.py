@@ -12,7 +12,8 @@ from clocs.evaluation.labeled_rows import Averaging
 from clocs.evaluation.linear_head import LinearHead
 from clocs.evaluation.protocol_data import LabeledEmbeddings
 from clocs.kernels import keyed_random
-from clocs.training.loop import Settings, fit
+from clocs.training import Settings
+from clocs.training.loop import fit
 
 CPU = torch.device("cpu")
 

@@ -7,9 +7,9 @@ from clocs.errors import SettingError
 from clocs.evaluation.baseline import score_against_untrained
 from clocs.frames.frames import Frames
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.pretrain_frames import untrained
+from clocs.pretraining.pretrain import untrained
+from clocs.training import Settings
 from clocs.training.checkpoint import Checkpoint
-from clocs.training.loop import Settings
 
 QUICK = Settings(epochs=3, batch_size=64, lr=1e-3)
 

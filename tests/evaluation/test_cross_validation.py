@@ -18,8 +18,8 @@ from clocs.frames.make import make_frames
 from clocs.frames.splits import assign
 from clocs.recording import FrameSpec, Recording
 from clocs.store.prepare import prepare_dataset
+from clocs.training import Settings
 from clocs.training.leak_guard import seen_patients
-from clocs.training.loop import Settings
 from fake_dataset import FakeDataset
 
 FRAME = FrameSpec(2.5, 512)

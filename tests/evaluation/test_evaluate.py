@@ -12,10 +12,10 @@ import clocs
 from clocs.errors import CheckpointError, ClocsWarning, SettingError, TrainingError
 from clocs.frames.make import make_frames
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.pretrain_frames import pretrain_frames
+from clocs.pretraining.pretrain import pretrain_frames
 from clocs.store.store import Store
+from clocs.training import Settings
 from clocs.training.checkpoint import Checkpoint
-from clocs.training.loop import Settings
 
 
 @pytest.fixture(scope="module")

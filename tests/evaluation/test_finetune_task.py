@@ -16,9 +16,10 @@ from clocs.evaluation.labeled_rows import LabeledPart, rows_with_label
 from clocs.frames.frames import Frames
 from clocs.kernels import keyed_random
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.pretrain_frames import pretrain_frames
+from clocs.pretraining.pretrain import pretrain_frames
+from clocs.training import Settings
 from clocs.training.checkpoint import Checkpoint
-from clocs.training.loop import Epoch, Settings, fit
+from clocs.training.loop import Epoch, fit
 from clocs.training.signals import Signals
 from evaluation_parts import fingerprint
 

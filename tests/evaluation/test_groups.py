@@ -24,11 +24,11 @@ from clocs.frames.frames import Frames
 from clocs.frames.make import make_frames
 from clocs.frames.views import instances, single
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.pretrain_frames import pretrain_frames
+from clocs.pretraining.pretrain import pretrain_frames
 from clocs.store.store import Store
+from clocs.training import Settings
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.embed import embed_instances
-from clocs.training.loop import Settings
 from evaluation_parts import fingerprint
 
 QUICK = Settings(epochs=3, batch_size=64, lr=1e-3)

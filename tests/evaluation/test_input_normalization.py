@@ -19,9 +19,9 @@ from clocs.frames.frames import Frames
 from clocs.patients.encode import encoded
 from clocs.pretraining.methods import METHODS
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.pretrain_frames import pretrain_frames
+from clocs.pretraining.pretrain import pretrain_frames
+from clocs.training import Settings
 from clocs.training.embed import AT_ONCE
-from clocs.training.loop import Settings
 
 QUICK = Settings(epochs=1, batch_size=64)
 TRAINED = [name for name, row in METHODS.items() if row.sees_data]

@@ -5,7 +5,8 @@ import torch
 
 from clocs.evaluation.linear_head import LinearHead
 from clocs.evaluation.protocol_data import LabeledEmbeddings
-from clocs.training.loop import Settings, fit
+from clocs.training import Settings
+from clocs.training.loop import fit
 from evaluation_parts import labeled
 
 

@@ -19,9 +19,9 @@ from clocs.frames.frames import ABSENT, Frames
 from clocs.frames.make import make_frames
 from clocs.recording import FrameSpec
 from clocs.store.store import Store
+from clocs.training import Settings
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.embed import embed_instances
-from clocs.training.loop import Settings
 from tiny_leads import many_lead_checkpoints, tiny_leads
 
 WITHOUT_MAPS = [name for name in PROTOCOLS if name != "attentive"]  # which the tiny encoder has not
@@ -48,7 +48,7 @@ def group(frames: Frames, encoder: str) -> list[Checkpoint]:
 @pytest.fixture(scope="module")
 def one_lead(frames: Frames) -> list[Checkpoint]:
     from clocs.pretraining.plan import Plan
-    from clocs.pretraining.pretrain_frames import untrained
+    from clocs.pretraining.pretrain import untrained
 
     return untrained(frames, Plan("random-bn", (0, 1), embedding_dim=8))
 

@@ -16,7 +16,7 @@ from clocs.frames.make import make_frames
 from clocs.frames.views import instances, segments
 from clocs.recording import Episode, FrameSpec, Recording
 from clocs.store.prepare import prepare_dataset
-from clocs.training.loop import Settings
+from clocs.training import Settings
 from fake_dataset import FakeDataset
 
 FRAME = FrameSpec(2.5, 512)

@@ -16,10 +16,10 @@ from clocs.evaluation.groups import GroupResult
 from clocs.experiments.simulated import simulated_frames
 from clocs.frames.frames import Frames
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.pretrain_frames import untrained
+from clocs.pretraining.pretrain import untrained
 from clocs.recording import FrameSpec
+from clocs.training import Settings
 from clocs.training.checkpoint import Checkpoint
-from clocs.training.loop import Settings
 from tiny_leads import many_lead_checkpoints, tiny_leads
 
 QUICK = Settings(epochs=2, batch_size=32, lr=1e-3)

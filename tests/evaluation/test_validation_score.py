@@ -10,7 +10,7 @@ from clocs.errors import SettingError
 from clocs.evaluation.groups import score_groups
 from clocs.evaluation.validation_score import score_frames
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.pretrain_frames import untrained
+from clocs.pretraining.pretrain import untrained
 
 
 @pytest.fixture(scope="module")

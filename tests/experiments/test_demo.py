@@ -11,7 +11,7 @@ from clocs.experiments.demo_data import DEMO, PATIENTS, encoder_folder, finished
 from clocs.explorer.open import open_session
 from clocs.pretraining.pretrain import pretrain
 from clocs.store.store import Store
-from clocs.training.loop import Settings
+from clocs.training import Settings
 
 
 def test_the_demo_shows_every_encoder_and_a_second_run_reuses_them(

@@ -10,7 +10,7 @@ from playwright.sync_api import Page
 
 from accessibility import violations
 from clocs.experiments import demo
-from clocs.training.loop import Settings
+from clocs.training import Settings
 
 
 @pytest.fixture(scope="module")

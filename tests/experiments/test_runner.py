@@ -158,7 +158,7 @@ def test_a_failed_pretraining_fails_its_cells_alone(
     def breaks(*arguments: object, **options: object) -> object:
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr("clocs.pretraining.pretrain_frames.fit", breaks)
+    monkeypatch.setattr("clocs.pretraining.pretrain.fit", breaks)
     outcome = work(tmp_path, cells, library)
     assert outcome.failed == 1 and outcome.done == len(cells) - 1
     failed = next(run for run in runs_of(tmp_path).values() if run.state == "failed")

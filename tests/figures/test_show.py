@@ -16,7 +16,7 @@ from matplotlib.patches import Polygon, Rectangle
 from typer.testing import CliRunner
 
 import clocs
-from clocs import Checkpoint, Frames, FrameSpec, Store, keyed_random
+from clocs import Checkpoint, Frames, FrameSpec, Store
 from clocs.cli.show import app
 from clocs.errors import SettingError
 from clocs.figures.canvas import save
@@ -24,9 +24,10 @@ from clocs.figures.perturbations import first_frame, show_perturbations
 from clocs.figures.similarity import show_similarity
 from clocs.figures.views import show_views
 from clocs.frames.make import make_frames
+from clocs.kernels import keyed_random
 from clocs.pretraining import perturbations
+from clocs.training import Settings
 from clocs.training.checkpoint import load_checkpoint
-from clocs.training.loop import Settings
 
 SPEC = FrameSpec(5.0, 2500)
 

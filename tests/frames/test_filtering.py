@@ -19,8 +19,8 @@ from clocs.patients.embed_files import embed_recordings
 from clocs.recording import Filters, FrameSpec, Recording
 from clocs.store.prepare import prepare_dataset
 from clocs.store.store import open_store
+from clocs.training import Settings
 from clocs.training.card import parse_card
-from clocs.training.loop import Settings
 from fake_dataset import FakeDataset
 
 ALL = Filters((0.5, 40), 50, baseline=True)

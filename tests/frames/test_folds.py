@@ -17,9 +17,9 @@ from clocs.frames.make import make_frames
 from clocs.frames.splits import Folds, assign, chosen_folds, split_of, usual_folds
 from clocs.recording import FrameSpec, Recording
 from clocs.store.prepare import prepare_dataset
+from clocs.training import Settings
 from clocs.training.card import parse_card
 from clocs.training.leak_guard import check_no_leak, check_parts, seen_by
-from clocs.training.loop import Settings
 from fake_dataset import FakeDataset
 
 FRAME = FrameSpec(2.5, 512)

@@ -24,12 +24,13 @@ from clocs.patients.embeddings import Embeddings
 from clocs.patients.index import PatientIndex
 from clocs.patients.rows import Level
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.pretrain_frames import STATE, pretrain_frames
+from clocs.pretraining.pretrain import STATE, pretrain_frames
 from clocs.store import chunks
 from clocs.store.prepare import prepare_dataset
+from clocs.training import Settings
 from clocs.training.checkpoint import load_checkpoint
-from clocs.training.loop import Epoch, Settings
-from clocs.training.vector_cache import EncoderVectors
+from clocs.training.embed import EncoderVectors
+from clocs.training.loop import Epoch
 from edf_files import discontinuous, signal
 from edf_files import write as write_edf
 from embedding_parts import random_embeddings

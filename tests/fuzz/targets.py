@@ -29,7 +29,7 @@ from clocs.formats.wfdb_header import parse_header
 from clocs.patients.embed_files import embed_recordings
 from clocs.patients.embeddings import Embeddings
 from clocs.patients.index_folder import index_encoder, open_index
-from clocs.pretraining.pretrain_frames import STATE, pretrain_frames
+from clocs.pretraining.pretrain import STATE, pretrain_frames
 from clocs.registry import chosen_options
 from clocs.sealed import own_hash
 from clocs.service import bodies
@@ -40,8 +40,8 @@ from clocs.store.prepare import prepare_dataset
 from clocs.store.store import Store, open_store
 from clocs.store.workers import ThreadWorkers
 from clocs.training.checkpoint import load_checkpoint
-from clocs.training.fleet import Fleet
-from clocs.training.vector_cache import EncoderVectors
+from clocs.training.embed import EncoderVectors
+from clocs.training.replicas import Replicas
 from clocs.web.uploads import read_upload
 from fuzz import format_samples, samples
 from fuzz.mutations import Files
@@ -283,7 +283,7 @@ def _recording_to_embed() -> Recording:
 def _state(given: Given) -> Any:
     import torch
 
-    return Fleet.load(given.folder() / STATE, torch.device("cpu"))
+    return Replicas.load(given.folder() / STATE, torch.device("cpu"))
 
 
 @cache

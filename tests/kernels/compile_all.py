@@ -83,9 +83,9 @@ def report(ptx: str) -> str:
 
 def steps() -> None:
     from clocs.kernels import step_triton
-    from clocs.training.fleet import Fleet
+    from clocs.training.replicas import Replicas
 
-    fleet = Fleet.start(torch.zeros(5, 45000), torch.zeros(5, 104))
+    fleet = Replicas.start(torch.zeros(5, 45000), torch.zeros(5, 104))
     on, loss = torch.ones(5, dtype=torch.bool), torch.zeros(5)
     state = {
         name: getattr(fleet, name)
@@ -126,8 +126,8 @@ def losses() -> None:
 
 def views() -> None:
     from clocs.kernels.windows_triton import normalized_windows, perturbed_windows
-    from clocs.pretraining.fused_views import FusedViews
-    from clocs.pretraining.methods.mtssl import TASKS
+    from clocs.pretraining.batches import program
+    from clocs.pretraining.methods.baselines import TASKS
     from clocs.pretraining.perturbations import parse
 
     flat, starts = torch.zeros(100_000, dtype=torch.int16), torch.zeros(50, 1, dtype=torch.int64)
@@ -136,13 +136,12 @@ def views() -> None:
     normalized_windows(flat, starts, 2500)
     methods = {("gaussian",) * 2: None, ("", *TASKS.values()): -0.5}  # SimCLR and BYOL, MT-SSL
     for names, offset in methods.items():
-        chains = [parse(name) if name else None for name in names]
-        fused = FusedViews.of([chains] * 2, 2500, flat.device)
-        assert fused is not None
+        programs = tuple(program(parse(name) if name else None, 2500) for name in names)
+        table = torch.arange(len(names), dtype=torch.int32).repeat(2, 1)
         perturbed_windows(
             flat, starts, rows, scale if offset is None else None, keys, located=False,
-            table=fused.table, programs=fused.programs, offset=offset, normalized=offset is None,
-            out=torch.empty(2, 16 * len(chains), 2500),
+            table=table, programs=programs, offset=offset, normalized=offset is None,
+            out=torch.empty(2, 16 * len(names), 2500),
         )  # fmt: skip
 
 

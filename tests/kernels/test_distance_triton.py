@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from clocs.pretraining.methods.byol import byol_loss
+from clocs.pretraining.methods.baselines import byol_loss
 
 
 @pytest.mark.parametrize(("batch", "dim", "of"), [(37, 24, None), (8, 128, 20)])

@@ -7,8 +7,7 @@ import torch
 
 from clocs.encoders.cnn import block_implementation
 from clocs.pretraining import losses
-from clocs.training.fleet import Fleet
-from clocs.training.optimizer import Optimizer
+from clocs.training.replicas import Optimizer, Replicas
 
 needs_a_compiler = pytest.mark.skipif(
     block_implementation(torch.device("cpu")) != "native",
@@ -16,10 +15,10 @@ needs_a_compiler = pytest.mark.skipif(
 )
 
 
-def stepped(steps: int) -> Fleet:
+def stepped(steps: int) -> Replicas:
     """Four members: one trains, one has no batch, one gets no number, one an infinite loss."""
     torch.manual_seed(0)
-    fleet = Fleet.start(torch.randn(4, 1003), torch.randn(4, 7))
+    fleet = Replicas.start(torch.randn(4, 1003), torch.randn(4, 7))
     for step in range(steps):
         gradient, loss = torch.randn(4, 1003) * 10.0**-step, torch.zeros(4)
         if step == 2:

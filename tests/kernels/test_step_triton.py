@@ -5,22 +5,21 @@ from __future__ import annotations
 import pytest
 import torch
 
-from clocs.training.fleet import BETA1, BETA2, EPSILON, Fleet
-from clocs.training.optimizer import Optimizer
+from clocs.training.replicas import BETA1, BETA2, EPSILON, Optimizer, Replicas
 
 NUMBERS = {"lr": 1e-2, "beta1": BETA1, "beta2": BETA2, "epsilon": EPSILON}
 STATE = ("theta", "moment1", "moment2", "buffers", "steps", "live", "broken")
 
 
-def started(weights: int, statistics: int, device: torch.device) -> Fleet:
+def started(weights: int, statistics: int, device: torch.device) -> Replicas:
     torch.manual_seed(0)
-    fleet = Fleet.start(torch.randn(4, weights), torch.randn(4, statistics))
+    fleet = Replicas.start(torch.randn(4, weights), torch.randn(4, statistics))
     for name in STATE:
         setattr(fleet, name, getattr(fleet, name).to(device))
     return fleet
 
 
-def by_kernels(fleet: Fleet, gradient: torch.Tensor, after: torch.Tensor, loss: torch.Tensor,
+def by_kernels(fleet: Replicas, gradient: torch.Tensor, after: torch.Tensor, loss: torch.Tensor,
                on: torch.Tensor) -> torch.Tensor:  # fmt: skip
     from clocs.kernels import step_triton
 

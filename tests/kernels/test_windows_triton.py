@@ -16,9 +16,9 @@ from torch import Tensor
 from clocs.experiments.grid import CHAINS
 from clocs.frames.views import Views, perturbed, segments, transformed
 from clocs.kernels import keyed_random
-from clocs.pretraining import batches, fused_views
+from clocs.pretraining import batches
 from clocs.pretraining.batches import BatchMaker, Part
-from clocs.pretraining.methods.mtssl import TASKS
+from clocs.pretraining.methods.baselines import TASKS
 from clocs.pretraining.perturbations import PERTURBATIONS, Perturbation, parse
 from clocs.training.signals import Signals, StreamedSignals
 
@@ -45,7 +45,6 @@ def made(
     views: Views,
     device: torch.device,
     *,
-    perturb: tuple[str, ...] = (),
     members: int = 2,
     samples: int = 300,
     batch: int = 2,
@@ -66,7 +65,7 @@ def made(
     part = Part(
         windows=starts.to(device),
         scale=torch.linspace(0.001, 0.005, instances * windows, device=device).view(-1, windows),
-        patients=none, recordings=none, days=none, targets=none[:, None],
+        patients=none, targets=none[:, None],
         room=None if room is None else room.to(device), on_host=(starts, room),
     )  # fmt: skip
     rows = torch.from_numpy(draw.integers(0, instances, (members, batch)))
@@ -75,7 +74,7 @@ def made(
     if stream:
         signals = StreamedSignals(walk, samples, dtype, device, members * windows * batch)
         next(staged := iter(signals.staged([part.starts(rows, keys.cpu())])))
-    maker = BatchMaker(signals, views, members, perturb, multilabel=False, in_mv=in_mv)
+    maker = BatchMaker(signals, views, multilabel=False, in_mv=in_mv)
     x = maker.batch(part, rows.to(device), keys).x
     if stream:
         assert not list(staged)
@@ -109,7 +108,7 @@ def is_exact(chain: str) -> bool:
     [(chain, 997) for chain in (*SINGLE, *FIGURE_3, *LONG)] + [(chain, 300) for chain in LONG],
 )
 def test_fused_views_equal_those_of_torch(device: torch.device, chain: str, samples: int) -> None:
-    assert fused_views.program(parse(chain), samples) is not None
+    assert batches.program(parse(chain), samples) is not None
     assert_same(device, perturbed(chain), samples=samples, exact=is_exact(chain))
 
 
@@ -141,12 +140,6 @@ def test_random_crops_are_the_same_in_kernels(device: torch.device, stream: bool
     assert_same(device, crops * perturbed("gaussian>flip_y"), stream=stream)
 
 
-@pytest.mark.parametrize("stream", [False, True])
-def test_members_may_differ_in_their_chains(device: torch.device, stream: bool) -> None:
-    chains = ("gaussian", "sa_f", "sa_f", "flip_y>flip_y", "flip_x", "gaussian")
-    assert_same(device, perturbed("gaussian"), perturb=chains, members=6, stream=stream)
-
-
 def test_views_left_in_millivolts_are_made_alike(device: torch.device) -> None:
     assert_same(device, segments(2), exact=True, in_mv=True)
     assert_same(device, perturbed("gaussian>flip_y"), in_mv=True)
@@ -169,9 +162,9 @@ def test_chains_that_a_single_pass_cannot_make_are_left_to_torch(
         "sa_f", "gaussian>sa_f", "flip_y>permutation", "noise_snr>flip_y", "own",
         "permutation(pieces=65)",
     ):  # fmt: skip
-        assert fused_views.program(parse(chain), 2500) is None, chain
-    assert fused_views.program(parse("permutation(pieces=50)"), 40) is None
-    assert fused_views.program(parse("flip_y>noise_snr"), 2500) is not None
+        assert batches.program(parse(chain), 2500) is None, chain
+    assert batches.program(parse("permutation(pieces=50)"), 40) is None
+    assert batches.program(parse("flip_y>noise_snr"), 2500) is not None
 
 
 def test_every_fused_perturbation_is_tested() -> None:
@@ -211,8 +204,8 @@ _windows.warmup(
 def test_the_kernel_compiles_for_an_h200() -> None:
     pytest.importorskip("triton", reason="needs triton: pip install triton")
 
-    def programs(*chains: str) -> tuple[fused_views.Program | None, ...]:
-        return tuple(fused_views.program(parse(c) if c else None, 2500) for c in chains)
+    def programs(*chains: str) -> tuple[batches.Program | None, ...]:
+        return tuple(batches.program(parse(c) if c else None, 2500) for c in chains)
 
     variants = [
         (programs(""), None, True, False, None, "float32"),

@@ -18,7 +18,7 @@ from clocs.models.classifier import Classifier
 from clocs.models.module_input import module_input
 from clocs.patients.embed_files import embed_recordings
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.pretrain_frames import untrained
+from clocs.pretraining.pretrain import untrained
 from clocs.recording import FrameSpec
 from clocs.training.card import CENTERED
 from some_classifier import some_classifier

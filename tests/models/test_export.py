@@ -26,7 +26,7 @@ from clocs.models.export_check import difference
 from clocs.models.export_facts import export_facts
 from clocs.models.exported import Run, load_exported
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.pretrain_frames import untrained
+from clocs.pretraining.pretrain import untrained
 from clocs.recording import FrameSpec
 from some_classifier import some_classifier
 from tiny_leads import tiny_leads

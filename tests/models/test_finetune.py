@@ -20,10 +20,9 @@ from clocs.models.abstention import distance
 from clocs.models.classifier import load_classifier
 from clocs.models.scores import labeled_part, predictions_of, score_part
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.pretrain_frames import pretrain_frames
-from clocs.training import leak_guard
+from clocs.pretraining.pretrain import pretrain_frames
+from clocs.training import Settings, leak_guard
 from clocs.training.embed import embedded_pieces
-from clocs.training.settings import Settings
 from tiny_leads import many_lead_checkpoints, tiny_leads
 
 QUICK: dict[str, Any] = {"epochs": 2, "batch_size": 64, "lr": 1e-3, "resamples": 50}

@@ -18,7 +18,7 @@ import clocs
 from clocs import Checkpoint, Frames, Store
 from clocs.errors import CheckpointError, SettingError
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.pretrain_frames import pretrain_frames
+from clocs.pretraining.pretrain import pretrain_frames
 
 EPOCHS = 6
 HOW: dict[str, Any] = {

@@ -18,7 +18,7 @@ from clocs.frames.make import make_frames
 from clocs.models.classifier import Classifier
 from clocs.models.hub import HubModel, hub_model
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.pretrain_frames import untrained
+from clocs.pretraining.pretrain import untrained
 from clocs.recording import FrameSpec
 from hub_server import Hub, running_hub
 from some_classifier import some_classifier

@@ -9,8 +9,8 @@ import pytest
 import clocs
 from clocs.experiments.marked import filled
 from clocs.models.model_card import model_card, models_table, shipped_models
+from clocs.training.card import SHIPPED
 from clocs.training.checkpoint import Checkpoint
-from clocs.training.shipped import SHIPPED
 
 DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
 AGAIN = "run script/models pages"

@@ -67,45 +67,6 @@ def test_twenty_four_views_follow_the_equations() -> None:
     assert torch.allclose(patient_nce(z, patients), slow_patient_nce(z[0], patients[0], 0.1))
 
 
-def slow_queued_nce(z: Tensor, whose: list[int], past: Tensor, past_whose: list[int]) -> Tensor:
-    """In loops; z: (views, batch, dim), past: (size, dim) unit vectors; patient −1: none yet."""
-    views, batch, _ = z.shape
-    u = z / z.norm(dim=-1, keepdim=True)
-    filled = [(past[j], who) for j, who in enumerate(past_whose) if who >= 0]
-
-    def one_way(a: int, b: int) -> Tensor:
-        diagonal, others = [], []
-        for i in range(batch):
-            candidates = [(u[b, k], whose[k]) for k in range(batch)] + filled
-            log_p = torch.stack([u[a, i] @ v / 0.1 for v, _ in candidates]).log_softmax(dim=0)
-            diagonal.append(log_p[i])
-            others += [
-                log_p[k] for k, (_, who) in enumerate(candidates) if k != i and who == whose[i]
-            ]
-        off = torch.stack(others).mean() if others else z.new_zeros(())
-        return -torch.stack(diagonal).mean() - off
-
-    pairs = [(a, b) for a in range(views) for b in range(a + 1, views)]
-    return torch.stack([one_way(a, b) + one_way(b, a) for a, b in pairs]).mean()
-
-
-@pytest.mark.parametrize("past_whose", [[-1, -1, -1], [0, 9, -1], [0, 0, 4]])
-def test_past_embeddings_are_compared_with_as_the_loops_say(past_whose: list[int]) -> None:
-    torch.manual_seed(0)
-    z = torch.randn(1, 3, 4, 5, dtype=torch.float64, requires_grad=True)
-    past, whose = unit(torch.randn(1, 3, 5, dtype=torch.float64)), torch.tensor([[0, 0, 4, 7]])
-    by = torch.tensor([past_whose])
-    pairs = same_patient_pairs(whose)
-    fast = losses.queued_patient_nce(z, pairs, past, whose[:, :, None] == by[:, None], by >= 0)
-    slow = slow_queued_nce(z[0], whose[0].tolist(), past[0], past_whose)
-    assert torch.allclose(fast, slow, rtol=1e-10)
-    if max(past_whose) < 0:
-        assert torch.allclose(fast, patient_nce(z, whose), rtol=1e-10)
-    (by_fast,) = torch.autograd.grad(fast.sum(), z)
-    (by_slow,) = torch.autograd.grad(slow, z)
-    assert torch.allclose(by_fast, by_slow, atol=1e-10)
-
-
 def test_every_view_gets_gradient() -> None:
     torch.manual_seed(0)
     z = torch.randn(1, 8, 16, 12, requires_grad=True)
@@ -143,20 +104,3 @@ def test_float32_is_stable_at_a_tiny_temperature() -> None:
 
 def test_unit_vectors_have_length_one() -> None:
     assert torch.allclose(unit(torch.randn(5, 7) * 1e-8).norm(dim=1), torch.ones(5))
-
-
-def test_pairs_that_are_neither_are_not_there_at_all() -> None:
-    """A pair of one patient, years apart: no positive, and not among those pushed away."""
-    z = torch.randn(1, 2, 4, 8, dtype=torch.float64)
-    positives = torch.zeros(1, 4, 4, dtype=torch.bool)
-    neither = positives.clone()
-    neither[0, 1, 3] = neither[0, 3, 1] = True
-    u = unit(z[0])
-    similarity = u[0] @ u[1].T / 0.1
-    loss = 0.0
-    for matrix in (similarity, similarity.T):
-        for i in range(4):
-            others = [j for j in range(4) if not neither[0, i, j]]
-            loss -= float(matrix[i, i] - matrix[i, others].logsumexp(0)) / 4
-    found = losses.patient_nce(z, positives, neither)
-    assert float(found) == pytest.approx(loss)

@@ -17,8 +17,7 @@ import clocs
 from clocs import Store
 from clocs.cli import pretrain as command_module
 from clocs.errors import SettingError
-from clocs.pretraining import methods
-from clocs.pretraining.method import Method
+from clocs.pretraining import Method, methods
 from clocs.pretraining.methods import METHODS
 from clocs.registry import rows_in
 from clocs.training.checkpoint import load_checkpoint

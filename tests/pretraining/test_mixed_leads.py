@@ -16,7 +16,7 @@ from clocs.frames.make import make_frames
 from clocs.frames.views import instances, leads, segments
 from clocs.recording import FrameSpec, Gap, Recording
 from clocs.store.prepare import prepare_dataset
-from clocs.training.loop import Settings
+from clocs.training import Settings
 from fake_dataset import FakeDataset
 
 FRAME = FrameSpec(2.5, 512)
@@ -57,7 +57,7 @@ def test_every_kind_of_method_learns_from_recordings_with_fewer_leads(
 
 def test_signals_streamed_to_the_device_give_the_same_weights(mixed: Store, tmp_path: Path) -> None:
     from clocs.pretraining.plan import Plan
-    from clocs.pretraining.pretrain_frames import pretrain_frames
+    from clocs.pretraining.pretrain import pretrain_frames
 
     frames, plan = make_frames(mixed), Plan("cmsc", embedding_dim=8, settings=ONE_EPOCH)
     whole, streamed = (

@@ -15,7 +15,7 @@ from clocs.errors import SettingError
 from clocs.experiments.grid import CHAINS
 from clocs.kernels import keyed_random
 from clocs.pretraining import perturbations
-from clocs.pretraining.methods.mtssl import TASKS
+from clocs.pretraining.methods.baselines import TASKS
 from clocs.pretraining.perturbations import PERTURBATIONS, parse
 
 NAMES = st.sampled_from(sorted(PERTURBATIONS))

@@ -14,12 +14,13 @@ import pytest
 import clocs
 from clocs import Frames, Store
 from clocs.errors import SettingError, TrainingError
-from clocs.pretraining import pretrain_frames as module
+from clocs.pretraining import pretrain as module
 from clocs.pretraining.methods import METHODS
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.pretrain_frames import pretrain_frames
+from clocs.pretraining.pretrain import pretrain_frames
+from clocs.training import Settings
 from clocs.training.card import NOT_FINITE
-from clocs.training.loop import Epoch, Settings, Trained, fit
+from clocs.training.loop import Epoch, Trained, fit
 
 QUICK = Settings(epochs=2, batch_size=32, lr=1e-3)
 
@@ -94,7 +95,7 @@ def test_the_same_store_twice_is_refused_also_under_another_path(
 def test_an_option_of_another_method_is_refused_with_those_it_takes(
     small_store: Store, tmp_path: Path
 ) -> None:
-    takes = "`projection`, `temperature`, `positives`, `positives_within`, `queue`, `segments`"
+    takes = "`projection`, `temperature`, `positives`, `segments`"
     expected = f"cmsc does not take `tau_d`; it has {takes}"
     with pytest.raises(SettingError, match=expected):
         clocs.pretrain(small_store, method="cmsc", tau_d=0.5, out=tmp_path / "run")
@@ -111,7 +112,7 @@ def test_an_option_of_another_method_is_refused_with_those_it_takes(
         ("cmsc", {"temperature": "warm"}, "`temperature` must be a number above 0, not 'warm'"),
         ("cmsc", {"segments": 1}, "`segments` must be a whole number at least 2, not 1"),
         ("cmsc", {"segments": 2.5}, "`segments` must be a whole number at least 2, not 2.5"),
-        ("cmlc", {"positives_within": float("nan")}, "must be a number at least 0, not nan"),
+        ("cmlc", {"temperature": float("nan")}, "must be a number above 0, not nan"),
         ("byol", {"tau_d": 2}, "`tau_d` must be a number at least 0 and at most 1, not 2.0"),
         ("mtssl", {"tasks": "noise, hiccup"}, "there is no task hiccup; choose `tasks` from noise"),
     ],
@@ -147,7 +148,7 @@ def test_a_run_that_an_earlier_version_began_is_resumed(
     }  # fmt: skip
     data = {name: settings[name] for name in ("data", "split_seed", "leads", "frame", "init")}
     # options that it did not have
-    later = {"positives", "batch_norm", "normalisation", "queue", "projection", "crops"}
+    later = {"positives", "batch_norm", "normalisation", "projection", "crops"}
     assert settings.keys() - (before | data).keys() == later
     assert all(settings[name] == before[name] for name in settings.keys() & before.keys())
     (tmp_path / "settings.json").write_text(json.dumps(before | data))

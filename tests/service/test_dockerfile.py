@@ -14,7 +14,7 @@ pytest.importorskip("fastapi", reason="the service needs the extra `serve`")
 
 from clocs.cli.main import root_command
 from clocs.service.server import ServiceShield
-from clocs.training.shipped import SHIPPED
+from clocs.training.card import SHIPPED
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

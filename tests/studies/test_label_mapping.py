@@ -16,9 +16,9 @@ from clocs.datasets.physionet2020 import PhysioNet2020
 from clocs.errors import LeakError, SettingError
 from clocs.frames.frames import Frames
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.pretrain_frames import pretrain_frames
+from clocs.pretraining.pretrain import pretrain_frames
+from clocs.training import Settings
 from clocs.training.checkpoint import Checkpoint
-from clocs.training.loop import Settings
 from research.analyses.label_mapping import (
     CONCEPTS,
     Concept,

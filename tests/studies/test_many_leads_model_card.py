@@ -10,7 +10,7 @@ import pytest
 from clocs.experiments.simulated import simulated_frames
 from clocs.models.model_card import model_card
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.pretrain_frames import untrained
+from clocs.pretraining.pretrain import untrained
 from clocs.training.checkpoint import Checkpoint, load_checkpoint
 from research.many_leads.model_card import rows_of, scores_section, ship
 from research.many_leads.results import StudyResults

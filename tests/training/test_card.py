@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from clocs import Checkpoint, Frames
 from clocs.errors import CheckpointError, ClocsError, SettingError
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.pretrain_frames import pretrain_frames
+from clocs.pretraining.pretrain import pretrain_frames
 from clocs.recording import FrameSpec
 from clocs.sealed import own_hash
 from clocs.training.card import MAX_BYTES, NOT_FINITE, Card, parse_card, read_card

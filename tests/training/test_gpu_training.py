@@ -14,9 +14,9 @@ from clocs.kernels import keyed_random
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.task import PretrainingTask
 from clocs.recording import FrameSpec
-from clocs.training.fleet import Fleet
-from clocs.training.loop import Engine, Settings, Trained, fit
-from clocs.training.rows import Layout
+from clocs.training import Settings
+from clocs.training.loop import Engine, Trained, fit
+from clocs.training.replicas import Layout, Replicas
 
 METHODS = ("cmsc", "cmlc", "cmsmlc", "simclr", "byol", "mtssl", "supervised")
 SEEDS = [0, 1, 2]
@@ -25,7 +25,6 @@ ALL_OPTIONS: dict[str, Any] = {
     "weight_decay": 0.1,
     "schedule": "cosine",
     "warm_up": 0.3,
-    "clip": 0.5,
     "average": 0.9,
 }
 pytestmark = pytest.mark.gpu
@@ -112,7 +111,7 @@ def test_a_gpu_learns_what_a_cpu_learns(
 def test_captured_steps_equal_eager_ones(
     frames: Frames, method: str, options: dict[str, Any]
 ) -> None:
-    def after_an_epoch(captured: bool) -> Fleet:
+    def after_an_epoch(captured: bool) -> Replicas:
         device = torch.device("cuda")
         settings = Settings(epochs=2, batch_size=16, lr=1e-3, **options)
         plan = Plan(method, tuple(SEEDS), settings=settings)
@@ -121,7 +120,7 @@ def test_captured_steps_equal_eager_ones(
         parameters = {k: v.to(device) for k, v in task.parameters(keys).items()}
         buffers = {k: v.to(device) for k, v in task.buffers(len(SEEDS)).items()}
         layouts = Layout.of(parameters), Layout.of(buffers)
-        fleet = Fleet.start(
+        fleet = Replicas.start(
             layouts[0].pack(parameters), layouts[1].pack(buffers), averaged="average" in options
         )
         engine = Engine(task, fleet, layouts, keys, plan.settings)

@@ -16,7 +16,7 @@ from clocs import Checkpoint, Frames, Store
 from clocs.cli.main import app
 from clocs.errors import ClocsWarning, LeakError, SettingError
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.pretrain_frames import pretrain_frames
+from clocs.pretraining.pretrain import pretrain_frames
 from clocs.training import leak_guard
 from clocs.training.checkpoint import load_checkpoint
 

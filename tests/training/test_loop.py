@@ -13,12 +13,10 @@ from clocs.frames.frames import Frames
 from clocs.kernels import keyed_random
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.task import PretrainingTask
-from clocs.training import engine
-from clocs.training.fleet import Fleet
-from clocs.training.loop import Epoch, Keep, Settings, Trained, fit
-from clocs.training.optimizer import Optimizer
+from clocs.training import Keep, Settings, loop
+from clocs.training.loop import Epoch, Task, Trained, fit
+from clocs.training.replicas import Optimizer, Replicas
 from clocs.training.signals import min_max
-from clocs.training.task import Task, shuffled_rows
 
 CPU = torch.device("cpu")
 KEEP: tuple[Keep, ...] = ("best", "last")
@@ -208,7 +206,7 @@ def test_a_loss_that_is_not_finite_ends_its_member_alone() -> None:
 def test_a_fleet_that_diverged_stops_within_its_epoch(
     monkeypatch: pytest.MonkeyPatch, kernel: str
 ) -> None:
-    monkeypatch.setattr(engine, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(loop, "LOOK_EVERY", 0.0)
     monkeypatch.setenv("CLOCS_KERNEL", kernel)
     task = Hill([10.0, 10.0], broken_at=0.0095)
     task.counts = torch.full((2,), 400)  # 100 steps, in the tenth of which the loss is NaN
@@ -252,7 +250,7 @@ def test_steps_are_adams() -> None:
     theta = torch.randn(2, 5, dtype=torch.float64)
     reference = theta.clone().requires_grad_()
     adam = torch.optim.Adam([reference], lr=1e-2)
-    fleet = Fleet.start(theta, torch.zeros(2, 0, dtype=torch.float64))
+    fleet = Replicas.start(theta, torch.zeros(2, 0, dtype=torch.float64))
     everyone = torch.ones(2, dtype=torch.bool)
     for _ in range(20):
         gradient = torch.randn(2, 5, dtype=torch.float64)
@@ -263,8 +261,9 @@ def test_steps_are_adams() -> None:
 
 
 def test_members_with_fewer_rows_get_padding_not_repeats() -> None:
-    keys, counts = keyed_random.member_keys([0, 1]), torch.tensor([3, 6])
-    order = shuffled_rows(keys, counts)
+    hill = Hill([1.0, 1.0])
+    hill.counts = torch.tensor([3, 6])
+    order = hill.epoch_order(keyed_random.member_keys([0, 1]))
     assert sorted(order[0].tolist()) == [-1, -1, -1, 0, 1, 2]
     assert order[0, 3:].tolist() == [-1, -1, -1]
     assert sorted(order[1].tolist()) == [0, 1, 2, 3, 4, 5]

@@ -13,9 +13,9 @@ from clocs.errors import CheckpointError, SettingError
 from clocs.frames.frames import Frames
 from clocs.frames.signals import allocate_signals, memory_for_signals
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.pretrain_frames import pretrain_frames
-from clocs.training.fleet import Fleet
-from clocs.training.memory import free_memory, require_memory_to_encode
+from clocs.pretraining.pretrain import pretrain_frames
+from clocs.training.replicas import Replicas
+from clocs.training.signals import free_memory, require_memory_to_encode
 
 CPU = torch.device("cpu")
 
@@ -61,5 +61,5 @@ def test_a_state_that_may_not_be_read_is_not_called_damaged(tmp_path: Path) -> N
     state = tmp_path / "state.safetensors"
     state.mkdir()  # as unreadable as a file without permission, for root, too
     with pytest.raises(CheckpointError, match="cannot be read") as caught:
-        Fleet.load(state, CPU)
+        Replicas.load(state, CPU)
     assert "delete" not in str(caught.value)

@@ -21,7 +21,7 @@ from clocs.frames.views import instances, single
 from clocs.models.module_input import module_input
 from clocs.patients.embed_files import embed_recordings
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.pretrain_frames import untrained
+from clocs.pretraining.pretrain import untrained
 from clocs.recording import Filters, FrameSpec, Gap
 from clocs.training.card import CENTERED, IN_MV
 from clocs.training.embed import embed_instances

@@ -1,4 +1,4 @@
-"""AdamW, schedules, clipping and the average of weights: against torch and plain loops."""
+"""AdamW, schedules and the average of weights: against torch and plain loops."""
 
 from __future__ import annotations
 
@@ -17,11 +17,9 @@ from clocs.errors import CheckpointError, SettingError
 from clocs.frames.frames import Frames
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.task import PretrainingTask
-from clocs.training.fleet import Fleet
-from clocs.training.loop import Epoch, Settings, Trained, fit
-from clocs.training.optimizer import Optimizer, schedule
-from clocs.training.rows import Layout
-from clocs.training.task import Task
+from clocs.training import Settings
+from clocs.training.loop import Epoch, Task, Trained, fit
+from clocs.training.replicas import Layout, Optimizer, Replicas, schedule
 
 CPU = torch.device("cpu")
 ALL: dict[str, Any] = {
@@ -29,7 +27,6 @@ ALL: dict[str, Any] = {
     "weight_decay": 0.1,
     "schedule": "cosine",
     "warm_up": 0.2,
-    "clip": 0.5,
     "average": 0.9,
 }
 SHAPES = {"linear.weight": (3, 4), "linear.bias": (4,), "head.weight": (4, 2)}
@@ -62,16 +59,11 @@ def test_each_member_has_the_schedule_of_its_own_number_of_steps() -> None:
 
 
 @pytest.mark.parametrize("encoder_lr", [1.0, 0.1])
-@pytest.mark.parametrize("clip", [None, 1.5])
-def test_steps_are_those_of_torchs_adamw_with_clipping(
-    clip: float | None, encoder_lr: float
-) -> None:
+def test_steps_are_those_of_torchs_adamw(encoder_lr: float) -> None:
     """Two members of 20 weights each, decay on matrices alone, a smaller step below the head."""
     torch.manual_seed(0)
     layout = Layout(SHAPES)
-    settings = Settings(
-        epochs=5, lr=1e-2, optimizer="adamw", weight_decay=0.2, clip=clip, schedule="cosine"
-    )
+    settings = Settings(epochs=5, lr=1e-2, optimizer="adamw", weight_decay=0.2, schedule="cosine")
     theta = torch.randn(2, sum(layout.sizes), dtype=torch.float64)
     everyone = torch.ones(2, dtype=torch.bool)
     optimizer = Optimizer.of(
@@ -95,14 +87,12 @@ def test_steps_are_those_of_torchs_adamw_with_clipping(
         references.append(torch.optim.AdamW(how))
         groups.append(tensors)
     schedulers = [torch.optim.lr_scheduler.CosineAnnealingLR(one, 20) for one in references]
-    fleet = Fleet.start(theta.clone(), torch.zeros(2, 0, dtype=torch.float64))
-    for step in range(20):
-        gradient = torch.randn_like(theta) * (0.1 if step % 2 else 1)  # clipped or not
+    fleet = Replicas.start(theta.clone(), torch.zeros(2, 0, dtype=torch.float64))
+    for _ in range(20):
+        gradient = torch.randn_like(theta)
         for member, tensors in enumerate(groups):
             for name, slope in layout.unpack(gradient).items():
                 tensors[name].grad = slope[member].clone()
-            if clip is not None:
-                torch.nn.utils.clip_grad_norm_(tensors.values(), clip)
             references[member].step()
             schedulers[member].step()
         fleet.step(gradient, fleet.buffers, torch.zeros(2), optimizer, everyone)
@@ -115,7 +105,7 @@ def test_steps_are_those_of_torchs_adamw_with_clipping(
 def test_a_member_that_does_not_move_stays_as_it_is_to_the_bit() -> None:
     settings = Settings(**ALL)
     optimizer = Optimizer.of(settings, {"w": (2, 3)}, torch.ones(3), lambda _: 1.0, torch.float32)
-    fleet = Fleet.start(torch.randn(3, 6), torch.randn(3, 2), averaged=True)
+    fleet = Replicas.start(torch.randn(3, 6), torch.randn(3, 2), averaged=True)
     before = fleet.of([0, 1, 2])
     gradient, loss = torch.randn(3, 6), torch.tensor([0.0, 0.0, torch.nan])
     on = torch.tensor([True, False, True])
@@ -133,7 +123,7 @@ def test_a_step_with_all_options_waits_for_nothing() -> None:
     with FakeTensorMode():
         steps = torch.ones(2, dtype=torch.int64)
         optimizer = Optimizer.of(Settings(**ALL), SHAPES, steps, lambda name: 0.5, torch.float32)
-        fleet = Fleet.start(torch.zeros(2, 24), torch.zeros(2, 3), averaged=True)
+        fleet = Replicas.start(torch.zeros(2, 24), torch.zeros(2, 3), averaged=True)
         gradient, statistics = torch.zeros(2, 24), torch.zeros(2, 3)
         moved = fleet.step(gradient, statistics, torch.zeros(2), optimizer, steps > 0)
         fleet.take_average(optimizer, moved)
@@ -221,7 +211,7 @@ def test_a_run_with_all_options_resumes_to_identical_weights(
     state = tmp_path / "state.safetensors"
     with pytest.raises(StopError):
         train(few_frames, [0, 1], state=state, save_every=0, on_epoch=stop)
-    saved = Fleet.load(state, CPU)
+    saved = Replicas.load(state, CPU)
     assert saved.average is not None
     assert not torch.equal(saved.average, saved.theta)
     resumed, whole = train(few_frames, [0, 1], state=state), train(few_frames, [0, 1])
@@ -245,7 +235,7 @@ def test_a_state_with_an_average_is_not_that_of_a_training_without(tmp_path: Pat
 
 
 def test_finished_members_are_left_out_with_their_averages() -> None:
-    fleet = Fleet.start(torch.randn(3, 4), torch.randn(3, 2), averaged=True)
+    fleet = Replicas.start(torch.randn(3, 4), torch.randn(3, 2), averaged=True)
     part = fleet.of([2, 0])
     assert part.average is not None and fleet.average is not None
     assert torch.equal(part.average, fleet.theta[[2, 0]])
@@ -257,12 +247,12 @@ def test_finished_members_are_left_out_with_their_averages() -> None:
 
 def test_settings_at_their_defaults_are_not_said() -> None:
     """Cards and settings files of plain trainings are as they were."""
-    assert Settings().facts() == {"epochs": 400, "patience": 15, "batch_size": 256, "lr": 1e-4}
-    assert Settings(keep="last").facts()["keep"] == "last"
+    assert Settings().to_dict() == {"epochs": 400, "patience": 15, "batch_size": 256, "lr": 1e-4}
+    assert Settings(keep="last").to_dict()["keep"] == "last"
     chosen = Settings(**ALL)
-    assert ALL.items() <= chosen.facts().items()
-    assert Settings(**json.loads(json.dumps(chosen.facts()))) == chosen
-    assert Settings(optimizer="adamw").facts()["weight_decay"] == 0.01  # torch's default
+    assert ALL.items() <= chosen.to_dict().items()
+    assert Settings(**json.loads(json.dumps(chosen.to_dict()))) == chosen
+    assert Settings(optimizer="adamw").to_dict()["weight_decay"] == 0.01  # torch's default
 
 
 @pytest.mark.parametrize(
@@ -274,7 +264,6 @@ def test_settings_at_their_defaults_are_not_said() -> None:
         ({"optimizer": "adamw", "weight_decay": -1.0}, "`weight_decay` must be a number from 0"),
         ({"warm_up": 1.0}, "`warm_up` is a share of all steps, at least 0 and below 1, not 1.0"),
         ({"warm_up": math.nan}, "`warm_up` is a share"),
-        ({"clip": 0.0}, "`clip` must be a number above 0, not 0.0"),
         ({"average": 1.0}, "`average` must be above 0 and below 1, such as 0.998, not 1.0"),
     ],
 )

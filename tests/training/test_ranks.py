@@ -18,11 +18,11 @@ from clocs.errors import SettingError
 from clocs.frames.frames import Frames
 from clocs.frames.make import make_frames
 from clocs.kernels.collectives import Share
-from clocs.pretraining.method import Objective
+from clocs.pretraining import Objective
 from clocs.pretraining.methods.contrastive import NTXent
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.pretrain_frames import pretrain_frames
-from clocs.pretraining.shared_task import _is_shareable, check_shareable
+from clocs.pretraining.pretrain import pretrain_frames
+from clocs.pretraining.task import _is_shareable, check_shareable
 from clocs.recording import FrameSpec
 from clocs.store.store import Store
 from clocs.training.checkpoint import Checkpoint, load_checkpoint

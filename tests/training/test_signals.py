@@ -12,10 +12,10 @@ from torch import Tensor
 from clocs.frames.frames import Frames
 from clocs.frames.views import instances, single
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.pretrain_frames import pretrain_frames
+from clocs.pretraining.pretrain import pretrain_frames
+from clocs.training import Settings
 from clocs.training.checkpoint import load_checkpoint
 from clocs.training.embed import embed_instances
-from clocs.training.loop import Settings
 from clocs.training.signals import Signals
 
 CPU = torch.device("cpu")

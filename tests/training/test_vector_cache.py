@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 import clocs
 from clocs import Checkpoint, Frames, Store
 from clocs.errors import ClocsWarning
+from clocs.files import folder_sizes
 from clocs.frames.make import make_frames
 from clocs.patients import embed as of_stores
 from clocs.store.manifest import VECTORS
 from clocs.training import embed as of_frames
-from clocs.training import vector_cache
-from clocs.training.vector_cache import EncoderVectors, filled, kept_of
+from clocs.training import embed as vector_cache
+from clocs.training.embed import EncoderVectors, filled
 from damage import flipped
 from tiny_leads import many_lead_checkpoints, tiny_leads
 
@@ -76,9 +77,9 @@ def test_every_command_reads_what_the_first_has_encoded_bit_for_bit(
     encoder: Checkpoint, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as without:
-        without.setattr(vector_cache, "MOST_BYTES", 0)
+        without.setattr(vector_cache, "MAX_BYTES", 0)
         expected = results(encoder, store, tmp_path / "without")
-    assert kept_of(store.path)["bytes"] == 0
+    assert not folder_sizes(store.path / VECTORS)
     clocs.evaluate(encoder, store, **READOUT, baselines=False)
     clocs.patient_distances(encoder, store, split="all")  # halves of recordings have other frames
     nothing_is_encoded(monkeypatch)
@@ -110,7 +111,9 @@ def test_vectors_are_their_owners_alone(checkpoint: Checkpoint, store: Store) ->
         os.umask(before)
     found = [store.path / VECTORS, *(store.path / VECTORS).rglob("*")]
     assert {stat.S_IMODE(path.stat().st_mode) for path in found} == {0o600, 0o700}
-    assert kept_of(store.path)["bytes"] == sum(p.stat().st_size for p in found if p.is_file())
+    assert sum(folder_sizes(store.path / VECTORS).values()) == sum(
+        p.stat().st_size for p in found if p.is_file()
+    )
 
 
 def test_no_flipped_bit_changes_a_vector_and_damage_is_a_sentence(
@@ -193,10 +196,10 @@ def test_vectors_not_used_for_longest_make_room(
         os.utime(tmp_path / key, (1e9 - age, 1e9 - age))
     one = sum(file.stat().st_size for file in (tmp_path / "a").iterdir())
     of(tmp_path, "a")  # used now
-    monkeypatch.setattr(vector_cache, "MOST_BYTES", 3 * one)
+    monkeypatch.setattr(vector_cache, "MAX_BYTES", 3 * one)
     keep(of(tmp_path, "d"), np.arange(100))
     assert {path.name for path in tmp_path.iterdir()} == {"a", "c", "d"}
-    monkeypatch.setattr(vector_cache, "MOST_BYTES", 100)
+    monkeypatch.setattr(vector_cache, "MAX_BYTES", 100)
     keep(of(tmp_path, "e"), np.arange(100))
     assert not (tmp_path / "e").exists()
 
@@ -206,9 +209,9 @@ def test_frames_of_the_experiments_are_kept_nowhere(
 ) -> None:
     from clocs.evaluation.groups import score_groups
 
-    before = kept_of(small_store.path)
+    before = folder_sizes(small_store.path / VECTORS)
     score_groups([[checkpoint]], small_frames, protocol="knn", resamples=0)
-    assert kept_of(small_store.path) == before
+    assert folder_sizes(small_store.path / VECTORS) == before
 
 
 def test_a_store_in_shards_is_found_complete_with_its_vectors(

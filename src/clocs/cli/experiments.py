@@ -91,7 +91,7 @@ def reproduce(
     """
     from clocs.experiments import dry_run as dry
     from clocs.experiments.reproduce import reproduce as run
-    from clocs.training.device import pick_device
+    from clocs.training.ranks import pick_device
 
     if cluster is not None and not dry_run:
         raise SettingError("`cluster` is priced by `dry_run`; to compute on a cluster give `ray`")

@@ -37,7 +37,7 @@ def info(
 ) -> None:
     """Show what is in a store, a checkpoint, a classifier or an index."""
     from clocs.patients.index_folder import index_facts, is_index_folder
-    from clocs.training.shipped import named_path
+    from clocs.training.card import named_path
 
     path = named_path(path)
     facts: Any
@@ -97,9 +97,14 @@ def store_facts(
     store: Store, leads: Sequence[str] | None = None, split_seed: int = 0
 ) -> dict[str, Any]:
     """All that is counted in a store, with the instances of every method."""
+    from clocs.files import folder_sizes
     from clocs.frames.summary import store_info
     from clocs.pretraining.methods import METHODS
-    from clocs.training.vector_cache import kept_of
+    from clocs.store.manifest import VECTORS
 
+    sizes = folder_sizes(store.path / VECTORS)
+    vectors = {"folder": str(store.path / VECTORS), "kinds": len(sizes)}
     instances = {name: (method.of, method.views) for name, method in METHODS.items()}
-    return store_info(store, leads, split_seed, instances) | {"vectors": kept_of(store.path)}
+    return store_info(store, leads, split_seed, instances) | {
+        "vectors": vectors | {"bytes": sum(sizes.values())}
+    }

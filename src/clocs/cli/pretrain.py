@@ -69,11 +69,8 @@ def pretrain(
         ),
     ] = None,
     perturb: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Chain of perturbations of the views, such as gaussian>sa_t. Given several times, "
-            "all chains are trained at once, each into its own folder."
-        ),
+        str | None,
+        typer.Option(help="Chain of perturbations of the views, such as gaussian>sa_t."),
     ] = None,
     instances_per_patient: Annotated[
         int | None,
@@ -135,7 +132,7 @@ def pretrain(
             encoder=encoder,
             embedding_dim=embedding_dim,
             dropout=dropout,
-            perturb=perturb[0] if perturb and len(perturb) == 1 else perturb,
+            perturb=perturb,
             instances_per_patient=instances_per_patient,
             init=init,
             precision=precision,

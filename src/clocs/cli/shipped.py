@@ -24,7 +24,7 @@ def models(
     if name is not None:
         from clocs.models.classifier import load
         from clocs.models.model_card import model_card
-        from clocs.training.shipped import weights_path
+        from clocs.training.card import weights_path
 
         text = model_card(weights_path(name).stem, load(name))
         if as_json:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from clocs.cli.options import presented
-from clocs.training.settings import Settings
+from clocs.training import Settings
 
 _OPTIONS: dict[str, Any] = {
     "epochs": typer.Option(help="Maximum number of epochs.", min=1),
@@ -37,7 +37,6 @@ _OPTIONS: dict[str, Any] = {
     "warm_up": typer.Option(
         help="Share of all steps in which the learning rate rises, such as 0.05.", min=0
     ),
-    "clip": typer.Option(help="Clip gradients to this norm; off by default."),
     "average": typer.Option(
         help="Validate and keep an exponential average of the weights with this decay per step, "
         "such as 0.998; by default the weights themselves."

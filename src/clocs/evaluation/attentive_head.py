@@ -20,7 +20,7 @@ from clocs.evaluation.classifier_loss import classifier_loss
 from clocs.evaluation.device_auc import MacroAUC
 from clocs.evaluation.labeled_rows import Averaging
 from clocs.kernels import keyed_random
-from clocs.training.task import Task
+from clocs.training.loop import Task
 
 _AT_ONCE = {"cpu": 1 << 24, "cuda": 1 << 28}  # numbers of the features that are read at a time
 

@@ -12,7 +12,7 @@ from clocs.evaluation.labeled_rows import LabeledPart
 from clocs.frames.frames import ABSENT
 from clocs.frames.views import room
 from clocs.kernels import keyed_random
-from clocs.pretraining.many_lead_batches import random_subsets
+from clocs.pretraining.batches import random_subsets
 from clocs.pretraining.perturbations import normals
 
 

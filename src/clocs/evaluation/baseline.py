@@ -21,9 +21,9 @@ from clocs.evaluation.resampling import check_resamples
 from clocs.evaluation.result import distinct
 from clocs.frames.frames import Frames
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.pretrain_frames import untrained
+from clocs.pretraining.pretrain import untrained
+from clocs.training import Settings
 from clocs.training.checkpoint import Checkpoint
-from clocs.training.loop import Settings
 
 UNTRAINED = ("random", "random-bn")
 

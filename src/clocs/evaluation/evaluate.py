@@ -19,11 +19,11 @@ from clocs.frames.make import leads_of_those, make_frames
 from clocs.frames.splits import Split, split_of
 from clocs.recording import Filters, FrameSpec, with_derived
 from clocs.store.store import Store, as_store
+from clocs.training import Settings, settings_in, takes_settings
 from clocs.training.checkpoint import Checkpoint, as_checkpoints
-from clocs.training.device import pick_device
+from clocs.training.embed import StoreVectors
 from clocs.training.loop import Epoch
-from clocs.training.settings import Settings, settings_in, takes_settings
-from clocs.training.vector_cache import StoreVectors
+from clocs.training.ranks import pick_device
 
 
 @takes_settings
@@ -78,8 +78,8 @@ def evaluate(
         leads: By name; those that the encoder was trained on where None. A store that lacks some
             is evaluated on the others, and one that lacks all on its own leads, with a warning.
         epochs, patience, batch_size, lr, keep: How long and how fast to train, and which weights to
-            keep; described by `clocs.training.settings.Settings`, with their defaults.
-        optimizer, weight_decay, schedule, warm_up, clip, average: The optimizer; described there.
+            keep; described by `clocs.training.Settings`, with their defaults.
+        optimizer, weight_decay, schedule, warm_up, average: The optimizer; described there.
         settings: All of these as one object, in place of them.
         split: Whether the 'hash' of patients or official 'folds' decide who is trained and tested
             on; the folds by default where the store has some.

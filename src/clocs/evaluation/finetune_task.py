@@ -26,9 +26,8 @@ from clocs.frames.frames import Frames
 from clocs.kernels import keyed_random
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.embed import EncoderInput, stack
-from clocs.training.loop import Trained
+from clocs.training.loop import Task, Trained
 from clocs.training.signals import Signals
-from clocs.training.task import Task
 
 # Views in evaluation mode encoded at a time, over all members: bounds the memory.
 _AT_ONCE = {"cpu": 2048, "cuda": 16384}

@@ -43,11 +43,10 @@ from clocs.frames.frames import Frames
 from clocs.frames.splits import PARTS
 from clocs.frames.views import ALL_LEADS, with_seconds
 from clocs.registry import chosen_options
-from clocs.training import leak_guard
+from clocs.training import Settings, leak_guard
 from clocs.training.checkpoint import Checkpoint
-from clocs.training.embed import expect_mv
-from clocs.training.loop import SAVE_EVERY, Epoch, Settings
-from clocs.training.vector_cache import StoreVectors
+from clocs.training.embed import StoreVectors, expect_mv
+from clocs.training.loop import SAVE_EVERY, Epoch
 
 
 @dataclass(frozen=True)
@@ -190,7 +189,7 @@ def score_groups(
         output = row.predict(given, **options)
         facts = {
             "protocol": protocol,
-            "settings": (settings.facts() if row.trains else {}) | options,
+            "settings": (settings.to_dict() if row.trains else {}) | options,
             "seen": seen,
             "conditions": further,
         }

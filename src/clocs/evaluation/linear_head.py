@@ -15,7 +15,7 @@ from clocs.evaluation.classifier_loss import classifier_loss
 from clocs.evaluation.device_auc import MacroAUC
 from clocs.evaluation.protocol_data import LabeledEmbeddings
 from clocs.kernels import keyed_random
-from clocs.training.task import Task
+from clocs.training.loop import Task
 
 _SMALL = 500_000  # numbers in a batch of embeddings that one thread handles as fast as two
 

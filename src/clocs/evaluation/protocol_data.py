@@ -19,10 +19,10 @@ from clocs.evaluation.finetune_task import FinetunedClassifier
 from clocs.evaluation.labeled_rows import LabeledPart
 from clocs.evaluation.recording_vectors import RecordingVectors
 from clocs.frames.frames import Frames
+from clocs.training import Settings
 from clocs.training.checkpoint import Checkpoint
-from clocs.training.embed import embed_instances
-from clocs.training.loop import SAVE_EVERY, Epoch, Settings, Trained
-from clocs.training.vector_cache import StoreVectors
+from clocs.training.embed import StoreVectors, embed_instances
+from clocs.training.loop import SAVE_EVERY, Epoch, Trained
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from clocs.evaluation.labeled_rows import LabeledPart
 from clocs.training.checkpoint import Checkpoint
-from clocs.training.embed import embedded_pieces, expect_finite
-from clocs.training.vector_cache import StoreVectors
+from clocs.training.embed import StoreVectors, embedded_pieces, expect_finite
 
 
 class RecordingVectors:

@@ -27,11 +27,10 @@ from clocs.evaluation.scores import clipped_interval
 from clocs.frames.frames import Frames
 from clocs.frames.splits import PARTS, split_of
 from clocs.store.store import Store, as_store
-from clocs.training import leak_guard
+from clocs.training import Settings, leak_guard
 from clocs.training.checkpoint import Checkpoint, as_checkpoints
-from clocs.training.device import pick_device
 from clocs.training.embed import expect_mv
-from clocs.training.settings import Settings
+from clocs.training.ranks import pick_device
 
 RESAMPLES = 2000
 SEEN = PARTS.index("train"), PARTS.index("validation")

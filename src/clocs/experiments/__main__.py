@@ -15,7 +15,7 @@ from clocs.experiments.dry_run import estimate
 from clocs.experiments.grid import NAMES
 from clocs.experiments.reproduce import reproduce
 from clocs.experiments.runner import MEMBERS, GridProgress
-from clocs.training.device import pick_device
+from clocs.training.ranks import pick_device
 
 INTERRUPTED = 130  # exit code, as of a shell
 

@@ -31,8 +31,8 @@ from clocs.patients.distances import PatientDistances, frame_distances
 from clocs.pretraining.pretrain import pretrain
 from clocs.store.prepare import prepare
 from clocs.store.store import Store
+from clocs.training import Settings
 from clocs.training.checkpoint import Checkpoint
-from clocs.training.loop import Settings
 
 DEMO_METHODS = ("random", "random-bn", "cmsc")
 FRACTIONS = (0.25, 1.0)

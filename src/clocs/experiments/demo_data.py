@@ -61,7 +61,7 @@ def demo_store_and_encoder(
         shutil.rmtree(encoders)
     from clocs.pretraining.pretrain import pretrain
     from clocs.store.prepare import prepare
-    from clocs.training.loop import Settings
+    from clocs.training import Settings
 
     folder.mkdir(parents=True, exist_ok=True)
     simulating, learning = f"Simulating {patients} patients", "Learning an encoder without labels"

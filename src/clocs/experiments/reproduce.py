@@ -22,7 +22,7 @@ from clocs.experiments.ledger import open_ledger
 from clocs.experiments.runner import MEMBERS, GridProgress, GridStatus, Runner
 from clocs.experiments.steps import PAPER, SIMULATED, Profile
 from clocs.ray_cluster import connect, nodes
-from clocs.training.device import pick_device
+from clocs.training.ranks import pick_device
 
 SIMULATED_NAME = "synthetic"
 

@@ -15,7 +15,7 @@ from clocs.experiments.data import leads_for
 from clocs.experiments.grid import Cell
 from clocs.experiments.ledger import Run
 from clocs.pretraining.methods import find_method
-from clocs.pretraining.methods.mtssl import PAPER_TASKS, TASKS
+from clocs.pretraining.methods.baselines import PAPER_TASKS, TASKS
 from clocs.recording import STANDARD_LEADS, FrameSpec
 from clocs.training.card import CENTERED, IN_MV, NORMALIZATION
 

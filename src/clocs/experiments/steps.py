@@ -20,10 +20,11 @@ from clocs.frames.frames import Frames
 from clocs.patients.distances import frame_distances
 from clocs.pretraining.methods import find_method
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.pretrain_frames import pretrain_frames
+from clocs.pretraining.pretrain import pretrain_frames
 from clocs.sealed import spelled_for_files
+from clocs.training import Settings
 from clocs.training.checkpoint import Checkpoint, load_checkpoints
-from clocs.training.loop import Epoch, Settings
+from clocs.training.loop import Epoch
 
 VALIDATION = 1
 BINS = 60  # of the distance histograms

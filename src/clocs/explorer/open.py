@@ -19,7 +19,7 @@ from clocs.explorer.training_runs import run_folders
 from clocs.files import cache_folder, private_cache, seed_files, sha256_of
 from clocs.patients.embeddings import Embeddings, expect_distinct
 from clocs.store.store import Store, as_store
-from clocs.training.shipped import weights_path
+from clocs.training.card import weights_path
 
 if TYPE_CHECKING:
     from clocs.models.classifier import Classifier

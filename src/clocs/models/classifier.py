@@ -26,10 +26,8 @@ from clocs.models.classifier_card import (
     shipped_as,
     shipped_encoders,
 )
-from clocs.training.card import CLASSIFIER, Card
-from clocs.training.checkpoint import STORED_AS, Checkpoint, load_checkpoint
-from clocs.training.module import RecordingModule
-from clocs.training.shipped import weights_path
+from clocs.training.card import CLASSIFIER, Card, weights_path
+from clocs.training.checkpoint import STORED_AS, Checkpoint, RecordingModule, load_checkpoint
 
 
 @dataclass(frozen=True)

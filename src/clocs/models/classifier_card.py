@@ -20,12 +20,13 @@ from clocs.training.card import (
     CLASSIFIER,
     LONGEST_NAME,
     MAX_LABELS,
+    SHIPPED,
     Card,
     check_text,
+    named_path,
     parse_card,
     read_card,
 )
-from clocs.training.shipped import SHIPPED, named_path
 
 MAX_MEMBERS = 100
 LONGEST_TEXT = 10_000  # characters

@@ -24,9 +24,8 @@ from clocs.models.export_facts import INPUT, as_texts, export_facts, output_name
 from clocs.models.exported import EXTRA_FILE, onnx_packages
 from clocs.models.hub_page import hub_package
 from clocs.store.store import Store, as_store
-from clocs.training.checkpoint import Checkpoint
-from clocs.training.module import RecordingModule
-from clocs.training.shipped import SHIPPED
+from clocs.training.card import SHIPPED
+from clocs.training.checkpoint import Checkpoint, RecordingModule
 
 AXES = ("batch", "leads", "samples")  # names of the input's axes in the files
 

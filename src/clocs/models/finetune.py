@@ -37,15 +37,15 @@ from clocs.models.scores import (
     score_part,
     scores_on_test,
 )
-from clocs.pretraining.cards import TRAINED_ON, datasets_of, trained_on
+from clocs.pretraining.plan import TRAINED_ON, datasets_of, trained_on
 from clocs.registry import chosen_options
+from clocs.sealed import spelled_for_files
 from clocs.store.store import Store, as_store
-from clocs.training import leak_guard
+from clocs.training import Settings, leak_guard, settings_in, takes_settings
 from clocs.training.checkpoint import Checkpoint, as_checkpoints
-from clocs.training.device import pick_device
+from clocs.training.embed import StoreVectors
 from clocs.training.loop import SAVE_EVERY, Epoch
-from clocs.training.settings import Settings, settings_in, takes_settings
-from clocs.training.vector_cache import StoreVectors
+from clocs.training.ranks import pick_device
 
 Head = Literal["linear", "whole"]
 Members = Literal["best", "ensemble"]
@@ -102,8 +102,8 @@ def finetune(
         labels: The number of labeled recordings, or of patients, instead of `fraction`.
         leads: As for `clocs.evaluate`.
         epochs, patience, batch_size, lr, keep: How long and how fast to train, and which weights to
-            keep; described by `clocs.training.settings.Settings`, with their defaults.
-        optimizer, weight_decay, schedule, warm_up, clip, average: The optimizer; described there.
+            keep; described by `clocs.training.Settings`, with their defaults.
+        optimizer, weight_decay, schedule, warm_up, average: The optimizer; described there.
         settings: All of these as one object, in place of them.
         split: As for `clocs.evaluate`, like the next three.
         test_folds: The folds to test on.
@@ -156,7 +156,7 @@ def finetune(
         "fraction": fraction,
         "by": by,
         "labels": labels,
-        "settings": (training.facts() if row.trains else {}) | options,
+        "settings": (training.to_dict() if row.trains else {}) | options,
         "encoders": [one.fingerprint for one in encoders],
         "data": frames.content,
         "leads": list(frames.leads),
@@ -345,7 +345,7 @@ def _held(out: Path | str | None, facts: dict[str, Any], *, resume: bool) -> Ite
     path = Path(out)
     if path.suffix != ".safetensors":
         raise CheckpointError(f"{path} does not end in .safetensors, as a classifier does")
-    facts = json.loads(json.dumps(facts))
+    facts = spelled_for_files(json.loads(json.dumps(facts)))
     if path.exists():
         if not resume:
             raise CheckpointError(f"{path} exists and is not overwritten; give another `out`")

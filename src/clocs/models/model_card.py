@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from clocs.datasets.download import PUBLICATIONS, Publication
 from clocs.models.classifier_card import ClassifierCard, read_classifier_card, shipped_as
 from clocs.recording import STANDARD_LEADS
-from clocs.training.card import Card, read_card
-from clocs.training.shipped import SHIPPED, Shipped
+from clocs.training.card import SHIPPED, Card, Shipped, read_card
 
 if TYPE_CHECKING:
     from clocs.models.classifier import Classifier

@@ -26,7 +26,7 @@ from clocs.patients.encode import known_leads, leads_of
 from clocs.patients.reading import READ_COLUMNS, Reading
 from clocs.recording import Recording, with_derived
 from clocs.store.store import Store, expect_different_stores
-from clocs.training.device import pick_device
+from clocs.training.ranks import pick_device
 
 Progress = Callable[[int, int], None]
 

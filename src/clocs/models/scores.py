@@ -39,8 +39,8 @@ from clocs.recording import UNNAMED_LEAD
 from clocs.store.store import Store, as_store
 from clocs.training import leak_guard
 from clocs.training.card import Card
-from clocs.training.device import pick_device
 from clocs.training.embed import AT_ONCE
+from clocs.training.ranks import pick_device
 
 Logits = NDArray[np.float64]  # (rows, classes)
 Targets = NDArray[np.uint8]  # (rows, classes)

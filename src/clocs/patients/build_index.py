@@ -22,7 +22,7 @@ from clocs.patients.rows import Level
 from clocs.store.manifest import MANIFEST
 from clocs.store.store import Store, as_store, expect_different_stores
 from clocs.training.checkpoint import Checkpoint, as_checkpoint
-from clocs.training.device import pick_device
+from clocs.training.ranks import pick_device
 
 
 @dataclass(frozen=True)

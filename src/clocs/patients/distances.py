@@ -20,9 +20,9 @@ from clocs.frames.frames import Frames
 from clocs.frames.views import instances, single
 from clocs.kernels import keyed_random
 from clocs.training.checkpoint import Checkpoint, as_checkpoint
-from clocs.training.device import pick_device
 from clocs.training.embed import embed_instances
 from clocs.training.leak_guard import seen_by
+from clocs.training.ranks import pick_device
 
 if TYPE_CHECKING:
     from clocs.store.store import Store

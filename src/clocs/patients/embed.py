@@ -40,9 +40,8 @@ from clocs.recording import UNNAMED_LEAD, FrameSpec, unnamed_lead, with_derived
 from clocs.store.manifest import MANIFEST
 from clocs.store.store import Store, as_store, expect_different_stores
 from clocs.training.checkpoint import Checkpoint, as_checkpoint
-from clocs.training.device import pick_device
-from clocs.training.embed import AT_ONCE
-from clocs.training.vector_cache import StoreVectors, filled
+from clocs.training.embed import AT_ONCE, StoreVectors, filled
+from clocs.training.ranks import pick_device
 
 
 def embed(

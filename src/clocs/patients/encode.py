@@ -28,7 +28,7 @@ from clocs.recording import (
     unnamed_lead,
 )
 from clocs.training.checkpoint import Checkpoint
-from clocs.training.embed import AT_ONCE, MIN, MIN_OF_MANY_LEADS, EncoderInput, stack
+from clocs.training.embed import AT_ONCE, MIN_ROWS, MIN_ROWS_OF_MANY_LEADS, EncoderInput, stack
 from clocs.training.signals import Signals
 
 # (n, samples) of one lead each; of many leads at once (n, leads, samples), in the encoder's order,
@@ -209,8 +209,8 @@ def _batches(
     windows: Iterable[Windows], samples: int, leads: int, most: int
 ) -> Iterator[tuple[NDArray[np.int16], NDArray[np.bool_], int]]:
     """Batches of `most` windows, the last one smaller, each with its number of real windows."""
-    fewest = MIN_OF_MANY_LEADS if leads else MIN
-    most = max(MIN, most // max(1, leads))
+    fewest = MIN_ROWS_OF_MANY_LEADS if leads else MIN_ROWS
+    most = max(MIN_ROWS, most // max(1, leads))
     shape = (most, leads, samples) if leads else (most, samples)
     batch, there, filled = np.zeros(shape, np.int16), np.ones(shape[:-1], np.bool_), 0
     for given in windows:

@@ -32,8 +32,8 @@ from clocs.recording import FrameSpec
 from clocs.store.store import Store, as_store
 from clocs.training.card import Card
 from clocs.training.checkpoint import Checkpoint, as_checkpoints
-from clocs.training.device import pick_device
 from clocs.training.leak_guard import seen_by
+from clocs.training.ranks import pick_device
 
 NEAREST = 10
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -16,10 +14,13 @@ from clocs.frames.views import Instances, Views
 from clocs.kernels import keyed_random
 from clocs.kernels.collectives import Share
 from clocs.kernels.gpu import can_use_triton
-from clocs.pretraining.fused_views import FusedViews
-from clocs.pretraining.perturbations import Chain, parse
+from clocs.pretraining.perturbations import PERTURBATIONS, Chain, parse
 from clocs.training.card import CENTERED, INPUT_OFFSETS
-from clocs.training.signals import Signals, min_max
+from clocs.training.signals import Signals, min_max, standardize
+
+Program = tuple[tuple[float, ...], ...]  # a chain as `kernels.windows_triton` reads it
+
+MAX_PIECES = 64  # the kernel goes through a view once for each of them
 
 
 @dataclass(frozen=True)
@@ -29,29 +30,23 @@ class Part:
     windows: Tensor  # (instances, windows), or (instances, windows, leads) of many leads at once
     scale: Tensor  # the same shape
     patients: Tensor  # (instances,)
-    recordings: Tensor  # (instances,)
-    days: Tensor  # (instances,)
     targets: Tensor  # (instances, classes)
     room: Tensor | None  # (instances,) of random crops: how far a window can be moved
     on_host: tuple[Tensor, Tensor | None]  # copies of `windows` and `room`
 
     @classmethod
     def of(cls, frames: Frames, rows: Instances, device: torch.device) -> Part:
-        recording = frames.recording[rows.frame].astype(np.int64)
         shape = (len(rows), -1, rows.leads_at_once) if rows.leads_at_once else (len(rows), -1)
         arrays: list[Any] = [
             rows.windows.reshape(shape),
             rows.scale.reshape(shape),
             frames.patient[rows.frame].astype(np.int64),
-            recording,
-            frames.day[recording],
             frames.target[rows.frame],
         ]
-        tensors = [torch.from_numpy(np.ascontiguousarray(a)) for a in arrays]
-        there: list[Any] = [tensor.to(device) for tensor in tensors]
+        tensors = [torch.from_numpy(np.ascontiguousarray(array)) for array in arrays]
         room = None if rows.room is None else torch.from_numpy(rows.room)
-        on_device = None if room is None else room.to(device)
-        return cls(*[*there, on_device, (tensors[0], room)])
+        on_device: list[Any] = [None if x is None else x.to(device) for x in (*tensors, room)]
+        return cls(*on_device, on_host=(tensors[0], room))
 
     def starts(self, rows: Tensor, keys: Tensor) -> Tensor:
         """rows: (members, batch), keys: (members,) -> (members, windows·batch[, leads]) starts.
@@ -91,26 +86,14 @@ class Batch:
     @property
     def whole(self) -> Batch:
         """What is known of the instances of all processes; without their views."""
-        return (
-            self
-            if self.all_rows is None
-            else replace(self, rows=self.all_rows, share=None, all_rows=None)
-        )
+        if self.all_rows is None:
+            return self
+        return replace(self, rows=self.all_rows, share=None, all_rows=None)
 
     @property
     def patients(self) -> Tensor:
         """(members, batch)."""
         return self.part.patients[self.rows]
-
-    @property
-    def recordings(self) -> Tensor:
-        """(members, batch)."""
-        return self.part.recordings[self.rows]
-
-    @property
-    def days(self) -> Tensor:
-        """(members, batch)."""
-        return self.part.days[self.rows]
 
     @property
     def targets(self) -> Tensor:
@@ -122,98 +105,156 @@ class Batch:
         return z.view(len(z), self.views, self.rows.shape[1], z.shape[-1])
 
 
-Copies = tuple[Chain | None, ...]  # the chain of each copy of a window; None for none
-
-
-def chains_of(views: Views, members: int, perturb: Sequence[str]) -> list[Copies]:
-    """For each member the chains of its copies; `perturb`, one per member, replaces the views'."""
-    count = len(views.copies)
-    each = [(chain,) * count for chain in perturb] or [views.copies] * members
-    return [tuple(parse(chain) if chain else None for chain in copies) for copies in each]
-
-
-def members_alike(chains: Sequence[Copies]) -> list[tuple[slice, Copies]]:
-    """Members next to one another that have the same chains."""
-    made = []
-    for copies, same in groupby(range(len(chains)), key=chains.__getitem__):
-        run = list(same)
-        made.append((slice(run[0], run[-1] + 1), copies))
-    return made
-
-
 class BatchMaker:
-    """Gathers, perturbs and normalizes the views of a batch on the device."""
+    """Gathers, perturbs and normalizes the views of a batch on the device.
+
+    On a GPU one kernel makes the views of encoders of one lead, where the chains allow it.
+    """
 
     def __init__(
         self,
         signals: Signals,
         views: Views,
-        members: int,
-        perturb: Sequence[str],
         *,
         multilabel: bool,
         in_mv: bool = False,
         shared: bool = False,
     ) -> None:
-        """Decide how the views are made.
-
-        `perturb` is one chain per member, in place of those of the views; `in_mv` leaves views in
-        mV instead of normalizing them; `shared` says that other processes make the other rows.
-        """
-        self.signals, self.multilabel = signals, multilabel
-        self.copies = len(views.copies)
-        chains = chains_of(views, members, perturb)
+        """`in_mv` leaves views in mV; `shared`: other processes make the other rows."""
+        self.signals, self.views, self.multilabel = signals, views, multilabel
+        self.chains = [parse(chain) if chain else None for chain in views.copies]
         # centered on zero: otherwise negation and scaling are invisible
         self._offset = INPUT_OFFSETS[CENTERED] if views.normalized_first and not in_mv else None
         self._normalized = self._offset is None and not in_mv  # after perturbing
-        self._plain = self._normalized and not any(map(any, chains))
-        self._fused: FusedViews | None = None
-        if can_use_triton(signals.flat, signals.dtype) and not shared:
-            self._fused = FusedViews.of(chains, signals.samples, signals.flat.device)
-        # the other members, those of the same chains together
-        self._in_torch = [
-            (some, copies)
-            for some, copies in members_alike(chains)
-            if not (self._fused and self._fused.has(some.start))
-        ]
+        self._plain = self._normalized and not any(self.chains)
+        programs = [program(chain, signals.samples) for chain in self.chains]
+        self._programs = tuple(dict.fromkeys(one for one in programs if one is not None))
+        self._table: Tensor | None = None  # (1, copies) numbers of programs, where they are fused
+        if None not in programs and can_use_triton(signals.flat, signals.dtype) and not shared:
+            numbers = [[self._programs.index(one) for one in programs if one is not None]]
+            self._table = torch.tensor(numbers, dtype=torch.int32, device=signals.flat.device)
 
     def batch(self, part: Part, rows: Tensor, keys: Tensor) -> Batch:
         """rows: (members, batch) -> their views: every copy of every window."""
-        views = self.copies * part.windows.shape[1]
-        return Batch(self._views(part, rows, keys), part, rows, self.multilabel, views)
+        make = self._leads_at_once if part.windows.ndim == 3 else self._one_lead
+        if rows.numel():
+            x = make(part, rows, keys)
+        else:  # of a batch that processes share
+            shape = (len(rows), 0, *part.windows.shape[2:], self.signals.samples)
+            x = rows.new_empty(shape, dtype=self.signals.dtype)
+        return Batch(x, part, rows, self.multilabel, len(self.chains) * part.windows.shape[1])
 
-    def _views(self, part: Part, rows: Tensor, keys: Tensor) -> Tensor:
+    def _one_lead(self, part: Part, rows: Tensor, keys: Tensor) -> Tensor:
         """rows: (members, batch) -> (members, copies·windows·batch, samples)."""
         signals, starts, located = self.signals, part.windows, False
-        if not rows.numel():  # of a batch that processes share
-            return rows.new_empty(len(rows), 0, signals.samples, dtype=signals.dtype)
-        if signals.streamed or self._in_torch or part.room is not None:
+        if signals.streamed or self._table is None or part.room is not None:
             starts, located = signals.located(part.starts(rows, keys)), True
-        if self._plain and not self._fused:
+        if self._table is not None:
+            return self._fused(part, rows, keys, starts, located=located)
+        if self._plain:
             return signals.normalized(starts)
-        n = rows.shape[1] * part.windows.shape[1]
-        x = rows.new_empty(len(rows), self.copies * n, signals.samples, dtype=signals.dtype)
-        if self._fused:
-            scale = part.scale if self._offset is None and not self._plain else None
-            self._fused.fill(
-                x, signals.flat, starts, rows, scale, keys,
-                located=located, offset=self._offset, normalized=self._normalized,
-            )  # fmt: skip
-        if self._in_torch:
-            scale = by_view(part.scale, rows)
-            for members, chains in self._in_torch:
-                own = self._unperturbed(starts[members], scale[members])
-                for i, chain in enumerate(chains):
-                    key = keyed_random.fold(keys[members], keyed_random.stream("copy"), i)
-                    copy = chain(own, key) if chain else own
-                    copy = min_max(copy) if self._normalized else copy
-                    x[members, i * n : (i + 1) * n] = copy
+        if self._offset is None:
+            x = signals.raw(starts, by_view(part.scale, rows))
+        else:
+            x = signals.normalized(starts) + self._offset
+        copies = []
+        for number, chain in enumerate(self.chains):
+            key = keyed_random.fold(keys, keyed_random.stream("copy"), number)
+            copy = chain(x, key) if chain else x
+            copies.append(min_max(copy) if self._normalized else copy)
+        return torch.cat(copies, dim=1).to(signals.dtype)
+
+    def _fused(
+        self, part: Part, rows: Tensor, keys: Tensor, starts: Tensor, *, located: bool
+    ) -> Tensor:
+        from clocs.kernels.windows_triton import perturbed_windows
+
+        assert self._table is not None
+        signals, n = self.signals, rows.shape[1] * part.windows.shape[1]
+        x = rows.new_empty(len(rows), len(self.chains) * n, signals.samples, dtype=signals.dtype)
+        perturbed_windows(
+            signals.flat, starts, rows,
+            part.scale if self._offset is None and not self._plain else None,
+            keys, located=located, table=self._table.repeat(len(rows), 1),
+            programs=self._programs, offset=self._offset, normalized=self._normalized, out=x,
+        )  # fmt: skip
         return x
 
-    def _unperturbed(self, starts: Tensor, scale: Tensor) -> Tensor:
-        if self._offset is None:
-            return self.signals.raw(starts, scale)
-        return self.signals.normalized(starts) + self._offset
+    def _leads_at_once(self, part: Part, rows: Tensor, keys: Tensor) -> Tensor:
+        """rows: (members, batch) -> (members, copies·windows·batch, leads, samples).
+
+        Leads are perturbed in mV (or the steps of the file, where its gain is unknown), each by its
+        own random numbers, but all of a view are moved in time together; then they are
+        standardized, or before that, if the views say so.
+        """
+        starts = self.signals.located(part.starts(rows, keys))
+        scale = by_view(part.scale, rows)
+        copies = []
+        for number, chain in enumerate(self.chains):
+            key = keyed_random.fold(keys, keyed_random.stream("copy"), number)
+            if not self.views.most_leads:
+                copies.append(self._perturbed(starts, scale, key, chain))
+                continue
+            # only what is seen is gathered and perturbed, and then put into its place
+            lead, kept = random_leads(starts != ABSENT, key, self.views.most_leads)
+            own = torch.where(kept, starts.gather(2, lead), ABSENT)
+            seen = self._perturbed(own, scale.gather(2, lead), key, chain)
+            x = seen.new_full((*starts.shape, seen.shape[-1]), torch.nan)
+            copies.append(x.scatter_(2, lead[..., None].expand_as(seen), seen))
+        return torch.cat(copies, dim=1)
+
+    def _perturbed(self, starts: Tensor, scale: Tensor, key: Tensor, chain: Chain | None) -> Tensor:
+        """starts, scale: (members, n, leads) -> (members, n, leads, samples), nan where absent."""
+        if chain is None:
+            return self.signals.standardized(starts)
+        if self.views.normalized_first:
+            return chain(self.signals.standardized(starts), key).to(self.signals.dtype)
+        x = self.signals.raw(starts, torch.where(starts == ABSENT, torch.nan, scale))
+        return standardize(chain(x, key)).to(self.signals.dtype)
+
+
+def program(chain: Chain | None, samples: int) -> Program | None:
+    """A chain as the kernel reads it, or None where torch has to compute it.
+
+    The kernel computes each sample of a view by itself, from the window's samples that it is made
+    of. So at most one step may move samples, and no step before it may need the whole view.
+    """
+    steps = chain.steps if chain else ()
+    kinds = [PERTURBATIONS[step.name].fused for step in steps]
+    if None in kinds or kinds.count("places") > 1:
+        return None
+    if "places" in kinds and "view" in kinds[: kinds.index("places")]:
+        return None
+    pieces = [value for step in steps for name, value in step.options if name == "pieces"]
+    if max(pieces, default=0) > min(MAX_PIECES, samples - 1):
+        return None
+    return tuple(
+        (keyed_random.stream(step.name), *(value for _, value in step.options)) for step in steps
+    )
+
+
+def random_subsets(present: Tensor, keys: Tensor, most: int) -> Tensor:
+    """present: (members, n, leads) bool -> the same: 1 to `most` leads of those present."""
+    lead, kept = random_leads(present, keys, most)
+    return torch.zeros_like(present).scatter_(2, lead, kept)
+
+
+def random_leads(present: Tensor, keys: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """present: (members, n, leads) bool -> (members, n, most): leads, and whether they are kept.
+
+    How many is uniform in 1 … the lesser of `most` and those present, and so is which; those kept
+    come first, and all are different. A function of key, row and lead; nothing waits for the host.
+    """
+    members, n, leads = present.shape
+    key = keyed_random.fold(keys, keyed_random.stream("leads"))
+    draws = keyed_random.bits(key, n * leads).view(present.shape)
+    last = torch.iinfo(torch.int64).max
+    lead = draws.masked_fill(~present, last).argsort(dim=-1, stable=True)[..., :most]
+    size_key = keyed_random.fold(keys, keyed_random.stream("number of leads"))
+    share = keyed_random.uniform(size_key, n).view(members, n, 1)
+    limit = present.sum(dim=-1, keepdim=True).clamp(max=most)
+    number = torch.arange(lead.shape[-1], device=lead.device)
+    return lead, (number < 1 + (share * limit).to(torch.int64)) & present.gather(2, lead)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,8 @@
-"""Losses on embeddings, one value per member."""
+"""Losses on embeddings, one value per member.
+
+Those that end in `_of_rows` are for batches that processes share: each process scores its own rows
+against those of all, and the parts of all processes add up to the loss that one process has.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from clocs.kernels.collectives import Share
 from clocs.kernels.gpu import can_use_triton
 from clocs.kernels.native import contrast
 
@@ -28,9 +33,7 @@ def same_patient_pairs(patients: Tensor) -> Tensor:
     return same & ~torch.eye(patients.shape[1], dtype=torch.bool, device=patients.device)
 
 
-def patient_nce(
-    z: Tensor, positives: Tensor, neither: Tensor | None = None, temperature: float = 0.1
-) -> Tensor:
+def patient_nce(z: Tensor, positives: Tensor, temperature: float = 0.1) -> Tensor:
     """(members,) the patient-specific noise contrastive estimation loss (CLOCS, equations 5 to 8).
 
     For every pair of views A, B: L_diag(A,B) + L_diag(B,A) + L_off(A,B) + L_off(B,A); the mean over
@@ -40,19 +43,18 @@ def patient_nce(
     Args:
         z: (members, views, batch, dim) embeddings, not normalized.
         positives: (members, batch, batch) bool, symmetric: `same_patient_pairs` in the paper.
-        neither: The same shape: pairs that are neither pulled together nor pushed apart.
         temperature: τ.
     """
     if in_kernels(z):
         from clocs.kernels import contrast_triton
 
-        return contrast_triton.masked_patient_nce(z, positives, neither, temperature)
+        return contrast_triton.masked_patient_nce(z, positives, None, temperature)
     u = unit(z)
     a, b = torch.triu_indices(z.shape[1], z.shape[1], offset=1, device=z.device)
     ours, theirs = u.index_select(1, a) / temperature, u.index_select(1, b)
     similarity = ours @ theirs.transpose(-1, -2)  # (members, pairs, batch, batch)
     cross_entropy: Callable[..., Tensor] = _BothWays.apply
-    return cross_entropy(similarity, positives, neither).mean(dim=1)
+    return cross_entropy(similarity, positives).mean(dim=1)
 
 
 def same_patient_nce(z: Tensor, patients: Tensor, temperature: float = 0.1) -> Tensor:
@@ -67,43 +69,7 @@ def same_patient_nce(z: Tensor, patients: Tensor, temperature: float = 0.1) -> T
         from clocs.kernels import contrast_triton
 
         return contrast_triton.patient_nce(z, patients, temperature)
-    return patient_nce(z, same_patient_pairs(patients), None, temperature)
-
-
-def queued_patient_nce(
-    z: Tensor,
-    positives: Tensor,
-    past: Tensor,
-    past_positives: Tensor,
-    there: Tensor,
-    temperature: float = 0.1,
-) -> Tensor:
-    """`patient_nce` in which past embeddings are compared with, too; with none it is the same.
-
-    Instance i of A is matched among all of B and the past ones, in both directions; those of its
-    patient join its positives. They have no gradient.
-
-    Args:
-        z: (members, views, batch, dim) embeddings, not normalized.
-        positives: (members, batch, batch) bool, symmetric.
-        past: (members, size, dim) unit vectors.
-        past_positives: (members, batch, size) bool.
-        there: (members, size) bool: which of `past` are filled.
-        temperature: τ.
-    """
-    members, views = z.shape[:2]
-    u = unit(z)
-    a, b = torch.triu_indices(views, views, offset=1, device=z.device)
-    a, b = torch.cat([a, b]), torch.cat([b, a])  # both directions
-    ours = u.index_select(1, a) / temperature
-    now = ours @ u.index_select(1, b).transpose(-1, -2)  # (members, pairs, batch, batch)
-    before = (ours @ past[:, None].transpose(-1, -2)).masked_fill(~there[:, None, None], -torch.inf)
-    log_p = torch.cat([now, before], dim=-1).log_softmax(dim=-1)
-    diagonal = log_p.diagonal(dim1=-2, dim2=-1).mean(dim=-1)
-    among = torch.cat([positives, past_positives & there[:, None]], dim=-1)[:, None]
-    count = among.sum(dim=(-2, -1)).clamp(min=1)
-    others = log_p.masked_fill(~among, 0).sum(dim=(-2, -1)) / count
-    return -2 * (diagonal + others).view(members, -1).mean(dim=1)
+    return patient_nce(z, same_patient_pairs(patients), temperature)
 
 
 def in_kernels(z: Tensor) -> bool:
@@ -132,14 +98,14 @@ class _Unit(torch.autograd.Function):
 class _BothWays(torch.autograd.Function):
     """−Σ share · (log p(k of B | i of A) + log p(i of A | k of B)): both directions at once.
 
-    similarity: (members, pairs, batch, batch), positives and neither: (members, batch, batch) bool
-    -> (members, pairs). The share of the diagonal is 1, and that of all positives together is 1.
+    similarity: (members, pairs, batch, batch), positives: (members, batch, batch) bool ->
+    (members, pairs). The share of the diagonal is 1, and that of all positives together is 1.
     Softmax is both the value's by-product and the gradient, so that each is computed once.
     """
 
     @staticmethod
-    def forward(ctx: Any, similarity: Tensor, positives: Tensor, neither: Tensor | None) -> Tensor:
-        compiled = contrast(similarity, positives, neither)
+    def forward(ctx: Any, similarity: Tensor, positives: Tensor) -> Tensor:
+        compiled = contrast(similarity, positives, None)
         if compiled is not None:
             ctx.save_for_backward(compiled[1])
             return compiled[0]
@@ -148,8 +114,6 @@ class _BothWays(torch.autograd.Function):
         share.diagonal(dim1=1, dim2=2).add_(1 / similarity.shape[2])
         share = share[:, None]
         value = -2 * (similarity * share).sum(dim=(-2, -1))
-        if neither is not None:
-            similarity = similarity.masked_fill(neither[:, None], -torch.inf)
         slope = -2 * share
         for dim in (-1, -2):
             top = similarity.amax(dim=dim, keepdim=True)
@@ -161,9 +125,9 @@ class _BothWays(torch.autograd.Function):
         return value
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         (slope,) = ctx.saved_tensors
-        return slope * gradients[0][..., None, None], None, None
+        return slope * gradients[0][..., None, None], None
 
 
 def nt_xent(z: Tensor, temperature: float = 0.1) -> Tensor:
@@ -192,3 +156,44 @@ def classification(logits: Tensor, targets: Tensor, multilabel: bool) -> Tensor:
     if multilabel:
         return (functional.softplus(logits) - logits * targets).mean(dim=-1)
     return -(logits.log_softmax(dim=-1) * targets).sum(dim=-1)
+
+
+def patient_nce_of_rows(
+    z: Tensor, share: Share, positives: Tensor, temperature: float = 0.1
+) -> Tensor:
+    """(members,) the part of `patient_nce` that these rows have.
+
+    Args:
+        z: (members, views, own, dim) embeddings of the rows of this process, not normalized.
+        share: Which rows of the batch these are.
+        positives: (members, batch, batch) bool of the whole batch.
+        temperature: τ.
+    """
+    views, places = z.shape[1], share.places
+    a, b = torch.triu_indices(views, views, offset=1, device=z.device)
+    a, b = torch.cat([a, b]), torch.cat([b, a])  # both directions
+    ours = unit(z).index_select(1, a) / temperature
+    theirs = unit(share.all_gather(z)).index_select(1, b)
+    log_p = (ours @ theirs.transpose(-1, -2)).log_softmax(dim=-1)  # (members, pairs, own, batch)
+    own = torch.arange(len(places), device=z.device)
+    diagonal = log_p[:, :, own, places].sum(dim=-1) / share.batch
+    count = positives.sum(dim=(1, 2)).clamp(min=1)[:, None]
+    others = log_p.masked_fill(~positives[:, None, places], 0).sum(dim=(-2, -1)) / count
+    return -2 * (diagonal + others).mean(dim=1)
+
+
+def nt_xent_of_rows(z: Tensor, share: Share, temperature: float = 0.1) -> Tensor:
+    """(members,) the part of `nt_xent` that these rows have; z: (members, views, own, dim)."""
+    members, views, own, dim = z.shape
+    u = unit(z).view(members, views * own, dim)
+    every = unit(share.all_gather(z)).view(members, views * share.batch, dim)
+    similarity = u @ every.transpose(1, 2) / temperature
+    instance = torch.arange(share.batch, device=z.device).repeat(views)
+    view = torch.arange(views, device=z.device)[:, None]
+    place = (view * share.batch + share.places).flatten()  # of these rows among all
+    itself = place[:, None] == torch.arange(views * share.batch, device=z.device)
+    similarity = similarity.masked_fill(itself, -torch.inf)
+    log_p = similarity - similarity.logsumexp(dim=-1, keepdim=True)
+    positives = (share.places.repeat(views)[:, None] == instance) & ~itself
+    number = views * share.batch * (views - 1)
+    return -log_p.masked_fill(~positives, 0).sum(dim=(1, 2)) / number

@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+import math
+import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal, get_args
 
+import numpy as np
+import torch
+
 from clocs.encoders.base import Encoder
+from clocs.encoders.cnn import block_implementation
 from clocs.encoders.make import make_encoder, sees_many_leads
 from clocs.errors import SettingError
-from clocs.frames.frames import Frames
+from clocs.frames.frames import SEVERAL, Frames
 from clocs.frames.views import Views
-from clocs.pretraining.method import Method, Objective
+from clocs.pretraining import Method, Objective
 from clocs.pretraining.methods import METHODS, find_method
 from clocs.pretraining.perturbations import parse
-from clocs.training.loop import Settings
+from clocs.recording import FrameSpec
+from clocs.training import Settings, leak_guard
+from clocs.training.card import CENTERED, IN_MV, NORMALIZATION, STANDARDIZED, Card, TrainedOn
+from clocs.training.checkpoint import Checkpoint
+from clocs.training.loop import Trained
 
 Precision = Literal["float32", "bfloat16"]
-PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 BatchNorm = Literal["batch", "view"]
 Normalization = Literal["min-max", "none"]
 _CHOICES = {"precision": Precision, "batch_norm": BatchNorm, "normalization": Normalization}
+TRAINED_ON = (0, 1)  # training and validation: both have shaped the weights
+_NO_KEYS = torch.zeros(0, dtype=torch.int64)
 
 
 @dataclass(frozen=True)
@@ -35,7 +45,7 @@ class Plan:
     embedding_dim: int = 128
     dropout: float = 0.1
     options: Mapping[str, Any] = field(default_factory=dict)  # the method's own
-    perturb: str | tuple[str, ...] | None = None  # several are trained at once, each with all seeds
+    perturb: str | None = None  # a chain of perturbations in place of the method's own
     instances_per_patient: int | None = None  # the most per epoch
     precision: Precision = "float32"  # of activations; weights and statistics are always float32
     batch_norm: BatchNorm = "batch"  # statistics of all views of a batch at once, or of each view
@@ -51,24 +61,27 @@ class Plan:
             if getattr(self, name) not in get_args(choices):
                 valid = " or ".join(get_args(choices))
                 raise SettingError(f"`{name}` is {valid}, not {getattr(self, name)}")
-        if self.many_leads and self.normalization != get_args(Normalization)[0]:
+        if self.many_leads and self.normalization != "min-max":
             raise SettingError(
                 f"{self.encoder} takes leads that are standardized; leave out `normalization`"
             )
-        if self.batch_norm == "view" and self.objective is None:
-            raise SettingError(f"{self.method} trains on no views; leave out `batch_norm`")
-        if len(set(self.chains)) != len(self.chains):
-            raise SettingError(f"the chains of `perturb` should be distinct, not {self.chains}")
-        if self.perturb is not None and not self.row.perturbable:
-            able = ", ".join(name for name, row in METHODS.items() if row.perturbable)
-            raise SettingError(f"{self.method} does not take `perturb`, which is for {able}")
+        if self.perturb is not None:
+            parse(self.perturb)
+            if not self.row.perturbable:
+                able = ", ".join(name for name, row in METHODS.items() if row.perturbable)
+                raise SettingError(f"{self.method} does not take `perturb`, which is for {able}")
         limit = self.instances_per_patient
-        if limit is not None and self.objective is None:
-            raise SettingError(f"{self.method} does not take `instances_per_patient`")
+        if self.objective is None:
+            for name, given in {
+                "batch_norm": self.batch_norm == "view",
+                "instances_per_patient": limit is not None,
+            }.items():
+                if given:
+                    raise SettingError(f"{self.method} learns nothing, so it takes no `{name}`")
+        elif self.objective.compares_views and self.settings.batch_size < 2:
+            raise SettingError(f"`batch_size` must be at least 2 for {self.method}")
         if limit is not None and limit < 1:
             raise SettingError(f"`instances_per_patient` must be at least 1, not {limit}")
-        if self.objective and self.objective.compares_views and self.settings.batch_size < 2:
-            raise SettingError(f"`batch_size` must be at least 2 for {self.method}")
 
     @property
     def row(self) -> Method:
@@ -80,25 +93,6 @@ class Plan:
         """What is optimized, with this plan's options; None where nothing is learned."""
         made = self.row.configured(self.options)
         return made.for_encoder(many_leads=self.many_leads) if made else None
-
-    @property
-    def chains(self) -> tuple[str | None, ...]:
-        """Perturbations, each trained with all seeds; None means the method's own."""
-        return self.perturb if isinstance(self.perturb, tuple) else (self.perturb,)
-
-    @property
-    def members(self) -> list[tuple[str | None, int]]:
-        """(perturbation, seed) of each."""
-        return [(chain, seed) for chain in self.chains for seed in self.seeds]
-
-    def files(self, out: Path) -> list[Path]:
-        """Each member's checkpoint file; several perturbations have one folder each."""
-        several = len(self.chains) > 1
-        return [
-            (out / (chain or "none").replace(">", "-") if several else out)
-            / f"seed-{seed}.safetensors"
-            for chain, seed in self.members
-        ]
 
     @property
     def many_leads(self) -> bool:
@@ -115,14 +109,13 @@ class Plan:
             leads=frames.leads if self.many_leads else (),
         )
 
-    def views_on(self, dataset: str, chain: str | None = None) -> Views:
+    def views_on(self, dataset: str) -> Views:
         """The method's views with this plan's options and perturbations."""
-        views, chain = self.row.views, chain or self.chains[0]
-        views = views.of_many_leads() if self.many_leads else views
+        views = self.row.views.of_many_leads() if self.many_leads else self.row.views
         views = self.objective.views(views, dataset) if self.objective else views
-        if chain is None:
+        if self.perturb is None:
             return views
-        return replace(views, copies=(str(parse(chain)),) * len(views.copies))
+        return replace(views, copies=(str(parse(self.perturb)),) * len(views.copies))
 
     def check_leads(self, leads: Sequence[str], dataset: str) -> None:
         """Refuse leads of which an instance has no two views to compare."""
@@ -137,21 +130,142 @@ class Plan:
                 "there is only one; choose at least two `leads`"
             )
 
-    def for_settings_file(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """All values by name, the method's own options among them."""
         own = asdict(self.objective) if self.objective else {}
         given = {k: v for k, v in asdict(self).items() if k != "options"}
-        return given | {"settings": self.settings.facts()} | own
+        return given | {"settings": self.settings.to_dict()} | own
 
-    def for_card(self, dataset: str, chain: str | None) -> dict[str, Any]:
-        """What a member's card says of its training; defaults that change nothing are left out."""
+    def for_card(self, dataset: str) -> dict[str, Any]:
+        """What a card says of the training; defaults that change nothing are left out."""
         own = asdict(self.objective) if self.objective else {}
         given = own | {"instances_per_patient": self.instances_per_patient}
         for name, choices in _CHOICES.items():
             if getattr(self, name) != get_args(choices)[0]:
                 given[name] = getattr(self, name)
-        return (
-            self.settings.facts()
-            | {name: value for name, value in given.items() if value is not None}
-            | {"views": self.views_on(dataset, chain).to_dict()}
-        )
+        given = {name: value for name, value in given.items() if value is not None}
+        return self.settings.to_dict() | given | {"views": self.views_on(dataset).to_dict()}
+
+    @property
+    def input_of_card(self) -> str:
+        """How the encoder's input is normalized, in words that cards have."""
+        if self.many_leads:
+            return STANDARDIZED
+        if self.normalization == "none":
+            return IN_MV
+        return CENTERED if self.row.views.normalized_first else NORMALIZATION
+
+
+def make_card(
+    frames: Frames,
+    plan: Plan,
+    member: int,
+    *,
+    frame: FrameSpec,
+    device: torch.device,
+    trained: Trained | None = None,
+    init: Checkpoint | None = None,
+    recording_hashes: bool = True,
+    processes: int = 1,
+    shared: bool = False,
+) -> Card:
+    """The card of one member, to be used with `frame`; without `trained`, as far as it is known.
+
+    It was trained by so many `processes`, `shared` where these computed every batch together.
+
+    Patients whom `init` has seen, from which its training started, this one has seen too.
+    `recording_hashes` says whether it lists hashes of the recordings that it has seen.
+    """
+    encoder, seen = plan.encoder_for(frames), frames if plan.row.sees_data else None
+    hashed = recording_hashes and (init is None or init.card.recording_hashes)
+    training = plan.for_card(frames.dataset)
+    if init is not None:
+        about = ("method", "dataset", "seed", "weights_sha256")
+        training["init"] = {name: getattr(init.card, name) for name in about}
+    precision = getattr(torch, plan.precision)
+    loss = trained.validation_loss[member] if trained else math.nan
+    return Card(
+        method=plan.method,
+        seed=plan.seeds[member],
+        dataset=datasets_of(seen.dataset if seen else None, init),
+        content=seen.content if seen else None,
+        split_seed=frames.split_seed,
+        trained_on=trained_on(seen, init),
+        leads=frames.leads,
+        frame_trained=frames.spec,
+        frame=frame,
+        encoder={
+            "name": encoder.name,
+            "embedding_dim": encoder.embedding_dim,
+            "samples": encoder.samples,
+            "dropout": plan.dropout,
+            **({"leads": list(encoder.leads)} if encoder.leads else {}),
+        },
+        labels=frames.labels,
+        training=training,
+        metrics={
+            "status": trained.status[member] if trained else "untrained",
+            "epochs": trained.epochs if trained else 0,
+            "best_epoch": trained.best_epoch[member] if trained else 0,
+            "validation_loss": finite(loss),
+        },
+        environment={
+            "torch": torch.__version__,
+            "device": device.type,
+            "threads": torch.get_num_threads(),
+            "machine": platform.machine(),
+            "kernel": "torch" if shared else block_implementation(device, precision),
+            **({"processes": processes} if processes > 1 else {}),
+        },
+        normalization=plan.input_of_card,
+        recording_hashes=hashed,
+        # one list of hashes needs one salt: the older one
+        salt=(init.card.salt if init else leak_guard.salt_of(frames)) if hashed else "",
+    )
+
+
+def make_checkpoint(
+    frames: Frames,
+    plan: Plan,
+    trained: Trained,
+    member: int,
+    *,
+    init: Checkpoint | None = None,
+    **options: Any,
+) -> Checkpoint:
+    """The checkpoint of one member; options as for `make_card`."""
+    card = make_card(frames, plan, member, trained=trained, init=init, **options)
+    hashed = card.recording_hashes
+    splits = TRAINED_ON if plan.row.sees_data and hashed else ()
+    recordings = leak_guard.hashed_recordings(frames, card.salt, splits)
+    encoder, row = plan.encoder_for(frames), slice(member, member + 1)
+    return Checkpoint(
+        card=card,
+        # the encoder's own: heads and a target network are dropped
+        weights={name: trained.weights[name][row].cpu() for name in encoder.parameters(_NO_KEYS)},
+        buffers={name: trained.buffers[name][row].cpu() for name in encoder.buffers(0)},
+        recordings=np.union1d(recordings, init.recordings) if init and hashed else recordings,
+    )
+
+
+def finite(value: float) -> float | None:
+    """The value, or None where it is NaN or infinite, which JSON cannot express."""
+    return value if math.isfinite(value) else None
+
+
+def datasets_of(dataset: str | None, init: Checkpoint | None) -> str | None:
+    """The names of all datasets that have shaped the weights, in order."""
+    names = SEVERAL.join(filter(None, (init.card.dataset if init else None, dataset)))
+    return SEVERAL.join(dict.fromkeys(names.split(SEVERAL))) or None
+
+
+def trained_on(frames: Frames | None, init: Checkpoint | None) -> tuple[TrainedOn, ...]:
+    """All datasets and splits that have shaped the weights, in order."""
+    before = init.card.trained_on if init else ()
+    if frames is None:
+        return before
+    new = (
+        TrainedOn(name, frames.split_seed, frames.content, frames.folds.get(name))
+        for name in frames.dataset.split(SEVERAL)
+    )
+    return tuple(dict.fromkeys((*before, *new)))

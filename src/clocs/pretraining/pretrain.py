@@ -1,28 +1,57 @@
-"""`clocs.pretrain`: stores, a method and seeds to checkpoints in a folder."""
+"""Pre-training: stores to checkpoints in a folder, with a log and a state to resume from.
+
+Also encoders that are not trained: initial weights, where wanted with batch norm fitted to data.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import json
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+import torch
+
+from clocs.encoders.base import Encoder, Weights
 from clocs.encoders.make import usual_dimension, usual_dropout
-from clocs.errors import SettingError
+from clocs.errors import CheckpointError, ClocsWarning, SettingError, TrainingError
+from clocs.files import LOCK, leftovers, locked, write_atomic
 from clocs.frames.frames import Frames, join
 from clocs.frames.make import common_leads, leads_of_any, leads_of_those, make_frames
 from clocs.frames.signals import memory_for_signals
 from clocs.frames.splits import split_of
-from clocs.frames.views import frame_for
-from clocs.pretraining.plan import BatchNorm, Normalization, Plan, Precision
-from clocs.pretraining.pretrain_frames import pretrain_frames
+from clocs.frames.views import Instances, frame_for, instances
+from clocs.kernels import keyed_random
+from clocs.pretraining.log import STATE, logged, require_tensorboard
+from clocs.pretraining.methods import METHODS
+from clocs.pretraining.plan import (
+    BatchNorm,
+    Normalization,
+    Plan,
+    Precision,
+    make_card,
+    make_checkpoint,
+)
+from clocs.pretraining.task import PretrainingTask, check_shareable, learnable_parts
 from clocs.recording import STANDARD_LEADS, FrameSpec
+from clocs.sealed import spelled_for_files, spelled_in_code
 from clocs.store.store import Store, as_store, expect_different_stores
-from clocs.training.checkpoint import Checkpoint, as_checkpoints
-from clocs.training.loop import SAVE_EVERY, Epoch
-from clocs.training.ranks import joined, on_this_machine, own_device
-from clocs.training.settings import Settings, settings_in, takes_settings
+from clocs.training import Settings, settings_in, takes_settings
+from clocs.training.card import expect_readable
+from clocs.training.checkpoint import Checkpoint, as_checkpoints, load_checkpoint
+from clocs.training.embed import stack
+from clocs.training.leak_guard import check_parts
+from clocs.training.loop import SAVE_EVERY, Epoch, Trained, fit
+from clocs.training.ranks import current, joined, on_this_machine, own_device
+from clocs.training.replicas import remove_state
+from clocs.training.signals import TRAINED, Signals, require_memory_to_encode
 
+SETTINGS = "settings.json"
 MANY_LEADS_FRAME = FrameSpec(5.0, 500)  # of encoders of many leads, where nothing else is chosen
 
 
@@ -37,7 +66,7 @@ def pretrain(
     embedding_dim: int | None = None,
     encoder: str = "cnn",
     dropout: float | None = None,
-    perturb: str | Sequence[str] | None = None,
+    perturb: str | None = None,
     instances_per_patient: int | None = None,
     precision: Precision = "float32",
     batch_norm: BatchNorm = "batch",
@@ -55,7 +84,7 @@ def pretrain(
     resume: bool = False,
     tensorboard: bool = False,
     recording_hashes: bool = True,
-    save_every: float | None = None,
+    save_every: float = SAVE_EVERY,
     on_step: Callable[[int, int], None] = lambda step, steps: None,
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
     **options: Any,
@@ -76,8 +105,7 @@ def pretrain(
         embedding_dim: Dimension of the embeddings; by default the encoder's own, such as 128.
         encoder: One of `clocs.encoders.make.ENCODERS`.
         dropout: Probability; by default the encoder's own: 0.1, and 0 of many leads.
-        perturb: A chain of perturbations of the views, such as 'gaussian>sa_t'; several are trained
-            at once, each with all seeds and into its own folder in `out`.
+        perturb: A chain of perturbations of the views, such as 'gaussian>sa_t'.
         instances_per_patient: The most instances that one patient contributes to an epoch; they are
             drawn anew for each.
         precision: Of activations: 'float32' or 'bfloat16'.
@@ -86,8 +114,8 @@ def pretrain(
         normalization: Of frames: 'min-max' to 0 … 1, or 'none' to leave them in mV.
         init: Encoders to start from: a checkpoint for all seeds, or a folder with one per seed.
         epochs, patience, batch_size, lr, keep: How long and how fast to train, and which weights to
-            keep; described by `clocs.training.settings.Settings`, with their defaults.
-        optimizer, weight_decay, schedule, warm_up, clip, average: The optimizer; described there.
+            keep; described by `clocs.training.Settings`, with their defaults.
+        optimizer, weight_decay, schedule, warm_up, average: The optimizer; described there.
         settings: All of these as one object, in place of them.
         split: Whether the 'hash' of patients or official 'folds' decide who is trained and tested
             on; the folds by default where the store has some.
@@ -96,9 +124,8 @@ def pretrain(
             default.
         split_seed: Random seed for the patient split.
         frame: A frame other than the dataset's own; without filters, it has those of the store.
-        seconds: Duration of a frame, in place of `frame`; for encoders of many leads 5 by default.
-        rate: Samples per second of a frame, in place of `frame`; for encoders of many leads 100 by
-            default.
+        seconds: Duration of a frame; the store's by default, 5 for encoders of many leads.
+        rate: Samples per second of a frame; the store's by default, 100 for encoders of many leads.
         device: 'cpu', 'cuda' …; the best available by default.
         resume: Continue an interrupted run in `out`.
         tensorboard: Also write event files to `out/tensorboard`.
@@ -116,75 +143,364 @@ def pretrain(
         stores = [as_store(one) for one in given]
         expect_different_stores(stores)
         manifest = stores[0].manifest
-        training = Settings.choose(settings, manifest.batch_size, **settings_in(options))
         plan = Plan(
             method=method,
             seeds=tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds),
             encoder=encoder,
             embedding_dim=usual_dimension(encoder) if embedding_dim is None else embedding_dim,
             dropout=usual_dropout(encoder) if dropout is None else dropout,
+            settings=Settings.choose(settings, manifest.batch_size, **settings_in(options)),
             options=options,
-            perturb=perturb if perturb is None or isinstance(perturb, str) else tuple(perturb),
+            perturb=perturb,
             instances_per_patient=instances_per_patient,
             precision=precision,
             batch_norm=batch_norm,
             normalization=normalization,
-            settings=training,
         )
         usual = frame_for(manifest, segments=plan.row.views.segments)
         if plan.many_leads:
             usual = replace(MANY_LEADS_FRAME, filters=usual.filters)
-        if seconds is not None or rate is not None:
-            if frame is not None:
-                raise SettingError("give `frame`, or `seconds` and `rate`, not both")
-            frame = _frame_of(
-                usual.seconds if seconds is None else seconds, usual.rate if rate is None else rate
-            )
-        if frame is not None and not frame.filters:
-            frame = replace(frame, filters=manifest.frame.filters)
-        spec = frame or usual
+        spec = _frame_of(usual, frame, seconds, rate)
         if plan.many_leads:
-            chosen, frame = leads_of_any(stores, leads or STANDARD_LEADS), spec
+            chosen = leads_of_any(stores, leads or STANDARD_LEADS)
         else:
             chosen = common_leads(stores, leads)
-        by = split_of(split, test_folds, validation_folds)
         plan.check_leads(chosen, manifest.dataset)
         # of several, half of the memory is for the parts and half for all of them joined
         parts = on_this_machine() * (2 * len(stores) if len(stores) > 1 else 1)
-        memory = memory_for_signals() // parts if parts > 1 else None
-        own_patients = ranks.owns if plan.objective and ranks.share(len(plan.members)) else None
-
-        def made(one: Store) -> Frames:
-            own = leads_of_those(one, chosen)
-            cut = make_frames(
-                one,
-                spec=spec,
-                leads=own,
-                split=by,
-                split_seed=split_seed,
-                memory=memory,
-                of_patients=own_patients,
-            )
-            return cut.for_leads(chosen)
-
-        frames = join([made(one) for one in stores], beside=stores[0].path.parent)
+        cut = partial(
+            make_frames,
+            spec=spec,
+            split=split_of(split, test_folds, validation_folds),
+            split_seed=split_seed,
+            memory=memory_for_signals() // parts if parts > 1 else None,
+            of_patients=ranks.owns if plan.objective and ranks.share(len(plan.seeds)) else None,
+        )
+        made = [cut(one, leads=leads_of_those(one, chosen)).for_leads(chosen) for one in stores]
         return pretrain_frames(
-            frames,
+            join(made, beside=stores[0].path.parent),
             plan,
             Path(out),
-            frame_to_use=frame or manifest.frame,
+            frame_to_use=manifest.frame if spec is usual and not plan.many_leads else spec,
             init=() if init is None else as_checkpoints(init),
             device=place,
             resume=resume,
             tensorboard=tensorboard,
             recording_hashes=recording_hashes,
-            save_every=SAVE_EVERY if save_every is None else save_every,
+            save_every=save_every,
             on_step=on_step if ranks.first else lambda step, steps: None,
             on_epoch=on_epoch if ranks.first else lambda epoch: None,
         )
 
 
-def _frame_of(seconds: float, rate: float) -> FrameSpec:
-    if not rate > 0:
-        raise SettingError(f"`rate` must be above 0 Hz, not {rate}")
-    return FrameSpec(seconds, max(1, round(seconds * rate)))
+def _frame_of(
+    usual: FrameSpec, frame: FrameSpec | None, seconds: float | None, rate: float | None
+) -> FrameSpec:
+    """The frame to use in place of the usual one, with its filters where it has none."""
+    if seconds is not None or rate is not None:
+        if frame is not None:
+            raise SettingError("give `frame`, or `seconds` and `rate`, not both")
+        seconds = usual.seconds if seconds is None else seconds
+        rate = usual.rate if rate is None else rate
+        if not rate > 0:
+            raise SettingError(f"`rate` must be above 0 Hz, not {rate}")
+        frame = FrameSpec(seconds, max(1, round(seconds * rate)))
+    if frame is None:
+        return usual
+    return frame if frame.filters else replace(frame, filters=usual.filters)
+
+
+def pretrain_frames(
+    frames: Frames,
+    plan: Plan,
+    out: Path,
+    *,
+    frame_to_use: FrameSpec | None = None,
+    init: Sequence[Checkpoint] = (),
+    device: torch.device | str = "cpu",
+    stream: bool | None = None,
+    resume: bool = False,
+    tensorboard: bool = False,
+    recording_hashes: bool = True,
+    save_every: float = SAVE_EVERY,
+    on_step: Callable[[int, int], None] = lambda step, steps: None,
+    on_epoch: Callable[[Epoch], None] = lambda epoch: None,
+) -> list[Checkpoint]:
+    """Train one encoder per seed and write `out/seed-N.safetensors` with their cards.
+
+    Frames are cut as the method sees them; `frame_to_use` is the one to evaluate with, where it
+    differs. During training, `out` also holds the state to resume from. `stream` says whether
+    signals are brought to the device batch by batch; None: if they are too large for it. The other
+    arguments are those of `clocs.pretrain`.
+
+    In several processes (`clocs.training.ranks`), all call this; the first one alone touches `out`.
+
+    Raises:
+        TrainingError: Members diverged; the checkpoints of the others have been written.
+    """
+    device, ranks, frame = torch.device(device), current(), frame_to_use or frames.spec
+    shared = plan.objective is not None and ranks.share(len(plan.seeds))
+    encoder = plan.encoder_for(frames)
+    origins = _origins(init, plan, encoder)
+    files = [out / f"seed-{seed}.safetensors" for seed in plan.seeds]
+    # all that can be refused is refused before the folder is touched
+    if plan.normalization == "none" and frames.unit != "mV":
+        raise SettingError(
+            f"signals of {frames.dataset} are in {frames.unit}, not mV; leave out `normalization`"
+        )
+    if shared:
+        check_shareable(plan, frames)
+    _warn_of_what_is_not_learned(frames, plan)
+    check_parts(frames)
+    if tensorboard:
+        require_tensorboard()
+    require_memory_to_encode(
+        encoder,
+        members=len(plan.seeds),
+        batch=min(plan.settings.batch_size, len(frames)),
+        device=device,
+        copies=TRAINED if plan.objective else 1,
+    )
+    first = origins[0] if origins else None
+    expect_readable(make_card(frames, plan, 0, frame=frame, device=device, init=first))
+    if out.exists() and not out.is_dir():
+        raise CheckpointError(f"{out} is a file; give a folder as `out`")
+    with locked(out) if ranks.first else nullcontext():
+        if ranks.first:
+            _claim(out, plan, frames, init, resume=resume)
+        if ranks.agreed(all(file.with_suffix(".json").exists() for file in files)):
+            if ranks.first:
+                remove_state(out / STATE)  # left by an interruption after the very last step
+            return [load_checkpoint(file) for file in files]  # finished before
+        if plan.objective is None:
+            trained = _initial_weights(frames, plan, device)
+        else:
+            task = PretrainingTask(
+                frames,
+                plan,
+                device=device,
+                start=stack(origins) if origins else None,
+                stream=stream,
+                sharing_ranks=ranks if shared else None,
+            )
+            with (
+                _saying_how_to_resume(),
+                logged(out, plan.seeds, on_epoch, tensorboard=tensorboard)
+                if ranks.first
+                else nullcontext(on_epoch) as report,
+            ):
+                trained = fit(
+                    task,
+                    list(plan.seeds),
+                    plan.settings,
+                    device=device,
+                    state=out / STATE if ranks.first else None,
+                    save_every=save_every,
+                    on_step=on_step,
+                    on_epoch=report,
+                    ranks=ranks,
+                )
+        checkpoints = {
+            file: make_checkpoint(
+                frames,
+                plan,
+                trained,
+                member,
+                frame=frame,
+                device=device,
+                init=origins[member] if origins else None,
+                recording_hashes=recording_hashes,
+                processes=ranks.size,
+                shared=shared,
+            )
+            for member, file in enumerate(files)
+            if not trained.diverged[member]
+        }
+        if ranks.first:
+            for file, checkpoint in checkpoints.items():
+                checkpoint.save(file)
+            remove_state(out / STATE)
+        _expect_converged(trained, plan.seeds, out)
+    return list(checkpoints.values())
+
+
+@contextmanager
+def _saying_how_to_resume() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        stop.add_note("run the same command with `resume` to continue this training")
+        raise
+
+
+def _warn_of_what_is_not_learned(frames: Frames, plan: Plan) -> None:
+    """Say which frames, leads and crops nothing is learned from; refuse data that teach nothing."""
+    said = []
+    if frames.without_signal:
+        said.append(
+            f"{frames.without_signal:,} frames × leads of {frames.dataset} are in gaps or flat and "
+            "are left out"
+        )
+    lacking = int((~frames.present.all(axis=1)).sum())
+    if plan.row.of == "frame" and lacking and not plan.many_leads:
+        said.append(
+            f"{plan.method} compares all leads of a frame: {lacking:,} of {len(frames):,} frames "
+            f"lack one of {', '.join(frames.leads)} and are left out"
+        )
+    seen = np.asarray(frames.present.any(axis=0))
+    unseen = [lead for lead, known in zip(frames.leads, seen, strict=True) if not known]
+    if plan.many_leads and unseen:
+        said.append(
+            f"no recording of {frames.dataset} has {', '.join(unseen)}, so the encoder learns "
+            "nothing of them; name those that it should see with `leads`"
+        )
+    if plan.objective:
+        part: Instances = learnable_parts(frames, plan)[0]
+        equal = 0 if part.room is None else int((part.room == 0).sum())
+        if equal:
+            said.append(
+                f"{equal:,} of {len(part):,} instances are one frame long, so that their random "
+                "crops are all the same; shorter frames leave room to crop"
+            )
+    for sentence in said:
+        warnings.warn(sentence, ClocsWarning, stacklevel=3)
+
+
+def _expect_converged(trained: Trained, seeds: Sequence[int], out: Path) -> None:
+    """Name the members that diverged, if any."""
+    failed, kept = (
+        [f"seed {seed}" for seed, lost in zip(seeds, trained.diverged, strict=True) if lost is was]
+        for was in (True, False)
+    )
+    if failed:
+        raise TrainingError(
+            f"the training of {', '.join(failed)} diverged: the loss is no longer a finite number; "
+            "try a lower `lr` or other options of the method, with a new folder as `out`"
+            + (f" (the checkpoints of {', '.join(kept)} are in {out})" if kept else "")
+        )
+
+
+def _origins(init: Sequence[Checkpoint], plan: Plan, encoder: Encoder) -> list[Checkpoint]:
+    """The checkpoint that each member starts from."""
+    if not init:
+        return []
+    if plan.objective is None:
+        raise SettingError(f"{plan.method} learns nothing, so it does not take `init`")
+    by_seed = {checkpoint.card.seed: checkpoint for checkpoint in init}
+    missing = [seed for seed in plan.seeds if seed not in by_seed]
+    if missing and len(init) > 1:
+        raise SettingError(
+            f"`init` has no checkpoint of seed {missing[0]}; give one in all, or one per seed"
+        )
+    shape = _shape(encoder)
+    for checkpoint in init:
+        if _shape(checkpoint.encoder) != shape:
+            raise SettingError(
+                f"`init` is an encoder {_shape(checkpoint.encoder)}, not {shape}; train with the "
+                "same encoder, embedding dimension and frame"
+            )
+    return [init[0] if len(init) == 1 else by_seed[seed] for seed in plan.seeds]
+
+
+def _shape(encoder: Encoder) -> str:
+    """What must agree for weights to fit."""
+    leads = f", leads {', '.join(encoder.leads)}" if encoder.leads else ""
+    return f"{encoder.name!r} of {encoder.samples} samples and E = {encoder.embedding_dim}{leads}"
+
+
+def _claim(
+    out: Path, plan: Plan, frames: Frames, init: Sequence[Checkpoint], *, resume: bool
+) -> None:
+    """Make `out` the folder of this run, or refuse: nothing is overwritten."""
+    data = {
+        "data": frames.content,
+        "split_seed": frames.split_seed,
+        "leads": frames.leads,
+        "frame": frames.spec.to_dict(),
+        "init": [checkpoint.card.weights_sha256 for checkpoint in init],
+    }
+    if frames.folds:
+        data["folds"] = {name: folds.to_dict() for name, folds in frames.folds.items()}
+    want = json.loads(json.dumps(plan.to_dict() | data))
+    # What a run killed in its first moments leaves does not count.
+    ours = {LOCK, *(path.name for path in leftovers(out / SETTINGS))}
+    if any(path.name not in ours for path in out.iterdir()):
+        if not (out / SETTINGS).is_file():
+            raise CheckpointError(f"{out} holds other files; give a new folder as `out`")
+        try:
+            have = spelled_in_code(json.loads((out / SETTINGS).read_text(encoding="utf-8")))
+        except ValueError:
+            have = None
+        if not isinstance(have, dict):
+            raise CheckpointError(
+                f"{out / SETTINGS} is damaged, so it cannot be told which pre-training {out} holds;"
+                " give a new folder as `out`"
+            )
+        # options that an older version did not have were at their defaults
+        have = {f.name: f.default for f in fields(Plan)} | have
+        have = {option.name: option.default for option in plan.row.options} | have
+        differing = sorted(name for name in want if have.get(name) != want[name])
+        if differing:
+            raise CheckpointError(
+                f"{out} holds a pre-training with other settings ({', '.join(differing)}); "
+                "give a new folder as `out`"
+            )
+        if not resume:
+            raise CheckpointError(
+                f"{out} already holds this pre-training; add `resume` to continue it, or give a "
+                "new folder as `out`"
+            )
+    write_atomic(out / SETTINGS, json.dumps(spelled_for_files(want), indent=2).encode())
+
+
+def untrained(
+    frames: Frames, plan: Plan, *, device: torch.device | str = "cpu"
+) -> list[Checkpoint]:
+    """Encoders of a method that learns nothing, one per seed; nothing is written."""
+    device = torch.device(device)
+    made = _initial_weights(frames, plan, device)
+    return [
+        make_checkpoint(frames, plan, made, member, frame=frames.spec, device=device)
+        for member in range(len(plan.seeds))
+    ]
+
+
+def _initial_weights(frames: Frames, plan: Plan, device: torch.device) -> Trained:
+    """The members as initialized; where the method says so, batch norm has seen training frames."""
+    if plan.objective is not None:
+        names = " or ".join(name for name, row in METHODS.items() if row.objective is None)
+        raise SettingError(f"{plan.method} has to be trained; without training use {names}")
+    encoder, members = plan.encoder_for(frames), len(plan.seeds)
+    keys = keyed_random.member_keys(list(plan.seeds), device)
+    weights = {k: v.to(device) for k, v in encoder.parameters(keys).items()}
+    buffers = {k: v.to(device) for k, v in encoder.buffers(members).items()}
+    if plan.row.fits_batch_norm:
+        buffers = _fitted_batch_norm(frames, plan, weights, buffers, device)
+    nan = [float("nan")] * members
+    return Trained(weights, buffers, nan, [0] * members, 0, ["untrained"] * members)
+
+
+def _fitted_batch_norm(
+    frames: Frames, plan: Plan, weights: Weights, buffers: Weights, device: torch.device
+) -> Weights:
+    """Batch-norm statistics as the mean over all full batches of the training frames."""
+    signals, many = Signals.of(frames, device), plan.many_leads
+    rows = instances(frames, of=plan.row.of, views=plan.row.views, split=0, leads_at_once=many)
+    starts = torch.from_numpy(rows.in_view()).to(device)
+    scale = torch.from_numpy(rows.scale_in_view()).to(device)
+    keys = keyed_random.member_keys(list(plan.seeds), device)
+    order_keys = keyed_random.fold(keys, keyed_random.stream("order"))
+    order = keyed_random.permutation(order_keys, len(starts))
+    encoder = replace(plan, dropout=0).encoder_for(frames)
+    size = min(plan.settings.batch_size, len(starts))
+    with torch.no_grad():
+        for step in range(len(starts) // size):
+            some = order[:, step * size : (step + 1) * size]
+            if many:
+                x = signals.standardized(starts[some])
+            elif plan.normalization == "none":
+                x = signals.raw(starts[some], scale[some])
+            else:
+                x = signals.normalized(starts[some])
+            _, buffers = encoder.encode_training(weights, buffers, x, keys, momentum=1 / (step + 1))
+    return buffers

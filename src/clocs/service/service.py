@@ -36,8 +36,8 @@ from clocs.patients.index_folder import index_encoder, open_index
 from clocs.recording import FrameSpec, Recording
 from clocs.service.batching import Batcher
 from clocs.service.bodies import Bodies, Limits, example_recording
+from clocs.training.card import weights_path
 from clocs.training.checkpoint import Checkpoint
-from clocs.training.shipped import weights_path
 from clocs.web.shield import RefusedError
 
 _AT_ONCE = 4  # batches

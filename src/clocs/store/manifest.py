@@ -20,7 +20,7 @@ JOINED = 4  # the format of a store in shards, each of which is a store of forma
 _READABLE = (2, FORMAT, JOINED)  # format 2 has no columns for gaps and folds
 MANIFEST = "manifest.json"
 _WRITTEN = {"keep_unlabeled": "keep_unlabelled"}  # how the file has always spelled a field
-VECTORS = "vectors"  # a folder of a store: of `clocs.training.vector_cache`
+VECTORS = "vectors"  # a folder of a store: of `clocs.training.embed`
 
 
 def shard_name(number: int, count: int) -> str:

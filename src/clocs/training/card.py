@@ -3,18 +3,24 @@
 The card ends with a sha256 of all its fields. The hash of the weights file is one of them, so that
 this one digest covers both files. A card may come from a stranger: everything in it that sizes,
 names or switches something is compared with limits before anything is made from it.
+
+Also the models inside the package, by name: one row per model in `clocs/weights/models.toml`.
 """
 
 from __future__ import annotations
 
 import json
+import tomllib
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, fields
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final, Literal
 
 from clocs._version import __version__
-from clocs.errors import CheckpointError, ClocsError, SettingError
+from clocs.errors import CheckpointError, ClocsError, ClocsWarning, SettingError
 from clocs.frames.splits import Folds
 from clocs.recording import FrameSpec
 from clocs.sealed import ArrayFile, own_hash, spelled_for_files, spelled_in_code
@@ -43,6 +49,7 @@ MAX_LEADS, MAX_LABELS, MAX_DATASETS = 1000, 10_000, 1000
 MAX_FOLDS = 1000
 HIGHEST_RATE = 1e5  # of a frame, in Hz
 LONGEST_NAME = 1000  # characters
+SHIPPED_FOLDER: Final = Path(__file__).parent.parent / "weights"
 _LARGEST = 1e300  # number: larger integers do not fit into a float
 
 
@@ -182,32 +189,34 @@ def _trained_on(facts: dict[str, Any]) -> TrainedOn:
     return TrainedOn(**facts | {"folds": None if folds is None else Folds(**folds)})
 
 
+Check = Callable[[Any], bool]
+
+
 def _is_name(value: Any) -> bool:
     return isinstance(value, str) and len(value) <= LONGEST_NAME
 
 
-def _is_int(value: Any, least: int, most: int) -> bool:
-    return type(value) is int and least <= value <= most
+def _is(kind: type) -> Check:
+    return lambda value: type(value) is kind
+
+
+def _is_int(least: int, most: int) -> Check:
+    return lambda value: type(value) is int and least <= value <= most
 
 
 def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and abs(value) <= _LARGEST  # false for NaN, too
 
 
-def _is_seed(value: Any) -> bool:
-    return _is_int(value, -(2**63), 2**63 - 1)
-
-
-def _are(kind: Callable[[Any], bool], most: int) -> Callable[[Any], bool]:
+def _are(kind: Check, most: int) -> Check:
     return lambda value: isinstance(value, list) and len(value) <= most and all(map(kind, value))
 
 
-def _has(
-    checks: dict[str, Callable[[Any], bool]],
-    *,
-    only: bool,
-    maybe: dict[str, Callable[[Any], bool]] | None = None,
-) -> Callable[[Any], bool]:
+def _or_none(check: Check) -> Check:
+    return lambda value: value is None or check(value)
+
+
+def _has(*, only: bool = True, maybe: dict[str, Check] | None = None, **checks: Check) -> Check:
     """A test of an object: these fields (and no others) must pass; those of `maybe` if present."""
     more = maybe or {}
 
@@ -220,88 +229,60 @@ def _has(
     return passes
 
 
-def _or_none(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: value is None or check(value)
-
-
-_FILTERS = _has(
-    {
-        "band_pass": _or_none(_are(_is_number, 2)),
-        "notch": _or_none(lambda v: type(v) is int),
-        "baseline": lambda v: type(v) is bool,
-    },
-    only=True,
-)
-_FRAME = _has(
-    {"seconds": _is_number, "samples": lambda v: type(v) is int},
-    only=True,
-    maybe={"filters": _FILTERS},
-)
+_SEED = _is_int(-(2**63), 2**63 - 1)
+_COUNT = _is_int(0, 2**63)
 _NAMES = _are(_is_name, MAX_FOLDS)
-_FOLDS = _has({"test": _NAMES, "validation": _NAMES}, only=True)
-_CHECKS: dict[str, Callable[[Any], bool]] = {
-    "method": _is_name,
-    "seed": _is_seed,
+_FILTERS = _has(
+    band_pass=_or_none(_are(_is_number, 2)), notch=_or_none(_is(int)), baseline=_is(bool)
+)
+_FRAME = _has(seconds=_is_number, samples=_is(int), maybe={"filters": _FILTERS})
+_TRAINED_ON = _has(
+    dataset=_is_name,
+    split_seed=_SEED,
+    content=_is_name,
+    maybe={"folds": _has(test=_NAMES, validation=_NAMES)},
+)
+_CHECKS: dict[str, Check] = {
+    **dict.fromkeys(("method", "salt", "normalization", "notice", "weights_sha256"), _is_name),
+    "clocs": _is_name,
+    "seed": _SEED,
+    "split_seed": _SEED,
     "dataset": _or_none(_is_name),
     "content": _or_none(_is_name),
-    "split_seed": _is_seed,
-    "trained_on": _are(
-        _has(
-            {"dataset": _is_name, "split_seed": _is_seed, "content": _is_name},
-            only=True,
-            maybe={"folds": _FOLDS},
-        ),
-        MAX_DATASETS,
-    ),
+    "trained_on": _are(_TRAINED_ON, MAX_DATASETS),
     "leads": _are(_is_name, MAX_LEADS),
+    "labels": _are(_is_name, MAX_LABELS),
     "frame_trained": _FRAME,
     "frame": _FRAME,
     "encoder": _has(
-        {
-            "name": _is_name,
-            "embedding_dim": lambda v: _is_int(v, 1, MAX_DIMENSIONS),
-            "samples": lambda v: _is_int(v, 1, FrameSpec.MAX_SAMPLES),
-            "dropout": lambda v: _is_number(v) and 0 <= v < 1,
-        },
-        only=True,
+        name=_is_name,
+        embedding_dim=_is_int(1, MAX_DIMENSIONS),
+        samples=_is_int(1, FrameSpec.MAX_SAMPLES),
+        dropout=lambda v: _is_number(v) and 0 <= v < 1,
         maybe={"leads": _are(_is_name, MAX_LEADS)},
     ),
-    "labels": _are(_is_name, MAX_LABELS),
     "training": lambda v: isinstance(v, dict) and type(v.get("lr", 0)) in (int, float),
     "metrics": _has(
-        {
-            "status": _is_name,
-            "epochs": lambda v: _is_int(v, 0, 2**63),
-            "best_epoch": lambda v: _is_int(v, 0, 2**63),
-            "validation_loss": _or_none(_is_number),
-        },
         only=False,
+        status=_is_name,
+        epochs=_COUNT,
+        best_epoch=_COUNT,
+        validation_loss=_or_none(_is_number),
     ),
-    "environment": lambda v: isinstance(v, dict),
-    "recording_hashes": lambda v: type(v) is bool,
-    "salt": _is_name,
-    "normalization": _is_name,
-    "notice": _is_name,
-    "weights_sha256": _is_name,
-    "clocs": _is_name,
-    "format": lambda v: type(v) is int,
+    "environment": _is(dict),
+    "recording_hashes": _is(bool),
+    "format": _is(int),
 }
 
 
-def _texts(value: Any) -> Iterator[str]:
-    """All strings in it."""
-    if isinstance(value, str):
-        yield value
-    for part in (*value, *value.values()) if isinstance(value, dict) else ():
-        yield from _texts(part)
-    for part in value if isinstance(value, list) else ():
-        yield from _texts(part)
-
-
-def check_text(facts: dict[str, Any]) -> None:
-    """Refuse control characters: they could steer a terminal."""
-    if any(ord(c) < 32 or 127 <= ord(c) < 160 for text in _texts(facts) for c in text):
+def check_text(value: Any) -> None:
+    """Refuse control characters in any text of it: they could steer a terminal."""
+    if isinstance(value, str) and any(ord(c) < 32 or 127 <= ord(c) < 160 for c in value):
         raise ValueError("it holds control characters")
+    for part in (*value, *value.values()) if isinstance(value, dict) else ():
+        check_text(part)
+    for part in value if isinstance(value, list) else ():
+        check_text(part)
 
 
 def _check(facts: dict[str, Any]) -> None:
@@ -317,3 +298,82 @@ def _check(facts: dict[str, Any]) -> None:
             f"its input is normalized by {facts['normalization']!r:.100}, which this version of "
             "clocs cannot do; use the version that wrote it"
         )
+
+
+@dataclass(frozen=True)
+class Score:
+    """The AUC of an encoder with a linear layer, as `clocs evaluate NAME STORE` prints it."""
+
+    dataset: str  # whose test patients
+    auc: float
+    low: float  # 95 % interval
+    high: float
+    protocol: str = "linear"
+
+    def command(self, name: str) -> str:
+        """What prints it of the encoder of this name."""
+        if self.protocol == "linear":  # the default
+            return f"clocs evaluate {name} stores/{self.dataset}"
+        return f"clocs evaluate {name} stores/{self.dataset} --protocol {self.protocol}"
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """A model inside the package."""
+
+    name: str
+    kind: Literal["encoder", "classifier"]
+    summary: str  # one line on what it is for
+    commands: tuple[str, ...]  # that made it
+    chosen: str  # how it was chosen among others
+    scores: tuple[Score, ...] = ()  # of encoders; a classifier's card has its own
+
+    @property
+    def file(self) -> Path:
+        return SHIPPED_FOLDER / f"{self.name}.safetensors"
+
+    @property
+    def files(self) -> list[Path]:
+        """Its file and, of an encoder, the card beside it."""
+        return [path for path in (self.file, self.file.with_suffix(".json")) if path.exists()]
+
+
+def _shipped() -> Iterator[Shipped]:
+    for name, row in tomllib.loads((SHIPPED_FOLDER / "models.toml").read_text("utf-8")).items():
+        scores = tuple(Score(**one) for one in row.pop("scores", ()))
+        yield Shipped(name, **row | {"commands": tuple(row["commands"])}, scores=scores)
+
+
+SHIPPED: Final = MappingProxyType({row.name: row for row in _shipped()})
+
+
+def weights_path(given: Path | str) -> Path:
+    """The file or folder of a model that is given by its path or, if it is shipped, by its name.
+
+    Raises:
+        CheckpointError: It is neither a path nor the name of a shipped model.
+    """
+    path, name = Path(given), str(given)
+    if path.exists():
+        if name in SHIPPED:
+            warnings.warn(
+                f"{name} is a file or folder here as well as a shipped model: the former is used; "
+                "for the shipped model, work in another folder",
+                ClocsWarning,
+                stacklevel=3,
+            )
+        return path
+    if name in SHIPPED:
+        return SHIPPED[name].file
+    if path.name == name and not path.suffix:
+        close = get_close_matches(name.lower(), list(SHIPPED), n=3, cutoff=0.5)
+        hint = "did you mean " + " or ".join(close) + "?"
+        hint = hint if close else f"give a path, or one of {', '.join(SHIPPED)}"
+        raise CheckpointError(f"{name} does not exist, and no shipped model has that name; {hint}")
+    return path
+
+
+def named_path(given: Path | str) -> Path:
+    """The file of a shipped model where its name is given, and else the path, whatever is there."""
+    path, row = Path(given), SHIPPED.get(str(given))
+    return path if row is None or path.exists() else row.file

@@ -1,4 +1,4 @@
-"""Signals on a device: int16, gathered window by window and normalized there.
+"""Signals on a device: int16, gathered window by window and normalized there; and its memory.
 
 Signals too large for the device are streamed: a thread gathers the windows of a batch on the host
 into a pinned buffer, which is copied to one of two slots on the device while the step before still
@@ -7,21 +7,27 @@ reads the other. Which windows make up a batch is decided elsewhere, so it is th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from clocs.encoders.base import Encoder, Weights
+from clocs.errors import SettingError
 from clocs.frames.frames import ABSENT, Frames
+from clocs.frames.signals import memory_limits, physical_memory
 from clocs.kernels.gpu import can_use_triton
 from clocs.kernels.native import native_windows
 
 FLAT = 1e-6  # floor of a frame's range: a flat frame becomes zeros, not a division by zero
 SLOTS = 2  # one is filled while the other is read
+TRAINED = 5  # weights, their gradient, Adam's two moments and the best weights so far
 
 
 def min_max(x: Tensor) -> Tensor:
@@ -78,16 +84,13 @@ class Signals:
 
     def raw(self, starts: Tensor, scale: Tensor) -> Tensor:
         """starts, scale: (…) -> (…, samples) in mV; nan where absent."""
-        exact = torch.promote_types(self.dtype, torch.float32)
-        steps = self.flat.unfold(0, self.samples, 1)[starts.clamp(min=0)].to(exact)
-        return steps * scale.to(exact)[..., None]  # which is nan where absent
+        steps = self._steps(starts.clamp(min=0))
+        return steps * scale.to(steps.dtype)[..., None]  # which is nan where absent
 
     def standardized(self, starts: Tensor) -> Tensor:
         """starts: (…) -> (…, samples) with mean 0 and variance 1 each; nan where absent."""
-        exact = torch.promote_types(self.dtype, torch.float32)
-        steps = self.flat.unfold(0, self.samples, 1)[starts.clamp(min=0)].to(exact)
-        made = standardize(steps).masked_fill_((starts == ABSENT)[..., None], float("nan"))
-        return made.to(self.dtype)
+        made = standardize(self._steps(starts.clamp(min=0)))
+        return made.masked_fill_((starts == ABSENT)[..., None], torch.nan).to(self.dtype)
 
     def normalized(self, starts: Tensor) -> Tensor:
         """starts: (…) -> (…, samples) in [0, 1] each, so the scale in mV does not matter."""
@@ -99,8 +102,12 @@ class Signals:
             windows = native_windows(self.flat, starts, self.samples)
             if windows is not None:
                 return windows
-        exact = torch.promote_types(self.dtype, torch.float32)  # values are in the thousands
-        return min_max(self.flat.unfold(0, self.samples, 1)[starts].to(exact)).to(self.dtype)
+        return min_max(self._steps(starts)).to(self.dtype)
+
+    def _steps(self, starts: Tensor) -> Tensor:
+        """starts: (…) -> (…, samples) as in the file; values are in the thousands."""
+        exact = torch.promote_types(self.dtype, torch.float32)
+        return self.flat.unfold(0, self.samples, 1)[starts].to(exact)
 
 
 class StreamedSignals(Signals):
@@ -182,3 +189,68 @@ class StreamedSignals(Signals):
             yield
             self._copied[slot].record()
         torch.cuda.current_stream().wait_event(self._copied[slot])
+
+
+def require_memory_to_encode(
+    encoder: Encoder, *, members: int, batch: int, device: torch.device, copies: int = TRAINED
+) -> None:
+    """Refuse an encoder that cannot be trained here for want of memory.
+
+    Its weights and embeddings count, what is between them does not. `batch` are the frames that a
+    member encodes at once, `copies` those of the weights: 1 where nothing is trained.
+    """
+    no_keys = torch.zeros(0, dtype=torch.int64)
+    numbers = max(1, len(encoder.leads)) * encoder.samples
+    activations = batch * (numbers + 2 * encoder.embedding_dim)  # and their gradient
+    require_memory(
+        encoder.parameters(no_keys),
+        encoder.buffers(0),
+        members=members,
+        device=device,
+        activations=activations,
+        copies=copies,
+    )
+
+
+def require_memory(
+    weights: Weights,
+    buffers: Weights,
+    *,
+    members: int,
+    device: torch.device,
+    activations: int = 0,
+    copies: int = TRAINED,
+) -> None:
+    """Refuse weights and buffers that cannot be trained here; only the shapes (…, *shape) count.
+
+    The estimate is the least that is needed, so that nothing is refused that would have worked.
+    """
+    numbers = copies * _numbers(weights) + 2 * _numbers(buffers) + activations
+    needed, free = 4 * members * numbers, free_memory(device)
+    if needed > free:
+        raise SettingError(
+            f"training needs at least {needed / 1e9:,.0f} GB of memory on {device.type}, where "
+            f"{free / 1e9:,.0f} GB are free; choose a smaller `embedding_dim`, or fewer `seeds` or "
+            "a smaller `batch_size`"
+        )
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that can be allocated there, as far as the system says."""
+    if device.type == "cuda":
+        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + cached
+    return min(_available(), *memory_limits())
+
+
+def _available() -> int:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        (kilobytes,) = (line.split()[1] for line in lines if line.startswith("MemAvailable:"))
+        return int(kilobytes) * 1024
+    except (OSError, ValueError):
+        return physical_memory()
+
+
+def _numbers(tensors: Weights) -> int:
+    return sum(math.prod(tensor.shape[1:]) for tensor in tensors.values())

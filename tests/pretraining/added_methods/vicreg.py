@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clocs.frames.views import leads
-from clocs.pretraining.method import Method, Objective, option
+from clocs.pretraining import Method, Objective, option
 
 if TYPE_CHECKING:
     from torch import Tensor

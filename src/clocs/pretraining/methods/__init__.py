@@ -19,7 +19,7 @@ become random subsets of them: two of a frame for cmlc, one of each segment for 
 from __future__ import annotations
 
 from clocs.errors import SettingError
-from clocs.pretraining.method import Method
+from clocs.pretraining import Method
 from clocs.registry import rows_in
 
 METHODS = rows_in(__name__, Method)

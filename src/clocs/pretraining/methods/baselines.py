@@ -1,13 +1,21 @@
-"""BYOL: an online network predicts a slowly moving target network's embedding of the other copy."""
+"""What the CLOCS family is compared with: BYOL, MT-SSL, supervised training, untrained encoders."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from clocs.frames.views import perturbed
-from clocs.pretraining.method import Method, option
-from clocs.pretraining.projection import Projecting, through_two_layers, two_layers
+from clocs.errors import SettingError
+from clocs.frames.frames import Frames
+from clocs.frames.views import Instances, Views, perturbed, single, transformed
+from clocs.pretraining import (
+    Method,
+    Objective,
+    Projecting,
+    option,
+    through_two_layers,
+    two_layers,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -16,6 +24,16 @@ if TYPE_CHECKING:
     from clocs.pretraining.batches import Batch
 
 TARGET, PREDICTOR = "target.", "predictor"
+TASKS = {
+    "noise": "noise_snr(db=15)",
+    "scaling": "scaling(factor=1.1)",
+    "negation": "flip_x(always=true)",
+    "inversion": "flip_y(always=true)",
+    "permutation": "permutation(pieces=20)",
+    "time_warp": "time_warp(pieces=9, factor=1.05)",
+}
+# those that CLOCS kept; elsewhere all
+PAPER_TASKS: dict[str, tuple[str, ...]] = {"chapman": ("scaling", "negation", "inversion")}
 
 
 def byol_loss(predicted: Tensor, target: Tensor, of: int | None = None) -> Tensor:
@@ -38,7 +56,9 @@ def byol_loss(predicted: Tensor, target: Tensor, of: int | None = None) -> Tenso
 
 @dataclass(frozen=True)
 class BYOL(Projecting):
-    """The target network is a moving average of the online one, kept among the buffers.
+    """BYOL: an online network predicts a target network's embedding of the other copy.
+
+    The target network is a moving average of the online one, kept among the buffers.
 
     The predictor is the encoder's last layer repeated (Linear(E, E) and ReLU); the embedding is
     taken before it. With a projection, which the target network has, too, it is a head like that.
@@ -56,7 +76,7 @@ class BYOL(Projecting):
         own = super().heads(dim=dim, classes=classes, copies=copies)
         return own | two_layers(PREDICTOR, self.projection, self.projection)
 
-    def extra_buffers(self, weights: Weights, buffers: Weights, *, dim: int) -> Weights:
+    def extra_buffers(self, weights: Weights, buffers: Weights) -> Weights:
         online = {k: v for k, v in weights.items() if not k.startswith(PREDICTOR)} | buffers
         return {f"{TARGET}{name}": tensor for name, tensor in online.items()}
 
@@ -109,7 +129,7 @@ class BYOL(Projecting):
 
     def after_step(self, weights: Weights, buffers: Weights, moved: Tensor) -> None:
         """The target network moves toward the online one, statistics included."""
-        from clocs.training.rows import move_toward
+        from clocs.training.replicas import move_toward
 
         online = weights | {k: v for k, v in buffers.items() if not k.startswith(TARGET)}
         theirs = {k: v for k, v in buffers.items() if k.startswith(TARGET)}
@@ -139,4 +159,76 @@ def _target(encoder: Encoder, buffers: Weights) -> tuple[Weights, Weights]:
     return {k: v for k, v in own.items() if k not in names}, {k: own[k] for k in names}
 
 
+def multitask_loss(z: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Head t distinguishes the original (view 0) from the copy of task t (view t + 1).
+
+    z: (members, 1 + tasks, batch, dim), weight: (members, tasks, dim), bias: (members, tasks)
+    -> (members,) mean binary cross-entropy over tasks.
+    """
+    from torch import einsum
+    from torch.nn.functional import softplus
+
+    original = einsum("mbd,mtd->mtb", z[:, 0], weight) + bias[..., None]
+    copy = einsum("mtbd,mtd->mtb", z[:, 1:], weight) + bias[..., None]
+    return (softplus(original) + softplus(-copy)).mean(dim=(1, 2)) / 2
+
+
+@dataclass(frozen=True)
+class MultiTask(Objective):
+    """MT-SSL (Sarkar and Etemad, 2020): one binary head per task tells a copy from the original."""
+
+    tasks: tuple[str, ...] | None = option(
+        None,
+        "Transformations to recognize, such as noise,scaling,negation,inversion,permutation,"
+        "time_warp; those of the paper for the dataset where not given.",
+        kind=tuple,
+    )
+
+    def views(self, own: Views, dataset: str) -> Views:
+        from clocs.pretraining.perturbations import parse
+
+        chosen = self.tasks or PAPER_TASKS.get(dataset, tuple(TASKS))
+        unknown = [task for task in chosen if task not in TASKS]
+        if unknown:
+            raise SettingError(
+                f"there is no task {', '.join(unknown)}; choose `tasks` from {', '.join(TASKS)}"
+            )
+        return transformed(*(str(parse(TASKS[task])) for task in chosen))
+
+    def heads(self, *, dim: int, classes: int, copies: int) -> dict[str, tuple[int, ...]]:
+        return {"head.weight": (copies - 1, dim), "head.bias": (copies - 1,)}
+
+    def loss(self, z: Tensor, batch: Batch, weights: Weights) -> Tensor:
+        return multitask_loss(z, weights["head.weight"], weights["head.bias"])
+
+
+@dataclass(frozen=True)
+class Labels(Objective):
+    """Supervised: a linear layer predicts the labels of labeled instances from embeddings."""
+
+    compares_views = False
+
+    def heads(self, *, dim: int, classes: int, copies: int) -> dict[str, tuple[int, ...]]:
+        return {"head.weight": (dim, classes), "head.bias": (classes,)}
+
+    def loss(self, z: Tensor, batch: Batch, weights: Weights) -> Tensor:
+        from clocs.pretraining.losses import classification
+
+        logits = weights["head.bias"][:, None].baddbmm(z[:, 0], weights["head.weight"])
+        return classification(logits, batch.targets, batch.multilabel).mean(dim=1)
+
+    def usable(self, frames: Frames, part: Instances) -> Instances:
+        labeled = part.where(frames.has_label[part.frame])
+        if len(labeled) < 2:
+            raise SettingError(
+                f"{frames.dataset} has no labels to learn from, or not the same classes in all its "
+                "parts; use another `method`"
+            )
+        return labeled
+
+
 byol = Method("byol", of="lead", views=perturbed("gaussian"), objective=BYOL)
+mtssl = Method("mtssl", of="lead", views=transformed(), objective=MultiTask, perturbable=False)
+supervised = Method("supervised", of="lead", views=single(), objective=Labels, perturbable=False)
+random = Method("random", of="lead", views=single(), perturbable=False)
+random_bn = Method("random-bn", of="lead", views=single(), perturbable=False, fits_batch_norm=True)

@@ -1,14 +1,19 @@
-"""Fleet: everything that changes while members train, one row per member, and its steps.
+"""Replicas: everything that changes while members train, one row per member, and its steps.
 
 A member is one training (a seed). All its weights are one row of `theta`, all its batch-norm
 statistics one row of `buffers`, so masking, keeping the best and saving handle whole members.
+
+Numbers that change from step to step are functions of the steps that a member has made, a tensor
+that stays in place, so that a step can be captured and replayed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import warnings
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -22,15 +27,16 @@ from clocs.errors import CheckpointError, ClocsWarning
 from clocs.files import remove_leftovers, write_atomic
 from clocs.kernels.gpu import can_use_triton
 from clocs.kernels.native import adam
-from clocs.training.optimizer import Optimizer
+from clocs.training import Schedule, Settings
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # Adam's
 _DIGEST = "sha256"  # in the header of a saved state
 _STEPPED = ("theta", "moment1", "moment2", "buffers", "steps", "live", "broken")
+_SHORT = 1024  # numbers of a row that are read where they are: statistics of batch norm
 
 
 @dataclass
-class Fleet:
+class Replicas:
     """The state of all members between two steps."""
 
     theta: Tensor  # (members, weights)
@@ -50,7 +56,7 @@ class Fleet:
     average_buffers: Tensor | None = None  # (members, statistics) likewise
 
     @classmethod
-    def start(cls, theta: Tensor, buffers: Tensor, *, averaged: bool = False) -> Fleet:
+    def start(cls, theta: Tensor, buffers: Tensor, *, averaged: bool = False) -> Replicas:
         """Members as initialized, nothing done yet."""
         members, device = len(theta), theta.device
 
@@ -88,13 +94,13 @@ class Fleet:
             return self.theta, self.buffers
         return self.average, self.average_buffers
 
-    def of(self, members: list[int]) -> Fleet:
+    def of(self, members: list[int]) -> Replicas:
         """A copy of the state of some members, in this order."""
         state = self.state
         epoch = state.pop("epoch").clone()
-        return Fleet(**{k: v.detach()[members] for k, v in state.items()}, epoch=epoch)
+        return Replicas(**{k: v.detach()[members] for k, v in state.items()}, epoch=epoch)
 
-    def put(self, members: list[int], part: Fleet) -> None:
+    def put(self, members: list[int], part: Replicas) -> None:
         """Take over the state of some members, as `of` gave it and as it has changed since."""
         if part is not self:
             self.epoch.copy_(part.epoch)
@@ -121,7 +127,15 @@ class Fleet:
             (members, 1) bool: which moved.
         """
         if optimizer.plain:
-            moved = self._step_in_kernels(gradient, buffers, loss, optimizer.lr, on)
+            kernel: Callable[..., Tensor | None] = adam  # in C, where there is a compiler
+            if self.in_kernels(loss):
+                from clocs.kernels import step_triton
+
+                kernel = step_triton.adam
+            numbers = {"lr": optimizer.lr, "beta1": BETA1, "beta2": BETA2, "epsilon": EPSILON}
+            state = {name: getattr(self, name) for name in _STEPPED}
+            given = {"gradient": gradient, "after": buffers}
+            moved = kernel(numbers, on, loss, given, **state)
             if moved is not None:
                 return moved[:, None]
         failed = on & self.live & ~(loss.isfinite() & gradient.abs().amax(dim=1).isfinite())
@@ -131,7 +145,7 @@ class Fleet:
         column = moving[:, None]
         share = column.to(gradient.dtype)  # 0 leaves a row exactly as it is
         # in place where it can be: a new tensor costs as much as the arithmetic
-        gradient = optimizer.clip_(torch.where(column, gradient, 0))
+        gradient = torch.where(column, gradient, 0)
         rate = share * optimizer.rate(self.steps, gradient.dtype)
         self.steps += moving
         self.moment1.lerp_(gradient, share * (1 - BETA1))
@@ -143,19 +157,6 @@ class Fleet:
         self.theta.addcdiv_(self.moment1 * (rate / (1 - BETA1**count)), spread, value=-1)
         self.buffers.copy_(torch.where(column, buffers, self.buffers))
         return column
-
-    def _step_in_kernels(
-        self, gradient: Tensor, buffers: Tensor, loss: Tensor, lr: float, on: Tensor
-    ) -> Tensor | None:
-        """`step` of plain Adam in Triton or C: (members,) which moved; None where neither can."""
-        numbers = {"lr": lr, "beta1": BETA1, "beta2": BETA2, "epsilon": EPSILON}
-        state = {k: getattr(self, k) for k in _STEPPED}
-        given = {"gradient": gradient, "after": buffers}
-        if self.in_kernels(loss):
-            from clocs.kernels import step_triton
-
-            return step_triton.adam(numbers, on, loss, given, **state)
-        return adam(numbers, on, loss, given, **state)
 
     @torch.no_grad()
     def take_average(self, optimizer: Optimizer, moved: Tensor) -> None:
@@ -205,7 +206,7 @@ class Fleet:
         write_atomic(path, save(state, {_DIGEST: _digest(state)}), keep=_previous(path))
 
     @classmethod
-    def load(cls, path: Path, device: torch.device) -> Fleet:
+    def load(cls, path: Path, device: torch.device) -> Replicas:
         """Read what `save` wrote last; where that is damaged, what it wrote before.
 
         Raises:
@@ -220,7 +221,7 @@ class Fleet:
             try:
                 state = _checked(content)
                 epoch = state.pop("epoch")
-                fleet = cls(**{k: v.to(device) for k, v in state.items()}, epoch=epoch)
+                replicas = cls(**{k: v.to(device) for k, v in state.items()}, epoch=epoch)
             except (SafetensorError, TypeError, KeyError, ValueError, RuntimeError) as error:
                 damaged = damaged or f"{file} is not a training state that can be resumed ({error})"
                 continue
@@ -228,7 +229,7 @@ class Fleet:
                 before = f"resuming from {file.name}, epoch {int(epoch)}"
                 # from here, not from the caller: however often it is loaded, it is shown once
                 warnings.warn(f"{damaged}; {before}", ClocsWarning, stacklevel=1)
-            return fleet
+            return replicas
         names = f"{path.name} and {_previous(path).name}"
         raise CheckpointError(f"{damaged}; delete {names} in its folder to start again")
 
@@ -244,7 +245,7 @@ def _digest(state: Weights) -> str:
 
 
 def _checked(content: bytes) -> Weights:
-    """The tensors in a file that `Fleet.save` wrote, if they are still those."""
+    """The tensors in a file that `Replicas.save` wrote, if they are still those."""
     state = load(content)
     size = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + size]).get("__metadata__") or {}
@@ -262,7 +263,7 @@ def is_saved(path: Path) -> bool:
 
 def epochs_done(path: Path) -> int:
     """Epochs in a saved state; 0 where there is none."""
-    return int(Fleet.load(path, torch.device("cpu")).epoch) if is_saved(path) else 0
+    return int(Replicas.load(path, torch.device("cpu")).epoch) if is_saved(path) else 0
 
 
 def remove_state(path: Path) -> None:
@@ -274,3 +275,176 @@ def remove_state(path: Path) -> None:
 
 def _previous(path: Path) -> Path:
     return path.with_name(f"{path.stem}.previous{path.suffix}")
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """How far a gradient moves the weights: Adam, with decay, a schedule or an average."""
+
+    lr: float
+    schedule: Schedule = "constant"
+    warm_up: Tensor | None = None  # (members, 1) steps in which the learning rate rises
+    total: Tensor | None = None  # (members, 1) steps of the whole training
+    factors: Tensor | None = None  # (1, weights) of the learning rate; None: 1
+    decay: Tensor | None = None  # (1, weights), AdamW's
+    average: float | None = None
+
+    @classmethod
+    def of(
+        cls,
+        settings: Settings,
+        shapes: Mapping[str, tuple[int, ...]],
+        steps: Tensor,
+        lr_factor: Callable[[str], float],
+        dtype: torch.dtype,
+    ) -> Optimizer:
+        """The optimizer of all members.
+
+        Args:
+            settings: What users have chosen.
+            shapes: Of a member's weights, by name, in the order of its row.
+            steps: (members,) in an epoch.
+            lr_factor: The factor of the learning rate of the weights of a name.
+            dtype: Of weights.
+        """
+
+        def row(values: Iterable[float]) -> Tensor:
+            sizes = (math.prod(shape) for shape in shapes.values())
+            parts = [
+                torch.full((size,), value, dtype=dtype)
+                for size, value in zip(sizes, values, strict=True)
+            ]
+            return torch.cat(parts)[None].to(steps.device)
+
+        factors = [lr_factor(name) for name in shapes]
+        # biases and scales of norms have one dimension
+        decays = [settings.decay * (len(shape) > 1) for shape in shapes.values()]
+        total = settings.epochs * steps[:, None].double()
+        varies = settings.schedule != "constant" or settings.warm_up > 0
+        return cls(
+            lr=settings.lr,
+            schedule=settings.schedule,
+            warm_up=(settings.warm_up * total).round() if varies else None,
+            total=total if varies else None,
+            factors=row(factors) if any(factor != 1 for factor in factors) else None,
+            decay=row(decays) if any(decays) else None,
+            average=settings.average,
+        )
+
+    @property
+    def plain(self) -> bool:
+        """Whether its steps are Adam's alone, for which there are kernels."""
+        return all(x is None for x in (self.total, self.factors, self.decay))
+
+    def rate(self, done: Tensor, dtype: torch.dtype) -> Tensor | float:
+        """The learning rate after (members,) steps: (members, 1), or by weight."""
+        rate: Tensor | float = self.lr
+        if self.total is not None and self.warm_up is not None:
+            share = schedule(self.schedule, done[:, None], self.warm_up, self.total)
+            rate = (self.lr * share).to(dtype)
+        return rate if self.factors is None else rate * self.factors
+
+
+def schedule(name: Schedule, done: Tensor, warm_up: Tensor, total: Tensor) -> Tensor:
+    """The learning rate as a share of its highest, for the step after `done` ones; float64.
+
+    It rises in equal parts in the first `warm_up` steps and then stays ('constant') or falls along
+    half a cosine to 0 after `total` steps ('cosine').
+    """
+    rising = (done + 1) / warm_up.clamp(min=1)
+    if name == "constant":
+        return rising.clamp(max=1)
+    way = ((done - warm_up) / (total - warm_up).clamp(min=1)).clamp(0, 1)
+    falling = 0.5 + 0.5 * torch.cos(math.pi * way)
+    return torch.where(done < warm_up, rising, falling)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Names and shapes of the tensors that make up a row."""
+
+    shapes: dict[str, tuple[int, ...]]
+
+    @classmethod
+    def of(cls, tensors: Weights) -> Layout:
+        return cls({name: tuple(tensor.shape[1:]) for name, tensor in tensors.items()})
+
+    def pack(self, tensors: Weights, none: Tensor | None = None) -> Tensor:
+        """Tensors -> (members, numbers): a copy, unless they are parts of such rows already.
+
+        `none`, (members, 0), is what there is where a row has no tensors.
+        """
+        if none is not None and not self.shapes:
+            return none
+        parts = [tensors[name] for name in self.shapes]
+        rows = _rows_of(parts)
+        return torch.cat([part.flatten(1) for part in parts], dim=1) if rows is None else rows
+
+    def unpack(self, rows: Tensor) -> Weights:
+        """(members, numbers) -> tensors, as views of the rows."""
+        parts = rows.split(self.sizes, dim=1) if self.shapes else ()
+        return {
+            name: part.unflatten(1, shape) if len(shape) != 1 else part
+            for part, (name, shape) in zip(parts, self.shapes.items(), strict=True)
+        }
+
+    @property
+    def sizes(self) -> list[int]:
+        """Numbers in each tensor."""
+        return [torch.Size(shape).numel() for shape in self.shapes.values()]
+
+
+class Unpacked:
+    """Tensors out of rows; on a GPU, contiguous copies of long rows, which cost one kernel."""
+
+    def __init__(self, layout: Layout, rows: Tensor) -> None:
+        self.layout, self.order = layout, None
+        if rows.is_cuda and rows.shape[1] > _SHORT:
+            # where the numbers of the tensors, one after another, are in the rows
+            places = torch.arange(rows.numel(), device=rows.device).view(rows.shape)
+            self.order = torch.cat([part.flatten() for part in places.split(layout.sizes, dim=1)])
+
+    def __call__(self, rows: Tensor) -> Weights:
+        """(members, numbers) -> tensors, which no graph has made yet."""
+        if self.order is None:
+            return self.layout.unpack(rows.detach())
+        flat = rows.detach().view(-1).index_select(0, self.order)
+        parts = flat.split([len(rows) * size for size in self.layout.sizes])
+        names = zip(parts, self.layout.shapes.items(), strict=True)
+        return {name: part.view(len(rows), *shape) for part, (name, shape) in names}
+
+
+def move_toward(tensors: list[Tensor], others: list[Tensor], kept: float, moved: Tensor) -> None:
+    """Keep a share of tensors and take the rest of others, for those that moved, (members, 1) bool.
+
+    In place, where they are; on a GPU, adjacent parts of rows are moved by one kernel.
+    """
+    rows = _rows_of(tensors)
+    if rows is not None:
+        ours = torch.cat([other.flatten(1) for other in others], dim=1)
+        rows.lerp_(ours, moved.to(rows.dtype) * (1 - kept))
+        return
+    for tensor, other in zip(tensors, others, strict=True):
+        who = moved.view(-1, *(1 for _ in tensor.shape[1:]))
+        tensor.copy_(torch.where(who, other.lerp(tensor, kept), tensor))
+
+
+def _rows_of(parts: list[Tensor]) -> Tensor | None:
+    """(members, numbers) of which these are the parts, in this order; None where they are not.
+
+    The rows may be parts of longer ones themselves.
+    """
+    numbers, place = sum(part[0].numel() for part in parts), 0
+    for part in parts:
+        adjacent = part.data_ptr() == parts[0].data_ptr() + place * part.element_size()
+        if not (
+            part.is_cuda
+            and adjacent
+            and part.stride(0) == parts[0].stride(0)
+            and part[0].is_contiguous()
+        ):
+            return None
+        place += part[0].numel()
+    if not parts:
+        return None
+    return parts[0].as_strided((len(parts[0]), numbers), (parts[0].stride(0), 1))
