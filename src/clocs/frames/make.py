@@ -15,7 +15,6 @@ from clocs.errors import ClocsWarning, SettingError
 from clocs.frames.frames import ABSENT, SEXES, Frames
 from clocs.frames.positions import (
     Cuts,
-    FrameLabels,
     bridged,
     cut,
     frame_count,
@@ -24,7 +23,7 @@ from clocs.frames.positions import (
     label_frames,
     present_frames,
 )
-from clocs.frames.signals import LONG, TOGETHER, CutWindows, allocate_signals, cut_windows
+from clocs.frames.signals import LONG, TOGETHER, allocate_signals, cut_windows
 from clocs.frames.splits import Folds, Split, split_patients
 from clocs.recording import (
     LIMB_SOURCES,
@@ -85,50 +84,35 @@ class FramePlan:
         derives = self.has & ~has_leads(self.table, self.leads, derived=False)
         needed = [lead for lead in LIMB_SOURCES if derives.any() and lead not in self.leads]
         read = (*self.leads, *needed)
-        decoded = self.store.iter_signals(read, map(int, self.rows[chosen]))
-        scales = _scales(self.table.select("leads", "gain", "baseline")[chosen], read)
+        facts = self.table.select("leads", "gain", "baseline")[chosen]
+
+        def decoded() -> Iterator[_Decoded]:
+            signals = self.store.iter_signals(read, map(int, self.rows[chosen]))
+            rows = zip(chosen.tolist(), signals, facts.iter_rows(), strict=True)
+            for i, (_, digital), (recorded, gain, baseline) in rows:
+                names = [lead for lead in read if lead in recorded]
+                places = [recorded.index(lead) for lead in names]
+                steps = np.array(gain, np.float64)[places], np.array(baseline, np.int64)[places]
+                made = digital, *steps
+                own = [lead for lead, has in zip(self.leads, self.has[i], strict=True) if has]
+                if needed or derives[i].any():
+                    made = choose_leads(names, own, *made)
+                yield i, bridged(made[0], own, gaps.get(i, ())), *made[1:]
 
         def shape(item: _Decoded) -> tuple[float, int, int, bytes]:
             i = item[0]
             alone = i if samples[i] > LONG else -1
             return float(rate[i]), int(samples[i]), alone, self.has[i].tobytes()
 
-        def own_leads(i: int) -> list[str]:
-            return [lead for lead, has in zip(self.leads, self.has[i], strict=True) if has]
+        def several(items: list[_Decoded]) -> list[tuple[int, Any, Any]]:
+            numbers, *arrays = zip(*items, strict=True)
+            i, resample = numbers[0], self.store.manifest.resample
+            stacked = (np.stack(each) for each in arrays)
+            made = cut_windows(*stacked, float(rate[i]), int(self.counts[i]), self.spec, resample)
+            return list(zip(numbers, *made, strict=True))
 
-        def in_order(
-            i: int, digital: NDArray[np.int16], scale: tuple[NDArray[Any], NDArray[Any]]
-        ) -> tuple[NDArray[np.int16], NDArray[Any], NDArray[Any]]:
-            if not needed and not derives[i].any():
-                return digital, *scale
-            recorded = [lead for lead in read if lead in leads_of_all[i]]
-            return choose_leads(recorded, own_leads(i), digital, *scale)
-
-        def whole(i: int, digital: NDArray[np.int16]) -> NDArray[np.int16]:
-            if i not in gaps:
-                return digital
-            return bridged(digital, own_leads(i), gaps[i])
-
-        def several(items: list[_Decoded]) -> list[tuple[int, CutWindows]]:
-            values, steps = cut_windows(
-                np.stack([whole(i, digital) for i, digital, _, _ in items]),
-                np.stack([gain for _, _, gain, _ in items]),
-                np.stack([baseline for _, _, _, baseline in items]),
-                shape(items[0])[0],
-                int(self.counts[items[0][0]]),
-                self.spec,
-                self.store.manifest.resample,
-            )
-            return [(one[0], (values[n], steps[n])) for n, one in enumerate(items)]
-
-        leads_of_all = self.table["leads"] if derives.any() else ()
-        items = (
-            (int(i), *in_order(int(i), digital, scale))
-            for i, (_, digital), scale in zip(chosen, decoded, scales, strict=True)
-        )
-        for made in prefetch(several, group_runs(items, shape, TOGETHER), _AHEAD):
-            for i, windows in made:
-                yield i, *windows
+        for made in prefetch(several, group_runs(decoded(), shape, TOGETHER), _AHEAD):
+            yield from made
 
 
 def plan_frames(
@@ -173,8 +157,9 @@ def possible_frames(
     table = store.table if len(rows) == len(store) else store.table[rows]
     samples, rate = table["samples"].to_numpy(), table["rate"].to_numpy()
     cuts = cut(samples, rate, spec)
-    labeled = label_frames(table, cuts, manifest.labels, keep_unlabeled=manifest.keep_unlabeled)
-    target = _targets(table, cuts, manifest.labels, labeled)
+    labeled, target, left_out = label_frames(
+        table, cuts, manifest.labels, keep_unlabeled=manifest.keep_unlabeled
+    )
     present = present_frames(table, cuts, spec, leads)
     everyone = split_patients(store, split=split, split_seed=split_seed)
     people, patient = np.unique(everyone.recording[rows], return_inverse=True)
@@ -189,8 +174,8 @@ def possible_frames(
         counts=frame_count(samples, rate, spec),
         has=has_leads(table, leads),
         present=present,
-        kept=labeled.kept & present.any(axis=1),
-        left_out=labeled.left_out,
+        kept=labeled & present.any(axis=1),
+        left_out=left_out,
         target=target,
         patient_ids=tuple(everyone.ids[i] for i in people),
         patient=patient.astype(np.int32),
@@ -311,40 +296,9 @@ def leads_of_those(store: Store, leads: Sequence[str]) -> list[str]:
     return [lead for lead in leads if lead in with_derived(store.leads)]
 
 
-def _targets(
-    table: pl.DataFrame, cuts: Cuts, classes: tuple[str, ...], labeled: FrameLabels
-) -> NDArray[np.uint8]:
-    """(frames, classes) targets.
-
-    Labels are the recording's, or the label of the episode that covers the frame's first sample.
-    """
-    code = {label: i for i, label in enumerate(classes)}
-    # There are few distinct sets of labels: look up each once.
-    sets = table["labels"].list.join("\0")
-    kinds = sets.unique()
-    whole = np.zeros((len(kinds), len(classes)), np.uint8)
-    for i, names in enumerate(kinds.to_list()):
-        whole[i, [code[name] for name in names.split("\0") if name in code]] = 1
-    kind = sets.replace_strict(kinds, np.arange(len(kinds)), return_dtype=pl.Int64).to_numpy()
-    target: NDArray[np.uint8] = whole[kind[cuts.recording]]
-    target[labeled.by_episode] = 0
-    rows = np.flatnonzero(labeled.label >= 0)
-    target[rows, labeled.label[rows]] = 1
-    return target
-
-
 def _days(taken: pl.Series) -> NDArray[np.float64]:
     """ISO 8601 -> days since 1970, nan where there is none."""
     moments = taken.str.to_datetime("%Y-%m-%dT%H:%M:%S", strict=False)
     dates = taken.str.to_date("%Y-%m-%d", strict=False).cast(pl.Datetime("us"))
     microseconds = moments.fill_null(dates).dt.epoch("us").cast(pl.Float64)
     return (microseconds / 86_400e6).fill_null(np.nan).to_numpy()
-
-
-def _scales(
-    table: pl.DataFrame, leads: Sequence[str]
-) -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64]]]:
-    """Gain and baseline of those of the leads that each recording has, one by one."""
-    for own, gain, baseline in table.iter_rows():
-        places = [own.index(lead) for lead in leads if lead in own]
-        yield np.array(gain, np.float64)[places], np.array(baseline, np.int64)[places]

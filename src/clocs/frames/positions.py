@@ -29,20 +29,6 @@ class Cuts:
     start: NDArray[np.int64]  # (frames,) first sample in its recording
 
 
-@dataclass(frozen=True, slots=True)
-class FrameLabels:
-    """Labels of the frames of a store.
-
-    `label` is the class of the episode that covers the frame's first sample; −1 where the recording
-    has no episodes, so that its own labels apply, and where the frame is left out.
-    """
-
-    kept: NDArray[np.bool_]  # (frames,) not where its episode is of none of the classes
-    label: NDArray[np.int64]  # (frames,)
-    by_episode: NDArray[np.bool_]  # (frames,) whether its recording has episodes
-    left_out: dict[str, int]  # frames that are not kept, by label
-
-
 def frame_count(samples: ArrayLike, rate: ArrayLike, spec: FrameSpec) -> NDArray[np.int64]:
     """Whole frames, without overlap, in `samples` samples at `rate` Hz; broadcasts."""
     ratio = np.asarray(samples, dtype=np.float64) / frame_width(rate, spec)
@@ -85,39 +71,49 @@ def frame_labels(
 
 def label_frames(
     table: pl.DataFrame, cuts: Cuts, classes: tuple[str, ...], *, keep_unlabeled: bool = False
-) -> FrameLabels:
-    """Label the frames of a store's rows, which `cuts.recording` numbers, by their episodes.
+) -> tuple[NDArray[np.bool_], NDArray[np.uint8], dict[str, int]]:
+    """Label the frames of a store's rows, which `cuts.recording` numbers.
 
-    `keep_unlabeled` keeps frames whose episode is of none of the classes, or that have none.
+    Labels are the recording's or, where it has episodes, the label of the one that covers the
+    frame's first sample. `keep_unlabeled` keeps frames whose episode is of none of the classes, or
+    that have none.
+
+    Returns:
+        (frames,) which are kept, (frames, classes) 1 where a label holds, and how many frames are
+        not kept, by label.
     """
+    # There are few distinct sets of labels: look up each once.
+    sets = table["labels"].list.join("\0")
+    kinds = sets.unique()
+    whole = np.zeros((len(kinds), len(classes)), np.uint8)
+    for i, names in enumerate(kinds.to_list()):
+        whole[i, [classes.index(name) for name in names.split("\0") if name in classes]] = 1
+    kind = sets.replace_strict(kinds, np.arange(len(kinds)), return_dtype=pl.Int64).to_numpy()
+    target: NDArray[np.uint8] = whole[kind[cuts.recording]]
+    every = np.ones(cuts.start.size, dtype=np.bool_)
     episodes = (
         table.select(pl.int_range(pl.len(), dtype=pl.Int64).alias("recording"), "episodes")
         .filter(pl.col("episodes").list.len() > 0)
         .explode("episodes")
         .unnest("episodes")
     )
-    every = np.ones(cuts.start.size, dtype=np.bool_)
     if episodes.is_empty():
-        return FrameLabels(every, np.full(cuts.start.size, -1), ~every, {})
+        return every, target, {}
     names = [*classes, *(n for n in episodes["label"].unique().sort() if n not in classes)]
-    found = frame_labels(
-        cuts,
-        recording=episodes["recording"].to_numpy(),
-        start=episodes["start"].to_numpy(),
-        stop=episodes["stop"].to_numpy(),
-        label=episodes["label"]
-        .replace_strict(names, np.arange(len(names)), return_dtype=pl.Int64)
-        .to_numpy(),
-    )
+    number = episodes["label"].replace_strict(names, np.arange(len(names)), return_dtype=pl.Int64)
+    recording, start, stop = (episodes[k].to_numpy() for k in ("recording", "start", "stop"))
+    found = frame_labels(cuts, recording=recording, start=start, stop=stop, label=number.to_numpy())
+    by_episode = np.isin(cuts.recording, recording)
     known = (found >= 0) & (found < len(classes))
-    by_episode = np.isin(cuts.recording, episodes["recording"].to_numpy())
+    target[by_episode] = 0
+    target[known, found[known]] = 1
     kept = every if keep_unlabeled else known | ~by_episode
-    kinds, counts = np.unique(found[~kept], return_counts=True)
+    kinds_left, counts = np.unique(found[~kept], return_counts=True)
     left_out = {
         NO_EPISODE if kind < 0 else names[kind]: int(count)
-        for kind, count in zip(kinds.tolist(), counts, strict=True)
+        for kind, count in zip(kinds_left.tolist(), counts, strict=True)
     }
-    return FrameLabels(kept, np.where(known, found, -1), by_episode, left_out)
+    return kept, target, left_out
 
 
 def pairs(cuts: Cuts, kept: NDArray[np.bool_]) -> NDArray[np.int64]:

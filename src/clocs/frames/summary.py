@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from clocs.frames.make import FramePlan, possible_frames
+from clocs.frames.make import possible_frames
 from clocs.frames.positions import pairs
 from clocs.frames.splits import PARTS, split_patients
 from clocs.frames.views import Views
@@ -63,7 +63,13 @@ def store_info(
     without_signal = ~plan.present.any(axis=1)
     labeled = plan.kept & plan.target.any(axis=1)
 
-    seconds = float((table["samples"] / table["rate"]).sum())
+    seconds = table["samples"] / table["rate"]
+    quantiles = {"shortest": 0.0, "median": 0.5, "longest": 1.0}
+    sets = _counted(table["leads"].list.join(", "))
+    of_episodes = pl.col("episodes").list.eval(pl.element().struct.field("label"))
+    labels = table.select(pl.concat_list("labels", of_episodes).list.unique().alias("label"))
+    labels_found = _counted(labels["label"].explode().drop_nulls())
+    label_frames = plan.target[frames].astype(np.int64).T @ present[0].sum(axis=1)
     quarantine = store.quarantine
     return {
         "dataset": manifest.dataset,
@@ -85,19 +91,19 @@ def store_info(
         "recordings_without_label": len(plan.rows) - len(np.unique(plan.cuts.recording[labeled])),
         "leads": list(plan.leads),
         "all_leads": list(store.leads),
-        "lead_sets": _sets_of_leads(table),
-        "rates": _counted_in_order(table["rate"]),
-        "lengths": _lengths(table),
+        "lead_sets": [{"leads": k.split(", "), "recordings": n} for k, n in sets.items()],
+        "rates": {f"{rate:g}": n for rate, n in sorted(_counted(table["rate"]).items())},
+        "lengths": {k: float(seconds.quantile(q, "nearest") or 0) for k, q in quantiles.items()},
         "rate": _one_or_all(table["rate"]),
         "unit": _one_or_all(table["unit"]),
-        "seconds": seconds,
-        "hours": seconds / 3600,
+        "seconds": float(seconds.sum()),
+        "hours": float(seconds.sum()) / 3600,
         "multilabel": manifest.multilabel,
         "frame": manifest.frame.to_dict(),
         "segment_frame": manifest.segment_frame.to_dict(),
         "filters": str(manifest.frame.filters),
-        "labels": _label_recordings(store),
-        "label_frames": _label_frames(plan),
+        "labels": {name: labels_found.get(name, 0) for name in manifest.labels},
+        "label_frames": dict(zip(manifest.labels, label_frames.tolist(), strict=True)),
         "left_out_frames": plan.left_out,
         "split_seed": split_seed,
         "folds": None if everyone.folds is None else everyone.folds.to_dict(),
@@ -122,49 +128,15 @@ def store_info(
     }
 
 
-def _label_recordings(store: Store) -> dict[str, int]:
-    """Recordings with each label, as a whole or in an episode."""
-    of_episodes = pl.col("episodes").list.eval(pl.element().struct.field("label"))
-    each = store.table.select(pl.concat_list("labels", of_episodes).list.unique().alias("label"))
-    found = _counted(each["label"].explode().drop_nulls())
-    return {name: found.get(name, 0) for name in store.manifest.labels}
-
-
-def _label_frames(plan: FramePlan) -> dict[str, int]:
-    """Frames × leads of each label."""
-    views = plan.present[plan.kept].sum(axis=1)
-    total = plan.target[plan.kept].astype(np.int64).T @ views
-    return dict(zip(plan.store.manifest.labels, total.tolist(), strict=True))
-
-
 def _per_part(part: NDArray[np.int8], each: NDArray[Any] | None = None) -> dict[str, int]:
     """How many of each part, or the sum of `each`."""
     counts = np.bincount(part, each, minlength=len(PARTS)).astype(np.int64)
     return dict(zip(PARTS, counts.tolist(), strict=True)) | {"total": int(counts.sum())}
 
 
-def _sets_of_leads(table: pl.DataFrame) -> list[dict[str, Any]]:
-    """How many recordings have which leads, the most frequent set first."""
-    sets = table["leads"].list.join(", ").value_counts(sort=True).rows()
-    return [
-        {"leads": names.split(", "), "recordings": count}
-        for names, count in sorted(sets, key=lambda row: (-row[1], row[0]))
-    ]
-
-
-def _counted_in_order(values: pl.Series) -> dict[str, int]:
-    return {f"{value:g}": count for value, count in values.value_counts().sort(values.name).rows()}
-
-
-def _lengths(table: pl.DataFrame) -> dict[str, float]:
-    seconds = table["samples"] / table["rate"]
-    quantiles = {"shortest": 0.0, "median": 0.5, "longest": 1.0}
-    return {name: float(seconds.quantile(q, "nearest") or 0.0) for name, q in quantiles.items()}
-
-
-def _counted(values: pl.Series) -> dict[str, int]:
-    counts = values.value_counts(sort=True).rows()
-    return dict(sorted(counts, key=lambda row: (-row[1], row[0])))
+def _counted(values: pl.Series) -> dict[Any, int]:
+    """How often each value occurs, the most frequent first."""
+    return dict(sorted(values.value_counts().rows(), key=lambda row: (-row[1], row[0])))
 
 
 def _one_or_all(values: pl.Series) -> Any:

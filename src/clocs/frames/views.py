@@ -125,17 +125,15 @@ class Instances:
 
     def in_view(self, view: int = 0) -> NDArray[np.int64]:
         """(instances,) starts of a view; of many leads at once (instances, leads)."""
-        if not self.leads_at_once:
-            return np.ascontiguousarray(self.windows[:, view])
-        first = view * self.leads_at_once
-        return np.ascontiguousarray(self.windows[:, first : first + self.leads_at_once])
+        return np.ascontiguousarray(self.windows[:, self._columns(view)])
 
     def scale_in_view(self, view: int = 0) -> NDArray[np.float32]:
         """The scale of `in_view`."""
-        if not self.leads_at_once:
-            return np.ascontiguousarray(self.scale[:, view])
+        return np.ascontiguousarray(self.scale[:, self._columns(view)])
+
+    def _columns(self, view: int) -> int | slice:
         first = view * self.leads_at_once
-        return np.ascontiguousarray(self.scale[:, first : first + self.leads_at_once])
+        return slice(first, first + self.leads_at_once) if self.leads_at_once else view
 
 
 def instances(
@@ -276,18 +274,13 @@ def with_seconds(frames: Frames, seconds: float) -> Frames:
             ClocsWarning,
             stacklevel=2,
         )
-    own = np.unique(recording, return_index=True, return_inverse=True)
-    starts = frames.starts[row]
+    _, first_row, own = np.unique(recording, return_index=True, return_inverse=True)
+    made = frames.take(row)
     return replace(
-        frames,
+        made,
         spec=spec,
-        starts=np.where(starts == ABSENT, ABSENT, starts + offset[:, None]),
-        scale=frames.scale[row],
-        recording=recording,
-        patient=frames.patient[row],
-        segment=(np.arange(len(row)) - own[1][own[2]]).astype(np.int32),
-        split=frames.split[row],
-        target=frames.target[row],
+        starts=np.where(made.present, made.starts + offset[:, None], ABSENT),
+        segment=(np.arange(len(row)) - first_row[own]).astype(np.int32),
     )
 
 
